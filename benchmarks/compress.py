@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/compress.py runs/NAME
 
-The run is a classification of demo:sentences; its kept validation rows are compared and scored. Each form is measured
-in a process of its own, from rows that are tokenized already: latency of a batch of one text, and texts per second in
+The run is a classification of demo:sentences; its validation rows are compared and scored. Each form is measured in a
+separate process, from rows that are already tokenized: latency of a batch of one text, and texts per second in
 batches of 32, sorted by length and padded; for the original model also packed, as `paratune predict` computes it. The
 forms are measured in turn, --rounds times; a cell has the median of the rounds and their range. The table is Markdown.
 """
@@ -40,7 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("run", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--measure", metavar="ROWS", help="only measure the model in place of the run, on these rows")
+    parser.add_argument("--measure", metavar="ROWS", help="only measure the given model on these rows")
     options = parser.parse_args()
     if options.measure:
         print(json.dumps(measure(options.run, options.measure)))
@@ -133,7 +133,7 @@ def table(results: dict[str, list[dict[str, Any]]], records: dict[str, Any]) -> 
 
 
 def _cell(rounds: list[dict[str, Any]], name: str, digits: int) -> str:
-    """Return the median of the rounds and their range; nothing where it was not measured."""
+    """Return the median of the rounds and their range; empty if it was not measured."""
     values = [entry[name] for entry in rounds if name in entry]
     if not values:
         return ""

@@ -1,4 +1,4 @@
-"""Documents per CPU-second of the steps of the cleaning, and memory at ten times the input; how varieties are told.
+"""Documents per CPU-second of the steps of the cleaning, memory at ten times the input, and variety accuracy.
 
 python benchmarks/corpus_clean.py steps --data DATA   # DATA/pt_raw_text/train.parquet: documents in a column `text`
 python benchmarks/corpus_clean.py variety CORPUS.yaml # trains on clean.variety.sources and prints its evaluation
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -20,7 +21,7 @@ from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.shard import write_shard
-from paratune.corpus.stage import Stage, begin, finish
+from paratune.corpus.stage import Stage, begin, finish, run_stage
 from paratune.hardware import peak_memory_bytes
 
 NAMES = ("language", "quality", "personal")
@@ -36,7 +37,7 @@ def extracted(work: Path, texts: list[str]) -> None:
 
 
 def one(name: str, table: Path, times: int) -> None:
-    """Run one step on so many documents; print CPU seconds, peak memory and what was kept."""
+    """Run one step on `times` copies of the documents; print CPU seconds, peak memory and the number kept."""
     texts = pq.read_table(table, columns=["text"])["text"].to_pylist()[:NUM_DOCUMENTS] * times
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -44,17 +45,18 @@ def one(name: str, table: Path, times: int) -> None:
         num = len(texts)
         extracted(work, texts)
         del texts
-        # Loading of models counts once for a process, not for a document.
-        begun = time.process_time()
+        # Loading of models counts once per process, not per document.
+        began = time.process_time()
         empty = work / "empty"
         extracted(empty, [])
-        dict(STEPS)[name](Corpus(work=str(empty)), empty / BEFORE, empty / f"1_{name}", 1, Display(speaks=False))
+        run = partial(run_stage, workers=1, display=Display(speaks=False))
+        dict(STEPS)[name](Corpus(work=str(empty)), empty / BEFORE, empty / f"1_{name}", run)
         started = time.process_time()
-        totals = dict(STEPS)[name](Corpus(work=folder), work / BEFORE, work / f"1_{name}", 1, Display(speaks=False))
+        totals = dict(STEPS)[name](Corpus(work=folder), work / BEFORE, work / f"1_{name}", run)
         taken = time.process_time() - started
     peak = (peak_memory_bytes() or 0) / 2**20
-    found = {"documents": num, "mb": num_bytes / 1e6, "start_s": started - begun, "cpu_s": taken, "peak_mib": peak}
-    print(json.dumps(found | {"kept": totals["kept"]}))
+    figures = {"documents": num, "mb": num_bytes / 1e6, "start_s": started - began, "cpu_s": taken, "peak_mib": peak}
+    print(json.dumps(figures | {"kept": totals["kept"]}))
 
 
 def steps(table: Path) -> None:
@@ -63,10 +65,10 @@ def steps(table: Path) -> None:
     for name in NAMES:
         for times in (1, 10):
             command = [sys.executable, __file__, "one", name, str(table), str(times)]
-            found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-            rates = f"{found['documents'] / found['cpu_s']:.0f} | {found['mb'] / found['cpu_s']:.2f}"
-            rest = f"{found['start_s']:.1f} | {found['kept']} | {found['peak_mib']:.0f}"
-            print(f"| {name} | {found['documents']} | {rates} | {rest} |", flush=True)
+            figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            rates = f"{figures['documents'] / figures['cpu_s']:.0f} | {figures['mb'] / figures['cpu_s']:.2f}"
+            rest = f"{figures['start_s']:.1f} | {figures['kept']} | {figures['peak_mib']:.0f}"
+            print(f"| {name} | {figures['documents']} | {rates} | {rest} |", flush=True)
 
 
 def variety(path: Path) -> None:
@@ -75,29 +77,29 @@ def variety(path: Path) -> None:
 
     options = read_settings(path).clean.variety
     started = time.process_time()
-    _, found = train(groups_by_source([source_files(source) for source in options.sources]))
+    _, evaluation = train(groups_by_source([source_files(source) for source in options.sources]))
     print(f"{time.process_time() - started:.0f} CPU seconds")
-    show(found)
+    show(evaluation)
 
 
-def show(found: dict) -> None:
+def show(evaluation: dict) -> None:
     print("| source | length | texts pt-PT, pt-BR | held out: pt-PT, pt-BR, AUC | unseen: pt-PT, pt-BR, AUC |")
     print("|---|---|---|---|---|")
-    for source, lengths in found["held_out"].items():
-        for length, held in lengths.items():
-            new = (found["unseen"] or {}).get(source, {}).get(length)
+    for source, lengths in evaluation["held_out"].items():
+        for length, held_out in lengths.items():
+            new = (evaluation["unseen"] or {}).get(source, {}).get(length)
             cells = [
-                f"{each['european']:.2f}, {each['brazilian']:.2f}, {each['auc']:.3f}" if each else "n/a"
-                for each in (held, new)
+                f"{scores['european']:.2f}, {scores['brazilian']:.2f}, {scores['auc']:.3f}" if scores else "n/a"
+                for scores in (held_out, new)
             ]
-            num = (new or held)["num_european"], (new or held)["num_brazilian"]
+            num = (new or held_out)["num_european"], (new or held_out)["num_brazilian"]
             print(f"| {source} | {length} | {num[0]}, {num[1]} | {' | '.join(cells)} |")
-    for step in found["calibration"]:
+    for step in evaluation["calibration"]:
         print(step)
 
 
 if __name__ == "__main__":
-    save_memory()  # as the command does; what is measured are processes that this one starts
+    save_memory()  # as the command does; the measured processes are started by this one
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("steps").add_argument("--data", type=Path, required=True)

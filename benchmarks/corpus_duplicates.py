@@ -1,10 +1,10 @@
-"""How many planted near-duplicates are found, how fast the steps of the cleaning over the whole corpus are, and whether
-their memory grows with it. Prints Markdown.
+"""Share of planted near-duplicates that are found, speed of the steps of the cleaning over the whole corpus, and their
+memory at ten times the input. Prints Markdown.
 
     python benchmarks/corpus_duplicates.py --data FOLDER
 
 FOLDER holds pt_raw_text/*.parquet (column text) and assin_ptpt/*.parquet. Documents are windows of 150 to 450 words of
-the former; of some a copy is planted in which a share of the words is replaced by others of it.
+the texts; some have a planted copy, in which a share of the words is replaced by other words of the texts.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,22 +32,22 @@ from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import dropped_file, write_shard
-from paratune.corpus.stage import Stage, begin, finish
+from paratune.corpus.stage import Stage, begin, finish, run_stage
 from paratune.hardware import peak_memory_bytes
 
 EDITS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.2, 0.3)
 PER_SHARD = 2000
 STEPS = {"lines": run_lines, "duplicates": run_duplicates, "decontaminate": run_decontaminate}
-DISPLAY = Display(speaks=False)
+RUN = partial(run_stage, workers=1, display=Display(speaks=False))
 
 
 def main() -> None:
-    save_memory()  # as the command does; what is measured are processes that this one starts
+    save_memory()  # as the command does; the measured processes are started by this one
     arguments = parse()
     if arguments.step:
         run_step(Path(arguments.work), arguments.step, arguments.data)
         return
-    from machine import machine_lines  # here: it imports torch, whose memory is not that of a step
+    from machine import machine_lines  # imported here, because it imports torch, whose memory is not part of a step
 
     print("\n".join(machine_lines()))
     words = read_words(arguments.data)
@@ -60,14 +61,16 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=os.environ.get("PARATUNE_SHARED_DATA"))
-    parser.add_argument("--pairs", type=int, default=100, help="planted pairs of each share of edits")
+    parser.add_argument("--pairs", type=int, default=100, help="planted pairs for each share of edits")
     parser.add_argument("--only", choices=("pairs", "memory"), help="one of the two tables")
-    parser.add_argument("--documents", type=int, default=10_000, help="of the smaller corpus; the larger has 10 times")
+    parser.add_argument(
+        "--documents", type=int, default=10_000, help="documents of the smaller corpus, a tenth of the larger"
+    )
     parser.add_argument("--work", help=argparse.SUPPRESS)
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
-    found = parser.parse_args()
-    found.data = Path(found.data)
-    return found
+    arguments = parser.parse_args()
+    arguments.data = Path(arguments.data)
+    return arguments
 
 
 def read_words(data: Path) -> list[str]:
@@ -85,7 +88,7 @@ def document(number: int, text: str) -> dict[str, Any]:
 
 
 def write(work: Path, documents: Iterator[dict[str, Any]], num_documents: int) -> None:
-    """Write documents as the extraction leaves them."""
+    """Write documents as the extraction writes them."""
     stage = Stage("extract", work / "3_extract", DOCUMENT_SCHEMA, list, {}, [])
     begin(stage)
     num_shards = -(-num_documents // PER_SHARD)
@@ -96,15 +99,15 @@ def write(work: Path, documents: Iterator[dict[str, Any]], num_documents: int) -
 
 
 def edited(text: list[str], share: float, words: list[str], chance: random.Random) -> list[str]:
-    """Replace a share of the words, at least one, at places of chance."""
-    found = list(text)
-    for place in chance.sample(range(len(found)), max(1, round(share * len(found)))):
-        found[place] = chance.choice(words)
-    return found
+    """Replace a share of the words, at least one, at random positions."""
+    edited_words = list(text)
+    for place in chance.sample(range(len(edited_words)), max(1, round(share * len(edited_words)))):
+        edited_words[place] = chance.choice(words)
+    return edited_words
 
 
 def planted_pairs(words: list[str], arguments: argparse.Namespace, work: Path) -> None:
-    """Plant edited copies of windows that do not overlap, and count which are found."""
+    """Plant edited copies of windows that do not overlap, and count the copies found."""
     chance = random.Random(1)
     starts = list(range(0, len(words) - 450, 450))
     if arguments.pairs * len(EDITS) > len(starts):
@@ -118,13 +121,13 @@ def planted_pairs(words: list[str], arguments: argparse.Namespace, work: Path) -
         texts += [window, edited(window, EDITS[number % len(EDITS)], words, chance)]
     write(work / "pairs", (document(n, " ".join(text)) for n, text in enumerate(texts)), len(texts))
     corpus = Corpus(work=str(work / "pairs"))
-    run_duplicates(corpus, work / "pairs/3_extract", work / "pairs/4_clean/4_duplicates", 1, DISPLAY)
+    run_duplicates(corpus, work / "pairs/3_extract", work / "pairs/4_clean/4_duplicates", RUN)
     near = corpus.clean.duplicates.near
     assert near is not None
-    found = {}
+    first_of = {}
     for number in range(-(-len(texts) // PER_SHARD)):
         for row in pq.read_table(work / "pairs/4_clean/4_duplicates" / dropped_file(number)).to_pylist():
-            found[int(row["id"], 16)] = int(row["detail"].split()[0], 16)
+            first_of[int(row["id"], 16)] = int(row["detail"].split()[0], 16)
     sets = [set(shingles(normalized_words(" ".join(text)), near.shingle_words)) for text in texts]
     similarities = [len(sets[n] & sets[n + 1]) / len(sets[n] | sets[n + 1]) for _, n in pairs]
     print(
@@ -138,23 +141,23 @@ def planted_pairs(words: list[str], arguments: argparse.Namespace, work: Path) -
         chosen = [index for index, (share, _) in enumerate(pairs) if share == edit]
         mean = sum(similarities[index] for index in chosen) / len(chosen)
         compared = sum(candidate_probability(similarities[index], near.bands, near.rows) for index in chosen)
-        hits = sum(found.get(pairs[index][1] + 1) == pairs[index][1] for index in chosen)
+        hits = sum(first_of.get(pairs[index][1] + 1) == pairs[index][1] for index in chosen)
         print(f"| {edit:.1%} | {len(chosen)} | {mean:.3f} | {compared / len(chosen):.1%} | {hits / len(chosen):.1%} |")
     similar = {n + 1 for (_, n), similarity in zip(pairs, similarities, strict=True) if similarity >= near.threshold}
-    hits = sum(found.get(n) == n - 1 for n in similar)
+    hits = sum(first_of.get(n) == n - 1 for n in similar)
     right = 0
-    for other, first in found.items():
+    for other, first in first_of.items():
         one, two = sets[first], sets[other]
         right += len(one & two) / len(one | two) >= near.threshold
     print(
         f"\nOf {len(similar)} pairs of a Jaccard similarity of {near.threshold} or more {hits} were found: recall "
-        f"{hits / len(similar):.1%}. Of {len(found)} documents that were dropped {right} have that similarity to the "
-        f"one they name: precision {right / len(found):.1%}."
+        f"{hits / len(similar):.1%}. Of {len(first_of)} documents that were dropped {right} have that similarity to "
+        f"the one they name: precision {right / len(first_of):.1%}."
     )
 
 
 def stream(words: list[str], num_documents: int) -> Iterator[dict[str, Any]]:
-    """Yield documents, a tenth of them edited copies of one of the hundred before; all have two common lines."""
+    """Yield documents, a tenth of them edited copies of one of the previous hundred; all share two lines."""
     chance = random.Random(2)
     last: list[list[str]] = []
     for number in range(num_documents):
@@ -162,7 +165,7 @@ def stream(words: list[str], num_documents: int) -> Iterator[dict[str, Any]]:
             text = edited(chance.choice(last), chance.choice((0.0, 0.01, 0.02)), words, chance)
         else:
             text = []
-            while len(text) < 250:  # pieces of the text in an order of chance: no two documents are alike
+            while len(text) < 250:  # parts of the text in random order: no two documents are equal
                 start = chance.randrange(len(words) - 20)
                 text += words[start : start + 20]
         last = [*last[-99:], text]
@@ -178,10 +181,10 @@ def memory(words: list[str], arguments: argparse.Namespace, work: Path) -> None:
         write(folder, stream(words, size), size)
         for step in STEPS:
             command = [sys.executable, __file__, "--step", step, "--work", str(folder), "--data", str(arguments.data)]
-            found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+            figures = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
             print(
-                f"| {step} | {size} | {found['kept']} | {found['cpu_s']:.1f} | {size / found['cpu_s']:.0f} | "
-                f"{found['peak_mib']:.0f} |",
+                f"| {step} | {size} | {figures['kept']} | {figures['cpu_s']:.1f} | {size / figures['cpu_s']:.0f} | "
+                f"{figures['peak_mib']:.0f} |",
                 flush=True,
             )
 
@@ -193,7 +196,7 @@ def run_step(work: Path, step: str, data: Path) -> None:
     ]
     corpus = Corpus(work=str(work), clean=Clean(decontaminate=Decontaminate(sets=tests)))
     before = resource.getrusage(resource.RUSAGE_SELF)
-    totals = STEPS[step](corpus, work / "3_extract", work / f"4_clean/{step}_{step}", 1, DISPLAY)
+    totals = STEPS[step](corpus, work / "3_extract", work / f"4_clean/{step}_{step}", RUN)
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     print(json.dumps({"kept": totals["kept"], "cpu_s": cpu_s, "peak_mib": (peak_memory_bytes() or 0) / 2**20}))

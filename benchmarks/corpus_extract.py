@@ -1,9 +1,9 @@
-"""Texts out of documents: documents per CPU-second of each kind, and memory at ten times the input.
+"""Extraction of texts: documents of each kind per CPU-second, and memory at ten times the input.
 
     python benchmarks/corpus_extract.py --data FOLDER
 
 FOLDER holds pt_docs (PDF, HTML and text of Debian's and LibreOffice's Portuguese manuals). Word, OpenDocument and RTF
-files are made of the text, by the functions of the tests.
+files are made from the text by functions of the tests.
 """
 
 import argparse
@@ -38,12 +38,12 @@ MIB = 2**20
 
 def pages(folder: Path, name: str) -> list[bytes]:
     with tarfile.open(folder / name) as archive:
-        found = (archive.extractfile(member) for member in archive if member.name.endswith((".html", ".xhp")))
-        return [file.read() for file in found if file is not None]
+        files = (archive.extractfile(member) for member in archive if member.name.endswith((".html", ".xhp")))
+        return [file.read() for file in files if file is not None]
 
 
 def documents(folder: Path) -> dict[str, list[bytes]]:
-    """Return documents of each kind; those that are made hold a tenth of the text each."""
+    """Return documents of each kind; generated ones contain a tenth of the text each."""
     text = (folder / "debian-faq.pt.txt").read_text(encoding="utf-8")
     lines = text.split("\n")
     tenths = [lines[start : start + len(lines) // 10] for start in range(0, len(lines) - 10, len(lines) // 10)]
@@ -65,14 +65,14 @@ def documents(folder: Path) -> dict[str, list[bytes]]:
 
 
 def rate(payloads: list[bytes]) -> tuple[float, int]:
-    """Return documents per CPU-second of this process, and the characters found in all of them."""
+    """Return documents per CPU-second of this process, and the number of their characters."""
     began, num_read, num_characters = time.process_time(), 0, 0
     while time.process_time() - began < SECONDS:
         for payload in payloads:
-            found = extract(Document(payload, "http://a.pt/", None, None), KEPT)
+            extracted = extract(Document(payload, "http://a.pt/", None, None), KEPT)
             num_read += 1
-            if num_read <= len(payloads) and isinstance(found, ExtractedText):
-                num_characters += len(found.text)
+            if num_read <= len(payloads) and isinstance(extracted, ExtractedText):
+                num_characters += len(extracted.text)
     return num_read / (time.process_time() - began), num_characters
 
 
@@ -80,22 +80,22 @@ def print_rates(folder: Path) -> None:
     print("| documents | number | KiB each | characters each | documents per CPU-second | MB per CPU-second |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name, payloads in documents(folder).items():
-        found = [rate(payloads) for _ in range(RUNS)]
-        rates = sorted(each for each, _ in found)
+        measured = [rate(payloads) for _ in range(RUNS)]
+        rates = sorted(speed for speed, _ in measured)
         size = sum(map(len, payloads)) / len(payloads)
         middle = rates[len(rates) // 2]
         print(
-            f"| {name} | {len(payloads)} | {size / 1024:.0f} | {found[0][1] / len(payloads):.0f} "
+            f"| {name} | {len(payloads)} | {size / 1024:.0f} | {measured[0][1] / len(payloads):.0f} "
             f"| {middle:.1f} ({rates[0]:.1f}-{rates[-1]:.1f}) | {middle * size / 1e6:.2f} |"
         )
 
 
 def rows(folder: Path, number: int) -> Iterator[dict[str, object]]:
-    """Yield so many rows, of pages, texts, PDFs and Word files in one order, mixed, again and again."""
-    found = [payload for name, each in documents(folder).items() if name != "PDF, 75 pages" for payload in each]
-    found += [pdf([f"Página {number}."] * 20) for number in range(20)]
-    random.Random(1).shuffle(found)
-    for position, payload in zip(range(number), itertools.cycle(found), strict=False):
+    """Yield `number` rows: pages, texts, PDFs and Word files in a fixed random order, repeatedly."""
+    payloads = [payload for name, group in documents(folder).items() if name != "PDF, 75 pages" for payload in group]
+    payloads += [pdf([f"Página {number}."] * 20) for number in range(20)]
+    random.Random(1).shuffle(payloads)
+    for position, payload in zip(range(number), itertools.cycle(payloads), strict=False):
         yield fetched_row(position, payload, mime=None)
 
 
@@ -106,15 +106,15 @@ def print_memory(folder: Path, number: int) -> None:
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for num_documents, num_shards in ((number, 1), (10 * number, 10), (10 * number, 1)):
         with tempfile.TemporaryDirectory() as work:
-            found = list(rows(folder, num_documents))
+            all_rows = list(rows(folder, num_documents))
             size = -(-num_documents // num_shards)
-            fetched(Path(work), *(found[start : start + size] for start in range(0, num_documents, size)))
+            fetched(Path(work), *(all_rows[start : start + size] for start in range(0, num_documents, size)))
             command = [sys.executable, __file__, "--data", str(folder.parent), "--work", work]
-            said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-        kept, cpu_s, own, childs = int(said[0]), float(said[1]), int(said[2]), int(said[3])
+            figures = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        kept, cpu_s, own, child_kib = int(figures[0]), float(figures[1]), int(figures[2]), int(figures[3])
         print(
             f"| {num_documents} | {num_shards} | {kept} | {cpu_s:.0f} | {num_documents / cpu_s:.1f} "
-            f"| {own / 1024:.0f} MiB | {childs / 1024:.0f} MiB |",
+            f"| {own / 1024:.0f} MiB | {child_kib / 1024:.0f} MiB |",
             flush=True,
         )
 
@@ -122,16 +122,16 @@ def print_memory(folder: Path, number: int) -> None:
 def run(work: str) -> None:
     """Run the stage in this process, and print kept, CPU-seconds, and the peaks of both processes in KiB."""
     totals = run_extract(Corpus(work=work), 1, Display(speaks=False))
-    used = [resource.getrusage(each) for each in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    used = [resource.getrusage(process) for process in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     peaks = (peak_memory_bytes() or 0) // 1024, used[1].ru_maxrss
-    print(totals["kept"], sum(each.ru_utime + each.ru_stime for each in used), *peaks)
+    print(totals["kept"], sum(process.ru_utime + process.ru_stime for process in used), *peaks)
 
 
 def main() -> None:
-    save_memory()  # as the command does; what is measured are processes that this one starts
+    save_memory()  # as the command does; the measured processes are started by this one
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--documents", type=int, default=300, help="of the first row of the table of memory")
+    parser.add_argument("--documents", type=int, default=300, help="documents of the first row of the memory table")
     parser.add_argument("--only", choices=("rates", "memory"), help="one of the two tables")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     chosen = parser.parse_args()

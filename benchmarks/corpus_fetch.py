@@ -1,10 +1,10 @@
-"""Documents from files, ranges of files and by replay: how many per CPU-second, and memory at ten times the input.
+"""Documents per CPU-second from files, ranges of files and by replay, and memory at ten times the input.
 
     python benchmarks/corpus_fetch.py --data FOLDER
 
-FOLDER holds pt_docs (pages of LibreOffice's Portuguese help); each capture is four of them with a number of its own.
-The archive is a stand-in on loopback, in a process of its own whose time does not count. The limit of requests is so
-high that nobody waits.
+FOLDER holds pt_docs (pages of LibreOffice's Portuguese help); each capture consists of four pages and a number. The
+archive is a stand-in on loopback in a separate process, whose time does not count. The request limit is so high that
+no request waits.
 """
 
 import argparse
@@ -26,10 +26,9 @@ from archive import network, write_warc
 
 from paratune.console import Display
 from paratune.corpus.fetch.run import run_fetch
-from paratune.corpus.fetch.settings import Fetch
 from paratune.corpus.index.run import run_index
 from paratune.corpus.memory import save_memory
-from paratune.corpus.settings import Corpus, Index
+from paratune.corpus.settings import Corpus, Fetch, Index
 from paratune.hardware import peak_memory_bytes
 
 NUMBERS = (500, 5_000)
@@ -39,7 +38,7 @@ MIB = 2**20
 
 
 def make_archive(data: Path, folder: Path, number: int) -> None:
-    """Write a WARC file of so many captures, and its index."""
+    """Write a WARC file of `number` captures, and its index."""
     with tarfile.open(data / "pt_docs/libreoffice-help-pt.sample.html.tar.gz") as archive:
         files = (archive.extractfile(member) for member in archive if member.name.endswith((".html", ".xhp")))
         pages = [file.read() for file in files if file is not None]
@@ -54,7 +53,7 @@ def make_archive(data: Path, folder: Path, number: int) -> None:
 
 
 class Archive(BaseHTTPRequestHandler):
-    """Gives ranges of a file, and replays the captures in it."""
+    """Serves ranges of a file, and replays its captures."""
 
     protocol_version = "HTTP/1.1"
     file: Any
@@ -84,14 +83,14 @@ def serve(folder: Path, ports: Any) -> None:
     Archive.file = (folder / "a.warc").read_bytes()
     lines = (folder / "a.cdxj").read_text().splitlines()
     fields = [json.loads(line.split(" ", 2)[2]) for line in lines]
-    Archive.places = [(int(each["offset"]), int(each["length"])) for each in fields]
+    Archive.places = [(int(field["offset"]), int(field["length"])) for field in fields]
     server = ThreadingHTTPServer(("127.0.0.1", 0), Archive)
     ports.put(server.server_port)
     server.serve_forever()
 
 
 def fetch_once(folder: Path, way: str, port: int) -> None:
-    """Fetch all captures in this process; print its CPU time, its peak of memory, and how many there were."""
+    """Fetch all captures in this process; print the CPU time, the peak memory, and the number of captures."""
     url = f"http://127.0.0.1:{port}"
     ways = {
         "file": {"warcs": [str(folder / "a.warc")]},
@@ -115,7 +114,7 @@ def fetch_once(folder: Path, way: str, port: int) -> None:
 
 
 def main() -> None:
-    save_memory()  # as the command does; what is measured are processes that this one starts
+    save_memory()  # as the command does; the measured processes are started by this one
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--runs", type=int, default=3)
@@ -143,13 +142,13 @@ def print_rows(options: argparse.Namespace, folder: Path, number: int, port: int
     size = (folder / "a.warc").stat().st_size / MIB
     for way in WAYS:
         command = [sys.executable, __file__, "--data", str(options.data), "--once", str(folder), way, str(port)]
-        found = []
+        runs = []
         for _ in range(options.runs):
             out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-            found.append(json.loads(out.splitlines()[-1]))
-        assert {each["kept"] for each in found} == {number}
-        rates = sorted(number / each["seconds"] for each in found)
-        peaks = sorted(each["peak_mib"] for each in found)
+            runs.append(json.loads(out.splitlines()[-1]))
+        assert {figures["kept"] for figures in runs} == {number}
+        rates = sorted(number / figures["seconds"] for figures in runs)
+        peaks = sorted(figures["peak_mib"] for figures in runs)
         middle = f"{rates[len(rates) // 2]:,.0f} ({rates[0]:,.0f} - {rates[-1]:,.0f})"
         print(f"| {way} | {number:,} | {size:.1f} | {middle} | {peaks[0]:.0f} - {peaks[-1]:.0f} |", flush=True)
 

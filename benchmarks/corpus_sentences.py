@@ -1,7 +1,7 @@
-"""What the stage `sentences` of a corpus costs, and whether perplexity tells good text from shuffled words and English.
+"""Cost of the stage `sentences` of a corpus, and perplexity of good text, shuffled words and English.
 
-Each size runs in a process of its own, whose CPU seconds and peak memory are those of the table. Larger inputs are
-copies of the texts in which words are replaced, so that their sentences differ.
+Each size runs in a separate process; the table has its CPU seconds and peak memory. Larger inputs are copies of the
+texts with some words replaced, so that their sentences differ.
 """
 
 import argparse
@@ -29,10 +29,8 @@ from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.sentences.ngram import train
 from paratune.corpus.sentences.score import load_ngram, ngram_perplexity
-from paratune.corpus.sentences.settings import CleanPart, SentenceSettings
-from paratune.corpus.sentences.split import rejection_reason, split_sentences
-from paratune.corpus.sentences.words import ngram_words
-from paratune.corpus.settings import Corpus, Index
+from paratune.corpus.sentences.split import ngram_words, rejection_reason, split_sentences
+from paratune.corpus.settings import CleanPart, Corpus, Index, SentenceSettings
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish
 from paratune.hardware import peak_memory_bytes
@@ -40,17 +38,17 @@ from paratune.hardware import peak_memory_bytes
 MIB = 2**20
 DOCUMENTS_PER_SHARD = 800
 MODEL_WORDS = 400_000
-"""So many are learnt from at every size: memory grows with these, not with the corpus."""
+"""Words that the model learns from at every size: memory grows with these, not with the corpus."""
 
 
 def main() -> None:
-    save_memory()  # as the command does; what is measured are processes that this one starts
+    save_memory()  # as the command does; the measured processes are started by this one
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("PARATUNE_SHARED_DATA", "../shared/data")))
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 10])
-    parser.add_argument("--parts", nargs="+", default=["costs", "training", "masked", "told_apart"])
-    parser.add_argument("--one", type=Path, help="run the stage in this folder, print what it took, and end")
-    parser.add_argument("--train", type=int, help="train on so many copies, print what it took, and end")
+    parser.add_argument("--parts", nargs="+", default=["costs", "training", "masked", "separation"])
+    parser.add_argument("--one", type=Path, help="run the stage in this folder, print its figures, and exit")
+    parser.add_argument("--train", type=int, help="train on this number of copies, print the figures, and exit")
     options = parser.parse_args()
     if options.one or options.train:
         print(json.dumps(one(options.one) if options.one else train_once(options.data, options.train)))
@@ -60,7 +58,7 @@ def main() -> None:
         "costs": partial(costs, sizes=options.sizes),
         "training": training,
         "masked": masked,
-        "told_apart": told_apart,
+        "separation": separation,
     }
     for name in options.parts:
         parts[name](options.data)
@@ -71,7 +69,7 @@ def texts_of(data: Path, split: str = "train") -> list[str]:
 
 
 def varied(text: str, copy: int) -> str:
-    """Return a text with every seventh word or so another one: most sentences differ from copy to copy."""
+    """Return a text with about every seventh word replaced: most sentences differ between copies."""
     if copy == 0:
         return text
     chance = random.Random(f"{copy} {hashlib.sha256(text.encode()).hexdigest()}")
@@ -85,11 +83,11 @@ def costs(data: Path, sizes: list[int]) -> None:
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
             num_bytes = documents(Path(folder), texts, size)
-            took = in_process("--one", folder)
-        found = took["kept"] + sum(took["dropped"].values())
+            figures = in_process("--one", folder)
+        num_sentences = figures["kept"] + sum(figures["dropped"].values())
         print(
-            f"| {size}x | {num_bytes / 1e6:.1f} | {took['shards']} | {found:,} | {took['kept']:,} | "
-            f"{took['cpu_s']:.1f} | {found / took['cpu_s']:,.0f} | {took['peak_mib']:.0f} |",
+            f"| {size}x | {num_bytes / 1e6:.1f} | {figures['shards']} | {num_sentences:,} | {figures['kept']:,} | "
+            f"{figures['cpu_s']:.1f} | {num_sentences / figures['cpu_s']:,.0f} | {figures['peak_mib']:.0f} |",
             flush=True,
         )
 
@@ -104,7 +102,7 @@ def peak_mib() -> float:
 
 
 def documents(folder: Path, texts: list[str], size: int) -> int:
-    """Write cleaned documents, and return how many bytes of text they have."""
+    """Write cleaned documents, and return their number of bytes of text."""
     stage = Stage("documents", output_folder(settings_of(folder)), DOCUMENT_SCHEMA, list, None, size)
     begin(stage)
     all_texts = [(copy, number) for copy in range(size) for number in range(len(texts))]
@@ -138,38 +136,38 @@ def one(folder: Path) -> dict[str, Any]:
 
 
 def training(data: Path) -> None:
-    """Print what training takes on more and more words: of copies of the text with other words in it."""
+    """Print the cost of training for several numbers of words: copies of the text with some words replaced."""
     print("\n| words | vocabulary | n-grams | ARPA MB | CPU s | words/CPU s | loading CPU s | peak MiB |")
     print("|---|---|---|---|---|---|---|---|")
     for size in (1, 4, 12):
-        took = in_process("--data", str(data), "--train", str(size))
+        figures = in_process("--data", str(data), "--train", str(size))
         print(
-            f"| {took['num_words']:,} | {took['vocabulary_size']:,} | {sum(took['num_ngrams']):,} | "
-            f"{took['arpa_mb']:.0f} | {took['cpu_s']:.1f} | {took['num_words'] / took['cpu_s']:,.0f} | "
-            f"{took['loading_s']:.1f} | {took['peak_mib']:.0f} |",
+            f"| {figures['num_words']:,} | {figures['vocabulary_size']:,} | {sum(figures['num_ngrams']):,} | "
+            f"{figures['arpa_mb']:.0f} | {figures['cpu_s']:.1f} | {figures['num_words'] / figures['cpu_s']:,.0f} | "
+            f"{figures['loading_s']:.1f} | {figures['peak_mib']:.0f} |",
             flush=True,
         )
 
 
 def train_once(data: Path, size: int) -> dict[str, Any]:
     texts = texts_of(data)
-    found = [s for copy in range(size) for text in texts for s in split_sentences(varied(text, copy))]
+    sentences = [s for copy in range(size) for text in texts for s in split_sentences(varied(text, copy))]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.arpa"
         began = time.process_time()
-        learnt = train(lambda: map(ngram_words, found), path, vocabulary=200_000)
+        learnt = train(lambda: map(ngram_words, sentences), path, vocabulary=200_000)
         trained = time.process_time()
         peak = peak_mib()
         load_ngram(str(path), "")
         assert learnt is not None
         loading = time.process_time() - trained
         size_mb = path.stat().st_size / 1e6
-    took = {"cpu_s": trained - began, "loading_s": loading, "arpa_mb": size_mb, "peak_mib": peak}
-    return {**asdict(learnt), **took}
+    figures = {"cpu_s": trained - began, "loading_s": loading, "arpa_mb": size_mb, "peak_mib": peak}
+    return {**asdict(learnt), **figures}
 
 
 def masked(data: Path) -> None:
-    """Print what pseudo-perplexities cost: by a BERT of random weights, whose time is that of a trained one."""
+    """Print the cost of pseudo-perplexities, with a BERT of random weights, which takes as long as a trained one."""
     from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 
     sentences = [
@@ -192,17 +190,17 @@ def masked(data: Path) -> None:
             score = load_masked_lm(folder, "cpu")
             began = time.process_time()
             assert None not in score(sentences)
-            took = time.process_time() - began
+            cpu_s = time.process_time() - began
         num_words = sum(len(ngram_words(s)) for s in sentences)
         print(
-            f"| {layers} layers of {width} | {len(sentences)} | {num_words} | {took:.1f} | "
-            f"{len(sentences) / took:.1f} |",
+            f"| {layers} layers of {width} | {len(sentences)} | {num_words} | {cpu_s:.1f} | "
+            f"{len(sentences) / cpu_s:.1f} |",
             flush=True,
         )
 
 
-def told_apart(data: Path) -> None:
-    """Print perplexities of held-out text, of the same words shuffled, and of English, by a model of the train part."""
+def separation(data: Path) -> None:
+    """Print perplexities of held-out text, its shuffled words, and English, by a model of the training part."""
     settings = SentenceSettings()
 
     def fit(texts: list[str]) -> list[str]:
@@ -220,7 +218,7 @@ def told_apart(data: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.arpa"
         train(lambda: map(ngram_words, learnt), path, vocabulary=200_000)
-        model = load_ngram(str(path), "told apart")
+        model = load_ngram(str(path), "separation")
         groups = {
             "learnt from (train)": learnt,
             "good (held out)": good,
@@ -230,12 +228,12 @@ def told_apart(data: Path) -> None:
         }
         print("\n| sentences | number | 5% | median | 95% | above 1,000 | AUC against good |")
         print("|---|---|---|---|---|---|---|")
-        values = {name: np.array([ngram_perplexity(model, s) for s in found]) for name, found in groups.items()}
-        for name, found in values.items():
-            low, middle, high = np.quantile(found, [0.05, 0.5, 0.95])
+        values = {name: np.array([ngram_perplexity(model, s) for s in sentences]) for name, sentences in groups.items()}
+        for name, perplexities in values.items():
+            low, middle, high = np.quantile(perplexities, [0.05, 0.5, 0.95])
             print(
-                f"| {name} | {len(found):,} | {low:,.0f} | {middle:,.0f} | {high:,.0f} | {np.mean(found > 1000):.1%} | "
-                f"{auc(found, values['good (held out)']):.3f} |"
+                f"| {name} | {len(perplexities):,} | {low:,.0f} | {middle:,.0f} | {high:,.0f} | "
+                f"{np.mean(perplexities > 1000):.1%} | {auc(perplexities, values['good (held out)']):.3f} |"
             )
         bars(values)
 
@@ -246,17 +244,17 @@ def assin(data: Path) -> list[str]:
 
 
 def auc(found: np.ndarray, good: np.ndarray) -> float:
-    """Return how often one of `found` has the higher perplexity than one of `good`."""
+    """Return how often a value of `found` is higher than a value of `good`."""
     ranks = np.argsort(np.argsort(np.concatenate([found, good]))) + 1
     return (ranks[: len(found)].sum() - len(found) * (len(found) + 1) / 2) / (len(found) * len(good))
 
 
 def bars(values: dict[str, np.ndarray]) -> None:
-    """Print a histogram of each group as text: a column for each fifth of a decade, from 1 to 10^6."""
+    """Print a histogram of each group as text: one column per fifth of a decade, from 1 to 10^6."""
     edges = np.arange(0, 6.01, 0.2)
     print("\n```")
-    for name, found in values.items():
-        shares = np.histogram(np.log10(found), edges)[0] / len(found)
+    for name, perplexities in values.items():
+        shares = np.histogram(np.log10(perplexities), edges)[0] / len(perplexities)
         print(f"{name:>25} |{''.join(' ▁▂▃▄▅▆▇█'[min(8, round(8 * share / 0.25))] for share in shares)}|")
     print(f"{'':>25}  1    10   10²  10³  10⁴  10⁵  10⁶\n```")
 

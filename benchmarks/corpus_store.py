@@ -1,8 +1,8 @@
-"""What the stage `store` of a corpus and its report cost: documents per CPU-second, and memory at ten times the input.
+"""Cost of the stage `store` of a corpus and of its report: documents per CPU-second, and memory at ten times the input.
 
 python benchmarks/corpus_store.py --data DATA   # DATA/pt_raw_text/train.parquet: documents in a column `text`
 
-Each size runs in processes of its own, one for the store and one for the report.
+Each size runs in two separate processes, one for the store and one for the report.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def sentences(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def write(work: Path, table: Path, number: int, longer: int) -> None:
-    """Write finished stages `extract` and `sentences` of so many documents, of so many copies of a text each."""
+    """Write finished stages `extract` and `sentences` with `number` documents of `longer` copies of a text each."""
     texts = itertools.cycle(
         "\n".join([text] * longer) for text in pq.read_table(table, columns=["text"])["text"].to_pylist()
     )
@@ -65,7 +65,7 @@ def write(work: Path, table: Path, number: int, longer: int) -> None:
     begin(extract)
     for shard, start in enumerate(range(0, number, PER_SHARD)):
         some = itertools.islice(texts, min(PER_SHARD, number - start))
-        rows = (document(each, text) for each, text in enumerate(some, start=start))
+        rows = (document(index, text) for index, text in enumerate(some, start=start))
         write_shard(extract.folder, shard, DOCUMENT_SCHEMA, rows)
     num_shards = shard + 1
     source = finish(extract, num_shards)["output"]
@@ -74,14 +74,14 @@ def write(work: Path, table: Path, number: int, longer: int) -> None:
     for shard in range(num_shards):
         with pq.ParquetFile(extract.folder / f"part-{shard:05d}.parquet") as file:
             rows = (row for batch in file.iter_batches(100) for row in batch.to_pylist())
-            write_shard(split.folder, shard, SENTENCE_SCHEMA, (each for row in rows for each in sentences(row)))
+            write_shard(split.folder, shard, SENTENCE_SCHEMA, (sentence for row in rows for sentence in sentences(row)))
     finish(split, num_shards)
 
 
-def one(work: str, what: str) -> None:
+def one(work: str, part: str) -> None:
     """Make the store or the report in this process; print the number of sentences, CPU-seconds and the peak in KiB."""
     count = 0
-    if what == "store":
+    if part == "store":
         corpus = Corpus.model_validate({"work": work, "clean": {"skip": STEPS}})
         count = run_store(corpus, 1, Display(speaks=False))["sentences"]
     else:
@@ -91,11 +91,11 @@ def one(work: str, what: str) -> None:
 
 
 def main() -> None:
-    save_memory()  # as the command does; what is measured are processes that this one starts
+    save_memory()  # as the command does; the measured processes are started by this one
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder that holds pt_raw_text")
     parser.add_argument("--sizes", type=int, nargs="+", default=[4000, 40_000])
-    parser.add_argument("--longer", type=int, default=1, help="copies of a text in a document")
+    parser.add_argument("--longer", type=int, default=1, help="copies of a text in each document")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.one:
@@ -107,13 +107,13 @@ def main() -> None:
     for number in chosen.sizes:
         with tempfile.TemporaryDirectory() as work:
             write(Path(work), chosen.data / "pt_raw_text" / "train.parquet", number, chosen.longer)
-            for what in ("store", "report"):
-                command = [sys.executable, __file__, "--one", work, what]
-                said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-                num, cpu_s, peak = int(said[0]), float(said[1]), int(said[2]) / 1024
+            for part in ("store", "report"):
+                command = [sys.executable, __file__, "--one", work, part]
+                figures = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+                num, cpu_s, peak = int(figures[0]), float(figures[1]), int(figures[2]) / 1024
                 size = (Path(work) / "6_store/corpus.duckdb").stat().st_size / 1e6
                 print(
-                    f"| {number} | {num or 'n/a'} | {what} | {cpu_s:.1f} | {number / cpu_s:.0f} | {peak:.0f} "
+                    f"| {number} | {num or 'n/a'} | {part} | {cpu_s:.1f} | {number / cpu_s:.0f} | {peak:.0f} "
                     f"| {size:.0f} |",
                     flush=True,
                 )

@@ -1,4 +1,4 @@
-"""Texts of both varieties of Portuguese from six public sources, as `corpus_clean.py variety` is given them.
+"""Texts of both varieties of Portuguese from six public sources, in the format of `corpus_clean.py variety`.
 
 python benchmarks/corpus_variety_sources.py --data DATA --bosque BOSQUE --dsltl DSLTL --help-pt PT --help-br BR OUTPUT
 python benchmarks/corpus_clean.py variety OUTPUT/corpus.yaml
@@ -22,17 +22,17 @@ import yaml
 
 HELP = "usr/share/libreoffice/help"
 HELP_PAGES = 600
-"""Pages of each language, the first by name that both have."""
+"""Pages of each language: the first by name that exist in both."""
 
 
 def columns(table: Path, names: list[str]) -> Iterator[str]:
-    found = pq.read_table(table, columns=names)
+    rows = pq.read_table(table, columns=names)
     for name in names:
-        yield from found[name].to_pylist()
+        yield from rows[name].to_pylist()
 
 
 def bosque(folder: Path, prefix: str) -> Iterator[str]:
-    """Yield the sentences of the documents whose names begin so: CP is Público, CF is Folha de S.Paulo."""
+    """Yield the sentences of documents by the prefix of their names: CP is Público, CF is Folha de S.Paulo."""
     for part in ("dev", "test"):
         whole = (folder / f"pt_bosque-ud-{part}.conllu").read_text(encoding="utf-8")
         for sentence in whole.split("\n\n"):
@@ -47,7 +47,7 @@ def dsltl(folder: Path, label: str) -> Iterator[str]:
 
 
 def help_pages(folder: Path, language: str, other: Path, other_language: str) -> Iterator[str]:
-    """Yield the lines of the pages that are there in both languages."""
+    """Yield the lines of the pages that exist in both languages."""
     root, beside = folder / HELP / language, other / HELP / other_language
     names = sorted(
         path.relative_to(root) for path in root.rglob("*.html") if (beside / path.relative_to(root)).exists()
@@ -72,12 +72,12 @@ def main() -> None:
     data, pairs = chosen.data, ["sentence1", "sentence2"]
     chosen.output.mkdir(parents=True, exist_ok=True)
 
-    def of(name: str, names: list[str]) -> list[str]:
+    def texts_of(name: str, names: list[str]) -> list[str]:
         return list(columns(data / name / "train.parquet", names))
 
     manuals = pq.read_table(data / "pt_raw_text/train.parquet").to_pylist()
     sides = {
-        "assin": (of("assin_ptpt", pairs), of("assin_ptbr", pairs)),
+        "assin": (texts_of("assin_ptpt", pairs), texts_of("assin_ptbr", pairs)),
         "bosque": (bosque(chosen.bosque, "CP"), bosque(chosen.bosque, "CF")),
         "dsltl": (dsltl(chosen.dsltl, "PT-PT"), dsltl(chosen.dsltl, "PT-BR")),
         "lo": (
@@ -85,12 +85,12 @@ def main() -> None:
             help_pages(chosen.help_br, "pt-BR", chosen.help_pt, "pt"),
         ),
         "sts": (
-            of("stsb_pt_deepl", pairs),
-            [*of("assin2", pairs), *of("mrpc_ptbr_plue", pairs), *of("rte_ptbr_plue", pairs)],
+            texts_of("stsb_pt_deepl", pairs),
+            [*texts_of("assin2", pairs), *texts_of("mrpc_ptbr_plue", pairs), *texts_of("rte_ptbr_plue", pairs)],
         ),
         "doc": (
-            [each["text"] for each in manuals if each["source"].startswith("debian-")],
-            dict.fromkeys(of("squad_v2_pt", ["context"])),
+            [page["text"] for page in manuals if page["source"].startswith("debian-")],
+            dict.fromkeys(texts_of("squad_v2_pt", ["context"])),
         ),
     }
     sources = [

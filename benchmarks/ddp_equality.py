@@ -1,10 +1,10 @@
-"""Two DDP processes against one: the same losses step by step, at the same global batch.
+"""Losses of two DDP processes compared with one process, step by step, with the same global batch.
 
     python benchmarks/ddp_equality.py
 
 Each row is a run of `paratune train` on the demo data with the demo model, dropout off; losses and gradient norms are
-read from the records and compared with those of one process that takes each batch whole. In fp64 what is left is
-rounding, in fp32 rounding that training carries on from step to step.
+read from the records and compared with those of one process with the whole batch. In fp64 the remaining difference is
+rounding, in fp32 rounding that accumulates over the steps.
 """
 
 import argparse
@@ -35,7 +35,7 @@ CONFIG = {
 
 @dataclass(frozen=True)
 class Case:
-    """A way to take the same steps."""
+    """A variant of the same steps."""
 
     name: str
     num_processes: int
@@ -52,7 +52,7 @@ LIMITS = {"fp32": 1e-5, "fp64": 1e-10}
 
 
 def main() -> None:
-    """Run all cases in both precisions, print the table; exit with 1 when a loss is further off than its limit."""
+    """Run all cases in both precisions, print the table; exit with 1 if a loss differs by more than its limit."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--precisions", nargs="+", choices=list(LIMITS), default=list(LIMITS))
@@ -66,13 +66,13 @@ def main() -> None:
             expected = _run(REFERENCE, precision, options.steps, Path(scratch))
             lines.append(f"| {precision} | {REFERENCE.name} | {expected[0][0]:.6f} | {expected[-1][0]:.6f} | | | | |")
             for case in CASES:
-                found = _run(case, precision, options.steps, Path(scratch))
-                loss = max(abs(a[0] - b[0]) for a, b in zip(expected, found, strict=True))
-                norm = max(abs(a[1] - b[1]) / a[1] for a, b in zip(expected, found, strict=True))
+                steps = _run(case, precision, options.steps, Path(scratch))
+                loss = max(abs(a[0] - b[0]) for a, b in zip(expected, steps, strict=True))
+                norm = max(abs(a[1] - b[1]) / a[1] for a, b in zip(expected, steps, strict=True))
                 is_within = loss <= LIMITS[precision]
                 holds &= is_within
                 lines.append(
-                    f"| {precision} | {case.name} | {found[0][0]:.6f} | {found[-1][0]:.6f} | {loss:.1e} | {norm:.1e} "
+                    f"| {precision} | {case.name} | {steps[0][0]:.6f} | {steps[-1][0]:.6f} | {loss:.1e} | {norm:.1e} "
                     f"| {LIMITS[precision]:.0e} | {'holds' if is_within else 'FAILS'} |"
                 )
     print("\n".join(lines))
@@ -91,7 +91,7 @@ def _run(case: Case, precision: str, num_steps: int, scratch: Path) -> list[tupl
     print(f"{precision}: {case.name} ...", file=sys.stderr, flush=True)
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     steps = [event for event in read_events(scratch / "run") if event["event"] == "step"]
-    assert len(steps) == num_steps, f"{len(steps)} steps were recorded, {num_steps} were asked for"
+    assert len(steps) == num_steps, f"{len(steps)} steps were recorded, {num_steps} were requested"
     return [(step["loss"], step["grad_norm"]) for step in steps]
 
 

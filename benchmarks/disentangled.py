@@ -1,10 +1,10 @@
-"""What packing gives DeBERTa-v3: forward and backward of training, padded, bucketed and packed, on one CPU core.
+"""Speed of DeBERTa-v3 by layout: forward and backward of training, padded, bucketed and packed, on one CPU core.
 
     OMP_NUM_THREADS=1 python benchmarks/disentangled.py
 
 Random weights of the width of deberta-v3-xsmall (384, 6 heads, shared projections, 256 buckets), fp32, dropout 0.1 as
 `paratune train` draws it. Steps of 16 rows whose lengths are lognormal, with the median and the mean of IMDB's reviews
-before they are cut at 512. Sides take turns on the same rows; CPU seconds of a step, median (least to most).
+before truncation at 512. Sides take turns on the same rows; CPU seconds of a step, median (range).
 """
 
 import argparse
@@ -41,16 +41,16 @@ def main() -> None:
             begin = time.process_time()
             for batch in batches:
                 model.loss_sum(model(batch), batch).backward()
-            if number:  # the first step is for warming up
+            if number:  # the first step is warm-up
                 seconds[side].append(time.process_time() - begin)
                 computed[side] += sum(batch.num_padded_tokens for batch in batches)
             model.zero_grad()
     print("\n".join([*machine_lines(), f"- {options.layers} layers, {options.steps} steps of {options.rows} rows", ""]))
     print("| side | tokens computed | CPU s a step | times as fast as padded |\n| --- | --- | --- | --- |")
-    for side, found in seconds.items():
-        middle = statistics.median(found)
-        ratio = statistics.median(one / other for one, other in zip(seconds["padded"], found, strict=True))
-        print(f"| {side} | {computed[side]} | {middle:.2f} ({min(found):.2f} to {max(found):.2f}) | {ratio:.2f} |")
+    for side, cpu_s in seconds.items():
+        middle = statistics.median(cpu_s)
+        ratio = statistics.median(one / other for one, other in zip(seconds["padded"], cpu_s, strict=True))
+        print(f"| {side} | {computed[side]} | {middle:.2f} ({min(cpu_s):.2f} to {max(cpu_s):.2f}) | {ratio:.2f} |")
 
 
 def _model(num_layers: int) -> Any:
@@ -84,7 +84,7 @@ def _model(num_layers: int) -> Any:
 
 
 def _batches(side: str, lengths: list[int]) -> list[Batch]:
-    """Return the micro-batches of a step: bucketed as on the CPU, in four parts."""
+    """Return the micro-batches of a step: bucketed into four parts, as on the CPU."""
     if side != "bucketed":
         batch = _batch(lengths)
         return [pack(batch) if side == "packed" else batch]

@@ -1,4 +1,4 @@
-"""A student of three layers with and without a teacher, and beside Hugging Face's recipe, on demo:sentences.
+"""A student of three layers with and without a teacher, and with Hugging Face's recipe, on demo:sentences.
 
     OMP_NUM_THREADS=1 python benchmarks/distil.py FOLDER
 
@@ -74,7 +74,7 @@ def train(runs: Path, name: str, seed: int, more: dict[str, Any] | None = None) 
 
 
 def write_rows(runs: Path) -> None:
-    """Write the rows of both splits for the peer, as the teacher's run has them."""
+    """Write the rows of both splits for the peer, as in the teacher's run."""
     rows = read_table("demo:sentences")
     test = set(pq.read_table(runs / "teacher" / "predictions.test.parquet")["index"].to_pylist())
     write_table(runs / "test.parquet", rows.take(sorted(test)))
@@ -111,7 +111,7 @@ def peer(runs: Path, seed: int) -> None:
 
 
 def figures(runs: Path, num_seeds: int) -> dict[str, list[float]]:
-    """Return the accuracy on the test rows of each run, by form."""
+    """Return the accuracy of each run on the test rows, by form."""
     values = {"teacher": [read_json(runs / "teacher" / SUMMARY_FILE)["scores"]["test"]["accuracy"]]}
     for form in FORMS:
         for seed in range(1, num_seeds + 1):

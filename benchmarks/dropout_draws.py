@@ -1,10 +1,10 @@
-"""Do packed and padded training draw the same dropout, in law? Masks against theirs, gradients side by side.
+"""Tests that packed and padded training draw dropout from the same distribution: by masks and by gradients.
 
     OMP_NUM_THREADS=1 python benchmarks/dropout_draws.py
 
-Every figure is a z: a difference divided by its standard error, a standard normal number where nothing is wrong. Of
-many, the largest is printed beside the one that chance alone makes as large in one of twenty such rows (`allowed`).
-Gradients of keys' biases are left out: the softmax does not change with these, and what is there is rounding.
+Every figure is a z: a difference divided by its standard error, which follows a standard normal distribution if nothing
+is wrong. Each row prints the largest z, and the value that the largest z exceeds by chance in one of twenty such rows
+(`allowed`). Gradients of key biases are left out: the softmax does not depend on them, so they are only rounding.
 """
 
 import argparse
@@ -30,7 +30,7 @@ P = 0.1
 ENTRIES = 1 << 16
 """Entries of a mask."""
 SOURCES = 14
-"""Mask sources of a step that are looked at; a model of 6 layers has 19."""
+"""Mask sources of a step that are compared; a model of 6 layers has 19."""
 LENGTHS = (3, 40, 17, 64, 9, 28)
 
 
@@ -38,7 +38,7 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--steps", type=int, default=60, help="steps whose masks are compared")
-    parser.add_argument("--draws", type=int, default=1500, help="times that each side computes its gradient")
+    parser.add_argument("--draws", type=int, default=1500, help="gradients of each side")
     options = parser.parse_args()
     print("\n".join([*machine_lines(), ""]))
     print("| masks | z's | mean | standard deviation | largest | allowed |\n| --- | --- | --- | --- | --- | --- |")
@@ -58,8 +58,8 @@ def _line(name: str, zs: np.ndarray[Any, Any]) -> str:
 
 
 def _of_masks(num_steps: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Return z's of the masks of steps as a run seeds them: their share, and products of neighbours of many kinds."""
-    found: dict[str, list[float]] = {
+    """Return the z's of masks, seeded as in a run: the kept share, and products of several kinds of neighbours."""
+    zs_by_name: dict[str, list[float]] = {
         name: []
         for name in (
             "share of a mask",
@@ -82,19 +82,21 @@ def _of_masks(num_steps: int) -> dict[str, np.ndarray[Any, Any]]:
 
     steps = [of_step(1, step, 0) for step in range(num_steps)]
     for masks in steps:
-        found["share of a mask"] += [float(mask.mean() * scale) for mask in masks]
-        found["neighbours 1 to 64 entries apart"] += [z(m[lag:], m[:-lag]) for m in masks[:2] for lag in range(1, 65)]
-        found["sources of one step"] += [z(*pair) for pair in combinations(masks, 2)]
+        zs_by_name["share of a mask"] += [float(mask.mean() * scale) for mask in masks]
+        zs_by_name["neighbours 1 to 64 entries apart"] += [
+            z(m[lag:], m[:-lag]) for m in masks[:2] for lag in range(1, 65)
+        ]
+        zs_by_name["sources of one step"] += [z(*pair) for pair in combinations(masks, 2)]
     for one, other in pairwise(steps):
-        found["one source in two steps that follow"] += [z(*pair) for pair in zip(one, other, strict=True)]
+        zs_by_name["one source in two steps that follow"] += [z(*pair) for pair in zip(one, other, strict=True)]
     for step, masks in enumerate(steps):
         for name, others in (("ranks", of_step(1, step, 1)), ("seeds", of_step(2, step, 0))):
-            found[f"two {name} in one step"] += [z(*pair) for pair in zip(masks, others, strict=True)]
-    return {name: np.asarray(zs) for name, zs in found.items()}
+            zs_by_name[f"two {name} in one step"] += [z(*pair) for pair in zip(masks, others, strict=True)]
+    return {name: np.asarray(zs) for name, zs in zs_by_name.items()}
 
 
 def _of_gradients(num_draws: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Return z's of the gradients of one batch, drawn again and again: packed by our kernels, padded by PyTorch's."""
+    """Return the z's of repeatedly drawn gradients of one batch: packed by our kernels, padded by PyTorch's."""
     batch = _rows()
     sides = {}
     for name, rows in (("packed", pack(batch)), ("padded", batch)):
@@ -102,15 +104,15 @@ def _of_gradients(num_draws: int) -> dict[str, np.ndarray[Any, Any]]:
         assert model.entry is not None
         assert model.entry.shortens
         rest = [_draw(model, rows, step, rank=name == "padded") for step in range(num_draws)]
-        sides[name] = tuple(torch.stack(each) for each in zip(*rest, strict=True))
-    found: dict[str, np.ndarray[Any, Any]] = {}
-    for at, what in enumerate(
+        sides[name] = tuple(torch.stack(draws) for draws in zip(*rest, strict=True))
+    zs_by_name: dict[str, np.ndarray[Any, Any]] = {}
+    for at, quantity in enumerate(
         ("loss", "logits", "gradient, 20 entries of each weight", "squared norm of each gradient")
     ):
         one, other = (side[at].double() for side in sides.values())
-        found[f"{what}: mean"] = _z_of_means(one, other)
-        found[f"{what}: variance"] = _z_of_means(_centred_squares(one), _centred_squares(other))
-    return found
+        zs_by_name[f"{quantity}: mean"] = _z_of_means(one, other)
+        zs_by_name[f"{quantity}: variance"] = _z_of_means(_centred_squares(one), _centred_squares(other))
+    return zs_by_name
 
 
 def _centred_squares(draws: Tensor) -> Tensor:
@@ -128,15 +130,15 @@ def _draw(model: TaskModel, rows: Batch, step: int, *, rank: int) -> tuple[Tenso
     logits = model(rows)
     loss = model.loss_sum(logits, rows)
     loss.backward()
-    trained = {name: each.grad for name, each in model.named_parameters() if not name.endswith("key.bias")}
-    gradients = [each.flatten() for each in trained.values() if each is not None]
-    entries = [each[:: max(1, len(each) // 20)][:20] for each in gradients]
-    norms = torch.stack([each.square().sum() for each in gradients])
+    trained = {name: gradient.grad for name, gradient in model.named_parameters() if not name.endswith("key.bias")}
+    gradients = [gradient.flatten() for gradient in trained.values() if gradient is not None]
+    entries = [gradient[:: max(1, len(gradient) // 20)][:20] for gradient in gradients]
+    norms = torch.stack([gradient.square().sum() for gradient in gradients])
     return loss.detach().view(1), logits.detach().flatten(), torch.cat(entries), norms
 
 
 def _model() -> TaskModel:
-    """Return a model whose attention is far from even, and whose dropout is that of BERT."""
+    """Return a model with non-uniform attention and the dropout of BERT."""
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=200,

@@ -1,4 +1,4 @@
-"""Sentence embeddings: paratune beside the trainer of sentence-transformers, at the same settings, over seeds.
+"""Sentence embeddings: paratune and the trainer of sentence-transformers, at the same settings, over seeds.
 
 Both train the first layers of an encoder with the cosine loss on rows of the STS benchmark. Usage:
 python benchmarks/embeddings.py FOLDER --data data/stsb --model MODEL --seeds 1 2 3
@@ -41,11 +41,11 @@ def by_sentence_transformers(folder: Path, seeds: list[int]) -> list[dict[str, A
     path = folder / "peer.json"
     job = {**SETTINGS, "model": str(folder / "model"), "files": files, "seeds": seeds, "output": str(folder / "peer")}
     path.write_text(json.dumps(job))
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, str(Path(__file__).parent / "peers" / "st_sts.py"), str(path)],
         check=True, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    results: list[dict[str, Any]] = json.loads(told.stdout.strip().split("\n")[-1])
+    results: list[dict[str, Any]] = json.loads(completed.stdout.strip().split("\n")[-1])
     return results
 
 
@@ -73,7 +73,7 @@ def by_paratune(folder: Path, seed: int) -> dict[str, Any]:
 
 
 def table(results: dict[str, list[dict[str, Any]]], seeds: list[int]) -> str:
-    """Return a row for each run, and mean and standard deviation over the seeds of each tool."""
+    """Return one row per run, and mean and standard deviation of each tool over the seeds."""
     lines = ["| tool | seed | steps | Spearman | Pearson |", "|---|---|---|---|---|"]
     for name, runs in results.items():
         for seed, run in zip(seeds, runs, strict=True):

@@ -1,12 +1,12 @@
-"""All proofs on one GPU, in parts that may fail: what is wrong, what is slow, and what is as it should be.
+"""All checks and measurements on one GPU, in parts that fail independently.
 
     python benchmarks/gpu.py --minutes 9 --out FOLDER               # needs the demo model's package, or --tokenizer
     python benchmarks/gpu.py --device cpu --tiny --out FOLDER       # all checks with tiny shapes on a CPU
-    python benchmarks/gpu.py --pack FOLDER                          # one folder to take to a bare machine
+    python benchmarks/gpu.py --pack FOLDER                          # one folder for a machine without a network
     python benchmarks/gpu.py --write FOLDER/results.json            # the page benchmarks/gpu_<card>_<yyyymm>.md
 
-Each part is a process with a time limit of its own. `results.json` and `summary.md` in FOLDER are replaced after each
-part, and what it printed is added to `log.txt`. docs/howto/gpu.md has the parts and how to read the page.
+Each part is a process with its own time limit. `results.json` and `summary.md` in FOLDER are replaced after each
+part, and its output is added to `log.txt`. docs/howto/gpu.md has the parts and how to read the page.
 """
 
 import argparse
@@ -27,21 +27,21 @@ from gpu_parts.runner import PARTS, run_parts, start_part  # noqa: E402
 
 SCHEMA_VERSION = 1
 WORK = "work"
-"""Folder beside the results while parts run."""
+"""Folder next to the results while parts run."""
 REHEARSAL_S = 600.0
 """Maximum time of a part with tiny shapes."""
 
 
 def main() -> int:
-    """Run what the command line asks for; return 1 where a check was wrong or could not be run."""
+    """Run the requested parts; return 1 if a check was wrong or could not be run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, help="folder of the results")
-    parser.add_argument("--minutes", type=float, default=9.0, help="for all parts together")
+    parser.add_argument("--minutes", type=float, default=9.0, help="time limit of all parts together")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small shapes and few steps, to test the checks")
     parser.add_argument("--parts", help=f"comma-separated; of {', '.join(part.name for part in PARTS)}")
-    parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer; the demo model's when not given")
-    parser.add_argument("--pack", type=Path, metavar="FOLDER", help="make a folder for a bare machine; run nothing")
+    parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer; by default that of the demo model")
+    parser.add_argument("--pack", type=Path, metavar="FOLDER", help="make a folder for an offline machine; run nothing")
     parser.add_argument("--write", type=Path, metavar="JSON", help="write the page of results; run nothing")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -72,18 +72,18 @@ def run_all(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int
     shutil.rmtree(options.out / WORK, ignore_errors=True)
     (options.out / WORK).mkdir(parents=True)
     (options.out / "log.txt").unlink(missing_ok=True)
-    given = ["--device", options.device, "--tokenizer", str(options.tokenizer), *(["--tiny"] * options.tiny)]
+    part_options = ["--device", options.device, "--tokenizer", str(options.tokenizer), *(["--tiny"] * options.tiny)]
     results = new_results(options)
 
-    def done(name: str, found: dict[str, Any]) -> None:
-        results["parts"][name] = found
+    def done(name: str, result: dict[str, Any]) -> None:
+        results["parts"][name] = result
         keep_log(options.out / WORK / f"{name}.log", options.out / "log.txt")
         shutil.rmtree(options.out / WORK / name, ignore_errors=True)  # runs with their checkpoints: gigabytes
-        print(f"{name}: {found['status']} ({found['seconds']:.0f} s)", flush=True)
+        print(f"{name}: {result['status']} ({result['seconds']:.0f} s)", flush=True)
         write_results(results, options.out)
 
     chosen = [replace(part, most_s=REHEARSAL_S) if options.tiny else part for part in PARTS if part.name in names]
-    start = partial(start_part, Path(__file__).absolute(), options=given, out=options.out / WORK)
+    start = partial(start_part, Path(__file__).absolute(), options=part_options, out=options.out / WORK)
     run_parts(chosen, start, seconds=60 * options.minutes, done=done)
     shutil.rmtree(options.out / WORK, ignore_errors=True)
     print(options.out / "summary.md")
@@ -91,14 +91,14 @@ def run_all(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int
 
 
 def keep_log(source: Path, target: Path) -> None:
-    """Add what a part printed to the log of all parts."""
+    """Add the output of a part to the log of all parts."""
     if source.exists():
         with target.open("a", encoding="utf-8") as log:
             log.write(f"== {source.stem}\n{source.read_text(encoding='utf-8', errors='replace')}\n")
 
 
 def new_results(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what is known before the first part."""
+    """Return the results before the first part."""
     rehearsal = ["rehearsal with tiny shapes: durations mean nothing"] if options.tiny else []
     return {
         "schema_version": SCHEMA_VERSION,
@@ -128,7 +128,7 @@ def write_results(results: dict[str, Any], out: Path) -> None:
 
 
 def find_tokenizer() -> Path:
-    """Return the tokenizer beside a packed copy, or that of the demo model."""
+    """Return the tokenizer next to a packed copy, or that of the demo model."""
     packed = HERE.parent.parent / "tokenizer"
     if packed.exists():
         return packed
@@ -138,7 +138,7 @@ def find_tokenizer() -> Path:
 
 
 def write_page(path: Path) -> int:
-    """Write the page of results beside this script, named after the card and the month."""
+    """Write the page of results next to this script, named after the card and the month."""
     from gpu_parts.summary import lines
 
     from paratune.records import read_json

@@ -1,9 +1,9 @@
-"""What it costs to check the SHA-256 of cached tokens and of a finished model, beside the run or command that does it.
+"""Cost of checking the SHA-256 of cached tokens and of a finished model, relative to the run or command.
 
     python benchmarks/hashes.py
-    python benchmarks/hashes.py --rounds 2 --samples 1000 --model-mib 20      # a try
+    python benchmarks/hashes.py --rounds 2 --samples 1000 --model-mib 20      # a short run
 
-Tokens: a cache of `--samples` samples of 1 to 512 tokens is opened, which reads and hashes all of it, as each rank of a
+Tokens: a cache of `--samples` samples of 1 to 512 tokens is opened; this reads and hashes all of it, as each rank of a
 run does once for each split. Model: a file of the size of BERT-base's weights in fp32 is hashed, as `evaluate` and
 `predict` do. All files are in the page cache. Times are CPU seconds of this process, the medians over rounds.
 """

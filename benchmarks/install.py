@@ -1,4 +1,4 @@
-"""How many packages does the installation of `make quickstart` need, how large are they, and how long does it take?
+"""Number and size of the packages that `make quickstart` installs, and the time of the installation.
 
 Installs into a new environment, with the commands of the Makefile; pip may use its cache.
 

@@ -1,4 +1,4 @@
-"""How many kernels one training step launches on a GPU, and how many bytes they move: counted without a GPU.
+"""Number of kernels that one training step launches on a GPU, and the bytes that they move, counted without a GPU.
 
     python benchmarks/launches.py [--precision bf16] [--micro-batches 1] [--top 12]
 
@@ -52,13 +52,23 @@ def main() -> None:
     options = parser.parse_args()
     phases = counted(options.precision, options.micro_batches)
     print("| phase | kernels | casts | GB |\n|---|---|---|---|")
-    for name, phase in [*phases.items(), ("step", Phase([k for each in phases.values() for k in each.kernels]))]:
+    for name, phase in [
+        *phases.items(),
+        ("step", Phase([k for kernels_of_phase in phases.values() for k in kernels_of_phase.kernels])),
+    ]:
         casts = sum(kernel.name == "_to_copy" for kernel in phase.kernels)
         print(f"| {name} | {phase.num_kernels} | {casts} | {phase.num_bytes / 1e9:.2f} |")
     print("\n| operator | dtype of its output | kernels | GB |\n|---|---|---|---|")
     kinds = Counter((kernel.name, kernel.dtype) for phase in phases.values() for kernel in phase.kernels)
     for (name, dtype), number in kinds.most_common(options.top):
-        same = Phase([k for each in phases.values() for k in each.kernels if (k.name, k.dtype) == (name, dtype)])
+        same = Phase(
+            [
+                k
+                for kernels_of_phase in phases.values()
+                for k in kernels_of_phase.kernels
+                if (k.name, k.dtype) == (name, dtype)
+            ]
+        )
         print(f"| {name} | {dtype} | {number} | {same.num_bytes / 1e9:.2f} |")
 
 
@@ -67,7 +77,7 @@ def counted(precision: str, num_micro_batches: int = 1) -> dict[str, Phase]:
 
     Args:
         precision: fp32, bf16 or fp16.
-        num_micro_batches: Micro-batches of the step, all alike.
+        num_micro_batches: Micro-batches of the step, all equal.
     """
     policy = POLICIES[precision]
     trace = Trace()
@@ -115,7 +125,7 @@ def _as_on_cuda() -> Iterator[None]:
 
 
 def _adamw(named: Iterator[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
-    """Return AdamW, which says of itself that it is fused, as on CUDA, and whose step is not called."""
+    """Return AdamW, which is marked as fused, as on CUDA, and whose step is not called."""
     parameters = [parameter for _, parameter in named]
     decayed, kept = ([p for p in parameters if (p.ndim > 1) == is_matrix] for is_matrix in (True, False))
     optimizer = torch.optim.AdamW([{"params": decayed}, {"params": kept}])

@@ -1,9 +1,9 @@
-"""Products of a linear layer by MKL, which PyTorch takes for float32, and by oneDNN: forward, and both gradients.
+"""Products of a linear layer by MKL, which PyTorch uses for float32, and by oneDNN: forward, and both gradients.
 
     OMP_NUM_THREADS=1 python benchmarks/linear.py
 
 T tokens, K features in, N out: those of MiniLM (384) and BERT-base (768). GFLOP/s by process CPU time, median of
---rounds, taken in turn. The table is Markdown; `paratune.models.linear` decides by it.
+--rounds, taken in turn. The table is Markdown; the choice of `paratune.models.linear` is based on it.
 """
 
 import argparse
@@ -53,11 +53,11 @@ def _rates(pair: list[Callable[[], Tensor]], num_flops: int, rounds: int) -> lis
         product()
     seconds: list[list[float]] = [[] for _ in pair]
     for _ in range(rounds):
-        for product, found in zip(pair, seconds, strict=True):
+        for product, durations in zip(pair, seconds, strict=True):
             begin = time.process_time()
             product()
-            found.append(time.process_time() - begin)
-    return [num_flops / statistics.median(found) / 1e9 for found in seconds]
+            durations.append(time.process_time() - begin)
+    return [num_flops / statistics.median(durations) / 1e9 for durations in seconds]
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""What loader workers save: the time that a step waits for its batch, with 0, 1, 2 and 4 of them.
+"""Time that a step waits for its batch, with 0, 1, 2 and 4 loader workers.
 
     OMP_NUM_THREADS=1 python benchmarks/loader.py --data FOLDER
-    OMP_NUM_THREADS=1 python benchmarks/loader.py --data FOLDER --rounds 1 --steps 6      # a try
+    OMP_NUM_THREADS=1 python benchmarks/loader.py --data FOLDER --rounds 1 --steps 6      # a short run
 
-First the batches alone: a step's is made in this process, or taken from a worker that has it ready. Then whole runs of
+First only the batches: made in this process, or taken from a worker that has already prepared them. Then whole runs of
 `paratune train`, one for each number of workers, in an order that rotates from round to round. FOLDER
-($PARATUNE_SHARED_DATA when not given) holds imdb/ (columns text, label) and mtsamples/ (transcription), each
+(default: $PARATUNE_SHARED_DATA) holds imdb/ (columns text, label) and mtsamples/ (transcription), each
 with train.parquet.
 """
 
@@ -46,11 +46,11 @@ CASES: dict[str, dict[str, Any]] = {
 """Both packed; mlm hides whole words."""
 NUM_WORKERS = (0, 1, 2, 4)
 SAMPLES = 8
-"""Of a step, in runs."""
+"""Samples of a step, in runs."""
 LONG, SHORT = 512, 128
-"""Most tokens of a sample: of batches alone, and in runs."""
+"""Maximum tokens of a sample: in batches alone, and in runs."""
 NUM_ALONE = 60
-"""Steps whose batches alone are timed."""
+"""Steps of the measurement of batches alone."""
 
 
 def main() -> None:
@@ -82,12 +82,12 @@ def main() -> None:
 
 def _rounds(path: Path, num_rounds: int) -> dict[int, list[dict[str, Any]]]:
     """Return the summaries of the runs with each number of workers."""
-    found: dict[int, list[dict[str, Any]]] = {number: [] for number in NUM_WORKERS}
+    summaries: dict[int, list[dict[str, Any]]] = {number: [] for number in NUM_WORKERS}
     for turn in range(num_rounds):
         at = turn % len(NUM_WORKERS)
         for number in NUM_WORKERS[at:] + NUM_WORKERS[:at]:
-            found[number].append(_run(path, number))
-    return found
+            summaries[number].append(_run(path, number))
+    return summaries
 
 
 def _written(folder: Path, name: str, data: str, num_steps: int, *, max_length: int) -> Path:
@@ -115,7 +115,7 @@ def _written(folder: Path, name: str, data: str, num_steps: int, *, max_length: 
 
 
 def _alone(path: Path) -> tuple[list[float], list[float]]:
-    """Return how long each step's batch takes in this process, and from a worker that has it ready, in ms."""
+    """Return the ms of each step's batch, made in this process, and taken from a worker that has prepared it."""
     prepared = prepare(load_config(path, []), Place(0, 0, 1), StopRequest(), Display(speaks=False))
     collator = PackedCollator(prepared.recipe.collator(prepared.splits["train"], prepared.tokenizer, seed=1))
     batches = TrainBatches(collator, 1, 32, 32, 1, 0, 1)
@@ -136,10 +136,10 @@ def _alone(path: Path) -> tuple[list[float], list[float]]:
 def _run(path: Path, num_workers: int) -> dict[str, Any]:
     """Return the summary of a run."""
     command = [sys.executable, "-m", "paratune", "train", str(path), "--set", f"data.num_workers={num_workers}"]
-    done = subprocess.run([*command, "--overwrite", "--json"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stderr)
-    summary: dict[str, Any] = json.loads(done.stdout)
+    completed = subprocess.run([*command, "--overwrite", "--json"], capture_output=True, text=True, check=False)
+    if completed.returncode:
+        sys.exit(completed.stderr)
+    summary: dict[str, Any] = json.loads(completed.stdout)
     return summary
 
 

@@ -1,4 +1,4 @@
-"""Do windows of long reviews score better than their first 128 tokens?
+"""Scores of windows of long reviews compared with their first 128 tokens.
 
     python benchmarks/long_documents.py --data FOLDER --out FOLDER        # about an hour of two cores
 
@@ -18,7 +18,7 @@ import paratune
 
 MAX_LENGTH = 128
 WINDOWS = {"first 128 tokens": None, "4 windows of 128, mean": {"pooling": "mean", "max_windows": 4}}
-"""`task.windows` by the name of the way."""
+"""`task.windows` by the name of the variant."""
 
 
 def configuration(data: Path, out: Path, way: str, seed: int, rows: int) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def configuration(data: Path, out: Path, way: str, seed: int, rows: int) -> dict
 
 
 def difference_line(accuracies: dict[str, list[float]]) -> str:
-    """Return the mean difference of the two ways over seeds, and its range, in points."""
+    """Return the mean difference of the two variants over seeds, and its range, in points."""
     first, windows = accuracies.values()
     differences = [100 * (b - a) for a, b in zip(first, windows, strict=True)]
     return (

@@ -1,14 +1,14 @@
-"""CPU time of one optimizer step of `paratune train` on a tiny model, beside a hand-written loop and Trainer.
+"""CPU time of one optimizer step of `paratune train` on a tiny model, compared with a hand-written loop and Trainer.
 
     OMP_NUM_THREADS=1 python benchmarks/loop_cost.py                  # 5 rounds of 5 sides
     OMP_NUM_THREADS=1 python benchmarks/loop_cost.py --paired         # all sides in one process, in turn
     OMP_NUM_THREADS=1 python benchmarks/loop_cost.py --parts          # where paratune's time goes, in this process
 
-The model is a BERT with 2 layers of width 32 and 2 heads, so that the step is nearly all cost of the host: what a GPU
-waits for. Each side runs as a user runs it, in a process of its own, once with 200 and once with 2,000 steps. A step is
-the difference of the two by 1,800: start-up and end cancel. CPU time is what the kernel counted for the process, all of
-its threads and all children that it waited for (`os.wait4`); wall time is that from start to end. The sides take turns
-in an order that rotates from round to round; the table gives medians and the range over rounds.
+The model is a BERT with 2 layers of width 32 and 2 heads, so that nearly all of the step is host time, which a GPU
+would wait for. Each side runs as for a user, in a separate process, once with 200 and once with 2,000 steps. The time
+of a step is the difference of the two divided by 1,800, so start-up and end cancel. CPU time is the kernel's count for
+the process, all of its threads and all children that it waited for (`os.wait4`); wall time is from start to end. The
+sides take turns in an order that rotates from round to round; the table has medians and the range over rounds.
 """
 
 import argparse
@@ -37,11 +37,11 @@ class Side:
 
     name: str
     command: tuple[str, ...]
-    """Words of the command; FOLDER and STEPS are replaced."""
+    """Arguments of the command; FOLDER and STEPS are replaced."""
 
 
 def sides() -> list[Side]:
-    """Return what is compared; the first one is what the others are compared with."""
+    """Return the compared sides; the others are compared with the first."""
     python = sys.executable
     plain = (python, str(PEERS / "plain_tiny.py"), "FOLDER", "STEPS")
     ours = (python, "-m", "paratune", "train", "FOLDER/train.yaml", "--overwrite", "--set", "train.max_steps=STEPS")
@@ -59,12 +59,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--paired", action="store_true", help="all sides in one process, in turn")
-    parser.add_argument("--blocks", type=int, default=40, help="of --paired: blocks of each side, 3 for warm-up")
-    parser.add_argument("--block", type=int, default=25, help="of --paired: steps of a block")
+    parser.add_argument("--blocks", type=int, default=40, help="for --paired: blocks of each side, 3 for warm-up")
+    parser.add_argument("--block", type=int, default=25, help="for --paired: steps of a block")
     parser.add_argument("--parts", action="store_true", help="print where the time of a step goes, and nothing else")
     parser.add_argument("--steps", type=int, default=1_000, help="of --parts")
-    parser.add_argument("--layout", default="packed", help="of --parts and --paired: packed or padded")
-    parser.add_argument("--only", default="", help="sides whose name has this in it")
+    parser.add_argument("--layout", default="packed", help="for --parts and --paired: packed or padded")
+    parser.add_argument("--only", default="", help="only sides whose name contains this text")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -144,7 +144,7 @@ def compare(folder: Path, chosen: Sequence[Side], num_rounds: int) -> list[str]:
 
 
 def run_once(side: Side, folder: Path, num_steps: int) -> tuple[float, float]:
-    """Run a side in a process of its own; return its CPU seconds, children included, and its wall seconds."""
+    """Run a side in a separate process; return its CPU seconds, children included, and its wall seconds."""
     words = [word.replace("FOLDER", str(folder)).replace("STEPS", str(num_steps)) for word in side.command]
     log = folder / "output.txt"
     with log.open("wb") as out:

@@ -1,8 +1,8 @@
 """Steps of all sides of `loop_cost.py` in one process, in turn (`--paired`): for a machine that is not idle.
 
-Each side trains in a thread of its own and has its turn for a block of steps; the other threads wait meanwhile. So what
-else the machine does meets all sides alike, and start-up counts for none. CPU time is that of the whole process
-(`time.process_time`): the threads of paratune that sample and watch are in it. paratune is `paratune train` itself.
+Each side trains in its own thread, for one block of steps per turn, while the other threads wait. So other load of the
+machine affects all sides equally, and start-up does not count. CPU time is that of the whole process
+(`time.process_time`), with paratune's sampling and watchdog threads. paratune's side is `paratune train` itself.
 """
 
 import sys
@@ -47,7 +47,7 @@ class Turns:
             self._wait(name)
 
     def leave(self, name: str) -> None:
-        """Take a side out, which has ended."""
+        """Remove a side that has finished."""
         with self._condition:
             if self._names[self._turn] == name:
                 self._pass()
@@ -70,8 +70,8 @@ def paired_table(folder: Path, layout: str, num_blocks: int, block: int) -> list
 
     Args:
         folder: Inputs of `loop_cost.write_inputs`.
-        layout: Of paratune's batches: packed or padded.
-        num_blocks: Of each side, with those of warm-up.
+        layout: Layout of paratune's batches: packed or padded.
+        num_blocks: Blocks of each side, including warm-up.
         block: Steps of a block.
     """
     ours = f"paratune, {layout}"

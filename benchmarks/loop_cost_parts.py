@@ -1,8 +1,9 @@
 """Where the CPU time of a step of `paratune train` goes: `loop_cost.py --parts`.
 
-The run is `paratune train` in this process. Functions are replaced by ones that add the CPU time of the training thread
-(`time.thread_time`) to a part; what a part calls of another part counts for the other alone. Each such call adds about
-1 us. The table has the median and the mean of the last three quarters of the steps: the recorder writes in every tenth.
+The run is `paratune train` in this process. Functions are replaced by wrappers that add the CPU time of the training
+thread (`time.thread_time`) to a part; when a part calls another part, the time counts only for the inner part. Each
+wrapped call adds about 1 us. The table has the median and the mean of the last three quarters of the steps: the
+recorder writes in every tenth step.
 """
 
 import functools
@@ -51,7 +52,7 @@ REST = "loop, clocks, rank_progress"
 
 
 class Account:
-    """CPU seconds of the training thread by part; the innermost part gets them."""
+    """CPU seconds of the training thread by part; they count for the innermost part."""
 
     def __init__(self) -> None:
         self.spent: Counter[str] = Counter()
@@ -60,13 +61,13 @@ class Account:
         self._since = time.thread_time()
 
     def switch(self) -> None:
-        """Give what was spent since the last switch to the part that is open."""
+        """Add the time since the last switch to the current part."""
         now = time.thread_time()
         self.spent[self._open[-1]] += now - self._since
         self._since = now
 
     def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function, its time counted for a part."""
+        """Return the function with its time counted for a part."""
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -81,7 +82,7 @@ class Account:
         return wrapper
 
     def end_step(self) -> None:
-        """Begin to count for the next step."""
+        """Start to count for the next step."""
         self.switch()
         self.steps.append(dict(self.spent))
         self.spent.clear()
@@ -91,8 +92,8 @@ def parts_table(configuration: Path, num_steps: int, layout: str) -> list[str]:
     """Train, and return the Markdown table of parts.
 
     Args:
-        configuration: Of `paratune train`.
-        num_steps: To train.
+        configuration: Configuration file of `paratune train`.
+        num_steps: Steps to train.
         layout: packed or padded.
     """
     account = Account()

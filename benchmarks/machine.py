@@ -1,4 +1,4 @@
-"""The head of every benchmark's output: on what it ran, and with which versions."""
+"""The head of every benchmark's output: machine and versions."""
 
 import torch
 

@@ -1,17 +1,17 @@
-"""Measures how many small faults the unit tests notice: a sample of mutants, drawn with a seed.
+"""Measures the share of small faults that the unit tests detect, with a seeded sample of mutants.
 
     python -m pip install mutmut
     python benchmarks/mutants.py --out mutants.jsonl
     python benchmarks/mutants.py --out again.jsonl --survivors mutants.jsonl
 
-A mutant is the package with one expression changed by one of mutmut's operators (`<` becomes `<=`, an argument None, a
-string another one). Lines are drawn, then one mutant of each line. Each mutant runs the unit test at the mirrored path,
-or, where there is none, the unit tests of the same folder that import the module. With --survivors, all unit tests that
-import the module run, or all of the folder. mutmut itself runs every test of the project first, and mutates functions
-alone; only its operators are used.
+A mutant is the package with one expression changed by one of mutmut's operators (`<` becomes `<=`, an argument becomes
+None, a string becomes another). Lines are drawn, then one mutant of each line. Each mutant runs the unit test at the
+mirrored path or, without one, the unit tests of the same folder that import the module. With --survivors, all unit
+tests that import the module run, or all of the folder. mutmut itself runs every test of the project first, and mutates
+only functions; so this script uses only its operators.
 
-A parent process imports torch and transformers once and forks for each mutant; the mutated package lies in a temporary
-folder, so that the checkout stays as it is. Linux only.
+A parent process imports torch and transformers once and forks for each mutant; the mutated package is in a temporary
+folder, so that the checkout does not change. Linux only.
 """
 
 import argparse
@@ -39,9 +39,9 @@ from affected import PACKAGE, UNIT, importing_tests, mirrored_tests  # noqa: E40
 
 PACKAGES = ("engine", "strategies", "data", "checkpoint", "verdicts")
 FASTEST_TIMEOUT_S, TIMEOUT_FACTOR = 20.0, 4.0
-"""A mutant is stopped after the larger of the two: seconds, and times the duration without a mutation."""
+"""A mutant is stopped after the larger of the two: seconds, and a multiple of the duration without a mutation."""
 MOST_BYTES = 8 * 2**30
-"""Of data, that a mutant may allocate."""
+"""Bytes of data that a mutant may allocate."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Mutant:
     path: str
     """Relative to the package."""
     line: int
-    """Of the original file, from 1."""
+    """Line of the original file, from 1."""
     diff: str
     """The lines that differ, with - and +."""
     source: str
@@ -60,7 +60,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutant: `killed`, `timeout`, `lived`, or `untested` where no unit test belongs to the module."""
+    """The result of a mutant: `killed`, `timeout`, `lived`, or `untested` if the module has no unit test."""
 
     path: str
     line: int
@@ -70,7 +70,7 @@ class Outcome:
 
 
 def draw(num_mutants: int, seed: int, packages: Sequence[str]) -> list[Mutant]:
-    """Return a sample: lines of all files alike, and one mutant of each line; never one that changes only prose."""
+    """Return a sample: lines from all files with equal chance, and one mutant per line, without changes of prose."""
     files = {path: _File(path) for package in packages for path in sorted((PACKAGE / package).rglob("*.py"))}
     lines = sorted((path, line) for path, file in files.items() for line in file.mutations)
     rng = random.Random(seed)
@@ -114,14 +114,14 @@ def narrow_tests(path: Path) -> list[Path]:
 
 
 def wide_tests(path: Path) -> list[Path]:
-    """Return the other tests that import a module; where none does, all tests of the mirrored folder."""
+    """Return the other tests that import a module; if no test does, all tests of the mirrored folder."""
     folder = UNIT / path.relative_to(PACKAGE).parts[0]
     others = [test for test in importing_tests(path) if test not in narrow_tests(path)]
     return others if others or narrow_tests(path) else sorted(folder.rglob("test_*.py"))
 
 
 def run_tests(tests: Sequence[Path], source: Path, timeout_s: float) -> str:
-    """Run tests in a forked process with the package from a folder; return `passed`, `failed` or `timeout`."""
+    """Run tests in a forked process with the package in a folder; return `passed`, `failed` or `timeout`."""
     child = os.fork()
     if child == 0:
         _be_the_child(tests, source)
@@ -129,7 +129,7 @@ def run_tests(tests: Sequence[Path], source: Path, timeout_s: float) -> str:
     while time.monotonic() < deadline:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
-            _end_group(child)  # what tests started and left
+            _end_group(child)  # processes that tests started and left
             return "passed" if os.waitstatus_to_exitcode(status) == 0 else "failed"
         time.sleep(0.05)
     _end_group(child)
@@ -144,7 +144,7 @@ def _be_the_child(tests: Sequence[Path], source: Path) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
         os.chdir(ROOT)
         sys.path.insert(0, str(source))
-        os.environ["PYTHONPATH"] = str(source)  # of processes that tests start
+        os.environ["PYTHONPATH"] = str(source)  # for processes that tests start
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), 1)
             os.dup2(nowhere.fileno(), 2)
@@ -166,14 +166,14 @@ def _end_group(pid: int) -> None:
 
 
 class Runner:
-    """Runs mutants in a copy of the package, and knows how long its tests take without a mutation."""
+    """Runs mutants in a copy of the package, and measures the duration of its tests without a mutation."""
 
     def __init__(self, folder: Path, choose: Callable[[Path], list[Path]]) -> None:
         """Copy the package.
 
         Args:
-            folder: Where to.
-            choose: The tests of a module.
+            folder: Folder of the copy.
+            choose: Returns the tests of a module.
         """
         self._choose = choose
         self._source = folder / "src"
@@ -187,7 +187,7 @@ class Runner:
         """Write the mutant over its file, run its tests, and put the file back."""
         target, began, result = self._source / "paratune" / mutant.path, time.monotonic(), "untested"
         tests = self._choose(PACKAGE / mutant.path)
-        # Tests that fail without a mutation prove nothing.
+        # Tests that fail without a mutation are not used.
         if tests and (duration_s := self._duration_s(tests)) is not None:
             target.write_text(mutant.source, encoding="utf-8")
             try:
@@ -198,19 +198,19 @@ class Runner:
         return Outcome(mutant.path, mutant.line, mutant.diff, result, round(time.monotonic() - began, 1))
 
     def _duration_s(self, tests: Sequence[Path]) -> float | None:
-        """Return how long tests take without a mutation, in seconds; None where they do not pass."""
+        """Return how long tests take without a mutation, in seconds; None if they do not pass."""
         key = tuple(tests)
         if key not in self._durations_s:
             began = time.monotonic()
             is_sound = run_tests(tests, self._source, 600) == "passed"
             self._durations_s[key] = time.monotonic() - began if is_sound else None
             if not is_sound:
-                print("these do not pass without a mutation:", *(str(test.relative_to(UNIT)) for test in tests))
+                print("tests that fail without a mutation:", *(str(test.relative_to(UNIT)) for test in tests))
         return self._durations_s[key]
 
 
 def recorded(path: Path) -> dict[tuple[str, int, str], str]:
-    """Return what became of the mutants of a record, by path, line and diff; empty where there is no file."""
+    """Return the results of recorded mutants by path, line and diff; empty if there is no file."""
     records = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     return {(record["path"], record["line"], record["diff"]): record["result"] for record in records}
 
@@ -218,18 +218,18 @@ def recorded(path: Path) -> dict[tuple[str, int, str], str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--out", type=Path, required=True, help="JSON lines, one mutant each; those in it are not run again"
+        "--out", type=Path, required=True, help="JSON lines, one mutant each; mutants in this file are not run again"
     )
     parser.add_argument("--num-mutants", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--packages", nargs="+", default=PACKAGES)
-    parser.add_argument("--survivors", type=Path, help="run what lived in this record, with more tests")
+    parser.add_argument("--survivors", type=Path, help="run the surviving mutants of this record, with more tests")
     options = parser.parse_args()
     mutants = draw(options.num_mutants, options.seed, options.packages)
     if options.survivors:
         lived = {key for key, result in recorded(options.survivors).items() if result in ("lived", "untested")}
         mutants = [mutant for mutant in mutants if (mutant.path, mutant.line, mutant.diff) in lived]
-    done = recorded(options.out)
+    existing = recorded(options.out)
     import scipy.stats  # noqa: F401
     import sklearn.metrics  # noqa: F401
     import torch  # noqa: F401
@@ -238,7 +238,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, options.out.open("a") as file:
         runner = Runner(Path(folder), wide_tests if options.survivors else narrow_tests)
         for mutant in mutants:
-            if (mutant.path, mutant.line, mutant.diff) in done:
+            if (mutant.path, mutant.line, mutant.diff) in existing:
                 continue
             outcome = runner.outcome(mutant)
             file.write(json.dumps(asdict(outcome)) + "\n")

@@ -1,7 +1,7 @@
-"""Named entities: paratune beside Trainer's run_ner recipe, at the same settings, over seeds.
+"""Named entities: paratune and Trainer's run_ner recipe, with the same settings, over several seeds.
 
-The data are made here (no licence is needed): names that are persons, organisations or places by the words around
-them, a part of the names only in test. Usage: python benchmarks/ner.py FOLDER --seeds 1 2 3
+The data are generated here (no licence is needed): the words around a name decide whether it is a person, organisation
+or place; some names occur only in the test set. Usage: python benchmarks/ner.py FOLDER --seeds 1 2 3
 """
 
 import argparse
@@ -16,7 +16,7 @@ from typing import Any
 LABELS = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC"]
 NAMES = ["Marta", "Lund", "Keller", "Ito", "Novak", "Silva", "Adler", "Brandt", "Costa", "Dahl", "Eriksen", "Faber"]
 NEW_NAMES = ["Gruber", "Holm", "Jansen", "Kovac", "Moreau", "Okafor"]
-"""Only in test, for half of the entities."""
+"""Names that occur only in the test set, for half of the entities."""
 FRAMES = {
     "PER": ["{} said on Monday that prices fell", "the doctor {} left early", "they thanked {} for the help"],
     "ORG": ["shares of {} rose again", "{} hired fifty engineers", "the bank lent money to {}"],
@@ -54,11 +54,11 @@ def by_trainer(folder: Path, model: Path, seed: int) -> dict[str, Any]:
     files = {split: str(folder / f"{split}.conll") for split in ("train", "test")}
     path = folder / f"trainer_{seed}.json"
     path.write_text(json.dumps({**SETTINGS, "model": str(model), "labels": LABELS, "files": files, "seed": seed}))
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, str(Path(__file__).parent / "peers" / "hf_ner.py"), str(path)],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
-    result: dict[str, Any] = json.loads(told.stdout.strip().split("\n")[-1])
+    result: dict[str, Any] = json.loads(completed.stdout.strip().split("\n")[-1])
     return result
 
 

@@ -1,10 +1,10 @@
-"""How near is the gradient noise scale to that of the gradients of single samples, for each division of a step?
+"""Accuracy of the estimated gradient noise scale, relative to the gradients of single samples, by division of a step.
 
     python benchmarks/noise_scale.py [--epochs 1000]
 
 A tiny BERT learns `demo:sentences` for a few steps. Then its weights stay fixed, and the gradient of each of 256
 sentences is computed, without dropout. The norms of the gradients of all micro-batches follow from the products of
-these, so thousands of steps can be tried: with the order, the dealing to ranks and the estimator of paratune.
+these gradients, so thousands of steps can be simulated with paratune's order, distribution to ranks, and estimator.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def main() -> None:
     print(f"tr(Sigma) {trace:.4g}, |G|^2 {of_population:.4g}, noise scale {trace / of_population:.4g} samples;")
     share = explained_by_length(gradients.double().numpy(), lengths) / trace
     print(f"{100 * share:.1f}% of tr(Sigma) is between sentences of different lengths; {num_epochs:,} epochs\n")
-    # Two samples of a step are never the same one, so E(G_i G_j) = |G|^2 - S^2 / N with S^2 = tr(Sigma) N / (N - 1).
+    # The samples of a step are all different, so E(G_i G_j) = |G|^2 - S^2 / N with S^2 = tr(Sigma) N / (N - 1).
     share = trace / (NUM_SAMPLES - 1) / of_population
     print("Estimates as parts of the true values, mean and standard error over epochs.")
     print(f"Expected without replacement: tr(Sigma) {NUM_SAMPLES / (NUM_SAMPLES - 1):.3f}, |G|^2 {1 - share:.3f}\n")
@@ -70,7 +70,7 @@ def text(values: Floats) -> str:
 def read_sentences(count: int) -> list[tuple[list[int], int]]:
     """Return token ids and label of each sentence; a word is a token by its checksum.
 
-    Three quarters of the sentences have one label, so that the gradient over all of them is not near 0.
+    Three quarters of the sentences have one label, so that the mean gradient is not close to 0.
     """
     source = resources.files("paratune.demo").joinpath("sentences.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(io.StringIO(source, newline="")))
@@ -115,7 +115,7 @@ def gradient_of(model: BertForSequenceClassification, ids: list[int], label: int
 def explained_by_length(gradients: Floats, lengths: npt.NDArray[np.int64]) -> float:
     """Return the part of tr(Sigma) between the means of sentences of equal length.
 
-    Less what chance alone would put there, with as many groups.
+    Minus the part expected by chance for the same number of groups.
     """
     mean = gradients.mean(axis=0)
     between = within = 0.0
@@ -152,9 +152,9 @@ def simulate(
                 sum((len(part) / BATCH) ** 2 for part in parts),
                 BATCH,
             )
-            found = noise_estimates(sums)
-            assert found is not None
-            estimates.append(found)
+            estimate = noise_estimates(sums)
+            assert estimate is not None
+            estimates.append(estimate)
         means.append(np.mean(estimates, axis=0))
     return np.array(means)[:, 0], np.array(means)[:, 1]
 

@@ -1,10 +1,10 @@
-"""Which numbers decide the noise scale of gradients that are divided as AdamW divides them?
+"""Effect of preconditioners on the noise scale of gradients divided as AdamW divides them.
 
     OMP_NUM_THREADS=1 python benchmarks/noise_scale_adam.py [--steps 20]
 
-`demo:minilm` learns `demo:sentences`, 32 samples a step in two micro-batches. From step 7 on, prints the mean estimates
-with four preconditioners: none, that of AdaptDL, the same without numbers that had no gradient so far, and the same
-without embeddings.
+`demo:minilm` learns `demo:sentences`, 32 samples per step in two micro-batches. From step 7 on, the script prints the
+mean estimates with four preconditioners: none, AdaptDL's, the same without numbers that have had no gradient, and the
+same without embeddings.
 """
 
 import argparse
@@ -46,9 +46,9 @@ def main() -> None:
         if step >= FIRST_STEP:
             for name, divide in preconditioners(model, weights, optimizer).items():
                 norms = [squared_norm(gradients, divide) for gradients in (whole, *parts)]
-                found = noise_estimates(GradientSums(norms[0], norms[1] + norms[2], 0.5, BATCH))
-                assert found is not None
-                estimates.setdefault(name, []).append(found)
+                estimate = noise_estimates(GradientSums(norms[0], norms[1] + norms[2], 0.5, BATCH))
+                assert estimate is not None
+                estimates.setdefault(name, []).append(estimate)
         for weight, gradient in zip(weights, whole, strict=True):
             weight.grad = gradient
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
@@ -72,7 +72,7 @@ def read_rows() -> list[tuple[str, int]]:
 
 
 def gradients_of(model: Any, weights: list[Tensor], tokenizer: Any, rows: list[tuple[str, int]]) -> list[Tensor]:
-    """Return the part of the step's gradient from half of its samples."""
+    """Return the gradient of one half of a step's samples."""
     texts, labels = zip(*rows, strict=True)
     encoded = tokenizer(list(texts), padding=True, truncation=True, max_length=128, return_tensors="pt")
     loss = model(**encoded, labels=torch.tensor(labels)).loss / 2
@@ -83,7 +83,7 @@ def gradients_of(model: Any, weights: list[Tensor], tokenizer: Any, rows: list[t
 def preconditioners(
     model: Any, weights: list[Tensor], optimizer: torch.optim.AdamW
 ) -> dict[str, Callable[[int, Tensor], Tensor]]:
-    """Return functions that divide the gradient of a weight, by its place and the gradient."""
+    """Return functions that divide the gradient of a weight, with its index and the gradient as arguments."""
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
     states = [optimizer.state[weight] for weight in weights]
     moments = [state["exp_avg_sq"] for state in states]

@@ -1,18 +1,17 @@
-"""What paratune's loop costs a step, beside a loop written by hand, on the very same batches.
+"""Cost of paratune's loop per step, compared with a hand-written loop on the same batches.
 
     OMP_NUM_THREADS=1 python benchmarks/overhead.py
-    OMP_NUM_THREADS=1 python benchmarks/overhead.py --rounds 3      # a try
+    OMP_NUM_THREADS=1 python benchmarks/overhead.py --rounds 3      # a short run
 
-This is the engine's loop alone: batches are padded and ready, dropout is off, layers are PyTorch's own. What a step of
-`paratune train` costs a user, with packing, attention of packed rows and dropout, is what `loop_cost.py` measures.
+This measures only the engine's loop: batches are padded in advance, dropout is off, layers are PyTorch's own. The cost
+of a whole step of `paratune train`, with packing, attention of packed rows and dropout, is measured by `loop_cost.py`.
 
-Four loops take turns, in blocks of steps and in an order that rotates from round to round, so that what else the
-machine does meets them all alike: `plain` (peers/plain_loop.py), `paratune` (engine.loop with the single strategy, the
-recorder and the stop flag), `sampled` (the same with a sample of utilisation every second, as in a run) and
-`unmeasured` (without clock and recorder). Dropout is off, so that all of them must end with the same weights: that they
-do the same work is checked, not assumed. The last table of each model is the cost of the instrument: measuring cannot
-be switched off in a run, so this is where the two are put beside each other. Before the tables stands what one sample
-of a CPU costs by itself.
+Four loops take turns, in blocks of steps and in an order that rotates from round to round, so that other load of the
+machine affects all of them equally: `plain` (peers/plain_loop.py), `paratune` (engine.loop with the single strategy,
+the recorder and the stop flag), `sampled` (the same with a sample of utilisation every second, as in a run) and
+`unmeasured` (without clock and recorder). Dropout is off, and the script checks that all loops end with the same
+weights, so they do the same work. The last table of each model is the cost of measuring, which a run cannot switch off.
+The cost of a single CPU sample is printed before the tables.
 """
 
 import argparse
@@ -101,7 +100,7 @@ class NoKeeper:
 def main() -> None:
     """Time all cases and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=int, help="blocks of each loop; default: 30 of the demo model, 60 of the tiny")
+    parser.add_argument("--rounds", type=int, help="blocks of each loop; default: 30 (demo model), 60 (tiny)")
     options = parser.parse_args()
     cases = [
         Case("demo:minilm, 8 x 32 tokens", _demo_model, 8, 32, 30_000, num_steps=10, num_rounds=options.rounds or 30),
@@ -189,7 +188,7 @@ def _plain(case: Case, model: torch.nn.Module, batches: Sequence[Batch]) -> Call
 def _ours(
     case: Case, model: TaskModel, batches: Sequence[Batch], folder: Path | None, *, interval_s: float | None
 ) -> Callable[[], None]:
-    """Return one block of the real loop; with clock and recorder when there is a folder for the events."""
+    """Return one block of the engine's loop, with clock and recorder if there is a folder for the events."""
     train = Train(max_steps=case.num_steps, learning_rate=LEARNING_RATE, schedule="constant", weight_decay=0.01)
     optimizer = OptimizerFactory(train, case.num_steps)
     strategy = SingleStrategy(device=CPU, precision=POLICIES["fp32"], rank=0, world_size=1)
@@ -247,7 +246,10 @@ def _times(case: Case, loops: dict[str, Callable[[], None]]) -> dict[str, dict[s
             loops[name]()
             times["wall"][name].append(1000 * (time.perf_counter() - wall) / case.num_steps)
             times["CPU"][name].append(1000 * (time.process_time() - cpu) / case.num_steps)
-    return {kind: {name: np.array(values) for name, values in of.items()} for kind, of in times.items()}
+    return {
+        kind: {name: np.array(values) for name, values in values_by_loop.items()}
+        for kind, values_by_loop in times.items()
+    }
 
 
 def _report(case: Case, times: dict[str, dict[str, Any]], apart: float) -> list[str]:
@@ -260,10 +262,10 @@ def _report(case: Case, times: dict[str, dict[str, Any]], apart: float) -> list[
         "| clock | loop | ms a step: median (p10 to p90) | more than plain, paired: median (p10 to p90) | share |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for kind, of in times.items():
-        base = float(np.median(of["plain"]))
-        for name, values in of.items():
-            more = values - of["plain"]
+    for kind, values_by_loop in times.items():
+        base = float(np.median(values_by_loop["plain"]))
+        for name, values in values_by_loop.items():
+            more = values - values_by_loop["plain"]
             cells = [kind, name, _range(values, 3)]
             cells += ["", ""] if name == "plain" else [_range(more, 3), f"{100 * float(np.median(more)) / base:+.2f}%"]
             lines.append("| " + " | ".join(cells) + " |")
@@ -271,22 +273,22 @@ def _report(case: Case, times: dict[str, dict[str, Any]], apart: float) -> list[
 
 
 def _cost_of_measuring(times: dict[str, dict[str, Any]]) -> list[str]:
-    """Return what clock, recorder and sampler cost: the loop with them over the loop without, of the same round."""
+    """Return the cost of clock, recorder and sampler: the loop with them over the loop without, in the same round."""
     lines = ["| clock | measured | with / without, paired: median (p10 to p90) |", "| --- | --- | --- |"]
-    for kind, of in times.items():
+    for kind, values_by_loop in times.items():
         ratios = {
-            "steps": of["paratune"] / of["unmeasured"],
-            "steps, and utilisation every second": of["sampled"] / of["unmeasured"],
-            "utilisation every second, beside steps": of["sampled"] / of["paratune"],
+            "steps": values_by_loop["paratune"] / values_by_loop["unmeasured"],
+            "steps, and utilisation every second": values_by_loop["sampled"] / values_by_loop["unmeasured"],
+            "utilisation every second, beside steps": values_by_loop["sampled"] / values_by_loop["paratune"],
         }
-        lines += [f"| {kind} | {what} | {_range(ratio, 4)} |" for what, ratio in ratios.items()]
+        lines += [f"| {kind} | {measured} | {_range(ratio, 4)} |" for measured, ratio in ratios.items()]
     return lines
 
 
 def _cost_of_a_sample(num_samples: int = 500) -> str:
     probe, _ = make_probe(CPU, Place(0, 0, 1))
     assert probe is not None
-    probe.read()  # looks for child processes; the next ones do not, for half a minute
+    probe.read()  # searches child processes; later readings do not, for half a minute
     wall, cpu = time.perf_counter(), time.thread_time()
     for _ in range(num_samples):
         probe.read()

@@ -1,4 +1,4 @@
-"""What does it cost to predict a model's memory: seconds and RAM of tracing it, each model in a process of its own.
+"""Cost of predicting a model's memory: seconds and RAM of tracing it, each model in a separate process.
 
 OMP_NUM_THREADS=1 python benchmarks/plan_memory.py
 """
@@ -41,7 +41,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 def traced(options: dict[str, Any], precision: str) -> dict[str, Any]:
-    """Trace a model, and return what that took and what one process needs on a GPU."""
+    """Trace a model; return the cost of tracing, and the memory that one process needs on a GPU."""
     from transformers import AutoConfig
 
     from paratune.config.strategy_sections import SingleOptions
@@ -60,18 +60,18 @@ def traced(options: dict[str, Any], precision: str) -> dict[str, Any]:
     importlib.import_module(f"transformers.models.{module}.modeling_{module}")
     before = peak_memory_bytes() or 0
     wall, cpu = time.perf_counter(), time.process_time()
-    found = profile(config, task, Shape(lengths), POLICIES[precision])
+    traced_profile = profile(config, task, Shape(lengths), POLICIES[precision])
     seconds = time.perf_counter() - wall, time.process_time() - cpu
     after = peak_memory_bytes() or 0
     setup = PredictionSetup(SingleOptions(kind="single"), TRAITS["single"], POLICIES[precision], 1, 1, ROWS, 1)
     return {
-        "parameters": found.num_parameters,
-        "kernels": found.forward.num_kernels + found.backward.num_kernels,
+        "parameters": traced_profile.num_parameters,
+        "kernels": traced_profile.forward.num_kernels + traced_profile.backward.num_kernels,
         "wall_s": seconds[0],
         "cpu_s": seconds[1],
         "ram_mib": after / 2**20,
         "more_mib": (after - before) / 2**20,
-        "peak_gib": peak(found, setup).total / 2**30,
+        "peak_gib": peak(traced_profile, setup).total / 2**30,
     }
 
 
@@ -85,10 +85,11 @@ def main() -> None:
     for name, options in MODELS.items():
         for precision in ("fp32", "bf16"):
             with multiprocessing.get_context("spawn").Pool(1) as pool:
-                found = pool.apply(traced, (options, precision))
+                figures = pool.apply(traced, (options, precision))
             print(
-                f"| {name} | {precision} | {found['parameters']:,} | {found['kernels']:,} | {found['cpu_s']:.1f} | "
-                f"{found['wall_s']:.1f} | {found['ram_mib']:.0f} | {found['more_mib']:.0f} | {found['peak_gib']:.2f} |",
+                f"| {name} | {precision} | {figures['parameters']:,} | {figures['kernels']:,} | "
+                f"{figures['cpu_s']:.1f} | {figures['wall_s']:.1f} | {figures['ram_mib']:.0f} | "
+                f"{figures['more_mib']:.0f} | {figures['peak_gib']:.2f} |",
                 flush=True,
             )
 

@@ -1,9 +1,10 @@
-"""How near plans come to published times and memory of BERT-family training (benchmarks/published.yaml).
+"""Accuracy of plans for published times and memory of BERT-family training (benchmarks/published.yaml).
 
     OMP_NUM_THREADS=1 python benchmarks/plan_published.py            # no network, no GPU, no data, no weights
 
-Each cell is planned from its configuration alone: the published shape of the model, rows of one length, eager
-attention, padded batches. Cells with `use: fit` may be used to choose assumed constants, cells with `use: score` not.
+Each cell is planned only from its configuration: the published shape of the model, rows of one length, eager
+attention, padded batches. Cells with `use: fit` may be used to choose assumed constants; cells with `use: score` may
+not.
 """
 
 import argparse
@@ -40,7 +41,7 @@ CONFIG_FILES = {
     "ner": "finetune/ner.yaml",
 }
 CLOSE = 0.35
-"""Goal of a plan without measured figures, as a share of the measured time."""
+"""Target of a plan without measured figures, as a share of the measured time."""
 CLOSE_WITH_ANCHOR = 0.15
 CLOSE_MEMORY = 0.05
 MIB = 2**20
@@ -56,11 +57,11 @@ class Planned:
     """None for cells without a time."""
     case: StepCase | None
     num_samples: int
-    """Of one optimizer step, on all devices."""
+    """Samples of one optimizer step, on all devices."""
     memory_bytes: int
     memory_high: int
     why_unknown: str | None = None
-    """Why the definition of its amount of memory is not known."""
+    """Reason why the definition of its memory is unknown."""
 
     @property
     def is_timed(self) -> bool:
@@ -76,9 +77,8 @@ class Planned:
         assert self.machine is not None
         assert self.case is not None
         machine = self.machine if constants is None else replace(self.machine, constants=constants)
-        case = replace(self.case, machine=machine)
-        time = step_time(case.profile, case.setup, machine, case.figures)
-        assert time is not None, self.name
+        time, why_not = step_time(replace(self.case, machine=machine))
+        assert time is not None, f"{self.name}: {why_not}"
         share = sum(time.terms[term] for term in TIMED_BY_AUTOTUNER) / time.total_s if "autotuner" in self.cell else 1.0
         return time.total_s * share, time.low_s * share, time.high_s * share
 
@@ -149,15 +149,17 @@ def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -
 def main() -> None:
     """Plan all cells and print tables and medians as Markdown."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--only", nargs="+", default=[], help="sources whose cells are planned; all when not given")
+    parser.add_argument("--only", nargs="+", default=[], help="sources whose cells are planned; default: all")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     published = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     cells = [cell for cell in published["cells"] if not options.only or cell["source"] in options.only]
     planned = list(plan_cells(cells, published["sources"]))
-    timed = [each for each in planned if each.is_timed]
+    timed = [planned_cell for planned_cell in planned if planned_cell.is_timed]
     print("\n".join([*machine_lines(), "", *summary_lines(timed), "", *anchor_lines(timed), "", *time_table(timed)]))
-    print("\n".join(["", *memory_table([each for each in planned if "memory_mib" in each.cell])]))
+    print(
+        "\n".join(["", *memory_table([planned_cell for planned_cell in planned if "memory_mib" in planned_cell.cell])])
+    )
 
 
 def summary_lines(timed: Sequence[Planned]) -> list[str]:
@@ -198,7 +200,7 @@ def _accuracy(group: Sequence[Planned]) -> str:
 
 
 def anchor_lines(timed: Sequence[Planned]) -> list[str]:
-    """Return the accuracy of times with one anchor: the first cell of a table, with which the others are planned."""
+    """Return the accuracy of times with one anchor: the other cells of a table are planned from its first cell."""
     errors: dict[str, list[tuple[float, bool, float]]] = {"fit": [], "score": []}
     by_table: dict[tuple[str, ...], list[Planned]] = {}
     for planned in timed:
@@ -220,13 +222,13 @@ def anchor_lines(timed: Sequence[Planned]) -> list[str]:
         "| with one anchor | number | median error | within 15% | in the interval | high / low, median |",
         "|---|---|---|---|---|---|",
     ]
-    for use, found in errors.items():
-        if found:
-            close = statistics.fmean(abs(error) <= CLOSE_WITH_ANCHOR for error, _, _ in found)
-            middle = statistics.median(abs(error) for error, _, _ in found)
-            inside = statistics.fmean(is_inside for _, is_inside, _ in found)
-            width = statistics.median(width for _, _, width in found)
-            lines.append(f"| use: {use} | {len(found)} | {middle:.0%} | {close:.0%} | {inside:.0%} | {width:.2f} |")
+    for use, group in errors.items():
+        if group:
+            close = statistics.fmean(abs(error) <= CLOSE_WITH_ANCHOR for error, _, _ in group)
+            middle = statistics.median(abs(error) for error, _, _ in group)
+            inside = statistics.fmean(is_inside for _, is_inside, _ in group)
+            width = statistics.median(width for _, _, width in group)
+            lines.append(f"| use: {use} | {len(group)} | {middle:.0%} | {close:.0%} | {inside:.0%} | {width:.2f} |")
     return lines
 
 
@@ -261,8 +263,8 @@ def memory_table(planned_cells: Sequence[Planned]) -> list[str]:
             f"{planned.memory_bytes / MIB:.0f} ({planned.memory_high / MIB:.0f}) | "
             f"{planned.memory_bytes / MIB / measured:.2f} |"
         )
-    known = [each for each in planned_cells if each.why_unknown is None]
-    errors = [each.memory_bytes / MIB / each.cell["memory_mib"] - 1 for each in known]
+    known = [cell for cell in planned_cells if cell.why_unknown is None]
+    errors = [cell.memory_bytes / MIB / cell.cell["memory_mib"] - 1 for cell in known]
     close = sum(abs(error) <= CLOSE_MEMORY for error in errors)
     return [*lines, "", f"Cells with a known definition: {close} of {len(known)} within {CLOSE_MEMORY:.0%}."]
 

@@ -1,10 +1,10 @@
-"""How near a predicted step comes to a measured one, and how often the interval holds it.
+"""Accuracy of predicted step times, and how often the interval contains the measured time.
 
-    OMP_NUM_THREADS=1 python benchmarks/plan_time.py --out FOLDER     # measures this machine first, if nobody has
+    OMP_NUM_THREADS=1 python benchmarks/plan_time.py --out FOLDER     # measures this machine first, if necessary
 
-Every row is a training by paratune itself, of a BERT with new weights; nothing of it is known to the prediction but
-its configuration. Texts are longer than any row, so that all rows have `data.max_length` tokens. What is in FOLDER is
-not run again; the machine's figures are kept there too.
+Every row is a training with paratune, of a BERT with new weights; the prediction uses only
+its configuration. Texts are longer than any row, so that all rows have `data.max_length` tokens. Runs in FOLDER are
+not repeated; the machine's figures are also kept there.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from paratune.planning.calibration import calibrate, calibration_file
 from paratune.planning.machine import Machine, detect_machine, this_machine
 from paratune.planning.profile import Shape, profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.time import StepTime, TimeInputs, step_time
+from paratune.planning.time import StepCase, StepTime, TimeInputs, step_time
 from paratune.precision import POLICIES
 from paratune.records import read_json
 
@@ -60,7 +60,7 @@ class Row:
 
     def settings(self, out: Path) -> tuple[str, ...]:
         replicas = 1 if self.strategy == "pipeline" else self.num_ranks
-        given = [
+        options = [
             f"model.name={_model(self, out)}",
             f"data.max_length={self.length}",
             f"batch.global={self.micro_batch_size * self.grad_accum_steps * replicas}",
@@ -68,10 +68,10 @@ class Row:
             f"strategy={self.strategy}",
         ]
         if self.strategy != "pipeline":
-            given.append(f"batch.layout={self.layout}")
+            options.append(f"batch.layout={self.layout}")
         if self.activation_checkpointing:
-            given.append(f"train.activation_checkpointing={self.activation_checkpointing}")
-        return (*_STEPS, *given, f"run.name={self.name}")
+            options.append(f"train.activation_checkpointing={self.activation_checkpointing}")
+        return (*_STEPS, *options, f"run.name={self.name}")
 
 
 ROWS = (
@@ -103,11 +103,11 @@ ROWS = (
 
 
 def main() -> None:
-    """Run what is missing and print the table."""
+    """Run missing rows and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="folder of the records and of the machine's figures")
-    parser.add_argument("--only", nargs="+", default=[], help="strategies whose rows are run; all when not given")
-    parser.add_argument("--table-only", action="store_true", help="print what is there; run nothing")
+    parser.add_argument("--only", nargs="+", default=[], help="strategies whose rows are run; default: all")
+    parser.add_argument("--table-only", action="store_true", help="print existing results; run nothing")
     options = parser.parse_args()
     out: Path = options.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def _model(row: Row, out: Path) -> Path:
-    """Return the folder of a row's model, written where it is not there."""
+    """Return the folder of a row's model; write it if it does not exist."""
     import shutil
 
     from transformers import AutoTokenizer, BertConfig
@@ -159,7 +159,7 @@ def predict(row: Row, out: Path, machine: Machine) -> StepTime | None:
     enable_packed_batches(model)
     is_packed = row.layout == "packed"
     shape = Shape((row.length,) * row.micro_batch_size, layout="packed" if is_packed else "padded")
-    found = profile(
+    traced_profile = profile(
         hf_config,
         config.task,
         shape,
@@ -182,7 +182,7 @@ def predict(row: Row, out: Path, machine: Machine) -> StepTime | None:
         activation_checkpointing=row.activation_checkpointing,
         layout="packed" if is_packed else "padded",
     )
-    return step_time(found, setup, machine, TimeInputs(num_tokens=shape.num_tokens))
+    return step_time(StepCase(traced_profile, setup, machine, TimeInputs(num_tokens=shape.num_tokens)))[0]
 
 
 def _table(out: Path) -> Iterator[str]:
@@ -190,28 +190,28 @@ def _table(out: Path) -> Iterator[str]:
     yield "| model, tokens a row, micro-batch | strategy | measured ms | predicted ms | interval | over measured |"
     yield "|---|---|---|---|---|---|"
     ratios: dict[str, list[float]] = {}
-    held = 0
+    num_inside = 0
     for row in ROWS:
         path = out / row.name / "summary.json"
         if not path.exists():
             yield f"| {row.name} | {row.strategy} | not run | | | |"
             continue
         measured = read_json(path)["step_ms"]
-        found = predict(row, out, machine)
-        assert found is not None
-        ratio = 1000 * found.total_s / measured["median"]
+        predicted = predict(row, out, machine)
+        assert predicted is not None
+        ratio = 1000 * predicted.total_s / measured["median"]
         ratios.setdefault("one process" if row.num_ranks == 1 else "two processes", []).append(ratio)
-        held += found.low_s <= measured["median"] / 1000 <= found.high_s
+        num_inside += predicted.low_s <= measured["median"] / 1000 <= predicted.high_s
         yield (
             f"| {_said(row)} | {row.strategy} x {row.num_ranks} | {measured['median']:.0f} ({measured['p10']:.0f} to "
-            f"{measured['p90']:.0f}) | {1000 * found.total_s:.0f} | {1000 * found.low_s:.0f} to "
-            f"{1000 * found.high_s:.0f} | {ratio:.2f} |"
+            f"{measured['p90']:.0f}) | {1000 * predicted.total_s:.0f} | {1000 * predicted.low_s:.0f} to "
+            f"{1000 * predicted.high_s:.0f} | {ratio:.2f} |"
         )
-    every = [ratio for each in ratios.values() for ratio in each]
-    for name, each in ratios.items():
-        yield f"\n{name}: {_errors(each)}."
+    every = [ratio for group in ratios.values() for ratio in group]
+    for name, group in ratios.items():
+        yield f"\n{name}: {_errors(group)}."
     if every:
-        yield f"\nAll: {_errors(every)}; the interval holds {held} of {len(every)} measured medians."
+        yield f"\nAll: {_errors(every)}; the interval holds {num_inside} of {len(every)} measured medians."
 
 
 def _said(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""What the benchmarks of Portuguese texts share: words, shared runs of words, the held-out sentences, commands."""
+"""Functions of the benchmarks of Portuguese texts: words, shared word sequences, held-out sentences, commands."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 SHARED_WORDS = 8
-"""A text that has so many words in a row with one that is measured on is not trained on."""
+"""A training text that shares this many consecutive words with a test text is left out."""
 
 
 def column(path: Path, name: str) -> list[str]:
@@ -17,7 +17,7 @@ def column(path: Path, name: str) -> list[str]:
 
 
 def assin_sentences(data: Path) -> list[str]:
-    """Return both sentences of every pair of ASSIN pt-PT, of all three parts."""
+    """Return both sentences of every pair of ASSIN pt-PT, of all three splits."""
     return [
         text
         for split in ("train", "validation", "test")
@@ -31,22 +31,24 @@ def words(text: str) -> list[str]:
 
 
 class ShingleSet:
-    """All runs of so many words in some texts; a shorter text is a run of its own."""
+    """All sequences of `length` words in some texts; a shorter text is one sequence."""
 
     def __init__(self, texts: Iterable[str], length: int = SHARED_WORDS) -> None:
         self._length = length
         self._runs = {run for text in texts for line in text.splitlines() for run in self._of(line)}
 
     def _of(self, line: str) -> Iterator[tuple[str, ...]]:
-        found = words(line)
-        for begin in range(max(1, len(found) - self._length + 1)):
-            yield tuple(found[begin : begin + self._length])
+        line_words = words(line)
+        for begin in range(max(1, len(line_words) - self._length + 1)):
+            yield tuple(line_words[begin : begin + self._length])
 
     def __contains__(self, line: str) -> bool:
         return any(run in self._runs for run in self._of(line))
 
 
 def paratune(*arguments: str) -> str:
-    """Run a command of paratune, and return what it prints; it stops this script where it fails."""
-    done = subprocess.run([sys.executable, "-m", "paratune", *arguments], stdout=subprocess.PIPE, text=True, check=True)
-    return done.stdout
+    """Run a command of paratune, and return its output; this script stops if the command fails."""
+    completed = subprocess.run(
+        [sys.executable, "-m", "paratune", *arguments], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return completed.stdout

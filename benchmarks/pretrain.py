@@ -1,11 +1,11 @@
-"""Is pre-training worth it: a small encoder from scratch on unlabelled pairs of sentences, and what ASSIN pt-PT gains.
+"""Gain from pre-training: a small encoder, trained from scratch on unlabelled pairs, then scored on ASSIN pt-PT.
 
     python benchmarks/pretrain.py --data FOLDER --out FOLDER             # all of it, an hour of one core
 
-FOLDER of --data holds assin_ptpt and the folders of PAIRS; $PARATUNE_SHARED_DATA when not given. Every step is a
-command of paratune: a tokenizer; masked language modelling (MLM) on pairs, both sentences of one in a window; then to
-tell pairs from sentences that do not belong together; then similarity of ASSIN pt-PT, from each encoder and from new
-weights. --out keeps texts, configurations, runs and their records, and what is finished there is not done again. Tables
+FOLDER of --data holds assin_ptpt and the folders of PAIRS; default: $PARATUNE_SHARED_DATA. Every step is a
+command of paratune: a tokenizer; masked language modelling (MLM) on pairs, both sentences of a pair in one window; then
+classification of matched and unmatched pairs; then similarity of ASSIN pt-PT, from each encoder and from new
+weights. --out keeps texts, configurations, runs and their records, and finished steps are not repeated. Tables
 are Markdown.
 """
 
@@ -26,9 +26,9 @@ from machine import machine_lines
 from portuguese import ShingleSet, assin_sentences, column, paratune, words
 
 PAIRS = ("assin2", "stsb_pt_deepl", "assin_ptbr", "mrpc_ptbr_plue", "rte_ptbr_plue", "wnli_ptbr_plue")
-"""Their train parts are taken, sentence1 and sentence2 alone: no score, no label."""
+"""Only sentence1 and sentence2 of their train splits are used, without scores or labels."""
 NUM_VALIDATION = 600
-"""Of all pairs; what has a sentence in common with them is not trained on."""
+"""Validation pairs; training pairs that share a sentence with them are left out."""
 ARCHITECTURE: dict[str, Any] = {
     "model_type": "modernbert",
     "architectures": ["ModernBertForMaskedLM"],
@@ -43,10 +43,10 @@ ARCHITECTURE: dict[str, Any] = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
     },
 }
-"""ModernBERT as a config.json, for short texts: every layer sees all of them."""
+"""ModernBERT as a config.json, for short texts: every layer attends to the whole text."""
 VOCAB_SIZE = 4_000
 ENCODERS = ("new_weights", "pairs", "mlm", "mlm_pairs")
-"""How each came to its weights, before ASSIN: none; one of the two objectives; both, one after the other."""
+"""Pre-training of each encoder before ASSIN: none, one of the two objectives, or both in sequence."""
 
 
 class Pair(NamedTuple):
@@ -60,8 +60,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("PARATUNE_SHARED_DATA"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--encoders", nargs="+", choices=ENCODERS, default=ENCODERS)
-    parser.add_argument("--steps", type=int, default=2000, help="of MLM, of 64 pairs")
-    parser.add_argument("--pair-steps", type=int, default=700, help="of matched or not, of 64 pairs")
+    parser.add_argument("--steps", type=int, default=2000, help="steps of MLM, of 64 pairs")
+    parser.add_argument("--pair-steps", type=int, default=700, help="steps of matched or not, of 64 pairs")
     parser.add_argument("--epochs", type=int, default=6, help="of ASSIN")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="of ASSIN")
     options = parser.parse_args()
@@ -77,7 +77,7 @@ def main() -> None:
         pretrain(out, options.steps)
     for name in ("pairs", "mlm_pairs"):
         if name in options.encoders:
-            tell_pairs(out, name, options.pair_steps)
+            match_pairs(out, name, options.pair_steps)
     finetune(options.data, out, options.encoders, options.seeds, options.epochs)
 
 
@@ -87,19 +87,19 @@ def write_pairs(data: Path, out: Path) -> None:
         return
     measured = ShingleSet(assin_sentences(data))
     counts: dict[str, dict[str, int]] = {}
-    found: dict[Pair, None] = {}
+    unique_pairs: dict[Pair, None] = {}
     for source in PAIRS:
         path = data / source / "train.parquet"
         for first, second in zip(column(path, "sentence1"), column(path, "sentence2"), strict=True):
             left_out = first in measured or second in measured
             count = counts.setdefault(source, {"pairs": 0, "words": 0, "left out": 0})
             count["left out"] += left_out
-            if not left_out and Pair(source, first, second) not in found:
-                found[Pair(source, first, second)] = None
+            if not left_out and Pair(source, first, second) not in unique_pairs:
+                unique_pairs[Pair(source, first, second)] = None
                 count["pairs"] += 1
                 count["words"] += len(words(first)) + len(words(second))
     draw = random.Random(1)
-    pairs = list(found)
+    pairs = list(unique_pairs)
     draw.shuffle(pairs)
     validation = pairs[:NUM_VALIDATION]
     held_out = {text for pair in validation for text in pair[1:]}
@@ -155,7 +155,7 @@ def new_weights(out: Path) -> dict[str, Any]:
 
 
 def pretrain(out: Path, num_steps: int) -> None:
-    """Train MLM on pairs, and print how perplexity falls."""
+    """Train MLM on pairs, and print the perplexity during training."""
     config = {
         "task": {"kind": "mlm", "windows": "documents", "mask_probability": 0.3},
         "data": {
@@ -179,8 +179,8 @@ def pretrain(out: Path, num_steps: int) -> None:
     print_curve(train_run(out, "mlm", 1, config), "perplexity", "accuracy")
 
 
-def tell_pairs(out: Path, name: str, num_steps: int) -> None:
-    """Train an encoder to tell pairs from sentences that do not belong together, and print how well it does."""
+def match_pairs(out: Path, name: str, num_steps: int) -> None:
+    """Train an encoder to classify matched and unmatched pairs, and print its scores."""
     config = {
         "task": {"kind": "classification", "labels": {0: "apart", 1: "matched"}},
         "data": {
@@ -218,10 +218,10 @@ def finetune(data: Path, out: Path, encoders: list[str], seeds: list[int], epoch
             scores.setdefault(name, []).append(json.loads((run / "summary.json").read_text())["scores"])
     print("\n| encoder | test Pearson, seeds " + ", ".join(map(str, seeds)), end=" ")
     print("| mean ± spread | validation Pearson | test RMSE | CPU s a run |\n|---|---|---|---|---|---|")
-    for name, found in scores.items():
-        each_seed = ", ".join(f"{each['test']['pearson']:.3f}" for each in found)
+    for name, results in scores.items():
+        each_seed = ", ".join(f"{seed_scores['test']['pearson']:.3f}" for seed_scores in results)
         columns = [("test", "pearson"), ("validation", "pearson"), ("test", "rmse")]
-        means = [mean([each[part][metric] for each in found]) for part, metric in columns]
+        means = [mean([seed_scores[part][metric] for seed_scores in results]) for part, metric in columns]
         spent = statistics.mean(cpu_s(out, f"assin_{name}_{seed}") for seed in seeds)
         print(f"| {name} | {each_seed} | **{means[0]}** | {means[1]} | {means[2]} | {spent:.0f} |")
     groups = [",".join(str(out / "runs" / f"assin_{name}_{seed}") for seed in seeds) for name in encoders]

@@ -1,4 +1,4 @@
-"""The memory of a published cell, planned as its source's engine and for what its source measured."""
+"""The memory of a published cell, planned for its source's engine and its source's definition of memory."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -26,14 +26,14 @@ from paratune.planning.timeline import Timeline
 from paratune.planning.trace import CUDA_ROUNDING, Trace
 
 WORKSPACE_BYTES = {True: 4096 * 8 * 1024, False: 2 * 4096 * 1024 + 8 * 16 * 1024}
-"""cuBLAS's workspace of a thread on Hopper, and on older devices: `parseChosenWorkspaceSize` of PyTorch."""
+"""cuBLAS's workspace per thread on Hopper, and on older devices: `parseChosenWorkspaceSize` of PyTorch."""
 
 
 def planned_memory(job: PlannedJob, option: JobOption, cell: Mapping[str, Any]) -> tuple[int, int]:
     """Return the planned memory of a cell as its source defines it, and its upper bound.
 
-    The cell's `measures` is device (the default), reserved or allocated; a device has a context too, that of the source
-    (`context_mib`) where it was measured.
+    The cell's `measures` is device (the default), reserved or allocated; device includes a context, that of the source
+    (`context_mib`) if it was measured.
     """
     # Other engines have no permanent copies of weights in 16 bits: autocast makes them in each pass.
     setup = replace(option.setup, traits=replace(option.setup.traits, keeps_working_weights=False))
@@ -144,7 +144,7 @@ def _trace_passes(cell: Mapping[str, Any]) -> tuple[Timeline, list[int]]:
 
 
 def _with_scores(timeline: Timeline, size: int) -> Timeline:
-    """Return a timeline with the scores of the pass before during the forward pass, and then the copied gradient.
+    """Return a timeline with the previous pass's scores during the forward pass, and then the copied gradient.
 
     The copy exists until the gradient of the first weight is complete, which is that of the last layer.
     """

@@ -1,11 +1,10 @@
-"""Quality of paratune beside Hugging Face Trainer: the same data, model and settings, over several seeds.
+"""Quality of paratune and Hugging Face Trainer: the same data, model and settings, over several seeds.
 
-    python benchmarks/quality.py --data FOLDER                    # the sizes that fit into a CPU's hour
+    python benchmarks/quality.py --data FOLDER                    # sizes for one hour of a CPU
     python benchmarks/quality.py --data FOLDER --full --tasks imdb    # all rows, 256 tokens, 3 epochs: for a GPU
 
-FOLDER holds a folder of each task, with train.parquet, validation.parquet and, where there is one, test.parquet;
-$PARATUNE_SHARED_DATA when not given. Each finished run is a line of --out; runs that are there already are not run
-again. The table is Markdown.
+FOLDER holds a folder of each task, with train.parquet, validation.parquet and, for some tasks, test.parquet; default:
+$PARATUNE_SHARED_DATA. Each finished run is a line of --out; existing runs are not repeated. The table is Markdown.
 """
 
 import argparse
@@ -32,27 +31,27 @@ from paratune.models.locate import locate
 PEER = Path(__file__).parent / "peers" / "hf_trainer.py"
 SIDES = ("paratune", "trainer")
 LAYOUTS = ("packed", "bucketed", "padded")
-"""Sides too: paratune with this `batch.layout`, where `paratune` has its own choice."""
+"""Further sides: paratune with this `batch.layout`; `paratune` uses its default."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What both sides are told."""
+    """The settings of both sides."""
 
     columns: dict[str, str]
     best: str
-    """Metric on validation by which the epoch is chosen."""
+    """Validation metric that chooses the epoch."""
     num_labels: int
     rows: dict[str, int]
-    """The first so many of each file."""
+    """Number of first rows of each file."""
     max_length: int
     truncation: str
     epochs: int
     batch_size: int
     learning_rate: float
     centre: bool = False
-    """Take the training mean from the targets first: a head that starts at 0 would spend a short run on getting there,
-    and Adam's steps, all in one direction, drive the pooler into saturation on the way."""
+    """Subtract the training mean from the targets: with a head that starts at 0, a short run would spend its steps on
+    reaching the mean, and Adam's steps, all in one direction, saturate the pooler on the way."""
     precision: str = "bf16"
     """fp32 or bf16 (autocast): the same on both sides."""
     warmup_ratio: float = 0.1
@@ -134,29 +133,29 @@ FULL = {
 
 
 def main() -> None:
-    """Run what is missing, then print the table."""
+    """Run missing trainings, then print the table."""
     options = _options()
     tasks = {name: _settings(name, options) for name in options.tasks}
     options.work.mkdir(parents=True, exist_ok=True)
-    done = list(_rows(options.out))
+    existing = list(_rows(options.out))
     for seed in options.seeds:
         for name, settings in tasks.items():
             for side in options.sides:
                 key = {"task": name, "side": side, "seed": seed, "settings": asdict(settings)}
-                if options.table_only or any(key.items() <= row.items() for row in done):
+                if options.table_only or any(key.items() <= row.items() for row in existing):
                     continue
                 row = {**key, **_run(side, name, settings, seed, options)}
                 with options.out.open("a", encoding="utf-8") as out:
                     out.write(json.dumps(row) + "\n")
-                done.append(row)
-    print("\n".join(_table(done, tasks, options.data)))
+                existing.append(row)
+    print("\n".join(_table(existing, tasks, options.data)))
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--data", type=Path, default=os.environ.get("PARATUNE_SHARED_DATA"))
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "paratune-quality")
-    parser.add_argument("--out", type=Path, help="JSON lines, one a run; default: in --work")
+    parser.add_argument("--out", type=Path, help="JSON lines, one per run; default: in --work")
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--sides", nargs="+", choices=[*SIDES, *LAYOUTS], default=list(SIDES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
@@ -169,7 +168,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--table-only", action="store_true", help="run nothing, print the table of --out")
     options = parser.parse_args()
     if options.data is None:
-        parser.error("say where the data sets are: --data FOLDER or $PARATUNE_SHARED_DATA")
+        parser.error("the folder of the data sets is missing: --data FOLDER or $PARATUNE_SHARED_DATA")
     options.data = Path(options.data).resolve()
     options.out = options.out or options.work / "quality.jsonl"
     return options
@@ -178,8 +177,10 @@ def _options() -> argparse.Namespace:
 def _settings(name: str, options: argparse.Namespace) -> Settings:
     settings = replace(TASKS[name], **FULL.get(name, {})) if options.full else TASKS[name]
     rows = {split: getattr(options, f"{split}_rows") or number for split, number in settings.rows.items()}
-    given = {key: getattr(options, key) for key in ("max_length", "epochs", "batch_size", "learning_rate", "precision")}
-    return replace(settings, rows=rows, **{key: value for key, value in given.items() if value is not None})
+    overrides = {
+        key: getattr(options, key) for key in ("max_length", "epochs", "batch_size", "learning_rate", "precision")
+    }
+    return replace(settings, rows=rows, **{key: value for key, value in overrides.items() if value is not None})
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -188,7 +189,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _files(name: str, settings: Settings, options: argparse.Namespace) -> dict[str, str]:
-    """Write the first rows of each part as files of their own, which both sides read."""
+    """Write the first rows of each split as files that both sides read."""
     target = settings.columns["label"]
     parts = {split: _first_rows(name, split, settings, options.data) for split in settings.rows}
     mean = parts["train"][target].to_numpy().mean() if settings.centre else 0
@@ -208,7 +209,7 @@ def _first_rows(name: str, split: str, settings: Settings, data: Path) -> pa.Tab
 
 
 def _run(side: str, name: str, settings: Settings, seed: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Run one training in a process of its own; return what is to be kept of it."""
+    """Run one training in a separate process; return the values to record."""
     files = _files(name, settings, options)
     print(f"{time.strftime('%H:%M:%S')} {name} {side} seed {seed} ...", file=sys.stderr, flush=True)
     run, is_ours = f"{name}-{side}-{seed}", side != "trainer"
@@ -267,9 +268,9 @@ def _paratune_command(
 
 
 def _trainer_command(run: str, settings: Settings, files: dict[str, str], seed: int, work: Path) -> list[str]:
-    told = {**asdict(settings), "model": locate(settings.model), "seed": seed, "files": files}
+    peer_settings = {**asdict(settings), "model": locate(settings.model), "seed": seed, "files": files}
     path = work / f"{run}.json"
-    path.write_text(json.dumps({**told, "folder": str(work / "trainer" / run)}), encoding="utf-8")
+    path.write_text(json.dumps({**peer_settings, "folder": str(work / "trainer" / run)}), encoding="utf-8")
     return [sys.executable, str(PEER), str(path)]
 
 
@@ -284,7 +285,7 @@ def _of_paratune(summary: dict[str, Any], record: dict[str, Any]) -> dict[str, A
 
 
 def _table(rows: list[dict[str, Any]], tasks: dict[str, Settings], data: Path) -> list[str]:
-    """Return the head, and for each task its settings, its runs, and the mean and spread over seeds."""
+    """Return the head, and for each task its settings, its runs, and mean and spread over seeds."""
     lines = machine_lines()
     for name, settings in tasks.items():
         settings_now = asdict(settings)
@@ -358,7 +359,7 @@ def _mean_cells(side: str, runs: list[dict[str, Any]], metrics: tuple[str, ...])
 
 
 def _baseline(name: str, settings: Settings, data: Path) -> str:
-    """Say what predicting the mean of the training targets would score on the same rows."""
+    """Return a sentence with the score of predicting the mean of the training targets on the same rows."""
     target = settings.columns["label"]
     targets = {split: _first_rows(name, split, settings, data)[target].to_numpy() for split in settings.rows}
     mean = targets["train"].mean()

@@ -1,11 +1,11 @@
-"""Masked LM and question answering by paratune beside Hugging Face Trainer: the same rows, windows, settings, seeds.
+"""Masked LM and question answering with paratune and Hugging Face Trainer: the same rows, windows, settings, seeds.
 
     python benchmarks/quality_tokens.py --data FOLDER
 
-FOLDER ($PARATUNE_SHARED_DATA when not given) holds mtsamples/ (column transcription) and squad_v2/ with train.parquet
+FOLDER (default: $PARATUNE_SHARED_DATA) holds mtsamples/ (column transcription) and squad_v2/ with train.parquet
 and validation.parquet. Both sides' models are scored by `paratune evaluate` on the validation rows, so that masks and
-the definition of F1 are the same; its scores are tested equal to those of the field. Each finished run is a line of
---out; runs that are there are not run again. The table is Markdown.
+the definition of F1 are the same; tests compare its scores with standard implementations. Each finished run is a line
+of --out; existing runs are not repeated. The table is Markdown.
 """
 
 import argparse
@@ -28,13 +28,13 @@ from paratune.models.locate import locate
 
 PEER = Path(__file__).parent / "peers" / "hf_trainer_tokens.py"
 SIDES = {"mlm": ("untrained", "paratune", "trainer"), "qa": ("paratune", "trainer")}
-"""untrained: the model that both begin with, after one step at a learning rate of nothing; its head is new."""
+"""untrained: the initial model of both sides, after one step with learning rate 0; its head is new."""
 COMMON: dict[str, Any] = {"model": "demo:minilm", "precision": "bf16", "warmup_ratio": 0.1, "weight_decay": 0.01}
 TASKS: dict[str, dict[str, Any]] = {
     "mlm": {
         **COMMON,
         "folder": "mtsamples",
-        # A window for each document, cut at the limit: the same windows on both sides.
+        # One window per document, truncated at the limit: the same windows on both sides.
         "task": {"kind": "mlm", "windows": "documents"},
         "columns": {"text": "transcription"},
         "rows": {"train": 500, "validation": 200},
@@ -46,7 +46,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "qa": {
         **COMMON,
         "folder": "squad_v2",
-        # One threshold for both sides; what is compared is the training.
+        # One threshold for both sides, because the training is compared.
         "task": {"kind": "qa", "stride": 64, "null_threshold": 0.0},
         "columns": {},
         "rows": {"train": 500, "validation": 200},
@@ -60,33 +60,33 @@ METRICS = {"mlm": ("perplexity", "loss", "accuracy"), "qa": ("f1", "exact", "has
 
 
 def main() -> None:
-    """Run what is missing, then print the tables."""
+    """Run missing trainings, then print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--data", type=Path, default=os.environ.get("PARATUNE_SHARED_DATA"))
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "paratune-quality-tokens")
-    parser.add_argument("--out", type=Path, help="JSON lines, one a run; default: in --work")
+    parser.add_argument("--out", type=Path, help="JSON lines, one per run; default: in --work")
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--table-only", action="store_true", help="run nothing, print the tables of --out")
     options = parser.parse_args()
     if options.data is None:
-        parser.error("say where the data sets are: --data FOLDER or $PARATUNE_SHARED_DATA")
+        parser.error("the folder of the data sets is missing: --data FOLDER or $PARATUNE_SHARED_DATA")
     options.work.mkdir(parents=True, exist_ok=True)
     out = options.out or options.work / "quality_tokens.jsonl"
-    done = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] if out.exists() else []
+    existing = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] if out.exists() else []
     for seed in options.seeds:
         for name in options.tasks:
             for side in SIDES[name]:
                 key = {"task": name, "side": side, "seed": seed, "settings": TASKS[name]}
-                if options.table_only or any(key.items() <= row.items() for row in done):
+                if options.table_only or any(key.items() <= row.items() for row in existing):
                     continue
                 print(f"{time.strftime('%H:%M:%S')} {name} {side} seed {seed} ...", file=sys.stderr, flush=True)
                 row = {**key, **_run(name, side, seed, Path(options.data), options.work)}
                 print(f"  {row['scores']}", file=sys.stderr, flush=True)
                 with out.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(row) + "\n")
-                done.append(row)
-    print("\n".join([*machine_lines(), *(line for name in options.tasks for line in _table(name, done))]))
+                existing.append(row)
+    print("\n".join([*machine_lines(), *(line for name in options.tasks for line in _table(name, existing))]))
 
 
 def _run(name: str, side: str, seed: int, data: Path, work: Path) -> dict[str, Any]:
@@ -105,11 +105,11 @@ def _run(name: str, side: str, seed: int, data: Path, work: Path) -> dict[str, A
         model = run / "model"
     else:
         model = run / "model"
-        told = {**settings, "kind": name, "model": locate(settings["model"]), "seed": seed, "files": files}
+        peer_settings = {**settings, "kind": name, "model": locate(settings["model"]), "seed": seed, "files": files}
         path = work / f"{name}-{seed}.json"
-        path.write_text(json.dumps({**told, "folder": str(model)}), encoding="utf-8")
+        path.write_text(json.dumps({**peer_settings, "folder": str(model)}), encoding="utf-8")
         _call([sys.executable, str(PEER), str(path)])
-        # Task, columns and token limit, so that the command knows them.
+        # Task, columns and token limit, for the command.
         shutil.copy(ours / "paratune.json", model)
     command = [sys.executable, "-m", "paratune", "evaluate", str(model), "--data", files["validation"], "--json"]
     return {"scores": json.loads(_call(command))["scores"]}
@@ -152,24 +152,26 @@ def _call(command: list[str]) -> str:
     return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def _table(name: str, done: list[dict[str, Any]]) -> list[str]:
+def _table(name: str, results: list[dict[str, Any]]) -> list[str]:
     settings, metrics = TASKS[name], METRICS[name]
-    runs = [row for row in done if row["task"] == name and row["settings"] == settings]
-    said = ", ".join(f"{count} {split}" for split, count in settings["rows"].items())
+    runs = [row for row in results if row["task"] == name and row["settings"] == settings]
+    row_counts = ", ".join(f"{count} {split}" for split, count in settings["rows"].items())
     lines = [
         *("", f"### {name}: {settings['folder']}", ""),
-        f"{said} rows; windows of {settings['max_length']} tokens; {settings['epochs']} epochs of batches of "
+        f"{row_counts} rows; windows of {settings['max_length']} tokens; {settings['epochs']} epochs of batches of "
         f"{settings['batch_size']}; learning rate {settings['learning_rate']:g}, linear, warm-up "
         f"{settings['warmup_ratio']:g}; {settings['precision']}; the last model, on the validation rows.",
         "",
         "| side | seed | " + " | ".join(metrics) + " |",
         "|" + "---|" * (2 + len(metrics)),
     ]
-    lines += [_line(row["side"], str(row["seed"]), [f"{row['scores'][each]:.4f}" for each in metrics]) for row in runs]
+    lines += [
+        _line(row["side"], str(row["seed"]), [f"{row['scores'][metric]:.4f}" for metric in metrics]) for row in runs
+    ]
     for side in SIDES[name]:
         mine = [row["scores"] for row in runs if row["side"] == side]
         if len(mine) > 1:
-            values = [[scores[each] for scores in mine] for each in metrics]
+            values = [[scores[metric] for scores in mine] for metric in metrics]
             cells = [f"**{np.mean(value):.4f}** ± {np.std(value, ddof=1):.4f}" for value in values]
             lines.append(_line(f"**{side}**", f"{len(mine)} runs", cells))
     return lines

@@ -1,4 +1,4 @@
-"""What commands over the records of 1,000 runs cost: CPU seconds of the whole process, imports included.
+"""Cost of commands over the records of 1,000 runs: CPU seconds of the whole process, with imports.
 
     OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/report.py
     OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/report.py --rounds 5 --num-runs 500
@@ -75,7 +75,7 @@ def write_page(folder: Path, num_rates: int) -> tuple[int, Path]:
 
 
 def print_pages(folder: Path, rounds: int) -> None:
-    """Print size, elements and heights of pages, and the time until Chromium has loaded them."""
+    """Print size, elements and heights of pages, and the time that Chromium takes to load them."""
     print("| runs | MB | elements | window, px | height, px | s until loaded: median (range) |")
     print("| --- | --- | --- | --- | --- | --- |")
     with browser(folder) as opened:
@@ -90,13 +90,13 @@ def print_pages(folder: Path, rounds: int) -> None:
                     seconds.append(opened.js("performance.getEntriesByType('navigation')[0].loadEventEnd") / 1000)
                 elements = opened.js("document.querySelectorAll('*').length")
                 height = opened.js("document.documentElement.scrollHeight")
-                took = f"{statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f})"
+                duration = f"{statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f})"
                 size = page.stat().st_size / 1e6
-                print(f"| {num_runs} | {size:.2f} | {elements:,} | {width} | {height:,} | {took} |")
+                print(f"| {num_runs} | {size:.2f} | {elements:,} | {width} | {height:,} | {duration} |")
 
 
 def cpu_s(words: Sequence[str]) -> float:
-    """Run a command; return the processor's seconds that it took, of the user and of the system."""
+    """Run a command; return its CPU seconds, user and system."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-m", "paratune", *words], check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -107,18 +107,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--num-runs", type=int, default=1000, help="a multiple of 40")
-    parser.add_argument("--page", action="store_true", help="open pages in Chromium, and nothing else")
-    asked = parser.parse_args()
+    parser.add_argument("--page", action="store_true", help="only open pages in Chromium")
+    options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if asked.page:
+        if options.page:
             print("\n".join(machine_lines()) + "\n")
-            print_pages(folder, asked.rounds)
+            print_pages(folder, options.rounds)
             return
-        write_records(folder / "m", asked.num_runs)
+        write_records(folder / "m", options.num_runs)
         base = Path(__file__).parents[1] / "configs" / "quickstart" / "single.yaml"
-        matrix = SWEEP.format(base=base, seeds=list(range(asked.num_runs // 4)))
+        matrix = SWEEP.format(base=base, seeds=list(range(options.num_runs // 4)))
         (folder / "s.yaml").write_text(matrix, encoding="utf-8")
         runs = [str(path) for path in sorted((folder / "m" / "runs").iterdir())]
         commands = {
@@ -132,14 +132,14 @@ def main() -> None:
             "jobs": ["jobs", f"{folder}/m"],
             "sweep --dry-run": ["sweep", f"{folder}/s.yaml", "--dry-run"],
         }
-        found: dict[str, list[float]] = {command: [] for command in commands}
-        for _ in range(asked.rounds):
+        seconds_by_command: dict[str, list[float]] = {command: [] for command in commands}
+        for _ in range(options.rounds):
             for command, words in commands.items():
-                found[command].append(cpu_s(words))
+                seconds_by_command[command].append(cpu_s(words))
     print("\n".join(machine_lines()))
-    print(f"\n| paratune, {asked.num_runs:,} runs | CPU s: median (range) of {asked.rounds} |\n| --- | --- |")
-    for command, took in found.items():
-        print(f"| `{command}` | {statistics.median(took):.2f} ({min(took):.2f} to {max(took):.2f}) |")
+    print(f"\n| paratune, {options.num_runs:,} runs | CPU s: median (range) of {options.rounds} |\n| --- | --- |")
+    for command, seconds in seconds_by_command.items():
+        print(f"| `{command}` | {statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f}) |")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""Requests per second and latency of `paratune serve`, beside a padded batch and transformers' pipeline.
+"""Requests per second and latency of `paratune serve`, compared with padded batches and transformers' pipeline.
 
     OMP_NUM_THREADS=1 python benchmarks/serve.py
 
 The model is demo:minilm with an untrained head of two classes: its speed does not depend on its weights. All cases have
-the same server, queue and limits, on 127.0.0.1, in a process of their own:
+the same server, queue and limits, on 127.0.0.1, in a separate process:
 
 - packed: `paratune serve` as it is
-- packed, explain: the same, while a client asks for one explanation after the other
+- packed, explain: the same, while a client requests one explanation after the other
 - padded: its batches padded to the longest row
-- pipeline: in place of the batch, `transformers.pipeline("text-classification")` as it is by default: row by row
+- pipeline: instead of the batch, `transformers.pipeline("text-classification")` with its defaults: row by row
 
-`--clients` clients send a request as soon as they have an answer; of four requests, three have a sentence and one has
-`--words` words. CPU time is that of the server. The cases are measured in turn, --rounds times; a cell has the median
-of the rounds and their range. The answers of all cases are compared. The table is Markdown.
+`--clients` clients send a request as soon as they receive an answer; of four requests, three have a sentence and one
+has `--words` words. CPU time is that of the server. The cases are measured in turn, --rounds times; a cell has the
+median of the rounds and their range. The answers of all cases are compared. The table is Markdown.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def main() -> None:
             for case in CASES:
                 with server(case, folder) as (port, process):
                     ask(port, "/predict", texts[0])
-                    with explanations(port, texts[0], wanted=case == "packed, explain"):
+                    with explanations(port, texts[0], enabled=case == "packed, explain"):
                         before = cpu_s(process)
                         measured, scores[case] = load(port, texts, options.clients)
                         measured["cpu_ms"] = 1000 * (cpu_s(process) - before) / len(texts)
@@ -112,7 +112,7 @@ def serve(case: str, folder: str) -> None:
 
 
 def with_pipeline(folder: str, max_length: int) -> Any:
-    """Return a function that answers rows by transformers' pipeline."""
+    """Return a function that classifies rows with transformers' pipeline."""
     from transformers import pipeline
 
     from paratune.serving.predictor import Answer
@@ -121,8 +121,10 @@ def with_pipeline(folder: str, max_length: int) -> Any:
 
     def predict(rows: list[Any]) -> list[Answer]:
         texts = [row.request.samples.texts[row.number] for row in rows]
-        found = classify(texts, top_k=None, truncation=True, max_length=max_length)
-        return [Answer({f"score_{entry['label']}": entry["score"] for entry in entries}, None) for entries in found]
+        predictions = classify(texts, top_k=None, truncation=True, max_length=max_length)
+        return [
+            Answer({f"score_{entry['label']}": entry["score"] for entry in entries}, None) for entries in predictions
+        ]
 
     return predict
 
@@ -135,7 +137,7 @@ def server(case: str, folder: str) -> Iterator[tuple[int, psutil.Process]]:
     try:
         assert process.stdout is not None
         while not (line := process.stdout.readline()).strip().isdecimal():
-            assert line, f"the server of {case} ended"
+            assert line, f"the server of {case} exited"
         yield int(line), psutil.Process(process.pid)
     finally:
         process.kill()
@@ -143,13 +145,13 @@ def server(case: str, folder: str) -> Iterator[tuple[int, psutil.Process]]:
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """Return the CPU seconds of a process so far; other programs change them less than the time of the clock."""
+    """Return the CPU seconds of a process so far; other programs affect them less than wall time."""
     times = process.cpu_times()
     return float(times.user + times.system)
 
 
 def ask(port: int, path: str, text: str) -> dict[str, Any]:
-    """Return the answer to a text."""
+    """Return the answer for a text."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
     try:
         connection.request("POST", path, json.dumps({"text": text}), {"Content-Type": "application/json"})
@@ -162,8 +164,8 @@ def ask(port: int, path: str, text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def explanations(port: int, text: str, *, wanted: bool) -> Iterator[None]:
-    """Ask for one explanation after the other inside the block, where wanted."""
+def explanations(port: int, text: str, *, enabled: bool) -> Iterator[None]:
+    """Request one explanation after the other inside the block, if enabled."""
     is_over = threading.Event()
 
     def explain() -> None:
@@ -174,7 +176,7 @@ def explanations(port: int, text: str, *, wanted: bool) -> Iterator[None]:
                 return
 
     thread = threading.Thread(target=explain, daemon=True)
-    if wanted:
+    if enabled:
         thread.start()
     try:
         yield
@@ -193,15 +195,15 @@ def load(port: int, texts: Sequence[str], num_clients: int) -> tuple[dict[str, A
 
     begin = time.perf_counter()
     with ThreadPoolExecutor(num_clients) as clients:
-        found = list(clients.map(timed, texts))
+        timed_requests = list(clients.map(timed, texts))
     duration = time.perf_counter() - begin
-    times = [seconds for seconds, _ in found]
+    times = [seconds for seconds, _ in timed_requests]
     is_long = [number % 4 == 3 for number in range(len(texts))]
     return {
         "per_s": len(texts) / duration,
         "short_ms": [1000 * seconds for seconds, long in zip(times, is_long, strict=True) if not long],
         "long_ms": [1000 * seconds for seconds, long in zip(times, is_long, strict=True) if long],
-    }, [score for _, score in found]
+    }, [score for _, score in timed_requests]
 
 
 def percentile(values: Sequence[float], share: float) -> float:

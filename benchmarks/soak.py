@@ -1,13 +1,13 @@
-"""Kill commands at random and feed readers damaged files, for as long as asked: nothing may differ, fail or hang.
+"""Kill commands at random and give damaged files to readers, for a given time: nothing may differ, fail or hang.
 
     python benchmarks/soak.py --minutes 10                       # everything, with a new seed, which is printed
     python benchmarks/soak.py --minutes 10 --seed 7 --json soak.json
-    python benchmarks/soak.py --only ddp --trial 12 --seed 7     # one trial again, as a finding says
+    python benchmarks/soak.py --only ddp --trial 12 --seed 7     # repeats the trial of a finding
     python benchmarks/soak.py --list                             # the kinds
 
 Commands are killed at file operations (a small C library counts them; it needs a C compiler and Linux) and at random
-times, started again until they end, and compared with a run that nothing disturbed. Readers get files that Hypothesis
-draws: whole ones, held against another implementation, and damaged ones. Exit code 1 when anything was found.
+times, restarted until they finish, and compared with an undisturbed run. Readers get files that Hypothesis
+draws: valid ones, compared with another implementation, and damaged ones. Exit code 1 if there is a finding.
 """
 
 import argparse
@@ -26,18 +26,18 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src"), str(HERE.parent / "tests")]
 from soak_parts import killer  # noqa: E402
 
 READING = 0.35
-"""Share of the time for readers, where commands are killed as well."""
+"""Share of the time for readers, if commands are killed as well."""
 
 
 def main() -> int:
-    """Run what the command line asks for; return 1 when anything was found."""
+    """Run the requested kinds; return 1 if there is a finding."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--minutes", type=float, default=10.0, help="for everything together")
-    parser.add_argument("--seed", type=int, help="of all draws; a new one when not given")
+    parser.add_argument("--minutes", type=float, default=10.0, help="time for all kinds together")
+    parser.add_argument("--seed", type=int, help="seed of all draws; default: a new one")
     parser.add_argument("--only", help="comma-separated kinds")
     parser.add_argument("--trial", type=int, help="number of the one trial to run, with --only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="file for counts and findings")
-    parser.add_argument("--folder", type=Path, help="for trials; what was found stays there")
+    parser.add_argument("--folder", type=Path, help="folder for trials; those with findings stay there")
     parser.add_argument("--list", action="store_true", help="print the kinds; run nothing")
     options = parser.parse_args()
     _with_killer()
@@ -79,14 +79,14 @@ def _report(counts: list[object], seed: int, folder: Path, path: Path | None) ->
 
 
 def _with_killer() -> None:
-    """Start this program again with the library that counts file operations, where it can be compiled."""
+    """Restart this program with the library that counts file operations, if it can be compiled."""
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
     if killer.is_loaded() or "SOAK_WITHOUT_KILLER" in os.environ:
         return
     folder = Path(tempfile.mkdtemp(prefix="soak-killer-"))
     library = killer.build(folder)
     if library is None:
-        print("no C compiler, or no Linux: commands are killed at random times alone", flush=True)
+        print("no C compiler, or no Linux: commands are killed only at random times", flush=True)
         os.environ["SOAK_WITHOUT_KILLER"] = "1"
         return
     os.environ["LD_PRELOAD"] = ":".join(filter(None, [str(library), os.environ.get("LD_PRELOAD")]))
@@ -96,4 +96,4 @@ def _with_killer() -> None:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    os._exit(code)  # at the interpreter's end some of the libraries that were imported print what they leak
+    os._exit(code)  # when the interpreter exits, some imported libraries print memory leaks

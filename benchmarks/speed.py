@@ -1,17 +1,17 @@
-"""Speed of paratune beside Hugging Face Trainer: the same rows, model, batch size, precision and dropout.
+"""Speed of paratune and Hugging Face Trainer: the same rows, model, batch size, precision and dropout.
 
     python benchmarks/speed.py --data FOLDER --out speed.jsonl              # one core, fp32, the embedded MiniLM
     python benchmarks/speed.py --data FOLDER --out speed.jsonl --model base    # BERT-base's width, on IMDB
     python benchmarks/speed.py --data FOLDER --out gpu.jsonl --gpu          # one GPU, BERT-base's width, bf16
     python benchmarks/speed.py --data FOLDER --quality                      # packed against padded: scores over 3 seeds
 
-`paratune` meets Trainer (a), padded to the maximum as studies run it, and (b), at its best: grouped by length, padded
-to the longest row of the batch, fused AdamW (`peers/hf_trainer_speed.py`). Each measurement is a process of its own;
-they take turns, round after round, in an order that rotates. Steps are timed from the end of the warm-up to the end of
-the last one, on all sides by the same code, so that loading and tokenizing are no part of it, and fetching batches is.
-Each measurement is a line of --out, and what is there is not run again.
+`paratune` is compared with Trainer (a), padded to the maximum as studies run it, and (b), with its fastest options:
+grouped by length, padded to the longest row of the batch, fused AdamW (`peers/hf_trainer_speed.py`). Each measurement
+is a separate process; they take turns, round after round, in an order that rotates. Steps are timed from the end of the
+warm-up to the end of the last one, on all sides by the same code, so that loading and tokenizing do not count, and
+fetching batches does. Each measurement is a line of --out; existing measurements are not repeated.
 
-What --gpu does has been run nowhere yet: it was written on a machine without a GPU.
+--gpu has not been run yet: it was written on a machine without a GPU.
 """
 
 import argparse
@@ -50,49 +50,49 @@ GPU_SIDES = {"paratune": "bf16", "padded": "fp32", "padded bf16": "bf16", "group
 
 
 def main() -> None:
-    """Measure what is missing, then print the tables."""
+    """Run missing measurements, then print the tables."""
     options = _options()
     if options.quality:
         sys.exit(subprocess.call(_quality_command(options)))
     options.work.mkdir(parents=True, exist_ok=True)
-    done = speed_table.read_lines(options.out)
+    existing = speed_table.read_lines(options.out)
     if not options.table_only:
         cases = _cases(options)
-        with redirect_stdout(sys.stderr):  # DeepSpeed, where it is installed, speaks when a model is saved
+        with redirect_stdout(sys.stderr):  # DeepSpeed, if installed, prints when a model is saved
             models = make_models(options.work, {case.model for case in cases}, locate("demo:minilm"))
-        told = {case.name: write(case, options.data, options.work, models[case.model]) for case in cases}
+        case_settings = {case.name: write(case, options.data, options.work, models[case.model]) for case in cases}
         for number in range(options.rounds):
             for case in cases:
                 for side in _in_turn(options.sides, number):
                     key = _key(case, side, number, options)
-                    if any(key.items() <= row.items() for row in done):
+                    if any(key.items() <= row.items() for row in existing):
                         continue
-                    row = {**key, **_measure(case, side, told[case.name], options)}
+                    row = {**key, **_measure(case, side, case_settings[case.name], options)}
                     speed_table.append_line(options.out, row)
-                    done.append(row)
-    print("\n".join(speed_table.table(done)))
+                    existing.append(row)
+    print("\n".join(speed_table.table(existing)))
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--data", type=Path, default=os.environ.get("PARATUNE_SHARED_DATA"), help="folder of data sets")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "paratune-speed")
-    parser.add_argument("--out", type=Path, help="JSON lines, one a measurement; default: in --work")
+    parser.add_argument("--out", type=Path, help="JSON lines, one per measurement; default: in --work")
     parser.add_argument("--cases", nargs="+", choices=list(CASES))
     parser.add_argument("--sides", nargs="+", choices=list(dict.fromkeys([*SIDES, *GPU_SIDES])))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, help="measured steps, for a try; else as many as the case says")
-    parser.add_argument("--batch-size", type=int, help="rows of a batch, on all sides; else as the case says")
+    parser.add_argument("--steps", type=int, help="measured steps, for a short run; default: those of the case")
+    parser.add_argument("--batch-size", type=int, help="rows of a batch, on all sides; default: those of the case")
     parser.add_argument("--model", choices=("minilm", "base"), help="base: BERT-base's width, random weights, on IMDB")
     parser.add_argument(
-        "--layout", choices=("packed", "bucketed", "padded"), help="batch.layout of paratune; else its own choice"
+        "--layout", choices=("packed", "bucketed", "padded"), help="batch.layout of paratune; default: its own choice"
     )
     parser.add_argument("--gpu", action="store_true", help="on a GPU: BERT-base's width, bf16, longer")
     parser.add_argument("--quality", action="store_true", help="scores of packed and padded training (quality.py)")
     parser.add_argument("--table-only", action="store_true", help="run nothing, print the tables of --out")
     options = parser.parse_args()
     if options.data is None and not options.table_only:
-        parser.error("say where the data sets are: --data FOLDER or $PARATUNE_SHARED_DATA")
+        parser.error("the folder of the data sets is missing: --data FOLDER or $PARATUNE_SHARED_DATA")
     options.data = Path(options.data or ".").resolve()
     options.out = options.out or options.work / "speed.jsonl"
     options.model = options.model or ("base" if options.gpu else "minilm")
@@ -119,10 +119,10 @@ def _require_gpu(parser: argparse.ArgumentParser) -> None:
 def _quality_command(options: argparse.Namespace) -> list[str]:
     """Return the command that trains IMDB and MRPC packed and padded, over 3 seeds."""
     out = options.work / "quality.jsonl"
-    told = ["--data", options.data, "--work", options.work, "--out", out, "--tasks", "imdb", "mrpc"]
-    told += ["--sides", "packed", "padded", "--seeds", 1, 2, 3, "--precision", "fp32"]
-    told += ["--table-only"] if options.table_only else []
-    return [sys.executable, str(HERE / "quality.py"), *map(str, told)]
+    command_options = ["--data", options.data, "--work", options.work, "--out", out, "--tasks", "imdb", "mrpc"]
+    command_options += ["--sides", "packed", "padded", "--seeds", 1, 2, 3, "--precision", "fp32"]
+    command_options += ["--table-only"] if options.table_only else []
+    return [sys.executable, str(HERE / "quality.py"), *map(str, command_options)]
 
 
 def _cases(options: argparse.Namespace) -> list[Case]:
@@ -133,8 +133,8 @@ def _cases(options: argparse.Namespace) -> list[Case]:
             case = replace(case, **OF_GPU)
         elif options.model == "base":
             case = replace(case, **OF_BASE)
-        given = {"num_steps": options.steps, "batch_size": options.batch_size}
-        cases.append(replace(case, **{key: value for key, value in given.items() if value is not None}))
+        overrides = {"num_steps": options.steps, "batch_size": options.batch_size}
+        cases.append(replace(case, **{key: value for key, value in overrides.items() if value is not None}))
     return cases
 
 
@@ -157,12 +157,12 @@ def _key(case: Case, side: str, number: int, options: argparse.Namespace) -> dic
     }
 
 
-def _measure(case: Case, side: str, told: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """Run one side in a process of its own; return its times and what the table needs beside them."""
-    model = read_config(Path(told["model_folder"]))
+def _measure(case: Case, side: str, case_settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Run one side in a separate process; return its times and the other values of the table."""
+    model = read_config(Path(case_settings["model_folder"]))
     folder = options.work / f"{case.name}-{case.model}-{side.replace(' ', '-')}"
     settings = {
-        **told,
+        **case_settings,
         "side": side.split()[0],
         "precision": options.precisions[side],
         "layout": options.layout,
@@ -172,35 +172,40 @@ def _measure(case: Case, side: str, told: dict[str, Any], options: argparse.Name
     path = options.work / f"{folder.name}.json"
     path.write_text(json.dumps(settings), encoding="utf-8")
     if side == "ceiling":
-        num_tokens = told["num_tokens"] // case.num_steps
+        num_tokens = case_settings["num_tokens"] // case.num_steps
         command = [str(CEILING), *map(str, (num_tokens, model["hidden_size"], model["intermediate_size"]))]
     else:
         command = [str(OURS if side == "paratune" else PEER), str(path)]
-    found = _call([sys.executable, *command], on_gpu=options.gpu, what=f"{case.name} {side}")
+    result = _call([sys.executable, *command], on_gpu=options.gpu, name=f"{case.name} {side}")
     if side != "ceiling":
-        assert found["dropout"] == [0.1, 0.1], f"{case.name} {side}: dropout is {found['dropout']}"
-        num_tokens = found.get("num_tokens", told["num_tokens"])
-        assert abs(num_tokens / told["num_tokens"] - 1) < 0.01, f"{case.name} {side}: {num_tokens} tokens, other texts"
-    found["device"] = _device_name() if options.gpu else None
-    found |= {"num_samples": told["num_samples"], "model_flops": model_flops(case, told["lengths"], model)}
-    return {"num_set_tokens": told["num_tokens"], **found}
+        assert result["dropout"] == [0.1, 0.1], f"{case.name} {side}: dropout is {result['dropout']}"
+        num_tokens = result.get("num_tokens", case_settings["num_tokens"])
+        assert abs(num_tokens / case_settings["num_tokens"] - 1) < 0.01, (
+            f"{case.name} {side}: {num_tokens} tokens, other texts"
+        )
+    result["device"] = _device_name() if options.gpu else None
+    result |= {
+        "num_samples": case_settings["num_samples"],
+        "model_flops": model_flops(case, case_settings["lengths"], model),
+    }
+    return {"num_set_tokens": case_settings["num_tokens"], **result}
 
 
-def _call(command: list[str], *, on_gpu: bool, what: str) -> dict[str, Any]:
+def _call(command: list[str], *, on_gpu: bool, name: str) -> dict[str, Any]:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     environment |= {} if on_gpu else {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    print(f"{time.strftime('%H:%M:%S')} {what} ...", file=sys.stderr, flush=True)
+    print(f"{time.strftime('%H:%M:%S')} {name} ...", file=sys.stderr, flush=True)
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if finished.returncode:
-        sys.exit(f"{what}: exit code {finished.returncode}\n{finished.stderr[-4000:]}")
-    found: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
+        sys.exit(f"{name}: exit code {finished.returncode}\n{finished.stderr[-4000:]}")
+    result: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    found |= {"process_wall_s": round(time.perf_counter() - begin, 2), "process_cpu_s": round(cpu_s, 2)}
-    shown = {key: round(found[key], 2) for key in ("cpu_s", "wall_s", "process_cpu_s", "gflop_per_s") if key in found}
+    result |= {"process_wall_s": round(time.perf_counter() - begin, 2), "process_cpu_s": round(cpu_s, 2)}
+    shown = {key: round(result[key], 2) for key in ("cpu_s", "wall_s", "process_cpu_s", "gflop_per_s") if key in result}
     print(f"  {shown}", file=sys.stderr, flush=True)
-    return found
+    return result
 
 
 def _device_name() -> str:

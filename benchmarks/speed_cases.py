@@ -1,9 +1,9 @@
 """The cases of `speed.py`: their rows, the files that all sides read, and the model FLOPs of their tokens.
 
-A trainer that groups by length is fast only when it has many rows to choose from, and a short measurement has few. So
-rows are chosen thus: of a pool of 50 batches, which is what transformers' LengthGroupedSampler sorts at a time, the
-rows are sorted by length and cut into batches as it does, and evenly spaced batches of these are taken. Together they
-have the lengths of the pool, and each is as little padded as in a training on all rows.
+A trainer that groups by length is fast only if it can choose from many rows, and a short measurement has few. So rows
+are chosen as follows: the rows of a pool of 50 batches, which transformers' LengthGroupedSampler sorts at a time, are
+sorted by length and divided into batches as it does, and evenly spaced batches are selected. Together they have the
+lengths of the pool, and each has as little padding as in a training on all rows.
 """
 
 import json
@@ -22,12 +22,12 @@ NUM_WARMUP_STEPS = 2
 BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
 """Width of BERT-base (Devlin et al. 2019)."""
 LABELS: dict[str, Any] = {"id2label": {0: "0", 1: "1"}, "label2id": {"0": 0, "1": 1}}
-"""As the files have them."""
+"""Labels as in the files."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is trained, or evaluated, and how many steps of it are measured."""
+    """A training or evaluation, and its number of measured steps."""
 
     name: str
     kind: str
@@ -37,12 +37,12 @@ class Case:
     max_length: int
     batch_size: int
     num_steps: int
-    """Measured ones; of an evaluation, batches."""
+    """Measured steps; for an evaluation, batches."""
     model: str = "minilm"
-    """minilm: the embedded one; base: BERT-base's width with random weights."""
+    """minilm: the demo model; base: BERT-base's width with random weights."""
     evaluates: bool = False
     stride: int = 128
-    """Of windows over a context that is longer."""
+    """Stride of windows over longer contexts."""
 
 
 IMDB = Case("imdb", "classification", "imdb", {"text": "text", "label": "label"}, 512, batch_size=16, num_steps=5)
@@ -67,12 +67,12 @@ OF_GPU = {"num_steps": 40}
 
 
 def write_case(case: Case, data: Path, work: Path, model: Path) -> dict[str, Any]:
-    """Write the rows of a case as one file; return what every side is told.
+    """Write the rows of a case as one file; return the settings of every side.
 
     Args:
-        case: Which one.
+        case: The case.
         data: Folder of the data sets.
-        work: Where the file goes.
+        work: Folder of the file.
         model: Folder of model and tokenizer.
     """
     from transformers import AutoTokenizer
@@ -105,13 +105,13 @@ def _texts(case: Case, rows: pa.Table, tokenizer: Any) -> tuple[pa.Table, Any]:
 
 
 def _windows(case: Case, rows: pa.Table, tokenizer: Any) -> tuple[pa.Table, Any]:
-    """Cut windows as run_qa.py does, and make each a row of its own: a question and the part of the context in it."""
-    found: list[dict[str, Any]] = []
+    """Split windows as run_qa.py does, and make each a separate row: a question and its part of the context."""
+    windows: list[dict[str, Any]] = []
     tokens: list[int] = []
     for row in rows.to_pylist():
         question, context, answers = row["question"].lstrip(), row["context"], row["answers"]
-        how = {"truncation": "only_second", "max_length": case.max_length, "stride": case.stride}
-        cut = tokenizer(question, context, return_overflowing_tokens=True, return_offsets_mapping=True, **how)
+        options = {"truncation": "only_second", "max_length": case.max_length, "stride": case.stride}
+        cut = tokenizer(question, context, return_overflowing_tokens=True, return_offsets_mapping=True, **options)
         for number, offsets in enumerate(cut["offset_mapping"]):
             places = [at for at, part in zip(offsets, cut.sequence_ids(number), strict=True) if part == 1]
             begin, end = places[0][0], places[-1][1]
@@ -121,22 +121,22 @@ def _windows(case: Case, rows: pa.Table, tokenizer: Any) -> tuple[pa.Table, Any]
                 if begin <= start and start + len(text) <= end
             ]
             length = len(tokenizer(question, context[begin:end])["input_ids"])
-            if length <= case.max_length:  # a window that begins inside a word may have more tokens than before
+            if length <= case.max_length:  # a window that starts inside a word may have more tokens than before
                 texts, starts = [text for text, _ in inside], [start for _, start in inside]
                 answer = {"text": texts[:1], "answer_start": starts[:1]}
-                found.append({"id": str(len(found)), "question": question, "context": context[begin:end]})
-                found[-1]["answers"] = answer
+                windows.append({"id": str(len(windows)), "question": question, "context": context[begin:end]})
+                windows[-1]["answers"] = answer
                 tokens.append(length)
-        if len(found) >= POOL_BATCHES * case.batch_size:
+        if len(windows) >= POOL_BATCHES * case.batch_size:
             break
     chosen, lengths = _grouped(np.array(tokens), case)
     kind = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int32()))])
     fields = [("id", pa.string()), ("question", pa.string()), ("context", pa.string()), ("answers", kind)]
-    return pa.Table.from_pylist(found, schema=pa.schema(fields)).take(chosen), lengths
+    return pa.Table.from_pylist(windows, schema=pa.schema(fields)).take(chosen), lengths
 
 
 def _documents(case: Case, rows: pa.Table, tokenizer: Any) -> tuple[pa.Table, Any]:
-    """Take documents that fill a window each: joined, every side would frame and cut them in a way of its own."""
+    """Use documents that each fill a window: if they were joined, the sides would split them differently."""
     num_windows = case.num_steps * case.batch_size
     texts = []
     for text in rows[case.columns["text"]].drop_null().to_pylist():
@@ -161,9 +161,9 @@ def _grouped(lengths: Any, case: Case) -> tuple[Any, Any]:
 
 
 def _even_seed(lengths: Any, case: Case) -> int:
-    """Return the seed of paratune's order whose measured steps hold most nearly the tokens of all rows.
+    """Return the seed of paratune's order whose measured steps have a number of tokens closest to that of all rows.
 
-    The first steps are warm-up and the last ones those of the next epoch: not each row is met exactly once.
+    The first steps are warm-up and the last ones belong to the next epoch: not every row occurs exactly once.
     """
     skipped = NUM_WARMUP_STEPS * case.batch_size
 
@@ -176,12 +176,12 @@ def _even_seed(lengths: Any, case: Case) -> int:
 
 
 def make_models(work: Path, wanted: set[str], demo: str) -> dict[str, Path]:
-    """Write the models that the cases begin with, whole, so that nobody has to make weights; return their folders.
+    """Write the complete initial models of the cases, so that no side creates weights; return their folders.
 
     Args:
-        work: Where they go; those that are there stay.
+        work: Their folder; existing ones are kept.
         wanted: Models of `Case`.
-        demo: Folder of the embedded MiniLM, whose tokenizer all of them have.
+        demo: Folder of the demo model, whose tokenizer all of them use.
     """
     import torch
     from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
@@ -229,7 +229,7 @@ def model_flops(case: Case, lengths: Any, config: dict[str, Any]) -> float:
 
 
 def read_config(model: Path) -> dict[str, Any]:
-    """Return the model's own configuration; all sides keep its dropout."""
+    """Return the model's own configuration; all sides use its dropout."""
     config: dict[str, Any] = json.loads((model / "config.json").read_text(encoding="utf-8"))
     dropout = {key: config[key] for key in ("hidden_dropout_prob", "attention_probs_dropout_prob")}
     assert set(dropout.values()) == {0.1}, f"{model}: dropout is {dropout}"

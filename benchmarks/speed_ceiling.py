@@ -1,7 +1,7 @@
-"""The most that matrix products reach on this machine: the ceiling that `speed.py` holds trainings against.
+"""The highest speed of matrix products on this machine, with which `speed.py` compares trainings.
 
-Usage: python speed_ceiling.py TOKENS WIDTH INNER, in a process of its own with OMP_NUM_THREADS=1; the result, GFLOP/s
-by the CPU time of the best of several products, is one JSON object.
+Usage: python speed_ceiling.py TOKENS WIDTH INNER, in a separate process with OMP_NUM_THREADS=1; the result, GFLOP/s
+by the CPU time of the fastest of several products, is one JSON object.
 """
 
 import json
@@ -17,7 +17,7 @@ def ceiling(num_tokens: int, width: int, inner: int) -> float:
     """Return GFLOP/s of the fastest of the largest products of a model: (T, D) by (D, F), and back.
 
     Args:
-        num_tokens: T, of a step.
+        num_tokens: T, the tokens of a step.
         width: D.
         inner: F.
     """

@@ -1,7 +1,8 @@
-"""Train or evaluate with paratune and say how long the steps took: paratune's side of `speed.py`, in its own process.
+"""Train or evaluate with paratune, and print the time of the steps: paratune's side of `speed.py`, in its own process.
 
 Usage: python speed_ours.py SETTINGS.json, as written by speed.py; the result is one JSON object on the last line. The
-commands are the user's, `paratune train` and what `paratune evaluate` calls; only the end of each step is listened to.
+commands are those of a user, `paratune train` and the function behind `paratune evaluate`; only a callback at the end
+of each step is added.
 """
 
 import json
@@ -13,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent / "peers"))
 
 
 def main(settings: dict[str, Any]) -> dict[str, Any]:
-    """Run, and return times and what was run."""
+    """Run, and return times and facts of the run."""
     return _evaluate(settings) if settings["evaluates"] else _train(settings)
 
 
@@ -45,7 +46,7 @@ def _train(settings: dict[str, Any]) -> dict[str, Any]:
     saved = json.loads((run / "model" / "config.json").read_text(encoding="utf-8"))
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
     return {
-        **watch.found,
+        **watch.times,
         "dropout": [saved["hidden_dropout_prob"], saved["attention_probs_dropout_prob"]],
         "num_tokens": sum(event["num_tokens"] for event in steps),
         "num_padded_tokens": sum(event["num_padded_tokens"] for event in steps),

@@ -22,16 +22,16 @@ AIMS = {
     ("eval", "minilm"): {"padded": ("2.1", "2.3"), "grouped": ("1.15", "1.2")},
     ("imdb", "base"): {"padded": ("2.2", "2.6"), "grouped": ("1.28", "1.45")},
 }
-"""On one core: at least so many times as fast as each, and what to reach for."""
+"""On one core: the minimum ratio of speed to each side, and the target."""
 PEAK_FLOPS = {"A100": 312e12, "H100": 989e12, "H200": 989e12, "L40S": 362e12, "B200": 2250e12}
-"""Dense bf16 products a second, by a part of the device's name. Source: NVIDIA's data sheets (SXM where there are two).
+"""Dense bf16 operations per second, by a part of the device's name. Source: NVIDIA's data sheets (SXM if two exist).
 
-Every precision is held against it, so that shares can be compared; a device that is not here has none.
+Every precision is divided by it, so that shares can be compared; devices that are not listed have no share.
 """
 
 
 def read_lines(path: Path) -> list[Row]:
-    """Return what was measured before; nothing when there is no file."""
+    """Return earlier measurements; empty if there is no file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
@@ -43,7 +43,7 @@ def append_line(path: Path, row: Row) -> None:
 
 
 def table(rows: list[Row]) -> list[str]:
-    """Return the machine, and for each case with one setting the figures of all sides and the ratios."""
+    """Return the machine, and for each case and setting the figures of all sides and the ratios."""
     lines = machine_lines()
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -70,7 +70,7 @@ def table(rows: list[Row]) -> list[str]:
 
 
 def _by_side(group: list[Row]) -> dict[str, dict[int, Row]]:
-    """Return the rows of each side by round; of paratune one side for each layout."""
+    """Return the rows of each side by round; for paratune, one side per layout."""
     sides: dict[str, dict[int, Row]] = {}
     for row in group:
         chosen = row.get("batch", {}).get("layout")
@@ -96,9 +96,9 @@ def _cpu_table(sides: dict[str, dict[int, Row]], ceilings: dict[int, Row]) -> li
         "|" + " --- |" * 7,
     ]
     for name, rows in sides.items():
-        found = list(rows.values())
-        speeds = [1e-9 * row["model_flops"] / row["cpu_s"] for row in found]
-        # Of the same round, where there is one: what else the machine does meets both.
+        measurements = list(rows.values())
+        speeds = [1e-9 * row["model_flops"] / row["cpu_s"] for row in measurements]
+        # From the same round if possible: then other load of the machine affects both.
         shares = [
             100e-9 * row["model_flops"] / row["cpu_s"] / ceilings[number]["gflop_per_s"]
             for number, row in rows.items()
@@ -106,9 +106,9 @@ def _cpu_table(sides: dict[str, dict[int, Row]], ceilings: dict[int, Row]) -> li
         ]
         cells = [
             _shown(name),
-            str(len(found)),
-            *(spread([1000 * row[key] / row["num_samples"] for row in found], 1) for key in ("cpu_s", "wall_s")),
-            spread([row["process_cpu_s"] for row in found], 1),
+            str(len(measurements)),
+            *(spread([1000 * row[key] / row["num_samples"] for row in measurements], 1) for key in ("cpu_s", "wall_s")),
+            spread([row["process_cpu_s"] for row in measurements], 1),
             spread(speeds, 1),
             f"{spread(shares, 0)}%" if shares else "n/a",
         ]
@@ -122,15 +122,15 @@ def _gpu_table(sides: dict[str, dict[int, Row]]) -> list[str]:
         "|" + " --- |" * 7,
     ]
     for name, rows in sides.items():
-        found = list(rows.values())
-        speeds = [row["model_flops"] / row["wall_s"] for row in found]
-        peak = next((value for part, value in PEAK_FLOPS.items() if part in (found[0]["device"] or "")), None)
-        idle = [100 * row["gpu_idle_share"] for row in found if row.get("gpu_idle_share") is not None]
+        measurements = list(rows.values())
+        speeds = [row["model_flops"] / row["wall_s"] for row in measurements]
+        peak = next((value for part, value in PEAK_FLOPS.items() if part in (measurements[0]["device"] or "")), None)
+        idle = [100 * row["gpu_idle_share"] for row in measurements if row.get("gpu_idle_share") is not None]
         cells = [
             _shown(name),
-            found[0]["precision"],
-            str(len(found)),
-            spread([row["num_samples"] / row["wall_s"] for row in found], 0),
+            measurements[0]["precision"],
+            str(len(measurements)),
+            spread([row["num_samples"] / row["wall_s"] for row in measurements], 0),
             spread([1e-12 * speed for speed in speeds], 1),
             f"{spread([100 * speed / peak for speed in speeds], 1)}%" if peak else "n/a",
             f"{spread(idle, 0)}%" if idle else "n/a",

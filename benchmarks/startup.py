@@ -1,11 +1,11 @@
-"""Cold start: from the start of the process to the first training step, beside importing torch and the model class.
+"""Cold start: time from process start to the first training step, compared with importing torch and the model class.
 
     OMP_NUM_THREADS=1 python benchmarks/startup.py
-    OMP_NUM_THREADS=1 python benchmarks/startup.py --profile      # also which packages the imports' time goes to
+    OMP_NUM_THREADS=1 python benchmarks/startup.py --profile      # also the import time of each package
 
-Two commands take turns, each in a process of its own: `imports` imports torch and the class of the demo model;
-`paratune train` runs the configuration of the demo sentences, whose tokens are cached, and ends where its first step
-would begin. Wall time counts from the moment before the process is started, CPU time is the process's own.
+Two commands take turns, each in a separate process: `imports` imports torch and the class of the demo model;
+`paratune train` runs the configuration of the demo sentences, whose tokens are cached, and exits before its first
+step. Wall time is measured from before the start of the process; CPU time is that of the process.
 """
 
 import argparse
@@ -28,7 +28,7 @@ IMPORTS = """
 import torch
 from transformers import AutoModelForSequenceClassification, BertForSequenceClassification
 """
-"""The second name makes transformers import the class; the first alone is a stand-in for all of them."""
+"""The second name makes transformers import the class; the first one alone does not import a model class."""
 TRAIN = """
 import contextlib
 import paratune.base.imports
@@ -43,7 +43,7 @@ paratune.base.imports.collector_off_for_imports = collector_off_for_imports
 from paratune.cli import main
 main()
 """
-"""Takes the loop's place once the command has imported it, so that it is imported when, and as, the command does."""
+"""Replaces the loop after the command has imported it, so that the imports are those of the command."""
 REPORT = """
 import json, os, resource, sys, time
 def report():
@@ -62,25 +62,25 @@ CONFIG = {
     "batch": {"global": 8},
 }
 LEAST_MS = 15.0
-"""Packages with less are not listed."""
+"""Packages with a shorter time are not listed."""
 
 
 def main() -> None:
     """Time both and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=7, help="times that each command is run")
-    parser.add_argument("--validation", action="store_true", help="the run has a validation set, which it will score")
-    parser.add_argument("--profile", action="store_true", help="also the time of imports by package")
+    parser.add_argument("--rounds", type=int, default=7, help="runs of each command")
+    parser.add_argument("--validation", action="store_true", help="the run has a validation set")
+    parser.add_argument("--profile", action="store_true", help="also print the import time by package")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         commands = _commands(Path(scratch), with_validation=options.validation)
         for command in commands.values():
-            _run(command)  # fills the caches: of tokens, of byte code, and the system's of files
-        found: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
+            _run(command)  # fills the caches of tokens, of byte code, and of the file system
+        runs: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
         for number in range(options.rounds):
             for name in list(commands)[:: 1 if number % 2 else -1]:
-                found[name].append(_run(commands[name]))
-        print("\n".join([*machine_lines(), "", *_table(found)]))
+                runs[name].append(_run(commands[name]))
+        print("\n".join([*machine_lines(), "", *_table(runs)]))
         if options.profile:
             print("\n".join(["", *_packages(commands)]))
 
@@ -103,19 +103,21 @@ def _run(command: list[str]) -> dict[str, float]:
     finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if finished.returncode:
         sys.exit(finished.stderr)
-    found: dict[str, float] = json.loads(finished.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, float] = json.loads(finished.stdout.splitlines()[-1])
+    return figures
 
 
-def _table(found: dict[str, list[dict[str, float]]]) -> list[str]:
+def _table(runs_by_command: dict[str, list[dict[str, float]]]) -> list[str]:
     lines = ["| command | wall s: median (range) | CPU s: median (range) | modules |", "| --- | --- | --- | --- |"]
-    of = {name: {key: np.array([run[key] for run in runs]) for key in runs[0]} for name, runs in found.items()}
-    for name, values in of.items():
+    arrays = {
+        name: {key: np.array([run[key] for run in runs]) for key in runs[0]} for name, runs in runs_by_command.items()
+    }
+    for name, values in arrays.items():
         cells = [name, _range(values["wall_s"]), _range(values["cpu_s"]), f"{values['num_modules'][0]:.0f}"]
         lines.append(f"| {' | '.join(cells)} |")
-    more = {key: of["paratune train"][key] - of["imports"][key] for key in ("wall_s", "cpu_s")}
+    more = {key: arrays["paratune train"][key] - arrays["imports"][key] for key in ("wall_s", "cpu_s")}
     lines.append(f"| more, paired | {_range(more['wall_s'])} | {_range(more['cpu_s'])} | |")
-    return [f"{len(next(iter(found.values())))} runs of each, in turn.", "", *lines]
+    return [f"{len(next(iter(runs_by_command.values())))} runs of each, in turn.", "", *lines]
 
 
 def _range(values: Any) -> str:
@@ -132,22 +134,22 @@ def _packages(commands: dict[str, list[str]]) -> list[str]:
         "| package | imports, ms | paratune train, ms | more, ms |",
         "| --- | --- | --- | --- |",
     ]
-    for package in sorted(more, key=lambda each: -more[each]):
+    for package in sorted(more, key=lambda candidate: -more[candidate]):
         if more[package] >= LEAST_MS:
             both = [times[name][package] for name in times]
             lines.append(f"| {package} | {both[0]:.0f} | {both[1]:.0f} | {more[package]:.0f} |")
-    sums = [sum(of.values()) for of in times.values()]
+    sums = [sum(arrays.values()) for arrays in times.values()]
     return [*lines, f"| all | {sums[0]:.0f} | {sums[1]:.0f} | {sums[1] - sums[0]:.0f} |"]
 
 
 def _import_ms(command: list[str]) -> Counter[str]:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "SPAWNED": repr(time.perf_counter())}
-    told = [command[0], "-X", "importtime", *command[1:]]
-    text = subprocess.run(told, env=environment, capture_output=True, text=True, check=True).stderr
-    found: Counter[str] = Counter()
+    traced_command = [command[0], "-X", "importtime", *command[1:]]
+    text = subprocess.run(traced_command, env=environment, capture_output=True, text=True, check=True).stderr
+    ms_by_package: Counter[str] = Counter()
     for own_us, name in re.findall(r"^import time:\s+(\d+) \|\s+\d+ \| +(\S+)", text, re.MULTILINE):
-        found[name.partition(".")[0]] += int(own_us) / 1000
-    return found
+        ms_by_package[name.partition(".")[0]] += int(own_us) / 1000
+    return ms_by_package
 
 
 if __name__ == "__main__":

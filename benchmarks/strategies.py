@@ -1,13 +1,13 @@
-"""What each strategy, precision and memory saver costs: the four phases, samples a second, memory of each rank.
+"""Cost of each strategy, precision and memory saver: the four phases, samples per second, memory per rank.
 
     OMP_NUM_THREADS=1 python benchmarks/strategies.py --out FOLDER      # a CPU: all strategies, 2 and 4 processes
     python benchmarks/strategies.py --gpu --out FOLDER                  # one GPU: precisions and memory savers
 
-Every run is a training by paratune itself, and every cell comes from the records of its runs, which stay in FOLDER.
-Runs take turns, in an order that rotates from round to round, so that what else the machine does meets them all alike.
-What is in FOLDER is not run again: it can be stopped and started again. All runs of a table take the same samples in
-the same order. Modules are imported once, before the processes fork: in each of them they count as resident memory,
-the same for all rows.
+Every run is a training with paratune, and every cell is computed from the records of its runs, which stay in FOLDER.
+Runs take turns, in an order that rotates from round to round, so that other load of the machine affects them all
+equally. Runs in FOLDER are not repeated, so the script can be stopped and restarted. All runs of a table train the same
+samples in the same order. Modules are imported once, before the processes fork: in each process they count as resident
+memory, the same for all rows.
 """
 
 import argparse
@@ -45,12 +45,12 @@ PRELOADED = [
 ]
 LIMIT_S = 1800
 SMALL = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
-"""A small BERT; what is not named is as in BERT-base."""
+"""A small BERT; other settings are those of BERT-base."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A row: a way to train the same thing."""
+    """A row: a variant of the same training."""
 
     name: str
     num_processes: int
@@ -59,23 +59,23 @@ class Case:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows that take the same samples."""
+    """Rows with the same samples."""
 
     title: str
     name: str
     settings: tuple[str, ...]
-    """What all rows have in common: model, length, batch, steps."""
+    """Settings of all rows: model, length, batch, steps."""
     cases: tuple[Case, ...]
 
 
 def main() -> None:
-    """Run what is missing and print the tables."""
+    """Run missing rows and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="folder of the records")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--gpu", action="store_true", help="one GPU instead of CPU processes")
-    parser.add_argument("--table-only", action="store_true", help="print what is there; run nothing")
-    parser.add_argument("--only", nargs="+", default=[], help="names of tables and rows to run; all when not given")
+    parser.add_argument("--table-only", action="store_true", help="print existing results; run nothing")
+    parser.add_argument("--only", nargs="+", default=[], help="names of tables and rows to run; default: all")
     options = parser.parse_args()
     out: Path = options.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
@@ -128,11 +128,17 @@ def _gpu_tables(out: Path) -> Iterator[Table]:
         batch = (f"data.max_length={length}", f"batch.global={size}", "measure.warmup_steps=10")
         precisions = ("fp32", "tf32", "bf16", "fp16")
         cases = [
-            *(Case(f"single, {each}", 1, (f"precision={each}",)) for each in precisions),
-            *(Case(f"single, {each}, checkpointing", 1, (f"precision={each}", checkpointed)) for each in precisions),
+            *(Case(f"single, {precision}", 1, (f"precision={precision}",)) for precision in precisions),
+            *(
+                Case(f"single, {precision}, checkpointing", 1, (f"precision={precision}", checkpointed))
+                for precision in precisions
+            ),
             Case("zero3 x 1, offload, bf16", 1, ("precision=bf16", offload)),
             Case("zero3 x 1, bf16", 1, ("precision=bf16", "strategy=zero3")),
-            *(Case(f"auto micro-batch of 4096, {each}", 1, (f"precision={each}", *auto)) for each in ("fp32", "bf16")),
+            *(
+                Case(f"auto micro-batch of 4096, {precision}", 1, (f"precision={precision}", *auto))
+                for precision in ("fp32", "bf16")
+            ),
             Case("auto micro-batch of 4096, bf16, checkpointing", 1, ("precision=bf16", checkpointed, *auto)),
         ]
         title = f"BERT-base (110 M parameters, new weights); {size} samples of {length} tokens a step"
@@ -176,10 +182,10 @@ def _run_missing(tables: Sequence[Table], out: Path, num_rounds: int, only: set[
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     every = [(table, case) for table in tables for case in table.cases]
-    wanted = [(table, case) for table, case in every if not only or {table.name, case.name} & only]
+    selected = [(table, case) for table, case in every if not only or {table.name, case.name} & only]
     for number in range(num_rounds):
-        turn = number * len(wanted) // num_rounds
-        for table, case in wanted[turn:] + wanted[:turn]:
+        turn = number * len(selected) // num_rounds
+        for table, case in selected[turn:] + selected[:turn]:
             name = _run_name(table, case, number)
             if not (out / name / "summary.json").exists():
                 print(f"{name} ...", file=sys.stderr, flush=True)
@@ -187,7 +193,7 @@ def _run_missing(tables: Sequence[Table], out: Path, num_rounds: int, only: set[
 
 
 def _run(context: Any, case: Case, settings: list[str], out: Path, name: str) -> None:
-    """Train in as many processes as the row says."""
+    """Train in the row's number of processes."""
     rendezvous = out / f"{name}.rendezvous"
     rendezvous.unlink(missing_ok=True)
     processes = []
@@ -213,7 +219,7 @@ def _run(context: Any, case: Case, settings: list[str], out: Path, name: str) ->
 
 
 def _rank(path: Path, settings: list[str], environment: Mapping[str, str], name: Path) -> None:
-    """Be one process of a run."""
+    """Run one process of a run."""
     name.with_name(f"{name.name}.baseline").write_text(str(resident_memory_bytes()))
     descriptor = os.open(name.with_name(f"{name.name}.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, 1)
@@ -243,27 +249,27 @@ def _report(table: Table, out: Path, num_rounds: int) -> list[str]:
         "|---" * (len(PHASES) + 8) + "|",
     ]
     lines += [_row(case, _records(table, case, out, num_rounds)) for case in table.cases]
-    found = [record["run"]["batch"]["reason"] for case in table.cases for record in _records(table, case, out, 1)]
-    return [*lines, *(f"\n{reason}" for reason in found if reason)]
+    reasons = [record["run"]["batch"]["reason"] for case in table.cases for record in _records(table, case, out, 1)]
+    return [*lines, *(f"\n{reason}" for reason in reasons if reason)]
 
 
 def _baseline(table: Table, out: Path) -> str:
-    """Say what a process has before it begins."""
-    found = [int(path.read_text()) for path in sorted(out.glob(f"{table.name}.*.baseline"))]
-    return f"a process that has only imported has {format_bytes(statistics.median(found)) if found else 'n/a'}"
+    """Return a sentence with the memory of a process before it starts."""
+    baselines = [int(path.read_text()) for path in sorted(out.glob(f"{table.name}.*.baseline"))]
+    return f"a process that has only imported has {format_bytes(statistics.median(baselines)) if baselines else 'n/a'}"
 
 
-def _row(case: Case, found: Sequence[Mapping[str, Any]]) -> str:
-    if not found:
+def _row(case: Case, records: Sequence[Mapping[str, Any]]) -> str:
+    if not records:
         return f"| {case.name} | {case.num_processes} " + "| n/a " * (len(PHASES) + 6) + "|"
-    summaries = [record["summary"] for record in found]
+    summaries = [record["summary"] for record in records]
     rates = [summary["throughput"]["samples_per_s"] for summary in summaries]
-    batch = found[0]["run"]["batch"]
+    batch = records[0]["run"]["batch"]
     cells = [
         case.name,
         str(case.num_processes),
         f"{batch['micro_batch_size']} x {batch['grad_accum_steps']}",
-        str(len(found)),
+        str(len(records)),
         f"{statistics.median(rates):.1f} ({min(rates):.1f} to {max(rates):.1f})",
         _median(summary["step_ms"]["median"] for summary in summaries),
         *(_median(summary["phases"][phase]["median_ms"] for summary in summaries) for phase in PHASES),
@@ -292,8 +298,8 @@ def _contents(cases: Sequence[Case]) -> list[str]:
     """Return what each phase contains under each strategy."""
     rows = {}
     for case in cases:
-        given = [setting.partition("=")[2] for setting in case.settings if setting.startswith("strategy=")]
-        options = yaml.safe_load(given[-1] if given else "single")
+        strategies = [setting.partition("=")[2] for setting in case.settings if setting.startswith("strategy=")]
+        options = yaml.safe_load(strategies[-1] if strategies else "single")
         options = {"kind": options} if isinstance(options, str) else options
         kind = options.pop("kind")
         traits = strategy_traits(kind, options)

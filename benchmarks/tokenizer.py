@@ -1,9 +1,9 @@
-"""What do tokenizers of one's own Portuguese texts save, beside the vocabularies of known models?
+"""Tokenizers trained on own Portuguese texts, compared with the vocabularies of known models.
 
     python benchmarks/tokenizer.py --data FOLDER --out FOLDER             # a minute of one core
 
 FOLDER of --data holds pt_raw_text, squad_v2_pt, stsb_pt_deepl, arquivo_api, assin_ptpt and vocab; $PARATUNE_SHARED_DATA
-when not given. --out keeps texts and tokenizers, and what is finished there is not done again. Tables are Markdown.
+by default. --out keeps texts and tokenizers, and finished steps are not repeated. Tables are Markdown.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def write_texts(data: Path, folder: Path) -> None:
-    """Write the texts to train on, without what they share with those that are measured on, and count."""
+    """Write the training texts, without lines that they share with the test texts, and count."""
     if (folder / "counts.json").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -64,11 +64,11 @@ def write_texts(data: Path, folder: Path) -> None:
 
 
 def sources(data: Path, split: str) -> Iterator[tuple[str, str]]:
-    """Yield name and text of each document, each text once."""
+    """Yield name and text of each document, without repeated texts."""
     for text in column(data / "pt_raw_text" / f"{split}.parquet", "text"):
         yield "pt_raw_text", text
     if split == "validation":
-        return  # of the one source whose parts are cut by pages
+        return  # the source whose splits consist of pages
     for name in ("context", "question"):
         for text in dict.fromkeys(column(data / "squad_v2_pt" / "train.parquet", name)):
             yield "squad_v2_pt", text
@@ -82,7 +82,7 @@ def sources(data: Path, split: str) -> Iterator[tuple[str, str]]:
 
 
 def plain(snippet: str) -> str:
-    """Return a snippet of a search without its marks, what it leaves out on a line's end."""
+    """Return a search snippet without its marks; an omission becomes a line break."""
     parts = re.split(r"<span.*?(?:</span>|$)", html.unescape(snippet), flags=re.S)
     return "\n".join(" ".join(re.sub(r"<[^>]*>", "", part).split()) for part in parts)
 
@@ -96,7 +96,7 @@ def train_tokenizers(out: Path) -> None:
 
 
 def compare_tokenizers(data: Path, out: Path) -> None:
-    """Print fertility, coverage and unknowns of our tokenizers and of the vocabularies of known models."""
+    """Print fertility, coverage and unknown tokens of our tokenizers and of the vocabularies of known models."""
     counts = json.loads((out / "texts" / "counts.json").read_text())
     print("\n| texts to train on | documents | words | lines left out |\n|---|---|---|---|")
     for name, count in counts.items():

@@ -1,7 +1,7 @@
-"""What `paratune.hf.PhaseCallback` costs a step of a Trainer, paired: the same training with and without it, in turn.
+"""Cost of `paratune.hf.PhaseCallback` per step of a Trainer: the same training with and without it, in turn.
 
     OMP_NUM_THREADS=1 python benchmarks/trainer_callback.py
-    OMP_NUM_THREADS=1 python benchmarks/trainer_callback.py --rounds 3      # a try
+    OMP_NUM_THREADS=1 python benchmarks/trainer_callback.py --rounds 3      # a short run
 
 Each round trains both sides once from the same weights, in an order that alternates. A step is timed from the end of
 the first 5 steps to the end of the last step, by CPU time of the process and by the wall clock. Both sides must end
@@ -96,20 +96,20 @@ def measure(size: tuple[int, int, int, int], num_rounds: int, num_steps: int) ->
         {"input_ids": torch.randint(WORDS, (length,)), "attention_mask": torch.ones(length), "labels": number % 2}
         for number in range(8 * batch)
     ]
-    found: dict[str, list[tuple[float, float]]] = {"without": [], "with": []}
+    step_times: dict[str, list[tuple[float, float]]] = {"without": [], "with": []}
     for number in range(num_rounds):
         weights = {}
-        for side in sorted(found, reverse=bool(number % 2)):
+        for side in sorted(step_times, reverse=bool(number % 2)):
             with tempfile.TemporaryDirectory() as folder:
                 run = Path(folder, "run") if side == "with" else None
                 weights[side], times = train(model, rows, batch, num_steps, run)
-            found[side].append(times)
+            step_times[side].append(times)
         for name, values in weights["with"].items():
             assert torch.equal(values, weights["without"][name]), name
     print(f"\n### {layers} layers of width {width}, {batch} x {length} tokens\n")
     print("| clock | ms a step without | with | more, paired | share |\n| --- | --- | --- | --- | --- |")
     for place, clock in enumerate(("CPU time", "wall")):
-        without, measured = ([times[place] for times in found[side]] for side in ("without", "with"))
+        without, measured = ([times[place] for times in step_times[side]] for side in ("without", "with"))
         more = [right - left for left, right in zip(without, measured, strict=True)]
         share = statistics.median(more) / statistics.median(without)
         print(f"| {clock} | {spread(without)} | {spread(measured)} | {spread(more)} | {share:.2%} |", flush=True)

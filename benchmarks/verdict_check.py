@@ -1,10 +1,10 @@
-"""One setting of `verdicts.py` from its definition: r of 500 rows, 10 seeds that vary half as much as samples do.
+"""One setting of `verdicts.py`, from its definition: r of 500 rows, 10 seeds that vary half as much as samples.
 
     python benchmarks/verdict_check.py [--trials 60000] [--seed 20261122]
 
-It shares no line with paratune or with `verdict_models.py`, so that a mistake in these is not repeated here: r and r
-without each row are computed around the means, the truth is an average over 4 million seeds, and quantiles are those
-of `scipy.stats`. Beside the rates stands what an Edgeworth expansion makes of the moments.
+It shares no code with paratune or with `verdict_models.py`, so that it does not repeat their mistakes: r, and r without
+each row, are computed around the means, the true value is an average over 4 million seeds, and quantiles are those of
+`scipy.stats`. The values of an Edgeworth expansion of the moments are printed beside the rates.
 
 Dimensions: `B` experiments, `R` seeds, `N` rows.
 """
@@ -33,8 +33,8 @@ def main() -> None:
     of_seed = deviation * rng.normal(size=4_000_000)
     truth = float((correlation(LEVEL + STEP + of_seed) - correlation(LEVEL + of_seed)).mean())
     for is_paired in (True, False):
-        found = [experiments(rng, deviation, is_paired=is_paired) for _ in range(options.trials // BATCH)]
-        error, standard_error, freedom = np.concatenate(found, axis=1)
+        results = [experiments(rng, deviation, is_paired=is_paired) for _ in range(options.trials // BATCH)]
+        error, standard_error, freedom = np.concatenate(results, axis=1)
         print("paired:  " if is_paired else "unpaired:", describe(error - truth, standard_error, freedom))
 
 
@@ -73,7 +73,7 @@ def scored(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """Return r of each run, (B, R), and pseudovalues of its rows, (B, R, N)."""
     x, y = x - x.mean(axis=-1, keepdims=True), y - y.mean(axis=-1, keepdims=True)
     xx, yy, xy = (one.sum(axis=-1, keepdims=True) for one in (x * x, y * y, x * y))
-    # A row that is left out takes its square, and moves the mean.
+    # Leaving out a row removes its square, and changes the mean.
     more = N / (N - 1)
     without = (xy - more * x * y) / np.sqrt((xx - more * x * x) * (yy - more * y * y))
     whole = xy / np.sqrt(xx * yy)
@@ -81,14 +81,14 @@ def scored(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 
 def covariance(values: Floats) -> Floats:
-    """Return the mean covariance of two runs' means over rows, (B,), of (B, R, N)."""
+    """Return the mean covariance of two runs' means over rows, (B,), from (B, R, N)."""
     centred = values - values.mean(axis=-1, keepdims=True)
     table = centred @ centred.transpose(0, 2, 1) / (N - 1) / N
     return np.asarray((table.sum(axis=(1, 2)) - np.trace(table, axis1=1, axis2=2)) / (R * (R - 1)))
 
 
 def describe(error: Floats, standard_error: Floats, freedom: Floats) -> str:
-    """Return coverage and false "equal" at both ends of the margin, with those that their moments give."""
+    """Return coverage and false "equal" at both ends of the margin, with the values from their moments."""
     t, critical = error / standard_error, stats.t.ppf(0.95, freedom)
     covered = float((abs(t) <= stats.t.ppf(0.975, freedom)).mean())
     upper, lower = float((t <= -critical).mean()), float((t >= critical).mean())

@@ -1,8 +1,8 @@
-"""Made-up experiments whose true answer is known, and what the procedures of `paratune.verdicts` say of them.
+"""Simulated experiments with a known true answer, and the verdicts of `paratune.verdicts` on them.
 
-A part of `verdicts.py`. Each run has an effect of its seed; each sample has an effect that all models share, one that
-the models of a configuration share, and noise. Scores are computed on what is drawn; the true change is the mean over
-seeds of the score on samples without end.
+A part of `verdicts.py`. Each run has an effect of its seed; each sample has an effect shared by all models, one shared
+by the models of a configuration, and noise. Scores are computed on the drawn samples; the true change is the mean over
+seeds of the score on infinitely many samples.
 
 Dimensions: `R` seeds, `N` samples.
 """
@@ -29,20 +29,20 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(41)
 
 @dataclass(frozen=True)
 class Metric:
-    """A score, and how samples and seeds make it."""
+    """A score, and its model of samples and seeds."""
 
     name: str
     num_samples: int
     score: Callable[[Floats, Floats], JackknifeScore | None]
-    """From what the samples are, (N,), and what the model makes of them, (N,), to a score."""
+    """Computes a score from the samples, (N,), and the model's outputs, (N,)."""
     true: Callable[[npt.ArrayLike], Floats]
-    """The score on samples without end, of a level of the model."""
+    """The score on infinitely many samples, by the level of the model."""
     samples: Callable[[np.random.Generator, int], Floats]
     outputs: Callable[[Floats, npt.ArrayLike, Floats], Floats]
-    """From samples, the model's level and effects of standard deviation `SPREAD` to what the model makes of them."""
+    """Computes the model's outputs from samples, its level, and effects of standard deviation `SPREAD`."""
     level: float
     step: float
-    """How much the level of the second configuration is above that of the first, where they differ."""
+    """Difference of level between the second and the first configuration, if they differ."""
     heavy: bool = False
     """Whether the noise has heavy tails: Student's t of 5 degrees of freedom, of the same variance."""
 
@@ -51,23 +51,23 @@ def _accuracy(_: Floats, right: Floats) -> JackknifeScore:
     return of_mean(right)
 
 
-def _f1(labels: Floats, given: Floats) -> JackknifeScore | None:
-    sums = np.stack([labels * given, labels + given], axis=1)
-    return of_sums(sums, lambda found: 2 * found[..., 0] / found[..., 1])
+def _f1(labels: Floats, predicted: Floats) -> JackknifeScore | None:
+    sums = np.stack([labels * predicted, labels + predicted], axis=1)
+    return of_sums(sums, lambda sample_sums: 2 * sample_sums[..., 0] / sample_sums[..., 1])
 
 
 def _pearson(x: Floats, y: Floats) -> JackknifeScore | None:
     sums = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
 
-    def score(found: Floats) -> Floats:
-        n, a, b, aa, bb, ab = np.moveaxis(found, -1, 0)
+    def score(moments: Floats) -> Floats:
+        n, a, b, aa, bb, ab = np.moveaxis(moments, -1, 0)
         return (ab - a * b / n) / np.sqrt((aa - a * a / n) * (bb - b * b / n))
 
     return of_sums(sums, score)
 
 
 def _spearman(x: Floats, y: Floats) -> JackknifeScore | None:
-    """Return Spearman's rho of values without ties, as `paratune.verdicts` has it: without blocks of samples."""
+    """Return Spearman's rho of values without ties, as in `paratune.verdicts`: without blocks of samples."""
 
     def score(kept: npt.NDArray[np.int64]) -> float:
         num, ranks = len(kept), np.empty((2, len(kept)))
@@ -79,7 +79,7 @@ def _spearman(x: Floats, y: Floats) -> JackknifeScore | None:
 
 def _rmse(x: Floats, y: Floats) -> JackknifeScore | None:
     sums = np.stack([np.ones_like(x), (x - y) ** 2], axis=1)
-    return of_sums(sums, lambda found: np.sqrt(found[..., 1] / found[..., 0]))
+    return of_sums(sums, lambda sample_sums: np.sqrt(sample_sums[..., 1] / sample_sums[..., 0]))
 
 
 def _true_f1(share: float) -> Callable[[npt.ArrayLike], Floats]:
@@ -116,7 +116,7 @@ METRICS = (
 )  # fmt: skip
 
 FEW_ROWS = replace(METRICS[0], name="accuracy of 96%, 100 rows", num_samples=100, level=2.3, step=0.3)
-"""Scores of two seeds are often the same."""
+"""Scores of two seeds are often equal."""
 SPEARMAN = replace(
     METRICS[3],
     name="Spearman rho, 500 rows",
@@ -124,24 +124,24 @@ SPEARMAN = replace(
     # Pearson, Philosophical Transactions A 1907: of two normal variables.
     true=lambda level: 6 / np.pi * np.arcsin(METRICS[3].true(level) / 2),
 )
-"""Without blocks of samples, not single ones."""
+"""Leaves out blocks of samples instead of single samples."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """An experiment: which score, of how many seeds, and how much these vary."""
+    """An experiment: the score, the number of seeds, and their variation."""
 
     metric: Metric
     num_seeds: int
     ratio: float
-    """Standard deviation of a score over seeds, over that from its samples."""
+    """Standard deviation of a score over seeds, divided by that over samples."""
     is_paired: bool = True
     differ: bool = True
     """Whether the configurations differ at all."""
     cluster_size: int = 1
-    """Samples that belong together: half of the variance of each effect of a sample is that of its cluster."""
+    """Samples per cluster: half of the variance of each effect of a sample is that of its cluster."""
     knows_clusters: bool = True
-    """Whether the procedure knows the clusters."""
+    """Whether the procedure uses the clusters."""
 
 
 def seed_deviation(setting: Setting) -> float:
@@ -155,14 +155,14 @@ def seed_deviation(setting: Setting) -> float:
         samples, metric.outputs(samples, metric.level, _effects(rng, (40_000,), metric.heavy) * SPREAD)
     )
     assert scored is not None
-    # Of single samples or of blocks.
+    # Pseudovalues of single samples or of blocks.
     error = float(scored.pseudovalues.std()) * np.sqrt(40_000 / len(scored.pseudovalues) / metric.num_samples)
     slope = (metric.true(metric.level + 0.01) - metric.true(metric.level - 0.01)) / 0.02
     return abs(setting.ratio * error / float(slope))
 
 
 def true_change(setting: Setting, deviation: float) -> float:
-    """Return the mean score of the second configuration over seeds less that of the first, on samples without end."""
+    """Return the difference of the mean scores over seeds, second minus first, on infinitely many samples."""
     if not setting.differ:
         return 0.0
     low, high = (
@@ -177,7 +177,7 @@ def draw(
 ) -> tuple[list[JackknifeScore], list[JackknifeScore]] | None:
     """Return the scores of all runs of both configurations; None where one is undefined.
 
-    Half of the variance of a seed is shared by the runs of that seed where they are paired.
+    If runs are paired, those of one seed share half of the variance of a seed.
     """
     metric, num = setting.metric, setting.num_seeds
     samples = metric.samples(rng, metric.num_samples)
@@ -194,7 +194,7 @@ def draw(
     of_seed = deviation * np.sqrt(0.5) * rng.normal(size=(2, num))
     if setting.is_paired:
         of_seed[1] = of_seed[0]
-    found: tuple[list[JackknifeScore], list[JackknifeScore]] = ([], [])
+    scores: tuple[list[JackknifeScore], list[JackknifeScore]] = ([], [])
     for side in (0, 1):
         of_side = OWN * effects_of_samples()
         level = metric.level + (metric.step if side and setting.differ else 0.0)
@@ -204,8 +204,8 @@ def draw(
             scored = metric.score(samples, metric.outputs(samples, own, effects))
             if scored is None:
                 return None
-            found[side].append(by_cluster(scored, clusters) if size > 1 and setting.knows_clusters else scored)
-    return found
+            scores[side].append(by_cluster(scored, clusters) if size > 1 and setting.knows_clusters else scored)
+    return scores
 
 
 def _effects(rng: np.random.Generator, shape: tuple[int, ...], heavy: bool) -> Floats:
@@ -217,7 +217,7 @@ Procedure = Callable[[list[JackknifeScore], list[JackknifeScore], bool], Estimat
 
 
 def ours(first: list[JackknifeScore], second: list[JackknifeScore], is_paired: bool) -> Estimate:
-    """Return what paratune says."""
+    """Return paratune's estimate."""
     if len(first) == 1:
         return over_samples(first, second)
     return over_seeds_and_samples(first, second, is_paired=is_paired)
@@ -225,13 +225,13 @@ def ours(first: list[JackknifeScore], second: list[JackknifeScore], is_paired: b
 
 @dataclass(frozen=True)
 class Rates:
-    """How often, of so many trials, an interval covered the truth and an outcome was found."""
+    """Shares of the trials in which an interval covered the true change, and in which an outcome was found."""
 
     num_trials: int
     covered: float
     different: float
     equal: float
-    """At the edge of a wide margin: each end of the margin is taken to be the true change, and the worse one counts."""
+    """At the edge of a wide margin: each end of the margin is used as the true change, and the worse one counts."""
     half_width: float
 
     def error(self, share: float) -> float:
@@ -240,7 +240,7 @@ class Rates:
 
 
 def try_quality(setting: Setting, num_trials: int, seed: int | Sequence[int], procedure: Procedure = ours) -> Rates:
-    """Draw experiments, and count what a procedure says of them."""
+    """Draw experiments, and count the outcomes of a procedure."""
     rng = np.random.default_rng(seed)
     deviation = seed_deviation(setting)
     true = true_change(setting, deviation)
@@ -257,15 +257,15 @@ class Speeds:
     num_runs: tuple[int, int]
     deviations: tuple[float, float] = (0.01, 0.01)
     of_pair: float = 0.0
-    """Standard deviation of what runs of one seed share."""
+    """Standard deviation of the shared effect of runs with one seed."""
     is_paired: bool = True
     slow: float = 0.0
-    """Chance that a run is slowed down by 3%, whatever its configuration."""
+    """Chance that a run is slowed down by 3%, independently of its configuration."""
     change: float = 0.05
 
 
 def try_speed(speeds: Speeds, num_trials: int, seed: int) -> Rates:
-    """Draw experiments, and count what the interval of paratune says of them."""
+    """Draw experiments, and count the outcomes of paratune's interval."""
     rng = np.random.default_rng(seed)
 
     def trial() -> Estimate:
@@ -282,15 +282,15 @@ def try_speed(speeds: Speeds, num_trials: int, seed: int) -> Rates:
 def try_family(
     deviations: Sequence[float], num_runs: int, num_trials: int, seed: int, way: Pooling, change: float = 0.05
 ) -> dict[str, float]:
-    """Draw experiments of a baseline, configurations like it and a faster one, and count what is told apart.
+    """Draw experiments of a baseline, equal configurations and a faster one, and count the verdicts "different".
 
     Args:
-        deviations: Of the logarithms of rates: of the baseline, of others, and of the faster one.
-        num_runs: Of each.
+        deviations: Standard deviations of the logarithms of rates: of the baseline, of others, and of the faster one.
+        num_runs: Runs of each configuration.
         num_trials: Experiments.
-        seed: Of the random numbers.
-        way: What is done with the comparisons before their outcomes.
-        change: Logarithm of how much faster the last one is.
+        seed: Seed of the random numbers.
+        way: Function applied to the comparisons before their outcomes.
+        change: Logarithm of the speed ratio of the last configuration.
 
     Returns:
         Shares: `found`, of the faster one; `plain`, of false "different" among all others before Holm and at 5%;
@@ -298,7 +298,7 @@ def try_family(
     """
     rng = np.random.default_rng(seed)
     means = np.array([0.0] * (len(deviations) - 1) + [change])
-    found = plain = false = 0
+    num_found = plain = false = 0
     for _ in range(num_trials):
         logs = (means[:, None] + np.array(deviations)[:, None] * rng.normal(size=(len(deviations), num_runs))).tolist()
         drawn = [unpaired(logs[0], other, scope="runs") for other in logs[1:]]
@@ -306,11 +306,11 @@ def try_family(
         compared = way([UncorrectedComparison(with_interval(bare, estimate), estimate) for estimate in drawn])
         p_values = [one.estimate.p_different() for one in compared if one.estimate is not None]
         adjusted = holm([sequential_p(p_value) for p_value in p_values])
-        found += adjusted[-1] <= ALPHA
+        num_found += adjusted[-1] <= ALPHA
         plain += sum(p_value <= ALPHA for p_value in p_values[:-1])
         false += min(adjusted[:-1]) <= ALPHA
     num_others = len(deviations) - 2
-    return {"found": found / num_trials, "plain": plain / num_trials / num_others, "holm": false / num_trials}
+    return {"found": num_found / num_trials, "plain": plain / num_trials / num_others, "holm": false / num_trials}
 
 
 FAR = 1e9
@@ -333,5 +333,5 @@ def _count(trial: Callable[[], Estimate | None], true: float, num_trials: int) -
 
 
 def without_change(setting: Setting) -> Setting:
-    """Return the setting with two configurations that are the same."""
+    """Return the setting with two equal configurations."""
     return replace(setting, differ=False)

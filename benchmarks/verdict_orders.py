@@ -1,4 +1,4 @@
-"""Simulated experiments in which runs are added, in which the machine drifts, or with several axes.
+"""Simulated experiments with added runs, with a drift of the machine, or with several axes.
 
 A part of `verdicts.py`. Logarithms of rates are normal with a standard deviation of 1%.
 """
@@ -26,15 +26,15 @@ SPREAD = 0.01
 def try_looks(
     schedule: Sequence[int], num_planned: int | None, change: float, num_others: int, num_trials: int, seed: int
 ) -> dict[str, float]:
-    """Draw experiments in which runs are added until all configurations are told apart, or the schedule ends.
+    """Draw experiments in which runs are added until all configurations are "different", or the schedule ends.
 
-    The last configuration differs by `change`; the others are the baseline in truth. All have the runs of the schedule
-    at each look; a configuration that is found to be different stays so.
+    The last configuration differs by `change`; the others equal the baseline. All have the runs of the schedule
+    at each look; a configuration that was "different" once stays so.
 
     Returns:
         Shares of the experiments: `naive` and `false`, any false "different" without and with the correction for looks
-        (both with pooling and Holm); `naive_found` and `found`, of the one that differs; `first`, found at the first
-        look; `covered`, of the intervals when the experiment ended. `runs`: mean runs of a configuration.
+        (both with pooling and Holm); `naive_found` and `found`, of the configuration that differs; `first`, found at
+        the first look; `covered`, of the intervals when the experiment ended. `runs`: mean runs of a configuration.
     """
     rng = np.random.default_rng(seed)
     means = np.array([0.0] * num_others + [change])
@@ -42,24 +42,24 @@ def try_looks(
     counts = dict.fromkeys(("naive", "false", "naive_found", "found", "first", "covered", "runs"), 0.0)
     for _ in range(num_trials):
         logs = means[:, None] + SPREAD * rng.normal(size=(len(means), schedule[-1]))
-        naive, told = np.zeros(num_others, bool), np.zeros(num_others, bool)
+        naive, different = np.zeros(num_others, bool), np.zeros(num_others, bool)
         is_open, ended, estimates = True, schedule[-1], []
         for look, num in enumerate(schedule):
             p_values, drawn = _compared(logs[:, :num].tolist())
             naive |= np.asarray(holm(p_values)) <= ALPHA
             if is_open:
-                told |= np.asarray(holm([sequential_p(p, looks[: look + 1]) for p in p_values])) <= ALPHA
+                different |= np.asarray(holm([sequential_p(p, looks[: look + 1]) for p in p_values])) <= ALPHA
                 estimates, level, ended = drawn, last_level(ALPHA, looks[: look + 1]), num
-                counts["first"] += look == 0 and told[-1]
-                is_open = not told.all()
+                counts["first"] += look == 0 and different[-1]
+                is_open = not different.all()
             if look == len(schedule) - 1 or (not is_open and change == 0 and naive.all()):
                 break
         is_same = np.ones(num_others, bool)
         is_same[-1] = change == 0
         counts["naive"] += naive[is_same].any()
-        counts["false"] += told[is_same].any()
+        counts["false"] += different[is_same].any()
         counts["naive_found"] += naive[-1] and change != 0
-        counts["found"] += told[-1] and change != 0
+        counts["found"] += different[-1] and change != 0
         level = 0.05 if ended == schedule[0] else level
         ends = [estimate.interval(1 - level) for estimate in estimates]
         counts["covered"] += np.mean([low <= true <= high for (low, high), true in zip(ends, means[1:], strict=True)])
@@ -93,7 +93,7 @@ def run_order(order: str, num_configurations: int, num_runs: int, rng: np.random
 
 
 def drift(kind: str, num_runs: int, rng: np.random.Generator) -> Floats:
-    """Return by how much the logarithm of the rate of each run is changed by the machine."""
+    """Return the machine's change of the logarithm of each run's rate."""
     place = np.linspace(0, 1, num_runs)
     return {
         "none": lambda: np.zeros(num_runs),
@@ -107,14 +107,16 @@ def drift(kind: str, num_runs: int, rng: np.random.Generator) -> Floats:
 def try_order(
     order: str, kind: str, num_configurations: int, num_runs: int, num_trials: int, seed: int, change: float = 0.05
 ) -> dict[str, float]:
-    """Draw experiments under a drift, and compare what is found without and with the adjustment for the order.
+    """Draw experiments under a drift, and compare the outcomes without and with the adjustment for the order.
 
     Returns:
         Shares: `covered`, `false` (any false "different" with Holm, all configurations the baseline in truth) and
         `found` (the last one, which then differs by `change`), and each as `plain_...` without the adjustment.
     """
     rng = np.random.default_rng(seed)
-    counts = dict.fromkeys((f"{way}{what}" for way in ("plain_", "") for what in ("covered", "false", "found")), 0.0)
+    counts = dict.fromkeys(
+        (f"{way}{measure}" for way in ("plain_", "") for measure in ("covered", "false", "found")), 0.0
+    )
     for trial in range(2 * num_trials):
         differs = trial % 2 == 1
         means = np.zeros(num_configurations)
@@ -133,15 +135,15 @@ def try_order(
             adjusted = [model.estimate(logs, place) for place in range(1, num_configurations)]
         for way, estimates in (("plain_", pooled(plain)), ("", pooled(adjusted))):
             ends = [estimate.interval() for estimate in estimates]
-            told = np.asarray(holm([estimate.p_different() for estimate in estimates])) <= ALPHA
+            different = np.asarray(holm([estimate.p_different() for estimate in estimates])) <= ALPHA
             counts[f"{way}covered"] += np.mean([a <= m <= b for (a, b), m in zip(ends, means[1:], strict=True)]) / 2
-            counts[f"{way}{'found' if differs else 'false'}"] += told[-1] if differs else told.any()
+            counts[f"{way}{'found' if differs else 'false'}"] += different[-1] if differs else different.any()
     return {name: float(count) / num_trials for name, count in counts.items()}
 
 
 @dataclass(frozen=True)
 class SpeedRun:
-    """A run of which only the speed is known."""
+    """A run with only its speed."""
 
     name: str
     rate: float
@@ -182,8 +184,8 @@ def try_factors(change: float, num_runs: int, num_trials: int, seed: int) -> dic
         counts["interaction"] += any(effect.interaction and effect.interaction.matters for effect in effects.values())
         logs = [[float(np.log(run.rate)) for run in cell.group.runs] for cell in cells]
         adjusted = holm([sequential_p(p) for p in _compared(logs)[0]])
-        told = {place for place, p_value in enumerate(adjusted, start=1) if p_value <= ALPHA}
+        different = {place for place, p_value in enumerate(adjusted, start=1) if p_value <= ALPHA}
         alone = combinations.index({**base, "strategy": "zero3"})
-        counts["pair_found"] += alone in told
-        counts["pair_false"] += any(combinations[place]["strategy"] != "zero3" for place in told)
+        counts["pair_found"] += alone in different
+        counts["pair_false"] += any(combinations[place]["strategy"] != "zero3" for place in different)
     return {name: float(count) / num_trials for name, count in counts.items()}

@@ -1,8 +1,8 @@
-"""Do the intervals of `paratune compare` cover, and how often is it wrong? By simulation; prints Markdown.
+"""Coverage of the intervals of `paratune compare`, and its error rates, by simulation; prints Markdown.
 
     python benchmarks/verdicts.py --out verdicts.jsonl [--trials 2000]
 
-Each line of --out is a setting; those that are there are not simulated again.
+Each line of --out is a setting; existing settings are not simulated again.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from paratune.verdicts.pooling import pool
 RATIOS = (0.0, 0.5, 2.0)
 SEEDS = (3, 5, 10)
 FEW = 400
-"""Experiments for procedures that take long."""
+"""Experiments for slow procedures."""
 SPEEDS = {
     "pairs": Speeds((0, 0), of_pair=0.01),
     "pairs, nothing in common": Speeds((0, 0)),
@@ -63,7 +63,7 @@ LOOKS: dict[str, tuple[tuple[int, ...], int | None]] = {
     "--until, 3 to 10 runs": (tuple(range(3, 11)), 10),
     "--until, 3 to 20 runs": (tuple(range(3, 21)), 20),
 }
-"""Runs of a configuration at each look, and the planned ones."""
+"""Runs of a configuration at each look, and the planned number of runs."""
 UNEQUAL = ((2, 3), (2, 5), (2, 10), (3, 5), (3, 10))
 """Runs a side."""
 
@@ -71,18 +71,18 @@ UNEQUAL = ((2, 3), (2, 5), (2, 10), (3, 5), (3, 10))
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("verdicts.jsonl"))
-    parser.add_argument("--trials", type=int, default=2000, help="experiments with, and as many without, a change")
-    parser.add_argument("--only", default="", help="settings whose name has this in it, such as Pearson")
+    parser.add_argument("--trials", type=int, default=2000, help="experiments with a change, and as many without")
+    parser.add_argument("--only", default="", help="only settings whose name contains this text, such as Pearson")
     options = parser.parse_args()
-    done = read(options.out)
+    existing = read(options.out)
     for number, (name, simulate) in enumerate(everything(options.trials)):
-        if name in done or options.only not in name:
+        if name in existing or options.only not in name:
             continue
         began = time.perf_counter()
-        done[name] = simulate(number)
+        existing[name] = simulate(number)
         with options.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"name": name, **done[name], "took_s": time.perf_counter() - began}) + "\n")
-    print(tables(done, options.trials))
+            file.write(json.dumps({"name": name, **existing[name], "took_s": time.perf_counter() - began}) + "\n")
+    print(tables(existing, options.trials))
 
 
 def read(path: Path) -> dict[str, dict[str, float]]:
@@ -94,7 +94,7 @@ Simulate = Callable[[int], dict[str, float]]
 
 
 def everything(trials: int) -> Iterator[tuple[str, Simulate]]:
-    """Yield every setting by name, with what simulates it from a random seed."""
+    """Yield every setting by name, with a function that simulates it from a random seed."""
     for kind, speeds in SPEEDS.items():
         for num in SEEDS:
             yield f"speed|{kind}|{num}", speed_of(replace(speeds, num_runs=(num, num)), trials)
@@ -116,7 +116,7 @@ def everything(trials: int) -> Iterator[tuple[str, Simulate]]:
                 yield f"other|{name}|{num}|{ratio}", other_of(name, Setting(METRICS[0], num, ratio), of_name)
     for num in (2, 4, 9):
         yield f"several|{num}", lambda seed, num=num: several(num, trials, seed)
-    # New settings come last: the random numbers of a setting are those of its place.
+    # New settings come last: the random numbers of a setting depend on its position.
     for wild, deviations in (("", (0.01, 0.01)), (", the smaller side 3 times as wild", (0.03, 0.01))):
         for few, many in UNEQUAL:
             speeds = Speeds((few, many), deviations=deviations, is_paired=False)
@@ -149,8 +149,8 @@ def everything(trials: int) -> Iterator[tuple[str, Simulate]]:
         for size in (5, 20):
             for knows in (False, True):
                 setting = Setting(metric, num, ratio, cluster_size=size, knows_clusters=knows)
-                how = "by cluster" if knows else "rows as independent"
-                yield f"clusters|{metric.name}|{num}|{size}|{how}", quality_of(setting, trials)
+                description = "by cluster" if knows else "rows as independent"
+                yield f"clusters|{metric.name}|{num}|{size}|{description}", quality_of(setting, trials)
     for change in (0.01, 0.02):
         for num in (2, 3):
             yield f"factors|{change:.0%}|{num}", factors_of(change, num, trials)
@@ -161,7 +161,7 @@ def factors_of(change: float, num_runs: int, trials: int) -> Simulate:
 
 
 def looks_of(schedule: Sequence[int], planned: int | None, num_others: int, trials: int) -> Simulate:
-    """Return false alarms without any change, and what is found of a change of two standard deviations."""
+    """Return false alarms without a change, and the detection of a change of two standard deviations."""
 
     def simulate(seed: int) -> dict[str, float]:
         same = try_looks(schedule, planned, 0.0, num_others, trials, 2 * seed)
@@ -202,7 +202,7 @@ def both(changed: Rates, same: Rates) -> dict[str, float]:
 
 
 def several(num_others: int, trials: int, seed: int) -> dict[str, float]:
-    """Return how often any of several configurations that are the baseline in truth is said to be different."""
+    """Return how often any of several configurations equal to the baseline is reported as different."""
     rng = np.random.default_rng(seed)
     plain = adjusted = 0
     for _ in range(trials):
@@ -232,11 +232,11 @@ def _of_seeds(first: Sequence[JackknifeScore], second: Sequence[JackknifeScore])
 def _of_hillis(first: list[JackknifeScore], second: list[JackknifeScore]) -> tuple[float, float]:
     from scipy import special
 
-    found = ours(first, second, True)
-    side = found.sides[0]
-    freedom = (found.variance / side.variance) ** 2 * (side.num_runs - 1) if side.variance else np.inf
-    half = float(special.stdtrit(freedom, 0.975)) * found.standard_error
-    return found.value - half, found.value + half
+    estimate = ours(first, second, True)
+    side = estimate.sides[0]
+    freedom = (estimate.variance / side.variance) ** 2 * (side.num_runs - 1) if side.variance else np.inf
+    half = float(special.stdtrit(freedom, 0.975)) * estimate.standard_error
+    return estimate.value - half, estimate.value + half
 
 
 OTHERS = {
@@ -267,7 +267,7 @@ def other_of(name: str, setting: Setting, trials: int) -> Simulate:
     return simulate
 
 
-def tables(done: dict[str, dict[str, float]], trials: int) -> str:
+def tables(results: dict[str, dict[str, float]], trials: int) -> str:
     lines = [
         f"{trials:,} experiments with a change, {trials:,} without, in each line. Monte-Carlo error of a coverage "
         f"of 95%: {_error(0.95, 2 * trials)}; of a false alarm of 5%: {_error(0.05, trials)}. All in per cent.",
@@ -280,7 +280,7 @@ def tables(done: dict[str, dict[str, float]], trials: int) -> str:
         ("samples", "Quality over samples alone, one model each"),
         ("clusters", "Quality on rows that belong together"),
     ):
-        rows = {name: one for name, one in done.items() if name.startswith(f"{kind}|")}
+        rows = {name: one for name, one in results.items() if name.startswith(f"{kind}|")}
         if not rows:
             continue
         worst = [min(one["covered"] for one in rows.values()), max(one["covered"] for one in rows.values())]
@@ -300,18 +300,18 @@ def tables(done: dict[str, dict[str, float]], trials: int) -> str:
     return "\n".join(
         [
             *lines,
-            *_of_others(done, trials),
-            *_of_several(done),
-            *_of_families(done),
-            *_of_looks(done),
-            *_of_orders(done),
-            *_of_factors(done),
+            *_of_others(results, trials),
+            *_of_several(results),
+            *_of_families(results),
+            *_of_looks(results),
+            *_of_orders(results),
+            *_of_factors(results),
         ]
     )
 
 
-def _of_others(done: dict[str, dict[str, float]], trials: int) -> Iterator[str]:
-    if not any(name.startswith("other|") for name in done):
+def _of_others(results: dict[str, dict[str, float]], trials: int) -> Iterator[str]:
+    if not any(name.startswith("other|") for name in results):
         return
     columns = [(num, ratio) for ratio in RATIOS[1:] for num in SEEDS]
     yield from ("## Other procedures", "")
@@ -323,13 +323,13 @@ def _of_others(done: dict[str, dict[str, float]], trials: int) -> Iterator[str]:
     yield "| procedure | " + " | ".join(f"{num} seeds, {ratio}" for num, ratio in columns) + " |"
     yield "|---" + "|---:" * len(columns) + "|"
     for name in OTHERS:
-        covered = [done[f"other|{name}|{num}|{ratio}"]["covered"] for num, ratio in columns]
+        covered = [results[f"other|{name}|{num}|{ratio}"]["covered"] for num, ratio in columns]
         yield f"| {name} | " + " | ".join(map(_share, covered)) + " |"
     yield ""
 
 
-def _of_several(done: dict[str, dict[str, float]]) -> Iterator[str]:
-    if not any(name.startswith("several|") for name in done):
+def _of_several(results: dict[str, dict[str, float]]) -> Iterator[str]:
+    if not any(name.startswith("several|") for name in results):
         return
     yield from ("## Several configurations that are the baseline in truth", "", "5 runs of each.", "")
     yield from (
@@ -337,26 +337,28 @@ def _of_several(done: dict[str, dict[str, float]]) -> Iterator[str]:
         "|---|---:|---:|",
     )
     for num in (2, 4, 9):
-        one = done[f"several|{num}"]
+        one = results[f"several|{num}"]
         yield f"| {num} | {_share(one['holm'])} | {_share(one['plain'])} |"
 
 
-def _of_families(done: dict[str, dict[str, float]]) -> Iterator[str]:
-    families = {name: one for name, one in done.items() if name.startswith("family|")}
+def _of_families(results: dict[str, dict[str, float]]) -> Iterator[str]:
+    families = {name: one for name, one in results.items() if name.startswith("family|")}
     if not families:
         return
     yield from ("", "## Speed of several configurations, one of them 5% faster", "")
     columns = ("found", "false, by itself", "any false, Holm")
     ways = ("pooled", "each pair by itself")
-    yield "| spread of runs | runs each | " + " | ".join(f"{way}: {what}" for way in ways for what in columns) + " |"
+    yield (
+        "| spread of runs | runs each | " + " | ".join(f"{way}: {column}" for way in ways for column in columns) + " |"
+    )
     yield "|---|---:|" + "---:|" * 6
     for name, one in families.items():
         keys = [f"{way}_{figure}" for way in ("pooled", "each") for figure in ("found", "plain", "holm")]
         yield f"| {' | '.join(name.split('|')[1:])} | " + " | ".join(_share(one[key]) for key in keys) + " |"
 
 
-def _of_looks(done: dict[str, dict[str, float]]) -> Iterator[str]:
-    lines = {name: one for name, one in done.items() if name.startswith("looks|")}
+def _of_looks(results: dict[str, dict[str, float]]) -> Iterator[str]:
+    lines = {name: one for name, one in results.items() if name.startswith("looks|")}
     if not lines:
         return
     yield from ("", "## Runs that are added until there is a verdict", "")
@@ -372,21 +374,21 @@ def _of_looks(done: dict[str, dict[str, float]]) -> Iterator[str]:
         yield f"| {' | '.join(name.split('|')[1:])} | {figures} | {one['runs']:.1f} |"
 
 
-def _of_orders(done: dict[str, dict[str, float]]) -> Iterator[str]:
-    lines = {name: one for name, one in done.items() if name.startswith("order|")}
+def _of_orders(results: dict[str, dict[str, float]]) -> Iterator[str]:
+    lines = {name: one for name, one in results.items() if name.startswith("order|")}
     if not lines:
         return
     yield from ("", "## Speed under a drift of the machine", "")
-    keys = [f"{way}{what}" for what in ("covered", "false", "found") for way in ("plain_", "")]
-    titles = [f"{what}{way}" for what in ("covered", "any false", "found") for way in ("", ", adjusted")]
+    keys = [f"{way}{measure}" for measure in ("covered", "false", "found") for way in ("plain_", "")]
+    titles = [f"{measure}{way}" for measure in ("covered", "any false", "found") for way in ("", ", adjusted")]
     yield f"| order | drift | configurations x runs | {' | '.join(titles)} |"
     yield "|---|---|---|" + "---:|" * len(titles)
     for name, one in lines.items():
         yield f"| {' | '.join(name.split('|')[1:])} | " + " | ".join(_share(one[key]) for key in keys) + " |"
 
 
-def _of_factors(done: dict[str, dict[str, float]]) -> Iterator[str]:
-    lines = {name: one for name, one in done.items() if name.startswith("factors|")}
+def _of_factors(results: dict[str, dict[str, float]]) -> Iterator[str]:
+    lines = {name: one for name, one in results.items() if name.startswith("factors|")}
     if not lines:
         return
     yield from ("", "## Main effects of a matrix of 3 x 2 x 2", "")

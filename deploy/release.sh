@@ -29,4 +29,4 @@ $paratune config init my.yaml --train demo:sentences
 $paratune train my.yaml --set train.epochs=1
 $paratune evaluate runs/my --data demo:sentences
 $paratune report runs/my --out report
-echo "dist/ is built, checked and tried: $(cd ../../dist && echo *)"
+echo "dist/ is built, checked and tested: $(cd ../../dist && echo *)"

@@ -1,4 +1,5 @@
 """Tests of paratune.
 
-A package: a library of the tests installs one of the same name, which processes that tests start would find.
+A package, because a library that the tests install has a package of the same name: processes that tests start would
+import it.
 """

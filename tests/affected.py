@@ -1,9 +1,9 @@
-"""Chooses the fast tests of changed files: by the mirrored path, and by imports. `make check` runs them.
+"""Prints the fast tests of changed files, for `make check`: tests at the mirrored path, and tests that import a file.
 
     python tests/affected.py [BASE]
 
-prints the test files of what differs from BASE (`main` unless told, and HEAD where there is no `main`), untracked files
-included, one a line; nothing where no test belongs to what changed.
+prints the test files of the files that differ from BASE, one per line; untracked files count as well. BASE is `main` by
+default, and HEAD where there is no `main`. Without such a test it prints nothing.
 """
 
 import subprocess
@@ -30,7 +30,7 @@ def mirrored_tests(source: Path) -> list[Path]:
 
 
 def importing_tests(source: Path) -> list[Path]:
-    """Return the unit tests that import a module of the package, or a helper in `tests/`, themselves; sorted."""
+    """Return the unit tests that import a module of the package, or a helper in `tests/` directly; sorted."""
     if source.is_relative_to(PACKAGE):
         inside = source.relative_to(PACKAGE).with_suffix("").parts
         name = ".".join(("paratune", *(inside[:-1] if inside[-1] == "__init__" else inside)))
@@ -40,7 +40,7 @@ def importing_tests(source: Path) -> list[Path]:
 
 
 def affected_tests(changed: Iterable[Path]) -> list[Path]:
-    """Return the unit tests of changed files, sorted: mirrored and importing ones, and changed tests."""
+    """Return the unit tests of changed files, sorted: mirrored tests, importing tests, and changed tests."""
     chosen: set[Path] = set()
     for path in changed:
         if path.suffix != ".py":
@@ -55,7 +55,7 @@ def affected_tests(changed: Iterable[Path]) -> list[Path]:
 
 
 def changed_files(base: str, root: Path = ROOT) -> list[Path]:
-    """Return the files that differ from the common ancestor of a commit and HEAD, untracked ones too, sorted."""
+    """Return the files that differ from the common ancestor of a commit and HEAD, including untracked ones; sorted."""
 
     def git(*arguments: str) -> list[str]:
         return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout.split()

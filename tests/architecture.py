@@ -1,4 +1,4 @@
-"""Draws the layers of the package from its imports, and lists who imports whom.
+"""Draws the layers of the package from its imports, and lists which package imports which.
 
     python tests/architecture.py
 
@@ -40,7 +40,7 @@ def package_imports(package: Path) -> dict[str, set[str]]:
 
 
 def layers(graph: Graph) -> list[list[str]]:
-    """Return the packages layer by layer: one stands directly above the highest package that it imports.
+    """Return the packages layer by layer: a package is one layer above the highest package that it imports.
 
     Raises:
         ValueError: Packages import each other.
@@ -98,7 +98,7 @@ def _subject(folder: Path) -> str:
 
 
 def page(text: str, graph: Graph, package: Path) -> str:
-    """Return the page with its table made again."""
+    """Return the page with an updated table."""
     before, rest = text.split(BEGIN)
     return f"{before}{BEGIN}\n{table(graph, package)}\n{END}{rest.split(END)[1]}"
 

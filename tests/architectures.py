@@ -1,4 +1,4 @@
-"""Small models of the architectures that take packed rows, and rows for them: `from architectures import CONFIGS`.
+"""Small models of the architectures that support packed rows, and rows for them: `from architectures import CONFIGS`.
 
 Expected values are those of the same model on the padded batch.
 """
@@ -70,16 +70,16 @@ CONFIGS: dict[str, Callable[[], transformers.PretrainedConfig]] = {
         **SIZES, pad_token_id=1, mask_token_id=2, token_dropout=False, position_embedding_type="rotary"
     ),
 }
-"""Those that take packed rows, on the CPU at least."""
+"""Architectures that support packed rows, at least on the CPU."""
 WITHOUT_QUESTIONS = ("eurobert", "esm", "esm-rotary")
-"""Transformers has no head for questions for these."""
+"""Architectures for which Transformers has no head for question answering."""
 HEADS = {
     "classification": transformers.AutoModelForSequenceClassification,
     "mlm": transformers.AutoModelForMaskedLM,
     "qa": transformers.AutoModelForQuestionAnswering,
 }
 PAIRS = [(name, kind) for name in CONFIGS for kind in HEADS if (kind, name in WITHOUT_QUESTIONS) != ("qa", True)]
-"""Architectures with each of their heads."""
+"""Architectures, each with each of its heads."""
 
 
 def model_of(config: transformers.PretrainedConfig, kind: str, dtype: torch.dtype = torch.float32) -> TaskModel:

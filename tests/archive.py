@@ -1,4 +1,4 @@
-"""Archives on loopback: a real one (pywb), and a stand-in that does what a real one does only on bad days."""
+"""Archives on loopback: a real one (pywb), and a stand-in that returns errors a real one returns rarely."""
 
 import base64
 import gzip
@@ -21,16 +21,16 @@ from paratune.corpus.web.settings import Network
 
 
 def network(folder, **options):
-    """Return settings that wait for nothing, for archives on loopback."""
+    """Return settings without waiting times, for archives on loopback."""
     fast = {"requests_per_minute": 60_000, "first_wait_s": 0.01, "timeout_s": 60.0, "deadline_s": 300.0}
     return Network(**({"contact": "me@uni.pt", "limit_folder": str(folder / "limits")} | fast | options))
 
 
 class StandIn(ThreadingHTTPServer):
-    """Answers as it is told: `answers` maps a path without query, or a pattern of target, to what is sent.
+    """Returns the answers of a table: `answers` maps a path without query, or a pattern of targets, to its answers.
 
-    An answer is a list, of which the first is used up with each request until one is left, of
-    (status, headers, body) or of functions of the handler.
+    The answers of a path are a list. Each request removes the first one, until one is left. An answer is
+    (status, headers, body) or a function of the handler.
     """
 
     daemon_threads = True
@@ -39,12 +39,12 @@ class StandIn(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers = {}
         self.log = []
-        """Moment, target and headers of each request."""
+        """Time, target and headers of each request."""
         self.mutex = threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def handle_error(self, request, client_address):
-        """Say nothing of clients that hang up."""
+        """Print nothing when a client disconnects."""
 
     def next_answer(self, target):
         with self.mutex:
@@ -97,18 +97,18 @@ def page(text):
 
 
 def write_warc(path, records):
-    """Write a WARC file, of (url, timestamp, status line, headers, body) each; return offset and length of each.
+    """Write a WARC file of records (url, timestamp, status line, headers, body); return their offsets and lengths.
 
-    By hand (ISO 28500): warcio's writer leaves temporary files open.
+    Written here (ISO 28500), because warcio's writer leaves temporary files open.
     """
-    found = []
+    positions = []
     with path.open("wb") as file:
         for url, timestamp, status, headers, body in records:
             lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
             block = f"HTTP/1.1 {status}\r\n{lines}\r\n".encode() + body
             record = {
                 "WARC-Type": "response",
-                "WARC-Record-ID": f"<urn:uuid:00000000-0000-0000-0000-{len(found):012d}>",
+                "WARC-Record-ID": f"<urn:uuid:00000000-0000-0000-0000-{len(positions):012d}>",
                 "WARC-Target-URI": url,
                 "WARC-Date": re.sub(r"(....)(..)(..)(..)(..)(..)", r"\1-\2-\3T\4:\5:\6Z", timestamp),
                 "WARC-Payload-Digest": f"sha1:{sha1(body)}",
@@ -118,31 +118,31 @@ def write_warc(path, records):
             head = "WARC/1.0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in record.items())
             whole = head.encode() + b"\r\n" + block + b"\r\n\r\n"
             whole = gzip.compress(whole, mtime=0) if path.suffix == ".gz" else whole
-            found.append((file.tell(), len(whole)))
+            positions.append((file.tell(), len(whole)))
             file.write(whole)
-    return found
+    return positions
 
 
 def sha1(body):
-    """Return the digest that an index has of a body."""
+    """Return the digest of a body as an index lists it."""
     return base64.b32encode(hashlib.sha1(body, usedforsecurity=False).digest()).decode()
 
 
 def free_port():
-    with socket.socket() as each:
-        each.bind(("127.0.0.1", 0))
-        return each.getsockname()[1]
+    with socket.socket() as connection:
+        connection.bind(("127.0.0.1", 0))
+        return connection.getsockname()[1]
 
 
 @contextmanager
 def pywb(folder, warcs):
-    """Run pywb with a collection `wayback`, whose paths are those of Arquivo.pt; yield its address."""
+    """Run pywb with a collection `wayback` and the paths of Arquivo.pt; yield its address."""
     folder.mkdir(parents=True, exist_ok=True)
     tools = Path(sys.executable).parent
     manage = [str(tools / "wb-manager")]
     subprocess.run([*manage, "init", "wayback"], cwd=folder, check=True, capture_output=True)
     subprocess.run([*manage, "add", "wayback", *map(str, warcs)], cwd=folder, check=True, capture_output=True)
-    for _ in range(5):  # another process may take the port first
+    for _ in range(5):  # another process may open the port first
         port = free_port()
         command = [str(tools / "wayback"), "-b", "127.0.0.1", "-p", str(port)]
         with (folder / "log.txt").open("wb") as log:
@@ -160,8 +160,8 @@ def pywb(folder, warcs):
 
 
 def _answers(port):
-    with socket.socket() as each:
-        return each.connect_ex(("127.0.0.1", port)) == 0
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
 def has_pywb():

@@ -1,7 +1,7 @@
-"""A headless Chromium driven through its debugging pipe (Chrome DevTools Protocol), with the standard library alone.
+"""A headless Chromium controlled through its debugging pipe (Chrome DevTools Protocol); only the standard library.
 
-The pipe is JSON with a zero byte behind each message, on the descriptors 3 (to the browser) and 4 (from it). No port is
-opened; names of hosts lead nowhere, this machine excepted; the profile is a folder of its own.
+The pipe carries JSON with a zero byte after each message, on the descriptors 3 (to the browser) and 4 (from it). No
+port is opened; host names other than this machine are not resolved; the profile is a separate folder.
 """
 
 import base64
@@ -41,17 +41,17 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Return the answer to a command; events that come before it are kept."""
+        """Return the answer to a command; events that arrive before it are kept."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": params}
         os.write(
             self._to, json.dumps(message | ({"sessionId": self._session} if self._session else {})).encode() + b"\0"
         )
-        while (found := self._next()).get("id") != self._number:
-            self.events.append(found)
-        if "error" in found:
-            raise RuntimeError(f"{method}: {found['error']}")
-        return found["result"]
+        while (response := self._next()).get("id") != self._number:
+            self.events.append(response)
+        if "error" in response:
+            raise RuntimeError(f"{method}: {response['error']}")
+        return response["result"]
 
     def open(self, page: Path) -> None:
         """Go to a file and wait until it is loaded."""
@@ -61,10 +61,10 @@ class Browser:
 
     def js(self, expression: str) -> Any:
         """Return the value of an expression in the page."""
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in found:
-            raise RuntimeError(found["exceptionDetails"])
-        return found["result"].get("value")
+        response = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in response:
+            raise RuntimeError(response["exceptionDetails"])
+        return response["result"].get("value")
 
     def press(self, key: str) -> None:
         """Press a key: Enter, Tab, ArrowRight."""
@@ -77,7 +77,7 @@ class Browser:
             )  # fmt: skip
 
     def look(self, *, dark: bool = False, width: int = 1100, height: int = 900) -> None:
-        """Set colours and the size of the window."""
+        """Set the colour scheme and the size of the window."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call(
@@ -85,30 +85,30 @@ class Browser:
         )
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
-        """Write what the page looks like."""
-        found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(found["data"]))
+        """Write an image of the page."""
+        response = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(response["data"]))
 
     def pdf(self) -> bytes:
-        """Return the page as it is printed."""
-        found = self.call("Page.printToPDF", printBackground=True, preferCSSPageSize=True)
-        return base64.b64decode(found["data"])
+        """Return the printed page."""
+        response = self.call("Page.printToPDF", printBackground=True, preferCSSPageSize=True)
+        return base64.b64decode(response["data"])
 
     def complaints(self) -> list[str]:
-        """Return what the console was told of errors and warnings, and what was asked for beside files."""
-        found = []
+        """Return errors and warnings of the console, and requests for anything but files."""
+        complaints = []
         for event in self.events:
             params = event.get("params", {})
             match event.get("method"):
                 case "Runtime.exceptionThrown":
-                    found.append(f"exception: {params['exceptionDetails']}")
+                    complaints.append(f"exception: {params['exceptionDetails']}")
                 case "Runtime.consoleAPICalled":
-                    found.append(f"console: {params['type']} {params['args']}")
+                    complaints.append(f"console: {params['type']} {params['args']}")
                 case "Log.entryAdded":
-                    found.append(f"log: {params['entry'].get('text')} {params['entry'].get('url')}")
+                    complaints.append(f"log: {params['entry'].get('text')} {params['entry'].get('url')}")
                 case "Network.requestWillBeSent":
-                    found.append(f"request: {params['request']['url']}")
-        return found
+                    complaints.append(f"request: {params['request']['url']}")
+        return complaints
 
     def _next(self) -> dict[str, Any]:
         end = time.monotonic() + _LIMIT_S
@@ -116,7 +116,7 @@ class Browser:
             ready, _, _ = select.select([self._back], [], [], max(0.0, end - time.monotonic()))
             part = os.read(self._back, 1 << 16) if ready else b""
             if not part:
-                raise TimeoutError(f"chromium said nothing for {_LIMIT_S:.0f} s, or ended")
+                raise TimeoutError(f"chromium sent nothing for {_LIMIT_S:.0f} s, or exited")
             self._rest += part
         message, _, self._rest = self._rest.partition(b"\0")
         return json.loads(message)
@@ -124,11 +124,11 @@ class Browser:
 
 @contextlib.contextmanager
 def browser(folder: Path) -> Iterator[Browser]:
-    """Yield a browser whose profile is in `folder`; it is gone afterwards, whatever happens."""
+    """Yield a browser whose profile is in `folder`; it is ended afterwards in every case."""
     read_there, to = os.pipe()
     back, write_there = os.pipe()
     profile = folder / "profile"
-    # sh gives the pipe the numbers that the browser expects.
+    # sh gives the pipe the descriptor numbers that the browser expects.
     shell = f'exec "$0" "$@" 3<&{read_there} 4>&{write_there}'
     with (folder / "chromium.txt").open("wb") as log:
         process = subprocess.Popen(

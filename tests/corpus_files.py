@@ -1,4 +1,4 @@
-"""Files of documents and tables of what was fetched, written out byte by byte, for tests of the extraction."""
+"""Document files and tables of fetched files, written byte by byte, for tests of the extraction."""
 
 import io
 import struct
@@ -9,7 +9,7 @@ from paratune.corpus.rows import FETCHED_SCHEMA
 from paratune.corpus.stage import Stage, run_stage
 
 HEART = "O coração bate sempre, e a cidade de Évora acorda cedo com o sol de Março."
-"""A sentence with letters beyond ASCII, each of them in windows-1252."""
+"""A sentence with letters outside ASCII, all of them in windows-1252."""
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _PACKAGE = "http://schemas.openxmlformats.org/package/2006"
 _TYPES = (
@@ -25,7 +25,7 @@ _RELATIONS = (
 
 
 def zipped(members):
-    """Return a ZIP of names and their bytes or pieces of bytes; the first one is stored, as OpenDocument wants it."""
+    """Return a ZIP of files, by name and content; the first file is uncompressed, as OpenDocument requires."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for number, (name, content) in enumerate(members.items()):
@@ -67,7 +67,7 @@ def rtf(*paragraphs):
 
 
 def pdf(*pages, title="Título"):
-    """Return a PDF of pages, each a list of lines, in Helvetica and WinAnsi, 14 points from line to line."""
+    """Return a PDF of pages, each a list of lines, in Helvetica and WinAnsi, with 14 points between lines."""
     objects = ["<< /Type /Catalog /Pages 2 0 R >>", None, "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica "]
     objects[2] += "/Encoding /WinAnsiEncoding >>"
     kids = []
@@ -86,18 +86,18 @@ def pdf(*pages, title="Título"):
 
 
 def _pdf_file(objects):
-    found, offsets = b"%PDF-1.4\n", []
-    for number, each in enumerate(objects, start=1):
-        offsets.append(len(found))
-        found += f"{number} 0 obj\n{each}\nendobj\n".encode("windows-1252")
+    content, offsets = b"%PDF-1.4\n", []
+    for number, item in enumerate(objects, start=1):
+        offsets.append(len(content))
+        content += f"{number} 0 obj\n{item}\nendobj\n".encode("windows-1252")
     table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
-    size, start = len(objects) + 1, len(found)
+    size, start = len(objects) + 1, len(content)
     trailer = f"trailer\n<< /Size {size} /Root 1 0 R /Info {len(objects)} 0 R >>\nstartxref\n{start}\n%%EOF\n"
-    return found + f"xref\n0 {size}\n0000000000 65535 f \n{table}{trailer}".encode()
+    return content + f"xref\n0 {size}\n0000000000 65535 f \n{table}{trailer}".encode()
 
 
 def fetched_row(number, payload, **known):
-    """Return a row of what was fetched; `known` replaces its columns."""
+    """Return the row of a fetched file; `known` replaces its columns."""
     row = dict.fromkeys(FETCHED_SCHEMA.names)
     row |= {"url": f"http://a.pt/{number}", "timestamp": "20050102030405", "digest": f"D{number}", "mime": "text/html"}
     return row | {"status": 200, "source": "a.warc.gz", "sha1": f"S{number}", "how": "file", "payload": payload} | known
@@ -119,7 +119,7 @@ def word_file(text):
     start = 1024
     fib = bytearray(start)
     struct.pack_into("<HHHHHHH", fib, 0, 0xA5EC, 0x00C1, 0, 0x0816, 0, 0x0200, 0x00BF)  # table stream: 1Table
-    struct.pack_into("<II", fib, 24, start, start + len(encoded))  # fcMin and fcMac, which Word writes still
+    struct.pack_into("<II", fib, 24, start, start + len(encoded))  # fcMin and fcMac, which Word still writes
     struct.pack_into("<H", fib, 32, 14)  # csw
     struct.pack_into("<H", fib, 62, 22)  # cslw
     struct.pack_into("<I", fib, 64 + 12, len(text))  # ccpText
@@ -133,13 +133,13 @@ def word_file(text):
 def _compound(streams):
     sector, end, free, no = 512, 0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFF
     bodies = {name: body.ljust(max(4096, -(-len(body) // sector) * sector), b"\0") for name, body in streams.items()}
-    table, body, starts = [0xFFFFFFFD, end], b"", {}  # sector 0 is the table itself, 1 the directory
+    table, body, starts = [0xFFFFFFFD, end], b"", {}  # sector 0 is the table itself, sector 1 the directory
     for name, content in bodies.items():
         starts[name] = len(table)
         count = len(content) // sector
         table += [*range(len(table) + 1, len(table) + count), end]
         body += content
-    names = sorted(bodies, key=lambda name: (len(name), name))  # of a tree of two: the root's child, and its right one
+    names = sorted(bodies, key=lambda name: (len(name), name))  # a tree of two: the root's child and its right sibling
     entries = [_entry("Root Entry", 5, child=2 if len(names) == 2 else 1, start=end, size=0)]
     for number, name in enumerate(names, start=1):
         left = 1 if number == 2 else no
@@ -155,5 +155,5 @@ def _compound(streams):
 
 def _entry(name, kind, *, left=0xFFFFFFFF, child=0xFFFFFFFF, start, size):
     encoded = (name + "\0").encode("utf-16-le")
-    found = encoded.ljust(64, b"\0") + struct.pack("<HBBIII", len(encoded), kind, 1, left, 0xFFFFFFFF, child)
-    return found + bytes(16 + 4 + 16) + struct.pack("<IQ", start, size)
+    entry = encoded.ljust(64, b"\0") + struct.pack("<HBBIII", len(encoded), kind, 1, left, 0xFFFFFFFF, child)
+    return entry + bytes(16 + 4 + 16) + struct.pack("<IQ", start, size)

@@ -1,4 +1,4 @@
-"""Functions for stages in tests, in a module that other processes can import."""
+"""Functions for stages in tests, in a module which other processes can import."""
 
 import os
 import signal
@@ -38,5 +38,5 @@ def refuses(number, *_):
 
 
 def letters(text):
-    """Return each letter of a text as a key, None for a full stop."""
+    """Return each letter of a text as a key, and None for a full stop."""
     return (None if letter == "." else letter.encode() for letter in text)

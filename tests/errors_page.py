@@ -1,4 +1,4 @@
-"""The codes of errors and warnings: where the source has them, and what docs/errors.md lists."""
+"""The codes of errors and warnings: their places in the source, and the table in docs/errors.md."""
 
 import ast
 import re
@@ -23,9 +23,9 @@ EXIT_CODES = {
     **dict.fromkeys(("Problem", "add", "Fault", "refuse"), errors.EXIT_CONFIG),
     "Unavailable": errors.EXIT_DATA,
     "TooLarge": errors.EXIT_DATA,
-    "UnreadableError": errors.EXIT_CHECKPOINT,
+    **dict.fromkeys(("UnreadableError", "_refused"), errors.EXIT_CHECKPOINT),
 }
-"""Exit code by the class of an error, or by the name of what notes a problem of a configuration."""
+"""Exit code by the class of an error, or by the name of the function that records a configuration problem."""
 WARNINGS = ("coded", "print_warning")
 
 
@@ -35,7 +35,7 @@ class Site(NamedTuple):
     place: str
     code: str
     exit_code: int | None
-    """None of a warning."""
+    """None for a warning."""
 
 
 class Row(NamedTuple):
@@ -58,7 +58,7 @@ def _calls() -> tuple[tuple[str, ast.Call], ...]:
 
 
 def sites() -> Iterator[Site]:
-    """Yield every code that is written in the source, with what it is the code of."""
+    """Yield every code in the source, with the error or warning that has it."""
     for place, call in _calls():
         yield from _of_call(call, place)
 
@@ -69,7 +69,7 @@ def _of_call(call: ast.Call, place: str) -> Iterator[Site]:
     codes += {"coded": call.args[:1], "print_warning": call.args[1:2], "refuse": call.args[2:3]}.get(name, [])
     kind = getattr(call.args[0], "id", "") if name == "os_error_as" else {"option_error": "ConfigError"}.get(name, name)
     exit_code = EXIT_CODES.get(kind, EXIT_CODES["DataError"] if kind == "__init__" else None)
-    if name == "Reason":  # of feasibility; words.error chooses the class
+    if name == "Reason":  # in feasibility; words.error chooses the class
         codes, exit_code = call.args[:1], _ERRORS.get(_constant(call.args[0]), errors.ConfigError).exit_code
     for node in codes:
         for part in ast.walk(node):

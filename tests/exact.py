@@ -16,7 +16,7 @@ VOCABULARY_SIZE = 50
 
 
 class RowModel(nn.Module):
-    """A `BatchModel`: mean of embeddings, one hidden layer, a head; with dropout and a tied pair when asked for."""
+    """A `BatchModel`: mean of embeddings, one hidden layer, a head; with optional dropout and an optional tied pair."""
 
     def __init__(self, num_outputs: int = 3, *, dropout: float = 0.0, tied: bool = False, seed: int = 1) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class RowModel(nn.Module):
 
 
 def row_batch(rows: Sequence[int], denominator: float, *, num_outputs: int = 3, filler: bool = False) -> Batch:
-    """Return samples `rows` as a batch: row r has 3 + r % 5 tokens, which follow from r; so has its label."""
+    """Return samples `rows` as a batch: row r has 3 + r % 5 tokens; tokens and label are computed from r."""
     rows = [0] if filler else list(rows)
     lengths = [3 + row % 5 for row in rows]
     ids = np.zeros((len(rows), max(lengths)), dtype=np.int64)

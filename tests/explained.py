@@ -1,4 +1,4 @@
-"""Tiny models of each kind of task and their rows, for tests of explanations: `from explained import tiny_rows`."""
+"""Tiny models of each task and their rows, for tests of explanations: `from explained import tiny_rows`."""
 
 import json
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Saved:
         return trained
 
     def read(self, *texts: str, pairs: tuple[str, ...] = (), **more: list[Any]) -> tuple[TrainedModel, Split]:
-        """Return the model, prepared, and rows of these texts."""
+        """Return the prepared model, and the rows of these texts."""
         trained = self.load()
         columns: dict[str, Any] = {self.columns["text"]: list(texts), **more}
         columns |= {self.columns["text_pair"]: list(pairs)} if pairs else {}
@@ -47,7 +47,7 @@ class Saved:
 
 
 def save_tiny(folder: Path, kind: str, *, is_pair: bool = False, max_length: int = 64, seed: int = 0) -> Saved:
-    """Save an untrained model of a kind of task, with weights large enough that words matter."""
+    """Save an untrained model of a kind of task, with weights so large that words change its outputs."""
     columns = {"text": "text", "label": "label"} | ({"text_pair": "pair"} if is_pair else {})
     if kind == "qa":
         columns = {"text": "question", "text_pair": "context", "label": "answers"}

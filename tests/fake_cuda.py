@@ -1,7 +1,7 @@
-"""A model on a GPU that is not there, down to the dtypes that autocast makes: `from fake_cuda import on_fake_cuda`.
+"""A model on a simulated GPU, with the dtypes that autocast selects: `from fake_cuda import on_fake_cuda`.
 
-Operators compute shapes, dtypes and devices on tensors that say they are on CUDA and have no data. A CPU build of
-PyTorch aborts the process when autograd meets one, so forward passes alone are traced, and no parameter wants a
+Operators compute shapes, dtypes and devices of tensors on a simulated CUDA device without data. A CPU build of PyTorch
+aborts the process when autograd receives such a tensor, so only forward passes are traced, and no parameter requires a
 gradient.
 """
 
@@ -19,9 +19,9 @@ from paratune.batch import Batch
 
 @contextmanager
 def on_fake_cuda(autocast: torch.dtype | None) -> Iterator[None]:
-    """Let operators compute without data in the block, under CUDA's autocast to a dtype."""
+    """In the block, compute operators without data, under CUDA's autocast to a dtype."""
     with FakeTensorMode(allow_non_fake_inputs=True), _Methods(), torch.no_grad():
-        # torch.autocast("cuda") switches itself off where there is no GPU.
+        # torch.autocast("cuda") disables itself without a GPU.
         torch.set_autocast_enabled("cuda", autocast is not None)
         if autocast is not None:
             torch.set_autocast_dtype("cuda", autocast)
@@ -35,7 +35,7 @@ def on_fake_cuda(autocast: torch.dtype | None) -> Iterator[None]:
 
 
 def moved(thing: Any) -> Any:
-    """Return a tensor, a batch or a module (changed in place) on the GPU that is not there."""
+    """Return a tensor, a batch or a module (changed in place) on the simulated GPU."""
     if isinstance(thing, Tensor):
         return torch.empty_like(thing, device="cuda", requires_grad=False)
     if isinstance(thing, Batch):
@@ -45,7 +45,7 @@ def moved(thing: Any) -> Any:
 
 
 class _Methods(TorchFunctionMode):
-    """`x[...]` and `x.contiguous()` by operators: these methods ask CUDA's driver for the device first."""
+    """Replaces `x[...]` and `x.contiguous()` by operators: these methods need a device of CUDA's driver."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is Tensor.__getitem__ and args[0].device.type == "cuda":

@@ -1,4 +1,4 @@
-"""A finished run as files, without a training: its record, the predictions of a test set, and a model folder."""
+"""The files of a finished run, without a training: its record, the predictions of a test set, and a model folder."""
 
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ from paratune.records.predictions import write_predictions
 LABELS = ["no|pe", "<b>yes</b>"]
 """With markup of Markdown and HTML."""
 RIGHT = 8
-"""Of ten rows."""
+"""Correct predictions of ten."""
 
 
 def write_finished_run(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Write a run of a classification, whose files were in `folder`'s parent; return run.json and summary.json."""
+    """Write a classification run with data files in `folder`'s parent; return run.json and summary.json."""
     run: dict[str, Any] = {
         "schema_version": 1,
         "config": {
@@ -59,10 +59,10 @@ def write_finished_run(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     (folder / "model").mkdir(parents=True)
     write_json(folder / "model" / "paratune.json", {"max_length": 64, "truncation": "longest_first"})
-    given = [number % 2 for number in range(10)]
+    classes = [number % 2 for number in range(10)]
     columns = {
-        "label": [LABELS[number] for number in given],
-        "prediction": [LABELS[number if row < RIGHT else 1 - number] for row, number in enumerate(given)],
+        "label": [LABELS[number] for number in classes],
+        "prediction": [LABELS[number if row < RIGHT else 1 - number] for row, number in enumerate(classes)],
     }
     write_predictions(folder, "test", rows=np.arange(10), ids=None, columns=columns)
     write_json(folder / RUN_FILE, run)

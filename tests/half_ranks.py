@@ -1,6 +1,6 @@
-"""What the ranks of the tests of 16-bit weights do: steps of small models, in bf16 weights, under autocast, in float64.
+"""The work of each rank in the tests of 16-bit weights: steps with bf16 weights, autocast, and float64.
 
-A job is plain data; one process and several run the same function.
+A job is plain data. One process and several processes run the same function.
 """
 
 import importlib.util
@@ -58,7 +58,7 @@ ARCHITECTURES = ("bert", "modernbert-mean", "deberta-v2", "eurobert", "roberta")
 
 
 def engines() -> list[tuple[str, dict[str, Any]]]:
-    """Return the ways to train with weights of 16 bits, on any number of ranks; the buckets of DeepSpeed are small."""
+    """Return the strategies for weights of 16 bits, on any number of ranks; the buckets of DeepSpeed are small."""
     strategies: list[tuple[str, dict[str, Any]]] = [("zero2", BF16), ("zero3", BF16)]
     if importlib.util.find_spec("deepspeed"):
         strategies += [("deepspeed", {**BF16, "stage": stage, "reduce_bucket_size": 20_000}) for stage in (1, 2, 3)]
@@ -66,12 +66,12 @@ def engines() -> list[tuple[str, dict[str, Any]]]:
 
 
 def references() -> list[Job]:
-    """Return the same steps in float64, in one process."""
+    """Return jobs with the same steps in float64, in one process."""
     return [*(Job(architecture=name) for name in ARCHITECTURES), Job(task="mlm")]
 
 
 def jobs() -> list[Job]:
-    """Return what one process and two run: each way with two tasks, one of them interrupted; zero3 with all models."""
+    """Return the jobs of one and two processes: each strategy with two tasks, one interrupted; all models for zero3."""
     halves = [Job(*way, "bf16", save_at=2, micro_batches=2) for way in engines()]
     jobs = [*halves, *map(resumed, halves)]
     jobs += [Job(*way, "bf16", task="mlm") for way in engines()]
@@ -80,12 +80,12 @@ def jobs() -> list[Job]:
 
 
 def resumed(job: Job) -> Job:
-    """Return the job that takes over at the checkpoint of another."""
+    """Return the job that continues from the checkpoint of another."""
     return replace(job, save_at=None, load_from=job.name)
 
 
 def run(job: Job, rank: int, world_size: int, folder: Path) -> None:
-    """Take the steps; write losses and norms of each, and the gradients of the first."""
+    """Run the steps; write losses and norms of each step, and the gradients of the first."""
     strategy = strategy_class(job.strategy)(
         device=CPU, precision=POLICIES[job.precision], rank=rank, world_size=world_size, **job.options
     )
@@ -127,16 +127,16 @@ def run(job: Job, rank: int, world_size: int, folder: Path) -> None:
             checkpoint.save(folder / job.name / "checkpoint", tensors, {}, step=step + 1, is_writer=rank == 0)
     last = {key: value.clone().contiguous() for key, value in strategy.state().tensors() if value is not None}
     strategy.close()
-    where = folder / job.name
-    where.mkdir(parents=True, exist_ok=True)
+    output = folder / job.name
+    output.mkdir(parents=True, exist_ok=True)
     if rank == 0:
         for name, tensors in (("initial", initial), ("gradients", gradients), ("last", last)):
-            save_file({key: value.contiguous() for key, value in tensors.items()}, where / f"{name}.safetensors")
-    (where / f"rank{rank}.json").write_text(json.dumps(outcome))
+            save_file({key: value.contiguous() for key, value in tensors.items()}, output / f"{name}.safetensors")
+    (output / f"rank{rank}.json").write_text(json.dumps(outcome))
 
 
 def one_rank(rank: int, folder: str, world_size: int, jobs: list[Job]) -> None:
-    """Run jobs as one of several processes that find each other through a file."""
+    """Run jobs as one of several processes that connect through a file."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     os.environ[RENDEZVOUS_VARIABLE] = (Path(folder) / f"rendezvous{world_size}").as_uri()

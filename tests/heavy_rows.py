@@ -1,4 +1,4 @@
-"""Find the micro-batch of a model that keeps 40 MiB a row, by this process's resident memory, and print it as JSON."""
+"""Find the micro-batch size of a model that keeps 40 MiB per row, from this process's resident memory; print JSON."""
 
 import json
 import sys
@@ -11,15 +11,15 @@ from looping import CPU, single
 from paratune import hardware
 from paratune.config.batch_size import divisors
 from paratune.config.sections import Train
-from paratune.engine.fitting import Prober, find_micro_batch_size, make_meter
+from paratune.engine.fitting import DeviceMeter, Prober, find_micro_batch_size
 from paratune.engine.optim import OptimizerFactory
 from paratune.precision import POLICIES
 
 
 class Heavy(RowModel):
-    """Keeps 40 MiB a row from forward to backward, twice while it is made.
+    """Keeps 40 MiB per row from forward to backward, and twice that while they are computed.
 
-    Smaller tensors would come from the heap, of which the C library gives back what it likes.
+    Smaller tensors would come from the heap, which the C library does not always return to the system.
     """
 
     def forward(self, batch: Any) -> torch.Tensor:
@@ -28,7 +28,7 @@ class Heavy(RowModel):
 
 
 def main() -> None:
-    """Of 2400 MiB for two processes each may take 80% of 1200: 24 rows' worth, 12 of them kept twice."""
+    """With 2400 MiB for two processes, each may use 80% of 1200 MiB: space for 24 rows, so 12 that are kept twice."""
     hardware.available_memory_bytes = lambda *_: 2400 * 2**20
     model, strategy = Heavy(), single()
     strategy.prepare(model, [], OptimizerFactory(Train(), 4))
@@ -40,17 +40,17 @@ def main() -> None:
         device=CPU,
         longest=lambda size: row_batch(range(size), 64),
         share=64,
-        meter=make_meter(CPU, 2),
+        meter=DeviceMeter(CPU, 2),
     )
-    found = find_micro_batch_size(prober, divisors(64))
-    assert found is not None
-    (fits,) = (probe for probe in found.probes if probe.size == found.size)
+    result = find_micro_batch_size(prober, divisors(64))
+    assert result is not None
+    (fits,) = (probe for probe in result.probes if probe.size == result.size)
     sys.stdout.write(
         json.dumps(
             {
-                "size": found.size,
-                "reason": found.reason,
-                "room_bytes": fits.room_bytes,
+                "size": result.size,
+                "reason": result.reason,
+                "available_bytes": fits.available_bytes,
                 "peak_bytes": hardware.peak_memory_bytes(),
             }
         )

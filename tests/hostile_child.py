@@ -1,4 +1,4 @@
-"""A child process in which some documents do harm; their URLs select the harm."""
+"""A child process that misbehaves for some documents; their URLs select the misbehaviour."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-# The libraries are not needed here, and take a second to import.
+# These libraries are not needed here, and importing them takes a second.
 sys.modules["paratune.corpus.extract.document"] = SimpleNamespace(extract=None, finish=None)
 sys.modules["paratune.corpus.extract.office"] = SimpleNamespace(warm_up=lambda: None)
 
@@ -17,30 +17,30 @@ from paratune.corpus.extract.results import ExtractedText, NoText  # noqa: E402
 
 
 def extract(document, limits):
-    what, _, flag = document.url.partition(" ")
+    action, _, flag = document.url.partition(" ")
     if flag:
         is_first = not Path(flag).exists()
         with Path(flag).open("a") as file:
             file.write("x")
-        if (what == "once" and is_first) or what == "killed":
+        if (action == "once" and is_first) or action == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
-    if what == "segfault":
+    if action == "segfault":
         os.kill(os.getpid(), signal.SIGSEGV)
-    if what == "exit":
+    if action == "exit":
         sys.exit("the library gave up")
-    if what == "garbage":
+    if action == "garbage":
         os.write(3, b"\xff" * 1000)
         os._exit(0)
-    if what == "lie":
+    if action == "lie":
         write_frame(os.fdopen(3, "wb"), {"result": {"mime": "text/plain", "text": ["no text"]}, "strained": False})
         time.sleep(10_000)
-    if what == "surrogate":
+    if action == "surrogate":
         return ExtractedText("text/plain", "\ud800", "test")
-    if what == "say":
+    if action == "say":
         return NoText("unreadable", "\ud800\x1b[31m" + "a" * 1000)
-    if what == "sleep":
+    if action == "sleep":
         time.sleep(10_000)
-    if what == "hoard":
+    if action == "hoard":
         return ExtractedText("text/plain", str(len(bytearray(int(document.payload)))), "test")
     return ExtractedText("text/plain", document.payload.decode(), "test")
 

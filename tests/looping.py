@@ -1,4 +1,4 @@
-"""The real loop around small parts, for tests of the engine: `from looping import Bench`."""
+"""The training loop with small parts, for tests of the engine: `from looping import Bench`."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ def single(precision: str = "fp32") -> SingleStrategy:
 
 
 def tiny_run_config(best: str | None = "accuracy", *, keep: int = 2, **evaluate: Any) -> Config:
-    """Return a configuration whose evaluate and checkpoint sections matter."""
+    """Return a configuration for tests of its sections evaluate and checkpoint."""
     return Config.model_validate(
         {
             "task": {"kind": "classification", "labels": ["a", "b", "c"]},
@@ -48,7 +48,7 @@ def tiny_run_config(best: str | None = "accuracy", *, keep: int = 2, **evaluate:
 
 @dataclass
 class NotedKeeper:
-    """A `loop.Keeper` that notes what it is asked for."""
+    """A `loop.Keeper` that records its calls."""
 
     calls: list[Any]
     on_evaluate: Callable[[loop.Progress], None] = lambda progress: None
@@ -65,7 +65,7 @@ class NotedKeeper:
 
 @dataclass
 class Bench:
-    """A loop put together; `run()` runs it and returns the events."""
+    """A complete loop; `run()` runs it and returns its events."""
 
     folder: Path
     num_steps: int = 6
@@ -102,7 +102,7 @@ class Bench:
         return self.logged()
 
     def prepare(self) -> OptimizerFactory:
-        """Prepare the strategy, once."""
+        """Prepare the strategy once."""
         if self.factory is None:
             self.factory = OptimizerFactory(self.train, self.num_steps)
             self.strategy = self.strategy or single()

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Runs the unit tests of what meets torch and transformers most with the oldest versions of them that are supported.
-# The environment is .venv-oldest, made on the first call; the demo model's package is taken along. docs: CONTRIBUTING.md.
+# Runs the unit tests of the packages that use torch and transformers most, with the oldest supported versions of both.
+# The environment is .venv-oldest, created at the first call, with the demo model's package. docs: CONTRIBUTING.md.
 set -eu
 cd "$(dirname "$0")/.."
 venv=${PARATUNE_OLDEST:-.venv-oldest}
 if [ ! -x "$venv/bin/python" ]; then
   "${PYTHON:-python3}" -m venv "$venv"
   pins=$(mktemp)
-  # Other packages as they are pinned, but for those that these two versions choose themselves.
+  # Other packages are pinned, except those whose versions these two determine.
   grep -viE '^(#|torch|transformers|huggingface|tokenizers|numpy|scipy|scikit-learn)' constraints.txt >"$pins"
   printf 'torch==2.11.0\ntransformers==5.17.0\n' >>"$pins"
   pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check -c $pins"

@@ -9,13 +9,13 @@ KIND = f"{MODULE}:FlatDDP"
 
 
 def code() -> str:
-    """Return the block of the document."""
+    """Return the code block of the page."""
     (block,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), flags=re.DOTALL)
     return block
 
 
 def write_module(folder: Path) -> Path:
-    """Write it where a user would, and return the folder, which belongs on the path."""
+    """Write the module as a user would, and return its folder, which must be on the path."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{MODULE}.py").write_text(code(), encoding="utf-8")
     return folder

@@ -1,7 +1,7 @@
-"""How long tests wait for what takes seconds: `from patience import PATIENCE_S, wait_for`.
+"""Waiting times of tests: `from patience import PATIENCE_S, wait_for`.
 
-A test that waits for a condition is as quick as the machine, and a limit costs nothing where it is not reached: this
-one is for a machine that is busy and ten times slower than most.
+A limit only costs time when it is reached: a test that waits for a condition ends as soon as it holds. This limit is
+for a busy machine that is ten times slower than most.
 """
 
 import time

@@ -1,7 +1,7 @@
-"""What the ranks of the tests of `plan.memory` do: a step, while every storage is followed.
+"""The work of each rank in the tests of `plan.memory`: a step, with a trace of every storage.
 
-From those that are alive when it begins to the last gradient: what operators make, what FSDP2 resizes. What a
-collective allocates in C++ is not seen.
+The trace covers the time from the start of the step to the last gradient: storages that operators allocate, and those
+that FSDP2 resizes. It does not see memory that a collective allocates in C++.
 """
 
 import gc
@@ -89,7 +89,7 @@ CASES += [Case("zero3", {**OFFLOADED, **BF16}, number, 0.03) for number in (1, 2
 # Messages on their way are counted by their largest number.
 CASES += [Case("pipeline", {"stages": 2, "schedule": s}, 4, 0.03) for s in ("1f1b", "gpipe", "interleaved")]
 if importlib.util.find_spec("deepspeed"):
-    # How long stage 3 keeps weights that it has gathered depends on what it saw before.
+    # How long stage 3 keeps gathered weights depends on earlier steps.
     CASES += [
         Case("deepspeed", {"stage": stage, "bucket_cap_mb": 1.0}, number, 0.03 if stage == 3 else 0.002)
         for stage in range(4)
@@ -108,7 +108,7 @@ if importlib.util.find_spec("deepspeed"):
     HALF: dict[str, Any] = {**BF16, "bucket_cap_mb": 1.0}
     CASES += [Case("deepspeed", {"stage": s, **HALF}, number, 0.03) for s in (1, 2, 3) for number in (1, 2)]
     CASES += [Case("deepspeed", {"stage": s, **HALF, "offload_optimizer": True}, 2, 0.03) for s in (1, 2, 3)]
-    # Its own limits: buckets of 5e8 numbers, which are addresses here and no memory.
+    # DeepSpeed's own limits: buckets of 5e8 numbers, which here are reserved addresses without memory.
     CASES += [Case("deepspeed", {"stage": s, **BF16}, 1, 0.03) for s in (1, 2, 3)]
     LARGE = {"max_live_parameters": 10**9, "max_reuse_distance": 10**9, "prefetch_bucket_size": 5 * 10**7}
     CASES += [Case("deepspeed", {"stage": 3, **HALF, **LARGE}, number, 0.03) for number in (1, 2)]
@@ -138,7 +138,7 @@ def _batch(num: int) -> Batch:
 
 
 def _alive() -> dict[int, Tensor]:
-    """Return a tensor of each storage that there is."""
+    """Return one tensor of each existing storage."""
     gc.collect()
     tensors = {}
     for tensor in [tensor for tensor in gc.get_objects() if issubclass(type(tensor), Tensor)]:
@@ -150,7 +150,7 @@ def _alive() -> dict[int, Tensor]:
 
 @contextmanager
 def _resizing(trace: Trace) -> Iterator[None]:
-    """Let a trace see that storages are resized, which no operator does."""
+    """Let a trace record the resizing of storages, which is not an operator."""
     plain: Callable[..., Any] = torch.UntypedStorage.resize_
 
     def resize(storage: Any, size: int) -> Any:
@@ -193,7 +193,7 @@ def _measured(case: Case, rank: int) -> int:
 def one_rank(rank: int, folder: str) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
-    # Without an accelerator there is no pinned memory; where shards lie is the same.
+    # Without an accelerator there is no pinned memory; the placement of shards is the same.
     fsdp.CPUOffloadPolicy = partial(CPUOffloadPolicy, pin_memory=False)  # type: ignore[misc, assignment]
     for world_size in WORLD_SIZES:
         if rank >= world_size:

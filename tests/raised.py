@@ -1,4 +1,4 @@
-"""What a test expects of an error: its code and values, never its words."""
+"""Checks of errors in tests: code and values, never words."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +10,12 @@ from paratune.errors import ParatuneError
 
 @contextmanager
 def raises_code(code: str, *values: object, **facts: object) -> Iterator[pytest.ExceptionInfo[ParatuneError]]:
-    """Expect the block to raise an error of paratune.
+    """Assert that the block raises an error of paratune.
 
     Args:
         code: One of the codes of the error.
-        values: Each is part of the error's text.
-        facts: Each is a fact of the fault with that code.
+        values: Parts of the error's text.
+        facts: Facts of the fault with that code.
     """
     with pytest.raises(ParatuneError) as raised:
         yield raised
@@ -23,20 +23,20 @@ def raises_code(code: str, *values: object, **facts: object) -> Iterator[pytest.
 
 
 def check_code(error: ParatuneError, code: str, *values: object, **facts: object) -> None:
-    """Hold an error to its code, values and facts, as `raises_code` does."""
+    """Assert the code, values and facts of an error, as `raises_code` does."""
     assert code in error.codes, error.text()
     assert [value for value in values if str(value) not in str(error)] == [], error.text()
-    found = [{name: fault.facts.get(name) for name in facts} for fault in error.faults if fault.code == code]
-    assert facts in found
+    matching = [{name: fault.facts.get(name) for name in facts} for fault in error.faults if fault.code == code]
+    assert facts in matching
 
 
 def check_shown(output: str, code: str, *values: object) -> None:
-    """Hold what a command printed to the code of an error or warning, and to the values of its message."""
+    """Assert that a command printed the code of an error or warning, and the values of its message."""
     assert f"[{code}]" in output, output
     assert [value for value in values if str(value) not in output] == [], output
 
 
 def check_logged(caplog: pytest.LogCaptureFixture, code: str, *values: object) -> None:
-    """Hold the log to a warning with this code, whose message has the values."""
+    """Assert that the log has a warning with this code, and the values in its message."""
     messages = [record.getMessage() for record in caplog.records if getattr(record, "code", None) == code]
     assert [message for message in messages if all(str(value) in message for value in values)] != [], caplog.text

@@ -1,6 +1,6 @@
-"""What each process of the tests in dist does: it runs jobs one after another and writes what came out.
+"""The work of each process in the tests in dist: it runs jobs one after another and writes their results.
 
-A job is plain data. All ranks, and the one process that they are compared with, run the same function.
+A job is plain data. All ranks, and the single process with which they are compared, run the same function.
 """
 
 import json
@@ -50,13 +50,13 @@ Task = Literal[
     "classification", "regression", "mlm", "qa", "token_classification", "multiple_choice", "text_windows", "embedding"
 ]
 NUM_CLASSES = {"classification": 3, "regression": 0, "mlm": 0}
-"""As `tiny_collator` wants it."""
+"""Number of classes, as an argument of `tiny_collator`."""
 DISTIL = Distil(teacher="none", weight=0.5)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One training, the same whatever the number of ranks."""
+    """One training, which is the same for any number of ranks."""
 
     name: str
     task: Task = "classification"
@@ -67,48 +67,48 @@ class Job:
     strategy: str = "single"
     options: dict[str, Any] = field(default_factory=dict)
     accumulation: int = 1
-    """Micro-batches a step of each rank; fewer where its share has fewer samples."""
+    """Micro-batches per step and rank; fewer if the rank has fewer samples."""
     num_samples: int = 27
-    """With 8 a step: the fourth step has 3 samples, of which two ranks get 2 and 1."""
+    """With 8 per step: the fourth step has 3 samples; two ranks get 2 and 1."""
     num_steps: int = 10
-    """Of the whole training, by which the learning rate falls."""
+    """Steps of the whole training, for the learning-rate schedule."""
     until: int | None = None
-    """The step after which the job ends, and saves; all of them when not given."""
+    """The step after which the job saves and ends; by default the last one."""
     max_grad_norm: float | None = 0.5
     num_evaluated: int = 11
     seed: int = 7
     violation: str = ""
-    """Of VIOLATIONS: what is done wrong, which the contract has to notice."""
+    """An error of VIOLATIONS, which the contract has to detect."""
     save_at: int | None = None
     load_from: str | None = None
     dropout: float = 0.0
     activation_checkpointing: int | None = None
     freeze: bool = False
-    """Whether the head is trained alone."""
+    """Whether only the head is trained."""
     lora: bool = False
-    """Whether an adapter and the head are trained."""
+    """Whether only an adapter and the head are trained."""
     layer_decay: float = 1.0
     """As `train.layer_decay`."""
     scales_loss: bool = False
-    """Whether the loss is scaled as for fp16; the arithmetic is float64 all the same."""
+    """Whether the loss is scaled as for fp16; the arithmetic is float64 in any case."""
     overflow_at: int | None = None
-    """The step in which the gradients of the last rank alone are larger than their dtype holds."""
+    """The step in which the gradients of only the last rank overflow."""
     packed: bool = False
-    """Whether rows are packed, where the strategy takes that; one process has them padded all the same."""
+    """Whether rows are packed if the strategy supports it; a single process always pads them."""
     compiles: bool = False
-    """Whether blocks are compiled; packed batches then have round numbers of tokens."""
+    """Whether blocks are compiled; token counts of packed batches are then rounded up."""
     leave_out: int | None = None
-    """A step that is not taken at all."""
+    """A step that is left out."""
 
 
 GLOBAL_BATCH_SIZE = 8
 GROUP_SIZE = 2
-"""Samples of a group in which each other's texts are negatives."""
+"""Samples of a group; within it, each text is a negative of the other samples."""
 VIOLATIONS = ("mean of means", "order", "lost tie", "doubled batch")
 
 
 def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
-    """Run a job and write its outcome to `folder`: losses and scores on every rank, tensors on the first."""
+    """Run a job and write its results to `folder`: losses and scores of every rank, tensors of the first."""
     strategy = strategy_class(job.strategy)(
         device=CPU,
         precision=replace(POLICIES["fp64"], scales_loss=job.scales_loss),
@@ -123,12 +123,12 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
     if job.lora:
         add_adapter(model.hf, LoraOptions(kind="lora", rank=2))
     if job.compiles:
-        torch._dynamo.reset()  # what jobs before have compiled
+        torch._dynamo.reset()  # graphs of earlier jobs
         torch._dynamo.utils.counters.clear()
         compile_blocks(model)
     if job.activation_checkpointing:
         checkpoint_blocks(find_blocks(model), job.activation_checkpointing)
-    # With a first decay rate of 0 the first moment after a step is its gradient: so gradients show through the states.
+    # With a first decay rate of 0 the first moment after a step is its gradient, so the states contain gradients.
     settings = Train(optimizer=job.optimizer, learning_rate=2e-3, betas=[0.0, 0.99], warmup_steps=2)
     factory = OptimizerFactory(settings, job.num_steps, layer_rate_factors(model, job.layer_decay))
     strategy.prepare(model, find_blocks(model), factory)
@@ -146,11 +146,11 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
             seed_step(job.seed, step, rank)
         micro_batches = _spoil(job, batches.step(step), world_size)
         if step == job.overflow_at and rank == world_size - 1:
-            # The loss is a float64, and so is it times the scale, but not the square of that.
+            # The loss and the scaled loss fit in float64, the square of the scaled loss does not.
             micro_batches = [replace(batch, row_weight=batch.row_weight.double() * 1e300) for batch in micro_batches]
         loss = strategy.forward_backward(micro_batches, _no_clock)
         factory.set_learning_rate(step)
-        # The first step is not clipped, so that its gradient can be compared.
+        # The gradients of the first step are not clipped, so that they can be compared.
         norm = strategy.optimizer_step(None if step == 0 else job.max_grad_norm)
         outcome["losses"].append(float(strategy.reduce(loss.double(), "sum")))
         outcome["norms"].append(float(norm))
@@ -162,7 +162,7 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
     outcome["evaluation"] = _evaluation(job, strategy, model)
     if job.compiles:
         outcome["num_graphs"] = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-    # After the evaluation, as checkpoints are: it must leave the states whole.
+    # After the evaluation, as for checkpoints: an evaluation must not change the states.
     _write_tensors(folder / "last.safetensors", strategy.state().tensors())
     (folder / f"rank{rank}.json").write_text(json.dumps(outcome))
     strategy.close()
@@ -197,7 +197,7 @@ def _batches(job: Job, strategy: Any) -> TrainBatches:
     data_rank, data_world_size = strategy.layout.data_rank, strategy.layout.data_world_size
     traits = strategy_traits(job.strategy, job.options) or strategy.traits
     num_micro_steps = min(max(job.accumulation, traits.num_micro_batches), GLOBAL_BATCH_SIZE // data_world_size)
-    # As when a batch size is meant for all ranks together and each takes it for its own.
+    # As if each rank used the global batch size as its own.
     size = GLOBAL_BATCH_SIZE * (2 if job.violation == "doubled batch" else 1)
     return TrainBatches(
         _collator(job, strategy, job.num_samples, seed=0),
@@ -245,7 +245,7 @@ def _padded(job: Job, num_samples: int, *, seed: int) -> Collate:
 def _spoil(job: Job, batches: list[Batch], world_size: int) -> list[Batch]:
     if job.violation != "mean of means":
         return batches
-    # Each rank takes the mean over its own samples or tokens, and the mean of those is taken over ranks.
+    # Each rank computes the mean over its own samples or tokens; the ranks average these means.
     own = sum(_num_labelled(job, batch) for batch in batches)
     return [replace(batch, loss_denominator=float(max(1, own) * world_size)) for batch in batches]
 
@@ -273,7 +273,7 @@ def _evaluation(job: Job, strategy: Any, model: TaskModel) -> dict[str, Any]:
 
 
 def reduce_all(rank: int, world_size: int, folder: Path) -> None:
-    """Try the collectives of each strategy that has several ranks, and what they decide."""
+    """Call the collectives of each strategy with several ranks, and record their results."""
     strategy = strategy_class("ddp")(device=CPU, precision=POLICIES["fp64"], rank=rank, world_size=world_size)
     value = torch.tensor([1.0 + rank, 10.0 * rank], dtype=torch.float64)
     outcome: dict[str, Any] = {op: strategy.reduce(value, op).tolist() for op in ("sum", "max", "min", "concat")}
@@ -282,10 +282,10 @@ def reduce_all(rank: int, world_size: int, folder: Path) -> None:
     outcome["rows"] = strategy.reduce(rows, "concat").tolist()
     outcome["one is empty"] = strategy.reduce(rows if rank == 1 else rows[:0], "concat").tolist()
     stop = StopRequest()
-    outcome["nobody stops"] = stop.agreed(strategy)
+    outcome["no rank stops"] = stop.agreed(strategy)
     stop.signal = "SIGTERM" if rank == 1 else None
     outcome["one stops"] = stop.agreed(strategy)
-    outcome["one stops, asked twice"] = [stop.was_agreed(strategy), stop.was_agreed(strategy), stop.settle()]
+    outcome["one stops, called twice"] = [stop.was_agreed(strategy), stop.was_agreed(strategy), stop.settle()]
     (folder / f"rank{rank}.json").write_text(json.dumps(outcome))
 
 
@@ -311,14 +311,14 @@ _no_clock = _NoClock()
 
 @dataclass(frozen=True)
 class Meeting:
-    """Jobs that the first `world_size` processes run one after another; the others wait for the next meeting."""
+    """Jobs that the first `world_size` processes run one after another; other processes wait for the next meeting."""
 
     world_size: int
     jobs: list[Job]
 
 
 def one_rank(rank: int, folder: str, meetings: Sequence[dict[str, Any]]) -> None:
-    """Take part in the meetings as one of several processes that find each other through a file."""
+    """Take part in the meetings as one of several processes that connect through a file."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     for number, meeting in enumerate(meetings):
@@ -344,8 +344,8 @@ def _run(job: Job, rank: int, world_size: int, folder: Path) -> None:
         raise
 
 
-def hold(folder: Path, meetings: Sequence[Meeting], *, limit_s: float = SPAWN_LIMIT_S) -> None:
-    """Hold meetings one after another, all in the same processes: importing is most of what a process costs."""
+def run_meetings(folder: Path, meetings: Sequence[Meeting], *, limit_s: float = SPAWN_LIMIT_S) -> None:
+    """Run meetings one after another in the same processes: most of the time of a process is spent on imports."""
     for name in ("reduce", *(job.name for meeting in meetings for job in meeting.jobs)):
         (folder / name).mkdir(parents=True)
     num_processes = max(meeting.world_size for meeting in meetings)
@@ -357,12 +357,12 @@ def hold(folder: Path, meetings: Sequence[Meeting], *, limit_s: float = SPAWN_LI
         if time.monotonic() > deadline:
             for process in context.processes:
                 process.kill()
-            raise TimeoutError(f"{num_processes} processes were not done after {limit_s} s")
+            raise TimeoutError(f"{num_processes} processes did not finish within {limit_s} s")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job left behind."""
+    """The results that a job wrote."""
 
     folder: Path
 

@@ -1,4 +1,4 @@
-"""What each rank of the tests of collectives does: two steps, an evaluation, the states; nothing is written."""
+"""The work of each rank in the tests of collectives: two steps, an evaluation, the states; without files."""
 
 import copy
 from collections.abc import Callable
@@ -27,7 +27,7 @@ NUM_STEPS = 2
 
 @dataclass(frozen=True)
 class Training:
-    """A run of two steps: in the first each rank has samples, in the second all but one have filler only."""
+    """A run of two steps: in the first each rank has samples, in the second only one rank has."""
 
     kind: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -37,11 +37,11 @@ class Training:
     task: Literal["mlm", "classification"] = "classification"
     freeze: bool = False
     has_unused: bool = False
-    """Whether the model has weights that get no gradient."""
+    """Whether some weights of the model get no gradient."""
     num_layers: int = 2
     num_micro_steps: int = 2
     change: Callable[[Any, int], None] | None = None
-    """Called with the strategy and the rank before anything else: what is done wrong."""
+    """Called first, with the strategy and the rank; it introduces an error."""
 
     @property
     def name(self) -> str:
@@ -53,15 +53,15 @@ class Training:
 
 @dataclass(frozen=True)
 class Record:
-    """What the ranks of a training did."""
+    """The operations of the ranks of a training."""
 
     operations: list[list[Recorded]]
-    """Of each rank, in their order."""
+    """Operations of each rank, in the order of its program."""
     losses: list[list[float]]
-    """Of each rank and step."""
+    """Losses of each rank and step."""
 
     def of_part(self, part: str, rank: int = 0) -> list[Recorded]:
-        """Return what a rank sent and received in a part of its run."""
+        """Return the operations of a rank in a part of its run."""
         return [recorded for recorded in self.operations[rank] if recorded.part == part]
 
 
@@ -73,7 +73,7 @@ def record(training: Training) -> Record:
         Mismatch: Ranks called different collectives.
     """
     world = World(training.size)
-    model = _model(training)  # built once: the ranks of a run all have the same one
+    model = _model(training)  # built once: all ranks of a run have the same model
     losses = world.run(lambda world, rank: _train(training, copy.deepcopy(model), world, rank))
     return Record(world.recorded, losses)
 
@@ -127,7 +127,7 @@ def _batches(training: Training, strategy: Any) -> TrainBatches:
     layout = strategy.layout
     traits = strategy_traits(training.kind, training.options) or strategy.traits
     size = layout.data_world_size * training.num_micro_steps
-    # A whole step, and one with a single sample: all ranks but one have filler only.
+    # A full step, and a step with a single sample: only one rank has it, the others have filler.
     return TrainBatches(
         _collator(training, size + 1),
         seed=7,

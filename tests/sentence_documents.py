@@ -17,17 +17,17 @@ DISPLAY = Display(speaks=False)
 
 
 def sentence(number):
-    """Return one of 7 words and marks, of which one is its own."""
+    """Return a sentence of 7 words and punctuation marks; one word is unique."""
     return f"O gato x{name(number)} dorme na cama."
 
 
 def name(number):
-    """Return a number in letters."""
+    """Return a number written with letters."""
     return "".join(chr(ord("a") + int(digit)) for digit in str(number))
 
 
 def make_corpus(tmp_path, shards, work="work", **options):
-    """Return settings, whose cleaned documents are there: texts, or pairs of a text and its language score."""
+    """Return settings after writing their cleaned documents: texts, or pairs of a text and its language score."""
     corpus = Corpus(work=str(tmp_path / work), index=Index(files=["unused"]), sentences=options)
     stage = Stage("documents", output_folder(corpus), DOCUMENT_SCHEMA, lambda each: each, None, shards)
     begin(stage)
@@ -44,7 +44,7 @@ def row(id_, each):
 
 
 def main(settings, most):
-    """Run the stage and be killed when the file before the last of so many has been renamed."""
+    """Run the stage, which is killed when the second last of `most` files has been renamed."""
     num_renamed, rename = 0, Path.replace
 
     def counting(self, target):

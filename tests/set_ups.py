@@ -1,7 +1,7 @@
-"""A run that is about to be queued, sound at first, for tests of `paratune doctor CONFIG`: `from set_ups import SetUp`.
+"""A run before it is queued, initially without faults, for tests of `paratune doctor`: `from set_ups import SetUp`.
 
-Files are real and small; the machine and what its tools say are values, so that a set-up can have GPUs and Slurm. A
-case of the gallery breaks something; `apply` does what the line of a finding says.
+Files are real and small; the machine and the output of its tools are values, so that a set-up can have GPUs and Slurm.
+A case of the gallery breaks one thing; `apply` carries out the line of a finding.
 """
 
 import csv
@@ -53,7 +53,7 @@ WHEELS = {
         "torch_cuda": "13.0",
         "torch_archs": ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"),
     },
-    # Of 2.11 alone.
+    # Only of 2.11.
     "cu128": {
         "torch_cuda": "12.8",
         "torch_archs": ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
@@ -86,7 +86,7 @@ WORDS = [
 
 
 def sentence(number: int) -> str:
-    """Return a text of some ten words, another one for each number."""
+    """Return a text of about ten words, different for each number."""
     return " ".join(WORDS[(number * step + step) % len(WORDS)] for step in range(1, 9)) + f" {number}"
 
 
@@ -104,7 +104,7 @@ def write_csv(path: Path, table: list[dict[str, Any]]) -> None:
 
 @dataclass
 class SetUp:
-    """See the module; every part may be changed before `findings`."""
+    """See the module; a test may change every part before `findings`."""
 
     folder: Path
     config: dict[str, Any]
@@ -115,9 +115,9 @@ class SetUp:
     probes: dict[str, Any] = field(default_factory=dict)
     nproc: int | None = None
     site: Start | None = None
-    """How the run is started where a site's profile says so."""
+    """The start command, if the profile of the site has one."""
     machine_checks: bool = False
-    """Whether the checks of the machine are run as well."""
+    """Whether the checks of the machine run as well."""
 
     @property
     def path(self) -> Path:
@@ -128,7 +128,7 @@ class SetUp:
         return self.folder / "model"
 
     def set(self, key: str, value: Any) -> None:
-        """Change an option of the file; None takes it out."""
+        """Change an option of the file; None removes it."""
         section = self.config
         *above, last = key.split(".")
         for name in above:
@@ -141,19 +141,21 @@ class SetUp:
         write_csv(self.folder / "data" / name, table)
 
     def findings(self) -> list[Finding]:
-        """Return what the doctor finds now."""
+        """Return the findings of the doctor."""
         self.path.write_text(yaml.safe_dump(self.config, sort_keys=False))
         return self.findings_of(self.path, self.overrides)
 
     def findings_of(self, path: Path, overrides: list[str]) -> list[Finding]:
-        """Return what the doctor finds of another file on this machine."""
+        """Return the findings of the doctor for another file on this machine."""
         loaded, problems = check_layer(read_layers(path, overrides), path)
         out = run_path(loaded.config) if loaded is not None else self.folder / "runs"
         machine = MachineFacts(self.node, self.versions, out, self.folder / "cache", self.environ, self.folder)
         values = {"run_state": folder_state(out), **self.probes}
         is_single = loaded is not None and loaded.config.strategy.kind == "single"
-        found = judge(machine, is_elsewhere=self.site is not None, is_single=is_single) if self.machine_checks else []
-        return found + examine_run(
+        machine_findings = (
+            judge(machine, is_elsewhere=self.site is not None, is_single=is_single) if self.machine_checks else []
+        )
+        return machine_findings + examine_run(
             path, loaded, problems, machine, num_processes=self.nproc, probes=Probes(**values), start=self.site
         )
 
@@ -166,7 +168,7 @@ class SetUp:
         return [finding for finding in self.findings_of(path, overrides) if finding.level in ALARMS]
 
     def apply(self, line: str) -> None:
-        """Do what the line of a finding says: edit the configuration, the environment, the files, or the start."""
+        """Carry out the line of a finding: edit the configuration, the environment, the files, or the start."""
         if match := re.fullmatch(r"([\w.]+) -> ([\w.]+)", line):
             self._rename(match[1], match[2])
         elif line.startswith("export "):
@@ -192,7 +194,7 @@ class SetUp:
         elif match := re.fullmatch(r"#SBATCH --ntasks-per-node=(\d+)", line):
             nodes = int(self.environ["SLURM_JOB_NUM_NODES"])
             self.environ |= {"SLURM_NTASKS_PER_NODE": match[1], "SLURM_NTASKS": str(int(match[1]) * nodes)}
-        elif line.startswith("srun "):  # as a step sees it, whose shell reads the variables in each task
+        elif line.startswith("srun "):  # as in a step, where the shell of each task expands the variables
             self.probes["batch_script"] = f"#!/bin/bash\n{line}\n"
         elif line.startswith(("pip ", "module load ", "sudo apt-get install ")):
             self._install(line)
@@ -202,10 +204,10 @@ class SetUp:
             value = match[2]
             self.overrides.append(f"{match[1]}={value}")
         else:
-            raise AssertionError(f"nobody taught this test what the line means: {line}")
+            raise AssertionError(f"this test does not know the line: {line}")
 
     def _show_only(self, numbers: str) -> None:
-        """Do what CUDA does with CUDA_VISIBLE_DEVICES: torch sees these GPUs, and nvidia-smi all."""
+        """Simulate CUDA_VISIBLE_DEVICES: torch sees these GPUs, nvidia-smi sees all."""
         self.environ["CUDA_VISIBLE_DEVICES"] = numbers
         self.node["gpus"] = [self.node["gpus"][int(number)] for number in numbers.split(",")]
         self.probes["gpu_processes"] = {}
@@ -213,15 +215,15 @@ class SetUp:
     def _install(self, line: str) -> None:
         if match := re.fullmatch(r"pip install --force-reinstall (.+) --index-url \S+pytorch.org/whl/(cu\d+)", line):
             assert (match[1], match[2] == "cu128") in (("torch", False), ("'torch==2.11.*'", True))
-            self.probes |= WHEELS[match[2]]  # of another folder there is no torch
-            # A torch for GPUs sees those that the driver does.
-            seen = [{**GPU, "capability": each} for each in self.probes.get("capabilities", ())]
-            self.node["gpus"] = self.node["gpus"] or seen
+            self.probes |= WHEELS[match[2]]  # other folders have no torch
+            # A GPU build of torch sees the GPUs that the driver sees.
+            visible = [{**GPU, "capability": capability} for capability in self.probes.get("capabilities", ())]
+            self.node["gpus"] = self.node["gpus"] or visible
         elif match := re.fullmatch(
             r"pip uninstall -y (\S+) && pip install --force-reinstall --no-deps (\S+)==.+", line
         ):
             self.versions.pop(match[1])
-            assert match[2] in self.versions  # without the second part the file of both is gone
+            assert match[2] in self.versions  # without the second part, the file that both packages have is missing
         elif match := re.fullmatch(r"pip install 'paratune\[(\w+)\]'", line):
             self.versions[match[1]] = "1.0"
             self.probes["tools"] = {**self.probes["tools"], f"package {match[1]}": "x"}
@@ -241,11 +243,11 @@ class SetUp:
 
 
 def sound(folder: Path, copy_of: Path | None = None) -> SetUp:
-    """Return a run of which nothing is wrong: reviews, a tiny model, one process on a machine without a GPU.
+    """Return a run without faults: reviews, a tiny model, one process on a machine without a GPU.
 
     Args:
-        folder: For its files; made here.
-        copy_of: Folder of another one, whose model is copied.
+        folder: Folder for its files; created here.
+        copy_of: Folder of another set-up, whose model is copied.
     """
     (folder / "data").mkdir(parents=True)
     if copy_of is None:
@@ -298,7 +300,7 @@ def sound(folder: Path, copy_of: Path | None = None) -> SetUp:
 
 
 def on_site(set_up: SetUp, **values: Any) -> SetUp:
-    """Let the run be queued from a login node to two nodes of four A100."""
+    """Queue the run from a login node, for two nodes with four A100 each."""
     size = {"num_nodes": 2, "processes_per_node": 4, "gpus_per_node": 4, "cores_per_node": 32, "gpu_type": "a100"}
     set_up.site = Start(**{**size, "source": "site.yaml", "needs_srun": True, "is_elsewhere": True, **values})
     set_up.set("strategy.kind", "ddp")
@@ -306,7 +308,7 @@ def on_site(set_up: SetUp, **values: Any) -> SetUp:
 
 
 def with_gpus(set_up: SetUp, count: int, gpu: dict[str, Any] = GPU) -> SetUp:
-    """Give the machine GPUs with a driver that fits, and start a process on each."""
+    """Give the machine GPUs with a suitable driver, and start one process on each."""
     set_up.node["gpus"] = [dict(gpu) for _ in range(count)]
     set_up.nproc = count
     set_up.set("strategy.kind", "ddp" if count > 1 else "single")
@@ -323,7 +325,7 @@ def with_gpus(set_up: SetUp, count: int, gpu: dict[str, Any] = GPU) -> SetUp:
 
 
 def in_slurm(set_up: SetUp, *, nodes: int = 1, gpus: int = 4, **environ: str) -> SetUp:
-    """Put the doctor into a job of Slurm, in a step that srun has started."""
+    """Run the doctor in a Slurm job, in a step started by srun."""
     with_gpus(set_up, gpus)
     set_up.nproc = None
     set_up.environ |= {
@@ -342,16 +344,16 @@ def in_slurm(set_up: SetUp, *, nodes: int = 1, gpus: int = 4, **environ: str) ->
 
 @dataclass(frozen=True)
 class Case:
-    """A way in which a run was broken, and the finding that names it."""
+    """A fault of a run, and the finding that names it."""
 
     code: str
     source: str
-    """The complaint that it is taken from."""
+    """The complaint from which it is taken."""
     break_it: Callable[[SetUp], Any]
     after: Callable[[SetUp], Any] | None = None
-    """What the line has for a consequence outside of what `apply` knows: a package that is installed then."""
+    """The effect of the line that `apply` cannot simulate, such as an installed package."""
     line: str | None = None
-    """What the line must be; None where only its effect counts."""
+    """The expected line; None if only its effect counts."""
     level: str = ""
     """problem or warning; either when empty."""
 
@@ -366,7 +368,7 @@ def is_run(path: Path) -> bool:
 
 
 def make_files(config: Config, folder: Path) -> None:
-    """Write files of a few rows that hold what a configuration says, below the working directory."""
+    """Write small files that match a configuration, below the working directory."""
     data = config.data
     splits = [*source_files(data.train), *source_files(data.validation), *source_files(data.test)]
     sources = [*splits, *data.extra.values()]
@@ -405,7 +407,7 @@ def _write(path: Path, table: list[dict[str, Any]], kind: str) -> None:
 
 
 def _tagged(task: TokenClassificationTask, number: int) -> str:
-    """Return a sentence in CoNLL format: each entity has one word, and all types occur in turn."""
+    """Return a sentence in CoNLL format: each entity has one word, and the types alternate."""
     begins = [label for label in task.labels if label.startswith("B-")]
     words = sentence(number).split()
     return "\n".join([f"{words[0]} {begins[number % len(begins)]}", *(f"{word} O" for word in words[1:])])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Import:
-    """An import statement: of which module, where, and whether importing the file runs it."""
+    """An import statement: its module, its line, and whether importing the file runs it."""
 
     module: str
     line: int
@@ -18,11 +18,11 @@ class Import:
 def imports(path: Path, package: Path) -> Iterator[Import]:
     """Yield the imports of a file, inside the package or outside it.
 
-    Of `from x import y`, y is a module when the package has a file or a folder of that name.
+    In `from x import y`, y is a module if the package has a file or folder of that name.
 
     Args:
         path: The file.
-        package: The folder `paratune`, against which relative imports and submodules are resolved.
+        package: The folder `paratune`, to resolve relative imports and submodules.
     """
     is_inside = path.is_relative_to(package)
     module = ("paratune", *path.relative_to(package).with_suffix("").parts) if is_inside else ()

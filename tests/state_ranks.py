@@ -1,4 +1,4 @@
-"""What ranks do in the tests of the states that plans count: a step, gradients of another; then they count storages."""
+"""The work of each rank in the tests of planned states: a step, the next gradients, and a count of storages."""
 
 import importlib.util
 import json
@@ -29,13 +29,13 @@ BF16 = {"param_dtype": "bf16"}
 
 
 def precision_of(options: dict[str, Any]) -> Precision:
-    """Return fp32, or bf16 over weights of 16 bits where the options have these."""
+    """Return fp32, or bf16 with weights of 16 bits if the options ask for them."""
     name = options.get("param_dtype", "fp32")
     return POLICIES[name].with_weights(name)
 
 
 def _jobs(world_size: int) -> list[Job]:
-    """Return a job of each strategy: on two ranks with tied embeddings, on four with some weights frozen, or not."""
+    """Return a job for each strategy: on two ranks with tied embeddings, on four with or without frozen weights."""
     pipelines: list[dict[str, Any]] = [{"stages": 2}, {"stages": 2, "schedule": "interleaved"}]
     if world_size == 4:
         pipelines = [{"stages": 2, "balance": [3, 1]}, {"stages": 4}]
@@ -59,7 +59,7 @@ def _jobs(world_size: int) -> list[Job]:
     jobs = []
     for kind, options in rows:
         task: Literal["mlm", "classification"] = "mlm" if world_size == 2 or kind == "pipeline" else "classification"
-        # DeepSpeed's own modes keep no fp32 of what is frozen.
+        # DeepSpeed's own modes keep no fp32 copy of frozen weights.
         both = task == "classification" and not (kind == "deepspeed" and "param_dtype" in options)
         for freeze in (False, True) if both else (False,):
             name = f"{kind} {json.dumps(options)} {task}{' head' * freeze} x{world_size}"
@@ -69,12 +69,12 @@ def _jobs(world_size: int) -> list[Job]:
     return jobs + [replace(job, name=f"{job.name} LAMB", optimizer="lamb") for job in takes_lamb]
 
 
-# DeepSpeed counts parameters as it goes and compares the counts of ranks: those that come later must be fewer.
+# DeepSpeed counts parameters over all jobs and compares the counts of ranks, so later jobs must have fewer parameters.
 JOBS = {size: _jobs(size) for size in (4, 2)}
 
 
 def _held(job: Job, rank: int, world_size: int) -> dict[str, int]:
-    """Return the bytes of each kind; those that are offloaded too, which on a CPU lie where all others do."""
+    """Return the bytes of each kind, including offloaded ones, which on a CPU are in the same memory as all others."""
     strategy: Any = strategy_class(job.strategy)(
         device=CPU, precision=precision_of(job.options), rank=rank, world_size=world_size, **job.options
     )
@@ -128,7 +128,7 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 def one_rank(rank: int, folder: str) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
-    # Without an accelerator there is no pinned memory; where shards lie is the same.
+    # Without an accelerator there is no pinned memory; the placement of shards is the same.
     fsdp.CPUOffloadPolicy = partial(CPUOffloadPolicy, pin_memory=False)  # type: ignore[misc, assignment]
     for world_size, jobs in JOBS.items():
         if rank >= world_size:

@@ -1,11 +1,11 @@
-"""Ranks as threads of one process, over a process group that blocks as NCCL does, and a record of what they send.
+"""Ranks as threads of one process, with a process group that blocks as NCCL does and records all operations.
 
-Every operation blocks its rank until all ranks that it needs take part: there are no buffers, `isend` waits for its
-`recv`, and only what is issued as one batch is in flight together. NCCL is at most as strict: each communicator runs
-its operations in the order in which a rank issues them. So ranks that come to their end here do so there too.
+Every operation blocks its rank until all ranks of the operation take part: there are no buffers, `isend` waits for its
+`recv`, and only operations of one batch are in flight together. NCCL is at most as strict: each communicator runs its
+operations in the order in which a rank issues them. So ranks that finish here finish with NCCL as well.
 
-A batch goes over the communicator of its group. A single send or receive goes over one of the two ranks alone, which
-PyTorch makes at first use: a receive in a batch never meets a send that is none.
+A batch uses the communicator of its group. A single send or receive uses a communicator of its two ranks, which PyTorch
+creates at first use: a receive in a batch never matches a send outside a batch.
 
 Source: PyTorch, torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, `pointToPoint`, without `device_id`.
 """
@@ -28,19 +28,19 @@ from torch.testing._internal.distributed import multi_threaded_pg as threaded
 
 BACKEND = "recorded"
 LIMIT_S = 300
-"""Seconds after which threads that are blocked by something else than an operation are given up."""
+"""Seconds to wait for threads that are blocked by something other than an operation."""
 
 
 class Deadlock(Exception):
-    """No rank can continue; the message has the state of each."""
+    """No rank can continue; the message contains the state of each rank."""
 
 
 class Mismatch(Exception):
-    """Ranks of a group do not call the same collective; the message has the call of each."""
+    """Ranks of a group do not call the same collective; the message contains the call of each rank."""
 
 
 class _OtherRankFailed(Exception):
-    """Ends the threads of ranks that would wait for one that is gone."""
+    """Ends the threads of ranks that would wait for a failed rank."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Operation:
 
     kind: str
     ranks: tuple[int, ...]
-    """Of the group, as ranks of the world."""
+    """Ranks of the group, as ranks of the world."""
     shapes: tuple[tuple[int, ...], ...]
-    """Of what the rank gives; of a reduce-scatter and all-gather the rank's input."""
+    """Shapes of the rank's input tensors."""
     dtypes: tuple[torch.dtype, ...]
     reduce_op: str | None = None
     peer: int | None = None
@@ -68,10 +68,10 @@ class Recorded:
     """An operation with its place in the run."""
 
     part: str
-    """As the rank's program named it by `World.part`."""
+    """The name that the rank's program passed to `World.part`."""
     operation: Operation
     batch: int | None
-    """Number of the batch that a send or receive was issued in; None of a single one."""
+    """Number of the batch of a send or receive; None without a batch."""
 
 
 @dataclass
@@ -92,28 +92,28 @@ class World:
 
     size: int
     recorded: list[list[Recorded]] = field(init=False)
-    """Of each rank, in the order of its program."""
+    """Operations of each rank, in the order of its program."""
 
     def __post_init__(self) -> None:
         self.recorded = [[] for _ in range(self.size)]
         self._condition = threading.Condition()
         self._waiting: dict[int, list[_Posted]] = {}
-        """Of each rank that is blocked, what it waits for."""
+        """The pending operations of each blocked rank."""
         self._open: dict[tuple[Any, ...], dict[int, _Posted]] = defaultdict(dict)
         self._sent: dict[tuple[Any, ...], list[_Posted]] = defaultdict(list)
         self._num_running = self.size
         self._failure: Exception | None = None
         self._batches: dict[int, list[_Posted]] = {}
-        """Of each rank that is issuing a batch, what is in it so far."""
+        """The operations so far of each rank that is issuing a batch."""
         self._num_batches = [0] * self.size
         self._parts = [""] * self.size
 
     def part(self, rank: int, name: str) -> None:
-        """Name what a rank does from now on."""
+        """Name the part of the program that a rank runs from now on."""
         self._parts[rank] = name
 
-    def meet(self, posted: _Posted) -> None:
-        """Take part in an operation and block until it is done; in a batch, until the batch is."""
+    def take_part(self, posted: _Posted) -> None:
+        """Take part in an operation and block until it, or its batch, is complete."""
         rank = posted.rank
         batch = self._num_batches[rank] if rank in self._batches else None
         self.recorded[rank].append(Recorded(self._parts[rank], posted.operation, batch))
@@ -189,7 +189,7 @@ class World:
             states = []
             for rank in range(self.size):
                 pending = [call.operation for call in self._waiting.get(rank, ()) if not call.is_done]
-                state = f"waits in {self._parts[rank]} for {pending}" if pending else "has ended"
+                state = f"waits in {self._parts[rank]} for {pending}" if pending else "has finished"
                 states.append(f"rank {rank}, after {len(self.recorded[rank])} operations: {state}")
             self._fail(Deadlock("\n".join(states)))
 
@@ -203,22 +203,22 @@ class World:
             raise _OtherRankFailed
 
     def run(self, program: Callable[["World", int], Any]) -> list[Any]:
-        """Run a program on every rank, with the process group of all of them up.
+        """Run a program on every rank, with the process group of all ranks initialised.
 
         Returns:
-            What the program returned, rank by rank.
+            The return values of the program, rank by rank.
 
         Raises:
             Deadlock: No rank could continue.
             Mismatch: Ranks called different collectives.
-            Exception: What the program raised on the first rank that raised something.
+            Exception: The exception of the first rank that failed.
         """
         results: list[Any] = [None] * self.size
         store = dist.HashStore()
 
         def one_rank(rank: int) -> None:
             try:
-                # One rank runs at a time, until it blocks: parts of PyTorch are not made for several threads.
+                # One rank runs at a time, until it blocks: parts of PyTorch do not support several threads.
                 with self._condition, torch.autograd.set_multithreading_enabled(False):
                     dist.init_process_group(BACKEND, rank=rank, world_size=self.size, store=store)
                     results[rank] = program(self, rank)
@@ -236,7 +236,8 @@ class World:
                         self._fail_if_stuck()
                     self._condition.notify_all()
 
-        # In a CUDA build without a GPU the first fake mode makes what lives as long as its thread, and is never remade.
+        # In a CUDA build without a GPU, the first fake mode creates an object that is lost with its thread and never
+        # created again.
         with FakeTensorMode():
             pass
         with _thread_local_groups(self):
@@ -251,18 +252,18 @@ class World:
 
 
 def _comparable(operation: Operation) -> tuple[Any, ...]:
-    """Return what must be equal on all ranks of a group."""
+    """Return the facts of an operation that must be equal on all ranks of a group."""
     return operation.kind, operation.shapes, operation.dtypes, operation.reduce_op, operation.peer
 
 
 def _message(operation: Operation) -> tuple[Any, ...]:
-    """Return what must be equal of a send and its receive; PyTorch 2.11 receives a scalar in a tensor of one number."""
+    """Return the facts that a send and its receive share; PyTorch 2.11 receives a scalar in a tensor of one number."""
     return tuple(shape or (1,) for shape in operation.shapes), operation.dtypes
 
 
 @torch.no_grad()
 def _carry_out(members: list[_Posted]) -> None:
-    """Do to the tensors of all ranks what the collective does; members in the order of the group."""
+    """Apply the collective to the tensors of all ranks; members are in the order of the group."""
     operation = members[0].operation
     num_ranks = len(members)
     if operation.kind == "broadcast":
@@ -288,7 +289,7 @@ def _carry_out(members: list[_Posted]) -> None:
 
 
 def _chunks(outputs: list[Tensor], num_ranks: int) -> list[Tensor]:
-    """Return the outputs of an all-gather rank by rank; one flat output has that of all."""
+    """Return the outputs of an all-gather rank by rank; a flat output is split."""
     return list(outputs[0].view(-1).chunk(num_ranks)) if len(outputs) == 1 and num_ranks > 1 else outputs
 
 
@@ -309,7 +310,7 @@ def _done(value: Any) -> Any:
 
 
 class RecordedGroup(dist.ProcessGroup):
-    """What one rank knows of a group. The names of the methods are those that PyTorch calls."""
+    """The process group of one rank. PyTorch calls its methods by these names."""
 
     def __init__(self, world: World, group_rank: int, ranks: tuple[int, ...], name: str) -> None:
         super().__init__(group_rank, len(ranks))
@@ -379,11 +380,11 @@ class RecordedGroup(dist.ProcessGroup):
     def recv(self, tensors: list[Tensor], group_rank: int, tag: int) -> Any:
         return self._between_two("recv", tensors, group_rank)
 
-    def _collective(self, kind: str, inputs: list[Tensor], outputs: list[Tensor], **how: Any) -> Any:
+    def _collective(self, kind: str, inputs: list[Tensor], outputs: list[Tensor], **options: Any) -> Any:
         self._num_calls += 1
-        operation = Operation(kind, self._ranks, _shapes(inputs), tuple(tensor.dtype for tensor in inputs), **how)
+        operation = Operation(kind, self._ranks, _shapes(inputs), tuple(tensor.dtype for tensor in inputs), **options)
         channel = (self._name, self._ranks, self._num_calls)
-        self._world.meet(_Posted(self._rank, operation, inputs, outputs, channel))
+        self._world.take_part(_Posted(self._rank, operation, inputs, outputs, channel))
         return _done([outputs])
 
     def _between_two(self, kind: str, tensors: list[Tensor], group_rank: int) -> Any:
@@ -391,7 +392,7 @@ class RecordedGroup(dist.ProcessGroup):
         operation = Operation(kind, self._ranks, _shapes(tensors), tuple(tensor.dtype for tensor in tensors), peer=peer)
         ends = (self._rank, peer) if kind == "send" else (peer, self._rank)
         over = "group" if self._rank in self._world._batches else "pair"
-        self._world.meet(_Posted(self._rank, operation, tensors, tensors, (self._name, self._ranks, over, *ends)))
+        self._world.take_part(_Posted(self._rank, operation, tensors, tensors, (self._name, self._ranks, over, *ends)))
         return _done(tensors)
 
 
@@ -416,7 +417,7 @@ dist.Backend.register_backend(BACKEND, _make_group, extended_api=True, devices=[
 
 @contextmanager
 def _thread_local_groups(world: World) -> Iterator[None]:
-    """Give each thread process groups of its own, all of `world`."""
+    """Give each thread its own process groups of `world`."""
     batched = dist.batch_isend_irecv
 
     def batch_isend_irecv(operations: list[Any]) -> Any:
@@ -426,7 +427,7 @@ def _thread_local_groups(world: World) -> Iterator[None]:
     with ExitStack() as stack:
         torch._C._distributed_c10d._set_thread_isolation_mode(True)
         stack.callback(torch._C._distributed_c10d._set_thread_isolation_mode, False)
-        if not hasattr(threaded.ThreadLocalWorld, "comms"):  # PyTorch 2.11 asks for them all the same
+        if not hasattr(threaded.ThreadLocalWorld, "comms"):  # PyTorch 2.11 reads them in any case
             stack.enter_context(mock.patch.object(threaded.ThreadLocalWorld, "comms", [], create=True))
         threaded._install_threaded_pg()
         stack.callback(threaded._uninstall_threaded_pg)

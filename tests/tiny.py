@@ -1,4 +1,4 @@
-"""A tiny tokenizer and a tiny BERT for tests of every room, made on the spot: `from tiny import tiny_model`."""
+"""A tiny tokenizer and a tiny BERT for all tests: `from tiny import tiny_model`."""
 
 from pathlib import Path
 
@@ -30,11 +30,11 @@ WORDS = [
 ]
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789.,!?'-"]
 VOCABULARY = [*SPECIAL, *LETTERS, *("##" + letter for letter in LETTERS), *WORDS]
-"""Words, and all letters as starts and continuations, so that plain text is never unknown."""
+"""Words, and all letters as first and following pieces, so that plain text has no unknown token."""
 
 
 def tiny_tokenizer(folder: Path | None = None, *, max_length: int = 64) -> PreTrainedTokenizerFast:
-    """Return an uncased WordPiece tokenizer with BERT's special tokens and token types; saved in `folder` when given.
+    """Return an uncased WordPiece tokenizer with BERT's special tokens and token types; saved in `folder` if given.
 
     Its ids are the positions in `VOCABULARY`; a word of `WORDS` is one token, other words are spelled by letters.
     """
@@ -87,9 +87,9 @@ def tiny_model(
     seed: int = 0,
     num_layers: int = 2,
 ) -> BertForSequenceClassification:
-    """Return a small BERT with a classification head, always the same weights for a seed.
+    """Return a small BERT with a classification head, with weights that depend only on the seed.
 
-    With `folder`, it and `tiny_tokenizer` are saved there as a plain Hugging Face folder.
+    With `folder`, the model and `tiny_tokenizer` are saved there as a Hugging Face folder.
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -105,9 +105,9 @@ def tiny_model(
 def tiny_masked_lm(
     folder: Path | None = None, *, tied: bool = True, dropout: float = 0.0, seed: int = 0, num_layers: int = 2
 ) -> BertForMaskedLM:
-    """Return a small BERT with a masked LM head on its embeddings, always the same weights for a seed.
+    """Return a small BERT with a masked LM head on its embeddings, with weights that depend only on the seed.
 
-    With `tied` false the head has a copy of the embeddings, as when a tie is lost. With `folder`, it and
+    With `tied` false the head has a copy of the embeddings, as if the tie were lost. With `folder`, the model and
     `tiny_tokenizer` are saved there.
     """
     with torch.random.fork_rng():
@@ -127,7 +127,7 @@ END = "<|endoftext|>"
 
 
 def tiny_decoder_tokenizer(folder: Path | None = None, *, max_length: int = 64) -> PreTrainedTokenizerFast:
-    """Return a tokenizer as GPT-2 has it: bytes, no token of its own around a text or between two, no padding token."""
+    """Return a tokenizer like GPT-2's: bytes, no special tokens around or between texts, no padding token."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     ids = {END: 0} | {letter: number for number, letter in enumerate(letters, start=1)}
     inner = Tokenizer(models.BPE(vocab=ids, merges=[]))

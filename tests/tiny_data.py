@@ -14,9 +14,9 @@ from paratune.data.words import WORD, WordCollator
 
 
 def tiny_collator(num_samples: int, *, num_classes: int = 2, seed: int = 0) -> Collator:
-    """Return samples of 3 to 20 tokens; `num_classes` 0 gives numbers as targets.
+    """Return samples of 3 to 20 tokens; with `num_classes` 0 the targets are numbers.
 
-    The first token and the label go together, so that there is something to learn.
+    The label depends on the first token, so that a model can learn it.
     """
     random = np.random.default_rng(seed)
     lengths = random.integers(3, 21, num_samples)
@@ -30,9 +30,9 @@ def tiny_collator(num_samples: int, *, num_classes: int = 2, seed: int = 0) -> C
 
 
 def tiny_masking(num_samples: int, *, whole_words: bool = False, seed: int = 0) -> MaskingCollator:
-    """Return the rows of `tiny_collator` as windows in which a third of the tokens is hidden.
+    """Return the rows of `tiny_collator` as windows with a third of the tokens hidden.
 
-    Windows hide 1 to 7 tokens, so ranks hide another number of them. Every third token begins a word.
+    Windows hide 1 to 7 tokens, so the numbers of hidden tokens differ between ranks. Every third token starts a word.
     """
     store = tiny_collator(num_samples, seed=seed).store
     store = replace(
@@ -46,7 +46,7 @@ def tiny_masking(num_samples: int, *, whole_words: bool = False, seed: int = 0) 
 
 
 def tiny_tags(num_samples: int, *, num_tags: int = 3, seed: int = 0) -> WordCollator:
-    """Return the rows of `tiny_collator` as sentences: each token that is divisible by 3 begins a word, with a tag."""
+    """Return the rows of `tiny_collator` as sentences: each token that is divisible by 3 starts a word with a tag."""
     store = tiny_collator(num_samples, seed=seed).store
     is_first = store.tokens % 3 == 0
     is_first[store.offsets[:-1]] = True

@@ -1,4 +1,4 @@
-"""Sentences with named entities, made on the spot: a person is "zoe" or "max" with a surname, a place follows "in"."""
+"""Generated sentences with named entities: a person is "zoe" or "max" with a surname, a place follows "in"."""
 
 import random
 from pathlib import Path
@@ -23,7 +23,7 @@ def tagged_sentences(num_sentences: int, seed: int = 0) -> list[list[tuple[str, 
 
 
 def write_conll(path: Path, num_sentences: int, seed: int = 0) -> None:
-    """Write them in CoNLL format."""
+    """Write generated sentences in CoNLL format."""
     sentences = tagged_sentences(num_sentences, seed)
     text = "\n\n".join("\n".join(f"{word} {tag}" for word, tag in sentence) for sentence in sentences)
     path.write_text(text + "\n", encoding="utf-8")

@@ -8,9 +8,9 @@ import numpy as np
 from tiny import VOCABULARY
 from transformers import BertForQuestionAnswering
 
-from paratune.data.loader import Collator
+from paratune.data.loader import ChangedBatches, Collator
 from paratune.data.token_store import TokenStore
-from paratune.data.window_batches import WindowCollator
+from paratune.data.window_batches import window_batches
 from paratune.data.windows import BOUNDS, CHAR_END, CHAR_START, EXAMPLE
 
 NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -18,12 +18,12 @@ THINGS = ["film", "book", "food", "place", "phone", "story"]
 
 
 def squad(num_questions: int, *, answerable: float = 0.7, seed: int = 0) -> dict[str, Any]:
-    """Return questions in SQuAD's layout, a part of them about things that the context does not have.
+    """Return questions in SQuAD's layout; some ask about things that the context does not contain.
 
     Args:
-        num_questions: Five to a context.
+        num_questions: Number of questions, five per context.
         answerable: Share of the questions that have an answer.
-        seed: Of the draw.
+        seed: Seed of the random numbers.
     """
     random = np.random.default_rng(seed)
     paragraphs: list[Any] = []
@@ -33,12 +33,12 @@ def squad(num_questions: int, *, answerable: float = 0.7, seed: int = 0) -> dict
             context = " and ".join(f"the {thing} was {amount}" for thing, amount in amounts.items())
             paragraphs.append({"context": context, "qas": []})
         has_answer = random.random() < answerable
-        thing = str(random.choice([each for each in THINGS if (each in amounts) == has_answer]))
-        found = [{"text": str(amounts[thing]), "answer_start": 0}] if has_answer else []
-        for answer in found:
+        thing = str(random.choice([candidate for candidate in THINGS if (candidate in amounts) == has_answer]))
+        answers = [{"text": str(amounts[thing]), "answer_start": 0}] if has_answer else []
+        for answer in answers:
             answer["answer_start"] = context.index(f"{thing} was {answer['text']}") + len(f"{thing} was ")
         paragraphs[-1]["qas"].append(
-            {"id": f"{seed}-{number}", "question": f"{thing} was?", "answers": found, "is_impossible": not has_answer}
+            {"id": f"{seed}-{number}", "question": f"{thing} was?", "answers": answers, "is_impossible": not has_answer}
         )
     return {"version": "v2.0", "data": [{"title": "things", "paragraphs": paragraphs}]}
 
@@ -48,8 +48,8 @@ def write_squad(path: Path, num_questions: int, **options: Any) -> Path:
     return path
 
 
-def tiny_windows(num_windows: int, *, seed: int = 0) -> WindowCollator:
-    """Return windows of 6 to 20 random tokens, each of another question; a third of them has no answer."""
+def tiny_windows(num_windows: int, *, seed: int = 0) -> ChangedBatches:
+    """Return windows of 6 to 20 random tokens, each for a different question; a third of them has no answer."""
     random = np.random.default_rng(seed)
     lengths = random.integers(6, 21, num_windows)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -69,11 +69,11 @@ def tiny_windows(num_windows: int, *, seed: int = 0) -> WindowCollator:
         {CHAR_START: chars, CHAR_END: chars + 1},
         {EXAMPLE: np.arange(num_windows), BOUNDS: bounds},
     )
-    return WindowCollator(Collator(store, labels.astype(np.int64), pad_token_id=0))
+    return window_batches(Collator(store, labels.astype(np.int64), pad_token_id=0))
 
 
 def tiny_qa_model(config: Any, *, seed: int = 0) -> BertForQuestionAnswering:
-    """Return a small BERT with two outputs a token, always the same weights for a seed."""
+    """Return a small BERT with two outputs per token, with weights that depend only on the seed."""
     import torch
 
     with torch.random.fork_rng():

@@ -1,4 +1,4 @@
-"""What the processes of the test of DeepSpeed's collectives do: two steps, of which the second one is recorded."""
+"""The work of each process in the test of DeepSpeed's collectives: two steps; the second is recorded."""
 
 import json
 import os
@@ -27,14 +27,14 @@ class Call:
     """A collective that a process called."""
 
     name: str
-    """Of PyTorch's operator, such as allreduce_."""
+    """Name of PyTorch's operator, such as allreduce_."""
     num_numbers: int
-    """Of the largest tensor that it takes or gives: of what is reduced, gathered or scattered, the whole."""
+    """Size of its largest input or output: the full tensor that is reduced, gathered or scattered."""
     dtype: str
 
 
 class Calls(TorchDispatchMode):
-    """Notes the collectives that this thread calls while it is entered."""
+    """Records the collectives that this thread calls inside its `with` block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,11 +59,11 @@ def _second_step(job: Job, rank: int, world_size: int) -> list[Call]:
     strategy.prepare(model, find_blocks(model), factory)
     batches = _batches(job, strategy)
     for step in range(2):
-        with Calls() as noted:
+        with Calls() as recorder:
             strategy.forward_backward(batches.step(step), _no_clock)
             strategy.optimizer_step(0.5)
     strategy.close()
-    return noted.calls
+    return recorder.calls
 
 
 def one_rank(rank: int, folder: str, jobs: list[dict[str, Any]], world_size: int) -> None:

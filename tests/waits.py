@@ -1,7 +1,7 @@
-"""Which operators of a step make the host wait for a GPU, found without one: `from waits import watched_for_waits`.
+"""Finds operators that make the host wait for a GPU, without a GPU: `from waits import watched_for_waits`.
 
-Operators are the same on every device, down to where kernels are chosen. Those that bring a number to the host, or have
-an output whose size is a number on the device, wait there.
+Operators are the same on every device, except for the choice of kernels. The host waits in an operator that copies a
+number to the host, or has an output whose size is a number on the device.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,13 +31,13 @@ WAITS: dict[Any, str] = {
     aten.repeat_interleave: "repeat_interleave by a tensor",
 }
 TO_HOST = {Tensor.tolist: "tolist()", Tensor.numpy: "numpy()", Tensor.cpu: "cpu()", Tensor.__array__: "numpy.asarray"}
-"""Methods that on the CPU reach no operator."""
+"""Methods that call no operator on the CPU."""
 BY_INDEX = (aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, aten._unsafe_index)
-"""An index of booleans is counted first."""
+"""For an index of booleans, the number of true values is computed first."""
 
 
 class Waits(TorchDispatchMode):
-    """Notes operators that wait; `found` has one line for each."""
+    """Records operators that wait; `found` has one line for each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,9 @@ class Waits(TorchDispatchMode):
         packet = func.overloadpacket
         if packet in WAITS:
             self.found.append(WAITS[packet])
-        if packet in BY_INDEX and any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in args[1]):
+        if packet in BY_INDEX and any(
+            value is not None and value.dtype in (torch.bool, torch.uint8) for value in args[1]
+        ):
             self.found.append("an index of booleans")
         return func(*args, **(kwargs or {}))
 
@@ -62,21 +64,21 @@ class _Methods(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in TO_HOST:
             self._waits.found.append(TO_HOST[func])
-        # As a string: batches are brought to the device of the loop, which is a CPU here.
-        if func is Tensor.to and any(each == "cpu" for each in [*args[1:], *(kwargs or {}).values()]):
+        # Compared as a string: batches are moved to the device of the loop, which is a CPU here.
+        if func is Tensor.to and any(value == "cpu" for value in [*args[1:], *(kwargs or {}).values()]):
             self._waits.found.append("to('cpu')")
         return func(*args, **(kwargs or {}))
 
 
 @contextmanager
 def watched_for_waits() -> Iterator[Waits]:
-    """Watch what runs in the block, backward passes of it too."""
+    """Record the waits in the block, including its backward passes."""
     with torch.autograd.set_multithreading_enabled(False), Waits() as waits, _Methods(waits):
         yield waits
 
 
 def attend_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """Send rows the way they go on a GPU, packed ones to kernels that compute on the CPU; return what these get."""
+    """Handle rows as on a GPU, packed ones with kernels that compute on the CPU; return the kernels' arguments."""
     calls: list[tuple[Any, ...]] = []
     monkeypatch.setattr(register, "ON_DEVICE", ("cpu",))
     monkeypatch.setattr(masks, "ON_DEVICE", ("cpu",))
@@ -90,18 +92,18 @@ def attend_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]
 
 def _kernel(calls: list[tuple[Any, ...]]) -> Callable[..., Tensor]:
     def by_kernel(kernel: str, query: Tensor, key: Tensor, value: Tensor, rows: PackedRowEnds) -> Tensor:
-        """Compute (T, H, K) by one mask of queries and keys, without looking at the lengths on the host."""
+        """Compute (T, H, K) with one mask of queries and keys, without reading the lengths on the host."""
         calls.append((kernel, rows.max_k, rows.dropout, rows.window))
         i, j = (torch.arange(len(x), device=x.device) for x in (query, key))
         row_i, row_j = (
             torch.bucketize(at, ends[1:].to(at.dtype), right=True)
             for at, ends in ((i, rows.cu_seqlens_q), (j, rows.cu_seqlens_k))
         )
-        meets = row_i[:, None] == row_j
+        visible = row_i[:, None] == row_j
         if rows.window is not None:
-            meets = meets & ((i[:, None] - j).abs() < rows.window)
+            visible = visible & ((i[:, None] - j).abs() < rows.window)
         scores = torch.einsum("ihk,jhk->hij", query, key) * rows.scale
-        probabilities = scores.masked_fill(~meets, float("-inf")).softmax(-1)
+        probabilities = scores.masked_fill(~visible, float("-inf")).softmax(-1)
         return torch.einsum("hij,jhk->ihk", torch.nn.functional.dropout(probabilities, rows.dropout), value)
 
     return by_kernel

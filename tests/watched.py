@@ -1,4 +1,4 @@
-"""Records of runs at work, written as a run writes them, for what watches them."""
+"""Records of active runs, written as a run writes them, for tests of `paratune watch`."""
 
 import fcntl
 import json
@@ -15,7 +15,7 @@ NOW = 1_700_000_000.0
 
 
 def begin(folder: Path, *, world_size: int = 1, traits: dict[str, Any] | None = None, host: str | None = None) -> Path:
-    """Make a run of 100 steps that logs each of them."""
+    """Create a run of 100 steps that logs every step."""
     folder.mkdir(parents=True, exist_ok=True)
     session = {
         "world_size": world_size,
@@ -55,13 +55,13 @@ def event(kind: str, *, time: float = NOW, **values: Any) -> dict[str, Any]:
 
 
 def log(folder: Path, *events: dict[str, Any], rank: int = 0) -> None:
-    """Add events to a rank's log."""
+    """Append events to a rank's log."""
     with (folder / events_file(rank)).open("a") as file:
-        file.writelines(json.dumps(each) + "\n" for each in events)
+        file.writelines(json.dumps(item) + "\n" for item in events)
 
 
 def training(folder: Path, num_steps: int = 10, *, world_size: int = 1) -> Path:
-    """Make a run that has taken some steps on each rank, all of them now."""
+    """Create a run with some steps on each rank, all with the current time."""
     begin(folder, world_size=world_size)
     for rank in range(world_size):
         log(folder, event("begin", doing="training"), rank=rank)
@@ -78,7 +78,7 @@ def finish(folder: Path, **values: Any) -> Path:
 
 @contextmanager
 def held(folder: Path, *, since: float = NOW - 1000) -> Iterator[None]:
-    """Hold a folder as a process does that trains in it."""
+    """Lock a folder as a training process does."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK_FILE).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,7 +1,7 @@
 """Experimental: a whole step (forward, backward, clipping, AdamW) of one packed shape as a CUDA graph.
 
-It is no option of paratune: the part answers what such an option would bring. On a CPU the step is called in place of a
-replay.
+It is not an option of paratune: the part measures the gain of such an option. On a CPU the step is called instead of
+replayed.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,14 +32,14 @@ def checks(setting: Setting) -> Iterator[Check]:
 
 
 class Static:
-    """A step whose inputs, loss and learning rate stay where they are."""
+    """A step whose inputs, loss and learning rate stay at the same addresses."""
 
     def __init__(self, setting: Setting, batch: Batch, dropout: float) -> None:
         changes = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
         self._precision, self._device = precision_of(setting), setting.device
         self._model = make_model(setting, self._precision, **changes).to(setting.device).train()
         self._batch = batch.to(setting.device)
-        self._parameters = [each for each in self._model.parameters() if each.requires_grad]
+        self._parameters = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
         rate = torch.tensor(1e-4, device=setting.device)
         self._optimizer = AdamW(self._parameters, lr=rate, fused=True, capturable=setting.on_gpu)
         self.loss = torch.zeros((), device=setting.device)
@@ -70,14 +70,14 @@ def replayed(setting: Setting, case: Case, dropout: float) -> Figures:
     batches = [_shuffled(packed_batch(lengths, 1000), seed) for seed in range(NUM_COMPARED)]
     eager, static = (Static(setting, batches[0], dropout) for _ in range(2))
     replay: Callable[[], Any] = captured(static, setting.device) if setting.on_gpu else static
-    for _ in range(3 if setting.on_gpu else 0):  # as often as `captured` has called the other one
+    for _ in range(3 if setting.on_gpu else 0):  # as often as `captured` has called the captured step
         eager()
     losses: dict[str, list[float]] = {"eager": [], "replayed": []}
     for batch in batches:
-        for name, act, of in (("eager", eager, eager), ("replayed", replay, static)):
-            of.load(batch)
+        for name, act, stepped in (("eager", eager, eager), ("replayed", replay, static)):
+            stepped.load(batch)
             act()
-            losses[name].append(float(of.loss))
+            losses[name].append(float(stepped.loss))
     repeats = 2 if setting.tiny else 50
     eager_ms = spread(durations_ms(eager, setting.device, repeats=repeats, warmup=5))
     replay_ms = spread(durations_ms(replay, setting.device, repeats=repeats, warmup=5))
@@ -90,7 +90,7 @@ def replayed(setting: Setting, case: Case, dropout: float) -> Figures:
         "same_bits": losses["eager"] == losses["replayed"] if dropout == 0 else None,
         "num_tokens": len(batches[0].input_ids),
     }
-    return hold(dropout > 0 or off <= 5e-3, "losses of replays are not those of eager steps", figures)
+    return hold(dropout > 0 or off <= 5e-3, "losses of replays differ from those of eager steps", figures)
 
 
 def _shuffled(batch: Batch, seed: int) -> Batch:

@@ -1,4 +1,4 @@
-"""Facts of the card: products, copies, what launching costs, transfers, clocks."""
+"""Facts of the card: products, copies, launch costs, transfers, clocks."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ NUM_LAUNCHES = 2000
 
 
 def checks(setting: Setting) -> Iterator[Check]:
-    """Yield what is measured of the device."""
+    """Yield the measurements of the device."""
     yield Check("device", partial(describe, setting), proves=False)
     for name in ("bf16", "fp16", "tf32", "fp32", "fp64"):
         yield Check(f"product {name}", partial(product, setting, name), "Matrix products", proves=False)
@@ -49,20 +49,20 @@ def describe(setting: Setting) -> Figures:
 
 
 def _nvml() -> dict[str, Any]:
-    """Return driver and clocks as NVML tells them; None where it does not."""
-    found: dict[str, Any] = {"driver": None, "sm_clock_mhz": None, "memory_clock_mhz": None, "power_w": None}
+    """Return driver and clocks as reported by NVML; None if it does not report them."""
+    facts: dict[str, Any] = {"driver": None, "sm_clock_mhz": None, "memory_clock_mhz": None, "power_w": None}
     try:
         import pynvml
 
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
-        found["driver"] = pynvml.nvmlSystemGetDriverVersion()
-        found["sm_clock_mhz"] = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
-        found["memory_clock_mhz"] = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)
-        found["power_w"] = pynvml.nvmlDeviceGetPowerUsage(handle) / 1000
-    except Exception as error:  # a driver without it, or a package that is not there
-        found["nvml"] = f"{type(error).__name__}: {error}"
-    return found
+        facts["driver"] = pynvml.nvmlSystemGetDriverVersion()
+        facts["sm_clock_mhz"] = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
+        facts["memory_clock_mhz"] = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)
+        facts["power_w"] = pynvml.nvmlDeviceGetPowerUsage(handle) / 1000
+    except Exception as error:  # a driver without NVML, or a missing package
+        facts["nvml"] = f"{type(error).__name__}: {error}"
+    return facts
 
 
 def product(setting: Setting, name: str) -> Figures:
@@ -82,7 +82,7 @@ def product(setting: Setting, name: str) -> Figures:
 
 
 def copy(setting: Setting) -> Figures:
-    """Return the speed of a copy that no cache holds, read and written bytes counted."""
+    """Return the speed of a copy larger than all caches; read and written bytes count."""
     num_bytes = 2**20 if setting.tiny else 2**31
     source = torch.ones(num_bytes, dtype=torch.uint8, device=setting.device)
     target = torch.empty_like(source)
@@ -101,7 +101,7 @@ def transfer(setting: Setting, pinned: bool) -> Figures:
 
 
 def launches(setting: Setting) -> Figures:
-    """Return what one small operation costs the host, and how long it is until all are done."""
+    """Return the host time of one small operation, and the time until all operations are complete."""
     count, value = (20 if setting.tiny else NUM_LAUNCHES), torch.zeros(64, device=setting.device)
     _many(value, count)
     wait(setting.device)
@@ -128,7 +128,7 @@ def replays(setting: Setting) -> Figures:
 
 
 def captured(act: Callable[[], Any], device: torch.device) -> Callable[[], None]:
-    """Return what replays the operations of a call; it is called three times before it is captured."""
+    """Return a function that replays the operations of a call, which is called three times before it is captured."""
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
@@ -147,18 +147,18 @@ def _many(value: torch.Tensor, count: int) -> None:
 
 
 def one_wait(setting: Setting) -> Figures:
-    """Return how long it takes until the host knows a number that an idle device has."""
+    """Return the time to copy a number from an idle device to the host."""
     value = torch.zeros((), device=setting.device)
     times = [1e6 * timed_s(lambda: value.add_(1.0).item(), setting.device) for _ in range(20)]
     return {"us": spread(times)}
 
 
 def clocks(setting: Setting) -> Figures:
-    """Return the clocks while the device works."""
-    setting.need_gpu("clocks are NVML's")
+    """Return the clocks while the device is busy."""
+    setting.need_gpu("clocks come from NVML")
     a = torch.randn(8192, 8192, device=setting.device).to(torch.bfloat16)
     for _ in range(200):
         a @ a
-    found = _nvml()
+    facts = _nvml()
     wait(setting.device)
-    return found
+    return facts

@@ -1,4 +1,4 @@
-"""`paratune certify` on the device: strategies in one process, with NCCL on a GPU, beside no strategy at all."""
+"""`paratune certify` on the device: strategies in one process, with NCCL on a GPU, compared with no strategy."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -9,13 +9,13 @@ from .training import run_command
 
 
 def checks(setting: Setting) -> Iterator[Check]:
-    """Yield a certificate for few strategies at a time, so that one that hangs does not take the others along."""
+    """Yield a certificate for few strategies at a time, so that a hanging strategy does not stop the others."""
     for names in ("ddp,zero3",) if setting.tiny else ("ddp,zero3", "zero1,zero2"):
         yield Check(names, partial(certificate, setting, names), "Certificates")
 
 
 def certificate(setting: Setting, names: str) -> Figures:
-    """Run the command and return what it found."""
+    """Run the command and return its figures."""
     setting.need(20)
     write_model(setting, num_hidden_layers=2)
     case = of_setting(CASES[2], setting)

@@ -1,7 +1,7 @@
-"""Which dtypes queries, keys and values have at the attention kernel under autocast, and whether its result is right.
+"""Dtypes of queries, keys and values at the attention kernel under autocast, and correctness of its result.
 
-Rotary models compute queries and keys with float32 cosines, so that under autocast they leave in another dtype than the
-values; a kernel that reads values as if they had the queries' dtype returns numbers without an error.
+Rotary models compute queries and keys with float32 cosines, so that under autocast their dtype differs from that of the
+values; a kernel that reads values with the queries' dtype returns wrong numbers without an error.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ ROTARY = ("eurobert", "jina-v3", "esm-rotary", "modernbert", "bert")
 
 
 class Seen(TorchDispatchMode):
-    """Notes the dtypes of the first three tensors of each operator whose name speaks of attention."""
+    """Records the dtypes of the first three tensors of each operator with "attention" in its name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ def checks(setting: Setting) -> Iterator[Check]:
 
 
 def under_autocast(setting: Setting, name: str, dtype: torch.dtype) -> Figures:
-    """Compare a packed step under autocast with float64 on the host, and look at the dtypes that reach the kernel."""
+    """Compare a packed step under autocast with float64 on the host, and record the dtypes that reach the kernel."""
     seen, failure = Seen(), None
     figures: dict[str, Any] = {}
     try:
@@ -52,7 +52,7 @@ def under_autocast(setting: Setting, name: str, dtype: torch.dtype) -> Figures:
         figures |= wrong.figures
     for operator, kinds in seen.dtypes.items():
         if any(len(set(kind.split("/"))) > 1 for kind in kinds):
-            failure = failure or Wrong(f"{operator} was given {', '.join(sorted(kinds))}")
+            failure = failure or Wrong(f"{operator} received {', '.join(sorted(kinds))}")
     figures["operators"] = "; ".join(f"{op} {', '.join(sorted(kinds))}" for op, kinds in seen.dtypes.items()) or None
     if failure is not None:
         raise Wrong(str(failure), figures)

@@ -35,7 +35,7 @@ CASES: tuple[tuple[str, torch.dtype, int, int | None], ...] = (
 
 
 def checks(setting: Setting) -> Iterator[Check]:
-    """Yield a check for each kernel path, dropout, determinism and what it costs."""
+    """Yield a check for each kernel path, for dropout, and for determinism and its cost."""
     for name, dtype, width, window in CASES:
         yield Check(name, partial(against_float64, setting, dtype, width, window), "Kernels against float64")
     for name, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
@@ -56,14 +56,14 @@ def attend(xs: list[Tensor], lengths: tuple[int, ...], **options: Any) -> Tensor
 
 
 def kernel_of(setting: Setting, dtype: torch.dtype, width: int, window: int | None) -> str:
-    """Return the name of the kernel that a case takes."""
+    """Return the name of the kernel for a case."""
     if not setting.on_gpu:
         return "tiles"
     return cuda.choose_kernel(dtype, width, window, torch.cuda.get_device_capability(setting.device))
 
 
 def against_float64(setting: Setting, dtype: torch.dtype, width: int, window: int | None) -> Figures:
-    """Compare outputs and gradients; a wrong window or row makes differences of 0.1 and more."""
+    """Compare outputs and gradients; a wrong window or row gives differences of 0.1 and more."""
     generator = torch.Generator().manual_seed(0)
     shape = (sum(LENGTHS), 2 if setting.tiny else 3, width)
     tensors = [torch.randn(shape, generator=generator).to(dtype) for _ in range(4)]
@@ -71,18 +71,18 @@ def against_float64(setting: Setting, dtype: torch.dtype, width: int, window: in
     expected_kernel = kernel_of(setting, dtype, width, window)
     out = attend(ours, LENGTHS, window=window)
     kernel = kernel_of(setting, dtype, width, window)
-    found = [out, *torch.autograd.grad(out, ours, tensors[3].to(setting.device))]
+    computed = [out, *torch.autograd.grad(out, ours, tensors[3].to(setting.device))]
     exact = [x.double().requires_grad_() for x in tensors[:3]]
     out = reference_attention(*exact, lengths=LENGTHS, scale=width**-0.5, window=window)
     expected = [out, *torch.autograd.grad(out, exact, tensors[3].double())]
     allowed = TF32 if setting.on_gpu and dtype == torch.float32 else TOLERANCE[dtype]
-    figures = {"kernel": kernel, "difference": largest_difference(found, expected), "allowed": allowed}
-    hold(kernel == expected_kernel, f"the {expected_kernel} kernel refused its first call", figures)
+    figures = {"kernel": kernel, "difference": largest_difference(computed, expected), "allowed": allowed}
+    hold(kernel == expected_kernel, f"the {expected_kernel} kernel failed at its first call", figures)
     return hold(figures["difference"] <= allowed, "outputs or gradients differ from float64", figures)
 
 
 def dropout(setting: Setting, dtype: torch.dtype) -> Figures:
-    """Read the dropped probabilities off: uniform attention on rows of 64, whose values are unit vectors.
+    """Compute the dropped probabilities: with uniform attention on rows of 64 whose values are unit vectors.
 
     Each output then is a row of dropped probabilities, 0 or 1 / (64 (1 - p)), and the gradient of the values for unit
     vectors is its transpose if the backward pass has the mask of the forward pass.
@@ -114,17 +114,17 @@ def dropout(setting: Setting, dtype: torch.dtype) -> Figures:
         "same_seed_same": bool(torch.equal(outs[0], outs[1])),
         "other_seed_same": bool(torch.equal(outs[0], outs[2])),
     }
-    # PyTorch's kernels compare 8 or 32 random bits with p: a share off by 1/256 at most.
+    # PyTorch's kernels compare 8 or 32 random bits with p: so the share differs by at most 1/256.
     hold(abs(share - p) <= 1 / 256 + 5 * (p * (1 - p) / num) ** 0.5, "the dropped share is not p", figures)
     hold(figures["kept_value_off"] <= 0.02, "kept probabilities are not divided by 1 - p", figures)
-    hold(figures["backward_mask_off"] <= 0.02, "the backward pass has another mask than the forward pass", figures)
-    return hold(figures["same_seed_same"] and not figures["other_seed_same"], "the seed does not decide", figures)
+    hold(figures["backward_mask_off"] <= 0.02, "the masks of the backward and the forward pass differ", figures)
+    return hold(figures["same_seed_same"] and not figures["other_seed_same"], "the seed does not set the mask", figures)
 
 
-def backward_twice(setting: Setting, told: bool) -> Figures:
-    """Compute gradients of one input several times; `told` switches on PyTorch's deterministic algorithms."""
-    if told and not setting.on_gpu:
-        raise Skipped("only on a GPU: the CPU's kernel adds up in one order")
+def backward_twice(setting: Setting, deterministic: bool) -> Figures:
+    """Compute gradients of one input several times; `deterministic` switches on PyTorch's deterministic algorithms."""
+    if deterministic and not setting.on_gpu:
+        raise Skipped("only on a GPU: the CPU's kernel always sums in the same order")
     lengths = tuple(draw_lengths(_imdb(setting), 4 if setting.tiny else 32))
     generator = torch.Generator().manual_seed(0)
     shape, dtype = (sum(lengths), 2 if setting.tiny else 12, 64), torch.bfloat16 if setting.on_gpu else torch.float32
@@ -135,21 +135,21 @@ def backward_twice(setting: Setting, told: bool) -> Figures:
         torch.manual_seed(3)
         return torch.autograd.grad(attend(inputs, lengths, dropout=0.1), inputs, tensors[3])
 
-    with _deterministic(told):
+    with _deterministic(deterministic):
         first = gradients()
         same = [all(torch.equal(a, b) for a, b in zip(first, gradients(), strict=True)) for _ in range(5)]
         times = durations_ms(gradients, setting.device, repeats=2 if setting.tiny else 20)
     figures = {"num_same": sum(same), "num_tries": len(same), "ms": spread(times)}
-    return hold(all(same), "gradients of the same input are not the same bits", figures)
+    return hold(all(same), "gradients of the same input are not bitwise equal", figures)
 
 
 @contextmanager
-def _deterministic(wanted: bool) -> Iterator[None]:
-    """Switch on PyTorch's deterministic algorithms inside the block where wanted; what has none only warns."""
+def _deterministic(enabled: bool) -> Iterator[None]:
+    """Switch on PyTorch's deterministic algorithms inside the block if enabled; operators without one only warn."""
     before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
-    if wanted:
+    if enabled:
         torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # with NaN, which would be timed too
+        torch.utils.deterministic.fill_uninitialized_memory = False  # filling with NaN would count in the time
     try:
         yield
     finally:
@@ -158,9 +158,9 @@ def _deterministic(wanted: bool) -> Iterator[None]:
 
 
 def step_cost(setting: Setting) -> Figures:
-    """Return the time of a training step of BERT-base: as it is, deterministic, and told that it need not be.
+    """Return the time of a training step of BERT-base: by default, deterministic, and explicitly nondeterministic.
 
-    The last is known only where attention can be told so.
+    The last one is measured only if attention has a setting for it.
     """
     steps = Steps(setting)
     batch = packed_batch(draw_lengths(_imdb(setting), 16), steps.vocab_size).to(setting.device)
@@ -171,14 +171,14 @@ def step_cost(setting: Setting) -> Figures:
     if hasattr(cuda, "attention_settings"):
         ways["not_deterministic"] = partial(cuda.attention_settings, deterministic=False)
     times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(1 if setting.tiny else 3):  # in turn, so that clocks and heat meet all of them alike
+    for _ in range(1 if setting.tiny else 3):  # in turn, so that clocks and heat affect all of them equally
         for name, way in ways.items():
             with way():
                 times[name] += durations_ms(lambda: steps(batch), setting.device, repeats=2 if setting.tiny else 20)
-    found = {name: spread(values) for name, values in times.items()}
-    fastest = min(each["median"] for each in found.values())
-    costs = {f"{name}_over_fastest": each["median"] / fastest - 1 for name, each in found.items()}
-    return {**{f"{name}_ms": each for name, each in found.items()}, **costs}
+    spreads = {name: spread(values) for name, values in times.items()}
+    fastest = min(timing["median"] for timing in spreads.values())
+    costs = {f"{name}_over_fastest": timing["median"] / fastest - 1 for name, timing in spreads.items()}
+    return {**{f"{name}_ms": timing for name, timing in spreads.items()}, **costs}
 
 
 def _imdb(setting: Setting) -> Case:

@@ -1,4 +1,4 @@
-"""The training loop on a device: waits, kernels and host time of a step, and whether the clock of phases is right."""
+"""The training loop on a device: waits, kernels and host time of a step, and a check of the phase clock."""
 
 import itertools
 import time
@@ -17,11 +17,11 @@ from .texts import CASES, Case, of_setting, write_config
 from .training import train_here
 
 SYNC_MESSAGE = "called a synchronizing CUDA operation"
-"""Of the warning that PyTorch gives with `torch.cuda.set_sync_debug_mode("warn")`."""
+"""Text of the warning that PyTorch gives with `torch.cuda.set_sync_debug_mode("warn")`."""
 FIRST, LAST = 6, 16
-"""Steps that are watched: behind the first one, to the end of the last one."""
+"""Measured steps: after the first one, up to the end of the last one."""
 LAYOUTS = (("packed", "bf16", 0.2), ("padded", "bf16", 0.2), ("packed", "fp16", 1.2))
-"""Layout, precision, waits allowed a step: the log is written now and then, and fp16 asks whether to take the step."""
+"""Layout, precision, allowed waits per step: the log is written at intervals, and fp16 checks for overflow."""
 
 
 def checks(setting: Setting) -> Iterator[Check]:
@@ -39,7 +39,7 @@ def checks(setting: Setting) -> Iterator[Check]:
 
 
 def waits(setting: Setting, layout: str, precision: str, allowed: float) -> Figures:
-    """Count the warnings about waits in ten steps of a training; on a CPU one is planted in each step."""
+    """Count the warnings about waits in ten steps of a training; on a CPU each step has one artificial wait."""
     case = of_setting(CASES[0], setting)
     path = write_config(case, setting, f"waits-{layout}-{precision}", num_rows=256, num_steps=LAST + 2, measure=PROBE)
 
@@ -57,11 +57,11 @@ def waits(setting: Setting, layout: str, precision: str, allowed: float) -> Figu
             if setting.on_gpu:
                 torch.cuda.set_sync_debug_mode("default")
     figures = count_waits(caught, LAST - FIRST)
-    return hold(figures["waits_per_step"] <= allowed, f"more than {allowed} waits a step", figures)
+    return hold(figures["waits_per_step"] <= allowed, f"more than {allowed} waits per step", figures)
 
 
 def count_waits(caught: Sequence[warnings.WarningMessage], num_steps: int) -> dict[str, Any]:
-    """Return the waits a step, and the lines of Python that they came from, the most frequent first."""
+    """Return the waits per step, and their Python lines, the most frequent first."""
     lines = Counter(
         f"{'/'.join(message.filename.split('/')[-3:])}:{message.lineno}"
         for message in caught
@@ -75,9 +75,9 @@ PROBE = {"probe": True}
 
 
 def clock(setting: Setting) -> Figures:
-    """Plant delays in the phases of three steps, and hold the clock to an outer one that waits for the device.
+    """Add delays to the phases of three steps, and compare the clock with an outer one that waits for the device.
 
-    In the third step the host takes long to get the batch while the device still works: nothing stands still then.
+    In the third step the host is slow to get the batch while the device is still busy: the device is then never idle.
     """
     delay_ms = 20 if setting.tiny else 60
     ours, outer, planted = make_clock(setting.device), [], []
@@ -92,7 +92,7 @@ def clock(setting: Setting) -> Figures:
         for phase, share in (("forward", 1.0), ("backward", 2.0), ("optimizer", 0.5)):
             with ours(phase):
                 delays[phase] = _delay(setting, share * delay_ms)
-        if step != 1:  # before the third step the device has work left
+        if step != 1:  # before the third step the device is still busy
             wait(setting.device)
         ours.end_step()
         planted.append(delays)
@@ -108,20 +108,20 @@ def clock(setting: Setting) -> Figures:
     figures["get_batch while the device works"] = overlapped
     slack = 0.5 if setting.tiny else 0.1
     right = all(1 - slack / 2 <= share <= 1 + slack for share in [*first.values(), *sums])
-    # On a CPU nothing overlaps: there the time of get_batch is all of it.
+    # On a CPU nothing overlaps: get_batch then has the whole delay.
     right = right and (overlapped <= 0.1 if setting.on_gpu else overlapped >= 0.9)
-    return hold(right, "the clock's phases are not the planted delays", figures)
+    return hold(right, "the clock's phases differ from the added delays", figures)
 
 
 def _sleep_ms(milliseconds: float) -> float:
-    """Sleep, and return how long it was: a busy machine wakes up late."""
+    """Sleep, and return the real duration: on a busy machine it is longer."""
     begin = time.perf_counter()
     time.sleep(milliseconds / 1000)
     return 1000 * (time.perf_counter() - begin)
 
 
 def _delay(setting: Setting, milliseconds: float) -> float:
-    """Keep the device busy, without waiting for it, and return for how long; the host sleeps where it is the device."""
+    """Keep the device busy without waiting for it, and return the duration; on a CPU, sleep."""
     if not setting.on_gpu:
         return _sleep_ms(milliseconds)
     torch.cuda._sleep(int(milliseconds * _cycles_per_ms()))
@@ -132,7 +132,7 @@ _rate: list[float] = []
 
 
 def _cycles_per_ms() -> float:
-    """Return how fast the counter of `torch.cuda._sleep` runs, measured once at the clocks of a busy device."""
+    """Return the rate of the counter of `torch.cuda._sleep`, measured once at the clocks of a busy device."""
     if not _rate:
         for cycles in (200_000_000, 100_000_000):
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -145,7 +145,7 @@ def _cycles_per_ms() -> float:
 
 
 def fp16(setting: Setting) -> Figures:
-    """Train in fp16: the first steps may overflow and are skipped, the others lower the loss."""
+    """Train in fp16: the first steps may overflow and are skipped, the other steps lower the loss."""
     setting.need_gpu("fp16 is refused on a CPU")
     case = of_setting(CASES[2], setting)
     path = write_config(case, setting, "fp16", num_rows=256, num_steps=30, measure=PROBE, precision="fp16")
@@ -157,11 +157,11 @@ def fp16(setting: Setting) -> Figures:
     losses = [event["loss"] for event in steps]
     figures = {"skipped": len(skipped), "first_loss": losses[0], "last_loss": losses[-1], "num": len(steps)}
     finite = all(loss == loss and abs(loss) < 1e4 for loss in losses)
-    return hold(finite and len(skipped) < 10, "losses are not finite, or the scale does not settle", figures)
+    return hold(finite and len(skipped) < 10, "losses are not finite, or the scale keeps changing", figures)
 
 
 def kernels(setting: Setting, case: Case) -> Figures:
-    """Trace five steps: kernels a step, time that they cover, the longest ones by name."""
+    """Trace five steps: kernels per step, the time that they cover, and the names of the longest."""
     from torch.profiler import ProfilerActivity, profile
 
     activity = ProfilerActivity.CUDA if setting.on_gpu else ProfilerActivity.CPU
@@ -196,7 +196,7 @@ def kernels(setting: Setting, case: Case) -> Figures:
 
 
 def covered(spans: Sequence[tuple[float, float]]) -> float:
-    """Return how much of the line intervals cover together: kernels of several streams may overlap."""
+    """Return the total length that intervals cover: kernels of several streams may overlap."""
     total, reached = 0.0, float("-inf")
     for begin, end in sorted(spans):
         total += max(0.0, end - max(begin, reached))
@@ -205,7 +205,7 @@ def covered(spans: Sequence[tuple[float, float]]) -> float:
 
 
 def host_time(setting: Setting) -> Figures:
-    """Return the time of steps in which the device has next to nothing to do: that of the host."""
+    """Return the time of steps with almost no work for the device, which is the host's time."""
     case = of_setting(CASES[0], setting)
     num_steps = 10 if setting.tiny else 115
     path = write_config(

@@ -1,4 +1,4 @@
-"""Every architecture that takes packed rows: packed on the device against padded rows in float64 on the host."""
+"""Every architecture that supports packed rows: packed on the device compared with padded in float64 on the host."""
 
 import sys
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ if str(TESTS) not in sys.path:
     sys.path.insert(0, str(TESTS))
 LENGTHS = [1, 200, 30, 2, 67]
 TOLERANCE = {None: 1e-3, torch.bfloat16: 6e-2, torch.float16: 4e-2}
-"""Largest difference as a share of a tensor's largest number, by the dtype of autocast. Two layers of width 32 on
-a CPU are off by 3% at most in bf16 and by 1.4% in fp16; wrong rows, positions or dtypes make 30% and more."""
+"""Allowed difference as a share of a tensor's largest number, by the dtype of autocast. Two layers of width 32 on
+a CPU differ by at most 3% in bf16 and 1.4% in fp16; wrong rows, positions or dtypes give 30% and more."""
 
 
 def checks(setting: Setting) -> Iterator[Check]:
@@ -51,11 +51,11 @@ def compare(
     """Compare loss, outputs and all gradients of one step without dropout.
 
     Args:
-        setting: Where.
+        setting: Device and sizes.
         name: Architecture.
         kind: classification, mlm or qa.
-        dtype: Of autocast; None computes in float32.
-        watch: Entered around the step on the device.
+        dtype: Dtype of autocast; None computes in float32.
+        watch: Context manager around the step on the device.
 
     Raises:
         Wrong: They differ by more than `TOLERANCE`.
@@ -76,12 +76,12 @@ def compare(
     ours.to(setting.device)
     on = torch.autocast(setting.device.type, dtype=dtype) if dtype else nullcontext()
     with watch or nullcontext():
-        found = _step(ours, packed.to(setting.device), on, num_rows=len(LENGTHS))
+        tensors = _step(ours, packed.to(setting.device), on, num_rows=len(LENGTHS))
     figures = {
         "layout": "packed" if ours.entry is not None else f"padded: {why_padded}",
-        "difference": largest_difference(found, expected),
+        "difference": largest_difference(tensors, expected),
         "allowed": TOLERANCE[dtype],
-        "num_tensors": len(found),
+        "num_tensors": len(tensors),
     }
     return hold(figures["difference"] <= figures["allowed"], "differs from padded float64 on the host", figures)
 
@@ -89,7 +89,7 @@ def compare(
 def _step(
     model: TaskModel, batch: Batch, on: AbstractContextManager[Any] | None = None, *, num_rows: int | None = None
 ) -> list[Tensor]:
-    """Return loss, outputs where they are of rows, and all gradients."""
+    """Return the loss, the outputs if they are per row, and all gradients."""
     with on or nullcontext():
         outputs = model(batch)
         loss = model.loss_sum(outputs, batch) / batch.loss_count

@@ -1,4 +1,4 @@
-"""Running out of memory in a training: micro-batches are halved, and the global batch stays as it is."""
+"""Out of memory in a training: micro-batches are halved, and the global batch stays the same."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,12 +18,12 @@ LIMIT_BYTES = 6 * 2**30
 
 
 def checks(setting: Setting) -> Iterator[Check]:
-    """Yield the training that runs out."""
+    """Yield the training that runs out of memory."""
     yield Check("halved micro-batches", partial(halving, setting))
 
 
 def halving(setting: Setting) -> Figures:
-    """Train without dropout with too little memory, and once more with the sizes that this came to."""
+    """Train without dropout with too little memory, and again with the resulting sizes."""
     case = of_setting(CASES[1], setting)
     write_model(setting, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     path = write_config(case, setting, "halved", num_rows=4 * case.batch_size, num_steps=4, measure={"probe": True})
@@ -48,12 +48,12 @@ def halving(setting: Setting) -> Figures:
     }
     hold("out_of_memory" in figures["events"], "memory did not run out", figures)
     hold(figures["samples_of_steps"] == [case.batch_size], "the global batch changed", figures)
-    return hold(figures["loss_difference"] <= 0.02, "losses are not those of whole micro-batches", figures)
+    return hold(figures["loss_difference"] <= 0.02, "losses differ from those of whole micro-batches", figures)
 
 
 @contextmanager
 def _little_memory(setting: Setting) -> Iterator[None]:
-    """Let PyTorch take little of the GPU's memory; on a CPU, let the forward pass of many rows run out."""
+    """Limit PyTorch to little GPU memory; on a CPU, raise out of memory in the forward pass of many rows."""
     if setting.on_gpu:
         total = torch.cuda.get_device_properties(setting.device).total_memory
         torch.cuda.set_per_process_memory_fraction(LIMIT_BYTES / total)
@@ -66,7 +66,7 @@ def _little_memory(setting: Setting) -> Iterator[None]:
 
     def limited(self: TaskModel, batch: Any) -> torch.Tensor:
         if batch.num_samples > 3:
-            raise torch.OutOfMemoryError("planted: more than 3 rows")
+            raise torch.OutOfMemoryError("simulated: more than 3 rows")
         return forward(self, batch)
 
     TaskModel.forward = limited  # type: ignore[method-assign]

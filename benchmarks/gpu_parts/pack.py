@@ -1,8 +1,8 @@
-"""One folder with all that the GPU proofs need on a machine without a network: source, wheels, tokenizer, run.sh.
+"""One folder with everything for the GPU checks on a machine without a network: source, wheels, tokenizer, run.sh.
 
 The machine has Python 3.12 on x86-64 Linux with torch, transformers, accelerate, numpy, scipy, scikit-learn, pyyaml,
-rich, psutil, filelock and safetensors; the wheels are those of paratune's other packages. pyarrow's is 55 MB: the
-folder has a zip file of the parts that are imported, which run.sh uses where the machine has no pyarrow.
+rich, psutil, filelock and safetensors; the wheels are paratune's other dependencies. pyarrow's is 55 MB: the
+folder has a zip file of its imported parts, which run.sh uses if the machine has no pyarrow.
 """
 
 import re
@@ -33,7 +33,7 @@ NOT_IMPORTED = re.compile(
     r"/(include|tests|src|vendored)/|libarrow_(python_)?(flight|s3)|/_(flight|substrait|s3fs|gcsfs|azurefs|hdfs|orc)\.|"
     r"/(_pyarrow_cpp_tests|_cuda)|libarrow_python\w*\.so(\.\d+\.\d+\.\d+)?$|\.(pyx|pxd|pxi|h|hpp|cc|pyi)$"
 )
-"""Files of pyarrow that reading tables does not need. Libraries are loaded by their name with one number."""
+"""Files of pyarrow that reading tables does not need. Libraries are loaded by their name with one version number."""
 TOKENIZER = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 TREES = ("src/paratune", "benchmarks/gpu_parts", "tests/gpu")
 FILES = (
@@ -103,13 +103,13 @@ def _download(packages: list[str], target: Path) -> None:
 
 def _pinned() -> Iterator[tuple[str, str]]:
     for line in (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines():
-        name, found, version = line.partition("==")
-        if found and not line.startswith("#"):
+        name, separator, version = line.partition("==")
+        if separator and not line.startswith("#"):
             yield name.strip().replace("_", "-").lower(), version.strip()
 
 
 def shrink(wheel: Path, target: Path) -> None:
-    """Write a wheel of pyarrow as a zip file without what is not imported; `python -m zipfile` unpacks it."""
+    """Write a wheel of pyarrow as a zip file with only the imported parts; `python -m zipfile` unpacks it."""
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(target, "w", zipfile.ZIP_LZMA) as out:
         for name in source.namelist():
             if not NOT_IMPORTED.search(name):

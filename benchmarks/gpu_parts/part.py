@@ -1,4 +1,4 @@
-"""One part, in a process of its own: imports first, then waits for its time, then tries one check after the other."""
+"""One part in a separate process: it imports its modules, waits for its turn, then runs one check after the other."""
 
 import importlib
 import sys
@@ -20,7 +20,7 @@ STATUSES = ("ok", "wrong", "error", "skipped")
 
 @dataclass(frozen=True)
 class Row:
-    """What came of a check."""
+    """The result of a check."""
 
     name: str
     table: str
@@ -29,17 +29,17 @@ class Row:
     seconds: float
     figures: dict[str, Any]
     reason: str | None = None
-    """Why it is not ok."""
+    """Reason if the status is not ok."""
 
 
 def checks_of(name: str, setting: Setting) -> Iterator[Check]:
     """Return the checks of a part by the name of its module."""
-    found: Iterator[Check] = importlib.import_module(f"{__package__}.{name}").checks(setting)
-    return found
+    checks: Iterator[Check] = importlib.import_module(f"{__package__}.{name}").checks(setting)
+    return checks
 
 
 def try_check(check: Check) -> Row:
-    """Run a check; whatever it raises is in the row."""
+    """Run a check; an exception is recorded in the row."""
     begin = time.monotonic()
 
     def row(status: str, figures: Any, reason: str | None = None) -> Row:
@@ -57,13 +57,13 @@ def try_check(check: Check) -> Row:
 
 
 def run(name: str, *, device: str, tiny: bool, folder: Path, tokenizer: Path) -> None:
-    """Import a part, wait for a line with its limit in seconds on standard input, and write rows as they come.
+    """Import a part, wait for its limit in seconds on standard input, and write each row when its check ends.
 
-    Rows are in `folder/rows.json`, which is replaced after each check; `is_done` there is true behind the last one.
+    Rows are in `folder/rows.json`, which is replaced after each check; `is_done` is true after the last check.
     """
     importlib.import_module(f"{__package__}.{name}")
     words = sys.stdin.readline().split()
-    if not words:  # the command has ended
+    if not words:  # the command has exited
         return
     folder.mkdir(parents=True, exist_ok=True)
     where = torch.device("cuda", 0) if device == "cuda" else torch.device("cpu")

@@ -1,4 +1,4 @@
-"""Hugging Face Trainer on the same rows: the peer of the speed part. Nothing of paratune's training is used here."""
+"""Hugging Face Trainer on the same rows, for the speed part. It uses nothing of paratune's training."""
 
 import json
 from collections.abc import Callable
@@ -40,16 +40,16 @@ def train_with_trainer(
     """Train a model with new weights.
 
     Args:
-        file: JSON lines, as the other side has them.
+        file: JSON lines, the same as for paratune.
         model_folder: Configuration and tokenizer.
         kind: classification, qa or mlm.
         max_length: Tokens of the longest row.
         batch_size: Rows of a step.
         num_steps: Steps.
-        grouped: Batches of rows of similar length, padded to their longest, and fused AdamW: Trainer at its best.
-            Else padded to `max_length`, all else as TrainingArguments has it.
-        on_gpu: In bf16 on a GPU, else on the CPU.
-        folder: For what Trainer writes.
+        grouped: Batches of rows of similar length, padded to their longest, and fused AdamW: Trainer's fastest options.
+            Otherwise padded to `max_length`, with the defaults of TrainingArguments.
+        on_gpu: In bf16 on a GPU, otherwise on the CPU.
+        folder: Output folder of Trainer.
         on_step: Called with the number of each step.
     """
     import transformers
@@ -96,30 +96,30 @@ def _collator(kind: str, tokenizer: Any) -> Any:
 
 def _tokenized(file: Path, tokenizer: Any, kind: str, max_length: int, *, padded: bool) -> list[dict[str, Any]]:
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    how: dict[str, Any] = {"truncation": True, "max_length": max_length}
+    options: dict[str, Any] = {"truncation": True, "max_length": max_length}
     if padded:
-        how["padding"] = "max_length"
+        options["padding"] = "max_length"
     if kind == "qa":
-        return [_answered(row, tokenizer, {**how, "truncation": "only_second"}) for row in rows]
+        return [_answered(row, tokenizer, {**options, "truncation": "only_second"}) for row in rows]
     pairs = [rows_["pair"] for rows_ in rows] if rows[0]["pair"] else None
-    found = tokenizer([row["text"] for row in rows], pairs, **how)
-    keys = list(found)
-    made = [dict(zip(keys, values, strict=True)) for values in zip(*found.values(), strict=True)]
+    encoded = tokenizer([row["text"] for row in rows], pairs, **options)
+    keys = list(encoded)
+    made = [dict(zip(keys, values, strict=True)) for values in zip(*encoded.values(), strict=True)]
     return [row if kind == "mlm" else {**row, "labels": label["label"]} for row, label in zip(made, rows, strict=True)]
 
 
-def _answered(row: dict[str, Any], tokenizer: Any, how: dict[str, Any]) -> dict[str, Any]:
-    """Return the first window of a question and its context; an answer outside of it is token 0."""
-    found = tokenizer(row["question"], row["context"], return_offsets_mapping=True, **how)
+def _answered(row: dict[str, Any], tokenizer: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the first window of a question and its context; an answer outside it is token 0."""
+    encoded = tokenizer(row["question"], row["context"], return_offsets_mapping=True, **options)
     begin = row["answers"]["answer_start"][0]
-    parts = found.sequence_ids()
-    inside = [n for n, at in enumerate(found.pop("offset_mapping")) if parts[n] == 1 and at[0] <= begin < at[1]]
+    parts = encoded.sequence_ids()
+    inside = [n for n, at in enumerate(encoded.pop("offset_mapping")) if parts[n] == 1 and at[0] <= begin < at[1]]
     place = inside[0] if inside else 0
-    return {**dict(found), "start_positions": place, "end_positions": place}
+    return {**dict(encoded), "start_positions": place, "end_positions": place}
 
 
 def step_marks(on_gpu: bool) -> tuple[OnStep, list[Any]]:
-    """Return what notes the end of each step without waiting, and the notes."""
+    """Return a callback that records the end of each step without waiting, and its records."""
     import time
 
     marks: list[Any] = []

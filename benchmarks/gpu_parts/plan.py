@@ -1,4 +1,4 @@
-"""The plan against the card: calibration by the command, then predicted against measured steps and memory."""
+"""The plan compared with the card: calibration by the command, then predicted and measured steps and memory."""
 
 import os
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def checks(setting: Setting) -> Iterator[Check]:
 
 
 def _use_own_cache(setting: Setting) -> None:
-    """Keep the figures of this card with the results: those of the user are left alone."""
+    """Keep the figures of this card with the results, so that those of the user do not change."""
     os.environ["PARATUNE_CACHE"] = str(setting.folder / "cache")
 
 
@@ -34,14 +34,14 @@ def calibration(setting: Setting) -> Figures:
         raise Skipped("a rehearsal does not calibrate: it takes minutes on a CPU")
     setting.need(30)
     _use_own_cache(setting)
-    found = run_command("plan", "--calibrate", timeout_s=setting.left_s() - 5)
-    if found["exit_code"] != 0:
-        raise RuntimeError(f"paratune plan --calibrate ended with {found['exit_code']}: {found}")
-    return {"calibration": found.get("calibration")}
+    result = run_command("plan", "--calibrate", timeout_s=setting.left_s() - 5)
+    if result["exit_code"] != 0:
+        raise RuntimeError(f"paratune plan --calibrate exited with {result['exit_code']}: {result}")
+    return {"calibration": result.get("calibration")}
 
 
 def predicted(setting: Setting, case: Case) -> Figures:
-    """Train and return what the plan says of the run beside what was measured."""
+    """Train, and return planned and measured figures of the run."""
     setting.need(15)
     _use_own_cache(setting)
     free()

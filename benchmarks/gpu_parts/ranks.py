@@ -1,4 +1,4 @@
-"""Several ranks without several GPUs: the memory of one of eight, and two ranks on one device over gloo."""
+"""Several ranks without several GPUs: the memory of one rank of eight, and two ranks on one device over gloo."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ from .training import Steps, free, precision_of
 
 RANKS = 8
 KINDS = ("ddp", "zero1", "zero2", "zero3")
-"""Of two ranks."""
+"""Samples of two ranks."""
 SECTIONS: dict[str, Any] = {
     "single": sections.SingleOptions,
     "zero2": sections.Zero2Options,
@@ -47,7 +47,7 @@ def checks(setting: Setting) -> Iterator[Check]:
 
 
 def memory(setting: Setting, kind: str, num_ranks: int) -> Figures:
-    """Take two steps as rank 0 of several whose collectives do nothing; compare the peak with the plan's."""
+    """Run two steps as rank 0 of several, with collectives that do nothing; compare the peak with the plan's."""
     free()
     case = of_setting(CASES[0], setting)
     lengths = draw_lengths(case, case.batch_size)
@@ -69,11 +69,11 @@ def memory(setting: Setting, kind: str, num_ranks: int) -> Figures:
     assert traits is not None
     setup = PredictionSetup(SECTIONS[kind](kind=kind), traits, precision, num_ranks, num_ranks, len(lengths), 1)
     shape = Shape(tuple(lengths), layout="packed")
-    found = profile(
+    planned_profile = profile(
         steps.model.hf.config, TASK, shape, precision, on_cuda=setting.on_gpu, entry=entry, with_division=num_ranks > 1
     )
-    plan = peak_of_rank(found, setup, 0, on_cuda=setting.on_gpu)
-    # What PyTorch's allocator does not count: the context, and blocks that nobody uses.
+    plan = peak_of_rank(planned_profile, setup, 0, on_cuda=setting.on_gpu)
+    # Not counted by PyTorch's allocator: the context, and unused blocks.
     planned = plan.total - plan.terms.get("context", 0) - plan.terms.get("fragmentation", 0)
     ratio = None if measured is None else measured / planned
     figures = {"measured_bytes": measured, "planned_bytes": planned, "ratio": ratio}
@@ -91,7 +91,7 @@ def two_ranks(setting: Setting, kind: str, started: Callable[[], Path]) -> Figur
     """Compare losses and gradient norms of three steps with those of one process, without dropout."""
     path = started() / f"{kind}.json"
     if not path.exists():
-        raise RuntimeError("the ranks ended, or hang, before this strategy")
+        raise RuntimeError("the ranks exited or hung before this strategy")
     ours = json.loads(path.read_text(encoding="utf-8"))
     if "error" in ours:
         raise RuntimeError(ours["error"])
@@ -102,11 +102,11 @@ def two_ranks(setting: Setting, kind: str, started: Callable[[], Path]) -> Figur
     }
     allowed = 0.03 if setting.on_gpu else 1e-4
     figures = {**off, "allowed": allowed, "num_steps": len(ours["losses"])}
-    return hold(max(off.values()) <= allowed, "losses or gradient norms are not those of one process", figures)
+    return hold(max(off.values()) <= allowed, "losses or gradient norms differ from those of one process", figures)
 
 
 def start_two(setting: Setting) -> Path:
-    """Run the strategies one after the other in two processes, and return the folder of what they did."""
+    """Run the strategies one after the other in two processes, and return the folder of their results."""
     free()
     folder = setting.folder / "two"
     folder.mkdir(exist_ok=True)
@@ -122,23 +122,23 @@ def start_two(setting: Setting) -> Path:
 
 
 def _peer(rank: int, setting: Setting, folder: Path) -> None:
-    """Be one of two ranks; rank 0 writes losses and norms, or why there are none."""
+    """Run one of two ranks; rank 0 writes losses and norms, or the error."""
     if setting.on_gpu:
         torch.cuda.set_device(setting.device)
     backend = "cpu:gloo,cuda:gloo" if setting.on_gpu else "gloo"
     dist.init_process_group(backend, init_method=(folder / "store").as_uri(), rank=rank, world_size=2)
     for kind in KINDS:
         try:
-            found: dict[str, Any] = _steps(setting, kind, rank, 2)
-        except Exception as error:  # what gloo cannot do on a GPU fails on both ranks alike
-            found = {"error": f"{type(error).__name__}: {error}"[:500]}
+            result: dict[str, Any] = _steps(setting, kind, rank, 2)
+        except Exception as error:  # an operation that gloo does not support on a GPU fails on both ranks
+            result = {"error": f"{type(error).__name__}: {error}"[:500]}
         if rank == 0:
-            (folder / f"{kind}.json").write_text(json.dumps(found), encoding="utf-8")
+            (folder / f"{kind}.json").write_text(json.dumps(result), encoding="utf-8")
     dist.destroy_process_group()
 
 
 def _steps(setting: Setting, kind: str, rank: int, num_ranks: int) -> dict[str, list[float]]:
-    """Take three steps of a batch of which each rank has its rows."""
+    """Run three steps of a batch whose rows are divided among the ranks."""
     own = {"device": setting.device, "precision": precision_of(setting), "rank": rank, "world_size": num_ranks}
     steps = Steps(
         setting,
@@ -148,16 +148,16 @@ def _steps(setting: Setting, kind: str, rank: int, num_ranks: int) -> dict[str, 
         num_hidden_layers=2,
     )
     lengths = draw_lengths(of_setting(CASES[0], setting), 8)
-    found: dict[str, list[float]] = {"losses": [], "norms": []}
+    values: dict[str, list[float]] = {"losses": [], "norms": []}
     for number in range(3):
         whole = packed_batch(lengths, steps.vocab_size, seed=number)
         batch = _part(whole, rank, num_ranks, lengths)
         batch = replace(batch, loss_denominator=float(len(lengths))).to(setting.device)
         loss = steps.strategy.forward_backward([batch], lambda _phase: nullcontext())
-        found["losses"].append(float(steps.strategy.reduce(loss.double().cpu().reshape(1), "sum")))
+        values["losses"].append(float(steps.strategy.reduce(loss.double().cpu().reshape(1), "sum")))
         steps.optimizer.set_learning_rate(number)
-        found["norms"].append(float(steps.strategy.optimizer_step(1.0)))
-    return found
+        values["norms"].append(float(steps.strategy.optimizer_step(1.0)))
+    return values
 
 
 def _part(whole: Any, rank: int, num_ranks: int, lengths: list[int]) -> Any:

@@ -1,4 +1,4 @@
-"""Whether a run that was killed and resumed ends with the bits of one that was not, and whether two runs are alike."""
+"""Bitwise comparison of a killed and resumed run, and of a second run, with an undisturbed run."""
 
 import hashlib
 import os
@@ -14,14 +14,14 @@ from .training import command, environment, first_difference, losses_of, until
 
 
 def checks(setting: Setting) -> Iterator[Check]:
-    """Yield the two comparisons; runs are made once."""
+    """Yield the two comparisons; both use the same runs."""
     runs = cache(lambda: Runs(setting))
     yield Check("a second run", partial(compare, runs, "second"), "Same bits as an undisturbed run")
     yield Check("killed and resumed", partial(compare, runs, "killed"), "Same bits as an undisturbed run")
 
 
 class Runs:
-    """Three trainings with the same configuration at the same time, one of which is killed behind a checkpoint."""
+    """Three trainings with the same configuration at the same time, one of which is killed after a checkpoint."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -37,7 +37,7 @@ class Runs:
         self.num_killed = len(losses_of(self.folder("killed")))
         resumed = self._start("killed", every, "--resume")
         if code := resumed.wait(max(1.0, setting.left_s() - 5)):
-            raise RuntimeError(f"--resume ended with {code}: {self.log('killed')}")
+            raise RuntimeError(f"--resume exited with {code}: {self.log('killed')}")
 
     def folder(self, name: str) -> Path:
         return self.setting.folder / "runs" / name
@@ -61,7 +61,7 @@ def compare(runs: "object", name: str) -> Figures:
     made: Runs = runs()  # type: ignore[operator]
     losses = losses_of(made.folder("first"))
     step = first_difference(losses, losses_of(made.folder(name)))
-    weights = [_digest(made.folder(each)) for each in ("first", name)]
+    weights = [_digest(made.folder(run_name)) for run_name in ("first", name)]
     figures = {
         "same_weights": weights[0] == weights[1],
         "first_step_that_differs": step,
@@ -72,7 +72,7 @@ def compare(runs: "object", name: str) -> Figures:
 
 
 def _digest(run: Path) -> str:
-    """Return the SHA-256 of the weights that a run wrote."""
+    """Return the SHA-256 of a run's weights."""
     digest = hashlib.sha256()
     for path in sorted((run / "model").glob("*.safetensors")):
         digest.update(path.read_bytes())

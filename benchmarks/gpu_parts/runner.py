@@ -1,7 +1,7 @@
-"""The processes of the parts, one after the other, and the division of the time among them.
+"""The processes of the parts, one after the other, and their time limits.
 
 The process of the next part is started while a part runs: it imports its modules and then waits for its turn, so that
-imports take no time of the GPU's. A part that hangs or crashes is killed with all of its children.
+imports take no GPU time. A part that hangs or crashes is killed with all of its child processes.
 """
 
 import contextlib
@@ -22,14 +22,14 @@ LOG_LINES = 15
 
 @dataclass(frozen=True)
 class Part:
-    """A module of this package that is run, and the seconds that it may take."""
+    """A module of this package, and the seconds that it may take."""
 
     name: str
     title: str
     least_s: float
-    """Kept for it by the parts before it."""
+    """Reserved for it by the earlier parts."""
     most_s: float
-    """Not counted in a rehearsal, whose machine may be slow."""
+    """Not used in a rehearsal, whose machine may be slow."""
 
 
 PARTS = (
@@ -46,7 +46,7 @@ PARTS = (
     Part("oom", "Running out of memory", 15, 40),
     Part("ranks", "Several ranks", 25, 70),
 )
-"""In the order of what one would regret most not to know."""
+"""The most important parts first."""
 
 
 @dataclass
@@ -62,19 +62,19 @@ class Started:
         return self.folder.with_suffix(".log")
 
     def kill(self) -> None:
-        """End it and what it has started."""
+        """Kill the process and its child processes."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
 def limit_of(left_s: float, part: Part, later: Sequence[Part]) -> float | None:
-    """Return the seconds that a part may take, or None where there is too little time for it.
+    """Return the seconds that a part may take, or None if there is too little time for it.
 
-    Later parts keep their least; where there is less than that in all, a part takes its own least and later ones are
-    left out.
+    The minimum times of later parts are reserved; if too little time is left for all, a part gets its own minimum, and
+    later parts are left out.
     """
-    free_s = left_s - sum(each.least_s for each in later)
+    free_s = left_s - sum(later_part.least_s for later_part in later)
     limit_s = min(part.most_s, max(free_s, part.least_s))
     return limit_s if limit_s <= left_s else None
 
@@ -82,10 +82,10 @@ def limit_of(left_s: float, part: Part, later: Sequence[Part]) -> float | None:
 def run_parts(
     parts: Sequence[Part], start: Callable[[Part], Started], *, seconds: float, done: Callable[[str, Any], None]
 ) -> None:
-    """Run parts within a time.
+    """Run parts within a time limit.
 
     Args:
-        parts: In their order.
+        parts: Parts in their order.
         start: Starts the process of a part, which waits for its limit on standard input.
         seconds: For all parts together.
         done: Called with the name and the result of each part when it has ended.
@@ -117,32 +117,32 @@ def _run(started: Started, limit_s: float) -> dict[str, Any]:
         started.process.stdin.close()
         started.process.wait(limit_s)
         if started.process.returncode != 0:
-            reason = f"its process ended with {started.process.returncode}"
+            reason = f"its process exited with {started.process.returncode}"
     except subprocess.TimeoutExpired:
         reason = f"it was killed after {limit_s:.0f} s"
     except BrokenPipeError:
         started.process.wait()
-        reason = f"its process ended with {started.process.returncode} before its turn"
-    started.kill()  # its children, where it has left any
+        reason = f"its process exited with {started.process.returncode} before its turn"
+    started.kill()  # remaining child processes
     path = started.folder / "rows.json"
     written = read_json(path) if path.exists() else {"is_done": False, "rows": []}
     rows = written["rows"]
     status = _status(rows) if written["is_done"] else "stopped"
-    found = {"status": status, "seconds": time.monotonic() - begin, "limit_s": limit_s, "rows": rows}
-    if found["status"] != "ok":
+    result = {"status": status, "seconds": time.monotonic() - begin, "limit_s": limit_s, "rows": rows}
+    if result["status"] != "ok":
         lines = started.log.read_text(errors="replace").splitlines() if started.log.exists() else []
-        found |= {"reason": reason, "log": lines[-LOG_LINES:]}
-    return found
+        result |= {"reason": reason, "log": lines[-LOG_LINES:]}
+    return result
 
 
 def _status(rows: Any) -> str:
-    """Return the worst of what came of the checks."""
-    found = {row["status"] for row in rows}
-    return next((status for status in ("wrong", "error") if status in found), "ok")
+    """Return the worst status of the checks."""
+    statuses = {row["status"] for row in rows}
+    return next((status for status in ("wrong", "error") if status in statuses), "ok")
 
 
 def start_part(script: Path, part: Part, options: Sequence[str], out: Path) -> Started:
-    """Start the process of a part; what it prints goes to `out/NAME.log`."""
+    """Start the process of a part; its output is written to `out/NAME.log`."""
     folder = out / part.name
     with folder.with_suffix(".log").open("wb") as log:
         process = subprocess.Popen(

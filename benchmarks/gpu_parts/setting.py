@@ -1,4 +1,4 @@
-"""What a part of the GPU proofs is given, what a check returns, and how durations are taken."""
+"""The input of a part of the GPU checks, the result of a check, and functions to time calls."""
 
 import itertools
 import statistics
@@ -14,7 +14,7 @@ Figures = Mapping[str, Any]
 
 
 class Wrong(AssertionError):
-    """A check computed an answer that is not the right one; `figures` are what it found."""
+    """A check computed a wrong answer; `figures` has its values."""
 
     def __init__(self, message: str, figures: Figures | None = None) -> None:
         super().__init__(message)
@@ -22,18 +22,18 @@ class Wrong(AssertionError):
 
 
 class Skipped(Exception):
-    """A check has nothing to try on this machine; the message is the reason."""
+    """A check does not apply to this machine; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and how large a part computes."""
+    """Device and sizes of a part."""
 
     device: torch.device
     tiny: bool
     """Small shapes and few steps: a rehearsal, whose durations mean nothing."""
     folder: Path
-    """Of this part alone; files may be left there."""
+    """Folder of this part only; files may stay there."""
     tokenizer: Path
     """Folder of a tokenizer."""
     deadline: float
@@ -48,9 +48,9 @@ class Setting:
         return self.deadline - time.time()
 
     def need(self, seconds: float) -> None:
-        """Raise `Skipped` if fewer seconds are left than a check needs; a rehearsal needs none."""
+        """Raise `Skipped` if a check needs more seconds than are left; a rehearsal does not check this."""
         if not self.tiny and self.left_s() < seconds:
-            raise Skipped(f"needs {seconds:.0f} s, and {self.left_s():.0f} s are left")
+            raise Skipped(f"needs {seconds:.0f} s, and only {self.left_s():.0f} s are left")
 
     def need_gpu(self, why: str) -> None:
         """Raise `Skipped` on a CPU."""
@@ -60,22 +60,22 @@ class Setting:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that is tried."""
+    """One check or measurement."""
 
     name: str
     run: Callable[[], Figures]
-    """Returns figures; raises `Wrong`, `Skipped`, or whatever went wrong."""
+    """Returns figures; raises `Wrong`, `Skipped`, or another error."""
     table: str = ""
-    """Heading under which rows with the same figures stand in one table."""
+    """Heading of the table for rows with the same figures."""
     proves: bool = True
-    """Whether there is a right answer; false for what is only measured. `tests/gpu` runs those that prove."""
+    """Whether there is a right answer; false for measurements. `tests/gpu` runs the checks with a right answer."""
 
 
 def hold(condition: bool, message: str, figures: Figures) -> Figures:
     """Return the figures if the condition holds.
 
     Raises:
-        Wrong: It does not.
+        Wrong: The condition does not hold.
     """
     if not condition:
         raise Wrong(message, figures)
@@ -83,13 +83,13 @@ def hold(condition: bool, message: str, figures: Figures) -> Figures:
 
 
 def wait(device: torch.device) -> None:
-    """Wait until the device has done its work."""
+    """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def timed_s(act: Callable[[], Any], device: torch.device) -> float:
-    """Return the seconds of one call, by the host's clock, with its work on the device."""
+    """Return the seconds of one call, by the host's clock, including its work on the device."""
     wait(device)
     begin = time.perf_counter()
     act()
@@ -126,10 +126,10 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def largest_difference(ours: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> float:
-    """Return the largest difference of tensors on any devices, each as a share of its largest expected number.
+    """Return the largest difference of tensors on any devices, relative to each tensor's largest expected number.
 
-    What is far below all others (a gradient that is 0 but for rounding) is not compared with itself, but with 1% of
-    the largest number of all. NaN stays NaN.
+    A tensor far below all others (a gradient that is 0 up to rounding) is compared with 1% of the largest number of all
+    tensors. NaN stays NaN.
     """
     scales = [float(tensor.abs().max()) for tensor in expected]
     floor = 0.01 * max(scales)

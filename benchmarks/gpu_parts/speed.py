@@ -1,7 +1,7 @@
-"""Samples a second and MFU: packed, padded and compiled training, beside Hugging Face Trainer, on the same rows.
+"""Samples per second and MFU of packed, padded and compiled training and of Hugging Face Trainer, on the same rows.
 
-All sides do 15 warm-up and 100 measured steps in bf16 with their own dropout; the end of each step is a CUDA event, so
-that nothing waits inside. Texts are synthetic (see `texts`); weights are random.
+All sides run 15 warm-up and 100 measured steps in bf16 with their own dropout; the end of each step is a CUDA event, so
+that no step waits. Texts are synthetic (see `texts`); weights are random.
 """
 
 import itertools
@@ -22,39 +22,39 @@ from .training import free, train_here
 
 WARMUP, MEASURED = 15, 100
 NUM_ROWS = 2048
-"""Rows of a file: a batch of 128 sees them several times."""
+"""Rows of a file: with batches of 128 they are used several times."""
 
 
 @dataclass
 class Work:
-    """What the sides of a case have in common, known when packed training is done."""
+    """Values that the sides of a case share, known after packed training."""
 
     flops_per_sample: dict[str, float] = field(default_factory=dict)
 
 
 def checks(setting: Setting) -> Iterator[Check]:
-    """Yield packed training of all cases, then the others, those last that take longest."""
+    """Yield packed training of all cases, then the other sides, the slowest last."""
     work = Work()
     cases = CASES[::2] if setting.tiny else CASES
 
-    def of(case: Case, side: str, run: Any) -> Check:
+    def make_check(case: Case, side: str, run: Any) -> Check:
         return Check(f"{case.label}, {side}", partial(_freed, run), "Samples a second", proves=False)
 
     for case in cases:
-        yield of(case, "packed", partial(ours, setting, case, work, "packed"))
+        yield make_check(case, "packed", partial(ours, setting, case, work, "packed"))
     for case in cases:
-        yield of(case, "Trainer, grouped", partial(trainer, setting, case, work, True, True))
-    yield of(cases[0], "Trainer, padded", partial(trainer, setting, cases[0], work, False, True))
-    yield of(cases[0], "Trainer, grouped, no cuDNN", partial(trainer, setting, cases[0], work, True, False))
-    yield of(cases[0], "Trainer, padded, no cuDNN", partial(trainer, setting, cases[0], work, False, False))
-    yield of(cases[0], "packed, compiled", partial(ours, setting, cases[0], work, "packed", compiled=True))
-    yield of(cases[0], "padded", partial(ours, setting, cases[0], work, "padded"))
-    if not hasattr(cuda, "attention_settings"):  # else a run switches cuDNN's attention off by itself
-        yield of(cases[0], "padded, no cuDNN", partial(ours, setting, cases[0], work, "padded", cudnn=False))
+        yield make_check(case, "Trainer, grouped", partial(trainer, setting, case, work, True, True))
+    yield make_check(cases[0], "Trainer, padded", partial(trainer, setting, cases[0], work, False, True))
+    yield make_check(cases[0], "Trainer, grouped, no cuDNN", partial(trainer, setting, cases[0], work, True, False))
+    yield make_check(cases[0], "Trainer, padded, no cuDNN", partial(trainer, setting, cases[0], work, False, False))
+    yield make_check(cases[0], "packed, compiled", partial(ours, setting, cases[0], work, "packed", compiled=True))
+    yield make_check(cases[0], "padded", partial(ours, setting, cases[0], work, "padded"))
+    if not hasattr(cuda, "attention_settings"):  # otherwise a run itself switches off cuDNN's attention
+        yield make_check(cases[0], "padded, no cuDNN", partial(ours, setting, cases[0], work, "padded", cudnn=False))
     for case in cases[1:]:
-        yield of(case, "Trainer, padded", partial(trainer, setting, case, work, False, True))
+        yield make_check(case, "Trainer, padded", partial(trainer, setting, case, work, False, True))
     for case in cases[1:]:
-        yield of(case, "packed, compiled", partial(ours, setting, case, work, "packed", compiled=True))
+        yield make_check(case, "packed, compiled", partial(ours, setting, case, work, "packed", compiled=True))
 
 
 def _freed(run: Any) -> Figures:
@@ -77,7 +77,7 @@ def ours(
 ) -> Figures:
     """Train with paratune."""
     if compiled and setting.tiny:
-        compiled = False  # a C++ compiler is not at hand everywhere, and compiling takes a minute
+        compiled = False  # a C++ compiler may be missing, and compiling takes a minute
     setting.need(45 if compiled else 12)
     label, case = case.label, of_setting(case, setting)
     warmup, measured = counts(setting)
@@ -140,7 +140,7 @@ def _num_rows(setting: Setting) -> int:
 
 
 def _rates(setting: Setting, marks: list[Any], batch_size: int) -> dict[str, Any]:
-    """Return samples a second over the measured steps, and the spread of the steps."""
+    """Return samples per second over the measured steps, and the spread of the steps."""
     wait(setting.device)
     warmup, measured = counts(setting)
     marks = marks[warmup - 1 : warmup + measured]
@@ -150,7 +150,7 @@ def _rates(setting: Setting, marks: list[Any], batch_size: int) -> dict[str, Any
 
 
 def _mfu(setting: Setting, work: Work, label: str, samples_per_s: float) -> float | None:
-    """Return model FLOPs a second over the card's peak in bf16; None where one of them is not known."""
+    """Return model FLOPs per second divided by the card's peak in bf16; None if one of them is unknown."""
     if not setting.on_gpu or label not in work.flops_per_sample:
         return None
     device = find_device(torch.cuda.get_device_name(setting.device))

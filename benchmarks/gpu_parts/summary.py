@@ -1,4 +1,4 @@
-"""Results of the parts as Markdown: a section a part, a table for rows with the same figures."""
+"""Results of the parts as Markdown: one section per part, one table for rows with the same figures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ Row = Mapping[str, Any]
 def lines(results: Mapping[str, Any]) -> list[str]:
     """Return the page."""
     parts = results["parts"]
-    found = [
+    page = [
         f"# Proofs on {results['card']}",
         "",
         *(f"- {line}" for line in results["about"]),
@@ -22,12 +22,12 @@ def lines(results: Mapping[str, Any]) -> list[str]:
     ]
     bad = [(name, row) for name, part in parts.items() for row in part["rows"] if row["status"] in ("wrong", "error")]
     if bad:
-        found += ["", "## What is not as it should be", ""]
-        found += [f"- **{name}**, {row['name']}: {row['status']}: {_cell(row['reason'])}" for name, row in bad]
+        page += ["", "## What is not as it should be", ""]
+        page += [f"- **{name}**, {row['name']}: {row['status']}: {_cell(row['reason'])}" for name, row in bad]
     for part in PARTS:
         if part.name in parts:
-            found += ["", f"## {part.title}", "", *_section(parts[part.name])]
-    return found
+            page += ["", f"## {part.title}", "", *_section(parts[part.name])]
+    return page
 
 
 def _overview(name: str, title: str, part: Mapping[str, Any]) -> str:
@@ -52,11 +52,11 @@ def _section(part: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _tables(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """Return rows by the table that they belong to; a row without one stands alone."""
-    found: dict[str, list[Row]] = {}
+    """Return rows by the table that they belong to; a row without a table is alone."""
+    tables: dict[str, list[Row]] = {}
     for number, row in enumerate(rows):
-        found.setdefault(row["table"] or f"\0{number}", []).append(row)
-    return [(title if not title.startswith("\0") else "", members) for title, members in found.items()]
+        tables.setdefault(row["table"] or f"\0{number}", []).append(row)
+    return [(title if not title.startswith("\0") else "", members) for title, members in tables.items()]
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
@@ -103,5 +103,5 @@ def _cell(value: Any, key: str = "") -> str:
     if isinstance(value, dict) and set(value) == {"median", "p10", "p90", "num"}:
         return f"{_cell(value['median'])} ({_cell(value['p10'])} to {_cell(value['p90'])}, n = {value['num']})"
     if isinstance(value, list | tuple):
-        return ", ".join(_cell(each, key) for each in value)
+        return ", ".join(_cell(element, key) for element in value)
     return str(value).replace("|", "/").replace("\n", " ")[:600]

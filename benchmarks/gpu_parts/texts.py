@@ -1,8 +1,8 @@
-"""Texts, models and configurations of the GPU proofs, made from a tokenizer and a fixed seed: no data set travels.
+"""Texts, models and configurations of the GPU checks, made from a tokenizer and a fixed seed, without data sets.
 
-Lengths of the texts are drawn from distributions like those of the data sets they are named after (WordPiece tokens):
-IMDB log-normal of median 233 and mean 316, 15% above 512; MRPC pairs normal around 53; SQuAD questions of about 13
-tokens with contexts of median 150; documents for masked LM of median 560.
+Lengths of the texts are drawn from distributions like those of the data sets that they are named after (WordPiece
+tokens): IMDB log-normal of median 233 and mean 316, 15% above 512; MRPC pairs normal around 53; SQuAD questions of
+about 13 tokens with contexts of median 150; documents for masked LM of median 560.
 """
 
 import json
@@ -74,7 +74,7 @@ CASES = (
 
 
 def of_setting(case: Case, setting: Setting) -> Case:
-    """Return a case as it is, or small for a rehearsal."""
+    """Return the case, or a small one for a rehearsal."""
     if not setting.tiny:
         return case
     return Case(case.name, case.kind, 32, min(case.batch_size, 8), lambda draw: _small(case.draw(draw)))
@@ -87,7 +87,7 @@ def _small(words: tuple[int, int]) -> tuple[int, int]:
 
 @cache
 def words_of(tokenizer: Path) -> tuple[str, ...]:
-    """Return the words of a vocabulary that are one token each, in the order of the alphabet."""
+    """Return the words of a vocabulary that are single tokens, in alphabetical order."""
     from transformers import AutoTokenizer
 
     vocabulary = AutoTokenizer.from_pretrained(tokenizer).get_vocab()
@@ -116,7 +116,7 @@ def _row(case: Case, words: tuple[str, ...], draw: random.Random, number: int) -
 
 
 def write_model(setting: Setting, **changes: Any) -> Path:
-    """Write a folder with the configuration of a BERT and the tokenizer; weights are drawn when it is trained."""
+    """Write a folder with the configuration of a BERT and the tokenizer; weights are drawn at the start of training."""
     from transformers import AutoTokenizer
 
     folder = setting.folder / "model"
@@ -146,12 +146,12 @@ def write_config(case: Case, setting: Setting, name: str, *, num_rows: int, num_
     """Write the configuration of a training and return the file.
 
     Args:
-        case: What is trained.
-        setting: Where.
-        name: Of the run.
+        case: The training.
+        setting: Device and sizes.
+        name: Name of the run.
         num_rows: Rows of the file.
         num_steps: Optimizer steps.
-        **sections: Sections or single values, laid over the others.
+        **sections: Sections or single values that replace the defaults.
     """
     columns: dict[str, Any] = {"text": "text"}
     if case.kind == "classification":
@@ -184,14 +184,14 @@ def write_config(case: Case, setting: Setting, name: str, *, num_rows: int, num_
 
 
 def draw_lengths(case: Case, num_rows: int, *, seed: int = SEED) -> list[int]:
-    """Return tokens of rows of a case, special tokens included, cut at its longest row."""
+    """Return the token counts of a case's rows, with special tokens, truncated to its longest row."""
     draw = random.Random(seed)
     drawn = (case.draw(draw) for _ in range(num_rows))
     return [min(case.max_length, first + second + (3 if second else 2)) for first, second in drawn]
 
 
 def packed_batch(lengths: list[int], vocab_size: int, *, seed: int = 0) -> Batch:
-    """Return a packed batch for classification on the host, of random tokens, with a rounded number of them."""
+    """Return a packed batch for classification on the host, with a rounded number of random tokens."""
     return round_up(pack(padded_batch(lengths, vocab_size, seed=seed)))
 
 

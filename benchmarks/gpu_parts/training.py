@@ -1,4 +1,4 @@
-"""Trainings of the GPU proofs: whole ones in this process, commands in their own, and single steps of a strategy."""
+"""Trainings of the GPU checks: whole ones in this process, commands in separate processes, and single steps."""
 
 import contextlib
 import json
@@ -38,9 +38,9 @@ def train_here(config: Path, *overrides: str, on_step: OnStep | None = None) -> 
     """Train a configuration in this process as `paratune train` does; return its summary.
 
     Args:
-        config: File.
-        overrides: As after `--set`.
-        on_step: Called with the number of each step, from 1, when the host is done with it.
+        config: Configuration file.
+        overrides: Arguments of `--set`.
+        on_step: Called with the number of each step, from 1, when the host has finished it.
     """
     from paratune.config.load import load_config
     from paratune.engine.recorder import Recorder
@@ -66,29 +66,29 @@ def command(*words: str) -> list[str]:
 
 
 def run_command(*words: str, timeout_s: float) -> dict[str, Any]:
-    """Run `paratune WORDS --json` and return what it prints, with its exit code as `exit_code`.
+    """Run `paratune WORDS --json` and return its JSON, with its exit code as `exit_code`.
 
     Raises:
-        RuntimeError: It printed no JSON; the message has the last lines of its log.
+        RuntimeError: It printed no JSON; the message contains the last lines of its log.
         subprocess.TimeoutExpired: It took longer.
     """
-    done = subprocess.run(
+    completed = subprocess.run(
         command(*words, "--json"), capture_output=True, text=True, timeout=max(1.0, timeout_s), env=environment()
     )
     with contextlib.suppress(json.JSONDecodeError):
-        return {**json.loads(done.stdout), "exit_code": done.returncode}
-    lines = (done.stderr or done.stdout).strip().splitlines()[-8:]
-    raise RuntimeError(f"paratune {words[0]} ended with {done.returncode}: " + " | ".join(lines))
+        return {**json.loads(completed.stdout), "exit_code": completed.returncode}
+    lines = (completed.stderr or completed.stdout).strip().splitlines()[-8:]
+    raise RuntimeError(f"paratune {words[0]} exited with {completed.returncode}: " + " | ".join(lines))
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a command: this process's modules are found there too."""
+    """Return the environment of a command, which can import the modules of this process."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 @contextmanager
 def repeatable(seed: int = 0) -> Iterator[None]:
-    """Draw the same numbers in this block each time."""
+    """Draw the same random numbers in this block each time."""
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
@@ -96,10 +96,10 @@ def repeatable(seed: int = 0) -> Iterator[None]:
 
 
 def make_model(setting: Setting, precision: Precision, **changes: Any) -> TaskModel:
-    """Return a BERT for classification on the host as a training prepares it, always with the same weights.
+    """Return a BERT for classification on the host as a training prepares it, with the same weights each time.
 
     Raises:
-        RuntimeError: It is refused packed rows.
+        RuntimeError: The model does not support packed rows.
     """
     from transformers import AutoModelForSequenceClassification
 
@@ -115,7 +115,7 @@ def make_model(setting: Setting, precision: Precision, **changes: Any) -> TaskMo
 
 
 class Steps:
-    """A BERT for classification on the device that takes optimizer steps of given batches, without a loop around it."""
+    """A BERT for classification on the device that runs optimizer steps of given batches, without a training loop."""
 
     def __init__(
         self,
@@ -128,10 +128,10 @@ class Steps:
         """Make the model.
 
         Args:
-            setting: Where.
-            precision: Of the setting when not given.
-            make: Makes the strategy; `SingleStrategy` when not given.
-            **changes: Of the model's configuration.
+            setting: Device and sizes.
+            precision: By default the setting's precision.
+            make: Makes the strategy; by default `SingleStrategy`.
+            **changes: Changes of the model's configuration.
         """
         self.setting = setting
         self.precision = precision or precision_of(setting)
@@ -146,7 +146,7 @@ class Steps:
         self.strategy.prepare(self.model, find_blocks(self.model), self.optimizer)
 
     def __call__(self, batch: Batch, *, seed: int | None = None) -> Tensor:
-        """Take a step of one micro-batch and return its loss, not waited for."""
+        """Run a step of one micro-batch and return its loss without waiting for it."""
         if seed is not None:
             torch.manual_seed(seed)
         loss: Tensor = self.strategy.forward_backward([batch], lambda _phase: nullcontext())
@@ -156,7 +156,7 @@ class Steps:
 
 
 def free(*things: Any) -> None:
-    """Give back memory of the device that nothing refers to any more."""
+    """Free memory of the device that is no longer used."""
     import gc
 
     del things
@@ -177,7 +177,7 @@ def until(condition: Callable[[], bool], timeout_s: float) -> bool:
 
 
 def losses_of(run: Path) -> list[float]:
-    """Return the loss of each step of a run, of a step that was taken twice the later one."""
+    """Return the loss of each step of a run, for a step that was run twice, the later loss."""
     from paratune.records import read_events
 
     by_step = {event["step"]: event["loss"] for event in read_events(run) if event["event"] == "step"}
@@ -185,7 +185,7 @@ def losses_of(run: Path) -> list[float]:
 
 
 def first_difference(a: Sequence[float], b: Sequence[float]) -> int | None:
-    """Return the first step, from 1, at which two runs differ; None where they do not."""
+    """Return the first step, from 1, at which two runs differ; None if they do not."""
     if len(a) != len(b):
         return min(len(a), len(b)) + 1
     return next((step for step, (x, y) in enumerate(zip(a, b, strict=True), start=1) if x != y), None)

@@ -1,4 +1,4 @@
-"""Distil a classification with Hugging Face Trainer: the peer that `distil.py` puts beside paratune.
+"""Distil a classification with Hugging Face Trainer: the peer of paratune in `distil.py`.
 
 The loss is that of the distillation example of transformers (run_squad_w_distillation.py), for one label of each text.
 Nothing of paratune is imported here.
@@ -51,7 +51,7 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
     """Train a model with some of the layers, and score the test rows."""
     tokenizer = AutoTokenizer.from_pretrained(settings["model"])
     parts = {split: _read(settings["files"][split], settings, tokenizer) for split in ("train", "test")}
-    set_seed(settings["seed"])  # before the model is made: the new head is drawn from it
+    set_seed(settings["seed"])  # before the model is created: the new head depends on the seed
     model = AutoModelForSequenceClassification.from_pretrained(settings["model"], num_labels=2, use_safetensors=True)
     layers = model.bert.encoder.layer
     model.bert.encoder.layer = nn.ModuleList(layers[number] for number in settings["keep_layers"])

@@ -1,4 +1,4 @@
-"""Train tags of words with Trainer as its run_ner example does: the peer that `ner.py` puts beside paratune.
+"""Train token classification with Trainer as its run_ner example does: the peer of paratune in `ner.py`.
 
 Nothing of paratune is imported here: training by transformers, scores by seqeval.
 Usage: python hf_ner.py SETTINGS.json, as written by ner.py; the result is one JSON object on the last line.
@@ -27,7 +27,7 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
     tokenizer = AutoTokenizer.from_pretrained(settings["model"])
     labels = settings["labels"]
     parts = {split: _read(path, tokenizer, labels, settings) for split, path in settings["files"].items()}
-    set_seed(settings["seed"])  # before the model is made: the new head is drawn from it
+    set_seed(settings["seed"])  # before the model is created: the new head depends on the seed
     model = AutoModelForTokenClassification.from_pretrained(
         settings["model"], num_labels=len(labels), id2label=dict(enumerate(labels)), use_safetensors=True
     )
@@ -51,19 +51,19 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
         begin = time.perf_counter()
         trainer.train()
         train_s = time.perf_counter() - begin
-        told = trainer.predict(parts["test"])
+        prediction = trainer.predict(parts["test"])
     pairs = [
-        [(labels[label], labels[place]) for label, place in zip(row, given, strict=True) if label >= 0]
-        for row, given in zip(told.label_ids, told.predictions.argmax(-1), strict=True)
+        [(labels[label], labels[place]) for label, place in zip(row, predicted, strict=True) if label >= 0]
+        for row, predicted in zip(prediction.label_ids, prediction.predictions.argmax(-1), strict=True)
     ]
-    true, given = ([[pair[side] for pair in row] for row in pairs] for side in (0, 1))
+    true, predicted = ([[pair[side] for pair in row] for row in pairs] for side in (0, 1))
     return {
         "num_steps": trainer.state.global_step,
         "train_s": train_s,
         "scores": {
-            "f1": float(metrics.f1_score(true, given)),
-            "accuracy": float(metrics.accuracy_score(true, given)),
-            "loss": float(told.metrics["test_loss"]),
+            "f1": float(metrics.f1_score(true, predicted)),
+            "accuracy": float(metrics.accuracy_score(true, predicted)),
+            "loss": float(prediction.metrics["test_loss"]),
         },
     }
 

@@ -1,4 +1,4 @@
-"""Fine-tune one data set with Hugging Face Trainer: the peer that `quality.py` puts beside paratune.
+"""Fine-tune one data set with Hugging Face Trainer: the peer of paratune in `quality.py`.
 
 Nothing of paratune is imported here: data by pyarrow, scores by scikit-learn, training by transformers.
 Usage: python hf_trainer.py SETTINGS.json, as written by quality.py; the result is one JSON object on the last line.
@@ -30,7 +30,7 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
     tokenizer = AutoTokenizer.from_pretrained(settings["model"])
     parts = {split: _read(settings, split, tokenizer) for split in settings["files"]}
     arguments = _arguments(settings, num_rows=len(parts["train"]))
-    set_seed(settings["seed"])  # before the model is made: the new head is drawn from it
+    set_seed(settings["seed"])  # before the model is created: the new head depends on the seed
     model = AutoModelForSequenceClassification.from_pretrained(
         settings["model"],
         num_labels=settings["num_labels"],
@@ -127,8 +127,8 @@ def _regression(prediction: Any) -> dict[str, float]:
 
 
 def _plain(metrics: dict[str, float]) -> dict[str, float]:
-    wanted = ("loss", "accuracy", "f1", "rmse", "mae", "pearson", "spearman")
-    return {name: metrics[f"test_{name}"] for name in wanted if f"test_{name}" in metrics}
+    names = ("loss", "accuracy", "f1", "rmse", "mae", "pearson", "spearman")
+    return {name: metrics[f"test_{name}"] for name in names if f"test_{name}" in metrics}
 
 
 if __name__ == "__main__":

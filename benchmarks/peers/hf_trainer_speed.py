@@ -1,10 +1,11 @@
-"""Train or evaluate with Hugging Face Trainer and say how long the steps took: the peer of `speed.py`.
+"""Train or evaluate with Hugging Face Trainer, and print the time of the steps: the peer of `speed.py`.
 
 Nothing of paratune is imported here. Usage: python hf_trainer_speed.py SETTINGS.json, as written by speed.py; the
 result is one JSON object on the last line. `side` is one of:
 
-- padded: as published studies run it: tokenized with padding to the maximum, all else as TrainingArguments has it.
-- grouped: at its best: batches of rows of similar length (the file is in the order of LengthGroupedSampler and read in
+- padded: as published studies run it: tokenized with padding to the maximum, with the defaults of TrainingArguments.
+- grouped: Trainer's fastest options: batches of rows of similar length (the file is in the order of
+LengthGroupedSampler and read in
   that order), padded to the longest row of the batch, fused AdamW.
 
 Question answering is cut and labelled as in transformers' run_qa.py, masked LM as in run_mlm.py.
@@ -41,7 +42,7 @@ MODELS = {
 
 
 class Watch(TrainerCallback):  # type: ignore[misc]
-    """Tells the watch of each step that ended."""
+    """Reports the end of each step to the watch."""
 
     def __init__(self, watch: StepWatch) -> None:
         self.watch = watch
@@ -51,7 +52,7 @@ class Watch(TrainerCallback):  # type: ignore[misc]
 
 
 def main(settings: dict[str, Any]) -> dict[str, Any]:
-    """Run, and return times and what was run."""
+    """Run, and return times and facts of the run."""
     logging.set_verbosity_error()
     tokenizer = AutoTokenizer.from_pretrained(settings["model_folder"])
     rows = _rows(settings, tokenizer)
@@ -70,11 +71,11 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
         trainer.evaluate(rows.select(range(settings["batch_size"])))  # warm-up
         begin = now()
         trainer.evaluate(rows)
-        watch.found = {"cpu_s": now()[0] - begin[0], "wall_s": now()[1] - begin[1]}
+        watch.times = {"cpu_s": now()[0] - begin[0], "wall_s": now()[1] - begin[1]}
     else:
         trainer.train()
     return {
-        **watch.found,
+        **watch.times,
         "dropout": [model.config.hidden_dropout_prob, model.config.attention_probs_dropout_prob],
         "optimizer": str(arguments.optim),
         "attention": model.config._attn_implementation,
@@ -101,7 +102,7 @@ def _arguments(settings: dict[str, Any]) -> TrainingArguments:
 
 
 def _collator(settings: dict[str, Any], tokenizer: Any) -> Any:
-    """Return None for what Trainer takes by itself: rows are of one length then."""
+    """Return the collator; None for Trainer's default, when all rows have one length."""
     if settings["kind"] == "mlm":
         return DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
     return DataCollatorWithPadding(tokenizer) if settings["side"] == "grouped" else None
@@ -110,31 +111,31 @@ def _collator(settings: dict[str, Any], tokenizer: Any) -> Any:
 def _rows(settings: dict[str, Any], tokenizer: Any) -> Dataset:
     table = pq.read_table(settings["file"])
     padding = {"padding": "max_length"} if settings["side"] == "padded" else {}
-    how = {"truncation": True, "max_length": settings["max_length"], **padding}
+    options = {"truncation": True, "max_length": settings["max_length"], **padding}
     if settings["kind"] == "mlm":
-        return _lines(table, tokenizer, how, settings["columns"]["text"])
+        return _lines(table, tokenizer, options, settings["columns"]["text"])
     if settings["kind"] == "qa":
-        return _answered(table, tokenizer, {**how, "truncation": "only_second", "stride": settings["stride"]})
+        return _answered(table, tokenizer, {**options, "truncation": "only_second", "stride": settings["stride"]})
     columns = settings["columns"]
     texts = [table[columns[key]].to_pylist() for key in ("text", "text_pair") if key in columns]
-    return Dataset.from_dict({**tokenizer(*texts, **how), "labels": table[columns["label"]].to_pylist()})
+    return Dataset.from_dict({**tokenizer(*texts, **options), "labels": table[columns["label"]].to_pylist()})
 
 
-def _lines(table: Any, tokenizer: Any, how: dict[str, Any], column: str) -> Dataset:
+def _lines(table: Any, tokenizer: Any, options: dict[str, Any], column: str) -> Dataset:
     """Make a window of each document, as run_mlm.py does with --line_by_line."""
-    return Dataset.from_dict(tokenizer(table[column].to_pylist(), return_special_tokens_mask=True, **how))
+    return Dataset.from_dict(tokenizer(table[column].to_pylist(), return_special_tokens_mask=True, **options))
 
 
-def _answered(table: Any, tokenizer: Any, how: dict[str, Any]) -> Dataset:
+def _answered(table: Any, tokenizer: Any, options: dict[str, Any]) -> Dataset:
     """Cut windows with a stride, label those without the answer with [CLS]."""
     answers = table["answers"].to_pylist()
-    told = {"return_overflowing_tokens": True, "return_offsets_mapping": True}
-    found = tokenizer(table["question"].to_pylist(), table["context"].to_pylist(), **how, **told)
+    returned = {"return_overflowing_tokens": True, "return_offsets_mapping": True}
+    encoded = tokenizer(table["question"].to_pylist(), table["context"].to_pylist(), **options, **returned)
     begins, ends = [], []
-    for number, offsets in enumerate(found["offset_mapping"]):
-        answer = answers[found["overflow_to_sample_mapping"][number]]
+    for number, offsets in enumerate(encoded["offset_mapping"]):
+        answer = answers[encoded["overflow_to_sample_mapping"][number]]
         begin = end = 0  # [CLS]
-        context = [place for place, part in enumerate(found.sequence_ids(number)) if part == 1]
+        context = [place for place, part in enumerate(encoded.sequence_ids(number)) if part == 1]
         if answer["text"]:
             first = answer["answer_start"][0]
             last = first + len(answer["text"][0])
@@ -143,7 +144,7 @@ def _answered(table: Any, tokenizer: Any, how: dict[str, Any]) -> Dataset:
                 end = min(place for place in context if offsets[place][1] >= last)
         begins.append(begin)
         ends.append(end)
-    inputs = {key: found[key] for key in ("input_ids", "attention_mask", "token_type_ids")}
+    inputs = {key: encoded[key] for key in ("input_ids", "attention_mask", "token_type_ids")}
     return Dataset.from_dict({**inputs, "start_positions": begins, "end_positions": ends})
 
 

@@ -1,4 +1,4 @@
-"""Masked LM and question answering with Hugging Face Trainer: the peer that `quality_tokens.py` puts beside paratune.
+"""Masked LM and question answering with Hugging Face Trainer: the peer of paratune in `quality_tokens.py`.
 
 Nothing of paratune is imported here. Usage: python hf_trainer_tokens.py SETTINGS.json, as written by quality_tokens.py;
 the model is saved in its `folder`. Windows are cut as in transformers' own examples run_mlm.py and run_qa.py.
@@ -33,7 +33,7 @@ def main(settings: dict[str, Any]) -> None:
         "qa": (_questions, DataCollatorWithPadding(tokenizer), AutoModelForQuestionAnswering),
     }[settings["kind"]]
     rows = make(table, tokenizer, settings)
-    set_seed(settings["seed"])  # before the model is made: the new head is drawn from it
+    set_seed(settings["seed"])  # before the model is created: the new head depends on the seed
     model = model_class.from_pretrained(settings["model"], use_safetensors=True)
     num_steps = math.ceil(len(rows) / settings["batch_size"]) * settings["epochs"]
     arguments = TrainingArguments(
@@ -62,19 +62,19 @@ def main(settings: dict[str, Any]) -> None:
 
 
 def _windows(table: Any, tokenizer: Any, settings: dict[str, Any]) -> list[dict[str, list[int]]]:
-    """Tokenize document by document and cut each at the limit, as run_mlm.py does with --line_by_line."""
+    """Tokenize and truncate each document, as run_mlm.py does with --line_by_line."""
     texts = table[settings["columns"]["text"]].to_pylist()
-    found = tokenizer(texts, truncation=True, max_length=settings["max_length"], return_special_tokens_mask=True)
+    encoded = tokenizer(texts, truncation=True, max_length=settings["max_length"], return_special_tokens_mask=True)
     return [
         {"input_ids": ids, "special_tokens_mask": mask}
-        for ids, mask in zip(found["input_ids"], found["special_tokens_mask"], strict=True)
+        for ids, mask in zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
     ]
 
 
 def _questions(table: Any, tokenizer: Any, settings: dict[str, Any]) -> list[dict[str, Any]]:
     """Cut windows with a stride, label those without the answer with [CLS], as run_qa.py does."""
     answers = table["answers"].to_pylist()
-    found = tokenizer(
+    encoded = tokenizer(
         [question.lstrip() for question in table["question"].to_pylist()],
         table["context"].to_pylist(),
         truncation="only_second",
@@ -84,17 +84,19 @@ def _questions(table: Any, tokenizer: Any, settings: dict[str, Any]) -> list[dic
         return_offsets_mapping=True,
     )
     rows = []
-    for number, offsets in enumerate(found["offset_mapping"]):
-        answer = answers[found["overflow_to_sample_mapping"][number]]
+    for number, offsets in enumerate(encoded["offset_mapping"]):
+        answer = answers[encoded["overflow_to_sample_mapping"][number]]
         begin = end = 0  # [CLS]
-        context = [place for place, part in enumerate(found.sequence_ids(number)) if part == 1]
+        context = [place for place, part in enumerate(encoded.sequence_ids(number)) if part == 1]
         if answer["text"]:
             first = answer["answer_start"][0]
             last = first + len(answer["text"][0])
             if offsets[context[0]][0] <= first and offsets[context[-1]][1] >= last:
                 begin = max(place for place in context if offsets[place][0] <= first)
                 end = min(place for place in context if offsets[place][1] >= last)
-        inputs = {key: found[key][number] for key in ("input_ids", "attention_mask", "token_type_ids") if key in found}
+        inputs = {
+            key: encoded[key][number] for key in ("input_ids", "attention_mask", "token_type_ids") if key in encoded
+        }
         rows.append({**inputs, "start_positions": begin, "end_positions": end})
     return rows
 

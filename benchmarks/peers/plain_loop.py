@@ -1,4 +1,4 @@
-"""A training loop as one writes it by hand in PyTorch, without logging, measuring or saving.
+"""A hand-written training loop in PyTorch, without logging, measuring or saving.
 
 The peer of `overhead.py`. Nothing of paratune is imported here.
 """
@@ -23,7 +23,7 @@ class PlainLoop:
         self._scheduler = LambdaLR(self._optimizer, lambda step: 1.0)
 
     def run(self, batches: Iterable[Mapping[str, Tensor]]) -> None:
-        """Take one optimizer step for each batch; `labels` are among its entries."""
+        """Run one optimizer step for each batch, whose entries include `labels`."""
         self.model.train()
         for batch in batches:
             loss = self.model(**batch).loss

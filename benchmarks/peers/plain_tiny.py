@@ -1,9 +1,9 @@
-"""Train a sequence classifier with a loop written by hand: a peer of `loop_cost.py`. Imports nothing of paratune.
+"""Train a sequence classifier with a hand-written loop: a peer of `loop_cost.py`. Imports nothing of paratune.
 
 Usage: python plain_tiny.py FOLDER NUM_STEPS padded|packed. FOLDER holds model and tokenizer (`model`) and `rows.json`.
 
-All batches are made before the first step and lie in a list, so that getting a batch costs nothing. They are padded to
-their longest row, or packed: one row of all tokens, positions that restart, and a mask (1, 1, T, T) that keeps each
+All batches are made before the first step and kept in a list, so that getting a batch costs nothing. They are padded to
+their longest row, or packed: one row of all tokens, positions that restart, and a mask (1, 1, T, T) that limits each
 token to its row. The loop is PlainLoop: fused AdamW, a learning rate from a LambdaLR, clipping to a norm of 1.
 """
 

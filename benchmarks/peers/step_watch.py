@@ -1,4 +1,4 @@
-"""Times of a part of the steps of a training, whoever trains: called after each step, on all sides of `speed.py`.
+"""Times of a part of a training's steps, the same for all sides of `speed.py`: called after each step.
 
 Nothing of paratune is imported here.
 """
@@ -16,7 +16,7 @@ NUM_PROFILED = 5
 class StepWatch:
     """Measures from the end of the last warm-up step to the end of the last measured one.
 
-    What happens between steps (fetching the batch, logging) is inside. On a GPU the ends are waited for.
+    Work between steps (fetching the batch, logging) is included. On a GPU, it waits for the ends.
     """
 
     def __init__(self, num_warmup_steps: int, num_steps: int) -> None:
@@ -24,16 +24,16 @@ class StepWatch:
         self._begin: tuple[float, float] | None = None
         self._profiler: Any = None
         self._profile_begin = 0.0
-        self.found: dict[str, Any] = {}
+        self.times: dict[str, Any] = {}
 
     def after_step(self, step: int) -> None:
-        """Note the end of a step, counted from 1."""
+        """Record the end of a step, counted from 1."""
         if step == self._first:
             self._begin = now()
         elif step == self._last:
             assert self._begin is not None
             end = now()
-            self.found = {"cpu_s": end[0] - self._begin[0], "wall_s": end[1] - self._begin[1]}
+            self.times = {"cpu_s": end[0] - self._begin[0], "wall_s": end[1] - self._begin[1]}
             if torch.cuda.is_available():
                 self._start_profile()
         elif step == self._last + NUM_PROFILED and self._profiler is not None:
@@ -52,11 +52,11 @@ class StepWatch:
             for event in self._profiler.events()
             if event.device_type == torch.autograd.DeviceType.CUDA
         ]
-        self.found["gpu_idle_share"] = max(0.0, 1 - covered(spans) / 1e6 / wall_s) if spans else None
+        self.times["gpu_idle_share"] = max(0.0, 1 - covered(spans) / 1e6 / wall_s) if spans else None
 
 
 def now() -> tuple[float, float]:
-    """Return CPU seconds (user and system) of this process, and the wall clock, once the device has done its work."""
+    """Return CPU seconds (user and system) of this process, and the wall clock, after the device has finished."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -64,7 +64,7 @@ def now() -> tuple[float, float]:
 
 
 def covered(spans: list[tuple[float, float]]) -> float:
-    """Return how much of the line intervals cover together: kernels of several streams may overlap."""
+    """Return the total length that intervals cover: kernels of several streams may overlap."""
     total, reached = 0.0, float("-inf")
     for begin, end in sorted(spans):
         total += max(0.0, end - max(begin, reached))

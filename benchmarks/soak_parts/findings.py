@@ -1,4 +1,4 @@
-"""What a soak counts and what it finds."""
+"""Counts and findings of a soak."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -8,10 +8,10 @@ DIFFERENCE, TRACEBACK, STUCK = SORTS = ("difference", "traceback", "stuck")
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that must not happen."""
+    """A violation found by a trial."""
 
     sort: str
-    """One of `SORTS`: another result or exit code than allowed; an exception that is no ParatuneError; no end."""
+    """One of `SORTS`: a wrong result or exit code; an exception that is not a ParatuneError; a hang."""
     kind: str
     trial: int
     text: str
@@ -24,13 +24,13 @@ class Count:
     kind: str
     trials: int = 0
     kills: int = 0
-    """Signals that met a running process; 0 for readers."""
+    """Signals that reached a running process; 0 for readers."""
     inputs: int = 0
-    """Given to a reader; 0 for commands."""
+    """Inputs of a reader; 0 for commands."""
     seconds: float = 0.0
     findings: list[Finding] = field(default_factory=list)
     skipped: str | None = None
-    """Why nothing was run."""
+    """Reason why nothing was run."""
 
     def number(self, sort: str) -> int:
         return sum(finding.sort == sort for finding in self.findings)

@@ -1,7 +1,8 @@
-"""Readers are fed with files that Hypothesis draws: whole ones, and damaged copies of each.
+"""Readers get files that Hypothesis draws: valid files, and damaged copies of each.
 
-A batch is a process of its own: one that crashes or hangs in native code ends alone. Hypothesis draws the document and
-a seed for each damaged copy; where a trial is repeated alone, it reduces what fails to a small example.
+Each batch runs in a separate process: only that process ends if a reader crashes or hangs in native code. Hypothesis
+draws the document and a seed for each damaged copy; when a trial is repeated alone, it reduces a failure to a small
+example.
 """
 
 import faulthandler
@@ -36,41 +37,41 @@ INPUT_S = 30.0
 """Seconds that a reader may take for one input."""
 BATCH_S = 600.0
 _LONGEST = 4
-"""Most edits of a damaged copy."""
+"""Maximum number of edits of a damaged copy."""
 
 
 class Difference(AssertionError):
-    """A reader has made something else of an input than it must."""
+    """A reader returned a wrong result for an input."""
 
 
 class Stuck(BaseException):
-    """A reader has taken too long for an input; no reader catches it."""
+    """A reader took too long for an input; no reader catches this exception."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """What reads a kind of file, and what must hold for it."""
+    """A reader of one kind of file, and its checks."""
 
     name: str
     documents: st.SearchStrategy[Any]
     render: Callable[[Any], bytes]
-    """The whole file of a document."""
+    """The valid file of a document."""
     whole: Callable[[Any, bytes, Path], None]
-    """Given a document, its file and an empty folder: raises `Difference` where the reader makes something else."""
+    """Called with a document, its file and an empty folder; raises `Difference` if the reader's result is wrong."""
     damaged: Callable[[Any, bytes, Path], None]
-    """The same of a damaged file."""
+    """The same for a damaged file."""
     prepare: Callable[[], None] = lambda: None
     """Called before the first input, in the process from which batches are forked; may be called again."""
 
 
-def differ(what: str, expected: Any, actual: Any) -> None:
-    """Raise `Difference` where two values are not the same."""
+def differ(subject: str, expected: Any, actual: Any) -> None:
+    """Raise `Difference` if two values differ."""
     if expected != actual and not (expected != expected and actual != actual):
-        raise Difference(f"{what}: {str(actual)[:500]}, expected {str(expected)[:500]}")
+        raise Difference(f"{subject}: {str(actual)[:500]}, expected {str(expected)[:500]}")
 
 
 def damage(raw: bytes, draw: random.Random) -> bytes:
-    """Return a copy of a file with a few edits: bytes flipped, put in, deleted, doubled, moved, or the end cut off."""
+    """Return a copy of a file with a few edits: bytes flipped, inserted, deleted, duplicated or moved, or truncated."""
     bad = bytearray(raw)
     for _ in range(draw.randint(1, _LONGEST)):
         at, width = draw.randrange(len(bad) + 1), draw.choice((1, 1, 2, 8, 64))
@@ -102,7 +103,7 @@ def limit(seconds: float) -> Iterator[None]:
     """Raise `Stuck` in the block after some seconds; native code that does not return ends the process soon after."""
 
     def ring(number: int, frame: FrameType | None) -> None:
-        raise Stuck(f"no end after {seconds:g} s")
+        raise Stuck(f"did not finish within {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -121,14 +122,14 @@ def feed(
     """Feed a reader in this process.
 
     Args:
-        reader: What reads.
-        seed: Of the draws.
-        folder: For files; emptied for each input.
-        num_examples: Documents.
-        reduces: Whether what fails is reduced to a small example, which takes minutes.
+        reader: The reader.
+        seed: Seed of the draws.
+        folder: Folder for files; emptied for each input.
+        num_examples: Number of documents.
+        reduces: Whether a failure is reduced to a small example, which takes minutes.
 
     Returns:
-        Number of inputs, and what was found; trials in it are 0.
+        Number of inputs, and the findings, with trial 0.
     """
     count = 0
     reader.prepare()
@@ -171,7 +172,7 @@ def feed(
 
 
 def run_batch(reader: Reader, number: int, seed: int, folder: Path, *, reduces: bool) -> tuple[int, list[Finding]]:
-    """Feed a reader in a process of its own; return the inputs and what was found."""
+    """Feed a reader in a separate process; return the number of inputs and the findings."""
     own = random.Random(f"{seed}/{reader.name}/{number}").randrange(1 << 32)
     folder.mkdir(parents=True, exist_ok=True)
     output, log = folder / f"{reader.name}.json", folder / f"{reader.name}.out"
@@ -180,18 +181,20 @@ def run_batch(reader: Reader, number: int, seed: int, folder: Path, *, reduces: 
         warm.redirect_output(log)
         with tempfile.TemporaryDirectory(dir=folder) as place:
             count, findings = feed(reader, own, Path(place), reduces=reduces)
-        output.write_text(json.dumps([count, [[found.sort, found.text] for found in findings]]))
+        output.write_text(
+            json.dumps([count, [[batch_findings.sort, batch_findings.text] for batch_findings in findings]])
+        )
 
     output.unlink(missing_ok=True)
     code = _wait(warm.fork(work))
     if code is None or not output.exists():
         sort = STUCK if code is None or code == 1 else TRACEBACK
-        said = log.read_text("utf-8", "replace")[-3000:]
-        return 0, [Finding(sort, reader.name, number, f"the process ended with {code}: {said}")]
-    count, found = json.loads(output.read_text())
+        output_end = log.read_text("utf-8", "replace")[-3000:]
+        return 0, [Finding(sort, reader.name, number, f"the process exited with {code}: {output_end}")]
+    count, batch_findings = json.loads(output.read_text())
     for path in (output, log):
         path.unlink(missing_ok=True)
-    return count, [Finding(sort, reader.name, number, text) for sort, text in found]
+    return count, [Finding(sort, reader.name, number, text) for sort, text in batch_findings]
 
 
 def _wait(pid: int) -> int | None:

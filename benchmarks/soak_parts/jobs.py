@@ -1,7 +1,7 @@
-"""Trials of `paratune launch` on a toy Slurm: a process of a job gets a signal, and the run goes on to the same end.
+"""Trials of `paratune launch` on a toy Slurm: a process of a job gets a signal, and the run must give the same result.
 
-A trial is a process of its own, which starts a cluster and stops it: Slurm's daemons must not be taken for processes
-that a command left behind.
+A trial is a separate process that starts and stops a cluster, so that Slurm's daemons do not count as processes that a
+command left behind.
 """
 
 import json
@@ -37,28 +37,28 @@ POLL_S = 0.2
 
 
 def missing() -> str | None:
-    """Return why no trial can be run here; None where one can."""
+    """Return the reason why no trial can run here; None if trials can run."""
     places = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
     absent = [name for name in PROGRAMS if shutil.which(name, path=places) is None]
-    return f"there is no {', '.join(absent)} (make slurm)" if absent else None
+    return f"missing: {', '.join(absent)} (make slurm)" if absent else None
 
 
 def run_trial(number: int, seed: int, folder: Path) -> tuple[int, list[Finding]]:
-    """Run a trial; return the signals that met a process, and what was found."""
+    """Run a trial; return the number of signals that reached a process, and the findings."""
     output, log = folder / "launch.json", folder / "launch.out"
     folder.mkdir(parents=True, exist_ok=True)
     output.unlink(missing_ok=True)
 
     def work() -> None:
         warm.redirect_output(log)
-        kills, found = _with_cluster(random.Random(f"{seed}/{NAME}/{number}"))
-        output.write_text(json.dumps([kills, found]))
+        kills, findings = _with_cluster(random.Random(f"{seed}/{NAME}/{number}"))
+        output.write_text(json.dumps([kills, findings]))
 
     code = os.waitstatus_to_exitcode(os.waitpid(warm.fork(work), 0)[1])
     if code != 0 or not output.exists():
-        return 0, [Finding(DIFFERENCE, NAME, number, f"ended with {code}: {log.read_text('utf-8', 'replace')[-3000:]}")]
-    kills, found = json.loads(output.read_text())
-    return kills, [Finding(sort, NAME, number, text) for sort, text in found]
+        return 0, [Finding(DIFFERENCE, NAME, number, f"exit code {code}: {log.read_text('utf-8', 'replace')[-3000:]}")]
+    kills, findings = json.loads(output.read_text())
+    return kills, [Finding(sort, NAME, number, text) for sort, text in findings]
 
 
 def _with_cluster(draw: random.Random) -> tuple[int, list[tuple[str, str]]]:
@@ -80,7 +80,7 @@ def _with_cluster(draw: random.Random) -> tuple[int, list[tuple[str, str]]]:
 
 
 def _killed(draw: random.Random, place: Path) -> tuple[int, list[tuple[str, str]]]:
-    """Disturb a run, let it come to its end, and compare it with the one called whole."""
+    """Disturb a run, wait until it is finished, and compare it with the undisturbed run `whole`."""
     num_hits, run = 0, place / "runs" / "killed"
     for _ in range(KILLS):
         job = _launch(place, "killed")
@@ -93,26 +93,26 @@ def _killed(draw: random.Random, place: Path) -> tuple[int, list[tuple[str, str]
         _wait_for_end(place, "killed", JOB_S, job)
     text = "\n".join(path.read_text("utf-8", "replace") for path in sorted((run / "slurm").glob("*.txt")))
     if not (run / "summary.json").exists():
-        return num_hits, [(STUCK, f"the run is not finished; its jobs said: {text[-3000:]}")]
-    found = []
-    if "]:Traceback (most recent call last)" in text:  # of a rank; torchrun ends with one of its own
-        found.append((TRACEBACK, text[text.index("Traceback (most") :][:3000]))
+        return num_hits, [(STUCK, f"the run is not finished; output of its jobs: {text[-3000:]}")]
+    findings = []
+    if "]:Traceback (most recent call last)" in text:  # of a rank; torchrun prints its own traceback
+        findings.append((TRACEBACK, text[text.index("Traceback (most") :][:3000]))
     if difference := first_difference(run_result(place / "runs" / "whole"), run_result(run)):
-        found.append((DIFFERENCE, f"another result: {difference}"))
-    return num_hits, found
+        findings.append((DIFFERENCE, f"another result: {difference}"))
+    return num_hits, findings
 
 
 def _launch(place: Path, name: str) -> str:
     """Submit a run and return the number of its job."""
     command = [sys.executable, "-P", "-m", "paratune", *RUN, "--set", f"run.name={name}", "--json"]
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"launch ended with {done.returncode}: {done.stderr[-2000:]}")
-    return str(json.loads(done.stdout)[0]["job"])
+    completed = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise RuntimeError(f"launch exited with {completed.returncode}: {completed.stderr[-2000:]}")
+    return str(json.loads(completed.stdout)[0]["job"])
 
 
 def _disturb(draw: random.Random, place: Path, job: str) -> bool:
-    """Send a signal to a process of a job some time after its first one is there; return whether it met one."""
+    """Send a signal to a process of a job some time after its first process exists; return whether it reached one."""
     end = time.monotonic() + JOB_S
     while not _processes(place, job):
         if time.monotonic() > end or _state(job) not in ("PENDING", "RUNNING", "CONFIGURING"):
@@ -120,7 +120,7 @@ def _disturb(draw: random.Random, place: Path, job: str) -> bool:
         time.sleep(POLL_S)
     checkpoints = place / "runs" / "killed" / "checkpoints"
     num_before = len(list(checkpoints.glob("step_*")))
-    wanted = draw.randint(0, 2)  # checkpoints that it may save before
+    wanted = draw.randint(0, 2)  # checkpoints that it may save first
     while _processes(place, job) and len(list(checkpoints.glob("step_*"))) < num_before + wanted:
         time.sleep(POLL_S / 10)
     time.sleep(draw.random() * 0.5)
@@ -135,13 +135,13 @@ def _disturb(draw: random.Random, place: Path, job: str) -> bool:
 
 def _processes(place: Path, job: str) -> list[psutil.Process]:
     """Return the processes of paratune that belong to a job."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             is_ours = any("paratune" in word for word in process.cmdline()[:5])
             if is_ours and process.environ().get("SLURM_JOB_ID") == job and process.cwd() == str(place):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def _state(job: str) -> Any:

@@ -27,9 +27,9 @@ struct Order {
     uint64_t count;    /* operations so far */
     uint64_t at;       /* 0: count only */
     uint64_t num_sent; /* signals sent, 0 or 1 */
-    uint64_t part;     /* of a write that is cut: thousandths of its bytes that are written */
-    uint64_t moment;   /* BEFORE, WITHIN (writes only, else BEFORE) or AFTER the operation */
-    uint64_t number;   /* of the signal */
+    uint64_t part;     /* of a partial write: thousandths of its bytes that are written */
+    uint64_t moment;   /* BEFORE, WITHIN (only writes, otherwise BEFORE) or AFTER the operation */
+    uint64_t number;   /* number of the signal */
     char folder[4096]; /* resolved, without a slash at its end */
 };
 
@@ -79,7 +79,7 @@ static int is_ours(int file) {
     return is_below(path);
 }
 
-/* Count an operation; true when it is the one. */
+/* Count an operation; true if it is the one that gets the signal. */
 static int is_due(void) {
     uint64_t number = __atomic_add_fetch(&order->count, 1, __ATOMIC_SEQ_CST);
     return order->at != 0 && number == order->at;

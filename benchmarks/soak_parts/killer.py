@@ -1,4 +1,4 @@
-"""Orders to `killer.c`: which file operation of a trial gets which signal."""
+"""Orders for `killer.c`: the file operation of a trial at which it sends a signal."""
 
 import ctypes
 import mmap
@@ -12,7 +12,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("killer.c")
 VARIABLE = "SOAK_ORDER"
-"""Names the file of the order to programs that are started anew."""
+"""Environment variable with the file of the order, for new programs."""
 BEFORE, WITHIN, AFTER = MOMENTS = range(3)
 _FORMAT = "6Q4096s"
 _SIZE = struct.calcsize(_FORMAT)
@@ -25,7 +25,7 @@ class Order:
     at: int = 0
     """1 is the first operation below the folder, over all processes of the trial."""
     number: int = 0
-    """Of the signal."""
+    """Number of the signal."""
     moment: int = BEFORE
     """One of `MOMENTS`: before the operation, after a part of the bytes of a write, or after the operation."""
     part: int = 500
@@ -33,14 +33,14 @@ class Order:
 
 
 def build(folder: Path) -> Path | None:
-    """Compile the library into a folder; None where there is no C compiler, or it is not Linux."""
+    """Compile the library into a folder; None without a C compiler, or on other systems than Linux."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or not Path("/proc/self/fd").exists():
         return None
     library = folder / "killer.so"
     command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl"]
-    done = subprocess.run(command, capture_output=True)
-    return library if done.returncode == 0 else None
+    completed = subprocess.run(command, capture_output=True)
+    return library if completed.returncode == 0 else None
 
 
 def is_loaded(environ: Mapping[str, str] = os.environ) -> bool:
@@ -55,10 +55,10 @@ def write_order(path: Path, order: Order, folder: Path) -> None:
 
 
 def arm(path: Path) -> None:
-    """Have this process, and what it starts, follow an order."""
+    """Let this process, and processes that it starts, follow an order."""
     os.environ[VARIABLE] = str(path)
     if ctypes.CDLL(None).soak_arm(os.fsencode(path)) != 0:
-        raise OSError(f"{path} is no order")
+        raise OSError(f"{path} is not an order")
 
 
 def counts(path: Path) -> tuple[int, int]:

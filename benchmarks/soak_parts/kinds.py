@@ -1,4 +1,4 @@
-"""The commands that are killed: what each needs in its folder, how it is started again, and what it makes."""
+"""The commands that are killed: the files that each needs, how it is restarted, and its result."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,27 +16,27 @@ RESUME = ("--resume",)
 
 @dataclass(frozen=True)
 class Kind:
-    """A command that trials kill and start again until it ends."""
+    """A command that trials kill and restart until it finishes."""
 
     name: str
     words: tuple[str, ...]
     """After `paratune`."""
     again: tuple[str, ...]
-    """Added after a kill."""
+    """Arguments added after a kill."""
     prepare: Callable[[Path], None]
-    """Fills a folder, once; each trial gets a copy."""
+    """Fills a folder once; each trial gets a copy."""
     result: Callable[[Path], Result]
-    """Of a folder in which the command has ended."""
+    """Returns the result in a folder after the command."""
     share: float = 1.0
-    """Of the trials, beside those of other kinds."""
+    """Share of the trials, relative to other kinds."""
     allowed: tuple[int, ...] = ()
-    """Exit codes after a kill, besides those that every command may have."""
+    """Further exit codes after a kill, besides those that every command may have."""
     refuses: tuple[int, ...] = ()
-    """Exit codes of a command that finds its work done, by itself before a kill that came after its last operation."""
+    """Exit codes of a command whose work is already done, because the kill came after its last operation."""
     missing: str | None = None
-    """Why it cannot be run here."""
+    """Reason why it cannot run here."""
     before: tuple[str, ...] = ()
-    """A command that makes what this one needs, once, without kills."""
+    """A command that creates this one's input, once, without kills."""
 
 
 def named_run(folder: Path) -> Result:
@@ -75,7 +75,7 @@ def _bundle_result(folder: Path) -> Result:
 
 
 def _unbundled(folder: Path) -> Result:
-    """The configuration names the folder, and each trial has its own."""
+    """Remove the folder, which differs between trials, from the configuration."""
     config = (folder / "exp" / "config.yaml").read_text().replace(str(folder), "")
     return {**files_below(folder / "exp"), "config.yaml": config}
 
@@ -89,7 +89,7 @@ def _rows(folder: Path) -> Result:
 
 
 def _use(name: str, words: tuple[str, ...], result: Callable[[Path], Result], **options: Any) -> Kind:
-    """Return a command that is started again as it was."""
+    """Return a command that is restarted with the same arguments."""
     return Kind(name, words, (), options.pop("prepare", worlds.sentences), result, **options)
 
 

@@ -1,4 +1,4 @@
-"""Readers of web archives, held against the captures that were written and, where damaged, against their digests."""
+"""Readers of web archives, compared with the written captures and, for damaged files, with their digests."""
 
 import json
 import re
@@ -32,17 +32,17 @@ _CAPTURES = st.lists(
 
 @st.composite
 def warcs(draw: Callable[..., Any]) -> tuple[bool, list[Capture]]:
-    """Draw whether a file is packed, and its captures."""
+    """Draw whether a file is compressed, and its captures."""
     return draw(st.booleans()), draw(_CAPTURES)
 
 
 def _written(document: tuple[bool, list[Capture]], place: Path) -> tuple[Path, list[CaptureRow]]:
-    """Write a file and return the rows that an index of it has."""
+    """Write a file and return the rows of its index."""
     is_packed, captures = document
     path = place / ("a.warc.gz" if is_packed else "a.warc")
     head = [("Content-Type", "text/html")]
     spans = write_warc(path, [(f"http://a.pt/{name}", moment, "200 OK", head, body) for name, moment, body in captures])
-    # The two empty lines behind a record (ISO 28500, section 4) belong to it where it is packed alone.
+    # The two empty lines after a record (ISO 28500, section 4) belong to it if it is compressed separately.
     end = 0 if is_packed else len(b"\r\n\r\n")
     rows = [
         CaptureRow(f"http://a.pt/{name}", moment, sha1(body), "text/html", 200, at, size - end, path.name, path.name)
@@ -60,14 +60,14 @@ def whole_warc(document: tuple[bool, list[Capture]], raw: bytes, place: Path) ->
     path, rows = _written(document, place)
     differ("rows", rows, list(read_records(path)))
     for row, (_, _, body) in zip(rows, document[1], strict=True):
-        found = _fetched(row, path)
-        if isinstance(found, DroppedRow):
-            raise Difference(f"lost: {found}")
-        differ("payload", body, found["payload"])
+        payload = _fetched(row, path)
+        if isinstance(payload, DroppedRow):
+            raise Difference(f"lost: {payload}")
+        differ("payload", body, payload["payload"])
 
 
 def damaged_warc(document: tuple[bool, list[Capture]], raw: bytes, place: Path) -> None:
-    """What comes before the damage is as it was; no payload is taken that has not the digest of the index."""
+    """Content before the damage is unchanged; a payload without the digest of the index is not accepted."""
     path, rows = _written(document, place)
     whole = path.read_bytes()
     path.write_bytes(raw)
@@ -75,12 +75,12 @@ def damaged_warc(document: tuple[bool, list[Capture]], raw: bytes, place: Path) 
         (i for i, (old, new) in enumerate(zip(whole, raw, strict=False)) if old != new), min(len(whole), len(raw))
     )
     try:
-        found = list(read_records(path))
+        actual_rows = list(read_records(path))
     except DataError:
-        found = []
-    # The end of a record is known with the first bytes of the next one.
+        actual_rows = []
+    # The end of a record is only known from the first bytes of the next one.
     before = [row for row in rows if (row.offset or 0) + (row.length or 0) + 16 < same]
-    differ("rows before the damage", before, [row for row in found if row in before][: len(before)])
+    differ("rows before the damage", before, [row for row in actual_rows if row in before][: len(before)])
     for row, (_, _, body) in zip(rows, document[1], strict=True):
         taken = _fetched(row, path)
         if not isinstance(taken, DroppedRow):
@@ -141,16 +141,16 @@ def whole_cdx(document: tuple[str, list[CaptureRow]], raw: bytes, place: Path) -
 
 
 def damaged_cdx(document: tuple[str, list[CaptureRow]], raw: bytes, place: Path) -> None:
-    """Lines that are as they were give what they gave, and each other one a row with a timestamp, or a reason."""
+    """Unchanged lines give the same rows, and each other line a row with a timestamp, or a reason."""
     whole = dict(zip(_lines(cdx_bytes(document)), document[1], strict=True))
-    found = list(read_lines(BytesIO(raw), "x.cdx"))
-    for row in found:
+    rows = list(read_lines(BytesIO(raw), "x.cdx"))
+    for row in rows:
         if isinstance(row, CaptureRow) and not (re.fullmatch("[0-9]{14}", row.timestamp) and row.url):
             raise Difference(f"a row without url or timestamp: {row}")
     if b" CDX" in raw.lstrip()[:5] or b"CDX " in raw or b"[" in raw:
-        return  # a header line changes what the lines below it mean
+        return  # a header line changes the meaning of the lines below it
     kept = [row for line, row in whole.items() if line in _lines(raw)]
-    differ("rows of lines that are not damaged", [], [row for row in kept if row not in found])
+    differ("rows of lines that are not damaged", [], [row for row in kept if row not in rows])
 
 
 def _lines(raw: bytes) -> list[bytes]:

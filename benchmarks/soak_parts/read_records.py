@@ -1,4 +1,4 @@
-"""Readers of what paratune has written: a damaged file gives an error of its own or the same content, never another."""
+"""Readers of paratune's own files: a damaged file gives a ParatuneError or the same content, never other content."""
 
 import os
 import random
@@ -24,7 +24,7 @@ from .fuzz import Difference, Reader, differ
 from .results import files_below
 
 Files = dict[str, bytes]
-"""All files of a folder, by their path."""
+"""All files of a folder, by path."""
 TOKENS = "f" * 64
 
 
@@ -39,7 +39,7 @@ def _write(files: Files, folder: Path) -> None:
 
 
 def damage_one(files: Files, folder: Path, name: str, raw: bytes) -> None:
-    """Write files, with another content of one."""
+    """Write files, one of them with other content."""
     _write({**files, name: raw}, folder)
 
 
@@ -54,8 +54,8 @@ def one_file(draw: Callable[..., Any], num_seeds: int, made: Callable[[int], Fil
 _HELD: dict[tuple[str, int], Files] = {}
 
 
-def held(name: str, seed: int, write: Callable[[Path, random.Random], None]) -> Files:
-    """Return the files that a function writes, made once."""
+def cached_files(name: str, seed: int, write: Callable[[Path, random.Random], None]) -> Files:
+    """Return the files that a function writes; it is called once."""
     if (name, seed) not in _HELD:
         with tempfile.TemporaryDirectory() as place:
             write(Path(place), random.Random(seed))
@@ -72,7 +72,7 @@ def _checkpoints(folder: Path, draw: random.Random) -> None:
 
 
 def checkpoint_files(seed: int) -> Files:
-    return held("checkpoint", seed, _checkpoints)
+    return cached_files("checkpoint", seed, _checkpoints)
 
 
 def _content(folder: Path) -> Any:
@@ -82,26 +82,26 @@ def _content(folder: Path) -> Any:
 
 def whole_checkpoint(document: tuple[int, str], raw: bytes, place: Path) -> None:
     _write(checkpoint_files(document[0]), place)
-    found = checkpoint.find_newest(place)
-    differ("newest", "step_000006", found.name if found else None)
+    newest = checkpoint.find_newest(place)
+    differ("newest", "step_000006", newest.name if newest else None)
 
 
 def damaged_checkpoint(document: tuple[int, str], raw: bytes, place: Path) -> None:
-    """The newest whole checkpoint is used, and holds what was saved."""
+    """The newest complete checkpoint is used, and has the saved content."""
     files = checkpoint_files(document[0])
     good, bad = place / "good", place / "bad"
     _write(files, good)
     damage_one(files, bad, document[1], raw)
     try:
-        found = checkpoint.find_newest(bad)
+        newest = checkpoint.find_newest(bad)
         checkpoint.read_progress(bad / "step_000006")
     except CheckpointError:
         return
-    if found is None:
-        raise Difference("no checkpoint, where one of two is damaged")
-    differ(found.name, _content(good / found.name), _content(found))
+    if newest is None:
+        raise Difference("no checkpoint, although only one of two is damaged")
+    differ(newest.name, _content(good / newest.name), _content(newest))
     if not document[1].startswith("step_000006"):
-        differ("newest", "step_000006", found.name)
+        differ("newest", "step_000006", newest.name)
 
 
 def _bundle(folder: Path, draw: random.Random) -> None:
@@ -116,7 +116,7 @@ def _bundle(folder: Path, draw: random.Random) -> None:
 
 
 def bundle_files(seed: int) -> Files:
-    return held("bundle", seed, _bundle)
+    return cached_files("bundle", seed, _bundle)
 
 
 def whole_bundle(document: tuple[int, str], raw: bytes, place: Path) -> None:
@@ -135,7 +135,7 @@ def damaged_bundle(document: tuple[int, str], raw: bytes, place: Path) -> None:
         return
     unpack(place / "good.tar", place / "good")
     contents = (sorted(_read(place / name).values()) for name in ("good", "out"))
-    differ("contents", *contents)  # a name is in no hash
+    differ("contents", *contents)  # names are not in any hash
 
 
 def _tokens(folder: Path, draw: random.Random) -> None:
@@ -149,7 +149,7 @@ def _tokens(folder: Path, draw: random.Random) -> None:
 
 
 def token_files(seed: int) -> Files:
-    return held("tokens", seed, _tokens)
+    return cached_files("tokens", seed, _tokens)
 
 
 def _tokens_of(folder: Path) -> Any:
@@ -176,12 +176,12 @@ def damaged_tokens(document: tuple[int, str], raw: bytes, place: Path) -> None:
 
 
 _RUN: list[Files] = []
-"""The record of a real run, once there is one."""
+"""The record of a real run, after `make_run`."""
 _LEFT_OUT = ("model/", "checkpoints/")
 
 
 def make_run() -> None:
-    """Train a tiny model once, and hold all files of its record."""
+    """Train a tiny model once, and keep all files of its record."""
     if _RUN:
         return
     with tempfile.TemporaryDirectory() as place:
@@ -210,7 +210,7 @@ def whole_run(document: tuple[int, str], raw: bytes, place: Path) -> None:
 
 
 def damaged_run(document: tuple[int, str], raw: bytes, place: Path) -> None:
-    """All that reads a run ends or refuses it; a log whose damaged lines are deleted can be read."""
+    """Every reader of a run returns or raises a ParatuneError; a log without its damaged lines can be read."""
     damage_one(run_files(document[0]), place, document[1], raw)
     _look_at(place)
     try:

@@ -1,4 +1,4 @@
-"""Readers of settings: a configuration, a matrix, a cluster's profile and a corpus are read, or refused."""
+"""Readers of settings: a configuration, a matrix, a cluster's profile and a corpus are read or rejected."""
 
 import json
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def whole_tree(value: Any, raw: bytes, place: Path) -> None:
 
 
 def damaged_tree(value: Any, raw: bytes, place: Path) -> None:
-    """What is read has the shape that PyYAML gives it, whatever the scalars are."""
+    """The result has the same structure as PyYAML's, apart from scalars."""
     text = raw.decode("utf-8", "replace")
     tree = read_tree(text, "x.yaml")
     if tree.problems or "<<" in text:
@@ -69,7 +69,7 @@ def _settings(read: Callable[[Path], object], name: str) -> Callable[[Any, bytes
 
 
 def config_again(document: Any, raw: bytes, place: Path) -> None:
-    """A configuration that is read is shown as text that reads as the same."""
+    """A configuration that was read is written as text that gives the same configuration."""
     path = place / "c.yaml"
     path.write_bytes(raw)
     try:
@@ -98,7 +98,7 @@ _OPTIONS += ["model.name", "strategy.kind", "precision", "run.seed", "data.split
 
 @st.composite
 def configs(draw: Callable[..., Any]) -> bytes:
-    """Draw an example of this repository, or a configuration with options set to anything."""
+    """Draw an example of this repository, or a configuration with random values of options."""
     if draw(st.booleans()):
         whole: bytes = draw(_examples("finetune"))
         return whole

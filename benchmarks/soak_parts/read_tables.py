@@ -1,4 +1,4 @@
-"""Readers of data files, held against the tables that were written and against other implementations."""
+"""Readers of data files, compared with the written tables and with other implementations."""
 
 import csv
 import gzip
@@ -32,7 +32,7 @@ NAMES = st.lists(st.text(st.sampled_from("abcdé_"), min_size=1, max_size=4), mi
 
 @st.composite
 def tables(draw: Callable[..., Any], cell: st.SearchStrategy[Any]) -> tuple[list[str], list[list[Any]]]:
-    """Draw names of columns and rows."""
+    """Draw column names and rows."""
     names = draw(NAMES)
     row = st.lists(cell, min_size=len(names), max_size=len(names))
     return names, draw(st.lists(row, min_size=1, max_size=5))
@@ -43,19 +43,19 @@ def rows_of(table: pa.Table) -> Rows:
     return rows
 
 
-def same_rows(what: str, expected: Rows, actual: Rows) -> None:
-    """Raise `Difference` where rows differ; NaN equals NaN."""
-    differ(f"{what}: rows", len(expected), len(actual))
+def same_rows(subject: str, expected: Rows, actual: Rows) -> None:
+    """Raise `Difference` if rows differ; NaN equals NaN."""
+    differ(f"{subject}: rows", len(expected), len(actual))
     for number, (old, new) in enumerate(zip(expected, actual, strict=True)):
         for name in old.keys() | new.keys():
-            differ(f"{what}: row {number}, {name}", old.get(name), new.get(name))
+            differ(f"{subject}: row {number}, {name}", old.get(name), new.get(name))
 
 
 def rfc4180(text: str, separator: str) -> list[list[str]]:
-    """Return the records of a CSV text that are not blank, by a machine of four states.
+    """Return the records of a CSV text that are not blank, with a machine of four states.
 
     Raises:
-        ValueError: Something else than a separator or the end of a line follows a closing quote, or a quote stays open.
+        ValueError: A closing quote is followed by another character than a separator or a line end, or is missing.
 
     Source: RFC 4180, section 2; CR, LF and CRLF each end a line, and a quote within a field without quotes is a letter.
     """
@@ -89,7 +89,7 @@ def rfc4180(text: str, separator: str) -> list[list[str]]:
         else:
             field, state, is_blank = field + letter, "plain", False
     if state != "start":
-        raise ValueError("a quote stays open")
+        raise ValueError("a closing quote is missing")
     return records
 
 
@@ -103,7 +103,7 @@ def _as_rows(records: list[list[str]]) -> Rows:
 def csv_bytes(document: Any, separator: str = ",") -> bytes:
     names, rows = document
     text = io.StringIO()
-    # Python's writer leaves a CR without quotes where lines end in LF alone.
+    # Python's writer leaves a CR without quotes if lines end only with LF.
     form = {"lineterminator": "\n", "quoting": csv.QUOTE_ALL} if len(rows) % 2 else {"lineterminator": "\r\n"}
     csv.writer(text, delimiter=separator, **form).writerows([names, *rows])
     return text.getvalue().encode()
@@ -139,7 +139,7 @@ def _separator(text: str) -> str:
 
 
 def _held_against(parse: Callable[[bytes, str], pa.Table], raw: bytes, other: Callable[[str], list[list[str]]]) -> None:
-    """Raise `Difference` where a reader accepts what another one refuses or reads otherwise."""
+    """Raise `Difference` if a reader accepts input that another one rejects or reads differently."""
     try:
         actual = rows_of(parse(raw, "x"))
     except DataError:
@@ -195,7 +195,7 @@ def damaged_list(document: Rows, raw: bytes, place: Path) -> None:
 
 
 def _loads(text: str) -> Any:
-    """Return what orjson reads; what it has not (NaN, numbers past 64 bits) as Python's JSON reads it."""
+    """Return the value that orjson reads; for NaN and numbers beyond 64 bits, the value of Python's JSON."""
     if re.search("[0-9]{19}", text):
         return json.loads(text)
     try:
@@ -291,7 +291,7 @@ def damaged_parquet(table: pa.Table, raw: bytes, place: Path) -> None:
         actual = PARSERS[".parquet"](raw, "x.parquet")
     except DataError:
         return
-    rows_of(actual)  # what is accepted can be read, with text that is text
+    rows_of(actual)  # an accepted table can be read, with valid text
 
 
 TEXTS = st.lists(
@@ -308,8 +308,8 @@ def whole_text(lines: list[str], raw: bytes, place: Path) -> None:
     paragraphs: list[list[str]] = [[]]
     for line in lines:
         paragraphs = [*paragraphs[:-1], [*paragraphs[-1], line]] if line.strip() else [*paragraphs, []]
-    found = [part.strip() for part in parse_paragraphs(raw, "x.txt")["text"].to_pylist()]
-    differ("paragraphs", ["\n".join(part).strip() for part in paragraphs if part], found)
+    actual = [part.strip() for part in parse_paragraphs(raw, "x.txt")["text"].to_pylist()]
+    differ("paragraphs", ["\n".join(part).strip() for part in paragraphs if part], actual)
 
 
 def damaged_text(lines: list[str], raw: bytes, place: Path) -> None:
@@ -335,7 +335,7 @@ def damaged_gzip(lines: list[str], raw: bytes, place: Path) -> None:
     except DataError:
         return
     expected = [line for line in ["first", *lines] if line.strip()]
-    if actual[: len(expected)] != expected:  # a member that is there twice is not damaged
+    if actual[: len(expected)] != expected:  # a duplicated member is not damage
         differ("gzip", expected, actual)
 
 

@@ -1,4 +1,4 @@
-"""All readers that are fed."""
+"""All readers of the soak."""
 
 from . import read_archives, read_records, read_settings, read_tables
 from .fuzz import Reader

@@ -1,4 +1,4 @@
-"""What a command has made, without anything that depends on the clock: two equal results are the same work."""
+"""The result of a command, without times: two commands with equal results did the same work."""
 
 import hashlib
 import json
@@ -19,17 +19,17 @@ def sha256(path: Path) -> str:
 
 
 def files_below(folder: Path, patterns: Iterable[str] = ("*",)) -> Result:
-    """Return the SHA-256 of all files below a folder whose names match, by their path."""
+    """Return the SHA-256 of all files below a folder whose names match, by path."""
     paths = {path for pattern in patterns for path in folder.rglob(pattern) if path.is_file()}
     return {str(path.relative_to(folder)): sha256(path) for path in sorted(paths)}
 
 
 def run_result(run: Path) -> Result:
-    """Return hashes of the final weights and of all predictions, steps, evaluations, scores and the kept model."""
+    """Return hashes of the final weights and of all predictions, steps, evaluations, scores and the best model."""
     events = list(read_events(run))
     summary = read_json(run / "summary.json")
     return {
-        "model": files_below(run / "model") | {CARD_FILE: (run / "model" / CARD_FILE).is_file()},  # it has times
+        "model": files_below(run / "model") | {CARD_FILE: (run / "model" / CARD_FILE).is_file()},  # it contains times
         "predictions": files_below(run, ("predictions.*", "null_odds_*", "nbest_*")),
         "steps": [{key: event[key] for key in STEP} for event in events if event["event"] == "step"],
         "evaluations": [{key: event[key] for key in EVALUATION} for event in events if event["event"] == "evaluation"],
@@ -39,23 +39,23 @@ def run_result(run: Path) -> Result:
 
 
 def remains(folder: Path) -> list[str]:
-    """Return the temporary files and folders that are left below a folder."""
+    """Return the temporary files and folders that remain below a folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.tmp"))
 
 
 def first_difference(expected: Any, actual: Any, at: str = "") -> str | None:
-    """Return where two results differ first, with both values; None when they are equal."""
+    """Return the first place where two results differ, with both values; None if they are equal."""
     if isinstance(expected, dict) and isinstance(actual, dict):
         for key in [*expected, *(key for key in actual if key not in expected)]:
             if key not in expected or key not in actual:
                 return f"{at}.{key}: {'missing' if key in expected else 'not expected'}"
-            if found := first_difference(expected[key], actual[key], f"{at}.{key}"):
-                return found
+            if difference := first_difference(expected[key], actual[key], f"{at}.{key}"):
+                return difference
         return None
     if isinstance(expected, list) and isinstance(actual, list):
         if len(expected) != len(actual):
             return f"{at}: {len(actual)} values, expected {len(expected)}"
         pairs = enumerate(zip(expected, actual, strict=True))
-        return next((found for i, pair in pairs if (found := first_difference(*pair, f"{at}[{i}]"))), None)
+        return next((difference for i, pair in pairs if (difference := first_difference(*pair, f"{at}[{i}]"))), None)
     same = json.dumps(expected) == json.dumps(actual)
     return None if same else f"{at}: {str(actual)[:200]}, expected {str(expected)[:200]}"

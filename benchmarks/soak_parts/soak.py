@@ -1,4 +1,4 @@
-"""All kinds in turn until the time is over: the one that has had least of its share comes next."""
+"""All kinds in turn until the time is over: the next kind is the one that has used the least of its share."""
 
 import random
 import time
@@ -14,17 +14,17 @@ from .readers import READERS
 from .trials import Reference, refer, run_trial
 
 MOST_FINDINGS = 5
-"""Of a kind; after that it is left out."""
+"""Findings of a kind, after which it is left out."""
 
 
 @dataclass
 class _Turn:
-    """A kind with what has been counted of it."""
+    """A kind with its counts."""
 
     count: Count
     share: float
     run: Callable[[int], tuple[int, int, list[Finding]]]
-    """Runs the trial of a number: kills, inputs, findings."""
+    """Runs a trial by number; returns kills, inputs, findings."""
 
     def take(self, number: int) -> None:
         began = time.monotonic()
@@ -52,18 +52,18 @@ def names() -> list[str]:
 def run(
     chosen: Sequence[str], seed: int, folder: Path, seconds: float, *, trial: int | None, reading: float
 ) -> list[Count]:
-    """Run trials of the chosen kinds; with `trial` that one alone.
+    """Run trials of the chosen kinds; with `trial` only that one.
 
     Args:
-        chosen: Names.
-        seed: Of all draws.
-        folder: For the trials; those with findings stay.
-        seconds: For all together, from now on.
-        trial: Number of the one to run.
-        reading: Share of the time for readers, where there are commands as well.
+        chosen: Names of kinds.
+        seed: Seed of all draws.
+        folder: Folder for the trials; those with findings stay.
+        seconds: Time for all together, from now on.
+        trial: Number of the trial to run.
+        reading: Share of the time for readers, if there are commands as well.
 
     Returns:
-        What was counted, in the order of `names`.
+        The counts, in the order of `names`.
     """
     end = time.monotonic() + seconds
     turns = [_command(kind, seed, folder) for kind in KINDS if kind.name in chosen]
@@ -74,7 +74,7 @@ def run(
     for reader in readers:
         reader.share = share
     turns += readers
-    random.Random(seed).shuffle(turns)  # a short soak begins with other kinds each time
+    random.Random(seed).shuffle(turns)  # so that a short soak starts with different kinds each time
     warm.preload()
     if trial is not None:
         turns[0].take(trial)
@@ -110,17 +110,17 @@ def _command(kind: Kind, seed: int, folder: Path) -> _Turn:
     count = Count(kind.name, skipped=kind.missing)
     if kind.missing is not None:
         print(f"{kind.name}: not run: {kind.missing}", flush=True)
-    held: list[Reference] = []
+    references: list[Reference] = []
 
     def take(number: int) -> tuple[int, int, list[Finding]]:
         place = folder / kind.name.replace(" ", "-")
-        if not held:
+        if not references:
             try:
-                held.append(refer(kind, place, killer.is_loaded()))
+                references.append(refer(kind, place, killer.is_loaded()))
             except RuntimeError as error:
-                count.skipped = "it does not run undisturbed"
+                count.skipped = "it fails without a disturbance"
                 return 0, 0, [Finding(DIFFERENCE, kind.name, number, str(error))]
-        kills, findings = run_trial(held[0], number, seed, place / f"trial{number}")
+        kills, findings = run_trial(references[0], number, seed, place / f"trial{number}")
         return kills, 0, findings
 
     return _Turn(count, kind.share, take)

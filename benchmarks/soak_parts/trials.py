@@ -1,4 +1,4 @@
-"""A trial: a command is killed, started again until it ends, and compared with one that nothing disturbed."""
+"""A trial: a command is killed, restarted until it finishes, and compared with an undisturbed one."""
 
 import os
 import random
@@ -19,25 +19,25 @@ from .results import Result, first_difference, remains
 
 POLL_S = 0.005
 LEFT_S = 60.0
-"""Seconds that processes may live on when the one that was started has ended: ranks save a checkpoint first."""
+"""Seconds that processes may run after the started one has exited: ranks first save a checkpoint."""
 MOST_KILLS = 3
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 MAIN, ONE, ALL = TARGETS = ("main", "one", "all")
 CODES = (0, 75, 5)
-"""Exit codes after a signal, besides the signal itself: it ended before, it saved, or it lost a process."""
+"""Exit codes after a signal, besides the signal itself: it had finished, it saved, or it lost a process."""
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "200", "TOKENIZERS_PARALLELISM": "false"}
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A kind whose command has run undisturbed."""
+    """A kind, with the result of its undisturbed command."""
 
     kind: Kind
     world: Path
-    """What a trial gets a copy of."""
+    """The folder that each trial copies."""
     result: Result
     operations: int
-    """File operations; 0 where they cannot be counted."""
+    """File operations; 0 if they cannot be counted."""
     seconds: float
 
 
@@ -47,59 +47,59 @@ class Disturbance:
 
     number: signal.Signals
     order: killer.Order | None = None
-    """At a file operation; else `after_s`."""
+    """At a file operation; otherwise `after_s`."""
     after_s: float = 0.0
     target: str = MAIN
-    """At a time: the process that was started, one of its processes, or all."""
+    """At a time: the started process, one of its child processes, or all."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """How a command ended."""
+    """The result of a command."""
 
     code: int
-    """Exit code; negative when a signal killed it."""
+    """Exit code; the negative signal number if a signal killed the command."""
     was_hit: bool
-    """Whether the signal met a running process."""
+    """Whether the signal reached a running process."""
     output: str
     is_stuck: bool
     num_left: int
-    """Processes that did not end by themselves."""
+    """Processes that did not exit by themselves."""
     operations: int
 
 
 def refer(kind: Kind, folder: Path, has_killer: bool) -> Reference:
-    """Make the world of a kind and run its command once.
+    """Create the files of a kind and run its command once.
 
     Raises:
-        RuntimeError: It does not end with 0.
+        RuntimeError: The exit code is not 0.
     """
     world, copy = folder / "world", folder / "reference"
     world.mkdir(parents=True)
     log = folder / "prepare.out"
     pid = warm.fork(lambda: (warm.redirect_output(log), kind.prepare(world)))
     if os.waitpid(pid, 0)[1] != 0:
-        raise RuntimeError(f"{kind.name}: its files could not be made: {log.read_text('utf-8', 'replace')[-2000:]}")
+        raise RuntimeError(f"{kind.name}: its files could not be created: {log.read_text('utf-8', 'replace')[-2000:]}")
     if kind.before:
         _must_end_well(kind, attempt(kind.before, world, None, 600.0))
     shutil.copytree(world, copy, symlinks=True)
     began = time.monotonic()
     order = Disturbance(signal.SIGKILL, killer.Order()) if has_killer else None
-    done = attempt(kind.words, copy, order, 600.0)
-    _must_end_well(kind, done)
-    return Reference(kind, world, kind.result(copy), done.operations, time.monotonic() - began)
+    result = attempt(kind.words, copy, order, 600.0)
+    _must_end_well(kind, result)
+    return Reference(kind, world, kind.result(copy), result.operations, time.monotonic() - began)
 
 
-def _must_end_well(kind: Kind, done: Attempt) -> None:
-    if done.code != 0 or done.is_stuck:
-        raise RuntimeError(f"{kind.name}: ended with {done.code} where nothing disturbed it:\n{done.output[-4000:]}")
+def _must_end_well(kind: Kind, result: Attempt) -> None:
+    if result.code != 0 or result.is_stuck:
+        raise RuntimeError(f"{kind.name}: exited with {result.code} without a disturbance:\n{result.output[-4000:]}")
 
 
 def run_trial(reference: Reference, number: int, seed: int, folder: Path) -> tuple[int, list[Finding]]:
-    """Run one trial in a new folder, which is deleted where nothing was found.
+    """Run one trial in a new folder, which is deleted if there are no findings.
 
     Returns:
-        Signals that met a running process, and what was found.
+        Number of signals that reached a running process, and the findings.
     """
     kind, draw = reference.kind, random.Random(f"{seed}/{reference.kind.name}/{number}")
     limit_s = max(120.0, 30 * reference.seconds)
@@ -112,13 +112,13 @@ def run_trial(reference: Reference, number: int, seed: int, folder: Path) -> tup
 
     planned = [disturbance(draw, reference) for _ in range(draw.randint(1, MOST_KILLS))]
     for step in [*planned, None]:
-        done = attempt(words, folder, step, limit_s)
-        num_hits += done.was_hit
-        log.append(f"== {' '.join(words)}\n== {step}\n== code {done.code}, hit {done.was_hit}\n{done.output}")
-        check_attempt(kind, step if done.was_hit else None, done, note)
-        if findings or (done.code == 0 and step is None):
+        result = attempt(words, folder, step, limit_s)
+        num_hits += result.was_hit
+        log.append(f"== {' '.join(words)}\n== {step}\n== code {result.code}, hit {result.was_hit}\n{result.output}")
+        check_attempt(kind, step if result.was_hit else None, result, note)
+        if findings or (result.code == 0 and step is None):
             break
-        if done.code == 0 and not kind.again:
+        if result.code == 0 and not kind.again:
             break
         words = (*kind.words, *kind.again)
     if not findings:
@@ -130,24 +130,24 @@ def run_trial(reference: Reference, number: int, seed: int, folder: Path) -> tup
     return num_hits, findings
 
 
-def check_attempt(kind: Kind, hit: Disturbance | None, done: Attempt, note: Callable[[str, str], None]) -> None:
-    """Note what is wrong with how a command ended; `hit` is the signal that met it."""
-    if done.is_stuck:
-        note(STUCK, f"no end; the end of its output: {done.output[-500:]}")
+def check_attempt(kind: Kind, hit: Disturbance | None, result: Attempt, note: Callable[[str, str], None]) -> None:
+    """Record errors in the end of a command; `hit` is the signal that reached it."""
+    if result.is_stuck:
+        note(STUCK, f"did not finish; end of its output: {result.output[-500:]}")
         return
-    if done.num_left:
-        note(STUCK, f"{done.num_left} processes lived on {LEFT_S:g} s after its end")
-    if "Traceback (most recent call last)" in done.output:
-        note(TRACEBACK, done.output[done.output.index("Traceback (most") :][:3000])
+    if result.num_left:
+        note(STUCK, f"{result.num_left} processes still ran {LEFT_S:g} s after its end")
+    if "Traceback (most recent call last)" in result.output:
+        note(TRACEBACK, result.output[result.output.index("Traceback (most") :][:3000])
     allowed: tuple[int, ...] = (0, *kind.refuses)
     if hit is not None:
         allowed = (*CODES, *kind.refuses, *kind.allowed, -hit.number, 128 + hit.number)
-    if done.code not in allowed:
-        note(DIFFERENCE, f"exit code {done.code} after {hit}; the end of its output: {done.output[-1000:]}")
+    if result.code not in allowed:
+        note(DIFFERENCE, f"exit code {result.code} after {hit}; the end of its output: {result.output[-1000:]}")
 
 
 def check_end(reference: Reference, folder: Path, note: Callable[[str, str], None]) -> None:
-    """Note what differs from the undisturbed command, and what is left behind."""
+    """Record differences from the undisturbed command, and remaining temporary files."""
     try:
         result = reference.kind.result(folder)
     except Exception as error:
@@ -160,7 +160,7 @@ def check_end(reference: Reference, folder: Path, note: Callable[[str, str], Non
 
 
 def disturbance(draw: random.Random, reference: Reference) -> Disturbance:
-    """Draw one signal: two of three are SIGKILL, and two of three come at a file operation where these are counted."""
+    """Draw one signal: two of three are SIGKILL, and two of three come at a file operation if these are counted."""
     number = signal.SIGKILL if draw.random() < 2 / 3 else draw.choice(STOPS)
     at, part, moment = draw.random(), draw.randrange(1000), draw.choice(killer.MOMENTS)
     after_s, target, is_timed = draw.random() * reference.seconds, draw.choice(TARGETS), draw.random() < 1 / 3
@@ -196,10 +196,10 @@ def attempt(words: tuple[str, ...], folder: Path, step: Disturbance | None, limi
 
 
 def send(step: Disturbance, pid: int) -> bool:
-    """Send a signal to what it is meant for; return whether there was anything."""
+    """Send a signal to its target; return whether there was one."""
     with suppress(psutil.Error, ProcessLookupError):
         below = psutil.Process(pid).children(recursive=True)
-        chosen = {MAIN: [pid], ALL: [pid, *(each.pid for each in below)]}.get(step.target)
+        chosen = {MAIN: [pid], ALL: [pid, *(process.pid for process in below)]}.get(step.target)
         if chosen is None:
             chosen = [below[int(1000 * step.after_s) % len(below)].pid if below else pid]
         for number in chosen:
@@ -210,15 +210,15 @@ def send(step: Disturbance, pid: int) -> bool:
 
 
 def kill_all(pid: int) -> None:
-    """End a process and all below it."""
+    """Kill a process and all its descendants."""
     with suppress(psutil.Error):
-        for each in [*psutil.Process(pid).children(recursive=True), psutil.Process(pid)]:
+        for process in [*psutil.Process(pid).children(recursive=True), psutil.Process(pid)]:
             with suppress(psutil.Error):
-                each.kill()
+                process.kill()
 
 
 def _reap(pid: int) -> int | None:
-    """Take in processes that have ended; return the exit code of one of them once it has."""
+    """Reap exited processes; return the exit code of `pid` after it has exited."""
     while True:
         try:
             number, status = os.waitpid(-1, os.WNOHANG)
@@ -231,17 +231,19 @@ def _reap(pid: int) -> int | None:
 
 
 def _wait_for_the_rest() -> int:
-    """Wait until no process is left below this one; end those that stay and return how many they were."""
+    """Wait until this process has no children; kill those that remain and return their number."""
     began = time.monotonic()
     while time.monotonic() - began < LEFT_S:
         _reap(0)
-        left = [each for each in psutil.Process().children(recursive=True) if each.status() != psutil.STATUS_ZOMBIE]
+        left = [
+            process for process in psutil.Process().children(recursive=True) if process.status() != psutil.STATUS_ZOMBIE
+        ]
         if not left:
             return 0
         time.sleep(POLL_S)
-    for each in left:
+    for process in left:
         with suppress(psutil.Error):
-            each.kill()
+            process.kill()
     while psutil.Process().children():
         _reap(0)
         time.sleep(POLL_S)

@@ -1,7 +1,7 @@
-"""Commands in processes that are forked from this one, which has imported torch already: a trial imports nothing.
+"""Commands in processes forked from this one, which has already imported torch, so that a trial imports nothing.
 
 The processes that a command starts with `python -P -m paratune` (ranks, runs of a sweep) are forked as well, by a
-subclass of `subprocess.Popen` that the forked process gets; all other programs are started as always.
+subclass of `subprocess.Popen` in the forked process; all other programs are started as usual.
 """
 
 import atexit
@@ -62,15 +62,15 @@ _POPEN = subprocess.Popen
 
 
 def preload() -> None:
-    """Import what commands import, and become the parent of what killed commands leave behind (Linux)."""
+    """Import the modules of commands, and become the parent of processes that killed commands leave behind (Linux)."""
     for name in (*PRELOADED, *(name for name in WHERE_INSTALLED if find_spec(name))):
         importlib.import_module(name)
-    gc.freeze()  # the collector would touch, and so copy, each page of all these modules in each process
+    gc.freeze()  # otherwise the collector would copy all pages of these modules in each process
     ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def fork(work: Callable[[], object]) -> int:
-    """Run a function in a new process, which ends as a Python program does; return its number."""
+    """Run a function in a new process, which exits as a Python program does; return its process id."""
     number = os.fork()
     if number:
         return number
@@ -83,7 +83,7 @@ def fork(work: Callable[[], object]) -> int:
 
 
 def _forget_what_ends_the_parent() -> None:
-    """Drop what the parent has to do at its end, such as deleting its temporary folders."""
+    """Remove the exit handlers of the parent, such as deleting its temporary folders."""
     atexit._clear()
     weakref.finalize._registry.clear()
     weakref.finalize._registered_with_atexit = False
@@ -110,14 +110,14 @@ def _exit_code(work: Callable[[], object]) -> int:
 
 
 def redirect_output(path: Path) -> None:
-    """Send what this process prints to a file, which is emptied first."""
+    """Redirect the output of this process to a file, which is emptied first."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     _redirect(file, 2)
 
 
 def run_paratune(words: Sequence[str]) -> None:
-    """Run the command line in this process, which has to be a new one."""
+    """Run the command line in this process, which must be new."""
     sys.argv = ["paratune", *words]
     runpy.run_module("paratune", run_name="__main__", alter_sys=False)
 
@@ -129,13 +129,13 @@ def start(
     output: Path,
     first: Callable[[], object] = lambda: None,
 ) -> int:
-    """Start a command in a session of its own; what it prints is added to `output`; return its number.
+    """Start a command in a new session; append its output to `output`; return its process id.
 
     Args:
-        words: After `paratune`.
+        words: Arguments after `paratune`.
         folder: Working directory.
-        environment: Variables besides this process' own.
-        output: For stdout and stderr.
+        environment: Variables in addition to those of this process.
+        output: File for stdout and stderr.
         first: Called in the new process before the command.
     """
 
@@ -161,38 +161,38 @@ def _redirect(file: int, number: int) -> None:
 
 
 class WarmPopen(_POPEN):
-    """Forks where the program is paratune and this process has one thread; else it is `subprocess.Popen`."""
+    """Forks if the program is paratune and this process has one thread; otherwise like `subprocess.Popen`."""
 
     def _execute_child(self, *arguments: Any) -> None:
-        given = inspect.signature(_POPEN._execute_child).bind(self, *arguments).arguments
-        words = list(given["args"]) if not isinstance(given["args"], str) else []
+        options = inspect.signature(_POPEN._execute_child).bind(self, *arguments).arguments
+        words = list(options["args"]) if not isinstance(options["args"], str) else []
         if words[: len(PROGRAM)] != PROGRAM or len(list(Path("/proc/self/task").iterdir())) > 1:
             super()._execute_child(*arguments)
             return
-        self.pid = fork(lambda: _as_started(words[len(PROGRAM) :], given))
+        self.pid = fork(lambda: _as_started(words[len(PROGRAM) :], options))
         self._child_created = True
         ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-        self._close_pipe_fds(*(given[name] for name in ends))
+        self._close_pipe_fds(*(options[name] for name in ends))
 
 
-def _as_started(words: Sequence[str], given: Mapping[str, Any]) -> None:
-    """Make this forked process what a new interpreter would be, as far as the command can see, and run it."""
+def _as_started(words: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Make this forked process look like a new interpreter to the command, and run it."""
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     for handler in list(logging.getLogger().handlers):
         logging.getLogger().removeHandler(handler)
     for name, number in (("p2cread", 0), ("c2pwrite", 1), ("errwrite", 2)):
-        if given[name] != -1:
-            os.dup2(given[name], number)
-    os.closerange(3, MAX_FILES)  # a new program has none of them, nor the locks that they hold
-    if given["env"] is not None:
+        if options[name] != -1:
+            os.dup2(options[name], number)
+    os.closerange(3, MAX_FILES)  # a new program has none of these files, and none of their locks
+    if options["env"] is not None:
         os.environ.clear()
-        os.environ.update(given["env"])
-    if given["cwd"] is not None:
-        os.chdir(given["cwd"])
-    if given["start_new_session"]:
+        os.environ.update(options["env"])
+    if options["cwd"] is not None:
+        os.chdir(options["cwd"])
+    if options["start_new_session"]:
         os.setsid()
-    if given["preexec_fn"] is not None:
-        given["preexec_fn"]()
+    if options["preexec_fn"] is not None:
+        options["preexec_fn"]()
     run_paratune(words)

@@ -19,7 +19,7 @@ checkpoint: {every: steps, steps: 3}
 measure: {log_every: 1}
 device: cpu
 """
-"""6 steps an epoch of 96 rows; checkpoints after steps 3, 6, 9 and 12."""
+"""6 steps per epoch of 96 rows; checkpoints after steps 3, 6, 9 and 12."""
 SENTENCES = """\
 task: {kind: classification, labels: [negative, positive]}
 data:
@@ -93,7 +93,7 @@ def matrix(folder: Path) -> None:
 
 
 def corpus(folder: Path) -> None:
-    """Write two WARC files of pages, some of them twice, and the configuration of a corpus with all of its stages."""
+    """Write two WARC files of pages, some of them twice, and the configuration of a corpus with all stages."""
     draw = random.Random(6)
     words = ["casa", "cidade", "tempo", "gente", "livro", "noite", "jardim", "escola", "viagem", "mercado"]
     for number in range(2):

@@ -1,1 +1,1 @@
-"""The gallery of broken set-ups: each from a complaint of real users, by what it breaks by."""
+"""The gallery of broken set-ups, each from a complaint of real users; one module per cause."""

@@ -1,4 +1,4 @@
-"""Changes of a set-up that several files of the gallery make."""
+"""Changes of a set-up that several modules of the gallery use."""
 
 import json
 import shutil
@@ -35,7 +35,7 @@ def with_probes(gpus=0, **values):
     return change
 
 
-def got(tool):
+def with_tool(tool):
     def change(set_up):
         set_up.probes["tools"] = {**set_up.probes["tools"], tool: "/usr/bin/it"}
 
@@ -43,6 +43,6 @@ def got(tool):
 
 
 def restore(set_up: SetUp) -> None:
-    """Put a whole model in the place of a broken one: what the remedy asks for is outside of one line."""
+    """Replace a broken model by an intact one: the remedy needs more than one line."""
     shutil.rmtree(set_up.model)
     shutil.copytree(set_up.folder.parent / "whole_model", set_up.model)

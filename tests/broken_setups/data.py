@@ -1,4 +1,4 @@
-"""Set-ups that break by their files: columns, labels, parts, lengths, amounts."""
+"""Set-ups with faults in their files: columns, labels, splits, lengths, numbers of rows."""
 
 import shutil
 
@@ -144,19 +144,19 @@ CASES = [
     Case("data_file", "FileNotFoundError after hours in the queue", renamed_file),
     Case(
         "data_column",
-        "transformers#27618: KeyError for a column that is spelt otherwise",
+        "transformers#27618: KeyError for a column with a different spelling",
         capital_column,
         line="data.columns.text: Text",
     ),
     Case(
         "data_column",
-        "a column to slice by that is spelt otherwise",
+        "a slice column with a different spelling",
         capital_slice,
         line="evaluate.slices: [topic, length]",
     ),
     Case(
         "text_is_id",
-        "an id column was used as the text: it learned the ids by heart",
+        "an id column was used as the text: the model memorised the ids",
         id_as_text,
         line="data.columns.text: text",
     ),
@@ -169,38 +169,38 @@ CASES = [
     ),
     Case(
         "label_unknown",
-        "CUDA device-side assert: a label that the head does not have",
+        "CUDA device-side assert: a label outside the head's range",
         third_label,
         line="task.labels: [negative, neutral, positive]",
     ),
     Case(
         "label_unknown",
-        "numbers were learned as classes",
+        "regression targets were learned as classes",
         scores_as_classes,
         line="task: {kind: regression}",
         after=lambda s: s.config.update(task={"kind": "regression"}),
     ),
     Case(
         "label_absent",
-        "num_labels=3 for a file of two labels",
+        "num_labels=3 for a file with two labels",
         absent_label,
         after=lambda s: s.set("task.labels", ["negative", "positive"]),
     ),
     Case(
         "label_order",
-        "transformers#10401: MNLI at 4.3% and not 90.6%, for ids that were swapped",
+        "transformers#10401: MNLI at 4.3% instead of 90.6%, because of swapped label ids",
         other_label_order,
         line="task.labels: [positive, negative]",
     ),
     Case(
         "label_is_index",
-        "the column idx of GLUE was taken for the target",
+        "the column idx of GLUE was used as the target",
         index_as_target,
         after=lambda s: s.set("data.columns.label", "score"),
     ),
     Case(
         "missing_values",
-        "transformers#25054: rows without a text ended the run",
+        "transformers#25054: rows without a text stopped the run",
         empty_texts,
         line="data.missing: drop",
     ),
@@ -214,25 +214,25 @@ CASES = [
     ),
     Case(
         "parts_overlap",
-        "rows of the test set among those of training",
+        "rows of the test set in the training set",
         leaked,
         after=lambda s: s.csv("test.csv", rows(20, 2000)),
     ),
     Case("label_conflict", "the same text with both labels", conflicting, after=lambda s: s.csv("train.csv", rows(80))),
-    Case("truncated", "essays cut off at 128 tokens without a word", too_short),
-    Case("batch_too_large", "a batch larger than the data: one step an epoch", large_batch),
+    Case("truncated", "essays truncated to 128 tokens without a warning", too_short),
+    Case("batch_too_large", "a batch larger than the data: one step per epoch", large_batch),
     Case("too_few_rows", "DistributedSampler padded 4 rows to 8 ranks (pytorch#25162)", few_rows),
-    Case("accuracy_of_rare", "98% accuracy by always answering no", rare_class, line="evaluate.best: f1_macro"),
+    Case("accuracy_of_rare", "98% accuracy from always predicting no", rare_class, line="evaluate.best: f1_macro"),
     Case(
         "missing_values",
-        "transformers#8710: answers that do not stand at their place",
+        "transformers#8710: answers that are not at their position",
         bad_answers,
         line="data.missing: drop",
     ),
     Case("data_value", "a column of scores was named as the text", scores_as_text, line="data.columns.text: text"),
     Case(
         "data_on_hub",
-        "datasets that reach for the network on a compute node",
+        "datasets that need the network on a compute node",
         lambda s: (
             on_site(s, no_network=True),
             s.probes["tools"].update({"package datasets": "x"}),

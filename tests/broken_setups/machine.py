@@ -1,4 +1,4 @@
-"""Set-ups that break by the machine: room, disks, clocks, drivers, NCCL, compilers, devices."""
+"""Set-ups with faults of the machine: disk space, disks, clocks, drivers, NCCL, compilers, devices."""
 
 import _ctypes
 import os
@@ -47,14 +47,14 @@ def killed_build(set_up):
 
 
 def killed_compilation(set_up):
-    """Two libraries that were cut off and one that is empty, beside what is not to be touched."""
+    """Two truncated libraries and an empty one, next to files that must not change."""
     whole = whole_compilation(set_up)
     for name, content in {"aa/cut": whole[:5000], "ab/header": whole[:40], "ab/empty": b""}.items():
         compiled(set_up, name, content)
 
 
 def whole_compilation(set_up):
-    """A library that is whole, and one that is being written; return the content of the first."""
+    """A complete library, and one that is being written; return the content of the first."""
     whole = Path(_ctypes.__file__).read_bytes()
     compiled(set_up, "ac/whole", whole)
     compiled(set_up, "ad/new", whole[:50], age_s=0)
@@ -79,7 +79,7 @@ def small_disk(set_up):
 CASES = [
     Case(
         "run_folder_local",
-        "checkpoints on /tmp of the first node were gone after the requeue",
+        "checkpoints on /tmp of the first node were lost after the requeue",
         lambda s: (in_slurm(s, nodes=2), s.probes.update(run_storage={**STORAGE, "filesystem": "ext4", "kind": "ssd"})),
         after=lambda s: s.probes.update(run_storage=STORAGE),
     ),
@@ -97,7 +97,7 @@ CASES = [
     ),
     Case(
         "free_files",
-        "No space left on device, and df shows room: no inodes",
+        "No space left on device, but df shows free space: no inodes",
         with_probes(free_files=3),
         after=lambda s: s.probes.update(free_files=10**6),
     ),
@@ -115,7 +115,7 @@ CASES = [
     ),
     Case(
         "clock_skew",
-        "a file server that is minutes ahead: builds never end",
+        "a file server whose clock is minutes ahead: builds never finish",
         with_probes(clock_skew_s=180.0),
         after=lambda s: s.probes.update(clock_skew_s=0.1),
     ),
@@ -133,51 +133,51 @@ CASES = [
     ),
     Case(
         "driver_old",
-        "ComfyUI#16438: a Blackwell on a driver for CUDA 12, whose kernels are in cu128 alone",
+        "ComfyUI#16438: a Blackwell with a driver for CUDA 12: only cu128 has kernels for it",
         with_probes(driver="570.1", driver_cuda="12.8", torch_cuda="13.0", capabilities=("12.0",)),
         line="pip install --force-reinstall 'torch==2.11.*' --index-url https://download.pytorch.org/whl/cu128",
     ),
     Case(
         "driver_old",
-        "a driver for CUDA 11, for which there is no torch any more",
+        "a driver for CUDA 11, which no current torch supports",
         with_probes(gpus=1, driver="470.1", driver_cuda="11.4"),
         line="",
         after=lambda s: s.probes.update(driver="580.1", driver_cuda="13.0"),
     ),
     Case(
         "torch_build",
-        "torch.cuda.is_available() is False: a build for processors",
+        "torch.cuda.is_available() is False: a CPU build",
         with_probes(driver="590.1", driver_cuda="13.1"),
         line="pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu130",
     ),
     Case(
         "torch_build",
-        "a build for processors, and a driver for CUDA 11, on which no other build would run",
+        "a CPU build, and a driver for CUDA 11, with which no other build runs",
         with_probes(driver="470.1", driver_cuda="11.4"),
         line="",
         after=lambda s: s.probes.update(driver="580.1", driver_cuda="13.0", torch_cuda="13.0"),
     ),
     Case(
         "torch_build",
-        "a build for processors beside a B200 and a driver for CUDA 12: cu126 has no kernels for it",
+        "a CPU build with a B200 and a driver for CUDA 12: cu126 has no kernels for the B200",
         with_probes(driver="570.1", driver_cuda="12.8", capabilities=("10.0",)),
         line="pip install --force-reinstall 'torch==2.11.*' --index-url https://download.pytorch.org/whl/cu128",
     ),
     Case(
         "torch_build",
-        "a build for processors beside a H100 and a driver for CUDA 12",
+        "a CPU build with an H100 and a driver for CUDA 12",
         with_probes(driver="535.1", driver_cuda="12.2", capabilities=("9.0",)),
         line="pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126",
     ),
     Case(
         "torch_build",
-        "a build for processors beside a V100 and a driver for CUDA 13: cu130 has no kernels for it",
+        "a CPU build with a V100 and a driver for CUDA 13: cu130 has no kernels for the V100",
         with_probes(driver="580.1", driver_cuda="13.0", capabilities=("7.0",)),
         line="pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126",
     ),
     Case(
         "gpu_kernels",
-        "a Blackwell on a driver for CUDA 12, and cu126, which cu130 could not replace there",
+        "a Blackwell with a driver for CUDA 12, and cu126; the driver does not support cu130",
         lambda s: (
             with_gpus(s, 1, {**GPU, "name": "NVIDIA GeForce RTX 5090", "capability": "12.0"}),
             s.probes.update(WHEELS["cu126"], driver="570.1", driver_cuda="12.8"),
@@ -186,7 +186,7 @@ CASES = [
     ),
     Case(
         "gpu_kernels",
-        "a B200 and a V100 in one machine, for both of which no build has kernels",
+        "a B200 and a V100 in one machine: no build has kernels for both",
         lambda s: (
             with_gpus(s, 1, {**GPU, "capability": "10.0"}),
             s.node["gpus"].append({**GPU, "name": "Tesla V100", "capability": "7.0"}),
@@ -196,7 +196,7 @@ CASES = [
     ),
     Case(
         "gpu_kernels",
-        "a V100 and a Blackwell in one machine on cu126: cu130 has kernels for the Blackwell, and none for the V100",
+        "a V100 and a Blackwell in one machine with cu126: cu130 has kernels only for the Blackwell",
         lambda s: (
             with_gpus(s, 1, {**GPU, "name": "Tesla V100", "capability": "7.0"}),
             s.node["gpus"].append({**GPU, "name": "NVIDIA GeForce RTX 5090", "capability": "12.0"}),
@@ -207,7 +207,7 @@ CASES = [
     ),
     Case(
         "gpu_kernels",
-        "pytorch#172352: no kernel image is available for execution on a V100, whose kernels are in cu126 alone",
+        "pytorch#172352: no kernel image is available for execution on a V100: only cu126 has kernels for it",
         lambda s: with_gpus(s, 1, {**GPU, "name": "Tesla V100", "capability": "7.0"}),
         line="pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126",
     ),
@@ -219,7 +219,7 @@ CASES = [
     ),
     Case(
         "nccl_differs",
-        "nccl#1730: LD_LIBRARY_PATH put another NCCL in front",
+        "nccl#1730: LD_LIBRARY_PATH selected another NCCL",
         lambda s: (with_environ(LD_LIBRARY_PATH="/opt/nccl/lib")(s), s.probes.update(loaded_nccl="2.18.3")),
     ),
     Case(
@@ -244,7 +244,7 @@ CASES = [
     ),
     Case(
         "compiled_torn",
-        "a run out of memory while it compiled: file too short, in every run since",
+        "a run out of memory while it compiled: file too short, in every later run",
         killed_compilation,
     ),
     Case(
@@ -261,7 +261,7 @@ CASES = [
     ),
     Case(
         "gpu_busy",
-        "out of memory on one rank of four: a notebook was left open on its GPU",
+        "out of memory on one rank of four: a notebook was still open on its GPU",
         with_probes(gpus=4, gpu_processes={0: 0, 1: 0, 2: 40 * 2**30, 3: 0}),
     ),
     Case(
@@ -277,7 +277,7 @@ CASES = [
     ),
     Case(
         "numa",
-        "four processes on one core each of the wrong socket",
+        "four processes with one core each, on the wrong socket",
         lambda s: (with_probes(gpus=4, topology=MIXED_TOPOLOGY)(s), s.node.update(num_usable_cores=2)),
         after=lambda s: s.node.update(num_usable_cores=32),
     ),

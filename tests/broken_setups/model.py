@@ -1,4 +1,4 @@
-"""Set-ups that break by their model: its files, its tokenizer, its precision, its size."""
+"""Set-ups with faults of the model: its files, its tokenizer, its precision, its size."""
 
 import json
 
@@ -117,9 +117,7 @@ CASES = [
         line="git lfs pull",
         after=lambda s: restore(s),
     ),
-    Case(
-        "model_damaged", "a download that broke off: MetadataIncompleteBuffer", cut_weights, after=lambda s: restore(s)
-    ),
+    Case("model_damaged", "an interrupted download: MetadataIncompleteBuffer", cut_weights, after=lambda s: restore(s)),
     Case("model_damaged", "a proxy's page was saved as config.json", html_config, after=lambda s: restore(s)),
     Case("model_incomplete", "a shard of the weights is missing", lost_shard, after=lambda s: restore(s)),
     Case(
@@ -131,11 +129,11 @@ CASES = [
     Case("tokenizer_absent", "Can't load tokenizer for ...", no_tokenizer, after=lambda s: restore(s)),
     Case(
         "tokenizer_unusable",
-        "accuracy 0.49 where it was 1.0: the tokenizer knows no word",
+        "accuracy 0.49 instead of 1.0: the tokenizer has no word of the texts",
         no_vocabulary,
         after=lambda s: restore(s),
     ),
-    Case("model_damaged", "a file of a saved model was changed later", changed_since, after=unchanged_again),
+    Case("model_damaged", "a file of a saved model has changed since", changed_since, after=unchanged_again),
     Case(
         "vocabulary",
         "device-side assert: a tokenizer with more tokens than embeddings",
@@ -169,7 +167,7 @@ CASES = [
         line="precision: fp32",
     ),
     Case("fp16_model", "transformers#4586: T5 overflows in fp16", lambda s: hostile(s, "t5"), line="precision: bf16"),
-    Case("precision_gpu", "bf16 on a T4: no units for it", bf16_on_t4, line="precision: fp16"),
+    Case("precision_gpu", "bf16 on a T4, which has no units for it", bf16_on_t4, line="precision: fp16"),
     Case("bf16_device", "bf16 on a processor without units for it", bf16_on_old_processor, line="precision: fp32"),
     Case("precision_cpu", "addmm_impl_cpu_ not implemented for 'Half'", fp16_without_gpu, line="precision: fp32"),
     Case(
@@ -177,7 +175,7 @@ CASES = [
     ),
     Case(
         "cache_absent",
-        "evaluate#567: compute nodes that reach no hub",
+        "evaluate#567: compute nodes that cannot reach the hub",
         hub_model_without_internet,
         after=lambda s: s.set("model.name", str(s.model)),
         level="problem",

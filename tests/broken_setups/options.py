@@ -1,4 +1,4 @@
-"""Set-ups that break by what is asked for: options, the run folder, trackers, loaders."""
+"""Set-ups with wrong options, run folders, trackers or loaders."""
 
 import shutil
 
@@ -68,22 +68,22 @@ def never_saved(set_up):
 
 
 CASES = [
-    Case("config", "unsloth#10452: an option that was not known was dropped in silence", misspelt),
+    Case("config", "unsloth#10452: an unknown option was ignored without a warning", misspelt),
     Case("run_exists", "LlamaFactory: the output folder is not empty", finished_run),
-    Case("run_foreign", "runs that wrote over a folder of other files", foreign_folder),
+    Case("run_foreign", "runs that overwrote a folder with other files", foreign_folder),
     Case(
         "checkpoint_damaged",
-        "transformers#35782: resumed from a checkpoint that was not whole",
+        "transformers#35782: resumed from an incomplete checkpoint",
         torn_checkpoint,
         after=lambda s: s.probes.update(damaged_checkpoint=None),
     ),
-    Case("extra_missing", "a tracker that was not installed ended the run", without_package),
+    Case("extra_missing", "a tracker that was not installed stopped the run", without_package),
     Case(
         "extra_missing",
         "accelerate#1830: DeepSpeed is not installed",
         deepspeed_missing,
     ),
-    Case("order_of_sums", "a setting of GPUs without effect on the CPU", any_order_on_a_cpu),
+    Case("order_of_sums", "a GPU setting without effect on the CPU", any_order_on_a_cpu),
     Case(
         "warmup_too_long",
         "transformers#28134: the schedule of a short run never warmed up",
@@ -91,26 +91,26 @@ CASES = [
     ),
     Case(
         "never_due",
-        "load_best_model_at_end with eval_steps above the steps of the run",
+        "load_best_model_at_end with eval_steps larger than the steps of the run",
         evaluated_never,
         level="problem",
     ),
     Case("too_many_workers", "64 loader processes on 32 cores", loaders, line="data.num_workers: 31"),
     Case(
         "tracker_online",
-        "wandb#4217: nodes without a network waited for the server for ever",
+        "wandb#4217: nodes without a network waited for the server indefinitely",
         wandb_online,
         line="trackers.wandb.mode: offline",
     ),
     Case(
         "no_checkpoint",
-        "goodfire-ai/spd#741: the time limit came and nothing had been saved",
+        "goodfire-ai/spd#741: the time limit was reached, and nothing had been saved",
         never_saved,
         line="checkpoint.every: epoch",
     ),
     Case(
         "run_unfinished",
-        "started again without --resume, after hours in the queue",
+        "restarted without --resume, after hours in the queue",
         unfinished_run,
         after=lambda s: shutil.rmtree(s.folder / "runs"),
     ),

@@ -1,6 +1,6 @@
-"""Set-ups that break by how they are started: processes, GPUs, srun, ranks, addresses, ports, the site."""
+"""Set-ups with a wrong start: processes, GPUs, srun, ranks, addresses, ports, the site."""
 
-from broken_setups.changes import got, slurm, with_environ
+from broken_setups.changes import slurm, with_environ, with_tool
 from set_ups import Case, in_slurm, on_site, with_gpus
 
 
@@ -62,11 +62,11 @@ CASES = [
     Case("world_size", "transformers#37129: a pipeline of two stages on three ranks", pipeline_of_three),
     Case(
         "world_size",
-        "two processes that each trained the whole run",
+        "two processes that both trained the whole run",
         two_processes_of_single,
         line="strategy.kind: ddp",
     ),
-    Case("batch_share", "Lightning#3953: a batch that three GPUs cannot share", odd_batch, line="batch.global: 33"),
+    Case("batch_share", "Lightning#3953: a batch that three GPUs do not divide", odd_batch, line="batch.global: 33"),
     Case("no_gpu", "No CUDA GPUs are available on the login node's configuration", cuda_on_cpu, line="device: auto"),
     Case(
         "tasks_over_gpus",
@@ -76,7 +76,7 @@ CASES = [
     ),
     Case(
         "gpus_idle",
-        "mila-docs#414: three of four GPUs stood idle",
+        "mila-docs#414: three of four GPUs were idle",
         slurm(SLURM_NTASKS_PER_NODE="2", SLURM_NTASKS="2"),
         line="#SBATCH --ntasks-per-node=4",
     ),
@@ -88,7 +88,7 @@ CASES = [
     ),
     Case(
         "visible_too_few",
-        "invalid device ordinal: CUDA_VISIBLE_DEVICES left over from a try",
+        "invalid device ordinal: CUDA_VISIBLE_DEVICES left over from an earlier test",
         with_environ(CUDA_VISIBLE_DEVICES="0"),
     ),
     Case(
@@ -126,7 +126,7 @@ CASES = [
         ),
         line="srun bash -c 'accelerate launch --machine_rank $SLURM_NODEID -m paratune train run.yaml'",
     ),
-    Case("no_srun", "accelerate#1239: started outside of Slurm", no_srun),
+    Case("no_srun", "accelerate#1239: started outside Slurm", no_srun),
     Case(
         "rank_differs",
         "accelerate#1489: two processes with the same rank",
@@ -167,12 +167,12 @@ CASES = [
     Case("port_wrong", "MASTER_PORT=auto", with_environ(MASTER_ADDR="127.0.0.1", MASTER_PORT="auto")),
     Case(
         "port_shared",
-        "accelerate#647: two jobs on one node met on 29500",
+        "accelerate#647: two jobs on one node used port 29500",
         with_environ(nodes=2, MASTER_ADDR="node1", MASTER_PORT="29500"),
     ),
     Case(
         "nccl_switched_off",
-        "a hang was once worked around, and NVLink unused since",
+        "a workaround for a hang disabled NVLink",
         with_environ(NCCL_P2P_DISABLE="1"),
     ),
     Case("launch_blocking", "CUDA_LAUNCH_BLOCKING was left on: 3 times slower", with_environ(CUDA_LAUNCH_BLOCKING="1")),
@@ -185,7 +185,7 @@ CASES = [
     ),
     Case(
         "site_folder",
-        "the job ended in its first second: no such virtual environment",
+        "the job failed in its first second: no such virtual environment",
         wrong_site("folder", "venv", ""),
         after=on_site,
     ),
@@ -193,6 +193,6 @@ CASES = [
         "no_srun",
         "accelerate#1239: queued from a machine without Slurm",
         lambda s: (on_site(s), s.probes.update(tools={})),
-        after=got("srun"),
+        after=with_tool("srun"),
     ),
 ]

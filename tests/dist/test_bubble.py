@@ -1,4 +1,4 @@
-"""The bubble of a pipeline whose first stage is slow by a known time: every stage sees all of the schedule."""
+"""The bubble of a pipeline whose first stage is delayed by a known time: every stage measures the whole schedule."""
 
 import json
 import os
@@ -84,8 +84,8 @@ def _one_rank(rank: int, folder: str) -> None:
 def test_the_last_stage_waits_for_the_first_within_the_schedule(tmp_path: Path):
     torch.multiprocessing.spawn(_one_rank, (str(tmp_path),), nprocs=2)
     first, last = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
-    # The first stage sleeps through two forward and two backward passes. The last one is done before the backward
-    # passes of the first, and waits for all of that, which is neither backward nor optimizer.
+    # The first stage sleeps through two forward and two backward passes. The last stage finishes before the backward
+    # passes of the first, and waits for them; this time is neither backward nor optimizer.
     slept_ms = 1000 * NUM_MICRO_BATCHES * (FORWARD_S + BACKWARD_S)
     assert first["schedule_ms"] - first["bubble_ms"] > slept_ms
     assert last["schedule_ms"] > slept_ms

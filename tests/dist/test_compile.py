@@ -1,7 +1,7 @@
-"""`train.compile` under the strategies that take it: losses, weights and names are those of one process without it.
+"""`train.compile` with the strategies that support it: losses, weights and names equal those of one process without it.
 
-Two processes with gloo, in float64; the jobs are those of the contract (`ranks`). What is compiled is C++ here, which
-takes minutes, so this is left to `make test-all`.
+Two processes with gloo, in float64; the jobs are those of the contract (`ranks`). Graphs are compiled to C++ here, which
+takes minutes, so only `make test-all` runs these tests.
 """
 
 import importlib.util
@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ranks import Job, Meeting, Outcome, hold, train
+from ranks import Job, Meeting, Outcome, run_meetings, train
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 RTOL = 1e-9
-"""As in the contract: graphs, too, only change the order of sums."""
+"""As in the contract: graphs also change only the order of sums."""
 ALONE = Job("alone", task="mlm", packed=True, accumulation=2, num_steps=6, save_at=3)
 STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
     "ddp": ("ddp", {}),
@@ -40,7 +40,7 @@ def _jobs() -> list[Job]:
         if name in MOVERS:
             jobs.append(replace(job, name=f"{name}, then eager", load_from=name))
             again = replace(job, load_from="alone", compiles=True, activation_checkpointing=1)
-            jobs.append(replace(again, name=f"{name}, goes on from eager"))
+            jobs.append(replace(again, name=f"{name}, continues from eager"))
     return jobs
 
 
@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("compile")
     (root / "alone").mkdir()
     train(ALONE, 0, 1, root / "alone")
-    hold(root, [Meeting(2, _jobs())], limit_s=1700)
+    run_meetings(root, [Meeting(2, _jobs())], limit_s=1700)
     return root
 
 
@@ -57,22 +57,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_losses_and_weights_are_those_of_eager_blocks(folder: Path, name: str):
     alone, compiled = Outcome(folder / "alone"), Outcome(folder / name)
     for rank in range(2):
-        told = compiled.rank(rank)
-        np.testing.assert_allclose(told["losses"], alone.rank()["losses"][:3], rtol=RTOL)
-        np.testing.assert_allclose(told["norms"], alone.rank()["norms"][:3], rtol=RTOL)
-        assert told["num_graphs"] > 0
+        outcome = compiled.rank(rank)
+        np.testing.assert_allclose(outcome["losses"], alone.rank()["losses"][:3], rtol=RTOL)
+        np.testing.assert_allclose(outcome["norms"], alone.rank()["norms"][:3], rtol=RTOL)
+        assert outcome["num_graphs"] > 0
     saved, expected = compiled.tensors("last"), alone.tensors("last")
     assert sorted(saved) == sorted(expected)
     assert not [key for key in saved if "_orig_mod" in key]
 
 
-@pytest.mark.parametrize("how", ["then eager", "goes on from eager"])
+@pytest.mark.parametrize("order", ["then eager", "continues from eager"])
 @pytest.mark.parametrize("name", MOVERS)
-def test_a_training_goes_on_with_or_without_graphs(folder: Path, name: str, how: str):
-    """The second also computes activations again, with graphs in what is computed again."""
-    alone, later = Outcome(folder / "alone"), Outcome(folder / f"{name}, {how}")
+def test_a_training_resumes_with_or_without_graphs(folder: Path, name: str, order: str):
+    """The second case also uses activation checkpointing, with graphs in the recomputed blocks."""
+    alone, later = Outcome(folder / "alone"), Outcome(folder / f"{name}, {order}")
     np.testing.assert_allclose(later.rank()["losses"], alone.rank()["losses"][3:], rtol=RTOL)
-    assert (later.rank().get("num_graphs", 0) > 0) == (how == "goes on from eager")
+    assert (later.rank().get("num_graphs", 0) > 0) == (order == "continues from eager")
     expected = alone.tensors("last")
     for key, value in later.tensors("last").items():
         if key.startswith("model/"):

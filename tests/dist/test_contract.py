@@ -1,10 +1,10 @@
-"""The same experiment: every strategy against one process, in float64 with dropout off.
+"""The contract of strategies: every strategy gives the results of one process, in float64 with dropout off.
 
-A strategy that is added gets a row in STRATEGIES. Only the strategy protocol is used: gradients show as the
+A new strategy gets a row in STRATEGIES. The tests use only the strategy protocol: they read gradients from the
 optimizer's first moments, whose decay rate is 0 here.
 
-Tolerance: float64 holds 16 digits. Ranks and micro-batches only change the order of sums of some thousand terms, which
-costs three or four of them, and ten steps of AdamW, which divides small numbers by small numbers, some more.
+Tolerance: float64 has 16 digits. Ranks and micro-batches only change the order of sums of some thousand terms, which
+loses three or four digits; ten steps of AdamW, which divides small numbers by small numbers, lose some more.
 """
 
 import importlib.util
@@ -21,18 +21,18 @@ import pytest
 import torch
 from filelock import FileLock
 from own_strategy import KIND, code, write_module
-from ranks import GLOBAL_BATCH_SIZE, VIOLATIONS, Job, Meeting, Outcome, hold, train
+from ranks import GLOBAL_BATCH_SIZE, VIOLATIONS, Job, Meeting, Outcome, run_meetings, train
 
 from paratune.strategies import strategy_class
 
-"""The first test waits for all jobs: a minute or two on two free cores, several on busy ones."""
+"""The first test waits for all jobs: one or two minutes on two idle cores, several on busy ones."""
 RTOL = 1e-9
 WORLD_SIZE = 2
 
 
 CASES = {
     "classification": Job("classification"),
-    # The last step of an epoch has one sample: the second rank has nothing but filler. Also a distillation.
+    # The last step of an epoch has one sample: the second rank has only filler. Also a distillation.
     "a rank without samples": Job(
         "a rank without samples", num_samples=25, accumulation=4, num_evaluated=3, packed=True, distils=True
     ),
@@ -43,8 +43,8 @@ CASES = {
     ),
     "LAMB": Job("LAMB", task="mlm", packed=True, optimizer="lamb"),
 }
-"""Each task, each optimizer and each accumulation, not all pairs of them; padded on one process, packed or padded on several. Lengths are
-3 to 20 tokens, so ranks pad differently."""
+"""Each task, optimizer and accumulation, but not all combinations; padded on one process, packed or padded on several.
+Lengths are 3 to 20 tokens, so ranks pad differently."""
 
 
 @dataclass(frozen=True)
@@ -67,27 +67,27 @@ _OVERFLOW = Job("an overflow", scales_loss=True, overflow_at=1, accumulation=4, 
 SAVERS = {
     "dropout": _DROPOUT,
     "computed again": replace(_DROPOUT, activation_checkpointing=1),
-    # The second of four steps; the fourth is the one with too few samples.
+    # The second of four steps; the fourth has too few samples.
     "an overflow": _OVERFLOW,
     "after an overflow": replace(_OVERFLOW, overflow_at=None, until=5, load_from="an overflow"),
     "head alone": Job("head alone", scales_loss=True, freeze=True, until=2),
     **({"adapter": Job("adapter", lora=True, accumulation=2, until=4)} if importlib.util.find_spec("peft") else {}),
 }
-"""What memory savers and low precisions add to a strategy; once for each."""
+"""Cases of memory savers and low precisions; each once per strategy."""
 
 FEW = ("regression, 4 micro-batches", "masked LM")
-"""For a strategy that has a row with more cases already."""
+"""For a strategy that already has a row with more cases."""
 MOST = ("a rank without samples", *FEW, "LAMB")
-"""Each task, each optimizer and each accumulation once, for four processes: they take turns on two cores."""
+"""Each task, optimizer and accumulation once, for four processes, which share two cores."""
 
 WITHOUT_LAMB = tuple(case for case in CASES if case != "LAMB")
-"""For stages of DeepSpeed that join weights to flat tensors, of which LAMB would have the norms."""
+"""For stages of DeepSpeed that flatten weights: LAMB would use the norms of the flat tensors."""
 
 DEEPSPEED = [
     Row("deepspeed", {"stage": 0}, cases=(FEW[0], "LAMB")),
     Row("deepspeed", {"stage": 1}, cases=FEW),
     Row("deepspeed", {"stage": 2, "bucket_cap_mb": 0.05}, cases=WITHOUT_LAMB),
-    # All weights of the small models would stay gathered.
+    # By default all weights of the small models would stay gathered.
     Row("deepspeed", {"stage": 3, "param_persistence_threshold": 0}, cases=WITHOUT_LAMB),
     Row("deepspeed", {"stage": 3}, cases=FEW[1:]),
 ]
@@ -103,7 +103,7 @@ STRATEGIES = [
     Row("hsdp", {"shard_size": 2}, world_size=4, cases=MOST),
     Row("pipeline", {"stages": 2}),
     Row("pipeline", {"stages": 2, "schedule": "interleaved"}, cases=FEW),
-    Row(KIND, {"pieces": 3}, cases=FEW),  # of docs/explanation/strategies.md
+    Row(KIND, {"pieces": 3}, cases=FEW),  # from docs/explanation/strategies.md
     Row("ddp", world_size=4, cases=FEW),
     Row("zero3", world_size=4, cases=FEW),
     Row("pipeline", {"stages": 2, "schedule": "gpipe", "balance": [3, 1]}, world_size=4, cases=MOST),
@@ -118,7 +118,7 @@ CHAIN = [
     (Row("pipeline", {"stages": 2}), 8),
     (Row("single", world_size=1), 10),
 ]
-"""One training that moves from strategy to strategy: each with the step at which the next one takes over."""
+"""One training that changes its strategy: each strategy with the step at which the next one continues."""
 CHAINED = ("masked LM", "LAMB")
 
 
@@ -132,14 +132,14 @@ def _all_jobs(world_size: int) -> list[Job]:
     jobs += [_saver_job(row, saver) for row in rows for saver in SAVERS if _can(row, saver)]
     movers = [row for row in rows if row in WHOLE]
     jobs += [replace(_job(row, "classification"), name=f"{row.name}, saves", until=5) for row in movers]
-    jobs += [replace(_job(row, "classification"), name=f"{row.name}, goes on", load_from="alone") for row in movers]
+    jobs += [replace(_job(row, "classification"), name=f"{row.name}, continues", load_from="alone") for row in movers]
     if world_size == WORLD_SIZE:
         jobs += [replace(_job(rows[0], "masked LM"), name=violation, violation=violation) for violation in VIOLATIONS]
     return jobs
 
 
 def _can(row: Row, saver: str) -> bool:
-    if row not in WHOLE:  # the one of docs/explanation/strategies.md is no module yet when this is asked
+    if row not in WHOLE:  # the strategy of docs/explanation/strategies.md is not a module yet at this point
         return False
     job = SAVERS[saver]
     settings = {"precision=fp16": job.scales_loss, "train.freeze_encoder=true": job.freeze}
@@ -162,7 +162,7 @@ def _chain_jobs(case: str) -> list[Job]:
 
 
 def _meetings() -> list[Meeting]:
-    """Return all jobs by world size, those of the chain in meetings that follow each other."""
+    """Return all jobs by world size; the jobs of the chain are in consecutive meetings."""
     meetings = [Meeting(size, _all_jobs(size)) for size in sorted({row.world_size for row in STRATEGIES})]
     at = 0
     for (row, _), *jobs in zip(CHAIN, *map(_chain_jobs, CHAINED), strict=True):
@@ -176,21 +176,21 @@ def _meetings() -> list[Meeting]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Everything is run once: the single process here, all ranks in the same few processes."""
+    """Run all jobs once: the single process here, all ranks in the same few processes."""
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     root = tmp_path_factory.getbasetemp()
     root = root.parent if worker else root
-    done = root / "contract"
+    finished = root / "contract"
     with FileLock(root / "contract.lock"):
-        if not done.exists():
-            aside = root / "contract.aside"
-            shutil.rmtree(aside, ignore_errors=True)
-            _run_all(aside)
-            aside.rename(done)
-    return done
+        if not finished.exists():
+            unfinished = root / "contract.unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            _run_all(unfinished)
+            unfinished.rename(finished)
+    return finished
 
 
-def _run_all(aside: Path) -> None:
+def _run_all(unfinished: Path) -> None:
     alone = {
         "alone": replace(CASES["classification"], save_at=5),
         "without the step": replace(SAVERS["an overflow"], scales_loss=False, overflow_at=None, leave_out=1),
@@ -198,11 +198,11 @@ def _run_all(aside: Path) -> None:
         **{name: SAVERS[name] for name in ("adapter",) if name in SAVERS},
     }
     for name, case in {**CASES, **alone}.items():
-        (aside / name).mkdir(parents=True)
-        train(case, 0, 1, aside / name)
-    sys.path.append(str(write_module(aside / "own")))  # the path goes to the processes that are spawned
+        (unfinished / name).mkdir(parents=True)
+        train(case, 0, 1, unfinished / name)
+    sys.path.append(str(write_module(unfinished / "own")))  # spawned processes inherit the path
     try:
-        hold(aside, _meetings())
+        run_meetings(unfinished, _meetings())
     finally:
         sys.path.pop()
 
@@ -230,7 +230,7 @@ def test_losses_and_norms_are_those_of_one_process(folder: Path, row: Row, case:
     assert len(set(alone["losses"])) == CASES[case].num_steps
     np.testing.assert_allclose(together["losses"], alone["losses"], rtol=RTOL)
     np.testing.assert_allclose(together["norms"], alone["norms"], rtol=RTOL)
-    # Another rank tells the same.
+    # Another rank reports the same.
     assert Outcome(folder / f"{row.name}, {case}").rank(1)["losses"] == together["losses"]
 
 
@@ -274,12 +274,12 @@ def test_activation_checkpointing_changes_nothing_with_dropout_on(folder: Path, 
     assert sorted(second) == sorted(first)
     for key, value in first.items():
         torch.testing.assert_close(second[key], value, rtol=1e-12, atol=1e-15, msg=key)
-    # Dropout took part: without it the first loss is another one.
+    # Dropout was active: without it the first loss differs.
     assert abs(kept.rank()["losses"][0] - losses(folder, "classification")[0]) > 1e-6
 
 
 @_rows_with("an overflow")
-def test_an_overflow_on_one_rank_is_skipped_by_all_and_a_scale_changes_nothing_else(folder: Path, row: Row):
+def test_all_ranks_skip_a_step_when_one_overflows_and_the_scale_changes_nothing_else(folder: Path, row: Row):
     alone, together = Outcome(folder / "without the step"), Outcome(folder / f"{row.name}, an overflow")
     taken = [0, 2, 3]
     for rank in range(row.world_size):
@@ -289,11 +289,11 @@ def test_an_overflow_on_one_rank_is_skipped_by_all_and_a_scale_changes_nothing_e
         np.testing.assert_allclose([outcome["losses"][step] for step in taken], alone.rank()["losses"], rtol=RTOL)
         np.testing.assert_allclose([outcome["norms"][step] for step in taken], alone.rank()["norms"], rtol=RTOL)
     last = together.tensors("last")
-    # From 2**16 at the first, halved by the second; since then the third and the fourth were good.
+    # From 2**16 at the first step, halved by the second; the third and the fourth did not overflow.
     assert last["strategy/loss_scale"] == 32768
     assert last["strategy/loss_scale_good_steps"] == 2
     _assert_same_weights(last, alone.tensors("last"))
-    # A run that goes on from there takes the scale along, and its fifth step is the third good one.
+    # A run that resumes from there keeps the scale, and its fifth step is the third one without overflow.
     after = Outcome(folder / f"{row.name}, after an overflow").tensors("last")
     assert after["strategy/loss_scale"] == 32768
     assert after["strategy/loss_scale_good_steps"] == 3
@@ -307,7 +307,7 @@ def test_the_head_can_be_trained_alone(folder: Path, row: Row):
     last = together.tensors("last")
     _assert_same_weights(last, alone.tensors("last"))
     trained = {key.rpartition("/")[0].removeprefix("optimizer/") for key in last if key.startswith("optimizer/")}
-    assert trained == {"hf.classifier.weight", "hf.classifier.bias"}, "no states of what is not trained"
+    assert trained == {"hf.classifier.weight", "hf.classifier.bias"}, "no states of frozen weights"
 
 
 @_rows_with("adapter")
@@ -322,7 +322,7 @@ def test_an_adapter_is_trained_as_by_one_process(folder: Path, row: Row):
 
 
 @every_case
-def test_every_sample_is_trained_once_an_epoch_and_ranks_share_each_step(folder: Path, row: Row, case: str):
+def test_every_sample_is_trained_once_per_epoch_and_ranks_share_each_step(folder: Path, row: Row, case: str):
     alone = Outcome(folder / case).rank()["indices"]
     outcomes = [Outcome(folder / f"{row.name}, {case}").rank(rank) for rank in range(row.world_size)]
     # The ranks of a pipeline see the same samples.
@@ -334,7 +334,7 @@ def test_every_sample_is_trained_once_an_epoch_and_ranks_share_each_step(folder:
 
 
 @every_case
-def test_an_evaluation_counts_every_sample_once_and_scores_as_one_process(folder: Path, row: Row, case: str):
+def test_an_evaluation_counts_every_sample_once_and_gives_the_scores_of_one_process(folder: Path, row: Row, case: str):
     alone = Outcome(folder / case).rank()["evaluation"]
     assert len(alone["outputs"]) == CASES[case].num_evaluated
     for rank in range(row.world_size):
@@ -344,9 +344,9 @@ def test_an_evaluation_counts_every_sample_once_and_scores_as_one_process(folder
 
 
 @pytest.mark.parametrize("row", [_param(row) for row in WHOLE])
-def test_checkpoints_go_from_one_process_to_several_and_back(folder: Path, row: Row, tmp_path: Path):
+def test_checkpoints_load_from_one_process_into_several_and_back(folder: Path, row: Row, tmp_path: Path):
     whole = losses(folder, "classification")
-    np.testing.assert_allclose(losses(folder, f"{row.name}, goes on"), whole[5:], rtol=RTOL)
+    np.testing.assert_allclose(losses(folder, f"{row.name}, continues"), whole[5:], rtol=RTOL)
     saved = folder / f"{row.name}, saves"
     shutil.copytree(saved, tmp_path / "saved")
     back = tmp_path / "back"
@@ -356,7 +356,7 @@ def test_checkpoints_go_from_one_process_to_several_and_back(folder: Path, row: 
 
 
 @pytest.mark.parametrize("case", CHAINED)
-def test_a_training_that_moves_through_strategies_and_world_sizes_is_one_training(folder: Path, case: str):
+def test_a_training_can_change_its_strategy_and_world_size(folder: Path, case: str):
     links = [f"{case}, link {number}" for number in range(len(CHAIN))]
     moved = list(chain(*(losses(folder, link) for link in links)))
     np.testing.assert_allclose(moved, losses(folder, case), rtol=RTOL)
@@ -368,7 +368,7 @@ def test_a_training_that_moves_through_strategies_and_world_sizes_is_one_trainin
 
 
 def _is_caught_at(folder: Path, violation: str, step: int) -> None:
-    """Hold a spoilt run to the contract: it fails, for the first time at `step`."""
+    """Assert that a run with an error fails the contract, for the first time at `step`."""
     whole, spoilt = losses(folder, "masked LM"), losses(folder, violation)
     np.testing.assert_allclose(spoilt[:step], whole[:step], rtol=RTOL)
     with pytest.raises(AssertionError):
@@ -376,7 +376,7 @@ def _is_caught_at(folder: Path, violation: str, step: int) -> None:
 
 
 def test_a_loss_that_is_averaged_rank_by_rank_is_caught(folder: Path):
-    # Ranks have another number of labelled tokens in nearly every step.
+    # The ranks have different numbers of labelled tokens in nearly every step.
     _is_caught_at(folder, "mean of means", step=0)
 
 
@@ -389,8 +389,8 @@ def test_a_doubled_global_batch_is_caught(folder: Path):
 
 
 def test_a_lost_tie_is_caught(folder: Path):
-    # Both copies begin the same, and the learning rate of the first step is 0: so are the losses of two steps. The
-    # first gradient gives it away.
+    # Both copies are equal at first, and the learning rate of the first step is 0, so two losses are equal. The
+    # first gradient differs.
     _is_caught_at(folder, "lost tie", step=2)
     alone, spoilt = Outcome(folder / "masked LM").tensors("first"), Outcome(folder / "lost tie").tensors("first")
     (key,) = (key for key in alone if key.endswith("word_embeddings.weight/exp_avg"))
@@ -409,8 +409,8 @@ def test_values_are_combined_over_ranks(folder: Path):
         assert outcome["left alone"] == [1.0 + rank, 10.0 * rank]
         assert outcome["rows"] == [[0, 1], [2, 3], [4, 5], [100, 101]]
         assert outcome["one is empty"] == [[100, 101]]
-        assert (outcome["nobody stops"], outcome["one stops"]) == (False, True)
-        assert outcome["one stops, asked twice"] == [False, True, False]
+        assert (outcome["no rank stops"], outcome["one stops"]) == (False, True)
+        assert outcome["one stops, called twice"] == [False, True, False]
 
 
 def test_the_strategy_of_the_documentation_is_short():

@@ -1,6 +1,7 @@
-"""Passes over weights of 16 bits: the same experiment as float64 but for rounding, on any number of ranks.
+"""Training with weights of 16 bits gives the results of float64 up to rounding, on any number of ranks.
 
-Bounds are those of the certificate (`paratune.records.certificate.TOLERANCES`): 32 roundings of bf16 for gradients, 8 for losses.
+Bounds are those of the certificate (`paratune.records.certificate.TOLERANCES`): 32 roundings of bf16 for gradients, 8
+for losses.
 """
 
 import json
@@ -56,7 +57,7 @@ def test_losses_and_norms_are_those_of_float64_within_the_bound(folder: Path, jo
     expected, losses = steps(folder, reference(folder, job), 1), steps(folder, job, size)
     np.testing.assert_allclose(losses["losses"], expected["losses"], rtol=BOUND.losses)
     np.testing.assert_allclose(losses["norms"], expected["norms"], rtol=BOUND.losses)
-    # It did round: in float32 they differ by less.
+    # Values were rounded: in float32 the difference is smaller.
     assert not np.allclose(losses["norms"], expected["norms"], rtol=1e-5, atol=0)
 
 
@@ -70,14 +71,14 @@ def test_gradients_are_those_of_float64_within_the_bound(folder: Path, job: Job,
     for key, value in expected.items():
         assert gradients[key].dtype == torch.float32
         assert relative_difference(gradients[key], value, largest, FLOORS["bf16"]) <= BOUND.gradients, key
-    # Over all of them an error of rounding is far smaller: 0.003 to 0.011 were seen.
+    # Over all gradients the rounding error is much smaller: 0.003 to 0.011 were observed.
     together = [torch.cat([states[key].double().flatten() for key in expected]) for states in (gradients, expected)]
     assert float((together[0] - together[1]).norm() / together[1].norm()) < 8 * ROUNDOFF
 
 
 @every_job
 @every_size
-def test_a_run_begins_with_the_weights_that_were_loaded_and_keeps_them_in_fp32(folder: Path, job: Job, size: int):
+def test_a_run_starts_with_the_loaded_weights_and_keeps_them_in_fp32(folder: Path, job: Job, size: int):
     expected = tensors(folder, reference(folder, job), 1, "initial")
     initial, last = (tensors(folder, job, size, name) for name in ("initial", "last"))
     for key, value in expected.items():
@@ -85,12 +86,12 @@ def test_a_run_begins_with_the_weights_that_were_loaded_and_keeps_them_in_fp32(f
             assert torch.equal(initial[key], value.float()), key
     weights = {key: value for key, value in last.items() if key.startswith("model/") and value.is_floating_point()}
     assert all(value.dtype == torch.float32 for value in last.values() if value.is_floating_point())
-    # What was trained has digits that bf16 has not.
+    # Trained weights have digits that bf16 does not have.
     assert any(not torch.equal(value.bfloat16().float(), value) for value in weights.values())
 
 
 @pytest.mark.parametrize("job", FULL, ids=lambda job: job.name)
-def test_two_ranks_train_what_one_does_but_for_rounding(folder: Path, job: Job):
+def test_two_ranks_give_the_result_of_one_up_to_rounding(folder: Path, job: Job):
     alone, together = (steps(folder, job, size) for size in SIZES)
     np.testing.assert_allclose(together["losses"], alone["losses"], rtol=4 * ROUNDOFF)
     np.testing.assert_allclose(together["norms"], alone["norms"], rtol=4 * ROUNDOFF)
@@ -98,7 +99,7 @@ def test_two_ranks_train_what_one_does_but_for_rounding(folder: Path, job: Job):
 
 @pytest.mark.parametrize("way", engines(), ids=str)
 @every_size
-def test_a_checkpoint_holds_all_that_the_next_steps_depend_on(folder: Path, way: tuple[str, Any], size: int):
+def test_a_checkpoint_contains_the_whole_state_of_training(folder: Path, way: tuple[str, Any], size: int):
     job = Job(*way, "bf16", save_at=2, micro_batches=2)
     whole, rest = steps(folder, job, size), steps(folder, resumed(job), size)
     assert rest["losses"] == whole["losses"][2:]
@@ -108,7 +109,7 @@ def test_a_checkpoint_holds_all_that_the_next_steps_depend_on(folder: Path, way:
     assert all(torch.equal(resumed_tensors[key], value) for key, value in expected.items())
 
 
-def test_autocast_is_another_experiment(folder: Path):
+def test_autocast_gives_different_results(folder: Path):
     ways = [Job("zero3", options, "bf16", "modernbert-mean") for options in (BF16, {})]
     losses = [steps(folder, job, 1)["losses"] for job in ways]
     assert losses[0] != losses[1]

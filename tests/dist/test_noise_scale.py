@@ -1,8 +1,8 @@
-"""The noise scale under every strategy: the sums are those of one process with the same micro-batches.
+"""The noise scale with every strategy: the sums equal those of one process with the same micro-batches.
 
-The preconditioned estimate is that of P after one step: v / (1 - beta2) = g^2, so P = 1 / (|g| + eps).
+The preconditioned estimate uses P after one step: v / (1 - beta2) = g^2, so P = 1 / (|g| + eps).
 
-Tolerance: that of the contract, for the same reasons (see test_contract).
+Tolerance: as in the contract, for the same reasons (see test_contract).
 """
 
 import importlib.util
@@ -29,8 +29,8 @@ from paratune.engine.noise import NoiseMeter, noise_event
 from paratune.engine.optim import OptimizerFactory
 from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.precision import POLICIES
+from paratune.processes.place import RENDEZVOUS_VARIABLE, Place
 from paratune.strategies import adam_preconditioner, strategy_class
 from paratune.strategies.process_group import close_process_group, open_process_group
 
@@ -84,7 +84,7 @@ def _batches(variant: str, rank: int, world_size: int, *, equal_shapes: bool = F
 
 
 def _measured(name: str, variant: str, rank: int, world_size: int) -> dict[str, Any]:
-    """Return the sums of a second step, so that hooks of a first one are known to be gone."""
+    """Return the sums of a second step, which shows that the hooks of the first step were removed."""
     adam_preconditioner.MIN_STEPS = 1
     kind, options, _ = STRATEGIES.get(name, ("single", {}, 1))
     precision = replace(POLICIES["fp64"], scales_loss=variant == "scaled")
@@ -133,12 +133,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _gradients(variant: str) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Return the gradient of each micro-batch's part of the loss, flat, by autograd alone, and 0 where P is 0."""
+    """Return the flat gradient of each micro-batch's part of the loss, from autograd alone, and 0 where P is 0."""
     model = _model(variant).train()
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     tied = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Linear)}
-    looked_up = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)} - tied
-    is_counted = torch.cat([torch.full((p.numel(),), float(id(p) not in looked_up)) for p in parameters])
+    embedding_ids = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)} - tied
+    is_counted = torch.cat([torch.full((p.numel(),), float(id(p) not in embedding_ids)) for p in parameters])
     gradients = []
     for batch in _batches(variant, 0, 1):
         loss = model.loss_sum(model(batch), batch) / batch.loss_denominator

@@ -1,4 +1,4 @@
-"""The fullest moment that `plan.memory` predicts is the one that the ranks of a real step on CPUs have."""
+"""The memory peak that `plan.memory` predicts is the peak of a real step on CPUs."""
 
 import json
 from functools import cache
@@ -34,10 +34,10 @@ def _profile(precision: Precision) -> Profile:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_fullest_moment_is_as_predicted(case: Case, measured: dict[tuple[int, int], dict[str, int]]) -> None:
+def test_the_memory_peak_is_as_predicted(case: Case, measured: dict[tuple[int, int], dict[str, int]]) -> None:
     for rank in range(case.world_size):
         planned = peak_of_rank(_profile(case.precision), case.setup, rank, on_cuda=False)
-        # On a CPU what is offloaded lies where all else does. FSDP2 has no shards of gradients yet at that moment.
+        # On a CPU, offloaded tensors are in the same memory as all others. FSDP2 has no gradient shards yet at that time.
         everywhere = planned.total + planned.host_total
         everywhere -= planned.host_terms["gradients"] if "cpu_offload" in case.options else 0
         real = measured[case.world_size, rank][case.name]

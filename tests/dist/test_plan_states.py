@@ -1,7 +1,7 @@
-"""What `planning.kinds` counts is what the ranks of a real run hold: the bytes of the storages behind their tensors.
+"""The bytes that `planning.kinds` counts are those of the storages behind the tensors of a real run's ranks.
 
-Each rank takes one step, so that optimizer states are there, and the gradients of another; then storages are counted,
-each once.
+Each rank runs one step, so that optimizer states exist, and computes the gradients of another; then each storage is
+counted once.
 """
 
 import json
@@ -18,9 +18,9 @@ from paratune.config import strategy_sections as sections
 from paratune.config.sections import Train
 from paratune.config.task_sections import ClassificationTask, MaskedLMTask, Task
 from paratune.config.traits import strategy_traits
+from paratune.planning.kinds import states_of_rank
 from paratune.planning.profile import Profile, Shape, profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.kinds import states_of_rank
 from paratune.planning.states import States
 from paratune.precision import Precision
 
@@ -37,8 +37,8 @@ SECTIONS = {
 
 
 @pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[int, int], dict[str, dict[str, int]]]]:
-    """Yield what each rank of each world size held, by job."""
+def bytes_by_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[int, int], dict[str, dict[str, int]]]]:
+    """Yield the bytes of each rank of each world size, by job."""
     folder = tmp_path_factory.mktemp("states")
     torch.multiprocessing.spawn(one_rank, (str(folder),), nprocs=max(JOBS))
     yield {
@@ -73,16 +73,16 @@ def _planned(job: Job, rank: int, world_size: int) -> States:
 
 
 @pytest.mark.parametrize("job", [pytest.param((s, job), id=job.name) for s, jobs in JOBS.items() for job in jobs])
-def test_every_rank_holds_what_is_planned(
-    job: tuple[int, Job], held: dict[tuple[int, int], dict[str, dict[str, int]]]
+def test_every_rank_holds_the_planned_bytes(
+    job: tuple[int, Job], bytes_by_rank: dict[tuple[int, int], dict[str, dict[str, int]]]
 ) -> None:
     world_size, case = job
     for rank in range(world_size):
         planned = _planned(case, rank, world_size)
-        # On a CPU those that are offloaded lie where all others do.
+        # On a CPU, offloaded tensors are in the same memory as all others.
         everywhere = {
             "weights": planned.weights + planned.host_weights,
             "gradients": planned.gradients + planned.host_gradients,
             "optimizer": planned.optimizer + planned.host_optimizer,
         }
-        assert held[world_size, rank][case.name] == everywhere, f"rank {rank}"
+        assert bytes_by_rank[world_size, rank][case.name] == everywhere, f"rank {rank}"

@@ -1,6 +1,6 @@
-"""DeepSpeed's collectives on two real processes: the same on both, and with the bytes that the plan takes for a step.
+"""DeepSpeed's collectives on two real processes: the same on both, with the planned bytes per step.
 
-Its ranks cannot be threads, as those of `tests/unit/planning/test_traffic.py` are: it keeps state for a process.
+Its ranks cannot be threads, unlike those of `tests/unit/planning/test_traffic.py`: DeepSpeed has state per process.
 """
 
 import importlib.util
@@ -19,10 +19,10 @@ from traffic_ranks import Call, one_rank
 from paratune.config.strategy_sections import DeepSpeedOptions
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import strategy_traits
+from paratune.planning.kinds import step_transfers
 from paratune.planning.profile import Shape, profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.kinds import step_transfers
-from paratune.planning.traffic import Transfer
+from paratune.planning.work import Transfer
 from paratune.precision import POLICIES
 
 pytestmark = [
@@ -83,7 +83,7 @@ def test_a_step_sends_the_planned_bytes(job: Job, calls: list[dict[str, list[Cal
     for transfer in _planned(job):
         planned[transfer.collective] += transfer.num_calls * transfer.num_bytes
     if job.options.get("param_persistence_threshold") == 0:
-        # Up to two of four blocks stay from forward to backward and from one micro-batch to the next.
+        # Up to two of four blocks stay gathered from forward to backward and from one micro-batch to the next.
         assert 0.7 * planned["all_gather"] < sent.pop("all_gather") <= planned.pop("all_gather")
-    # Flat tensors are filled up to a multiple of the number of ranks.
+    # Flat tensors are padded to a multiple of the number of ranks.
     assert sent == pytest.approx(planned, rel=1e-4)

@@ -1,4 +1,4 @@
-"""Question answering on two ranks is that of one process, in float64: losses, gradients, and what is kept of windows.
+"""Question answering on two ranks equals that of one process, in float64: losses, gradients, and window outputs.
 
 Windows have 6 to 20 tokens, so that ranks and micro-batches pad differently. Tolerance as in `test_contract.py`.
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import Job, Meeting, Outcome, hold, train
+from ranks import Job, Meeting, Outcome, run_meetings, train
 
 RTOL = 1e-9
 ALONE = Job("alone", task="qa", num_steps=5, num_evaluated=11)
@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("qa")
     (root / "alone").mkdir()
     train(ALONE, 0, 1, root / "alone")
-    hold(root, [Meeting(2, list(TOGETHER.values()))])
+    run_meetings(root, [Meeting(2, list(TOGETHER.values()))])
     return root
 
 
@@ -38,7 +38,7 @@ def test_two_ranks_train_and_evaluate_as_one(folder: Path, strategy: str):
         assert outcome["evaluation"]["loss"] == pytest.approx(alone["evaluation"]["loss"], rel=RTOL)
         outputs, expected = np.asarray(outcome["evaluation"]["outputs"]), np.asarray(alone["evaluation"]["outputs"])
         assert outputs.shape == (11, 82)
-        # With a pipeline 6e-12 to 7e-12 off, by the number of threads, also in answers of 0.004.
+        # A pipeline differs by 6e-12 to 7e-12, depending on the number of threads, also in answers of 0.004.
         np.testing.assert_allclose(outputs, expected, rtol=RTOL, atol=1e-10)
 
 

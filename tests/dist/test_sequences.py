@@ -1,4 +1,4 @@
-"""Samples of several sequences on two ranks: losses, gradients and outputs are those of one process, in float64.
+"""Samples of several sequences on two ranks: losses, gradients and outputs equal those of one process, in float64.
 
 Samples have 2 to 4 sequences, so that ranks have different numbers of them. Tolerance as in `test_contract.py`.
 """
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import Job, Meeting, Outcome, hold, train
+from ranks import Job, Meeting, Outcome, run_meetings, train
 
 pytestmark = pytest.mark.slow
 RTOL = 1e-9
 ALONE = Job("alone", task="multiple_choice", num_steps=4, num_evaluated=11)
 WINDOWS = replace(ALONE, name="windows alone", task="text_windows")
-# Pairs of texts with the negatives of their group: 8 samples a step are 4 groups; the fourth step has 3 samples.
+# Pairs of texts with the negatives of their group: 8 samples per step are 4 groups; the fourth step has 3 samples.
 PAIRS = replace(ALONE, name="pairs alone", task="embedding")
 TOGETHER = {
     "ddp": replace(ALONE, name="ddp", strategy="ddp", accumulation=2, packed=True),
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for alone in (ALONE, WINDOWS, PAIRS):
         (root / alone.name).mkdir()
         train(alone, 0, 1, root / alone.name)
-    hold(root, [Meeting(2, list(TOGETHER.values()))])
+    run_meetings(root, [Meeting(2, list(TOGETHER.values()))])
     return root
 
 

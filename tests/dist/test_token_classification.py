@@ -1,6 +1,6 @@
-"""Tags of words on two ranks are those of one process, in float64: losses, gradients and predicted tags, packed too.
+"""Tags of words on two ranks equal those of one process, in float64: losses, gradients and tags, also packed.
 
-Sentences have 1 to 20 tokens with a label, so that ranks have another number of them. Tolerance as in
+Sentences have 1 to 20 tokens with a label, so that their number differs between ranks. Tolerance as in
 `test_contract.py`.
 """
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import Job, Meeting, Outcome, hold, train
+from ranks import Job, Meeting, Outcome, run_meetings, train
 
 RTOL = 1e-9
 ALONE = Job("alone", task="token_classification", num_steps=4, num_evaluated=11)
@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("tags")
     (root / "alone").mkdir()
     train(ALONE, 0, 1, root / "alone")
-    hold(root, [Meeting(2, list(TOGETHER.values()))])
+    run_meetings(root, [Meeting(2, list(TOGETHER.values()))])
     return root
 
 
@@ -39,7 +39,7 @@ def test_two_ranks_train_and_evaluate_as_one(folder: Path, strategy: str):
         assert outcome["norms"] == pytest.approx(alone["norms"], rel=RTOL)
         assert outcome["evaluation"]["loss"] == pytest.approx(alone["evaluation"]["loss"], rel=RTOL)
         outputs, expected = np.asarray(outcome["evaluation"]["outputs"]), np.asarray(alone["evaluation"]["outputs"])
-        # Filler places of packed batches may add the tag of a token that is no first token.
+        # Filler positions of packed batches may add the tag of a token that is not a first token.
         assert (outputs == expected)[expected >= 0].all()
         assert (expected >= 0).any(axis=1).all()
     for name, tensor in first.items():

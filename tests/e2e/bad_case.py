@@ -1,4 +1,4 @@
-"""A case of bad input, and what makes it."""
+"""A case of bad input, and functions that create bad input."""
 
 import shutil
 from collections.abc import Callable
@@ -20,14 +20,14 @@ class Case:
     arguments: tuple[str, ...]
     """After `paratune`."""
     code: int
-    says: tuple[str, ...]
-    """Where it is, what was found, what to do: all must be in the message."""
+    message_parts: tuple[str, ...]
+    """Parts of the message: the place, the value, and the remedy."""
     prepare: Callable[[Path], None] = _nothing
-    """Makes the bad input in the folder."""
+    """Creates the bad input in the folder."""
 
 
 def train_with(*pairs: str) -> tuple[str, ...]:
-    return ("train", "c.yaml", *(word for pair in pairs for word in ("--set", pair)))
+    return ("train", "c.yaml", *(argument for pair in pairs for argument in ("--set", pair)))
 
 
 def text_file(name: str, text: str | bytes) -> Callable[[Path], None]:
@@ -38,7 +38,7 @@ def text_file(name: str, text: str | bytes) -> Callable[[Path], None]:
 
 
 def with_row(name: str, row: str, num_rows: int = 40) -> Callable[[Path], None]:
-    """The first rows of data.csv, and one more."""
+    """Write the first rows of data.csv and one more row."""
 
     def write(folder: Path) -> None:
         lines = [*rows_of(folder / "data.csv")[: num_rows + 1], *([row] if row else [])]
@@ -48,7 +48,7 @@ def with_row(name: str, row: str, num_rows: int = 40) -> Callable[[Path], None]:
 
 
 def damaged_model(name: str, change: Callable[[Path], None]) -> Callable[[Path], None]:
-    """A copy of the model folder, damaged."""
+    """Make a damaged copy of the model folder."""
 
     def copy(folder: Path) -> None:
         shutil.copytree(folder / "model", folder / name)

@@ -17,7 +17,7 @@ def _parquet(folder: Path) -> None:
 
 
 def _questions(text: str | None = None, task: str = "", **changed: object) -> Callable[[Path], None]:
-    """A configuration q.yaml and its file q.json: one question as it should be, and one with something changed."""
+    """Write q.yaml and its file q.json with two questions: a correct one, and one with changes."""
     context = "Évora is a city 🏛 of Portugal"
     good = {"id": "a", "question": "Where?", "context": context, "answers": {"text": ["Évora"], "answer_start": [0]}}
     config = (
@@ -35,7 +35,7 @@ def _questions(text: str | None = None, task: str = "", **changed: object) -> Ca
 
 FILES = [
     Case("no such configuration", ("train", "d.yaml"), EXIT_CONFIG, ("d.yaml does not exist; in .: c.yaml",)),
-    Case("a folder for a configuration", ("train", "model"), EXIT_CONFIG, ("model is a folder", "name a YAML file")),
+    Case("a folder as configuration", ("train", "model"), EXIT_CONFIG, ("model is a folder", "name a YAML file")),
     Case(
         "missing file",
         train_with("data.train=dota.csv"),
@@ -57,7 +57,7 @@ FILES = [
         prepare=text_file("head.csv", "id,text,label,score\n"),
     ),
     Case(
-        "row with a field too many",
+        "row with one field too many",
         train_with("data.train=torn.csv"),
         EXIT_DATA,
         ("torn.csv, line 42: 5 fields, but the header has 4", 'must be in "quotes"'),
@@ -87,13 +87,13 @@ COLUMNS = [
         ("data.csv lacks a column", "data.columns.text names txet; did you mean text?", "'score'"),
     ),
     Case(
-        "text column not text (CSV)",
+        "text column with numbers (CSV)",
         train_with("data.columns.text=score"),
         EXIT_DATA,
         ("data.csv, column score (data.columns.text) contains only numbers",),
     ),
     Case(
-        "text column not text (Parquet)",
+        "text column with numbers (Parquet)",
         train_with("data.train=num.parquet", "data.columns.id="),
         EXIT_DATA,
         ("num.parquet, column text (data.columns.text) contains double, such as 1.5",),
@@ -107,7 +107,7 @@ COLUMNS = [
         prepare=with_row("gap.csv", "x,the film,,1"),
     ),
     Case(
-        "label unseen in training",
+        "unknown label in training",
         train_with("data.validation=other.csv", "data.split="),
         EXIT_DATA,
         ("other.csv, column label", "'neutral': row 40", "task.labels ('negative', 'positive')", "Add them"),
@@ -133,7 +133,7 @@ COLUMNS = [
         ("column score: 200 labels are not among task.labels", "task.kind: regression"),
     ),
     Case(
-        "too few rows to cut",
+        "too few rows to split",
         train_with("data.train=two.csv"),
         EXIT_DATA,
         ("the validation part of 2 rows would be empty", "a larger share, or more data"),
@@ -144,7 +144,7 @@ COLUMNS = [
 MASKED_LM = train_with(
     "task=mlm", "data.columns.label=", "data.columns.id=", "data.split.stratify=false", "evaluate.best="
 )
-"""Turns the configuration into hiding words of the column `text`."""
+"""Changes the configuration to a masked LM on the column `text`."""
 
 
 def _unmasked(model: Path) -> None:
@@ -169,7 +169,7 @@ RUNNING_TEXT = [
         prepare=damaged_model("plain", _unmasked),
     ),
     Case(
-        "windows without room for text",
+        "windows without space for text",
         (*MASKED_LM, "--set", "data.max_length=2"),
         EXIT_CONFIG,
         ("data.max_length: 2 leaves no tokens for text next to 2 special tokens; at least 3 is needed",),
@@ -203,7 +203,7 @@ QUESTIONS = [
         prepare=_questions(answers={"text": ["Portugal"], "answer_start": [22]}),
     ),
     Case(
-        "two questions of one id",
+        "two questions with the same id",
         ("train", "q.yaml"),
         EXIT_DATA,
         ("1 with the id of an earlier question, row 1 (counted from 0) (row 1: 'a')",),
@@ -227,7 +227,7 @@ QUESTIONS = [
         prepare=_questions(is_impossible=True),
     ),
     Case(
-        "a question without an answer where all must have one",
+        "a question without an answer if all must have one",
         ("train", "q.yaml"),
         EXIT_DATA,
         ("1 with no answer, and task.unanswerable is false",),

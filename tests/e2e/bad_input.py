@@ -1,4 +1,4 @@
-"""Bad input, as data: what is done, how it is refused, and what the message must say."""
+"""Cases of bad input as data: the command, its exit code, and the parts of its message."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +14,12 @@ def _no_tokenizer(model: Path) -> None:
         path.unlink()
 
 
-def _torn(name: str) -> Callable[[Path], None]:
-    def tear(model: Path) -> None:
+def _truncated(name: str) -> Callable[[Path], None]:
+    def truncate(model: Path) -> None:
         whole = (model / name).read_bytes()
         (model / name).write_bytes(whole[: len(whole) // 2])
 
-    return tear
+    return truncate
 
 
 MODELS = [
@@ -42,14 +42,14 @@ MODELS = [
         train_with("model.name=torn"),
         EXIT_CONFIG,
         ("torn: the model cannot be loaded",),
-        prepare=damaged_model("torn", _torn("model.safetensors")),
+        prepare=damaged_model("torn", _truncated("model.safetensors")),
     ),
     Case(
-        "torn configuration of a model",
+        "truncated configuration of a model",
         train_with("model.name=torn"),
         EXIT_CONFIG,
         ("torn/config.json", "not a valid JSON file"),
-        prepare=damaged_model("torn", _torn("config.json")),
+        prepare=damaged_model("torn", _truncated("config.json")),
     ),
     Case(
         "hub name offline",
@@ -69,13 +69,13 @@ MODELS = [
     ),
     Case("no such model folder", train_with("model.name=./modle"), EXIT_CONFIG, ("./modle is not a folder",)),
     Case(
-        "more tokens than the model has positions for",
+        "max_length larger than the positions of the model",
         train_with("data.max_length=5000"),
         EXIT_CONFIG,
         ("data.max_length: 5000", "at most 64"),
     ),
     Case(
-        "no room for text",
+        "no space for text",
         train_with("data.max_length=2"),
         EXIT_CONFIG,
         ("data.max_length: 2 leaves no tokens for text next to 2 special tokens", "at least 3 is needed"),
@@ -127,7 +127,7 @@ SETTINGS = [
         ("batch.micro_batch_size is 5, which does not divide the 16 samples", "4 or 8"),
     ),
     Case(
-        "no GPU here",
+        "no GPU",
         train_with("device=cuda"),
         EXIT_CONFIG,
         ("device: cuda, but PyTorch sees no GPU here", "device: cpu"),
@@ -145,7 +145,7 @@ SETTINGS = [
         ("strategy.cpu_offload: true has no effect with device: cpu",),
     ),
     Case(
-        "activation checkpointing of more blocks than there are",
+        "activation checkpointing of more blocks than the model has",
         train_with("train.activation_checkpointing=9"),
         EXIT_CONFIG,
         ("train.activation_checkpointing: 9 is more than the 2 blocks of this model", "set at most 2"),
@@ -157,7 +157,7 @@ SETTINGS = [
         ("strategy.kind: nosuch:Strategy cannot be imported", "No module named 'nosuch'"),
     ),
     Case(
-        "a class that is no strategy",
+        "a class that is not a strategy",
         train_with("strategy={kind: 'pathlib:Path'}"),
         EXIT_CONFIG,
         ("strategy.kind: pathlib:Path is not a strategy", "docs/explanation/strategies.md"),
@@ -169,13 +169,13 @@ SETTINGS = [
         ("strategy.options of paratune.strategies.single:SingleStrategy", "unexpected keyword argument 'speed'"),
     ),
     Case(
-        "an outside strategy that refuses",
+        "an outside strategy that raises an error",
         train_with("strategy={kind: 'outside:Refuses', options: {speed: 2}}"),
         EXIT_CONFIG,
         ("strategy.kind: outside:Refuses cannot be made: KeyError: 'speed'",),
     ),
     Case(
-        "an outside module that cannot be run",
+        "an outside module that cannot be imported",
         train_with("strategy={kind: 'broken:Strategy'}"),
         EXIT_CONFIG,
         ("strategy.kind: broken:Strategy cannot be imported: ZeroDivisionError",),
@@ -185,25 +185,25 @@ SETTINGS = [
 
 PLACES = [
     Case(
-        "a file where the run folder should be",
+        "a file at the path of the run folder",
         train_with("run.folder=data.csv"),
         EXIT_CHECKPOINT,
         ("data.csv/c cannot be created, because data.csv is a file", "change run.folder"),
     ),
     Case(
-        "a run folder that cannot be made",
+        "a run folder that cannot be created",
         train_with("run.folder=/proc/nowhere"),
         EXIT_CHECKPOINT,
         ("/proc/nowhere/c cannot be used", "change run.folder"),
     ),
     Case(
-        "a folder of something else",
+        "a folder with other files",
         train_with("run.folder=.", "run.name=model"),
         EXIT_CHECKPOINT,
         ("model contains files but no run", "nothing in it was changed"),
     ),
     Case(
-        "a cache that cannot be made",
+        "a cache folder that cannot be created",
         train_with("data.cache_dir=/proc/nowhere"),
         EXIT_DATA,
         ("tokens cannot be written to /proc/nowhere", "data.cache_dir or $PARATUNE_CACHE"),
@@ -218,25 +218,25 @@ OTHER_COMMANDS = [
         ("model does not record which column has the text", "--text COLUMN"),
     ),
     Case(
-        "evaluate on no file",
+        "evaluate a missing file",
         ("evaluate", "model", "--data", "dota.csv", "--text", "text"),
         EXIT_DATA,
         ("dota.csv does not exist; did you mean data.csv?",),
     ),
     Case(
-        "predict into a kind of file that is not written",
+        "predict into an unsupported file format",
         ("predict", "model", "--input", "data.csv", "--output", "out.txt", "--text", "text"),
         EXIT_CONFIG,
         ("--output out.txt", ".csv, .jsonl, .parquet"),
     ),
     Case(
-        "predict into a folder that is not there",
+        "predict into a missing folder",
         ("predict", "model", "--input", "data.csv", "--output", "no/out.csv", "--text", "text"),
         EXIT_CONFIG,
         ("no/out.csv", "no is not a folder"),
     ),
     Case(
-        "predict over a file",
+        "predict into an existing file",
         ("predict", "model", "--input", "data.csv", "--output", "data.csv", "--text", "text"),
         EXIT_CONFIG,
         ("data.csv exists", "--overwrite"),
@@ -244,16 +244,26 @@ OTHER_COMMANDS = [
     Case(
         "batch size 0", ("evaluate", "model", "--data", "data.csv", "--batch-size", "0"), EXIT_CONFIG, ("at least 1",)
     ),
-    Case("report of nothing", ("report",), EXIT_CONFIG, ("needs at least one run folder", "runs/NAME")),
-    Case("report of no run", ("report", "model"), EXIT_CHECKPOINT, ("model is not a run: it has no run.json",)),
-    Case("data of no file", ("data", "d.yaml"), EXIT_CONFIG, ("d.yaml does not exist",)),
+    Case("report without a run", ("report",), EXIT_CONFIG, ("needs at least one run folder", "runs/NAME")),
     Case(
-        "config init over a file",
+        "report of another folder",
+        ("report", "model"),
+        EXIT_CHECKPOINT,
+        ("model is not a run: it has no run.json",),
+    ),
+    Case("data without a file", ("data", "d.yaml"), EXIT_CONFIG, ("d.yaml does not exist",)),
+    Case(
+        "config init into an existing file",
         ("config", "init", "c.yaml", "--task", "regression"),
         EXIT_CONFIG,
         ("c.yaml exists and was not touched",),
     ),
-    Case("config init of no task", ("config", "init", "d.yaml", "--task", "ranking"), EXIT_CONFIG, ('"regression"',)),
+    Case(
+        "config init with unknown task",
+        ("config", "init", "d.yaml", "--task", "ranking"),
+        EXIT_CONFIG,
+        ('"regression"',),
+    ),
 ]
 
 NOT_FINITE = Case(
@@ -264,4 +274,4 @@ NOT_FINITE = Case(
 )
 
 CASES = [*QUESTIONS, *FILES, *COLUMNS, *RUNNING_TEXT, *MODELS, *SETTINGS, *PLACES, *OTHER_COMMANDS]
-"""All that must leave nothing behind."""
+"""All cases that must not leave files behind."""

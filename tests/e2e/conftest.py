@@ -1,4 +1,4 @@
-"""A folder with a tiny model, small files and a configuration, for each test; commands run in it as a user's do."""
+"""A folder with a tiny model, small files and a configuration, for each test; commands run in it as for a user."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), str(HERE.par
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny BERT with its tokenizer, and the data, made once."""
+    """A tiny BERT with its tokenizer, and the data, created once."""
     folder = tmp_path_factory.mktemp("tiny")
     tiny_model(folder / "model")
     write_data(folder / "data.csv")
@@ -31,7 +31,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def world(tmp_path: Path, tiny_folder: Path) -> Path:
-    """`model/`, `data.csv` (200 rows: id, text, label, score) and `c.yaml`; runs go to `runs/`, tokens to `cache/`."""
+    """`model/`, `data.csv` (200 rows: id, text, label, score) and `c.yaml`; runs are in `runs/`, tokens in `cache/`."""
     (tmp_path / "model").symlink_to(tiny_folder / "model")
     shutil.copy(tiny_folder / "data.csv", tmp_path)
     (tmp_path / "c.yaml").write_text(CONFIG)

@@ -1,7 +1,7 @@
-"""Runs that stand still on purpose: DDP as faults:Faulty, whose fault is in $FAULT, "kind:rank"; imported early on.
+"""Runs that hang on purpose: DDP as faults:Faulty, with the fault "kind:rank" in $FAULT; imported at the start.
 
-A rank whose fault begins leaves the file `fault` in the working directory. Until it is there nobody is taken to hang:
-how long a run takes to come so far is not what these tests are about.
+A rank whose fault begins creates the file `fault` in the working directory. Before that no rank counts as hanging:
+these tests do not depend on the time that a run needs to reach its fault.
 """
 
 import fcntl
@@ -29,19 +29,19 @@ FAULT, _, _RANK = os.environ.get("FAULT", "none:-1").partition(":")
 IS_IT = os.environ.get("RANK") == _RANK
 STEP = 3
 FOR_EVER_S = 10_000
-BEGUN = Path("fault").absolute()
+FAULT_FILE = Path("fault").absolute()
 
 
 def for_ever() -> None:
-    BEGUN.touch()
+    FAULT_FILE.touch()
     time.sleep(FOR_EVER_S)
 
 
 def switch_off_loopback() -> None:
-    """Take the network of this machine's own addresses away, in the namespace that the test has made."""
+    """Switch off the loopback interface in the network namespace that the test created."""
     name = struct.pack("16sH14s", b"lo", 0, b"")
-    with socket.socket() as asked:
-        fcntl.ioctl(asked, 0x8914, name)  # SIOCSIFFLAGS
+    with socket.socket() as connection:
+        fcntl.ioctl(connection, 0x8914, name)  # SIOCSIFFLAGS
 
 
 def heartbeat() -> Path:
@@ -49,69 +49,69 @@ def heartbeat() -> Path:
 
 
 class Faulty(DDPStrategy):
-    """DDP that does something wrong in its third step, on one rank."""
+    """DDP with a fault in its third step, on one rank."""
 
     step = 0
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
         self.step += 1
         if self.step == STEP and IS_IT:
-            wait_for(heartbeat().exists)  # by then its watchdog has been heard, however busy the machine is
-            BEGUN.touch()
+            wait_for(heartbeat().exists)  # its watchdog has sent a sign of life, even on a busy machine
+            FAULT_FILE.touch()
             if FAULT == "exit":
                 os._exit(17)
             if FAULT == "sigstop":
                 os.kill(os.getpid(), signal.SIGSTOP)
             if FAULT == "mismatch":
                 dist.all_gather([torch.zeros(7) for _ in range(2)], torch.zeros(7))
-            if FAULT == "uneven":  # its loader has given it no batch for this step: it goes on to what comes next
+            if FAULT == "uneven":  # its loader has no batch for this step, so the rank continues
                 return torch.zeros(())
             if FAULT == "network":
                 switch_off_loopback()
             if FAULT == "native":
-                held()
+                block_interpreter()
         return super().forward_backward(micro_batches, phases)
 
 
-def held() -> None:
-    """Hold the interpreter in native code, so that no other thread of it runs."""
+def block_interpreter() -> None:
+    """Block the interpreter in native code, so that none of its other threads runs."""
     import ctypes
 
     ctypes.PyDLL(None).sleep(FOR_EVER_S)
 
 
-def replaced(original: Any, is_due: Any) -> Any:
-    def instead(*arguments: Any, **named: Any) -> Any:
+def hang_when(is_due: Any, original: Any) -> Any:
+    def replacement(*arguments: Any, **named: Any) -> Any:
         if IS_IT and is_due(*arguments):
             for_ever()
         return original(*arguments, **named)
 
-    return instead
+    return replacement
 
 
-def as_if_begun_now(come_by: Any) -> Any:
-    def instead(self: Watchdog) -> None:
-        come_by(self)
-        if not BEGUN.exists():
+def restart_until_fault(check: Any) -> Any:
+    def replacement(self: Watchdog) -> None:
+        check(self)
+        if not FAULT_FILE.exists():
             self._began = time.monotonic()
-            for seen in list(self._seen.values()):
-                seen.beaten_at = self._began
+            for heartbeats in list(self._seen.values()):
+                heartbeats.beaten_at = self._began
 
-    return instead
+    return replacement
 
 
-Watchdog._skip_suspended_time = as_if_begun_now(Watchdog._skip_suspended_time)  # type: ignore[method-assign]
+Watchdog._skip_suspended_time = restart_until_fault(Watchdog._skip_suspended_time)  # type: ignore[method-assign]
 if FAULT == "loader":
-    TrainBatches.step = replaced(TrainBatches.step, lambda _, step: step == STEP)  # type: ignore[method-assign]
+    TrainBatches.step = hang_when(lambda _, step: step == STEP, TrainBatches.step)  # type: ignore[method-assign]
 if FAULT == "tokenize":
     from paratune.data import tokens
 
-    tokens.cached_store = replaced(tokens.cached_store, lambda *_: True)
-if FAULT == "slow":  # and healthy: each batch takes a while, on one rank only
+    tokens.cached_store = hang_when(lambda *_: True, tokens.cached_store)
+if FAULT == "slow":  # but healthy: on one rank each batch takes 2 s
     inner = TrainBatches.step
 
     def slowly(self: TrainBatches, step: int) -> list[Batch]:
-        BEGUN.touch()
+        FAULT_FILE.touch()
         time.sleep(2.0 if IS_IT else 0.0)
         return inner(self, step)
 
@@ -119,4 +119,4 @@ if FAULT == "slow":  # and healthy: each batch takes a while, on one rank only
 if FAULT == "disk":
     from paratune import checkpoint
 
-    checkpoint._write_shards = replaced(checkpoint._write_shards, lambda *_: True)
+    checkpoint._write_shards = hang_when(lambda *_: True, checkpoint._write_shards)

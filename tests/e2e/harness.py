@@ -1,7 +1,7 @@
-"""Runs the command line in processes of its own: forked from one that has torch loaded already, or from nothing.
+"""Runs the command line in separate processes: forked from one that has already imported torch, or as new interpreters.
 
-`Cli` forks: each call is a process with its own signals, exit code and files, without the seconds that importing takes.
-`python` starts an interpreter anew, for what must be seen from the very beginning.
+`Cli` forks: each call is a process with its own signals, exit code and files, without the seconds of importing.
+`python` starts a new interpreter, for tests of the start of a process.
 """
 
 import json
@@ -34,26 +34,26 @@ PRELOADED = [
     "tiny",
 ]
 Hook = Callable[[], None]
-"""Called in the new process before the command; must be importable."""
+"""Called in the new process before the command; it must be importable."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended."""
+    """The result of a command."""
 
     code: int
-    """Exit code; negative when a signal killed it."""
+    """Exit code; the negative signal number if a signal killed the command."""
     stdout: str
     stderr: str
 
     @property
     def json(self) -> Any:
-        """The one JSON document that stdout must be."""
+        """The JSON document on stdout, which must be the only output there."""
         return json.loads(self.stdout)
 
 
 class Running:
-    """A command that goes on."""
+    """A running command."""
 
     def __init__(self, process: Any, files: tuple[Path, Path]) -> None:
         self._process, self._files = process, files
@@ -64,7 +64,7 @@ class Running:
             os.kill(self.pid, number)
 
     def join(self, timeout_s: float) -> None:
-        """Wait for its end, but not longer than that."""
+        """Wait for its end, at most `timeout_s` seconds."""
         self._process.join(timeout_s)
 
     def is_alive(self) -> bool:
@@ -74,7 +74,7 @@ class Running:
         return self._files[1].read_text("utf-8", "replace")
 
     def wait(self, timeout_s: float = PATIENCE_S) -> Result:
-        """Wait for its end; one that does not end is killed, and fails the test."""
+        """Wait for its end; after `timeout_s` the command is killed, and the test fails."""
         self._process.join(timeout_s)
         if self._process.is_alive():
             self._process.kill()
@@ -100,22 +100,22 @@ class Cli:
         return self.start(*arguments, hook=hook).wait(timeout_s)
 
     def start(self, *arguments: object, hook: Hook | None = None) -> Running:
-        """Start a command and return while it goes on."""
+        """Start a command and return while it is running."""
         self._count += 1
         files = (self._outputs / f"{self._count}.out", self._outputs / f"{self._count}.err")
         for file in files:
             file.write_bytes(b"")
         process = self._context.Process(
-            target=_child, args=([str(word) for word in arguments], self.cwd, self._environment, files, hook)
+            target=_child, args=([str(argument) for argument in arguments], self.cwd, self._environment, files, hook)
         )
         process.start()
-        # Not before it runs the command: until then a signal meets the harness.
+        # Wait until it runs the command: an earlier signal would reach the harness.
         wait_for(lambda: not process.is_alive() or has_begun(process.pid))
         return Running(process, files)
 
 
 def has_begun(pid: int) -> bool:
-    """Return whether a child has come to its command, which it does in a session of its own."""
+    """Return whether a child runs its command, for which it creates its own session."""
     try:
         return os.getsid(pid) == pid
     except ProcessLookupError:
@@ -142,8 +142,8 @@ def _child(
 def python(
     *arguments: object, cwd: Path, environment: Mapping[str, str] | None = None, timeout_s: float = PATIENCE_S
 ) -> Result:
-    """Run a fresh interpreter with these arguments."""
-    done = subprocess.run(
+    """Run a new interpreter with these arguments."""
+    completed = subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=cwd,
         env={**os.environ, **(environment or {})},
@@ -152,4 +152,4 @@ def python(
         timeout=timeout_s,
         stdin=subprocess.DEVNULL,
     )
-    return Result(done.returncode, done.stdout, done.stderr)
+    return Result(completed.returncode, completed.stdout, completed.stderr)

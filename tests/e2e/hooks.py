@@ -1,4 +1,4 @@
-"""What is done to a process before its command runs, so that something happens at a chosen moment. Importable by it."""
+"""Changes to a process before its command runs, which act at a selected time. The process imports this module."""
 
 import functools
 import os
@@ -18,9 +18,9 @@ class SignalAt:
     """module:name or module:Class.name."""
     call: int = 1
     after: bool = False
-    """Send it when the function has returned."""
+    """Send it after the function has returned."""
     to_all: bool = False
-    """Send it to the processes that this one has started, too."""
+    """Also send it to the child processes."""
 
     def __call__(self) -> None:
         count = 0
@@ -47,7 +47,7 @@ class SignalAt:
 
 @dataclass(frozen=True)
 class TwiceAt(SignalAt):
-    """Sends it twice."""
+    """Sends the signal twice."""
 
     def __call__(self) -> None:
         SignalAt.__call__(self)
@@ -56,10 +56,10 @@ class TwiceAt(SignalAt):
 
 @dataclass(frozen=True)
 class RefuseNetwork:
-    """Notes every attempt to reach or look up anything but this machine, and lets it fail."""
+    """Records every attempt to connect to or resolve another machine, and lets it fail."""
 
     log: str
-    """File that gets a line an attempt."""
+    """File with one line per attempt."""
 
     def __call__(self) -> None:
         def audit(event: str, arguments: tuple[Any, ...]) -> None:
@@ -80,7 +80,7 @@ class RefuseNetwork:
 
 @dataclass(frozen=True)
 class WithPackages:
-    """Lets packages of a folder be found first, and gives trackers less time at the end; then does what `then` does."""
+    """Puts packages of a folder first on the path, and gives trackers less time at the end; then calls `then`."""
 
     folder: str
     finish_s: float = 30.0
@@ -96,7 +96,7 @@ class WithPackages:
 
 
 def replace(target: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Put another function in the place of module:name or module:Class.name."""
+    """Replace the function module:name or module:Class.name."""
     import importlib
 
     module, _, path = target.partition(":")

@@ -1,4 +1,4 @@
-"""53 mistakes that a user of a Hugging Face Trainer makes in the first hours, as data: input, code and values."""
+"""53 typical mistakes of users of a Hugging Face Trainer, as data: input, code and values."""
 
 import json
 import shutil
@@ -27,18 +27,18 @@ def _nothing(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake, the code that answers it, and what the answer names."""
+    """A mistake, the code of its error, and the values in the error."""
 
     name: str
     code: str
     values: tuple[str, ...]
     prepare: Callable[[Path], None] = _nothing
-    """Makes the mistake in a folder with c.yaml (`CONFIG`), data.csv and model/."""
+    """Creates the mistake in a folder with c.yaml (`CONFIG`), data.csv and model/."""
     arguments: tuple[str, ...] = TRAIN
 
 
 def changed(old: str, new: str) -> Callable[[Path], None]:
-    """Change a piece of c.yaml."""
+    """Replace a part of c.yaml."""
     assert old in CONFIG, old
 
     def write(folder: Path) -> None:
@@ -62,13 +62,13 @@ def in_data(content: str | bytes) -> Callable[[Path], None]:
 
 
 def rows(*more: str) -> str:
-    """Return a data.csv of 20 good rows and more."""
+    """Return a data.csv of 20 correct rows, followed by more rows."""
     good = [f"the film is {('bad', 'good')[row % 2]},{('negative', 'positive')[row % 2]}" for row in range(20)]
     return "\n".join(["text,label", *good, *more]) + "\n"
 
 
 def model_without(pattern: str) -> Callable[[Path], None]:
-    """Make model/ a copy of itself without some files."""
+    """Remove some files from model/."""
 
     def remove(folder: Path) -> None:
         source = (folder / "model").resolve()

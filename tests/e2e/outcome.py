@@ -1,4 +1,4 @@
-"""What a run came to, without anything that depends on the clock: two equal outcomes are the same run."""
+"""The outcome of a run, without times: two runs with equal outcomes trained the same."""
 
 import hashlib
 from pathlib import Path
@@ -11,7 +11,7 @@ EVALUATION = ("step", "split", "scores", "num_samples", "is_best")
 
 
 def outcome(run: Path) -> dict[str, Any]:
-    """Return the hash of the final weights, all steps, all evaluations, and the scores of the kept model."""
+    """Return the hash of the final weights, all steps, all evaluations, and the scores of the saved model."""
     events = list(read_events(run))
     summary = read_json(run / "summary.json")
     return {

@@ -1,4 +1,4 @@
-"""Strategies of a user's own, right and wrong, named in configurations as outside:Class."""
+"""Strategies of a user, correct and wrong ones, named in configurations as outside:Class."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ BRAKE = Path("brake")
 
 
 class Refuses:
-    """Takes any option and refuses it in its own way."""
+    """Accepts any option and raises its own error."""
 
     traits = TRAITS["single"]
 
@@ -30,9 +30,9 @@ class Refuses:
 
 
 class Slow(DDPStrategy):
-    """DDP that leaves time between steps for what tests do to it.
+    """DDP with pauses between steps, so that tests can interrupt it.
 
-    Each step takes 50 ms more, and while the file `brake` is in the working directory, a second from the fourth on.
+    Each step takes 50 ms more; while the file `brake` is in the working directory, steps from the fourth take 1 s more.
     """
 
     _steps = 0
@@ -47,7 +47,7 @@ class Slow(DDPStrategy):
 
 
 class Longer(DDPStrategy):
-    """DDP whose gradients are 5% too long."""
+    """DDP whose gradients are 5% too large."""
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
         loss = super().forward_backward(micro_batches, phases)
@@ -58,7 +58,7 @@ class Longer(DDPStrategy):
 
 
 class DiesOnce(DDPStrategy):
-    """DDP whose rank 1 is killed in the seventh step of the first start by torchrun, or of any other start."""
+    """DDP whose rank 1 is killed in the seventh step, but not after a restart by torchrun."""
 
     _steps = 0
 
@@ -70,7 +70,7 @@ class DiesOnce(DDPStrategy):
 
 
 def __getattr__(name: str) -> type[DDPStrategy]:
-    """Give `FailsOnRank0`, which rank 0 cannot have: it fails while the others go on to meet it."""
+    """Return `FailsOnRank0`, which raises on rank 0 while the other ranks wait for it."""
     if name != "FailsOnRank0":
         raise AttributeError(name)
     if os.environ["RANK"] == "0":
@@ -79,7 +79,7 @@ def __getattr__(name: str) -> type[DDPStrategy]:
 
 
 class _Damaged:
-    """Raises on rank 1 in the third step, as a damaged row of its share would."""
+    """Raises on rank 1 in the third step, as for a damaged row."""
 
     steps = 0
 
@@ -111,7 +111,7 @@ class DamagedZero3(FSDPStrategy):
 
 
 class _Full:
-    """Memory that is full with more than `most` rows on the last rank, from its forward pass number `first` on."""
+    """Simulates out of memory for more than `most` rows on the last rank, from its forward pass number `first`."""
 
     def __init__(self, most: int, first: int) -> None:
         self._most, self._first, self._count = most, first, 0
@@ -149,7 +149,7 @@ class FullDDP(DDPStrategy):
 
 
 class Averages(DDPStrategy):
-    """DDP that leaves the gradients averaged over ranks, where they are to be summed."""
+    """DDP that averages gradients over ranks instead of summing them."""
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
         loss = super().forward_backward(micro_batches, phases)

@@ -1,4 +1,4 @@
-"""A hub on loopback that sends the weights of one model slowly, and may stop in their middle."""
+"""A hub on loopback that sends the weights of one model slowly, and can stop in the middle."""
 
 import hashlib
 import threading
@@ -26,7 +26,7 @@ class SlowHub(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of clients that hang up."""
+        """Print nothing when a client disconnects."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -70,9 +70,9 @@ def slow_hub(folder: Path, *, bytes_per_s: float, stops_at: int | None = None) -
     """Serve a folder until the block ends.
 
     Args:
-        folder: Of a model.
-        bytes_per_s: Speed of the weights; other files come at once.
-        stops_at: Bytes of the weights after which nothing more comes.
+        folder: Folder of a model.
+        bytes_per_s: Speed of the weights; other files are sent at once.
+        stops_at: Bytes of the weights after which the hub sends nothing more.
     """
     hub = SlowHub(folder, bytes_per_s=bytes_per_s, stops_at=stops_at)
     thread = threading.Thread(target=hub.serve_forever, daemon=True)

@@ -1,4 +1,4 @@
-"""A bundle goes to a machine without a network, and is trained there as it stands."""
+"""A bundle is copied to a machine without a network and trained there without changes."""
 
 import shutil
 from dataclasses import replace
@@ -19,29 +19,29 @@ from paratune.records import is_finished, read_json
 
 def test_a_bundle_can_be_trained_without_a_network(cli: Cli, world: Path, tmp_path: Path):
     (world / "model" / "notes.pdf").unlink(missing_ok=True)
-    made = cli("bundle", "c.yaml", "-o", "b.tar", "--tokens")
-    assert made.code == EXIT_OK, made.stderr
-    assert "b.tar: " in made.stdout
+    bundled = cli("bundle", "c.yaml", "-o", "b.tar", "--tokens")
+    assert bundled.code == EXIT_OK, bundled.stderr
+    assert "b.tar: " in bundled.stdout
     assert cli("train", "c.yaml").code == EXIT_OK
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     shutil.move(world / "b.tar", elsewhere)
     for path in (world / "model", world / "data.csv", world / "c.yaml", world / "cache"):
         path.unlink() if path.is_symlink() or path.is_file() else shutil.rmtree(path)
-    there = Cli(elsewhere, {"HF_HUB_OFFLINE": "0", "PARATUNE_CACHE": str(elsewhere / "unused")})
+    remote_cli = Cli(elsewhere, {"HF_HUB_OFFLINE": "0", "PARATUNE_CACHE": str(elsewhere / "unused")})
 
-    laid_out = there("unbundle", "b.tar", "-d", "exp")
-    assert laid_out.code == EXIT_OK, laid_out.stderr
-    assert "paratune train exp/config.yaml" in laid_out.stdout
+    unbundled = remote_cli("unbundle", "b.tar", "-d", "exp")
+    assert unbundled.code == EXIT_OK, unbundled.stderr
+    assert "paratune train exp/config.yaml" in unbundled.stdout
     log = tmp_path / "attempts.txt"
-    trained = there("train", "exp/config.yaml", hook=RefuseNetwork(str(log)))
+    trained = remote_cli("train", "exp/config.yaml", hook=RefuseNetwork(str(log)))
 
     assert trained.code == EXIT_OK, trained.stderr
     assert not log.exists()
-    run = elsewhere / "runs" / "c"  # its name is the one that it had
+    run = elsewhere / "runs" / "c"  # it keeps its name
     assert is_finished(run)
     assert outcome(run) == outcome(world / "runs" / "c")
-    assert not (elsewhere / "unused").exists()  # the tokens came along
+    assert not (elsewhere / "unused").exists()  # the bundle contains the tokens
     assert read_json(run / "run.json")["config"]["model"]["name"] == str((elsewhere / "exp" / "model").resolve())
 
 
@@ -66,9 +66,9 @@ def test_a_pickle_next_to_safetensors_is_left_out(cli: Cli, world: Path):
     (world / "model").unlink()
     shutil.copytree(target, world / "model")
     (world / "model" / "pytorch_model.bin").write_bytes(b"\x80\x02}.")
-    made = cli("bundle", "c.yaml", "-o", "b.tar")
-    assert made.code == EXIT_OK, made.stderr
-    assert "left out: model/pytorch_model.bin" in made.stdout
+    bundled = cli("bundle", "c.yaml", "-o", "b.tar")
+    assert bundled.code == EXIT_OK, bundled.stderr
+    assert "left out: model/pytorch_model.bin" in bundled.stdout
     names = {packed.name for packed in read_manifest(world / "b.tar").files}
     assert "model/model.safetensors" in names
     assert not [name for name in names if name.endswith((".bin", ".pkl", ".pt"))]
@@ -98,14 +98,14 @@ def test_names_with_spaces_are_quoted(cli: Cli, world: Path):
     assert "paratune unbundle 'it'\"'\"'s a.tar' -d DIR" in cli("bundle", "c.yaml", "-o", "it's a.tar").stdout
     (world / "my exp").mkdir()
     before = (world / "my exp").stat().st_ino
-    laid_out = cli("unbundle", "it's a.tar", "-d", "my exp")
-    assert "paratune train 'my exp/config.yaml'" in laid_out.stdout
-    assert (world / "my exp").stat().st_ino == before  # a shell may stand in it
+    unbundled = cli("unbundle", "it's a.tar", "-d", "my exp")
+    assert "paratune train 'my exp/config.yaml'" in unbundled.stdout
+    assert (world / "my exp").stat().st_ino == before  # a shell may have it as its working directory
     written = yaml.safe_load((world / "my exp" / "config.yaml").read_text())
-    assert written["data"]["train"].endswith("/data/0000/data.csv")  # of a name without a letter, the kind is kept
+    assert written["data"]["train"].endswith("/data/0000/data.csv")  # a name without a letter keeps its suffix
 
 
-def test_a_configuration_of_another_version_leaves_nothing(cli: Cli, world: Path):
+def test_a_configuration_of_another_version_leaves_no_files(cli: Cli, world: Path):
     assert cli("bundle", "c.yaml", "-o", "b.tar").code == EXIT_OK
     manifest = read_manifest(world / "b.tar")
     for values, output in (({**manifest.config, "no_section": 1}, "no_section"), ({}, "it lacks 'model'")):
@@ -145,7 +145,7 @@ def test_a_bundle_runs_no_code_unless_it_is_allowed(cli: Cli, world: Path, chang
     assert line in cli("config", "show", "new/config.yaml").stdout.splitlines()[-1]
 
 
-def test_a_run_folder_outside_of_the_bundle_is_refused(cli: Cli, world: Path):
+def test_a_run_folder_outside_the_bundle_is_refused(cli: Cli, world: Path):
     assert cli("bundle", "c.yaml", "-o", "b.tar", "--set", "run.folder=../elsewhere").code == EXIT_OK
     refused = cli("unbundle", "b.tar", "-d", "new")
     assert refused.code == EXIT_DATA

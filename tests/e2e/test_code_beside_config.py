@@ -1,4 +1,4 @@
-"""A loss beside the configuration file: `evaluate` finds it later, and a run is not resumed with a changed file."""
+"""A loss next to the configuration file: `evaluate` finds it later, and a run is not resumed with a changed file."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ LOSS = "task.loss={function: 'beside_config:scaled', options: {factor: 2.0}}"
 
 
 @pytest.mark.slow
-def test_it_is_found_by_evaluate_and_must_not_change_before_a_resume(world: Path, cli: Cli, tmp_path_factory):
+def test_evaluate_finds_the_loss_and_a_changed_loss_prevents_a_resume(world: Path, cli: Cli, tmp_path_factory):
     folder = tmp_path_factory.mktemp("settings")
     (folder / "beside_config.py").write_text(CODE)
     text = (world / "c.yaml").read_text().replace("data.csv", str(world / "data.csv"))

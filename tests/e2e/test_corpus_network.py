@@ -1,4 +1,4 @@
-"""`paratune corpus` against a real archive on loopback: what it holds is found, fetched, and left alone afterwards."""
+"""`paratune corpus` with a real archive on loopback: captures are found and fetched, and not requested again."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def corpus(config, *more):
 
 def configure(tmp_path, **sections):
     limits = {"contact": "me@uni.pt", "limit_folder": str(tmp_path / "limits"), "requests_per_minute": 60_000}
-    # One connection: what is under way when the archive refuses is then that capture alone.
+    # One connection: then only one capture is in progress when the archive refuses.
     network = limits | {"tries": 2, "first_wait_s": 0.01, "connections": 1}
     path = tmp_path / "corpus.yaml"
     path.write_text(json.dumps({"work": str(tmp_path / "work"), "workers": 2, "network": network} | sections))
@@ -44,13 +44,13 @@ def test_finished_stages_send_no_more_requests(tmp_path):
         servers = [server | {"from": 2000, "to": 2005}]
         config = configure(tmp_path, index={"servers": servers}, fetch={"replay": f"{url}/wayback"})
         for stage in ("index", "fetch"):
-            done = corpus(config, "--only", stage)
-            assert done.returncode == 0, done.stderr
-            assert json.loads(done.stdout)[stage]["kept"] == 6
+            completed = corpus(config, "--only", stage)
+            assert completed.returncode == 0, completed.stderr
+            assert json.loads(completed.stdout)[stage]["kept"] == 6
         log = (tmp_path / "pywb/log.txt").read_text()
-        asked = re.findall(r'"GET (\S+) HTTP', log)
-        assert sum("/cdx?" in entry for entry in asked) == 6
-        assert sum("id_/" in entry for entry in asked) == 6
+        requested = re.findall(r'"GET (\S+) HTTP', log)
+        assert sum("/cdx?" in entry for entry in requested) == 6
+        assert sum("id_/" in entry for entry in requested) == 6
     assert payloads(tmp_path) == {url: body for url, _, _, _, body in records}
 
 
@@ -71,14 +71,14 @@ def test_an_unfinished_stage_resumes_with_only(tmp_path):
             server.answers[f"/replay/20010101000000id_/http://a.pt/{n}"] = [(200, memento, body)]
         last = "/replay/20010101000000id_/http://a.pt/2"
         server.answers[last].insert(0, (429, {"Retry-After": "7200"}, b""))
-        done = corpus(config, "--only", "fetch")
-        assert done.returncode == EXIT_DATA
-        assert "7200 s" in done.stderr
+        completed = corpus(config, "--only", "fetch")
+        assert completed.returncode == EXIT_DATA
+        assert "7200 s" in completed.stderr
         for path in (tmp_path / "limits").iterdir():  # two hours later
             path.unlink()
-        done = corpus(config, "--only", "fetch")
-        assert done.returncode == 0, done.stderr
+        completed = corpus(config, "--only", "fetch")
+        assert completed.returncode == 0, completed.stderr
         targets = server.targets()
-    assert json.loads(done.stdout)["fetch"]["kept"] == 3
-    assert len(targets) <= 4 + 2  # the last one twice, and what was under way when the archive refused
+    assert json.loads(completed.stdout)["fetch"]["kept"] == 3
+    assert len(targets) <= 4 + 2  # the last one twice, and the request that the archive refused
     assert targets.count("/replay/20010101000000id_/http://a.pt/0") == 1

@@ -1,4 +1,4 @@
-"""A full disk: a clear message, nothing half written, earlier checkpoints whole, and resumed when there is room."""
+"""A full disk: a clear message, no partial files, intact earlier checkpoints, and a resumed run when there is space."""
 
 import os
 import subprocess
@@ -18,16 +18,16 @@ Mount = Callable[[str, int], Path]
 
 @pytest.fixture
 def small_disk(world: Path) -> Iterator[Mount]:
-    """Mounts a file system of some KiB at a new folder; skipped where that is not allowed."""
+    """Mounts a file system of some KiB at a new folder; skips the test without the permission."""
     mounted: list[Path] = []
 
     def mount(name: str, size_kib: int) -> Path:
         folder = world / name
         folder.mkdir()
-        done = subprocess.run(
+        completed = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", f"size={size_kib}k", "tmpfs", str(folder)], capture_output=True, check=False
         )
-        if done.returncode:
+        if completed.returncode:
             pytest.skip("mounting a small disk needs root")
         mounted.append(folder)
         return folder
@@ -40,15 +40,16 @@ def small_disk(world: Path) -> Iterator[Mount]:
 
 
 def fill(folder: Path, leave_kib: int) -> Path:
-    """Write a file that leaves so much room."""
-    room = os.statvfs(folder)
+    """Write a file that leaves `leave_kib` KiB of free space."""
+    space = os.statvfs(folder)
     path = folder / "other.bin"
-    path.write_bytes(b"\0" * (room.f_bavail * room.f_frsize - leave_kib * 1024))
+    path.write_bytes(b"\0" * (space.f_bavail * space.f_frsize - leave_kib * 1024))
     return path
 
 
 def test_a_checkpoint_that_does_not_fit(small_disk: Mount, world: Path, cli: Cli):
-    # A checkpoint of the tiny model is 330 KiB, a snapshot of the best one a third of that: two and one fit, not more.
+    # A checkpoint of the tiny model is 330 KiB, a snapshot of the best model a third of that: two checkpoints and one
+    # snapshot fit.
     disk = small_disk("small", 900)
     arguments = ("train", "c.yaml", "--set", "run.folder=small")
     assert cli("train", "c.yaml", "--set", "run.name=free").code == EXIT_OK
@@ -74,7 +75,7 @@ def test_a_checkpoint_that_does_not_fit(small_disk: Mount, world: Path, cli: Cli
 
 @pytest.mark.parametrize("leave_kib", [0, 4, 12, 20, 60])
 def test_a_full_disk_for_the_record(leave_kib: int, small_disk: Mount, world: Path, cli: Cli):
-    """run.json, the event log, the log, predictions and the model, whichever is the first that does not fit."""
+    """The first file that does not fit: run.json, the event log, the log, predictions or the model."""
     disk = small_disk("small", 900)
     other = fill(disk, leave_kib)
     arguments = ("train", "c.yaml", "--set", "run.folder=small", "--set", "checkpoint={every: never, steps: null}")
@@ -89,8 +90,8 @@ def test_a_full_disk_for_the_record(leave_kib: int, small_disk: Mount, world: Pa
     assert not (disk / "c" / "model").exists()
 
     other.unlink()
-    again = cli(*arguments, "--set", "evaluate.best=", "--resume")
-    assert again.code == EXIT_OK, again.stderr
+    repeated = cli(*arguments, "--set", "evaluate.best=", "--resume")
+    assert repeated.code == EXIT_OK, repeated.stderr
 
 
 def test_a_full_disk_for_the_tokens(small_disk: Mount, world: Path, cli: Cli):

@@ -1,4 +1,4 @@
-"""A distillation from the command line: teacher, student with hidden states, and a resume with another teacher."""
+"""A distillation from the command line: a teacher, a student with hidden states, and a resume with another teacher."""
 
 import json
 from pathlib import Path
@@ -25,16 +25,16 @@ DISTIL = "distil={teacher: runs/teacher, hidden: {layers: [0, 1], teacher_layers
 @pytest.mark.slow
 def test_a_student_learns_from_a_run(tmp_path: Path):
     tiny_model(tmp_path / "base", num_layers=3)
-    words = ["the", "film", "is", "good", "bad", "a", "very", "poor", "story", "it", "was", "nice", "food"]
-    rows = [f"{words[row % 13]} {words[row % 7]},{'ab'[row % 2]}" for row in range(40)]
+    arguments = ["the", "film", "is", "good", "bad", "a", "very", "poor", "story", "it", "was", "nice", "food"]
+    rows = [f"{arguments[row % 13]} {arguments[row % 7]},{'ab'[row % 2]}" for row in range(40)]
     (tmp_path / "d.csv").write_text("\n".join(["text,label", *rows]))
     (tmp_path / "c.yaml").write_text(CONFIG)
     cli = Cli(tmp_path, {"PARATUNE_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"})
-    done = cli("train", "c.yaml", "--set", "run.name=teacher")
-    assert done.code == 0, done.stderr
+    result = cli("train", "c.yaml", "--set", "run.name=teacher")
+    assert result.code == 0, result.stderr
     student = ("train", "c.yaml", "--set", "run.name=student", "--set", "model.keep_layers=[0,1]", "--set", DISTIL)
-    done = cli(*student, "--json")
-    assert done.code == 0, done.stderr
+    result = cli(*student, "--json")
+    assert result.code == 0, result.stderr
     run = tmp_path / "runs" / "student"
     record = json.loads((run / "run.json").read_text())
     (teacher,) = record["teachers"]
@@ -42,12 +42,12 @@ def test_a_student_learns_from_a_run(tmp_path: Path):
     assert json.loads((run / "model" / "config.json").read_text())["num_hidden_layers"] == 2
     lines = [json.loads(line) for line in (run / "events.rank0000.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if line["event"] == "step"]
-    # The distance of two states of length 1 is 0 to 4: two layers add up to 10 * 8, and more than nothing.
+    # The distance of two states of length 1 is 0 to 4, so two layers add more than 0 and at most 10 * 8.
     assert len(losses) == 4
     assert all(1 < loss < 85 for loss in losses)
-    assert 0 < done.json["scores"]["test"]["loss"] < 5  # evaluations have the loss of the task alone
+    assert 0 < result.json["scores"]["test"]["loss"] < 5  # evaluations report only the loss of the task
     assert cli("train", "c.yaml", "--set", "run.name=teacher", "--set", "train.max_steps=3", "--overwrite").code == 0
     (run / "summary.json").unlink()
-    done = cli(*student, "--resume")
-    assert done.code != 0
-    assert "[run.other_configuration]" in done.stderr
+    result = cli(*student, "--resume")
+    assert result.code != 0
+    assert "[run.other_configuration]" in result.stderr

@@ -1,4 +1,4 @@
-"""torchrun that starts processes again: after a rank died, with fewer of them, and not when a run was asked to end."""
+"""Restarts by torchrun: after a lost rank, with fewer processes, and not after a requested stop."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ ELASTIC = ("-m", "torch.distributed.run")
 ONE_MACHINE = (*ELASTIC, "--standalone", "--nproc-per-node", "2", "--max-restarts", "1")
 TRAIN = ("-m", "paratune", "train", "c.yaml")
 PLAIN = ("--set", "model.overrides={hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}")
-"""Dropout draws other masks on other ranks; without it only the order of sums differs."""
+"""Dropout masks differ between ranks; without dropout only the order of sums differs."""
 
 
 def strategy(name: str) -> tuple[str, str]:
@@ -34,7 +34,7 @@ def strategy(name: str) -> tuple[str, str]:
 
 
 DIES_ONCE = strategy("{kind: 'outside:DiesOnce'}")
-"""Rank 1 kills itself in step 7 of its first start; checkpoints are those of steps 4, 8, ..."""
+"""Rank 1 kills itself in step 7 of its first start; checkpoints are saved after steps 4, 8, ..."""
 
 
 def environment(world: Path) -> dict[str, str]:
@@ -43,33 +43,35 @@ def environment(world: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
-    """The folder of the two runs on two processes that nothing disturbs: `whole`, and `plain` without dropout."""
+    """The folder of two undisturbed runs on two processes: `whole`, and `plain` without dropout."""
     folder = tmp_path_factory.mktemp("undisturbed")
     (folder / "model").symlink_to(tiny_folder / "model")
     shutil.copy(tiny_folder / "data.csv", folder)
     (folder / "c.yaml").write_text(CONFIG)
     for name, options in (("whole", ()), ("plain", PLAIN)):
-        done = python(
+        completed = python(
             *(*TRAIN, "--nproc", "2", *strategy("ddp"), *options, "--set", f"run.name={name}"),
             cwd=folder,
             environment=environment(folder),
         )
-        assert done.code == EXIT_OK, done.stderr
+        assert completed.code == EXIT_OK, completed.stderr
     return folder / "runs"
 
 
-@pytest.mark.parametrize("word", [(), ("--overwrite",)])
-def test_a_run_restarts_after_a_lost_rank_with_bitwise_equal_results(undisturbed: Path, world: Path, word: tuple[str]):
+@pytest.mark.parametrize("arguments", [(), ("--overwrite",)])
+def test_a_run_restarts_after_a_lost_rank_with_bitwise_equal_results(
+    undisturbed: Path, world: Path, arguments: tuple[str]
+):
     run = world / "runs" / "c"
-    if word == ("--overwrite",):  # what is to be deleted by the first start alone
+    if arguments == ("--overwrite",):  # files that only the first start must delete
         run.mkdir(parents=True)
         (run / "run.json").write_text('{"sessions": []}')
         (run / "old.txt").write_text("old")
-    done = python(*ONE_MACHINE, *TRAIN, *word, *DIES_ONCE, cwd=world, environment=environment(world))
+    completed = python(*ONE_MACHINE, *TRAIN, *arguments, *DIES_ONCE, cwd=world, environment=environment(world))
 
-    assert done.code == EXIT_OK, done.stderr
-    assert "torchrun started the processes again, restart 1 of 1" in done.stderr
-    assert "resuming after step 4" in done.stderr
+    assert completed.code == EXIT_OK, completed.stderr
+    assert "torchrun started the processes again, restart 1 of 1" in completed.stderr
+    assert "resuming after step 4" in completed.stderr
     assert outcome(run) == outcome(undisturbed / "whole")
     assert not (run / "old.txt").exists()
     received = [session["torchrun"] for session in read_json(run / "run.json")["sessions"]]
@@ -84,19 +86,19 @@ def test_a_run_restarts_after_a_lost_rank_with_bitwise_equal_results(undisturbed
 
 
 def test_a_restart_does_not_resume_the_run_of_another_job(world: Path):
-    """What is in the way at the first start is in the way at the second."""
+    """An existing run that stops the first start also stops the second."""
     started = python(*TRAIN, "--nproc", "2", *DIES_ONCE, cwd=world, environment=environment(world))
     assert started.code != EXIT_OK
     before = (world / "runs" / "c" / "run.json").read_bytes()
-    done = python(*ONE_MACHINE, *TRAIN, *strategy("ddp"), cwd=world, environment=environment(world))
+    completed = python(*ONE_MACHINE, *TRAIN, *strategy("ddp"), cwd=world, environment=environment(world))
 
-    assert done.code == EXIT_FAILED, done.stderr
-    check_shown(done.stderr, "run.exists", "runs/c")
+    assert completed.code == EXIT_FAILED, completed.stderr
+    check_shown(completed.stderr, "run.exists", "runs/c")
     assert (world / "runs" / "c" / "run.json").read_bytes() == before
 
 
 def test_a_stopped_run_is_not_restarted(world: Path):
-    """USR1 is for the ranks alone: torchrun is deaf to it here, as it is in the script of `paratune launch`."""
+    """USR1 is only for the ranks: torchrun ignores it here, as in the script of `paratune launch`."""
     codes = world / "codes"
     codes.mkdir()
     with (world / "stderr.txt").open("wb") as file:
@@ -134,13 +136,13 @@ while len(list(Path().glob("agent*.ready"))) < 2:
     time.sleep(0.01)
 main()
 """
-"""torchrun that begins when the other one has been imported as well: the first that comes waits a few seconds only."""
+"""torchrun that starts when the other agent has also imported it: torchrun itself waits only a few seconds."""
 
 
 @pytest.fixture
 def agents(world: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """torchrun twice, as on two nodes of one process each, of which one may do by itself; killed at the end."""
-    # Neither agent keeps what both of them need, so that either may be lost.
+    """Two torchrun agents, as on two nodes of one process each; one of them may continue alone. Killed at the end."""
+    # Neither agent hosts the store that both need, so that either may be lost.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     arguments = (
         *("--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "3", "--local-addr", "127.0.0.1"),
@@ -149,10 +151,10 @@ def agents(world: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
         *(*TRAIN, *strategy("{kind: 'outside:Slow'}"), *PLAIN),
     )
     (world / "brake").touch()
-    begun = []
+    started = []
     for number in range(2):
         with (world / f"agent{number}.txt").open("wb") as file:
-            begun.append(
+            started.append(
                 subprocess.Popen(
                     [sys.executable, "-c", AGENT, f"agent{number}.ready", *arguments],
                     cwd=world,
@@ -161,14 +163,14 @@ def agents(world: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
                     start_new_session=True,
                 )
             )
-    yield begun
-    for entry in begun:
+    yield started
+    for entry in started:
         end(entry)
     del store
 
 
 def end(agent: subprocess.Popen[bytes]) -> None:
-    """Kill an agent with its processes, as the loss of a node does."""
+    """Kill an agent with its processes, as if a node were lost."""
     if agent.poll() is None:
         ranks = psutil.Process(agent.pid).children(recursive=True)
         for entry in (agent, *ranks):
@@ -177,7 +179,7 @@ def end(agent: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_run_continues_on_the_remaining_nodes(undisturbed: Path, agents: list[subprocess.Popen[bytes]], world: Path):
-    """Two processes, then one, which takes all samples of a step: the same up to the order of sums."""
+    """Two processes, then one that trains all samples of a step: the same result up to the order of sums."""
     run, brake = world / "runs" / "c", world / "brake"
     wait_for(lambda: run.exists() and any(event["step"] >= 5 for event in steps_of(run)))
     end(agents[1])
@@ -189,13 +191,13 @@ def test_a_run_continues_on_the_remaining_nodes(undisturbed: Path, agents: list[
     assert {session["batch"]["global_batch_size"] for session in sessions} == {16}
     assert read_json(run / "summary.json")["num_restarts"] >= 1
     whole, resumed = ([[e["loss"], e["grad_norm"]] for e in steps_of(entry)] for entry in (undisturbed / "plain", run))
-    # float32: sums over the 16 samples of a step in another order.
+    # float32: the sums over the 16 samples of a step have another order.
     for item, other in zip(resumed, whole, strict=True):
         assert item == pytest.approx(other, abs=1e-5, rel=1e-4)
 
 
 def test_ranks_that_would_change_the_samples_of_a_step_are_refused(world: Path):
-    """`per_device` grows with the ranks: fewer of them would train something else."""
+    """With `per_device` the global batch size depends on the ranks: fewer ranks would train something else."""
     sizes = ("--set", "batch.global=", "--set", "batch.per_device=8")
     died = python(*TRAIN, "--nproc", "2", *DIES_ONCE, *sizes, cwd=world, environment=environment(world))
     assert died.code == EXIT_LAUNCH, died.stderr
@@ -207,11 +209,11 @@ def test_ranks_that_would_change_the_samples_of_a_step_are_refused(world: Path):
 def test_out_of_memory_halves_the_micro_batch_at_each_restart(world: Path):
     exact = ("--set", "precision=fp64", "--set", "evaluate.batch_size=2", "--set", "train.epochs=1")
     full = strategy("{kind: 'outside:FullDDP', options: {most: 4, first: 6}}")
-    done = python(*ONE_MACHINE, *TRAIN, *exact, *full, cwd=world, environment=environment(world))
-    assert done.code == EXIT_OK, done.stderr
-    assert "all processes restart with micro-batches of 4" in " ".join(done.stderr.split())
+    completed = python(*ONE_MACHINE, *TRAIN, *exact, *full, cwd=world, environment=environment(world))
+    assert completed.code == EXIT_OK, completed.stderr
+    assert "all processes restart with micro-batches of 4" in " ".join(completed.stderr.split())
     sessions = read_json(world / "runs" / "c" / "run.json")["sessions"]
-    # 16 samples on two ranks: 8 each, then 4, the most that fits.
+    # 16 samples on two ranks: 8 each, then 4, the largest size that fits.
     assert [session["batch"]["micro_batch_size"] for session in sessions] == [8, 4]
     assert {session["batch"]["global_batch_size"] for session in sessions} == {16}
 
@@ -219,12 +221,12 @@ def test_out_of_memory_halves_the_micro_batch_at_each_restart(world: Path):
 def test_a_failed_shared_probe_is_not_repeated(world: Path):
     steps = ("--set", "train.max_steps=4", "--set", "train.epochs=null", "--set", "evaluate.batch_size=2")
     full = strategy("{kind: 'outside:FullZero3', options: {most: 3}}")
-    done = python(
+    completed = python(
         *(*ONE_MACHINE, *TRAIN, *steps, *full, "--set", "batch.micro_batch_size=auto"),
         cwd=world,
         environment=environment(world),
     )
-    assert done.code == EXIT_OK, done.stderr
+    assert completed.code == EXIT_OK, completed.stderr
     batch = read_json(world / "runs" / "c" / "run.json")["batch"]
     assert batch["micro_batch_size"] == 2
     assert batch["reason"].endswith("larger ones were not tried (memory ran out with more than 2)")

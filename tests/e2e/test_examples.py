@@ -1,4 +1,4 @@
-"""The examples of `configs/finetune` whose data come with paratune: each is trained, evaluated and used."""
+"""The examples of `configs/finetune` whose data come with paratune: each is trained and evaluated, and predicts."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def test_named_entities(world: Path, cli: Cli):
     for seed, (name, count) in enumerate({"train": 160, "validation": 40, "test": 40}.items()):
         write_conll(world / "data" / "ner" / f"{name}.conll", count, seed=seed)
     few = ("model.name=model", "data.max_length=64", "train.learning_rate=5e-3", "batch.global=8")
-    # Without dropout, one and two processes train the same.
+    # Without dropout, one and two processes give the same result.
     no_dropout = "model.overrides={hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}"
     options = [word for setting in (*few, no_dropout, f"task.labels={LABELS}") for word in ("--set", setting)]
     result = cli("train", CONFIGS / "ner.yaml", *options)
@@ -31,14 +31,14 @@ def test_named_entities(world: Path, cli: Cli):
     assert summary["entities"]["test"]["PER"]["support"] == 40
     assert read_json(run / "run.json")["batch"]["layout"] == "packed"
 
-    again = cli("evaluate", "runs/ner", "--data", "data/ner/test.conll", "--json")
-    assert again.code == EXIT_OK, again.stderr
-    assert json.loads(again.stdout)["scores"] == pytest.approx(scores, rel=1e-4)
+    repeated = cli("evaluate", "runs/ner", "--data", "data/ner/test.conll", "--json")
+    assert repeated.code == EXIT_OK, repeated.stderr
+    assert json.loads(repeated.stdout)["scores"] == pytest.approx(scores, rel=1e-4)
 
     words = [" ".join(word for word, _ in sentence) for sentence in tagged_sentences(5, seed=9)]
     (world / "new.conll").write_text("\n\n".join(text.replace(" ", "\n") for text in words))
-    told = cli("predict", "runs/ner", "--input", "new.conll", "--output", "tags.jsonl")
-    assert told.code == EXIT_OK, told.stderr
+    predicted = cli("predict", "runs/ner", "--input", "new.conll", "--output", "tags.jsonl")
+    assert predicted.code == EXIT_OK, predicted.stderr
     rows = [json.loads(line) for line in (world / "tags.jsonl").read_text().splitlines()]
     assert [len(row["prediction"]) for row in rows] == [len(text.split()) for text in words]
 

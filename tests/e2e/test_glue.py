@@ -1,4 +1,4 @@
-"""A task of GLUE from its file to a submission, and tasks whose labels are sets or have an order."""
+"""A GLUE task from its file to a submission, and tasks whose labels are sets or ordered."""
 
 import csv
 import random
@@ -37,7 +37,7 @@ data:
   columns: {text: text, label: labels}
 """
 CHANCE = {"several": ("f1_micro", 0.75), "ordinal": ("accuracy", 0.6)}
-"""A score of each run that no constant answer reaches: all three of 1.5 classes a row have 2/3, one of three 1/3."""
+"""Scores that no constant prediction reaches: 2/3 for all three labels (1.5 per row), 1/3 for one of three classes."""
 ORDINAL = """\
 task:
   kind: ordinal
@@ -56,7 +56,7 @@ def write_pairs(path: Path, num_rows: int, *, labels: bool = True) -> None:
         writer.writerow(["premise", "hypothesis", *(["label"] if labels else [])])
         for number in range(num_rows):
             kind = draw.randrange(3)
-            label = kind if number % 2 else CLASSES[kind]  # both are in use
+            label = kind if number % 2 else CLASSES[kind]  # both forms occur
             writer.writerow(["the film is it", f"{WORDS[kind]} story", *([label] if labels else [])])
 
 
@@ -80,11 +80,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Cli:
     return cli
 
 
-def test_both_validation_sets_are_scored_and_tests_are_not(trained: Cli):
+def test_both_validation_sets_are_scored_and_test_sets_are_not(trained: Cli):
     run = trained.cwd / "runs/mnli"
     scores = read_json(run / "summary.json")["scores"]
     assert list(scores) == ["validation", "validation_mismatched"]
-    # The class stands in the text; one of three is right by chance.
+    # The class is a word of the text; one of three is correct by chance.
     assert all(entry["accuracy"] > 0.6 for entry in scores.values()), scores
     record = read_json(run / "run.json")
     assert record["task"]["metrics"] == ["accuracy"]
@@ -108,7 +108,7 @@ def test_a_submission_is_written_and_checked(trained: Cli):
         with zipfile.ZipFile(trained.cwd / "s.zip") as archive:
             lines = archive.read(f"{name}.tsv").decode().splitlines()
         assert lines == ["index\tprediction", *(f"{row}\t{word}" for row, word in enumerate(output))]
-    # The same from the trained model by itself.
+    # The same from the saved model.
     assert trained("predict", "runs/mnli", "--input", "ax.tsv", "--output", "ax.csv").code == EXIT_OK
     assert trained("glue-submit", "AX=ax.csv", "--out", "ax.zip", "--any-size").code == EXIT_OK
 

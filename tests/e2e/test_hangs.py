@@ -1,6 +1,7 @@
-"""Runs of two processes that stand still, for eight reasons: the right rank, the right cause, evidence, an exit code.
+"""Runs of two processes that hang, for eight reasons: the right rank, the right cause, evidence, an exit code.
 
-The time that is allowed is seconds here; within 90 s of the fault all must be over. Each case starts new interpreters.
+The time limit without progress is a few seconds here; the run must end within 90 s of the fault. Each case starts new
+interpreters.
 """
 
 import os
@@ -29,11 +30,11 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def run(world: Path) -> Iterator[Run]:
-    """Trains with a fault, and kills what is left."""
+    """Train with a fault, and kill remaining processes."""
 
     def start(fault: str, *more: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "PARATUNE_CACHE": str(world / "cache"), "FAULT": fault}
-        done = subprocess.run(
+        completed = subprocess.run(
             [*before, *TRAIN, *more],
             cwd=world,
             env=environment,
@@ -42,9 +43,9 @@ def run(world: Path) -> Iterator[Run]:
             timeout=PATIENCE_S,
             check=False,
         )
-        if done.returncode and (world / "fault").exists():
+        if completed.returncode and (world / "fault").exists():
             assert time.time() - (world / "fault").stat().st_mtime < SOON_S
-        return done
+        return completed
 
     yield start
     for left in psutil.process_iter(["cwd"]):
@@ -67,10 +68,10 @@ def evidence(world: Path) -> dict[str, object]:
     ],
 )
 def test_a_missing_rank_is_named_with_its_phase(run, world, fault, cause, message):
-    done = run(fault)
-    assert done.returncode == EXIT_HUNG, done.stderr
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = run(fault)
+    assert completed.returncode == EXIT_HUNG, completed.stderr
+    assert message in completed.stderr
+    assert "Traceback" not in completed.stderr
     result = evidence(world)
     assert (result["cause"], result["missing_ranks"]) == (cause, [int(fault[-1])])
     waits = result["ranks"][1 - int(fault[-1])]["collectives"][-1]
@@ -80,33 +81,33 @@ def test_a_missing_rank_is_named_with_its_phase(run, world, fault, cause, messag
 
 
 def test_a_stopped_rank_is_distinguished_from_a_slow_one(run, world):
-    done = run("sigstop:1")
-    assert done.returncode == EXIT_HUNG, done.stderr
-    assert "rank 1 (process" in done.stderr
-    assert "is stopped (SIGSTOP" in done.stderr
-    assert "kill -CONT" in done.stderr
+    completed = run("sigstop:1")
+    assert completed.returncode == EXIT_HUNG, completed.stderr
+    assert "rank 1 (process" in completed.stderr
+    assert "is stopped (SIGSTOP" in completed.stderr
+    assert "kill -CONT" in completed.stderr
     result = read_json(world / "runs" / "c" / "hang" / "hang.json")
     assert (result["cause"], result["missing_ranks"]) == ("stopped", [1])
     assert (world / "runs" / "c" / "hang" / "stacks.rank0000.txt").exists()
 
 
 def test_a_stopped_rank_0_is_named(run, world):
-    done = run("sigstop:0")
-    assert done.returncode == EXIT_HUNG, done.stderr
-    assert "rank 0 (process" in done.stderr
+    completed = run("sigstop:0")
+    assert completed.returncode == EXIT_HUNG, completed.stderr
+    assert "rank 0 (process" in completed.stderr
     assert read_json(world / "runs" / "c" / "hang" / "hang.json")["missing_ranks"] == [0]
 
 
 def test_a_rank_blocked_in_native_code_is_named(run, world):
-    done = run("native:1")
-    assert done.returncode == EXIT_HUNG, done.stderr
-    assert "in native code" in done.stderr
+    completed = run("native:1")
+    assert completed.returncode == EXIT_HUNG, completed.stderr
+    assert "in native code" in completed.stderr
 
 
-def test_a_tokenization_that_does_not_end_while_the_other_rank_waits(run, world):
-    done = run("tokenize:1")
-    assert done.returncode == EXIT_HUNG, done.stderr
-    assert "tokenizing, or reading the files, makes no progress" in done.stderr
+def test_a_tokenization_that_hangs_while_the_other_rank_waits(run, world):
+    completed = run("tokenize:1")
+    assert completed.returncode == EXIT_HUNG, completed.stderr
+    assert "tokenizing, or reading the files, makes no progress" in completed.stderr
     result = read_json(world / "runs" / "c.hang" / "hang.json")
     assert (result["cause"], result["missing_ranks"]) == ("tokenizing", [1])
 
@@ -114,40 +115,40 @@ def test_a_tokenization_that_does_not_end_while_the_other_rank_waits(run, world)
 def test_a_lost_network_is_named(run, world):
     inside = ("unshare", "-n", "--", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
     if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("a network namespace of its own needs root")
-    done = run("network:1", before=inside)
-    assert done.returncode == EXIT_HUNG, done.stderr
-    assert "all ranks are in " in done.stderr
-    assert "lo on" in done.stderr
+        pytest.skip("a separate network namespace needs root")
+    completed = run("network:1", before=inside)
+    assert completed.returncode == EXIT_HUNG, completed.stderr
+    assert "all ranks are in " in completed.stderr
+    assert "lo on" in completed.stderr
     result = evidence(world)
     assert (result["cause"], result["missing_ranks"]) == ("network", [])
 
 
 def test_ranks_in_different_collectives(run, world):
-    done = run("mismatch:1")
-    assert done.returncode == EXIT_HUNG, done.stderr
-    assert "rank 1 is in gloo:all_gather of [7]" in done.stderr
-    assert "rank 0 is in gloo:all_reduce of [" in done.stderr
+    completed = run("mismatch:1")
+    assert completed.returncode == EXIT_HUNG, completed.stderr
+    assert "rank 1 is in gloo:all_gather of [7]" in completed.stderr
+    assert "rank 0 is in gloo:all_reduce of [" in completed.stderr
     result = evidence(world)
     assert (result["cause"], result["missing_ranks"]) == ("mismatch", [1])
 
 
 def test_uneven_batches(run, world):
-    # gloo sees it by itself where the sizes differ, and ends the rank.
-    done = run("uneven:1")
-    assert done.returncode == EXIT_LAUNCH, done.stderr
-    assert "rank 1 of 2 was killed by SIGABRT" in done.stderr
-    assert "Is there a distributed collective mismatch in your code?" in done.stderr
+    # gloo itself detects different sizes, and aborts the rank.
+    completed = run("uneven:1")
+    assert completed.returncode == EXIT_LAUNCH, completed.stderr
+    assert "rank 1 of 2 was killed by SIGABRT" in completed.stderr
+    assert "Is there a distributed collective mismatch in your code?" in completed.stderr
 
 
 def test_a_rank_that_exits_is_named_at_once(run, world):
-    done = run("exit:1")
-    assert done.returncode == 17, done.stderr
-    assert "rank 1 of 2 ended with exit code 17" in done.stderr
+    completed = run("exit:1")
+    assert completed.returncode == 17, completed.stderr
+    assert "rank 1 of 2 ended with exit code 17" in completed.stderr
     assert not (world / "runs" / "c" / "hang").exists()
 
 
-def test_a_full_disk_is_no_hang(run, world):
+def test_a_full_disk_is_not_a_hang(run, world):
     if os.geteuid() != 0:
         pytest.skip("mounting a small disk needs root")
     inside = (
@@ -159,15 +160,17 @@ def test_a_full_disk_is_no_hang(run, world):
         'mkdir runs && mount -t tmpfs -o size=300k tmpfs runs && exec "$@"',
         "sh",
     )
-    done = run("none:-1", before=inside)
-    assert done.returncode == EXIT_CHECKPOINT, done.stderr
-    assert "the disk is full" in done.stderr
+    completed = run("none:-1", before=inside)
+    assert completed.returncode == EXIT_CHECKPOINT, completed.stderr
+    assert "the disk is full" in completed.stderr
 
 
 def test_a_slow_healthy_run_is_not_stopped(run, world):
-    # Every batch of rank 1 takes two seconds, 12 of them more than the 20 s without progress that are allowed.
-    done = run("slow:1", "--set", "run.hang_timeout_s=20", "--set", "train.epochs=null", "--set", "train.max_steps=12")
-    assert done.returncode == EXIT_OK, done.stderr
+    # Each batch of rank 1 takes 2 s; 12 batches take longer than the allowed 20 s without progress.
+    completed = run(
+        "slow:1", "--set", "run.hang_timeout_s=20", "--set", "train.epochs=null", "--set", "train.max_steps=12"
+    )
+    assert completed.returncode == EXIT_OK, completed.stderr
     assert is_finished(world / "runs" / "c")
     assert not list((world / "runs").glob(".heartbeat*"))
     assert not (world / "runs" / "c" / "hang").exists()

@@ -1,4 +1,4 @@
-"""Texts, labels, names and columns that are code elsewhere stay texts in the report and on the terminal."""
+"""Texts, labels, names and columns with code of other languages are shown as text in the report and on the terminal."""
 
 import csv
 from html.parser import HTMLParser
@@ -16,7 +16,7 @@ ESCAPE = "\x1b[31mred\x1b[0m"
 
 
 class Page(HTMLParser):
-    """The elements of a page, and what would run in it."""
+    """The elements of a page, and its code that would run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def test_hostile_text_does_not_run(world: Path, cli: Cli):
     assert trained.code == EXIT_OK, trained.stderr
     described = cli("data", "c.yaml", *named)
     assert described.code == EXIT_OK, described.stderr
-    # Rich would have taken the brackets for a style, and the terminal the escape for a colour.
+    # Rich would interpret the brackets as a style, and the terminal the escape as a colour.
     assert MARKUP in described.stdout
     evaluated = cli("evaluate", "runs/c", "--data", hostile.name)
     assert evaluated.code == EXIT_OK, evaluated.stderr

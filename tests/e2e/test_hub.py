@@ -1,4 +1,4 @@
-"""Names of the hub on a machine without a network."""
+"""Hub names on a machine without a network."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ TRAIN = ("-m", "paratune", "train", "c.yaml", "--set", "train.epochs=1")
 
 
 def _without_network(world: Path) -> dict[str, str]:
-    """An environment in which the hub would be asked, and refuses: nothing listens on port 9 of loopback."""
+    """An environment with an unreachable hub: nothing listens on port 9 of loopback."""
     return {
         "PARATUNE_CACHE": str(world / "cache"),
         "HF_HOME": str(world / "hf"),
@@ -25,36 +25,36 @@ def _without_network(world: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_a_name_that_is_not_in_the_cache_is_refused_at_once(world: Path):
-    for option, code, says in (
+    for option, code, message in (
         ("model.name=some-owner/some-model", EXIT_CONFIG, "model: some-owner/some-model is not a local folder"),
         ("model.tokenizer=some-owner/some-model", EXIT_CONFIG, "model: some-owner/some-model is not a local folder"),
         ("data.train=hub:some-owner/some-data", EXIT_DATA, "hub:some-owner/some-data is on the hub, it is not in the"),
     ):
-        done = python(*TRAIN, "--set", option, cwd=world, environment=_without_network(world))
+        completed = python(*TRAIN, "--set", option, cwd=world, environment=_without_network(world))
 
-        assert done.code == code, done.stderr
-        # One line: its client says each time that it tries again, for 46 s in all.
-        (line,) = done.stderr.splitlines()
-        assert line.startswith(f"error: {says}")
+        assert completed.code == code, completed.stderr
+        # One line: the hub's client would print each of its retries, for 46 s in total.
+        (line,) = completed.stderr.splitlines()
+        assert line.startswith(f"error: {message}")
         assert "and http://127.0.0.1:9 cannot be reached (" in line
         assert not (world / "runs").exists()
 
 
 @pytest.mark.slow
 def test_a_model_in_the_cache_is_trained_without_a_network(world: Path):
-    # As huggingface_hub lays it out: refs/main names the commit, snapshots/COMMIT holds its files.
+    # The layout of huggingface_hub: refs/main names the commit, snapshots/COMMIT holds its files.
     cached = world / "hf" / "hub" / "models--some-owner--some-model"
     shutil.copytree(world / "model", cached / "snapshots" / "abc")
     (cached / "refs").mkdir()
     (cached / "refs" / "main").write_text("abc")
     option = "model.name=some-owner/some-model"
 
-    done = python(*TRAIN, "--set", option, cwd=world, environment=_without_network(world))
-    assert done.code == EXIT_OK, done.stderr
-    check_shown(done.stderr, "model.from_cache", "some-owner/some-model")
-    assert "Retry" not in done.stderr
+    completed = python(*TRAIN, "--set", option, cwd=world, environment=_without_network(world))
+    assert completed.code == EXIT_OK, completed.stderr
+    check_shown(completed.stderr, "model.from_cache", "some-owner/some-model")
+    assert "Retry" not in completed.stderr
 
     offline = {**_without_network(world), "HF_HUB_OFFLINE": "1"}
-    again = python(*TRAIN, "--set", option, "--set", "run.name=d", cwd=world, environment=offline)
-    assert again.code == EXIT_OK, again.stderr
-    assert "cannot be reached" not in again.stderr
+    repeated = python(*TRAIN, "--set", option, "--set", "run.name=d", cwd=world, environment=offline)
+    assert repeated.code == EXIT_OK, repeated.stderr
+    assert "cannot be reached" not in repeated.stderr

@@ -1,4 +1,4 @@
-"""Signals and kills at every moment of a run: it ends as documented, and resumed it is the run that was not stopped."""
+"""Signals and kills at every moment of a run: it ends as documented; a resumed run equals an uninterrupted one."""
 
 import json
 import random
@@ -38,17 +38,17 @@ MOMENTS: dict[str, tuple[SignalAt, int | None]] = {
     "SIGUSR2 in a step": (SignalAt(SIGUSR2, LOOP, 4), 4),
     "SIGXCPU in a step": (SignalAt(SIGXCPU, LOOP, 8), 8),
     "SIGTERM in the last step": (SignalAt(SIGTERM, LOOP, 24), 24),
-    # An evaluation is broken off and done again: a long one must not use up the time that a batch system gives.
-    "SIGUSR1 at the begin of an evaluation": (SignalAt(SIGUSR1, PREDICT, 1), 7),
+    # An evaluation is interrupted and repeated: a long one must not use up the time that a batch system allows.
+    "SIGUSR1 at the start of an evaluation": (SignalAt(SIGUSR1, PREDICT, 1), 7),
     "SIGTERM within an evaluation": (SignalAt(SIGTERM, PREDICT, 15), 14),
     "SIGINT within the last evaluation": (SignalAt(SIGINT, PREDICT, 38), 24),
-    "SIGTERM in the evaluation of the kept model": (SignalAt(SIGTERM, PREDICT, 45), 24),
+    "SIGTERM in the evaluation of the best model": (SignalAt(SIGTERM, PREDICT, 45), 24),
     "SIGTERM in a checkpoint": (SignalAt(SIGTERM, SAVE, 1), 5),
     "SIGUSR1 while tokenizing": (SignalAt(SIGUSR1, ENCODE, 1), None),
     "SIGTERM while tokenizing the second split": (SignalAt(SIGTERM, ENCODE, 2, after=True), None),
     "SIGINT before the data is read": (SignalAt(SIGINT, "paratune.training.prepare:load_tokenizer"), None),
 }
-"""When which signal comes, and the step whose checkpoint is saved then."""
+"""Time of the signal, and the step whose checkpoint is then saved."""
 
 KILLS = {
     "while tokenizing": SignalAt(SIGKILL, ENCODE, 2),
@@ -56,19 +56,19 @@ KILLS = {
     "before the first checkpoint": SignalAt(SIGKILL, LOOP, 3),
     "in a step": SignalAt(SIGKILL, LOOP, 15),
     "in an evaluation": SignalAt(SIGKILL, PREDICT, 15),
-    "in a checkpoint, its tensors written": SignalAt(SIGKILL, "paratune.checkpoint:_write_manifest", 2),
+    "in a checkpoint, after its tensors": SignalAt(SIGKILL, "paratune.checkpoint:_write_manifest", 2),
     "before the rename of a checkpoint": SignalAt(SIGKILL, "paratune.checkpoint:_write_manifest", 3, after=True),
     "in the snapshot of the best model": SignalAt(
         SIGKILL, "paratune.engine.keeper:RunKeeper._save_best", 1, after=True
     ),
-    "in the evaluation of the kept model": SignalAt(SIGKILL, PREDICT, 45),
+    "in the evaluation of the best model": SignalAt(SIGKILL, PREDICT, 45),
     "before the model is saved": SignalAt(SIGKILL, "paratune.training.finish:save_model"),
     "before the summary": SignalAt(SIGKILL, "paratune.training.finish:summarise"),
 }
 
 FAST = {
     *("SIGTERM in a step", "SIGTERM within an evaluation", "SIGTERM in a checkpoint", "SIGUSR1 while tokenizing"),
-    *("while tokenizing", "in a step", "in a checkpoint, its tensors written", "before the summary"),
+    *("while tokenizing", "in a step", "in a checkpoint, after its tensors", "before the summary"),
 }
 """Cases of the fast suite; each case takes 2 to 9 s."""
 
@@ -79,7 +79,7 @@ def cases(names: Iterable[str]) -> list[object]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> dict[str, object]:
-    """The outcome of the run that nothing stops."""
+    """The outcome of the run without interruptions."""
     folder = tmp_path_factory.mktemp("undisturbed")
     (folder / "model").symlink_to(tiny_folder / "model")
     write_data(folder / "data.csv")
@@ -124,7 +124,7 @@ def test_new_weights_are_logged_at_the_start_of_training(world: Path, cli: Cli):
     stopped = cli(*train, hook=SignalAt(SIGTERM, LOOP, 1))
     assert stopped.code == EXIT_STOPPED, stopped.stderr
     assert "new weights, which headless does not have: classifier.bias, classifier.weight" in stopped.stderr
-    # The checkpoint has them.
+    # The checkpoint contains them.
     stopped = cli(*train, "--resume", hook=SignalAt(SIGTERM, LOOP, 1))
     assert stopped.code == EXIT_STOPPED, stopped.stderr
     assert "new weights" not in stopped.stderr
@@ -178,7 +178,7 @@ def test_a_killed_run_on_several_files_resumes(world: Path, cli: Cli, undisturbe
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_signals_and_kills_at_random_moments(seed: int, world: Path, cli: Cli, undisturbed: dict[str, object]):
-    """What the lists above do not think of: three interruptions a run, each at a time that nobody chose."""
+    """Three interruptions per run at random times, which the lists above may not contain."""
     draw = random.Random(seed)
     codes = []
     for _ in range(3):
@@ -188,7 +188,7 @@ def test_signals_and_kills_at_random_moments(seed: int, world: Path, cli: Cli, u
         codes.append(running.wait().code)
         if codes[-1] == EXIT_OK:
             break
-    # Before paratune listens, a signal does what it does to any process: 130 is Ctrl-C.
+    # Before paratune installs its handlers, a signal has its default effect: 130 is Ctrl-C.
     assert set(codes) <= {EXIT_OK, EXIT_STOPPED, -SIGKILL, -SIGTERM, -SIGHUP, -SIGUSR1, 130}, codes
     if codes[-1] != EXIT_OK:
         result = cli(*TRAIN, "--resume")
@@ -206,7 +206,7 @@ def test_a_second_ctrl_c_ends_at_once(world: Path, cli: Cli):
     assert not (world / "runs" / "c" / "checkpoints").exists()
 
 
-def _tear_tensors(folder: Path) -> None:
+def _truncate_tensors(folder: Path) -> None:
     path = folder / "tensors.00000.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
 
@@ -218,7 +218,7 @@ def _flip_a_byte(folder: Path) -> None:
     path.write_bytes(content)
 
 
-def _tear_manifest(folder: Path) -> None:
+def _truncate_manifest(folder: Path) -> None:
     path = folder / "manifest.json"
     path.write_bytes(path.read_bytes()[:100])
 
@@ -228,10 +228,10 @@ def _drop_progress(folder: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "tensors cut short": (_tear_tensors, "tensors.00000.safetensors has"),
+    "truncated tensors": (_truncate_tensors, "tensors.00000.safetensors has"),
     "a flipped bit": (_flip_a_byte, "tensors.00000.safetensors does not match its SHA-256"),
-    "manifest cut short": (_tear_manifest, "manifest.json is damaged"),
-    "progress lost": (_drop_progress, "progress.json is missing"),
+    "truncated manifest": (_truncate_manifest, "manifest.json is damaged"),
+    "missing progress": (_drop_progress, "progress.json is missing"),
 }
 
 
@@ -242,14 +242,14 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(
     assert cli(*TRAIN, hook=SignalAt(SIGTERM, LOOP, 15)).code == EXIT_STOPPED
     run = world / "runs" / "c"
     newest = run / "checkpoints" / "step_000015"
-    tear, says = DAMAGES[damage]
-    tear(newest)
+    apply_damage, message = DAMAGES[damage]
+    apply_damage(newest)
 
     resumed = cli(*TRAIN, "--resume")
 
     assert resumed.code == EXIT_OK, resumed.stderr
     assert "step_000015" in resumed.stderr
-    assert says in resumed.stderr
+    assert message in resumed.stderr
     check_shown(resumed.stderr, "checkpoint.skipped")
     assert "resuming after step 12" in resumed.stderr
     assert outcome(run) == undisturbed
@@ -258,7 +258,7 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(
 def test_without_a_complete_checkpoint_nothing_is_deleted(world: Path, cli: Cli):
     assert cli(*TRAIN, hook=SignalAt(SIGTERM, LOOP, 3)).code == EXIT_STOPPED
     run = world / "runs" / "c"
-    _tear_tensors(run / "checkpoints" / "step_000003")
+    _truncate_tensors(run / "checkpoints" / "step_000003")
     before = (run / "events.rank0000.jsonl").read_bytes()
 
     resumed = cli(*TRAIN, "--resume")
@@ -274,10 +274,10 @@ def test_an_interrupted_tokenization_leaves_a_cache_that_works(world: Path, cli:
     assert stopped.code == -SIGKILL
     assert list((world / "cache" / "tokens").glob("*.tmp")) != []
 
-    again = cli("data", "c.yaml", "--json")
+    repeated = cli("data", "c.yaml", "--json")
 
-    assert again.code == EXIT_OK, again.stderr
-    assert again.json["splits"]["train"]["num_rows"] == 2400
+    assert repeated.code == EXIT_OK, repeated.stderr
+    assert repeated.json["splits"]["train"]["num_rows"] == 2400
     assert list((world / "cache" / "tokens").glob("*.tmp")) == []
 
 
@@ -298,11 +298,11 @@ def test_an_existing_run_folder_is_not_changed(world: Path, cli: Cli):
     result = cli(*TRAIN, "--set", "train.epochs=1")
     assert result.code == EXIT_CHECKPOINT
     check_shown(result.stderr, "run.exists", "run.name")
-    # A batch system that starts the job once more must not take it for failed.
-    again = cli(*TRAIN, "--set", "train.epochs=1", "--resume", "--json")
-    assert again.code == EXIT_OK, again.stderr
-    assert "runs/c is already finished: nothing was done" in again.stderr
-    assert again.json == read_json(run / "summary.json")
+    # If a batch system starts the job again, the job must not count as failed.
+    repeated = cli(*TRAIN, "--set", "train.epochs=1", "--resume", "--json")
+    assert repeated.code == EXIT_OK, repeated.stderr
+    assert "runs/c is already finished: nothing was done" in repeated.stderr
+    assert repeated.json == read_json(run / "summary.json")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
     assert cli(*TRAIN, "--overwrite").code == EXIT_OK

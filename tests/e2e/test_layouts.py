@@ -1,4 +1,4 @@
-"""`batch.layout` decides where padding is, and not what is trained."""
+"""`batch.layout` changes the padding, but not the result of training."""
 
 import json
 from pathlib import Path
@@ -30,17 +30,17 @@ def layout(kind: str) -> tuple[str, ...]:
 
 
 LAYOUTS = {"padded": "padded", "packed": "packed", "bucketed": "bucketed", "auto": "packed"}
-"""What is asked for, and what a BERT gets."""
+"""The requested layout, and the layout that a BERT gets."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["classification", "mlm"])
-def test_all_layouts_train_the_same(world: Path, cli: Cli, task: str):
+def test_all_layouts_give_the_same_result(world: Path, cli: Cli, task: str):
     if task == "mlm":
         (world / "c.yaml").write_text(MASKED)
     for kind in LAYOUTS:
-        done = cli(*layout(kind))
-        assert done.code == EXIT_OK, done.stderr
+        result = cli(*layout(kind))
+        assert result.code == EXIT_OK, result.stderr
     runs = {kind: world / "runs" / kind for kind in LAYOUTS}
     chosen = {kind: read_json(run / "run.json")["batch"] for kind, run in runs.items()}
     assert {kind: batch["layout"] for kind, batch in chosen.items()} == LAYOUTS
@@ -72,16 +72,16 @@ def test_a_model_with_custom_attention_is_bucketed_with_a_reason(world: Path, cl
         "--set",
         "train.epochs=null",
     )
-    done = cli("train", "c.yaml", *other)
-    assert done.code == EXIT_OK, done.stderr
-    why = "DebertaV2ForSequenceClassification has its own attention, which does not support packed rows"
-    assert done.stderr.count(f"batches are bucketed: {why}") == 1
+    result = cli("train", "c.yaml", *other)
+    assert result.code == EXIT_OK, result.stderr
+    reason = "DebertaV2ForSequenceClassification has its own attention, which does not support packed rows"
+    assert result.stderr.count(f"batches are bucketed: {reason}") == 1
     batch = read_json(world / "runs" / "c" / "run.json")["batch"]
-    assert (batch["layout"], batch["layout_reason"]) == ("bucketed", why)
+    assert (batch["layout"], batch["layout_reason"]) == ("bucketed", reason)
 
-    done = cli("train", "c.yaml", *other, "--set", "batch.layout=packed", "--set", "run.name=no")
-    assert done.code == EXIT_CONFIG
-    check_shown(done.stderr, "model.layout", f"batch.layout: packed, but {why}", "batch.layout: auto")
+    result = cli("train", "c.yaml", *other, "--set", "batch.layout=packed", "--set", "run.name=no")
+    assert result.code == EXIT_CONFIG
+    check_shown(result.stderr, "model.layout", f"batch.layout: packed, but {reason}", "batch.layout: auto")
     assert not (world / "runs" / "no").exists()
 
 

@@ -1,4 +1,4 @@
-"""A run whose terminal or reader is gone saves, or goes on; a command that cannot write its result says so."""
+"""A run saves or continues after it loses its terminal or reader; a command reports a result that it cannot write."""
 
 import errno
 import fcntl
@@ -30,26 +30,26 @@ def begin_session(terminal: int) -> None:
 
 @pytest.mark.usefixtures("default_sighup")
 def test_a_lost_terminal_saves_a_checkpoint(world: Path):
-    ours, theirs = pty.openpty()
+    controller, terminal = pty.openpty()
     process = subprocess.Popen(
         [*PARATUNE, *TRAIN, "--set", "train.epochs=200"],
         cwd=world,
         env=environment(world),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
         preexec_fn=lambda: begin_session(0),
     )
-    os.close(theirs)
+    os.close(terminal)
     events = world / "runs" / "c" / "events.rank0000.jsonl"
-    wait_for(lambda: drain(ours) and events.exists() and b'"event": "step"' in events.read_bytes())
-    os.close(ours)  # as sshd does when the connection is lost: SIGHUP, and EIO for whoever writes
+    wait_for(lambda: drain(controller) and events.exists() and b'"event": "step"' in events.read_bytes())
+    os.close(controller)  # as sshd does when the connection is lost: SIGHUP, and EIO for processes that write
     assert process.wait(PATIENCE_S) == EXIT_STOPPED
     assert list((world / "runs" / "c" / "checkpoints").glob("step_*"))
 
 
 def drain(terminal: int) -> bool:
-    """Read what is there, so that the process does not wait for a reader."""
+    """Read the available output, so that the process does not wait for a reader."""
     os.set_blocking(terminal, False)
     with suppress(BlockingIOError):
         while os.read(terminal, 65536):
@@ -61,7 +61,7 @@ def drain(terminal: int) -> bool:
 @pytest.mark.usefixtures("default_sighup")
 @pytest.mark.parametrize("nohup", [False, True])
 def test_nohup_is_respected(world: Path, nohup: bool):
-    # The signal comes in the first step, from the run itself.
+    # The run sends the signal to itself in the first step.
     code = (
         "import os, signal, sys; from paratune.engine import loop; from paratune.cli import main; step = loop._step\n"
         "def hang_up(*arguments):\n    os.kill(os.getpid(), signal.SIGHUP)\n    step(*arguments)\n"
@@ -73,7 +73,7 @@ def test_nohup_is_respected(world: Path, nohup: bool):
 
 
 @pytest.mark.slow
-def test_training_continues_after_its_reader_ends(world: Path):
+def test_training_continues_after_its_reader_exits(world: Path):
     reading, writing = os.pipe()
     os.close(reading)
     result = subprocess.run(

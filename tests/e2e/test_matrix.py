@@ -1,4 +1,4 @@
-"""A matrix of systems: what cannot run is skipped, probes leave no scores, and listed runs are found again."""
+"""A matrix of systems: impossible runs are skipped, probes have no scores, and runs started elsewhere are found."""
 
 import json
 import os
@@ -59,8 +59,8 @@ def test_possible_runs_are_probed_and_others_skipped(cli: Cli, world: Path):
         assert not list(folder.glob("predictions*"))
     page = (world / "runs/m/report/report.md").read_text()
     assert "2 of 8 runs finished, 6 cannot run here" in page
-    again = cli("sweep", "m.yaml", "--set", "device=cpu")
-    assert (again.code, "0 to train now" in again.stderr) == (0, True)
+    repeated = cli("sweep", "m.yaml", "--set", "device=cpu")
+    assert (repeated.code, "0 to train now" in repeated.stderr) == (0, True)
     alone = cli("train", f"runs/m/configs/{ONE}.yaml", "--resume")
     assert (alone.code, "already finished" in alone.stderr, "model: " in alone.stdout) == (0, True, False)
 
@@ -80,7 +80,7 @@ def test_listed_runs_can_be_started_elsewhere(cli: Cli, world: Path):
 
     report = cli("report", "runs/m", "--json").json
     assert {run["name"] for run in report["runs"] if run["state"] == "finished"} == {ONE}
-    assert cells(world)[ONE]["state"] == "pending"  # nobody has told the matrix
+    assert cells(world)[ONE]["state"] == "pending"  # the matrix does not know of it yet
     left = cli("sweep", "m.yaml", "--list", "--only", "precision=fp32").stdout.splitlines()
     assert left == lines[1:]
     assert cells(world)[ONE]["state"] == "finished"

@@ -1,4 +1,4 @@
-"""53 typical mistakes get an error with a stable code, which names what is wrong and what is allowed."""
+"""53 typical mistakes get an error with a stable code, the wrong value and the allowed values."""
 
 import shutil
 import signal

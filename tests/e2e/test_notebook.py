@@ -1,4 +1,4 @@
-"""The functions in the kernel of a notebook."""
+"""The functions of paratune in the kernel of a notebook."""
 
 import re
 from pathlib import Path
@@ -33,7 +33,7 @@ assert state() == before
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of the packages of Jupyter
+@pytest.mark.filterwarnings("ignore")  # from packages of Jupyter
 def test_a_notebook_trains_twice_and_shows_progress_and_results(world: Path):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(world)}}).execute()
@@ -55,7 +55,7 @@ def test_the_tour_has_no_stored_outputs_and_no_path_of_a_machine():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of the packages of Jupyter
+@pytest.mark.filterwarnings("ignore")  # from packages of Jupyter
 def test_the_tour_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
     notebook = nbformat.read(TOUR, as_version=4)
@@ -68,6 +68,6 @@ def test_the_tour_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         if output.output_type == "execute_result"
     ]
     shown = [next((result[kind] for kind in ("text/html", "text/plain") if kind in result), "") for result in results]
-    words = ["validation accuracy", "0.", "wall_ms", "padded", "padded", "zero3", "score_positive"]
-    assert len(shown) == len(words)
-    assert [word for text, word in zip(shown, words, strict=True) if word not in text] == []
+    expected = ["validation accuracy", "0.", "wall_ms", "padded", "padded", "zero3", "score_positive"]
+    assert len(shown) == len(expected)
+    assert [part for text, part in zip(shown, expected, strict=True) if part not in text] == []

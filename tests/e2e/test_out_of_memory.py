@@ -1,6 +1,6 @@
-"""Runs whose memory runs out: they go on with smaller micro-batches, and train what smaller ones would have trained.
+"""Runs out of memory: they continue with smaller micro-batches, with the result of smaller ones from the start.
 
-That memory is full is played by a hook on the model; see outside.py.
+A hook on the model simulates out of memory; see outside.py.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from paratune.records import out_of_memory_file, read_events, read_json
 
 EXACT = ("--set", "precision=fp64", "--set", "evaluate.batch_size=2", "--set", "train.epochs=1")
 PLAIN = ("--set", "model.overrides={hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}")
-"""For runs whose first steps had other micro-batches: dropout draws its masks by their shape."""
+"""For runs whose first steps had other micro-batches: dropout masks depend on their shape."""
 
 
 def strategy(name: str, most: int, first: int = 1) -> tuple[str, str]:
@@ -29,14 +29,14 @@ def named(name: str, micro: Any = None) -> tuple[str, ...]:
     return ("--set", f"run.name={name}", *size)
 
 
-def happenings(run: Path) -> list[tuple[Any, ...]]:
-    """Return when memory ran out, as the events of all ranks say it."""
+def out_of_memory_events(run: Path) -> list[tuple[Any, ...]]:
+    """Return the out-of-memory events of all ranks."""
     events = [event for rank in range(2) for event in read_events(run, rank)]
     keys = ("step", "doing", "rank", "micro_batch_size", "next_micro_batch_size")
     return [tuple(event[key] for key in keys) for event in events if event["event"] == "out_of_memory"]
 
 
-def words(text: str) -> str:
+def joined(text: str) -> str:
     return " ".join(text.split())
 
 
@@ -47,14 +47,14 @@ def test_one_process_continues_as_with_the_smaller_size_from_the_start(cli: Cli,
 
     full, small = (outcome(world / "runs" / name) for name in ("full", "small"))
     assert full == small
-    assert happenings(world / "runs" / "full") == [(1, "training", 0, 16, 8), (1, "training", 0, 8, 4)]
+    assert out_of_memory_events(world / "runs" / "full") == [(1, "training", 0, 16, 8), (1, "training", 0, 8, 4)]
     record = read_json(world / "runs" / "full" / "run.json")
     batch = record["sessions"][0]["batch"]
     assert record["batch"] == batch
     assert (batch["global_batch_size"], batch["micro_batch_size"]) == (16, 16)
     sizes = [(change["step"], change["micro_batch_size"], change["grad_accum_steps"]) for change in batch["changes"]]
     assert sizes == [(1, 8, 2), (1, 4, 4)]
-    assert "continuing with 4 x 4, the global batch stays 16" in words(result.stderr)
+    assert "continuing with 4 x 4, the global batch stays 16" in joined(result.stderr)
     saved = read_json(world / "runs" / "full" / out_of_memory_file(0))["happenings"]
     assert [item["next_micro_batch_size"] for item in saved] == [8, 4]
     assert saved[0]["memory"]["weights_bytes"] > 0
@@ -62,15 +62,15 @@ def test_one_process_continues_as_with_the_smaller_size_from_the_start(cli: Cli,
 
 
 def test_gradients_of_a_failed_pass_are_dropped(cli: Cli, world: Path):
-    # Micro-batches of 8, two a step: pass 6, the second one of step 3, runs out after pass 5 has left its gradients.
-    # Evaluations take more rows of short texts, but not more than 2 with this.
+    # Micro-batches of 8, two a step: pass 6, the second one of step 3, runs out of memory after pass 5 has computed
+    # gradients. Evaluations use more rows of short texts, but at most 2 with this setting.
     few = ("--set", "evaluate.batch_size=1")
     arguments = (*EXACT, *PLAIN, *few, *strategy("FullAlone", 2, first=6), *named("full", 8))
     assert cli("train", "c.yaml", *arguments).code == EXIT_OK
     assert cli("train", "c.yaml", *EXACT, *PLAIN, *named("small", 2)).code == EXIT_OK
 
     full, small = (outcome(world / "runs" / name)["steps"] for name in ("full", "small"))
-    assert happenings(world / "runs" / "full") == [(3, "training", 0, 8, 4), (3, "training", 0, 4, 2)]
+    assert out_of_memory_events(world / "runs" / "full") == [(3, "training", 0, 8, 4), (3, "training", 0, 4, 2)]
     for key in ("loss", "grad_norm"):
         assert [step[key] for step in full] == pytest.approx([step[key] for step in small], rel=1e-9)
 
@@ -84,7 +84,7 @@ def test_a_resumed_run_keeps_the_reduced_size(cli: Cli, world: Path):
 
     run = world / "runs" / "full"
     assert outcome(run) == outcome(world / "runs" / "small")
-    assert len(happenings(run)) == 2  # both in the first session
+    assert len(out_of_memory_events(run)) == 2  # both in the first session
     second = read_json(run / "run.json")["sessions"][1]["batch"]
     assert (second["micro_batch_size"], second["changes"]) == (4, [])
     assert "memory ran out with 8" in second["reason"]
@@ -93,7 +93,7 @@ def test_a_resumed_run_keeps_the_reduced_size(cli: Cli, world: Path):
 def test_at_size_one_the_error_shows_the_use_of_memory(cli: Cli, world: Path):
     result = cli("train", "c.yaml", *EXACT, *strategy("FullAlone", 0), *named("full", 2))
     assert result.code == EXIT_OUT_OF_MEMORY
-    output = words(result.stderr)
+    output = joined(result.stderr)
     assert "out of memory on rank 0, step 1, micro-batches of 1 (20,971,520 more bytes were requested)" in output
     for owner in ("weights", "gradients 0 B", "optimizer states 0 B", "activations and buffers"):
         assert owner in output
@@ -107,21 +107,21 @@ def test_an_evaluation_that_does_not_fit_names_its_own_batch_size(cli: Cli, worl
     more = ("--set", "evaluate.batch_size=16")
     result = cli("train", "c.yaml", *EXACT, *more, *strategy("FullAlone", 8), *named("full", 8))
     assert result.code == EXIT_OUT_OF_MEMORY
-    output = words(result.stderr)
+    output = joined(result.stderr)
     assert "out of memory on rank 0, evaluating" in output
     assert "evaluate.batch_size: 8 instead of 16" in output
 
 
 def test_out_of_memory_in_a_collective_names_the_line(cli: Cli, world: Path):
-    # As under torchrun: nobody starts it again. One process is enough, and quick.
+    # As under torchrun, nothing restarts the run. One process is enough, and fast.
     (world / "c.yaml").write_text((world / "c.yaml").read_text().replace("{global: 16}", "{per_device: 16}"))
     arguments = (*EXACT, *strategy("FullDDP", 4), *named("full"))
     result = cli("train", "c.yaml", *arguments)
     assert result.code == EXIT_OUT_OF_MEMORY
-    output = words(result.stderr)
+    output = joined(result.stderr)
     assert "Set batch.per_device: 8 (c.yaml:8) and batch.grad_accum_steps: 2 (default)" in output
     assert "restart all processes with --resume" in output
-    # Set or not, the resumed run takes the smaller size; 8 is too much as well, and 4 is not.
+    # With and without these settings, the resumed run uses the smaller size; 8 is also too large, and 4 fits.
     assert cli("train", "c.yaml", *arguments, "--resume").code == EXIT_OUT_OF_MEMORY
     assert cli("train", "c.yaml", *arguments, "--resume").code == EXIT_OK
     run = world / "runs" / "full"
@@ -134,7 +134,7 @@ def test_out_of_memory_in_a_collective_names_the_line(cli: Cli, world: Path):
 def test_several_processes_restart_with_half_the_size(cli: Cli, world: Path):
     train = ("-m", "paratune", "train", "c.yaml", "--nproc", "2", *EXACT, *PLAIN)
     environment = {"PARATUNE_CACHE": str(world / "cache")}
-    # The last rank runs out in step 6; the newest checkpoint is of step 4.
+    # The last rank runs out of memory in step 6; the newest checkpoint is from step 4.
     full = python(*train, *strategy("FullDDP", 4, first=6), *named("full"), cwd=world, environment=environment)
     assert full.code == EXIT_OK, full.stderr
     assert "micro-batches of at most 4" in full.stderr
@@ -144,7 +144,7 @@ def test_several_processes_restart_with_half_the_size(cli: Cli, world: Path):
     steps, small = (outcome(world / "runs" / name)["steps"] for name in ("full", "small"))
     assert [step["step"] for step in steps] == [step["step"] for step in small]
     assert [step["loss"] for step in steps] == pytest.approx([step["loss"] for step in small], rel=1e-9)
-    assert happenings(run) == [(6, "training", 1, 8, 4)]
+    assert out_of_memory_events(run) == [(6, "training", 1, 8, 4)]
     sessions = read_json(run / "run.json")["sessions"]
     assert [(item["step"], item["batch"]["micro_batch_size"]) for item in sessions] == [(0, 8), (4, 4)]
 
@@ -157,22 +157,22 @@ def test_auto_finds_the_largest_common_size_and_leaves_no_files(
     processes: int, name: str, kind: str, facts: int, cli: Cli, world: Path
 ):
     def train(*arguments: str) -> None:
-        words = ("train", "c.yaml", *EXACT, *arguments)
+        command = ("train", "c.yaml", *EXACT, *arguments)
         environment = {"PARATUNE_CACHE": str(world / "cache")}
-        new = ("-m", "paratune", *words, "--nproc", str(processes))
-        result = cli(*words) if processes == 1 else python(*new, cwd=world, environment=environment)
+        new = ("-m", "paratune", *command, "--nproc", str(processes))
+        result = cli(*command) if processes == 1 else python(*new, cwd=world, environment=environment)
         assert result.code == EXIT_OK, result.stderr
 
     train(*strategy(name, 2 * facts - 1), *named("auto", "auto"))
     train("--set", f"strategy={kind}", *named("small", facts))
-    # Dropout is on: weights, optimizer states and random numbers are those of a run that never tried anything.
+    # Dropout is on: weights, optimizer states and random numbers are those of a run without trial steps.
     assert outcome(world / "runs" / "auto") == outcome(world / "runs" / "small")
     batch = read_json(world / "runs" / "auto" / "run.json")["batch"]
     sizes = (batch["global_batch_size"], batch["micro_batch_size"], batch["grad_accum_steps"])
     assert sizes == (16, facts, 16 // processes // facts)
     assert batch["reason"].startswith(f"auto: {facts} fits (")
     assert f"{2 * facts} does not: it ran out of memory" in batch["reason"]
-    assert happenings(world / "runs" / "auto") == []
+    assert out_of_memory_events(world / "runs" / "auto") == []
 
 
 @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_out_of_memory_in_a_shared_probe_restarts_with_less(cli: Cli, world: Pat
     full = strategy("FullZero3", 3)
     result = python(*train, *length, *full, *named("auto", "auto"), cwd=world, environment=environment)
     assert result.code == EXIT_OK, result.stderr
-    output = words(result.stderr)
+    output = joined(result.stderr)
     assert "out of memory while trying 4 samples on rank 1, where the other ranks wait for it" in output
     assert "micro-batches of at most 2" in output
     batch = read_json(world / "runs" / "auto" / "run.json")["batch"]

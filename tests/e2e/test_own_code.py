@@ -1,4 +1,4 @@
-"""Functions beside the configuration file train on two processes, are recorded, and evaluate the saved model."""
+"""Functions next to the configuration file train on two processes, are recorded, and evaluate the saved model."""
 
 import re
 from pathlib import Path
@@ -52,13 +52,17 @@ OPTIONS = [
 ]
 
 
-def test_code_beside_the_configuration(world: Path, cli: Cli, tmp_path_factory):
+def test_code_next_to_the_configuration(world: Path, cli: Cli, tmp_path_factory):
     folder = tmp_path_factory.mktemp("settings")
     (folder / "beside.py").write_text(CODE)
     text = (world / "c.yaml").read_text().replace("data.csv", str(world / "data.csv"))
     (folder / "c.yaml").write_text(text.replace("name: model", f"name: {world / 'model'}"))
     trained = cli(
-        "train", str(folder / "c.yaml"), "--nproc", "2", *(word for option in OPTIONS for word in ("--set", option))
+        "train",
+        str(folder / "c.yaml"),
+        "--nproc",
+        "2",
+        *(argument for option in OPTIONS for argument in ("--set", option)),
     )
     assert trained.code == EXIT_OK, trained.stderr
     record = read_json(next(world.rglob("run.json")))
@@ -71,7 +75,7 @@ def test_code_beside_the_configuration(world: Path, cli: Cli, tmp_path_factory):
     assert (run / "steps.txt").read_text() == "[1, 2, 3, 4] roc_auc"
 
 
-def test_an_own_task_is_the_same_experiment_on_two_processes(world: Path, cli: Cli):
+def test_a_custom_task_gives_the_same_result_on_two_processes(world: Path, cli: Cli):
     page = (Path(__file__).parents[2] / "docs" / "howto" / "extend.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (world / "my_tasks.py").write_text("\n".join(text for text in blocks if "# my_tasks" in text))

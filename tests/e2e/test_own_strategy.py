@@ -1,4 +1,4 @@
-"""A strategy from outside the package is trained, certified, planned, reported and examined by the commands."""
+"""The commands train, certify, plan, report and examine a strategy from outside the package."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def test_an_outside_strategy_gets_the_same_features(world: Path, cli: Cli):
     assert all(option["step_s"] for option in options.values())
     assert options[2]["terms_s"]["communication_exposed"] > options[1]["terms_s"]["communication_exposed"] == 0
     states = options[2]["memory"]["terms"]
-    # Nothing is sharded: moments are two numbers a weight, with four bytes for the steps of each parameter.
+    # Nothing is sharded: the moments are two numbers per weight, with four bytes for the step count of each parameter.
     assert 2 * states["weights"] <= states["optimizer"] < 2.1 * states["weights"]
 
     examined = run("doctor", "c.yaml", "--json", "--nproc", "2", *OWN)

@@ -1,4 +1,4 @@
-"""The page of a report in headless Chromium: what a reader sees, presses, prints; and that nothing is asked for."""
+"""The page of a report in headless Chromium: its display, keyboard, print and missing network requests."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,9 +17,7 @@ from paratune.reports.tables.table import Column, Table, TableCell
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        CHROMIUM is None, reason="no chromium here: `make chromium` as root, or apt-get install chromium"
-    ),
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: `make chromium` as root, or apt-get install chromium"),
 ]
 SCRIPT = "<script>document.title='owned'</script>"
 TABLE = "document.querySelector('#runs table')"
@@ -27,7 +25,7 @@ TABLE = "document.querySelector('#runs table')"
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the page of four runs of different speed, one of a hostile name, one a regression."""
+    """Return the page of four runs with different speeds, one with a hostile name, one a regression."""
     folder = tmp_path_factory.mktemp("report")
     runs = [
         make_run(folder / "a", step_ms=90.0),
@@ -70,11 +68,11 @@ def matrix_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("matrix")
     sizes = {"nproc-1": 1, "nproc-2": 2, "nproc-4": 4}
 
-    def tell(values: Mapping[str, str]) -> Made:
+    def make_run(values: Mapping[str, str]) -> Made:
         size = sizes[values["nproc"]]
         return Made(step_ms=100.0 / size, world_size=size, kind=values["strategy"])
 
-    make_sweep(make_matrix(folder / "m", (NPROC, STRATEGY, SEED), tell), folder / "out")
+    make_sweep(make_matrix(folder / "m", (NPROC, STRATEGY, SEED), make_run), folder / "out")
     return folder / "out" / "index.html"
 
 
@@ -116,7 +114,7 @@ def test_configurations_are_selected_by_words_and_by_keyboard(one_browser: Brows
         one_browser.call("Input.insertText", text=letter)
     assert one_browser.js(lines) == ["nproc 4, zero3"]
     assert one_browser.js(rows) == ["nproc 4, zero3"]
-    # Four of the five rows are gone, and no gap stays.
+    # Four of the five rows are hidden, without a gap.
     assert whole - one_browser.js(height) == pytest.approx(4 * one_browser.js(row), abs=1)
     assert one_browser.js("document.querySelector('#overview table td[tabindex=\"0\"]').getClientRects().length") == 1
     assert one_browser.js(f"{box}.querySelector('.state').textContent") == "1 of 6 are shown"
@@ -155,7 +153,7 @@ def test_a_table_is_sorted_by_keyboard(opened: Browser):
     assert column(opened, 0) == ["a", "b", SCRIPT, "d"]
     opened.js(f"{TABLE}.tHead.rows[0].cells[{at}].querySelector('button').focus()")
     opened.press("Enter")
-    # 225 steps of 90, 8 and 700 ms; what is not known stands last in both orders.
+    # 225 steps of 90, 8 and 700 ms; unknown values are last in both orders.
     assert column(opened, 0) == ["b", "a", SCRIPT, "d"]
     opened.press("Enter")
     assert column(opened, 0) == [SCRIPT, "a", "b", "d"]
@@ -164,7 +162,7 @@ def test_a_table_is_sorted_by_keyboard(opened: Browser):
     assert set(orders[:at] + orders[at + 1 :]) == {"none"}
 
 
-def test_every_stop_of_the_tab_key_can_be_seen(opened: Browser):
+def test_every_focused_element_is_visible(opened: Browser):
     seen = []
     for _ in range(14):
         opened.press("Tab")
@@ -217,11 +215,12 @@ def test_the_page_prints_completely_with_page_numbers(opened: Browser):
     pdf = opened.pdf()
     num_pages = len(re.findall(rb"/Type /Page\b", pdf))
     assert 6 <= num_pages <= 14
-    # A4 in points; the table with a line a run lies across.
+    # A4 in points; the table with one line per run is in landscape format.
     boxes = {tuple(map(float, box.split())) for box in re.findall(rb"/MediaBox \[([\d. ]+)\]", pdf)}
     sizes = {(round(right), round(top)) for _, _, right, top in boxes}
     assert sizes == {(595, 842), (842, 595)}
-    # On paper that is 180 mm wide inside its margins, 267 mm across, no table is wider: 1 mm is 96 / 25.4 px.
+    # No table is wider than the paper inside its margins: 180 mm in portrait, 267 mm in landscape: 1 mm is 96 / 25.4
+    # px.
     opened.call("Emulation.setEmulatedMedia", media="print", features=[])
     for where, millimetres in ((":not(.wide) > table", 180), (".wide > table", 267)):
         opened.call(
@@ -251,7 +250,7 @@ def test_a_thousand_lines_are_sorted_and_the_first_are_shown(one_browser: Browse
     one_browser.js(f"{TABLE}.tHead.rows[0].cells[1].querySelector('button').click()")
     assert column(one_browser, 1)[:3] == ["0", "1", "2"]
     assert column(one_browser, 1)[-1] == "999"
-    # 20 lines are shown, those that the order puts first; the button shows all, and paper has them anyhow.
+    # The first 20 lines of the order are shown; the button shows all lines, and the print has all.
     num_shown = f"[...{TABLE}.tBodies[0].rows].filter(row => row.getClientRects().length).length"
     assert one_browser.js(num_shown) == 20
     one_browser.call("Emulation.setEmulatedMedia", media="print", features=[])

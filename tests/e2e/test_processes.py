@@ -1,6 +1,6 @@
-"""Several processes for real: --nproc and torchrun, signals to the launcher or to one rank, ranks that die.
+"""Several real processes: --nproc and torchrun, signals to the launcher or to one rank, killed ranks.
 
-Each case starts new interpreters, which is what takes the time.
+Each case starts new interpreters, which takes most of the time.
 """
 
 import os
@@ -27,14 +27,14 @@ TWO = ("-m", "paratune", "train", "c.yaml", "--nproc", "2", *DDP)
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", *TWO[1:4], *DDP)
 LONG = ("--set", "train.epochs=4000")
 KILLS = "forcefully exiting via"
-"""What torchrun says before it kills."""
+"""The text that torchrun prints before it kills."""
 PLAIN = ("--set", "model.overrides={hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}")
-"""Dropout draws other masks on other ranks; without it only the order of sums differs."""
+"""Dropout masks differ between ranks; without dropout only the order of sums differs."""
 
 
 @dataclass
 class Started:
-    """A launcher that goes on, and what it says."""
+    """A running launcher and its output."""
 
     process: subprocess.Popen[bytes]
     folder: Path
@@ -43,7 +43,7 @@ class Started:
         return (self.folder / "stderr.txt").read_text("utf-8", "replace")
 
     def ranks(self) -> list[psutil.Process]:
-        """The processes that it started, in the order of their ranks."""
+        """The processes that the launcher started, in the order of their ranks."""
         return sorted(psutil.Process(self.process.pid).children(), key=lambda child: child.pid)
 
     def wait_for_step(self, step: int) -> None:
@@ -60,10 +60,10 @@ class Started:
 
 @pytest.fixture
 def start(world: Path) -> Iterator[object]:
-    """Starts python with arguments in the folder; whatever is left at the end is killed."""
+    """Start python with arguments in the folder; remaining processes are killed at the end."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def begin(*arguments: object) -> Started:
+    def start_process(*arguments: object) -> Started:
         with (world / "stderr.txt").open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, *map(str, arguments)],
@@ -75,7 +75,7 @@ def start(world: Path) -> Iterator[object]:
         started.append(process)
         return Started(process, world)
 
-    yield begin
+    yield start_process
     for process in started:
         if process.poll() is None:
             process.kill()
@@ -84,7 +84,7 @@ def start(world: Path) -> Iterator[object]:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
-    """The run on two processes that nothing disturbs."""
+    """The undisturbed run on two processes."""
     import shutil
 
     from world import CONFIG
@@ -93,17 +93,17 @@ def two(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
     (folder / "model").symlink_to(tiny_folder / "model")
     shutil.copy(tiny_folder / "data.csv", folder)
     (folder / "c.yaml").write_text(CONFIG)
-    done = python(*TWO, "--json", cwd=folder, environment={"PARATUNE_CACHE": str(folder / "cache")})
-    assert done.code == EXIT_OK, done.stderr
-    assert done.json["world_size"] == 2
+    completed = python(*TWO, "--json", cwd=folder, environment={"PARATUNE_CACHE": str(folder / "cache")})
+    assert completed.code == EXIT_OK, completed.stderr
+    assert completed.json["world_size"] == 2
     return folder / "runs" / "c"
 
 
 def test_two_processes_give_the_result_of_one(two: Path, world: Path, cli: Cli):
     item = cli("train", "c.yaml", *DDP, *PLAIN)
     assert item.code == EXIT_OK, item.stderr
-    done = python(*TWO, *PLAIN, "--set", "run.name=two", cwd=world)
-    assert done.code == EXIT_OK, done.stderr
+    completed = python(*TWO, *PLAIN, "--set", "run.name=two", cwd=world)
+    assert completed.code == EXIT_OK, completed.stderr
 
     losses = [event["loss"] for event in steps_of(world / "runs" / "c")]
     assert [event["loss"] for event in steps_of(world / "runs" / "two")] == pytest.approx(losses, abs=1e-5)
@@ -114,34 +114,34 @@ def test_two_processes_give_the_result_of_one(two: Path, world: Path, cli: Cli):
 
 @pytest.mark.slow
 def test_torchrun_gives_the_same_result(two: Path, world: Path):
-    done = python(*TORCHRUN, cwd=world, environment={"PARATUNE_CACHE": str(world / "cache")})
+    completed = python(*TORCHRUN, cwd=world, environment={"PARATUNE_CACHE": str(world / "cache")})
 
-    assert done.code == EXIT_OK, done.stderr
+    assert completed.code == EXIT_OK, completed.stderr
     assert outcome(world / "runs" / "c") == outcome(two)
 
 
 def test_under_torchrun_all_ranks_refuse_an_existing_run(world: Path):
-    """torchrun ends a rank that is slower to say so when the first one has ended: the words stand there once or twice.
+    """When the first rank exits, torchrun ends a rank that has not reported the error yet: it occurs once or twice.
 
-    It kills, 30 s later, one that does not end.
+    After 30 s it kills a rank that has not exited.
     """
     (world / "runs" / "c").mkdir(parents=True)
     (world / "runs" / "c" / "run.json").write_text("{}")
-    done = python(*TORCHRUN, cwd=world)
+    completed = python(*TORCHRUN, cwd=world)
 
-    assert done.code == EXIT_FAILED, done.stderr  # whatever a rank's code is
-    check_shown(done.stderr, "run.exists", "runs/c")
-    assert KILLS not in done.stderr
+    assert completed.code == EXIT_FAILED, completed.stderr  # for every exit code of a rank
+    check_shown(completed.stderr, "run.exists", "runs/c")
+    assert KILLS not in completed.stderr
 
 
 @pytest.mark.slow
-def test_under_torchrun_a_rank_that_waits_for_one_that_failed_ends(world: Path):
-    """Rank 0 alone fails here, before the ranks have met."""
-    done = python(*TORCHRUN, "--set", "strategy={kind: 'outside:FailsOnRank0'}", cwd=world)
+def test_under_torchrun_a_rank_that_waits_for_a_failed_rank_ends(world: Path):
+    """Only rank 0 fails here, before the rendezvous."""
+    completed = python(*TORCHRUN, "--set", "strategy={kind: 'outside:FailsOnRank0'}", cwd=world)
 
-    assert done.code == EXIT_FAILED, done.stderr
-    assert "rank 0 has no such card" in done.stderr
-    assert KILLS not in done.stderr
+    assert completed.code == EXIT_FAILED, completed.stderr
+    assert "rank 0 has no such card" in completed.stderr
+    assert KILLS not in completed.stderr
     assert not (world / "runs").exists()
 
 
@@ -162,8 +162,8 @@ def test_a_signal_stops_all_ranks_at_one_step(number: signal.Signals, to: str, t
     assert last[0] == last[1]
     assert (run / "checkpoints" / f"step_{last[0]:06d}" / "manifest.json").exists()
 
-    again = python(*TWO, "--resume", cwd=world)
-    assert again.code == EXIT_OK, again.stderr
+    repeated = python(*TWO, "--resume", cwd=world)
+    assert repeated.code == EXIT_OK, repeated.stderr
     assert outcome(run) == outcome(two)
 
 
@@ -208,19 +208,19 @@ def test_ranks_save_and_end_when_the_launcher_is_killed(start, world: Path):
 @pytest.mark.slow
 def test_an_error_of_all_ranks_is_printed_once(world: Path):
     (world / "three.csv").write_text("\n".join((world / "data.csv").read_text().splitlines()[:2]) + "\n")
-    done = python(
+    completed = python(
         *TWO, "--set", "data.train=three.csv", "--set", "data.split=", "--set", "data.validation=data.csv", cwd=world
     )
 
-    assert done.code == 3
-    assert done.stderr.count("error:") == 1
-    check_shown(done.stderr, "data.too_few_rows", "data.train: 1", "2 processes")
+    assert completed.code == 3
+    assert completed.stderr.count("error:") == 1
+    check_shown(completed.stderr, "data.too_few_rows", "data.train: 1", "2 processes")
     assert not (world / "runs").exists()
 
 
 @pytest.mark.slow
 def test_a_run_resumes_with_another_number_of_processes(start, world: Path, cli: Cli):
-    """The samples of each step stay the same: without dropout, so do the losses."""
+    """The samples of each step stay the same, and without dropout the losses as well."""
     assert cli("train", "c.yaml", *DDP, *PLAIN, "--set", "run.name=one").code == EXIT_OK
     (world / "brake").touch()
     running = start(*TWO, *SLOWLY, *PLAIN)
@@ -245,13 +245,13 @@ def test_a_run_resumes_with_another_number_of_processes(start, world: Path, cli:
     assert (resume["checkpoint"], resume["passed_over"]) == (f"step_{step:06d}", [])
     times = summary["time"]
     parts_s = sum(seconds for name, seconds in times.items() if name != "total_s")
-    # Of both sessions. What one rank trains while another already saves is in two parts.
+    # Of both sessions. Steps of one rank during the checkpoint of another may be in two parts.
     assert times["total_s"] > 0.9 * parts_s
 
 
 @pytest.mark.slow
 def test_processes_connect_only_to_this_machine(start, world: Path):
-    """Ranks talk over loopback; looked at from outside, because gloo's sockets are not Python's."""
+    """Ranks communicate over loopback; the test looks from outside, because gloo's sockets are not Python's."""
     running = start(*TWO, *LONG)
     running.wait_for_step(2)
     seen = [link.raddr.ip for rank in running.ranks() for link in rank.net_connections() if link.raddr]
@@ -264,10 +264,10 @@ def test_processes_connect_only_to_this_machine(start, world: Path):
 
 @pytest.mark.slow
 def test_one_process_needs_no_network_at_all(world: Path):
-    """A network namespace of its own has no interface that is up, loopback included."""
+    """A new network namespace has no active interface, not even loopback."""
     inside = ("unshare", "-n", "--", sys.executable, "-m", "paratune", "train", "c.yaml")
     if subprocess.run([*inside[:3], "true"], capture_output=True, check=False).returncode:
-        pytest.skip("a network namespace of its own needs root")
+        pytest.skip("a separate network namespace needs root")
 
     def train(*arguments: str) -> "subprocess.CompletedProcess[str]":
         environment = {**os.environ, "PARATUNE_CACHE": str(world / "cache")}

@@ -1,4 +1,4 @@
-"""`paratune.train` and the other functions in one process that goes on, as a notebook does."""
+"""`paratune.train` and the other functions in one long-lived process, as in a notebook."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""A run that answers questions: what it leaves, and that `evaluate` and `predict` answer as the run did."""
+"""A question-answering run: its files, and the same answers from `evaluate` and `predict`."""
 
 import json
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_a_run_of_questions(trained: Path, world: Path, cli: Cli):
     odds = read_json(trained / "null_odds_hidden.json")
     assert all((odds[name] > threshold) == (answer == "") for name, answer in answers["hidden"].items())
 
-    # max_length 24 cuts contexts of 4 things into windows.
+    # max_length 24 splits contexts of 4 things into windows.
     assert read_json(trained / "run.json")["data"]["train"]["num_samples"] > 60
 
     result = cli("evaluate", "runs/q", "--data", "c.json", "--json")

@@ -1,6 +1,6 @@
-"""Ranks that fail or differ, under --nproc and under torchrun with two agents: all end soon, and the cause is named.
+"""Ranks that fail or differ, under --nproc and under torchrun with two agents: all exit soon, and the cause is named.
 
-Each case starts new interpreters, which is what takes the time.
+Each case starts new interpreters, which takes most of the time.
 """
 
 import os
@@ -30,8 +30,8 @@ LONG = ("--set", "train.epochs=4000")
 
 
 @dataclass
-class Begun:
-    """A process that goes on, and what it says."""
+class RunningProcess:
+    """A running process and its output."""
 
     process: subprocess.Popen[bytes]
     errors: Path
@@ -43,16 +43,16 @@ class Begun:
         return self.process.wait(PATIENCE_S)
 
 
-Begin = Callable[..., Begun]
+StartProcess = Callable[..., RunningProcess]
 
 
 @pytest.fixture
-def begin(world: Path) -> Iterator[Begin]:
-    """Starts python with arguments in the folder; what is left at the end is killed."""
-    begun: list[Begun] = []
+def start_process(world: Path) -> Iterator[StartProcess]:
+    """Start python with arguments in the folder; remaining processes are killed at the end."""
+    started: list[RunningProcess] = []
 
-    def start(*arguments: object, environment: Mapping[str, str] | None = None) -> Begun:
-        errors = world / f"stderr{len(begun)}.txt"
+    def start(*arguments: object, environment: Mapping[str, str] | None = None) -> RunningProcess:
+        errors = world / f"stderr{len(started)}.txt"
         with errors.open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, *map(str, arguments)],
@@ -61,11 +61,11 @@ def begin(world: Path) -> Iterator[Begin]:
                 stdout=subprocess.DEVNULL,
                 stderr=file,
             )
-        begun.append(Begun(process, errors))
-        return begun[-1]
+        started.append(RunningProcess(process, errors))
+        return started[-1]
 
     yield start
-    for entry in begun:
+    for entry in started:
         if entry.process.poll() is None:
             for child in psutil.Process(entry.process.pid).children(recursive=True):
                 child.kill()
@@ -73,7 +73,7 @@ def begin(world: Path) -> Iterator[Begin]:
             entry.process.wait()
 
 
-def has_reached(world: Path, step: int, *processes: Begun) -> None:
+def has_reached(world: Path, step: int, *processes: RunningProcess) -> None:
     def reached() -> bool:
         assert all(entry.process.poll() is None for entry in processes), processes[0].stderr()
         run = world / "runs" / "c"
@@ -83,11 +83,11 @@ def has_reached(world: Path, step: int, *processes: Begun) -> None:
 
 
 STORES: list[dist.TCPStore] = []
-"""Where agents meet, kept here so that no port is named before it is taken."""
+"""Stores for the rendezvous of agents, opened here so that no other process can take their ports."""
 
 
-def agents(begin: Begin, *options: str) -> list[Begun]:
-    """Start torchrun twice, as on two nodes, with one process each; they meet over loopback."""
+def agents(start_process: StartProcess, *options: str) -> list[RunningProcess]:
+    """Start torchrun twice, as on two nodes, with one process each; they connect over loopback."""
     STORES.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
     arguments = (
         *("-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--local-addr", "127.0.0.1"),
@@ -96,13 +96,13 @@ def agents(begin: Begin, *options: str) -> list[Begun]:
         *TRAIN,
         *options,
     )
-    return [begin(*arguments, environment={"GLOO_SOCKET_IFNAME": "lo"}) for _ in range(2)]
+    return [start_process(*arguments, environment={"GLOO_SOCKET_IFNAME": "lo"}) for _ in range(2)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["DamagedDDP", "DamagedZero3"])
-def test_an_error_of_one_rank_ends_the_run_and_is_named(begin: Begin, world: Path, kind: str):
-    running = begin(*TRAIN, "--nproc", "2", *LONG, "--set", f"strategy={{kind: 'outside:{kind}'}}")
+def test_an_error_of_one_rank_ends_the_run_and_is_named(start_process: StartProcess, world: Path, kind: str):
+    running = start_process(*TRAIN, "--nproc", "2", *LONG, "--set", f"strategy={{kind: 'outside:{kind}'}}")
 
     assert running.wait() == EXIT_FAILED, running.stderr()
     assert "rank 1 of 2 ended with exit code 1; the others were ended" in running.stderr()
@@ -115,8 +115,8 @@ def test_an_error_of_one_rank_ends_the_run_and_is_named(begin: Begin, world: Pat
 
 
 @pytest.mark.slow
-def test_a_killed_rank_of_sharded_weights_ends_the_run_and_is_named(begin: Begin, world: Path):
-    running = begin(*TRAIN, "--nproc", "2", *LONG, "--set", "strategy=zero3")
+def test_a_killed_rank_of_sharded_weights_ends_the_run_and_is_named(start_process: StartProcess, world: Path):
+    running = start_process(*TRAIN, "--nproc", "2", *LONG, "--set", "strategy=zero3")
     has_reached(world, 3, running)
     ranks = sorted(psutil.Process(running.process.pid).children(), key=lambda child: child.pid)
     ranks[1].send_signal(signal.SIGKILL)
@@ -127,19 +127,19 @@ def test_a_killed_rank_of_sharded_weights_ends_the_run_and_is_named(begin: Begin
 
 
 @pytest.mark.slow
-def test_two_torchrun_agents_give_the_result_of_two_processes(begin: Begin, world: Path):
-    assert begin(*TRAIN, "--nproc", "2", "--set", "strategy=ddp", "--set", "run.name=two").wait() == EXIT_OK
-    nodes = agents(begin, "--set", "strategy=ddp")
+def test_two_torchrun_agents_give_the_result_of_two_processes(start_process: StartProcess, world: Path):
+    assert start_process(*TRAIN, "--nproc", "2", "--set", "strategy=ddp", "--set", "run.name=two").wait() == EXIT_OK
+    nodes = agents(start_process, "--set", "strategy=ddp")
 
     assert [node.wait() for node in nodes] == [EXIT_OK, EXIT_OK], nodes[0].stderr()
-    # To the last bit: losses, norms, weights.
+    # Bitwise equal: losses, norms, weights.
     assert outcome(world / "runs" / "c") == outcome(world / "runs" / "two")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", "zero3"])
-def test_a_rank_that_is_killed_on_one_node_ends_the_other_node(begin: Begin, world: Path, kind: str):
-    nodes = agents(begin, *LONG, "--set", f"strategy={kind}")
+def test_a_rank_that_is_killed_on_one_node_ends_the_other_node(start_process: StartProcess, world: Path, kind: str):
+    nodes = agents(start_process, *LONG, "--set", f"strategy={kind}")
     has_reached(world, 3, *nodes)
     (rank,) = (
         child
@@ -154,15 +154,15 @@ def test_a_rank_that_is_killed_on_one_node_ends_the_other_node(begin: Begin, wor
 
 
 @pytest.mark.slow
-def test_ranks_with_other_options_and_other_code_are_refused_before_training(begin: Begin, world: Path):
+def test_ranks_with_other_options_and_other_code_are_refused_before_training(start_process: StartProcess, world: Path):
     shutil.copytree(Path(paratune.__file__).parent, world / "other" / "paratune")
     with (world / "other" / "paratune" / "engine" / "loop.py").open("a") as file:
         file.write("\n# another version\n")
     common = {"WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo", RENDEZVOUS_VARIABLE: (world / "rendezvous").as_uri()}
     path = os.pathsep.join([str(world / "other"), os.environ.get("PYTHONPATH", "")])
     ranks = [
-        begin(*TRAIN, "--set", "strategy=ddp", environment={**common, "RANK": "0", "LOCAL_RANK": "0"}),
-        begin(
+        start_process(*TRAIN, "--set", "strategy=ddp", environment={**common, "RANK": "0", "LOCAL_RANK": "0"}),
+        start_process(
             *(*TRAIN, "--set", "strategy=ddp", "--set", "train.learning_rate=0.001"),
             environment={**common, "RANK": "1", "LOCAL_RANK": "1", "PYTHONPATH": path},
         ),
@@ -176,14 +176,14 @@ def test_ranks_with_other_options_and_other_code_are_refused_before_training(beg
 
 
 @pytest.mark.slow
-def test_the_strategy_of_the_documentation_trains(begin: Begin, world: Path):
+def test_the_strategy_of_the_documentation_trains(start_process: StartProcess, world: Path):
     code = os.pathsep.join([str(write_module(world / "my_code")), os.environ.get("PYTHONPATH", "")])
     strategy = f"strategy={{kind: '{KIND}', options: {{pieces: 4}}}}"
-    running = begin(*TRAIN, "--nproc", "2", "--set", strategy, environment={"PYTHONPATH": code})
+    running = start_process(*TRAIN, "--nproc", "2", "--set", strategy, environment={"PYTHONPATH": code})
 
     assert running.wait() == EXIT_OK, running.stderr()
     run = world / "runs" / "c"
     assert read_json(run / "run.json")["strategy"]["kind"] == KIND
     assert read_json(run / "summary.json")["status"] == "finished"
-    # Two words of each sentence decide its label.
+    # Two words of each sentence determine its label.
     assert read_json(run / "summary.json")["scores"]["validation"]["accuracy"] > 0.9

@@ -1,4 +1,4 @@
-"""What a run leaves: a Hugging Face folder that gives what `predict` gives, scores that `evaluate` finds again."""
+"""The result of a run: a Hugging Face folder with the outputs of `predict`, and scores that `evaluate` reproduces."""
 
 import csv
 import json
@@ -30,7 +30,7 @@ LEARNS = ("--set", "train.learning_rate=5e-3")
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
-    """A folder with a run of each task, trained and validated on files of their own."""
+    """A folder with a run of each task, with separate training and validation files."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "model").symlink_to(tiny_folder / "model")
     write_data(folder / "data.csv")
@@ -65,7 +65,7 @@ def test_the_model_has_a_card_without_paths(trained: Path):
         card = trained / "runs" / run / "model" / "README.md"
         assert ModelCard.load(card).data.pipeline_tag == "text-classification"
         assert str(trained) not in card.read_text()
-        # Users edit the card: it is not among the files that must stay as they were.
+        # Users edit the card, so it is not among the files that must not change.
         assert card.name not in read_json(card.with_name("paratune.json"))["files"]
 
 
@@ -83,7 +83,7 @@ def _generated_fields() -> str:
 
 
 def _keys(value: Any) -> set[str]:
-    """Return all keys of a value of a record, at any depth."""
+    """Return all keys of a record's value, at any depth."""
     if isinstance(value, list):
         return set().union(*map(_keys, value))
     if not isinstance(value, dict):
@@ -113,9 +113,9 @@ def test_transformers_reproduces_the_scores_of_predict(trained: Path, in_trained
     with torch.no_grad():
         logits = model(**tokenizer(texts, padding=True, truncation=True, return_tensors="pt")).logits
     expected = logits.softmax(-1).numpy()
-    ours = np.stack([table.column(f"score_{name}").to_numpy() for name in ("negative", "positive")], axis=1)
-    # Batches are padded to other lengths, so sums run in another order.
-    np.testing.assert_allclose(ours, expected, atol=1e-5)
+    predicted = np.stack([table.column(f"score_{name}").to_numpy() for name in ("negative", "positive")], axis=1)
+    # Batches are padded to other lengths, so the order of sums differs.
+    np.testing.assert_allclose(predicted, expected, atol=1e-5)
 
 
 def test_the_pipeline_names_labels(trained: Path, in_trained: Cli, tmp_path: Path):
@@ -132,11 +132,11 @@ def test_the_pipeline_names_labels(trained: Path, in_trained: Cli, tmp_path: Pat
 def test_regression_in_transformers(trained: Path, in_trained: Cli, tmp_path: Path):
     output = tmp_path / "out.jsonl"
     assert in_trained("predict", "runs/r", "--input", "valid.csv", "--output", output).code == EXIT_OK
-    ours = [json.loads(line)["prediction"] for line in output.read_text().splitlines()]
+    predicted = [json.loads(line)["prediction"] for line in output.read_text().splitlines()]
 
     regress = pipeline("text-classification", model=str(trained / "runs/r/model"), device="cpu")
     answers = regress(_texts(trained / "valid.csv"), function_to_apply="none")
-    assert ours == pytest.approx([answer["score"] for answer in answers], abs=1e-5)
+    assert predicted == pytest.approx([answer["score"] for answer in answers], abs=1e-5)
     assert regress.model.config.num_labels == 1
 
 
@@ -146,7 +146,8 @@ def test_evaluate_reproduces_the_scores_of_the_summary(run: str, trained: Path, 
 
     assert result.code == EXIT_OK, result.stderr
     summary = read_json(trained / run.removesuffix("/model") / "summary.json")
-    # Other batches pad to other lengths: rows that nearly tie may change places, which moves Spearman by 2e-5.
+    # Other batches pad to other lengths: rows with nearly equal scores may swap ranks, which changes Spearman's
+    # coefficient by 2e-5.
     assert result.json["scores"] == pytest.approx(summary["scores"]["validation"], abs=1e-4)
     assert result.json["num_samples"] == 60
     if "c" in run.split("/"):
@@ -169,17 +170,19 @@ def test_training_texts_in_the_file_are_counted(trained: Path, in_trained: Cli):
 def test_the_predictions_of_the_run_are_those_of_predict(trained: Path, in_trained: Cli, tmp_path: Path):
     assert in_trained("predict", "runs/c", "--input", "valid.csv", "--output", tmp_path / "o.parquet").code == EXIT_OK
     written = pyarrow.parquet.read_table(trained / "runs/c/predictions.validation.parquet")
-    ours = pyarrow.parquet.read_table(tmp_path / "o.parquet")
+    predicted = pyarrow.parquet.read_table(tmp_path / "o.parquet")
 
-    assert written.column("id").to_pylist() == ours.column("id").to_pylist()
-    assert written.column("label").to_pylist() == ours.column("label").to_pylist()
-    assert written.column("prediction").to_pylist() == ours.column("prediction").to_pylist()
-    assert written.column("score_1").to_pylist() == pytest.approx(ours.column("score_positive").to_pylist(), abs=1e-5)
+    assert written.column("id").to_pylist() == predicted.column("id").to_pylist()
+    assert written.column("label").to_pylist() == predicted.column("label").to_pylist()
+    assert written.column("prediction").to_pylist() == predicted.column("prediction").to_pylist()
+    assert written.column("score_1").to_pylist() == pytest.approx(
+        predicted.column("score_positive").to_pylist(), abs=1e-5
+    )
 
 
 def test_predict_skips_rows_without_text_and_needs_no_labels(trained: Path, in_trained: Cli, tmp_path: Path):
     (tmp_path / "in.csv").write_text("text\na good film\n   \n42\n")
-    # The run had ids, and refused missing values; neither matters here.
+    # The run had ids and refused missing values; both settings have no effect here.
     result = in_trained(
         "predict", "runs/c", "--input", tmp_path / "in.csv", "--output", tmp_path / "out.jsonl", "--json"
     )
@@ -230,7 +233,7 @@ def test_json_is_one_document_on_stdout(name: str, in_trained: Cli):
 
 def test_training_resolves_no_names_and_opens_no_connections(in_trained: Cli, tmp_path: Path):
     log = tmp_path / "network.txt"
-    # Online, as most users are: a local model and local files need no network all the same.
+    # Not in offline mode: a local model and local files need no network in any case.
     online = Cli(in_trained.cwd, {"PARATUNE_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "0"})
     arguments = ("train", "c.yaml", *COMMON, "--set", f"run.folder={tmp_path}", "--set", "train.epochs=0.5")
 
@@ -249,7 +252,7 @@ def test_the_guard_detects_connections(world: Path, cli: Cli, tmp_path: Path):
 
 
 class LooksUp(RefuseNetwork):
-    """Asks for a name on the network."""
+    """Resolves a name on the network."""
 
     def __call__(self) -> None:
         import socket
@@ -269,7 +272,8 @@ def test_the_record_contains_the_utilisation_of_devices(trained: Path):
     config = read_json(trained / "model/config.json")
     layers, width, inner = (config[key] for key in ("num_hidden_layers", "hidden_size", "intermediate_size"))
     flops, longest = summary["flops"], config["max_position_embeddings"]
-    # PaLM, appendix B: 6 N + 12 L D s a token; a pooler and a classifier of two classes, at most one of each a token.
+    # PaLM, appendix B: 6 N + 12 L D s per token; a pooler and a classifier of two classes, at most one of each per
+    # token.
     products = 6 * layers * (4 * width**2 + 2 * width * inner)
     head = 6 * (width**2 + 2 * width)
     assert products < flops["model_flops_per_token"] < products + 12 * layers * width * longest + head
@@ -290,8 +294,8 @@ def test_an_adapter_folder_is_evaluated_as_it_was_trained(trained: Path, in_trai
     assert result.code == EXIT_OK, result.stderr
     expected = read_json(trained / "runs/lora/summary.json")["scores"]["validation"]
     assert not (trained / "runs/lora/model/model.safetensors").exists()
-    found = in_trained("evaluate", "runs/lora", "--data", "valid.csv", "--json")
-    assert found.code == EXIT_OK, found.stderr
-    scores = json.loads(found.stdout)["scores"]
+    evaluated = in_trained("evaluate", "runs/lora", "--data", "valid.csv", "--json")
+    assert evaluated.code == EXIT_OK, evaluated.stderr
+    scores = json.loads(evaluated.stdout)["scores"]
     assert scores["accuracy"] == expected["accuracy"]
     assert scores["loss"] == pytest.approx(expected["loss"], rel=1e-4)

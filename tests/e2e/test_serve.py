@@ -36,7 +36,7 @@ def serving(folder: Path, tmp_path: Path) -> Iterator[tuple["subprocess.Popen[st
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: `make chromium` as root")
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium: `make chromium` as root")
 def test_the_page_shows_prediction_and_explanation_of_texts_as_text(tmp_path: Path):
     folder = save_tiny(tmp_path / "model", "classification", is_pair=True).folder
     text = "the film 😀 was <img src=x onerror=alert(1)> good"
@@ -83,8 +83,8 @@ def test_a_server_answers_two_clients_and_stops_after_sigterm(tmp_path: Path):
 def _address(server: "subprocess.Popen[str]", errors: Path) -> str:
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and server.poll() is None:
-        if found := re.search(r"http://127\.0\.0\.1:\d+", errors.read_text()):
-            return found[0]
+        if match := re.search(r"http://127\.0\.0\.1:\d+", errors.read_text()):
+            return match[0]
         time.sleep(0.1)
     raise AssertionError(errors.read_text())
 

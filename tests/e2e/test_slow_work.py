@@ -1,4 +1,4 @@
-"""Calls that report no progress and last longer than run.hang_timeout_s: they may, as long as bytes arrive."""
+"""Calls that report no progress for longer than run.hang_timeout_s may continue as long as bytes arrive."""
 
 import pytest
 from harness import python
@@ -19,7 +19,7 @@ OPTIONS = (
 
 @pytest.fixture(scope="module")
 def large_model(tmp_path_factory):
-    """1.4 MiB: much more than counts as a sign of work."""
+    """A model of 1.4 MiB: much more than the bytes that count as progress."""
     folder = tmp_path_factory.mktemp("large")
     tiny_model(folder, num_layers=40)
     return folder
@@ -39,20 +39,20 @@ def train(world, hub, *more):
 @pytest.mark.parametrize("start", [(), ("--set", "strategy=ddp", "--nproc", "2")], ids=["alone", "two ranks"])
 def test_a_slow_download_is_completed(world, large_model, start):
     size = (large_model / WEIGHTS).stat().st_size
-    # Twice as long as is allowed without progress. To the client the weights are one chunk, reported at its end.
+    # Twice the allowed time without progress. For the client the weights are one chunk, reported at its end.
     with slow_hub(large_model, bytes_per_s=size / (2 * TIMEOUT_S)) as hub:
-        done = train(world, hub, *start)
-    assert done.code == EXIT_OK, done.stderr
+        completed = train(world, hub, *start)
+    assert completed.code == EXIT_OK, completed.stderr
     assert is_finished(world / "runs" / "c")
 
 
 def test_a_stalled_download_is_stopped_and_named(world, large_model):
     with slow_hub(large_model, bytes_per_s=100_000, stops_at=400_000) as hub:
-        done = train(world, hub)
-    assert done.code == EXIT_HUNG, done.stderr
+        completed = train(world, hub)
+    assert completed.code == EXIT_HUNG, completed.stderr
     record = read_json(world / "runs" / "c.hang" / "hang.json")
     (rank,) = record["ranks"]
     assert (record["cause"], rank["work"]) == ("call", f"load the model {NAME}")
-    # It was measured from the first look on, which is at most an eighth of the time after the call began.
-    assert rank["work_bytes"] > 200_000  # with what else the process reads, such as modules
+    # Counted from the first check, which is at most an eighth of the time after the start of the call.
+    assert rank["work_bytes"] > 200_000  # including other files that the process reads, such as modules
     assert rank["work"] in record["message"]

@@ -1,4 +1,4 @@
-"""Two minutes of `make soak`, with a seed that is printed: other kills and other inputs each time."""
+"""Two minutes of `make soak` with a new seed, which is printed: kills and inputs differ in each run."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ MINUTES = 1.0
 @pytest.mark.slow
 def test_a_minute_of_soak_shows_no_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     command = [sys.executable, str(SOAK), "--minutes", str(MINUTES), "--folder", str(tmp_path / "soak")]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, "--json", str(tmp_path / "soak.json")],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -23,8 +23,8 @@ def test_a_minute_of_soak_shows_no_difference(tmp_path: Path, capsys: pytest.Cap
         errors="replace",
         timeout=120 * MINUTES + PATIENCE_S,
     )
-    record = json.loads((tmp_path / "soak.json").read_text()) if done.returncode in (0, 1) else None
+    record = json.loads((tmp_path / "soak.json").read_text()) if completed.returncode in (0, 1) else None
     with capsys.disabled():
         sys.stdout.write(f"\nsoak: seed {record and record['seed']}; repeat: make soak SEED=N MINUTES={MINUTES:g}\n")
-    assert done.returncode == 0, done.stdout[-8000:]
+    assert completed.returncode == 0, completed.stdout[-8000:]
     assert sum(count["trials"] for count in record["counts"]) >= 1

@@ -1,4 +1,4 @@
-"""One changed line, `strategy.kind`, and the same run: losses, result folder, checkpoints, an interruption."""
+"""Only `strategy.kind` changes, and the run stays the same: losses, result folder, checkpoints, an interruption."""
 
 import importlib.util
 import shutil
@@ -28,12 +28,12 @@ KINDS = ["pipeline", *SLOW]
 
 
 def train(world: Path, kind: str, *more: str) -> Path:
-    done = python(
+    completed = python(
         *("-m", "paratune", "train", "c.yaml", "--nproc", "2", "--set", f"strategy={{kind: {kind}}}", *STEADY, *more),
         cwd=world,
         environment={"PARATUNE_CACHE": str(world / "cache")},
     )
-    assert done.code == EXIT_OK, done.stderr
+    assert completed.code == EXIT_OK, completed.stderr
     return world / "runs" / "c"
 
 
@@ -47,8 +47,10 @@ def test_the_strategy_does_not_change_the_result(world: Path, cli: Cli, kind: st
     assert [event["loss"] for event in steps_of(run)] == pytest.approx(losses, abs=1e-5)
     scores, expected = (read_json(folder / "summary.json")["scores"]["validation"] for folder in (run, reference))
     assert scores["loss"] == pytest.approx(expected["loss"], abs=1e-4)
-    weights, wanted = (load_file(folder / "model" / "model.safetensors") for folder in (run, reference))
-    assert {name: value.shape for name, value in weights.items()} == {name: v.shape for name, v in wanted.items()}
+    weights, expected_weights = (load_file(folder / "model" / "model.safetensors") for folder in (run, reference))
+    assert {name: value.shape for name, value in weights.items()} == {
+        name: v.shape for name, v in expected_weights.items()
+    }
     _, info = AutoModelForSequenceClassification.from_pretrained(run / "model", output_loading_info=True)
     assert not any(info.values()), info
     if kind == "pipeline":
@@ -60,7 +62,7 @@ def test_the_strategy_does_not_change_the_result(world: Path, cli: Cli, kind: st
 def test_a_resumed_run_equals_an_uninterrupted_one(world: Path, kind: str):
     run = train(world, kind)
     undisturbed = outcome(run)
-    for later in (20, 24, 28, 30):  # as if it had been killed after step 19
+    for later in (20, 24, 28, 30):  # as if the run had been killed after step 19
         shutil.rmtree(run / "checkpoints" / f"step_{later:06d}")
     for left in ("model", "summary.json"):
         shutil.rmtree(run / left) if (run / left).is_dir() else (run / left).unlink()
@@ -79,5 +81,5 @@ def check_bubble(run: Path) -> None:
                 assert busy + event["bubble_ms"] >= event["schedule_ms"] - 0.01
     pipeline = read_json(run / "summary.json")["pipeline"]
     assert 0 < pipeline["bubble_share"] < 1
-    # 16 samples in 8 micro-batches, four times as many as stages: 1 of 9.
+    # 16 samples in 8 micro-batches, four times the number of stages: 1 of 9.
     assert pipeline["ideal_bubble_share"] == pytest.approx(1 / 9)

@@ -1,7 +1,7 @@
-"""The laptop variant of each published study, a few steps of it, with the demo model.
+"""A few steps of the laptop variant of each published study, with the demo model.
 
-The data sets are not part of the project. Where they lie beside the checkout they are used; else small files of the
-same names, columns and oddities stand in for them.
+The data sets are not part of the project. The tests use them if they are next to the checkout; otherwise they use small
+files with the same names, columns and irregularities.
 """
 
 import gzip
@@ -27,7 +27,7 @@ SMOKE = sorted({*STUDIES.glob("*/smoke*.yaml")} - {*MATRICES})
 SMOKE_MATRICES = [
     path for path in MATRICES if path.stem.startswith("smoke") and "\nnodes:" not in path.read_text(encoding="utf-8")
 ]
-"""Those on several nodes are run on the toy Slurm."""
+"""Studies on several nodes run on the toy Slurm."""
 FIGURES = {
     "compress/smoke_matrix": ("ladder",),
     "evora/smoke_scaling": ("scaling", "phases", "overview"),
@@ -36,13 +36,13 @@ FIGURES = {
     "oakridge/smoke_matrix": ("phases",),
     "squad/smoke_matrix": ("pareto",),
 }
-"""Parts of the names of figures that a study is there for."""
+"""Parts of the names of a study's main figures."""
 FEW = (
     *("--set", "train.max_steps=2", "--set", "data.max_rows={train: 32, validation: 16}"),
     *("--set", "evaluate={every: never, steps: null, best: null}"),
 )
 SHORT = {"squad": ("--set", "data.max_length=64", "--set", "task.stride=16"), "others": ("--set", "data.max_length=32")}
-"""A matrix trains on texts that are cut to a few tokens."""
+"""A matrix trains on texts truncated to a few tokens."""
 ONLY = {
     "compress/smoke_matrix": "seed=1",
     "evora/smoke_figure1": "way=fp32,batch-32",
@@ -55,7 +55,7 @@ ONLY = {
     "oakridge/smoke_nccl": "NCCL_NSOCKS_PERTHREAD=1",
     "squad/smoke_matrix": "seed=1",
 }
-"""The runs that are trained of a matrix; the others differ in less. All are trained where it has few."""
+"""The runs of a matrix that are trained; the others differ less. A matrix with few runs trains all."""
 WORDS = (
     "the",
     "a",
@@ -77,7 +77,7 @@ WORDS = (
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the studies call data."""
+    """The folder `data` of the studies."""
     if REAL.is_dir():
         return REAL
     folder = tmp_path_factory.mktemp("data")
@@ -92,9 +92,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_study_runs_on_a_laptop(tmp_path: Path, data: Path, path: Path):
     (tmp_path / "data").symlink_to(data)
     cli = Cli(tmp_path, {"PARATUNE_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"})
-    done = cli("train", path, *FEW, "--json")
-    assert done.code == 0, done.stderr
-    summary = done.json
+    result = cli("train", path, *FEW, "--json")
+    assert result.code == 0, result.stderr
+    summary = result.json
     assert summary["num_steps"] == 2
     assert summary["scores"]["validation"]["loss"] > 0
     (run,) = (tmp_path / "runs").iterdir()
@@ -105,15 +105,17 @@ def test_a_study_runs_on_a_laptop(tmp_path: Path, data: Path, path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)  # up to nine runs, each of which starts processes
+@pytest.mark.timeout(3600)  # up to nine runs; each starts processes
 @pytest.mark.parametrize("path", SMOKE_MATRICES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_a_matrix_of_a_study_runs_on_a_laptop_and_makes_its_tables_and_figures(tmp_path: Path, data: Path, path: Path):
+def test_a_matrix_of_a_study_runs_on_a_laptop_and_creates_its_tables_and_figures(
+    tmp_path: Path, data: Path, path: Path
+):
     (tmp_path / "data").symlink_to(data)
     cli = Cli(tmp_path, {"PARATUNE_CACHE": str(tmp_path / "cache")})
     name = f"{path.parent.name}/{path.stem}"
     options = (*SHORT.get(path.parent.name, SHORT["others"]), *(("--only", ONLY[name]) if name in ONLY else ()))
-    done = cli("sweep", path, *FEW[:4], *options, "--json", timeout_s=3500)
-    assert done.code == 0, done.stderr
+    result = cli("sweep", path, *FEW[:4], *options, "--json", timeout_s=3500)
+    assert result.code == 0, result.stderr
     (folder,) = (tmp_path / "runs").iterdir()
     record = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
     states = [cell["state"] for cell in record["cells"]]
@@ -128,8 +130,8 @@ def test_a_matrix_of_a_study_runs_on_a_laptop_and_makes_its_tables_and_figures(t
 @pytest.mark.parametrize("path", MATRICES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_matrix_of_a_study_is_valid_except_for_missing_files(path: Path):
     cells = cells_of(read_matrix(path))
-    wrong = {problem.message for cell in cells for problem in cell.problems}
-    assert not [message for message in wrong if "does not exist (working directory" not in message]
+    messages = {problem.message for cell in cells for problem in cell.problems}
+    assert not [message for message in messages if "does not exist (working directory" not in message]
 
 
 def test_every_study_has_a_variant_for_a_laptop():
@@ -150,7 +152,7 @@ def _reviews(path: Path) -> None:
 
 
 def _essays(path: Path) -> None:
-    """As the published file: bands in halves, some of them missing, examiner's remarks almost always empty."""
+    """As in the published file: half bands, some missing; examiner's remarks almost always empty."""
     num = 120
     table = pa.table(
         {
@@ -181,7 +183,7 @@ def _scored_pairs(path: Path) -> None:
 
 
 def _questions(path: Path) -> None:
-    """As SQuAD v2 on the hub: every third question has no answer."""
+    """As in SQuAD v2 on the hub: every third question has no answer."""
     rows = []
     for number, context in enumerate(_sentences(60)):
         answer = context.split()[3]

@@ -1,4 +1,4 @@
-"""A matrix of runs from one command: trained, killed, gone on with, reported."""
+"""A matrix of runs from one command: trained, killed, resumed, reported."""
 
 import json
 import os
@@ -33,34 +33,34 @@ def states(world: Path) -> list[str]:
     return [cell["state"] for cell in record(world)["cells"]]
 
 
-def begun(world: Path, number: int) -> bool:
+def has_checkpoint(world: Path, number: int) -> bool:
     """Return whether a run has saved a checkpoint."""
     return any((world / "runs/m/runs" / RUNS[number] / "checkpoints").glob("step_*/"))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a process of its parent's death")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals the death of a parent process")
 def test_a_sweep_resumes_after_kills_and_signals(cli: Cli, world: Path):
     (world / "m.yaml").write_text(MATRIX.replace("  train:", "  strategy: {kind: 'outside:Slow'}\n  train:"))
     (world / "brake").touch()
 
     sweep = cli.start("sweep", "m.yaml")
-    wait_for(lambda: begun(world, 0))
+    wait_for(lambda: has_checkpoint(world, 0))
     second = cli("sweep", "m.yaml")
     assert (second.code, "in use by another paratune sweep" in second.stderr) == (4, True)
     sweep.send(signal.SIGKILL)
     sweep.wait()
 
-    # The run it had started saves and ends by itself; it is waited for, and gone on with.
+    # The started run saves and exits by itself; the sweep waits for it, and resumes it.
     sweep = cli.start("sweep", "m.yaml")
-    wait_for(lambda: begun(world, 1))
+    wait_for(lambda: has_checkpoint(world, 1))
     sweep.send(signal.SIGTERM)
     result = sweep.wait()
     assert result.code == 75, result.stderr
     assert "the same command continues it" in result.stderr
     assert states(world) == ["finished", "interrupted"]
 
-    # Ctrl-C ends `tee` first: what the command prints after that is lost, its record is not.
+    # Ctrl-C ends `tee` first: later output of the command is lost, its record is not.
     piped = f"'{sys.executable}' -m paratune sweep m.yaml 2>&1 | tee sweep.log"
     shell = subprocess.Popen(["sh", "-c", piped], cwd=world, start_new_session=True)
     wait_for(lambda: states(world)[1] == "running")
@@ -89,7 +89,7 @@ def test_a_sweep_resumes_after_kills_and_signals(cli: Cli, world: Path):
 
 @pytest.mark.slow
 def test_a_failed_run_does_not_stop_the_others(cli: Cli, world: Path):
-    # The second file has no such column, which is found out when it is read.
+    # The second file does not have the column, which is detected when it is read.
     (world / "odd.csv").write_text("id,words,label\n1,good,positive\n")
     files = "  file: {good: {data.train: data.csv}, odd: {data.train: odd.csv}}\n"
     (world / "m.yaml").write_text(MATRIX.replace("  train.learning_rate: [3e-3, 1e-4]\n", files))
@@ -100,8 +100,8 @@ def test_a_failed_run_does_not_stop_the_others(cli: Cli, world: Path):
     assert states(world) == ["finished", "failed"]
     assert "odd.csv" in record(world)["cells"][1]["reason"]
     assert "Without results: 1 of 2 runs" in result.stdout
-    again = cli("sweep", "m.yaml")
-    assert (again.code, len(record(world)["cells"][1]["attempts"])) == (1, 1)
+    repeated = cli("sweep", "m.yaml")
+    assert (repeated.code, len(record(world)["cells"][1]["attempts"])) == (1, 1)
     retried = cli("sweep", "m.yaml", "--retry-failed", "--only", "file=odd")
     assert (retried.code, len(record(world)["cells"][1]["attempts"])) == (1, 2)
 

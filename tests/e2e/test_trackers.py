@@ -1,4 +1,4 @@
-"""A run with trackers: what they do, it is the run that has none; and it goes on in the same run there."""
+"""A run with trackers: their errors do not change its result, and a resumed run continues the same tracker run."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def init(**named):
 
 
 class Packages:
-    """A folder of packages that stand in for those of trackers, and what they were asked."""
+    """A folder of packages that replace those of trackers, and the calls that they received."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Packages:
             text = text.replace(f"{{{key}}}", value)
         (package / "__init__.py").write_text(text)
 
-    def asked(self, name: str) -> list[list[Any]]:
+    def calls(self, name: str) -> list[list[Any]]:
         return [json.loads(line) for line in (self.folder / f"{name}.txt").read_text().splitlines()]
 
 
@@ -69,32 +69,32 @@ def test_trackers_that_raise_and_hang_change_nothing(world: Path, cli: Cli, pack
     assert plain.code == EXIT_OK, plain.stderr
     packages.put("wandb", WANDB, finish="time.sleep(10_000)")
     packages.put("trackio", "raise RuntimeError('trackio is broken')")
-    words = ["train", "c.yaml", "--set", "run.name=told", "--set", "trackers={wandb: {}, trackio: {}}"]
-    received = cli(*words, hook=WithPackages(str(packages.folder), finish_s=5.0))
+    arguments = ["train", "c.yaml", "--set", "run.name=tracked", "--set", "trackers={wandb: {}, trackio: {}}"]
+    received = cli(*arguments, hook=WithPackages(str(packages.folder), finish_s=5.0))
     assert received.code == EXIT_OK, received.stderr
     check_shown(received.stderr, "tracker.off", "trackers.trackio", "RuntimeError: trackio is broken")
     check_shown(received.stderr, "tracker.left_behind", "trackers.wandb")
     assert "accuracy" in received.stdout.lower()
-    assert outcome(world / "runs" / "told") == outcome(world / "runs" / "plain")
-    asked = packages.asked("wandb")
-    assert [name for name, *_ in asked].count("log") >= 30  # each step
-    assert asked[0][2]["config"]["train.learning_rate"] == 3e-3
-    assert [name for name, *_ in asked[-2:]] == ["summary", "finish"]
+    assert outcome(world / "runs" / "tracked") == outcome(world / "runs" / "plain")
+    calls = packages.calls("wandb")
+    assert [name for name, *_ in calls].count("log") >= 30  # each step
+    assert calls[0][2]["config"]["train.learning_rate"] == 3e-3
+    assert [name for name, *_ in calls[-2:]] == ["summary", "finish"]
 
 
 def test_a_resumed_run_continues_the_same_tracker_run(world: Path, cli: Cli, packages: Packages):
     packages.put("wandb", WANDB)
-    words = ["train", "c.yaml", "--set", "trackers.wandb.mode=online"]
-    stopped = cli(*words, hook=WithPackages(str(packages.folder), then=SignalAt(SIGTERM, LOOP, 6)))
+    arguments = ["train", "c.yaml", "--set", "trackers.wandb.mode=online"]
+    stopped = cli(*arguments, hook=WithPackages(str(packages.folder), then=SignalAt(SIGTERM, LOOP, 6)))
     assert stopped.code == EXIT_STOPPED, stopped.stderr
-    resumed = cli(*words, "--resume", hook=WithPackages(str(packages.folder)))
+    resumed = cli(*arguments, "--resume", hook=WithPackages(str(packages.folder)))
     assert resumed.code == EXIT_OK, resumed.stderr
-    asked = packages.asked("wandb")
-    first, second = (named for name, _, named in asked if name == "init")
+    calls = packages.calls("wandb")
+    first, second = (named for name, _, named in calls if name == "init")
     assert (first.get("id"), second["id"], second["resume"]) == (None, "w1", "allow")
-    steps = [values[0]["step"] for name, values, _ in asked if name == "log" and "train/loss" in values[0]]
+    steps = [values[0]["step"] for name, values, _ in calls if name == "log" and "train/loss" in values[0]]
     assert steps == list(range(1, 31))
-    assert [values for name, values, _ in asked if name == "finish"] == [[75], [0]]
+    assert [values for name, values, _ in calls if name == "finish"] == [[75], [0]]
 
 
 def test_a_missing_package_is_reported_before_the_data_is_read(world: Path, cli: Cli):

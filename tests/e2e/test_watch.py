@@ -1,4 +1,4 @@
-"""What `paratune watch` says of runs that really were stopped, killed or broken off: the truth."""
+"""`paratune watch` shows the true state of runs that were stopped, killed or interrupted."""
 
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP, SIGTERM
@@ -45,9 +45,9 @@ def test_an_interrupted_run_is_shown(cli: Cli, hook: SignalAt, state: str, words
 def test_a_failed_run_shows_its_error(cli: Cli):
     result = cli(*TRAIN, "--set", "train.learning_rate=1e30")
     assert result.code == EXIT_NOT_FINITE, result.stderr
-    found_values = view(cli)
-    assert found_values["state"] == "failed"
-    assert found_values["reason"].startswith("NotFiniteError: step ")
+    values = view(cli)
+    assert values["state"] == "failed"
+    assert values["reason"].startswith("NotFiniteError: step ")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_failed_run_shows_its_error(cli: Cli):
     [(LOOP, 2, "training"), (PREDICT, 2, "evaluating"), ("paratune.checkpoint:save", 1, "saving")],
 )
 def test_a_running_run_shows_its_phase(world: Path, cli: Cli, function: str, call: int, state: str):
-    running = cli.start(*TRAIN, hook=SignalAt(SIGSTOP, function, call))  # it stands still there
+    running = cli.start(*TRAIN, hook=SignalAt(SIGSTOP, function, call))  # it is stopped there
     log = world / "runs" / "c" / events_file(0)
     words = {"training": "training", "evaluating": "evaluating", "saving": "writing a checkpoint"}[state]
     try:

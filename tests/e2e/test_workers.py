@@ -1,4 +1,4 @@
-"""Worker processes that make batches: the run is the one without them, and none of them stays behind."""
+"""Worker processes that make batches: the run has the same result as without them, and none remains after the run."""
 
 from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGTERM, SIGUSR1
@@ -17,7 +17,7 @@ from paratune.records import read_json
 TRAIN = ("train", "c.yaml", "--set", "train.epochs=1")
 LONG = ("train", "c.yaml", "--set", "train.epochs=20000", "--set", "evaluate={every: never, best: null}")
 NEXT = "paratune.training.memory:StepBatches.__next__"
-"""Where a batch is waited for."""
+"""The function that waits for a batch."""
 
 
 def with_workers(number: int) -> tuple[str, str]:
@@ -33,7 +33,7 @@ def below(pid: int) -> list[psutil.Process]:
 
 
 def workers_of(pid: int) -> list[psutil.Process]:
-    """Return the processes that the server forks; the server itself is a child of the run."""
+    """Return the processes that the fork server starts; the server itself is a child of the run."""
     return [item for item in below(pid) if item.ppid() != pid]
 
 
@@ -50,7 +50,7 @@ def alone(cli: Cli, world: Path) -> dict[str, Any]:
 def test_a_signal_saves_and_another_number_of_workers_resumes(
     number: Any, cli: Cli, world: Path, alone: dict[str, Any]
 ):
-    """Batch systems, and a terminal on Ctrl-C, send it to each process."""
+    """Batch systems, and a terminal on Ctrl-C, send the signal to each process."""
     stopped = cli(*TRAIN, *with_workers(2), hook=SignalAt(number, NEXT, 3, to_all=True))
     assert stopped.code == EXIT_STOPPED, stopped.stderr
     assert "after step 3; a checkpoint was saved" in stopped.stderr

@@ -1,4 +1,4 @@
-"""The small files that the tests of this folder train on."""
+"""The small data files for the tests of this folder."""
 
 import csv
 import random
@@ -20,17 +20,17 @@ evaluate: {best: accuracy}
 checkpoint: {every: steps, steps: 4}
 measure: {log_every: 3}
 """
-"""30 steps of 16 samples, 10 an epoch; a checkpoint every 4 steps, an evaluation every 10."""
+"""30 steps of 16 samples, 10 per epoch; a checkpoint every 4 steps, an evaluation every 10."""
 
 REGRESSION = (
     *("--set", "task=regression", "--set", "data.columns.label=score"),
     *("--set", "data.split.stratify=false", "--set", "evaluate.best=rmse"),
 )
-"""Turns `CONFIG` into learning the column `score`."""
+"""Changes `CONFIG` to a regression on the column `score`."""
 
 
 def write_data(path: Path, num_rows: int = 200, seed: int = 0) -> None:
-    """Write sentences of 4 to 8 words; two of them decide the label, and the score up to noise."""
+    """Write sentences of 4 to 8 words; two of them determine the label, and the score up to noise."""
     draw = random.Random(seed)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -44,5 +44,5 @@ def write_data(path: Path, num_rows: int = 200, seed: int = 0) -> None:
 
 
 def rows_of(path: Path) -> list[str]:
-    """Return the lines of a file without their ends."""
+    """Return the lines of a file without line ends."""
     return path.read_text(encoding="utf-8").splitlines()

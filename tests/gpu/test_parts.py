@@ -1,6 +1,6 @@
-"""The checks of `benchmarks/gpu.py` that have a right answer, one test each, on a GPU: see docs/howto/gpu.md.
+"""The checks of `benchmarks/gpu.py` that can pass or fail, one test each, on a GPU: see docs/howto/gpu.md.
 
-The checks themselves are data in the modules of `benchmarks/gpu_parts`: kernels, dropout, architectures, waits, the
+The checks are data in the modules of `benchmarks/gpu_parts`: kernels, dropout, architectures, waits, the
 clock, fp16, memory against the plan, resuming, running out of memory, certificates, two ranks.
 """
 
@@ -29,15 +29,15 @@ def setting(name: str, folder: Path) -> Setting:
     return Setting(torch.device("cuda", 0), False, folder, find_tokenizer(), time.time() + LIMIT_S)
 
 
-def proving(name: str, where: Setting) -> Iterator[Check]:
-    return (check for check in checks_of(name, where) if check.proves)
+def proving(name: str, context: Setting) -> Iterator[Check]:
+    return (check for check in checks_of(name, context) if check.proves)
 
 
 @pytest.fixture(scope="module")
 def checks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Check]]:
-    """Return the checks of all parts by name; those of a part share a folder, and runs that one of them makes."""
+    """Return the checks of all parts by name; the checks of a part share a folder and its runs."""
     if not torch.cuda.is_available():
-        pytest.skip("no GPU in sight: make test-gpu on a machine with one")
+        pytest.skip("no visible GPU: run make test-gpu on a machine with a GPU")
     return {
         name: {check.name: check for check in proving(name, setting(name, tmp_path_factory.mktemp(name)))}
         for name in PARTS
@@ -45,7 +45,7 @@ def checks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Chec
 
 
 def names() -> list[tuple[str, str]]:
-    """Return part and check; which checks there are does not depend on there being a GPU in sight here."""
+    """Return part and check; the list of checks is the same with and without a GPU."""
     return [(name, check.name) for name in PARTS for check in proving(name, setting(name, Path()))]
 
 

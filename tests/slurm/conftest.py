@@ -1,4 +1,4 @@
-"""A toy Slurm of three nodes for all tests of this folder, and a folder in which commands run as a user's do."""
+"""A toy Slurm of three nodes for all tests of this folder, and a folder in which commands run as for a user."""
 
 import os
 import shutil
@@ -57,7 +57,7 @@ def cluster() -> Iterator[toy.ToyCluster]:
 
 @pytest.fixture(scope="session")
 def world(cluster: toy.ToyCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`model/`, `data.csv`, `c.yaml` (30 steps), `site.yaml`; its name has a space and a quote, as some have."""
+    """`model/`, `data.csv`, `c.yaml` (30 steps), `site.yaml`; its name has a space and a quote, as some do."""
     folder = tmp_path_factory.mktemp("slurm") / "my $work"
     folder.mkdir()
     tiny_model(folder / "model")
@@ -69,7 +69,7 @@ def world(cluster: toy.ToyCluster, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def brake(world: Path) -> Iterator[Path]:
-    """The file that slows runs of outside:Slow down, and is gone at the end; without it they are soon over."""
+    """The file that slows down runs of outside:Slow; removed at the end. Without it these runs are short."""
     path = world / "brake"
     path.touch()
     yield path

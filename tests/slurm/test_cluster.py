@@ -27,17 +27,17 @@ sleep 2
 """
 
 
-def submitted(done: "subprocess.CompletedProcess[str]") -> str:
+def submitted(completed: "subprocess.CompletedProcess[str]") -> str:
     """Return the number of the job that was submitted."""
-    assert done.returncode == EXIT_OK, done.stderr
-    return json.loads(done.stdout)[0]["job"]
+    assert completed.returncode == EXIT_OK, completed.stderr
+    return json.loads(completed.stdout)[0]["job"]
 
 
 def has_checkpoint(run: Path) -> bool:
     return any((run / "checkpoints").glob("step_*"))
 
 
-def test_two_nodes_preempted_and_queued_again_train_what_undisturbed_ones_do(
+def test_a_preempted_and_requeued_run_on_two_nodes_gives_the_result_of_an_undisturbed_one(
     world: Path, paratune: Run, tmp_path: Path, brake: Path
 ):
     whole = paratune(*TWO_NODES, "--set", "run.name=whole", "--wait")
@@ -52,23 +52,23 @@ def test_two_nodes_preempted_and_queued_again_train_what_undisturbed_ones_do(
     subprocess.run(["sbatch", "--wait", str(tmp_path / "urgent.sh")], check=True, capture_output=True)
     brake.unlink()
     release(job)
-    wait_until(lambda: (run / "summary.json").exists(), "it goes on to its end", steps_of(run))
+    wait_until(lambda: (run / "summary.json").exists(), "it continues to its end", steps_of(run))
     wait_until(lambda: state_of(job) == "COMPLETED", "the job ends")
 
     assert outcome(run) == outcome(world / "runs" / "whole")
-    said = text_of(run / "slurm")
-    assert "a checkpoint was saved" in said
-    assert "queued again" in said
+    output = text_of(run / "slurm")
+    assert "a checkpoint was saved" in output
+    assert "queued again" in output
     listed = json.loads(paratune("jobs", "--json").stdout)
-    assert [each["states"] for each in listed] == [{"ended well": 1}] * 2
-    assert [each["num_requeued"] for each in listed] == [0, 1]
+    assert [record["states"] for record in listed] == [{"ended well": 1}] * 2
+    assert [record["num_requeued"] for record in listed] == [0, 1]
 
 
-def test_a_failing_run_ends_its_job_as_it_ended_and_takes_out_what_was_to_follow(world: Path, paratune: Run):
+def test_a_failed_run_fails_its_job_with_its_exit_code_and_cancels_dependent_jobs(world: Path, paratune: Run):
     (world / "odd.csv").write_text((world / "data.csv").read_text() + "row,text,strange,1\n")
     bad = submitted(paratune(*TWO_NODES, "--set", "run.name=bad", "--set", "data.train=odd.csv", "--json"))
     after = submitted(paratune(*LAUNCH, "--set", "run.name=follows", "--after", bad, "--json"))
-    assert state_of(after) in ("PENDING", "CANCELLED")  # the other one may have failed already
+    assert state_of(after) in ("PENDING", "CANCELLED")  # the first job may have failed already
 
     waited = paratune(*LAUNCH, "--set", "run.name=bad2", "--set", "data.train=odd.csv", "--wait")
     assert waited.returncode == EXIT_DATA, waited.stderr
@@ -76,26 +76,26 @@ def test_a_failing_run_ends_its_job_as_it_ended_and_takes_out_what_was_to_follow
 
     wait_until(lambda: state_of(bad) == "FAILED", "it fails")
     assert read_text(world / "runs" / "bad" / "slurm" / f"{bad}.exit") == str(EXIT_DATA)
-    wait_until(lambda: state_of(after) == "CANCELLED", "what depends on it is taken out")
-    listed = {each["job"]: each for each in json.loads(paratune("jobs", "--json").stdout)}
+    wait_until(lambda: state_of(after) == "CANCELLED", "the dependent job is cancelled")
+    listed = {record["job"]: record for record in json.loads(paratune("jobs", "--json").stdout)}
     assert (listed[bad]["exit_code"], listed[after]["states"]) == (EXIT_DATA, {"cancelled": 1})
 
 
 def test_a_matrix_is_an_array_of_its_runs(world: Path, paratune: Run):
     (world / "m.yaml").write_text("base: c.yaml\naxes: {run.seed: [1, 2]}\nenv: {OMP_NUM_THREADS: 1}\n")
-    done = paratune("launch", "m.yaml", "--site", "site.yaml", "--array", "--wait")
-    assert done.returncode == EXIT_OK, done.stderr + text_of(world / "runs" / "m" / "slurm")
+    completed = paratune("launch", "m.yaml", "--site", "site.yaml", "--array", "--wait")
+    assert completed.returncode == EXIT_OK, completed.stderr + text_of(world / "runs" / "m" / "slurm")
     runs = sorted((world / "runs" / "m" / "runs").iterdir())
     assert [(run / "summary.json").exists() for run in runs] == [True, True]
-    again = paratune("launch", "m.yaml", "--site", "site.yaml", "--array")
-    assert "nothing is left to train" in again.stderr
+    repeated = paratune("launch", "m.yaml", "--site", "site.yaml", "--array")
+    assert "nothing is left to train" in repeated.stderr
 
 
-def test_a_matrix_of_one_and_two_nodes_is_one_table_of_one_machine(world: Path, paratune: Run):
+def test_a_matrix_on_one_and_two_nodes_gives_one_table_of_one_machine(world: Path, paratune: Run):
     axes = "{way: {one: {nproc: 1}, two: {nproc: 2, nodes: 2, strategy: ddp}}}"
     (world / "nodes.yaml").write_text(f"base: c.yaml\naxes: {axes}\nenv: {{OMP_NUM_THREADS: 1}}\n")
-    done = paratune("launch", "nodes.yaml", "--site", "site.yaml", "--array", "--wait")
-    assert done.returncode == EXIT_OK, done.stderr + text_of(world / "runs" / "nodes" / "slurm")
+    completed = paratune("launch", "nodes.yaml", "--site", "site.yaml", "--array", "--wait")
+    assert completed.returncode == EXIT_OK, completed.stderr + text_of(world / "runs" / "nodes" / "slurm")
     records = [read_json(world / "runs" / "nodes" / "runs" / name / "run.json") for name in ("one", "two")]
     assert [record["world_size"] for record in records] == [1, 2]
     scripts = [(world / "runs" / "nodes" / "slurm" / name).read_text() for name in ("nodes-1.sh", "nodes-2-nodes-2.sh")]
@@ -107,7 +107,7 @@ def test_a_matrix_of_one_and_two_nodes_is_one_table_of_one_machine(world: Path, 
     assert [row["num_devices"]["value"] for row in tables["scaling-strong"]["rows"]] == [1, 2]
 
 
-def test_a_run_goes_on_when_a_node_is_lost(world: Path, paratune: Run, cluster: toy.ToyCluster, brake: Path):
+def test_a_run_continues_when_a_node_is_lost(world: Path, paratune: Run, cluster: toy.ToyCluster, brake: Path):
     job = submitted(paratune(*TWO_NODES, *SLOWLY, "--set", "run.name=lost", "--json"))
     run = world / "runs" / "lost"
     wait_until(lambda: has_checkpoint(run), "it trains")
@@ -115,7 +115,7 @@ def test_a_run_goes_on_when_a_node_is_lost(world: Path, paratune: Run, cluster: 
     brake.unlink()
     try:
         release(job)
-        wait_until(lambda: (run / "summary.json").exists(), "it goes on to its end", steps_of(run))
+        wait_until(lambda: (run / "summary.json").exists(), "it continues to its end", steps_of(run))
         wait_until(lambda: state_of(job) == "COMPLETED", "the job ends")
     finally:
         toy.start_node(cluster, "n2")
@@ -152,16 +152,16 @@ paratune train c.yaml --set run.name=x
 def test_srun_needs_no_torchrun_and_wrong_starts_are_named(world: Path):
     (world / "starts.sh").write_text(STARTS)
     subprocess.run(["sbatch", "--wait", "starts.sh"], cwd=world, capture_output=True)
-    said = (world / "starts.txt").read_text()
-    assert (world / "runs" / "by-srun" / "summary.json").exists(), said
+    output = (world / "starts.txt").read_text()
+    assert (world / "runs" / "by-srun" / "summary.json").exists(), output
     record = read_json(world / "runs" / "by-srun" / "run.json")
     assert (record["launcher"], record["world_size"], record["job"]["nodes"]) == ("srun", 2, "n[1-2]")
     assert record["job"]["batch_script"] == STARTS.rstrip()
-    check_shown(said, "launch.started_twice", "RANK is 0 in task 1", "2 nodes")
+    check_shown(output, "launch.started_twice", "RANK is 0 in task 1", "2 nodes")
 
 
-def test_a_signal_while_it_starts_is_heard(world: Path, paratune: Run, brake: Path):
-    # 30 steps, most of which take a second: the first pass may be heard by nobody, and the next one is 5 s later.
+def test_a_signal_during_the_start_is_handled(world: Path, paratune: Run, brake: Path):
+    # 30 steps, most of which take a second: the first signal may come too early; the next one is sent 5 s later.
     job = submitted(paratune(*LAUNCH, *SLOWLY, "--set", "run.name=early", "--json"))
     run = world / "runs" / "early"
     wait_until(lambda: "start 0" in read_text(run / "slurm" / f"{job}.txt"), "it starts")
@@ -174,7 +174,7 @@ def test_a_signal_while_it_starts_is_heard(world: Path, paratune: Run, brake: Pa
     assert "queued again" in text_of(run / "slurm")
 
 
-def test_a_second_cluster_stands_beside_the_first_and_leaves_no_process(paratune: Run):
+def test_a_second_cluster_runs_beside_the_first_and_leaves_no_process(paratune: Run):
     at = ("--folder", f"/tmp/paratune-toy-{os.getpid()}")
     try:
         started = paratune("toy-cluster", "start", "--nodes", "2", *at)
@@ -183,11 +183,11 @@ def test_a_second_cluster_stands_beside_the_first_and_leaves_no_process(paratune
         refused = " ".join(paratune("toy-cluster", "start", *at).stderr.split())
         assert "toy-cluster stop" in refused
         assert "export SLURM_CONF=" in refused
-        found = json.loads(paratune("toy-cluster", "status", "--json", *at).stdout)
-        assert found["nodes"] == {"n1": "idle", "n2": "idle"}
+        status = json.loads(paratune("toy-cluster", "status", "--json", *at).stdout)
+        assert status["nodes"] == {"n1": "idle", "n2": "idle"}
         names = subprocess.run(
             ["srun", "--nodes=2", "printenv", "SLURMD_NODENAME"],
-            env={**os.environ, **found["environment"]},
+            env={**os.environ, **status["environment"]},
             capture_output=True,
             text=True,
         )
@@ -195,12 +195,12 @@ def test_a_second_cluster_stands_beside_the_first_and_leaves_no_process(paratune
     finally:
         assert paratune("toy-cluster", "stop", *at).returncode == EXIT_OK
     assert paratune("toy-cluster", "status", *at).returncode == EXIT_FAILED
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in found["daemons"].values()), "daemons end")
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in status["daemons"].values()), "daemons end")
     shutil.rmtree(at[1])
 
 
-def test_a_node_that_did_not_answer_for_a_while_is_brought_back(paratune: Run, tmp_path: Path):
-    """Its daemon stands still for longer than Slurm waits: a cluster of its own, since its jobs are taken from it."""
+def test_a_node_that_did_not_answer_for_some_time_is_resumed(paratune: Run, tmp_path: Path):
+    """Its daemon is stopped for longer than Slurm waits. It is a separate cluster, because the node loses its jobs."""
     at = f"/tmp/paratune-toy-still-{os.getpid()}"
     started = toy.start(Path(at), 2)
     try:
@@ -215,7 +215,7 @@ def test_a_node_that_did_not_answer_for_a_while_is_brought_back(paratune: Run, t
             env={**os.environ, **started.environment},
             check=True,
         )
-        wait_until(lambda: toy.node_states(started)["n2"] == "down", "it is set down by hand")
+        wait_until(lambda: toy.node_states(started)["n2"] == "down", "it is set to down by hand")
         assert toy.resume_nodes(started) == []
     finally:
         toy.stop(started)

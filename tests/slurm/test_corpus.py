@@ -1,4 +1,4 @@
-"""Stages of a corpus by datatrove's SlurmPipelineExecutor, on a real Slurm."""
+"""Corpus stages with datatrove's SlurmPipelineExecutor, on a real Slurm."""
 
 import os
 import subprocess
@@ -56,12 +56,12 @@ def spread(folder: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_the_result_is_that_of_processes(cluster: toy.ToyCluster, tmp_path: Path):
+def test_the_result_is_that_of_local_processes(cluster: toy.ToyCluster, tmp_path: Path):
     for name in ("own", "spread"):
         extracted(tmp_path / name, *([f"texto {shard} {number}" for number in range(5)] for shard in range(5)))
     run_store(corpus(str(tmp_path / "own")), 1, Display(speaks=False))
-    done = spread(tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = spread(tmp_path)
+    assert completed.returncode == 0, completed.stderr
     assert content(tmp_path / "own/6_store") == content(tmp_path / "spread/6_store")
     logs = tmp_path / "spread/executor/store_documents"
     assert sorted(path.name for path in (logs / "completions").iterdir()) == ["00000", "00001"]
@@ -74,8 +74,8 @@ def test_the_result_is_that_of_processes(cluster: toy.ToyCluster, tmp_path: Path
 def test_a_shard_that_cannot_be_made_is_named(cluster: toy.ToyCluster, tmp_path: Path):
     folder = extracted(tmp_path / "spread", *([f"texto {shard}"] for shard in range(3)))
     (folder / "part-00001.parquet").write_bytes(b"torn")
-    done = spread(tmp_path)
-    assert done.returncode != 0
-    check_shown(done.stderr, "corpus.shards_failed", "1 of 3")
-    assert "part-00001.parquet cannot be read" in done.stderr
+    completed = spread(tmp_path)
+    assert completed.returncode != 0
+    check_shown(completed.stderr, "corpus.shards_failed", "1 of 3")
+    assert "part-00001.parquet cannot be read" in completed.stderr
     wait_until(lambda: not slurm.queue(), "nothing is left in the queue")

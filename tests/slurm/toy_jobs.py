@@ -1,4 +1,4 @@
-"""What tests of jobs on a toy cluster wait for and look at."""
+"""Waiting for jobs of a toy cluster, and reading their state, for tests."""
 
 import os
 import subprocess
@@ -14,25 +14,25 @@ from paratune.cluster.slurm import controller_facts
 CREDENTIAL_S = 3.0
 
 
-def wait_until(is_so: Callable[[], object], what: str, moves: Callable[[], object] = lambda: None) -> None:
-    """Wait until something is so, for as long as what `moves` returns changes, and PATIENCE_S beyond.
+def wait_until(is_reached: Callable[[], object], state: str, progress: Callable[[], object] = lambda: None) -> None:
+    """Wait until a state is reached: up to PATIENCE_S after the last change of the value of `progress`.
 
-    Nodes that the controller has lost, because this machine was too busy for their daemons to answer, are brought back:
-    it would do so itself, with each twentieth ping alone.
+    The controller can lose nodes because this machine is too busy for their daemons to answer. They are resumed here:
+    the controller itself would do so only with every twentieth ping.
     """
-    last, deadline, look = moves(), time.monotonic() + PATIENCE_S, 0.0
-    while not is_so():
-        if (now := moves()) != last:
+    last, deadline, look = progress(), time.monotonic() + PATIENCE_S, 0.0
+    while not is_reached():
+        if (now := progress()) != last:
             last, deadline = now, time.monotonic() + PATIENCE_S
         if time.monotonic() > look:
             look = time.monotonic() + 5
             toy.resume_nodes(_cluster())
-        assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s in vain: {what}\n{evidence()}"
+        assert time.monotonic() < deadline, f"not reached after {PATIENCE_S:.0f} s: {state}\n{evidence()}"
         time.sleep(0.2)
 
 
 def steps_of(run: Path) -> Callable[[], object]:
-    """Return a function whose value changes as long as a run writes something."""
+    """Return a function whose value changes as long as a run writes files."""
     return lambda: (
         [(path.name, path.stat().st_size) for path in sorted(run.glob("*.jsonl"))]
         + sorted(path.name for path in run.glob("checkpoints/*"))
@@ -40,13 +40,13 @@ def steps_of(run: Path) -> Callable[[], object]:
 
 
 def evidence() -> str:
-    """Return what the controller knows and has written lately, for the message of a test that fails."""
-    said = [
+    """Return the controller's state and the end of its log, for the message of a failed test."""
+    outputs = [
         subprocess.run(words, capture_output=True, text=True).stdout
         for words in (["sinfo", "--Node", "--format=%N %T %E"], ["squeue", "--format=%i %j %T %r %N %M"])
     ]
     log = (_cluster().folder / "slurmctld.log").read_text(errors="replace").splitlines()
-    return "\n".join([*said, *log[-40:]])
+    return "\n".join([*outputs, *log[-40:]])
 
 
 def _cluster() -> toy.ToyCluster:
@@ -58,10 +58,11 @@ def state_of(job: str) -> str:
 
 
 def release(job: str) -> None:
-    """Let a job that was queued again start now: Slurm holds it back for two minutes, from when its end is complete.
+    """Start a requeued job now: by default Slurm delays it by two minutes after its end.
 
-    Not in the same second: its nodes have revoked the credential of the first start then, take one of that second for
-    the same, and slurmctld kills it ("Killing non-startable batch JobId: Job credential revoked").
+    Not in the same second: then its nodes, which have revoked the credential of the first start, take the new
+    credential for the revoked one, and slurmctld kills the job ("Killing non-startable batch JobId: Job credential
+    revoked").
     """
     wait_until(lambda: state_of(job) == "PENDING", f"job {job} is queued again")
     time.sleep(CREDENTIAL_S)
@@ -74,5 +75,5 @@ def release(job: str) -> None:
 
 
 def text_of(slurm: Path) -> str:
-    """Return all that jobs printed, for messages of failed tests."""
+    """Return the output of all jobs, for messages of failed tests."""
     return "\n".join(f"--- {path.name}\n{path.read_text()}" for path in sorted(slurm.glob("*.txt")))

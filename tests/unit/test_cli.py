@@ -16,8 +16,7 @@ from raised import check_shown
 
 from paratune import cli, errors
 from paratune.base.stop_signals import STOP_SIGNALS
-from paratune.commands import COMMANDS
-from paratune.commands.examples import EXAMPLES
+from paratune.commands import COMMANDS, EXAMPLES
 from paratune.config.load import load_config
 from paratune.sweeps.asked import invalid
 from paratune.sweeps.cells import cells_of

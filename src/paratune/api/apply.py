@@ -4,12 +4,15 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paratune.base.imports import collector_off_for_imports
 from paratune.console import Display
 from paratune.errors import coded
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+
+    from paratune.infer.trained import TrainedModel
 
 log = logging.getLogger(__name__)
 ROW = "row"
@@ -54,6 +57,20 @@ def _at_rows(values: Any, rows: "np.ndarray[Any, Any]", num_rows: int) -> "pa.Ar
     for row, value in zip(rows.tolist(), pa.array(values).to_pylist(), strict=True):
         placed[row] = value
     return pa.array(placed)
+
+
+def load_model(name: str, device: str, **columns: str | None) -> "TrainedModel":
+    """Return a model, ready for `apply`; torch is imported here, and not before a missing folder is reported.
+
+    Args:
+        name: A run folder, a model folder, or a hub name.
+        device: auto, cpu or cuda.
+        columns: Those of a command line (`text`, `text_pair`, `label`, `answer_start`), for models that record none.
+    """
+    check_model(name)
+    with collector_off_for_imports():
+        from paratune.infer.trained import NamedColumns, load_trained
+    return load_trained(name, NamedColumns(**columns), device)
 
 
 def check_model(name: str) -> None:

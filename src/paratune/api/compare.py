@@ -38,7 +38,7 @@ def compare(
         looks: Number of times that these runs were compared while runs were added, 1 to 100.
 
     Returns:
-        The verdicts: `as_dict()` has them as plain data; a notebook shows what the command prints.
+        The verdicts: `as_dict()` has them as plain data; a notebook shows the output of the command.
 
     Raises:
         ParatuneError: A folder is not a run, or an option is invalid. Runs that cannot be compared are no error: the
@@ -64,11 +64,8 @@ def run_folder(run: AnyRun) -> str:
 
 def _check_looks(runs: Sequence[str], looks: int) -> None:
     if any(holds_sweep(Path(run)) for run in runs):
-        raise ConfigError(
-            "--looks has no effect on a matrix: its sweep.json records the looks; leave it out",
-            code="cli.no_effect",
-            option="--looks",
-        )
+        message = "--looks has no effect on a matrix: its sweep.json records the looks; leave it out"
+        raise ConfigError(message, code="cli.no_effect", option="--looks")
     if not 1 <= looks <= MAX_LOOKS:
         raise ConfigError(
             f"--looks {looks}: a number from 1 to {MAX_LOOKS} is needed", code="cli.invalid_value", option="--looks"

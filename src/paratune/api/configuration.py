@@ -68,9 +68,8 @@ def _text(key: str, value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, default=os.fspath)
     except (TypeError, ValueError) as error:
-        raise ConfigError(
+        message = (
             f"{key}: {value!r} is not plain data ({error}); allowed: text, numbers, booleans, None, paths, and lists "
-            "and mappings of these",
-            code="config.set_syntax",
-            key=key,
-        ) from error
+            "and mappings of these"
+        )
+        raise ConfigError(message, code="config.set_syntax", key=key) from error

@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, Literal
 
-from paratune.api.apply import apply, check_model, warn_about_unknown_tokens
+from paratune.api.apply import apply, load_model, warn_about_unknown_tokens
 from paratune.api.arguments import several
 from paratune.api.process import process_as_before
 from paratune.api.run import Run
 from paratune.api.slices import check_by, evaluated_slices
 from paratune.api.threads import respect_quota
-from paratune.base.imports import collector_off_for_imports
 from paratune.base.units import format_share
 from paratune.console import set_up_logging, stdout_for_results
 from paratune.console.html import html_table
-from paratune.errors import ConfigError, coded
+from paratune.errors import coded, require_at_least
 
 log = logging.getLogger(__name__)
 Model = Run | str | PathLike[str]
@@ -92,56 +91,29 @@ def model_name(model: Model) -> str:
     return fspath(model.folder) if isinstance(model, Run) else fspath(model)
 
 
-def check_batch_size(batch_size: int) -> None:
-    """Raise a `ConfigError` for a batch size below 1."""
-    if batch_size < 1:
-        raise ConfigError(
-            f"--batch-size {batch_size}: at least 1 is needed",
-            code="cli.out_of_range",
-            option="--batch-size",
-            value=batch_size,
-            least=1,
-        )
-
-
 def evaluate_file(
-    model: str,
-    data: str,
-    named: Mapping[str, str | None],
-    *,
-    by: Sequence[str],
-    batch_size: int,
-    device: str,
+    model: str, data: str, named: Mapping[str, str | None], *, by: Sequence[str], batch_size: int, device: str
 ) -> EvaluationResult:
     """Return the scores of a model on a labelled file, and set up the log of this process.
 
     Args:
-        model: A run folder, a model folder, or a hub name.
-        data: A labelled file.
         named: Columns of the file, for models that do not record them.
-        by: Columns, `label` or `length`; repeated ones count once.
-        batch_size: Samples of a forward pass.
-        device: auto, cpu or cuda.
     """
     from paratune.data.read import read_table
 
     set_up_logging(speaks=True)
     respect_quota()
-    check_batch_size(batch_size)
+    require_at_least("--batch-size", batch_size)
     by = list(dict.fromkeys(by))
     with stdout_for_results():
         table = read_table(data)
-        check_model(model)
-        with collector_off_for_imports():
-            from paratune.data.slices import slice_values
-            from paratune.data.sources import is_pseudo, refuse_pseudo
-            from paratune.infer.trained import NamedColumns, load_trained
-            from paratune.tasks.own_metrics import own_scores
-
-        trained = load_trained(model, NamedColumns(**named), device)
+        trained = load_model(model, device, **named)
+        from paratune.data.slices import slice_values
+        from paratune.data.sources import mark_pseudo, refuse_pseudo
+        from paratune.tasks.own_metrics import own_scores
     check_by(by, trained.task.kind, model)
     split = trained.read(data, table, require_labels=True)
-    refuse_pseudo(split.samples.with_pseudo(is_pseudo(table)[split.samples.rows]), "--data", data)
+    refuse_pseudo(mark_pseudo(split.samples, table), "--data", data)
     values = slice_values(split, by)
     warn_about_unknown_tokens(split)
     evaluation = apply(trained, split, batch_size)

@@ -96,28 +96,20 @@ def _figures(measured: Sequence[str]) -> list["MeasuredFigure"]:
 
     figures, runs = divide_measured(measured, has_goal=False)
     if runs:
-        raise ConfigError(
+        message = (
             f"measured {runs[0]}: runs are used by a goal only (paratune plan --goal); give figures, such as "
-            "'310 s an epoch on 1 x a100-40gb'",
-            code="cli.option_missing",
-            option="--goal",
-            options=("--measured",),
+            "'310 s an epoch on 1 x a100-40gb'"
         )
+        raise ConfigError(message, code="cli.option_missing", option="--goal", options=("--measured",))
     return figures
 
 
 def make_plan(
-    loaded: "LoadedConfig",
-    options: PlanOptions,
-    figures: Sequence["MeasuredFigure"] = (),
-    reload: Reload | None = None,
+    loaded: "LoadedConfig", options: PlanOptions, figures: Sequence["MeasuredFigure"] = (), reload: Reload | None = None
 ) -> "Plan":
     """Return the plan of a loaded configuration.
 
     Args:
-        loaded: The configuration, with its overrides.
-        options: Checked by `check_options`.
-        figures: Measured figures, to which the machine is fitted.
         reload: Loads the configuration with the settings of a measured figure; needed with `figures`.
 
     Raises:
@@ -222,7 +214,8 @@ def _notes(job: "PlannedJob", machine: "Machine", predictions: Sequence[Any]) ->
         for note in prediction.notes:
             labels_by_note.setdefault(note, []).append(prediction.label)
     notes = [f"{_some(labels)}: {note}" for note, labels in labels_by_note.items()]
-    notes = [*notes[:_MAX_NOTES], *_more(len(notes) - _MAX_NOTES)]
+    if len(notes) > _MAX_NOTES:
+        notes[_MAX_NOTES:] = [f"... and {len(notes) - _MAX_NOTES} more like these (--json has all)"]
     notes += dict.fromkeys(f"no time: {prediction.why_no_time}" for prediction in predictions if prediction.why_no_time)
     if job.why_padded is not None and job.config.batch.layout in ("auto", "packed"):
         notes.append(f"batches are padded: {job.why_padded}")
@@ -235,7 +228,3 @@ def _notes(job: "PlannedJob", machine: "Machine", predictions: Sequence[Any]) ->
 
 def _some(labels: Sequence[str]) -> str:
     return ", ".join(labels[:2]) + (f" and {len(labels) - 2} more" if len(labels) > 2 else "")
-
-
-def _more(number: int) -> list[str]:
-    return [f"... and {number} more like these (--json has all)"] if number > 0 else []

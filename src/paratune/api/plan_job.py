@@ -20,7 +20,6 @@ def make_job(loaded: "LoadedConfig", *, max_length: int | None = None, rows: int
     """Return the job of a configuration.
 
     Args:
-        loaded: The configuration.
         max_length: Number of tokens of every row, instead of the data.
         rows: With `max_length`: number of rows of the training split; None if unknown.
 
@@ -56,23 +55,19 @@ def _assumed_sequences(config: "Config") -> int:
         return 1 + sum(column is not None for column in (config.data.columns.text_pair, config.data.columns.negative))
     choices = config.data.columns.choices
     if getattr(config.task, "windows", None) not in (None, "joined", "documents"):
-        raise ConfigError(
+        message = (
             "--max-length: only the data has the number of windows of each text (task.windows); plan with the data, "
-            "without --max-length",
-            code="plan.sequences_unknown",
-            option="--max-length",
-            key="task.windows",
+            "without --max-length"
         )
+        raise ConfigError(message, code="plan.sequences_unknown", option="--max-length", key="task.windows")
     if config.task.kind != "multiple_choice":
         return 1
     if isinstance(choices, str):
-        raise ConfigError(
+        message = (
             f"--max-length: only the data has the number of choices, because data.columns.choices: {choices} is one "
-            "column with lists; plan with the data, without --max-length",
-            code="plan.sequences_unknown",
-            option="--max-length",
-            key="data.columns.choices",
+            "column with lists; plan with the data, without --max-length"
         )
+        raise ConfigError(message, code="plan.sequences_unknown", option="--max-length", key="data.columns.choices")
     return len(named_columns(choices))
 
 

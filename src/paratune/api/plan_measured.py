@@ -28,7 +28,7 @@ class FittedMachine:
 
     machine: "Machine"
     memory_factor: float = 1.0
-    """Of what is in memory besides weights, gradients, optimizer states and buffers."""
+    """Of the memory besides weights, gradients, optimizer states and buffers."""
     lines: tuple[str, ...] = ()
     learned: frozenset[str] = frozenset()
     """Constants that the figures determine."""
@@ -60,11 +60,10 @@ def measured_device(figures: Sequence[MeasuredFigure]) -> str | None:
     """
     names = sorted({figure.device for figure in figures})
     if len(names) > 1:
-        raise ConfigError(
-            f"--measured names several devices ({', '.join(names)}); a plan is for one device: give its figures only",
-            code="plan.measured_device",
-            devices=names,
+        message = (
+            f"--measured names several devices ({', '.join(names)}); a plan is for one device: give its figures only"
         )
+        raise ConfigError(message, code="plan.measured_device", devices=names)
     return names[0] if names else None
 
 
@@ -99,12 +98,8 @@ def fit_machine(
             memory_lines.append(line)
             continue
         if prediction.time is None:
-            raise ConfigError(
-                f"--measured {figure.text!r}: {prediction.why_no_time}",
-                code="plan.not_calibrated",
-                option="--measured",
-                value=figure.text,
-            )
+            message = f"--measured {figure.text!r}: {prediction.why_no_time}"
+            raise ConfigError(message, code="plan.not_calibrated", option="--measured", value=figure.text)
         unit = _step_unit(figure, predictor, option)
         steps.append(MeasuredStep(predictor.step_case(option), unit.step_seconds(figure.value)))
         timed.append((figure, unit, entry))
@@ -175,20 +170,16 @@ def _predict(
     )
     options, impossible = list_options(predictor.job, loaded, machine, request, outside_traits)
     if not options:
-        raise ConfigError(
-            f"--measured {figure.text!r}: {'; '.join(rejected.reason for rejected in impossible)}",
-            code="plan.measured_impossible",
-            option="--measured",
-            value=figure.text,
-        )
+        message = f"--measured {figure.text!r}: {'; '.join(rejected.reason for rejected in impossible)}"
+        raise ConfigError(message, code="plan.measured_impossible", option="--measured", value=figure.text)
     return predictor, predictor.predict(options[0])
 
 
 def _own_strategy(loaded: LoadedConfig, num_ranks: int) -> str:
     """Return the strategy of the configuration, or the first usual one for several devices if it is for one device."""
-    from paratune.planning.enumerate import DEFAULT_STRATEGIES, config_strategy
+    from paratune.planning.enumerate import DEFAULT_STRATEGIES
 
-    name = config_strategy(loaded)
+    name = loaded.config.strategy.kind
     if num_ranks == 1 or name not in TRAITS or TRAITS[name].max_world_size != 1:
         return name
     return next(kind for kind in DEFAULT_STRATEGIES if TRAITS[kind].max_world_size is None)
@@ -210,13 +201,11 @@ def _step_unit(figure: MeasuredFigure, predictor: "JobPredictor", option: "JobOp
     job = predictor.job
     number = job.num_samples if figure.quantity == "epoch" else job.num_steps(size)
     if number is None:
-        raise ConfigError(
+        message = (
             f"--measured {figure.text!r}: without data the length of an epoch and a run is unknown; give --rows, or "
-            "the time of a step",
-            code="plan.measured_impossible",
-            option="--measured",
-            value=figure.text,
+            "the time of a step"
         )
+        raise ConfigError(message, code="plan.measured_impossible", option="--measured", value=figure.text)
     return _FigureUnit(size / number if figure.quantity == "epoch" else 1 / number)
 
 
@@ -250,7 +239,7 @@ def _moved_lines(moved: Mapping[str, tuple[float, float]]) -> list[str]:
 
 
 def _memory_factor(figure: MeasuredFigure, prediction: "Prediction", entry: dict[str, Any]) -> tuple[float, str]:
-    """Return measured over planned memory, of what is there besides the states, and a line about it."""
+    """Return measured over planned memory, both without the states, and a line about it."""
     from paratune.planning.memory import STATES
 
     terms, option = prediction.memory.terms, prediction.option

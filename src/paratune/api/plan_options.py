@@ -91,24 +91,19 @@ def _check_numbers(option: str, numbers: Sequence[int]) -> None:
 
 
 def _not_a_number(option: str, text: str, word: str) -> ConfigError:
-    return ConfigError(
-        f"{option} {text!r}: {word!r} is not a whole number from 1 to {_MAX_NUMBER}; for example {option} 1,2,4,8",
-        code="cli.invalid_value",
-        option=option,
-        word=word,
-    )
+    message = f"{option} {text!r}: {word!r} is not a whole number from 1 to {_MAX_NUMBER}; for example {option} 1,2,4,8"
+    return ConfigError(message, code="cli.invalid_value", option=option, word=word)
 
 
 def _check_precisions(names: Sequence[str]) -> None:
     unknown = [name for name in names if name not in PRECISIONS]
     if unknown or not names:
         name = unknown[0] if unknown else ""
-        raise ConfigError(
+        message = (
             f"--precision {name!r} is not a precision{did_you_mean(name, PRECISIONS)}; allowed: "
-            f"{', '.join(PRECISIONS)}, several with commas",
-            code="cli.unknown_name",
-            option="--precision",
+            f"{', '.join(PRECISIONS)}, several with commas"
         )
+        raise ConfigError(message, code="cli.unknown_name", option="--precision")
 
 
 def planned_machine(
@@ -127,23 +122,22 @@ def planned_machine(
     name = measured_device(figures) if options.device is None else options.device
     machine = this_machine() if name is None else find_machine(name)
     if name is None and machine.is_cuda and loaded.config.device == "cpu":
-        raise ConfigError(
+        message = (
             "device: cpu in the configuration, and this machine has a GPU; name a machine: --device KEY or "
-            "FILE.yaml, or set --set device=auto",
-            code="device.conflict",
-            key="device",
+            "FILE.yaml, or set --set device=auto"
         )
+        raise ConfigError(message, code="device.conflict", key="device")
     return machine if options.price is None else replace(machine, price_per_hour=options.price)
 
 
 def plan_request(options: PlanOptions, loaded: "LoadedConfig", machine: "Machine") -> Any:
-    """Return the `PlanRequest`: what the plan varies, with defaults for the machine and the configuration."""
-    from paratune.planning.enumerate import ALL_STRATEGIES, DEFAULT_STRATEGIES, PlanRequest, config_strategy
+    """Return the `PlanRequest`, the options that the plan varies, with defaults for machine and configuration."""
+    from paratune.planning.enumerate import ALL_STRATEGIES, DEFAULT_STRATEGIES, PlanRequest
 
     strategies = options.strategies
     if strategies in (None, ALL):
         names = DEFAULT_STRATEGIES if strategies is None else ALL_STRATEGIES
-        strategies = tuple(dict.fromkeys([*names, config_strategy(loaded)]))
+        strategies = tuple(dict.fromkeys([*names, loaded.config.strategy.kind]))
     usual_num_ranks = [number for number in _USUAL_RANKS if machine.is_cuda or number <= max(1, machine.num_cores or 1)]
     return PlanRequest(
         num_ranks=tuple(usual_num_ranks) if options.devices is None else options.devices,

@@ -5,20 +5,19 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from paratune.api.apply import apply, check_model, warn_about_unknown_tokens, with_predictions
-from paratune.api.evaluate import Device, Model, check_batch_size, model_name
+from paratune.api.apply import apply, load_model, warn_about_unknown_tokens, with_predictions
+from paratune.api.evaluate import Device, Model, model_name
 from paratune.api.process import process_as_before
 from paratune.api.threads import respect_quota
-from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.console import set_up_logging, stdout_for_results
-from paratune.errors import DataError
+from paratune.errors import DataError, require_at_least
 
 if TYPE_CHECKING:
     import pyarrow
 
 TEXTS = "texts"
-"""Stands for the file of rows that were given as texts or as a table."""
+"""Name in messages of rows that were given as texts or as a table."""
 
 
 def predict(
@@ -80,11 +79,7 @@ def predict_rows(
     """Apply a model to rows, and set up the log of this process.
 
     Args:
-        model: A run folder, a model folder, or a hub name.
-        data: A file, an Arrow table, or a list of texts.
         named: Columns of the file, for models that do not record them.
-        batch_size: Samples of a forward pass.
-        device: auto, cpu or cuda.
         check: Called with the model and its split before the model is applied.
 
     Raises:
@@ -95,17 +90,13 @@ def predict_rows(
     from paratune.config.sections import named_columns
     from paratune.data.read import read_table
 
-    check_batch_size(batch_size)
+    require_at_least("--batch-size", batch_size)
     set_up_logging(speaks=True)
     respect_quota()
     source = fspath(data) if isinstance(data, str | PathLike) else TEXTS
     with stdout_for_results():
         table = read_table(source) if isinstance(data, str | PathLike) else data
-        check_model(model)
-        with collector_off_for_imports():
-            from paratune.infer.trained import NamedColumns, load_trained
-
-        trained = load_trained(model, NamedColumns(**named), device)
+        trained = load_model(model, device, **named)
     if not isinstance(table, pa.Table):
         # Where the model reads several columns, `read` names those that a list of texts lacks.
         first = next(iter(named_columns(trained.columns.text)), "text")
@@ -115,12 +106,8 @@ def predict_rows(
     # Only now: for a model of another program, the data decides whether questions may have no answer.
     clashing = sorted(set(trained.recipe.prediction_names()) & set(table.column_names))
     if clashing:
-        raise DataError(
-            f"{source} has a column {', '.join(clashing)}, which the predictions need; rename it",
-            code="data.column_taken",
-            source=source,
-            columns=clashing,
-        )
+        message = f"{source} has a column {', '.join(clashing)}, which the predictions need; rename it"
+        raise DataError(message, code="data.column_taken", source=source, columns=clashing)
     if check is not None:
         check(trained, split)
     warn_about_unknown_tokens(split)
@@ -148,11 +135,8 @@ def text_table(texts: "Sequence[str]", column: str) -> "pyarrow.Table":
     except (pa.ArrowException, UnicodeEncodeError) as error:
         row = next((row for row, value in enumerate(values) if not _is_text(value)), None)
         found = "" if row is None else f" (text {row} is {plain(repr(values[row]))[:100]})"
-        raise DataError(
-            f"{TEXTS}: each must be a text, or None{found}; for pairs and questions, give an Arrow table",
-            code="data.not_text",
-            row=row,
-        ) from error
+        message = f"{TEXTS}: each must be a text, or None{found}; for pairs and questions, give an Arrow table"
+        raise DataError(message, code="data.not_text", row=row) from error
 
 
 def _is_text(value: object) -> bool:

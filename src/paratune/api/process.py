@@ -1,4 +1,4 @@
-"""Runs work in a process that goes on afterwards, such as a notebook, or in another process."""
+"""Runs work in a process that continues afterwards, such as a notebook, or in another process."""
 
 import json
 import signal
@@ -42,7 +42,6 @@ def run_command(arguments: Sequence[str], *, results: Collection[int] = (EXIT_OK
     A KeyboardInterrupt is passed on as SIGINT, on which a training saves a checkpoint.
 
     Args:
-        arguments: The words after `paratune`.
         results: Exit codes with which the command prints a result.
 
     Raises:
@@ -50,7 +49,7 @@ def run_command(arguments: Sequence[str], *, results: Collection[int] = (EXIT_OK
         KeyboardInterrupt: It was interrupted before it had anything to save.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
-        # A session of its own: Ctrl-C must reach it only through this process.
+        # A new session: Ctrl-C must reach it only through this process, which passes it on once.
         process = subprocess.Popen(
             [*PROGRAM, *arguments, "--json"],
             stdin=subprocess.DEVNULL,

@@ -98,36 +98,22 @@ def check_report(
             code="compare.mixed_matrix",
         )
     if matrices and has_baseline:
-        raise ConfigError(
-            f"--baseline compares runs, and {matrices[0]} is a matrix; give its runs: {matrices[0]}/runs/*",
-            code="compare.mixed_matrix",
-            option="--baseline",
-        )
+        message = f"--baseline compares runs, and {matrices[0]} is a matrix; give its runs: {matrices[0]}/runs/*"
+        raise ConfigError(message, code="compare.mixed_matrix", option="--baseline")
     if plan is not None and len(matrices) != 1:
-        raise ConfigError(
-            f"--plan {fspath(plan)} is of one matrix; give the folder of that matrix alone",
-            code="cli.no_effect",
-            option="--plan",
-            path=plan,
-        )
+        message = f"--plan {fspath(plan)} is of one matrix; give the folder of that matrix alone"
+        raise ConfigError(message, code="cli.no_effect", option="--plan", path=plan)
     if layout is not None and not matrices:
-        raise ConfigError(
-            f"--layout {layout} is of a matrix; give the folder of one, with sweep.json",
-            code="cli.no_effect",
-            option="--layout",
-        )
+        message = f"--layout {layout} is of a matrix; give the folder of one, with sweep.json"
+        raise ConfigError(message, code="cli.no_effect", option="--layout")
     return matrices
 
 
 def check_price(price: float | None) -> None:
     """Raise a `ConfigError` for a price below 0."""
     if price is not None and not (math.isfinite(price) and price >= 0):
-        raise ConfigError(
-            f"--price is {price:g}; the price of a device-hour is a number at least 0, such as 2.5",
-            code="cli.out_of_range",
-            option="--price",
-            value=price,
-        )
+        message = f"--price is {price:g}; the price of a device-hour is a number at least 0, such as 2.5"
+        raise ConfigError(message, code="cli.out_of_range", option="--price", value=price)
 
 
 def _targets(texts: Sequence[str]) -> list[ScoreTarget]:

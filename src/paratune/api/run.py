@@ -71,11 +71,8 @@ class Run:
             CheckpointError: The run is not finished.
         """
         if not self.is_finished:
-            raise CheckpointError(
-                f"{self.folder} is not finished: it has no {SUMMARY_FILE}; resume it",
-                code="run.not_finished",
-                path=self.folder,
-            )
+            message = f"{self.folder} is not finished: it has no {SUMMARY_FILE}; resume it"
+            raise CheckpointError(message, code="run.not_finished", path=self.folder)
         summary: Mapping[str, Any] = read_json(self.folder / SUMMARY_FILE)
         return summary
 
@@ -103,11 +100,8 @@ class Run:
         rows = [event for event in events if event["event"] == kind]
         if not rows:
             kinds = sorted({str(event["event"]) for event in events})
-            raise ConfigError(
-                f"{self.folder} has no event {kind!r} of rank {rank}; it has: {', '.join(kinds) or 'none'}",
-                code="cli.unknown_name",
-                value=kind,
-            )
+            message = f"{self.folder} has no event {kind!r} of rank {rank}; it has: {', '.join(kinds) or 'none'}"
+            raise ConfigError(message, code="cli.unknown_name", value=kind)
         names = dict.fromkeys(name for row in rows for name in row if name != "event")
         return pa.table({name: [row.get(name) for row in rows] for name in names})
 
@@ -131,11 +125,8 @@ class Run:
         path = self.folder / predictions_file(split)
         if not path.is_file():
             names = sorted(file.name.split(".")[1] for file in self.folder.glob(predictions_file("*")))
-            raise CheckpointError(
-                f"{path} does not exist; the run has predictions of: {', '.join(names) or 'no split'}",
-                code="run.file_not_found",
-                path=path,
-            )
+            message = f"{path} does not exist; the run has predictions of: {', '.join(names) or 'no split'}"
+            raise CheckpointError(message, code="run.file_not_found", path=path)
         return parquet.read_table(path)
 
     def load_model(self, device: str = "auto") -> Any:

@@ -16,19 +16,15 @@ from paratune.records.slices import BUILT_IN, LABEL, LENGTH
 def check_by(by: Sequence[str], kind: str, target: str) -> None:
     """Raise a `ConfigError` for masked LMs, whose rows have no scores, and for the labels of multiple choice."""
     if "label" in by and kind == "multiple_choice":
-        raise ConfigError(
-            f"--by label has no effect on {target}: labels of multiple_choice are places of choices, and no classes",
-            code="cli.no_effect",
-            option="--by",
-            target=target,
+        message = (
+            f"--by label has no effect on {target}: labels of multiple_choice are places of choices, and no classes"
         )
+        raise ConfigError(message, code="cli.no_effect", option="--by", target=target)
     if by and kind == "mlm":
-        raise ConfigError(
-            f"--by {', '.join(by)} has no effect on {target}: the scores of a masked LM are of windows and not of rows",
-            code="cli.no_effect",
-            option="--by",
-            target=target,
+        message = (
+            f"--by {', '.join(by)} has no effect on {target}: the scores of a masked LM are of windows and not of rows"
         )
+        raise ConfigError(message, code="cli.no_effect", option="--by", target=target)
 
 
 def evaluated_slices(
@@ -37,10 +33,6 @@ def evaluated_slices(
     """Return the scores of an evaluation by slice, in the format of records.
 
     Args:
-        trained: The model.
-        split: The evaluated split.
-        outputs: Outputs of the model.
-        by: Columns, `label` or `length`.
         values: Result of `paratune.data.slices.slice_values` for `by`.
 
     Raises:
@@ -84,25 +76,16 @@ def saved_slices(
 def _record_of(folder: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the record of a run, and its splits with scores and predictions."""
     if not (folder / RUN_FILE).is_file():
-        raise CheckpointError(
-            f"{folder} is not a run; to evaluate a model on a file, add --data FILE",
-            code="run.not_a_run",
-            target=str(folder),
-        )
+        message = f"{folder} is not a run; to evaluate a model on a file, add --data FILE"
+        raise CheckpointError(message, code="run.not_a_run", target=str(folder))
     if not (folder / SUMMARY_FILE).is_file():
-        raise CheckpointError(
-            f"{folder} is not finished; continue it with --resume, or add --data FILE",
-            code="run.not_finished",
-            target=str(folder),
-        )
+        message = f"{folder} is not finished; continue it with --resume, or add --data FILE"
+        raise CheckpointError(message, code="run.not_finished", target=str(folder))
     scores = read_json(folder / SUMMARY_FILE).get("scores") or {}
     splits = [split for split in scores if (folder / predictions_file(split)).is_file()]
     if not splits:
-        raise CheckpointError(
-            f"{folder} has no predictions of a scored split; add --data FILE",
-            code="run.no_predictions",
-            target=str(folder),
-        )
+        message = f"{folder} has no predictions of a scored split; add --data FILE"
+        raise CheckpointError(message, code="run.no_predictions", target=str(folder))
     return read_run(folder), splits
 
 

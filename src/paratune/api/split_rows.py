@@ -30,11 +30,6 @@ class FileRows:
 def rows_by_file(folder: Path, run: Mapping[str, Any], split: str) -> Iterator[FileRows]:
     """Yield the rows of a split with saved predictions, for each of its files.
 
-    Args:
-        folder: The run.
-        run: Its record.
-        split: A split with saved predictions.
-
     Raises:
         CheckpointError: The predictions are damaged, or a file has fewer rows than at the time of the run.
         DataError: A file cannot be read.
@@ -67,12 +62,7 @@ def rows_by_file(folder: Path, run: Mapping[str, Any], split: str) -> Iterator[F
 
 
 def files_of(data: Mapping[str, Any], split: str) -> list[str]:
-    """Return the files of a split: its own, or those of the training data, from which it was cut.
-
-    Args:
-        data: The section of the configuration of a run.
-        split: Its name.
-    """
+    """Return the files of a split: its own, or those of the training data, from which it was cut."""
     named = next((data[key][split] for key in ("extra", "predict") if split in (data.get(key) or {})), None)
     option = named or data.get(split) or data["train"]
     return [option] if isinstance(option, str) else list(option)
@@ -80,13 +70,11 @@ def files_of(data: Mapping[str, Any], split: str) -> list[str]:
 
 def file_changed(file: str, split: str) -> CheckpointError:
     """Return the error for a file that does not have the rows of a split any more."""
-    return CheckpointError(
+    message = (
         f"{file} does not have the rows of predictions.{split}.parquet: it changed after the run; name a file with "
-        "these rows",
-        code="run.damaged",
-        source=file,
-        split=split,
+        "these rows"
     )
+    return CheckpointError(message, code="run.damaged", source=file, split=split)
 
 
 def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
@@ -100,34 +88,22 @@ def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
 
     saved = sorted(path.name.split(".")[1] for path in folder.glob(predictions_file("*")))
     if split not in saved:
-        raise CheckpointError(
-            f"{folder} has no predictions of {split}; it has: {', '.join(saved) or 'none'}",
-            code="run.no_predictions",
-            target=str(folder),
-            split=split,
-        )
+        message = f"{folder} has no predictions of {split}; it has: {', '.join(saved) or 'none'}"
+        raise CheckpointError(message, code="run.no_predictions", target=str(folder), split=split)
     run = read_run(folder)
     files = files_of(run["config"]["data"], split)
     if len(files) > 1:
-        raise CheckpointError(
+        message = (
             f"the rows of {split} of {folder} are in {len(files)} files, {files[0]} and others; name one file with "
-            "these rows",
-            code="run.several_files",
-            target=str(folder),
-            split=split,
+            "these rows"
         )
+        raise CheckpointError(message, code="run.several_files", target=str(folder), split=split)
     (part,) = rows_by_file(folder, run, split)
     return f"{split} of {folder}", part.table.take(pa.array(part.rows))
 
 
 def rows_without_splits(folder: Path, file: str, table: "pa.Table") -> "pa.Table":
-    """Return the rows of a training file that are in no other split of the run.
-
-    Args:
-        folder: The run.
-        file: The file of `data.train`.
-        table: Its content.
-    """
+    """Return the rows of a training file that are in no other split of the run."""
     run = read_run(folder)
     is_kept = np.ones(table.num_rows, dtype=np.bool_)
     for name in ("validation", "test"):

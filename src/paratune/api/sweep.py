@@ -146,18 +146,14 @@ def check_request(request: SweepRequest, *, starts: bool, shows: bool) -> None:
         raise LaunchError(reason, code="launch.started_twice")
     if request.until is not None and not starts:
         other = "--dry-run" if shows else "--list"
-        raise ConfigError(
-            f"--until adds runs by the verdicts on earlier ones, so {other} cannot show which; use one of them",
-            code="cli.conflict",
-            options=("--until", other),
-        )
+        message = f"--until adds runs by the verdicts on earlier ones, so {other} cannot show which; use one of them"
+        raise ConfigError(message, code="cli.conflict", options=("--until", other))
 
 
 def prepare(request: SweepRequest, *, here: bool) -> PreparedSweep:
     """Read a matrix, select its runs, and compare them with the content of its folder; write nothing.
 
     Args:
-        request: The arguments.
         here: Whether the runs are to run on this machine.
 
     Raises:
@@ -215,11 +211,7 @@ class TrainedSweep:
 
 
 def train_matrix(request: SweepRequest, prepared: PreparedSweep) -> TrainedSweep:
-    """Train the selected runs that are not finished.
-
-    Args:
-        request: The arguments.
-        prepared: Of the request, without an error.
+    """Train the selected runs that are not finished; `prepared.error` must be None.
 
     Raises:
         CheckpointError: Another sweep uses the folder, or runs in it have other settings than the matrix.
@@ -249,8 +241,6 @@ def steps_to_list(request: SweepRequest, prepared: PreparedSweep, *, writes: boo
     """Return the runs that other programs can start now.
 
     Args:
-        request: The arguments.
-        prepared: Of the request, without an error.
         writes: Whether to write the configurations of the runs and the record of the matrix.
 
     Raises:

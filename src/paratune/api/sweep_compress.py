@@ -32,9 +32,6 @@ def compress_runs(matrix: Matrix, record: SweepRecord, names: Collection[str], s
 
     Args:
         matrix: The file, whose folder this process has locked.
-        record: Its record.
-        names: Of the selected runs.
-        starter: Starts the commands.
     """
     if matrix.compress is None:
         return ()

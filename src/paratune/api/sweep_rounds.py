@@ -33,10 +33,8 @@ def train_rounds(folder: Path, record: SweepRecord, todo: Sequence[Step], traine
     """Train in rounds, until all verdicts are decided, all planned runs are made, or the budget is used.
 
     Args:
-        folder: Of the matrix; its record is written after each round.
         record: With `rounds`.
         todo: All runs that are not finished, in order.
-        trainer: Trains them.
 
     Returns:
         The record, with a look for each round.

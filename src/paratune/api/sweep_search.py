@@ -47,12 +47,11 @@ def check_options(matrix: Matrix, *, only: Sequence[str], until: str | None = No
     }
     for option, is_given in given.items():
         if is_given:
-            raise ConfigError(
+            message = (
                 f"{option} contradicts search.method: {search.method}, where runs follow from the scores of all "
-                "earlier ones; leave it out, or use method: random",
-                code="cli.conflict",
-                options=(option, "search.method"),
+                "earlier ones; leave it out, or use method: random"
             )
+            raise ConfigError(message, code="cli.conflict", options=(option, "search.method"))
 
 
 def skip_runs_without_need(matrix: Matrix, plan: SweepPlan, *, retry_failed: bool) -> SweepPlan:

@@ -4,7 +4,6 @@ import logging
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 
 from paratune.api.sweep_compress import compress_runs
@@ -19,6 +18,7 @@ from paratune.records import SUMMARY_FILE, read_json
 from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder, write_sweep
 from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.plan import Step, SweepPlan, now
+from paratune.sweeps.rounds import attempt_s
 from paratune.sweeps.run import Start, run_step
 from paratune.sweeps.teachers import waits_for
 from paratune.sweeps.warmup import warm_ups
@@ -37,10 +37,7 @@ def train_steps(
     """Train the runs of these names that are not finished, and make smaller forms of the finished ones.
 
     Args:
-        plan: The states of all runs; its record is written at the start.
-        names: Of the selected runs.
         searching: Decides which runs follow; it has the matrix, whose folder this process has locked.
-        retry_failed: Whether failed runs are trained again.
 
     Returns:
         The record, the names of the selected runs with those of new trials, the signal that stopped the sweep, and the
@@ -134,8 +131,7 @@ def _start_note(step: Step) -> str:
 
 
 def _end_note(cell: CellRecord) -> str:
-    last = cell.attempts[-1]
-    took = format_duration(_seconds(last["began"], last["ended"]))
+    took = format_duration(attempt_s(cell.attempts[-1]))
     reason = (cell.reason or "").splitlines()
     return f"{cell.state} after {took}{f': {reason[0]}' if reason else ''}"
 
@@ -146,10 +142,6 @@ def _score_note(matrix: Matrix, cell: CellRecord) -> str:
     scores = read_json(cell_run_folder(matrix.folder, cell.name) / SUMMARY_FILE)["scores"]
     value = (scores.get("validation") or {}).get(cell.metric)
     return "" if value is None else f": {cell.metric} {value:.4f} on validation"
-
-
-def _seconds(began: str, ended: str) -> float:
-    return (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds()
 
 
 def log_failed(record: SweepRecord, names: Collection[str]) -> None:

@@ -49,19 +49,18 @@ def train(
         The finished run.
 
     Raises:
-        ParatuneError: The run failed; its class and `code` tell why. A `ConfigError` lists all problems of `config`.
+        ParatuneError: The run failed; class and `code` name the cause. A `ConfigError` lists all problems of `config`.
         Stopped: A signal or an interrupt stopped the run, after it saved a checkpoint or before the first step.
     """
     mode = start_kind(resume=resume, overwrite=overwrite)
     if nproc < 1:
         raise ConfigError(f"nproc is {nproc}: at least 1 is needed", code="cli.out_of_range", option="nproc")
     if (size := place_from_environment().world_size) > 1:
-        raise LaunchError(
+        message = (
             f"paratune.train in a process that torchrun or srun started (WORLD_SIZE={size}); start `paratune train` "
-            "with it, or leave it out",
-            code="launch.started_twice",
-            world_size=size,
+            "with it, or leave it out"
         )
+        raise LaunchError(message, code="launch.started_twice", world_size=size)
     loaded = load(config, overrides, run_name)
     folder = run_path(loaded.config)
     if not check_start(loaded, mode, num_ranks=nproc, num_nodes=1):
@@ -83,11 +82,8 @@ def start_kind(*, resume: bool, overwrite: bool) -> Mode:
         ConfigError: Both are asked for.
     """
     if resume and overwrite:
-        raise ConfigError(
-            "--resume continues a run and --overwrite deletes it; use one of them",
-            code="cli.conflict",
-            options=("--resume", "--overwrite"),
-        )
+        message = "--resume continues a run and --overwrite deletes it; use one of them"
+        raise ConfigError(message, code="cli.conflict", options=("--resume", "--overwrite"))
     return "resume" if resume else "overwrite" if overwrite else "new"
 
 
@@ -95,9 +91,6 @@ def check_start(loaded: LoadedConfig, mode: Mode, *, num_ranks: int, num_nodes: 
     """Check what can be checked before torch is imported and processes start.
 
     Args:
-        loaded: The configuration of the run.
-        mode: What happens to an existing run folder.
-        num_ranks: Number of processes of the run.
         num_nodes: Number of machines; None if unknown here.
 
     Returns:
@@ -136,10 +129,7 @@ def train_here(loaded: LoadedConfig, mode: Mode, *, began: float, rank: int = 0)
     """Train in this process, which is one of the processes of the run, and return the summary.
 
     Args:
-        loaded: The configuration, checked by `check_start`.
-        mode: What happens to an existing run folder.
         began: `time.perf_counter()` at the start of the command.
-        rank: Of this process.
     """
     set_up_logging(speaks=rank == 0, rank=rank)
     respect_quota()

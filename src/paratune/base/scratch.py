@@ -18,7 +18,7 @@ MIN_AGE_S = 60.0
 def scratch_folder(parent: Path | None = None, prefix: str = PREFIX) -> Iterator[Path]:
     """Yield an empty folder that is deleted at the end of the block.
 
-    Folders that killed processes left in `parent` are deleted first. A running process holds a lock on its folder,
+    Folders that killed processes left in `parent` are deleted first. A running process has a lock on its folder,
     which the system releases when the process ends; process numbers are not enough, because containers may share
     `parent`.
 

@@ -57,6 +57,11 @@ def format_number(value: float | None, digits: int = 4) -> str:
     return f"{value:.{digits}g}"
 
 
+def format_as(value: float | None, form: str) -> str:
+    """Return a number in a format of Python, such as ".4f"."""
+    return NOT_AVAILABLE if value is None or not math.isfinite(value) else f"{value:{form}}"
+
+
 def format_share(value: float | None) -> str:
     """Return a share of one as per cent: 0.123 -> "12.3%"."""
     return NOT_AVAILABLE if value is None or not math.isfinite(value) else f"{100 * value:.1f}%"

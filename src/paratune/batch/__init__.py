@@ -22,7 +22,7 @@ class Batch:
     and models distinguish the two.
 
     A sample may have several sequences (the choices of a question, the chunks of a document), which are consecutive.
-    Then `sample_offsets` tells them apart, and the objective makes one output of a sample from those of its sequences.
+    Then `sample_offsets` has their limits, and the objective makes one output of a sample from those of its sequences.
 
     Filler rows keep the number of micro-batches equal on all ranks, and round T up (`paratune.batch.packing.round_up`);
     their `row_weight` is 0, and no count includes them.
@@ -75,7 +75,7 @@ class Batch:
     """(B, 3), int64, question answering only: the token for "no answer", the first token of the context, and the token
     after its last one."""
     teacher: Tensor | None = None
-    """(B, C + L * D), float32, training steps of a distillation only: what the teachers computed for each row; see
+    """(B, C + L * D), float32, training steps of a distillation only: the outputs of the teachers for each row; see
     `paratune.models.distillation`."""
 
     @property
@@ -100,23 +100,18 @@ class Batch:
         device = torch.device(device)
         if device.type == "cpu" and all(tensor.device.type == "cpu" for _, tensor in self._tensors()):
             return self
-        tensors = {name: value for name, value in self._tensors() if value.device.type == "cpu"}
-        if non_blocking and device.type == "cuda" and tensors:
-            sent = send_together(
-                list(tensors.values()), _pinned, lambda buffer: buffer.to(device, non_blocking=non_blocking)
-            )
-            values: dict[str, Any] = dict(zip(tensors, sent, strict=True))
-            return replace(self, **values)
-        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        values: dict[str, Any] = {name: value for name, value in self._tensors() if value.device.type == "cpu"}
+        if non_blocking and device.type == "cuda" and values:
+            sent = send_together(list(values.values()), _pinned, lambda buffer: buffer.to(device, non_blocking=True))
+            values = dict(zip(values, sent, strict=True))
+        else:
+            values = {name: tensor.to(device, non_blocking=non_blocking) for name, tensor in self._tensors()}
+        return replace(self, **values)
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
         for name, value in vars(self).items():
             if isinstance(value, Tensor):
                 yield name, value
-
-    def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        values: dict[str, Any] = {name: change(value) for name, value in self._tensors()}
-        return replace(self, **values)
 
 
 ALIGNMENT = 16
@@ -162,13 +157,7 @@ class BufferPlace:
 def fill_buffer(
     tensors: Sequence[Tensor], make_buffer: Callable[[int], Tensor], alignment: int = ALIGNMENT
 ) -> tuple[Tensor, list[BufferPlace]]:
-    """Copy tensors into one buffer.
-
-    Args:
-        tensors: Tensors of any dtypes and shapes, on the CPU.
-        make_buffer: Returns a uint8 tensor with the given number of bytes.
-        alignment: Bytes; each tensor starts at a multiple of it.
-    """
+    """Copy tensors into one buffer, each at a multiple of `alignment` bytes; otherwise as `send_together`."""
     sizes = [-(-tensor.nbytes // alignment) * alignment for tensor in tensors]
     starts = accumulate(sizes, initial=0)
     places = [BufferPlace(start, tensor.dtype, tensor.shape) for start, tensor in zip(starts, tensors, strict=False)]

@@ -1,6 +1,6 @@
 """Packs batches: joins the tokens of all rows without padding, with the offset of each row.
 
-A row is a sequence: where samples have several, there are more rows than samples. A filler row is a sample of its own.
+A row is a sequence: where samples have several, there are more rows than samples. Each filler row is one sample.
 
 Dimensions: `B` rows, `F` filler rows, `S` padded length, `T` tokens, `M` labelled tokens.
 

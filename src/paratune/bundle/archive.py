@@ -13,7 +13,7 @@ import shutil
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from paratune.base.atomic import fill_folder, replace_file
 from paratune.base.units import MIB, format_bytes
@@ -73,9 +73,8 @@ def write_bundle(
                 on_progress(done, manifest.num_bytes)
     except (OSError, tarfile.TarError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise DataError(
-            f"{path} cannot be written: {reason}; partial files were deleted", code="bundle.not_writable", path=path
-        ) from error
+        message = f"{path} cannot be written: {reason}; partial files were deleted"
+        raise DataError(message, code="bundle.not_writable", path=path) from error
 
 
 def _header(name: str, num_bytes: int) -> tarfile.TarInfo:
@@ -118,16 +117,10 @@ def unpack(
                 complete(manifest, aside)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR):
-                raise DataError(
-                    f"{folder} exists and is not empty; choose a new folder",
-                    code="bundle.folder_not_empty",
-                    folder=folder,
-                ) from error
-            raise DataError(
-                f"{folder} cannot be written: {error.strerror or error}; partial files were deleted",
-                code="bundle.not_writable",
-                folder=folder,
-            ) from error
+                message = f"{folder} exists and is not empty; choose a new folder"
+                raise DataError(message, code="bundle.folder_not_empty", folder=folder) from error
+            message = f"{folder} cannot be written: {error.strerror or error}; partial files were deleted"
+            raise DataError(message, code="bundle.not_writable", folder=folder) from error
     return manifest
 
 
@@ -139,12 +132,8 @@ def _open(path: Path) -> BinaryIO:
 def _manifest(file: BinaryIO, path: Path) -> Manifest:
     name, size = _next_header(file, path)
     if name != MANIFEST or not 0 <= size <= MAX_MANIFEST_BYTES:
-        raise DataError(
-            f"{path} is not a bundle: it starts with {name!r} ({format_bytes(size)}) instead of {MANIFEST}",
-            code="bundle.not_a_bundle",
-            path=path,
-            name=name,
-        )
+        message = f"{path} is not a bundle: it starts with {name!r} ({format_bytes(size)}) instead of {MANIFEST}"
+        raise DataError(message, code="bundle.not_a_bundle", path=path, name=name)
     raw = file.read(size)
     file.seek(-size % BLOCK, os.SEEK_CUR)
     try:
@@ -160,33 +149,24 @@ def _next_header(file: BinaryIO, path: Path) -> tuple[str, int]:
     try:
         info = tarfile.TarInfo.frombuf(raw, "ascii", "strict")
     except (tarfile.TarError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{path} is not a bundle, or is truncated ({error or 'unexpected end'})",
-            code="bundle.not_a_bundle",
-            path=path,
-        ) from error
+        message = f"{path} is not a bundle, or is truncated ({error or 'unexpected end'})"
+        raise DataError(message, code="bundle.not_a_bundle", path=path) from error
     if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
         kind = _KINDS.get(info.type, "an extended header")
-        raise DataError(
-            f"{path} contains {kind} ({info.name!r}); only plain files are allowed, nothing was unpacked",
-            code="bundle.unsafe",
-            path=path,
-            kind=kind,
-            name=info.name,
-        )
+        problem = f"contains {kind} ({info.name!r}); only plain files are allowed"
+        raise _unsafe(path, problem, kind=kind, name=info.name)
     return info.name, info.size
+
+
+def _unsafe(path: Path, problem: str, **facts: Any) -> DataError:
+    return DataError(f"{path} {problem}; nothing was unpacked", code="bundle.unsafe", path=path, **facts)
 
 
 def _check_sizes(manifest: Manifest, path: Path, folder: Path) -> None:
     size = path.stat().st_size
     if manifest.num_bytes > size:
-        raise DataError(
-            f"{path} has {format_bytes(size)}, but its manifest lists {format_bytes(manifest.num_bytes)}; it is "
-            "truncated or unsafe; nothing was unpacked",
-            code="bundle.unsafe",
-            path=path,
-            num_bytes=manifest.num_bytes,
-        )
+        listed = f"its manifest lists {format_bytes(manifest.num_bytes)}; it is truncated or unsafe"
+        raise _unsafe(path, f"has {format_bytes(size)}, but {listed}", num_bytes=manifest.num_bytes)
     above = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     free = shutil.disk_usage(above).free
     if manifest.num_bytes > free:
@@ -203,32 +183,19 @@ def _write_files(file: BinaryIO, manifest: Manifest, path: Path, aside: Path, on
     for packed in manifest.files:
         name, size = _next_header(file, path)
         if (name, size) != (packed.name, packed.num_bytes):
-            raise DataError(
-                f"{path} contains {name!r} ({size} bytes) where its manifest lists {packed.name!r} ({packed.num_bytes} "
-                "bytes); nothing was unpacked",
-                code="bundle.damaged",
-                path=path,
-                name=name,
-                num_bytes=packed.num_bytes,
-            )
+            listed = f"where its manifest lists {packed.name!r} ({packed.num_bytes} bytes)"
+            message = f"{path} contains {name!r} ({size} bytes) {listed}; nothing was unpacked"
+            raise DataError(message, code="bundle.damaged", path=path, name=name, num_bytes=packed.num_bytes)
         target = aside / packed.name
         target.parent.mkdir(parents=True, exist_ok=True)
         digest = _copy(file, target, size)
         if digest != packed.sha256:
-            raise DataError(
-                f"{path}: {name} is damaged: its SHA-256 differs from the manifest; copy the bundle again",
-                code="bundle.damaged",
-                path=path,
-                name=name,
-            )
+            message = f"{path}: {name} is damaged: its SHA-256 differs from the manifest; copy the bundle again"
+            raise DataError(message, code="bundle.damaged", path=path, name=name)
         done += size
         on_progress(done, manifest.num_bytes)
     if file.read(BLOCK).strip(b"\0"):
-        raise DataError(
-            f"{path} contains files that its manifest does not list; nothing was unpacked",
-            code="bundle.unsafe",
-            path=path,
-        )
+        raise _unsafe(path, "contains files that its manifest does not list")
 
 
 def _copy(file: BinaryIO, target: Path, size: int) -> str:

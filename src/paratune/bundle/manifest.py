@@ -52,7 +52,7 @@ class Manifest:
 def name_problem(name: str) -> str | None:
     """Return why a name is not allowed in a bundle; None if it is."""
     if not _NAME.fullmatch(name):
-        return "is not a plain path: letters, digits and . _ + - with single / between, none of which begins with a dot"
+        return "is not a plain path: letters, digits and . _ + - with single / between; no part begins with a dot"
     return f"is longer than {MAX_NAME} bytes" if len(name) > MAX_NAME else None
 
 
@@ -64,11 +64,8 @@ def parse_manifest(value: Any, source: str) -> Manifest:
     """
     if not isinstance(value, dict) or value.get("schema_version") != VERSION:
         version = value.get("schema_version") if isinstance(value, dict) else None
-        raise DataError(
-            f"{source}: {MANIFEST} is not a manifest of a bundle (version {version}; supported: {VERSION})",
-            code="bundle.not_a_bundle",
-            source=source,
-        )
+        message = f"{source}: {MANIFEST} is not a manifest of a bundle (version {version}; supported: {VERSION})"
+        raise DataError(message, code="bundle.not_a_bundle", source=source)
     try:
         files = tuple(
             BundledFile(str(entry["name"]), int(entry["num_bytes"]), str(entry["sha256"])) for entry in value["files"]

@@ -52,9 +52,6 @@ def save(
     Args:
         folder: The folder of the checkpoint; replaced if it exists.
         tensors: Keys with whole CPU tensors on the writer, and None on other ranks.
-        progress: State of the loop, which can be written as JSON.
-        step: Finished optimizer steps.
-        is_writer: Whether this rank writes.
 
     Returns:
         The size in bytes; 0 on other ranks.
@@ -126,33 +123,14 @@ def verify(folder: Path) -> None:
             with working(f"check {name} of {folder.name}"):
                 size, digest = path.stat().st_size, file_sha256(path)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise CheckpointError(
-                f"{folder} is damaged: {name} is missing",
-                code="checkpoint.damaged",
-                folder=folder,
-                file=name,
-            ) from error
+            raise _damaged(folder, name, "is missing") from error
         except OSError as error:
-            raise UnreadableError(
-                f"{folder} cannot be used: {name} cannot be read ({error.strerror})",
-                code="checkpoint.unreadable",
-                folder=folder,
-                file=name,
-            ) from error
+            message = f"{folder} cannot be used: {name} cannot be read ({error.strerror})"
+            raise UnreadableError(message, code="checkpoint.unreadable", folder=folder, file=name) from error
         if size != expected["num_bytes"]:
-            raise CheckpointError(
-                f"{folder} is damaged: {name} has {size} bytes instead of {expected['num_bytes']}",
-                code="checkpoint.damaged",
-                folder=folder,
-                file=name,
-            )
+            raise _damaged(folder, name, f"has {size} bytes instead of {expected['num_bytes']}")
         if digest != expected["sha256"]:
-            raise CheckpointError(
-                f"{folder} is damaged: {name} does not match its SHA-256",
-                code="checkpoint.damaged",
-                folder=folder,
-                file=name,
-            )
+            raise _damaged(folder, name, "does not match its SHA-256")
 
 
 def find_newest(checkpoints: Path) -> Path | None:
@@ -170,11 +148,8 @@ def find_newest(checkpoints: Path) -> Path | None:
             continue
         return folder
     if folders:
-        raise CheckpointError(
-            f"{checkpoints}: none of the {len(folders)} checkpoints is complete; start again with --overwrite",
-            code="checkpoint.none_whole",
-            folder=checkpoints,
-        )
+        message = f"{checkpoints}: none of the {len(folders)} checkpoints is complete; start again with --overwrite"
+        raise CheckpointError(message, code="checkpoint.none_whole", folder=checkpoints)
     return None
 
 
@@ -197,12 +172,7 @@ def prune(checkpoints: Path, keep: int, *, step: int) -> None:
     """Delete checkpoints that a run does not need after it has saved `step`.
 
     These are: all but the newest `keep` checkpoints up to `step`; checkpoints of later steps, which were damaged when
-    the run was resumed and would otherwise count as the newest; and remains of interrupted writes.
-
-    Args:
-        checkpoints: Folder of the checkpoints.
-        keep: The number of checkpoints to keep, at least 1.
-        step: The step of the newest checkpoint.
+    the run was resumed and would otherwise count as the newest; and remains of interrupted writes. `keep` is 1 or more.
     """
     folders = list_checkpoints(checkpoints)
     later = [folder for folder in folders if _step_of(folder) > step]
@@ -256,28 +226,19 @@ def _write_manifest(folder: Path, index: dict[str, str], step: int) -> int:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     manifest = read_json(folder / MANIFEST)
     if not isinstance(manifest, dict):
-        raise CheckpointError(
-            f"{folder} is damaged: {MANIFEST} is not a manifest",
-            code="checkpoint.damaged",
-            folder=folder,
-            file=MANIFEST,
-        )
+        raise _damaged(folder, MANIFEST, "is not a manifest")
     version = manifest.get("format_version")
     if version != FORMAT_VERSION:
-        raise CheckpointError(
-            f"{folder} has checkpoint format {version}; this version reads {FORMAT_VERSION}",
-            code="checkpoint.other_version",
-            folder=folder,
-            version=version,
-        )
+        message = f"{folder} has checkpoint format {version}; this version reads {FORMAT_VERSION}"
+        raise CheckpointError(message, code="checkpoint.other_version", folder=folder, version=version)
     if manifest.pop("sha256", None) != _digest(manifest):
-        raise CheckpointError(
-            f"{folder} is damaged: {MANIFEST} does not match its own SHA-256",
-            code="checkpoint.damaged",
-            folder=folder,
-            file=MANIFEST,
-        )
+        raise _damaged(folder, MANIFEST, "does not match its own SHA-256")
     return manifest
+
+
+def _damaged(folder: Path, file: str, problem: str) -> CheckpointError:
+    message = f"{folder} is damaged: {file} {problem}"
+    return CheckpointError(message, code="checkpoint.damaged", folder=folder, file=file)
 
 
 def _digest(manifest: dict[str, Any]) -> str:
@@ -294,7 +255,7 @@ def _disk_errors(folder: Path) -> Iterator[None]:
             raise
         full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
         free = format_bytes(shutil.disk_usage(folder.parent).free) if folder.parent.exists() else "nothing"
-        why = f"the disk is full ({free} free); make room" if full else f"{error}; make it writable"
+        why = f"the disk is full ({free} free); free some space" if full else f"{error}; make it writable"
         raise CheckpointError(
             f"{folder} could not be written: {why}, or set run.folder elsewhere. Earlier checkpoints are unchanged; "
             "--resume continues from the newest",

@@ -2,7 +2,7 @@
 
 from cyclopts import CycloptsError, MissingArgumentError, UnknownOptionError
 
-from paratune.commands.examples import EXAMPLES
+from paratune.commands import EXAMPLES
 from paratune.errors import Fault
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.cluster.slurm import ENDED, Queued, controller_facts
-from paratune.errors import CheckpointError, LaunchError
+from paratune.errors import CheckpointError, LaunchError, os_error_as
 from paratune.records.run_folder import SLURM_FOLDER
 
 JOBS_FILE = "jobs.jsonl"
@@ -88,16 +88,10 @@ def record_submission(submitted: Submitted) -> None:
         left = submitted.slurm_folder / f"{run}.exit"
         if left.exists() and left.stat().st_mtime < began:
             left.unlink()
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(submitted)) + "\n")
-    except OSError as error:
-        raise CheckpointError(
-            f"job {submitted.job} is submitted, but {path} cannot be written: {error.strerror}",
-            code="run.not_writable",
-            job=submitted.job,
-            path=path,
-        ) from error
+    failure = f"job {submitted.job} is submitted, but {path} cannot be written"
+    failed = os_error_as(CheckpointError, failure, code="run.not_writable", job=submitted.job, path=path)
+    with failed, path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(submitted)) + "\n")
 
 
 def submissions(paths: Sequence[Path]) -> list[Submitted]:
@@ -168,7 +162,7 @@ def _run_state(
 
 
 def recorded_exit(submitted: Submitted, run: str) -> str | None:
-    """Return what the script of a run has written at its end: an exit code, or REQUEUED; None without a file."""
+    """Return the note of the script of a run at its end: an exit code, or REQUEUED; None without a file."""
     try:
         return (submitted.slurm_folder / f"{run}.exit").read_text().strip() or None
     except OSError:

@@ -113,22 +113,10 @@ class BatchJob:
 
 def script_text(job: BatchJob) -> str:
     """Return the batch script of a job."""
-    parts = [
-        [
-            "#!/bin/bash",
-            f"# {_about(job)}",
-            "# Written by paratune launch: edit the site file and submit again.",
-        ],
-        list(_directives(job)),
-        ["", *_names(job)],
-        list(_signals()),
-        list(setup_lines(job.site)),
-        list(_run_of(job)),
-        list(_task(job)),
-        list(_start(job)),
-        _END.splitlines(),
-    ]
-    return "\n".join(line for part in parts for line in part) + "\n"
+    heading = ["#!/bin/bash", f"# {_about(job)}", "# Written by paratune launch: edit the site file and submit again."]
+    lines = [*heading, *_directives(job), "", *_names(job), *_SIGNALS.splitlines(), *setup_lines(job.site)]
+    lines += [*_run_of(job), *_task(job), *_start(job), *_END.splitlines()]
+    return "\n".join(lines) + "\n"
 
 
 def _about(job: BatchJob) -> str:
@@ -143,13 +131,9 @@ def _about(job: BatchJob) -> str:
 def _directives(job: BatchJob) -> Iterator[str]:
     site = job.site
     yield directive("job-name", job.name)
-    if site.partition is not None:
-        yield directive("partition", site.partition if isinstance(site.partition, str) else ",".join(site.partition))
-    for name in ("account", "qos", "reservation", "constraint", "time"):
-        if (value := getattr(site, name)) is not None:
-            yield directive(name, value)
-    if site.exclude:
-        yield directive("exclude", ",".join(site.exclude))
+    for name in ("partition", "account", "qos", "reservation", "constraint", "time", "exclude"):
+        if value := getattr(site, name):
+            yield directive(name, value if isinstance(value, str) else ",".join(value))
     if site.exclusive:
         yield directive("exclusive")
     yield directive("nodes", str(site.nodes))
@@ -170,11 +154,8 @@ def _directives(job: BatchJob) -> Iterator[str]:
     if job.is_array:
         limit = f"%{job.max_at_once}" if job.max_at_once else ""
         yield directive("array", f"0-{len(job.runs) - 1}{limit}")
-    yield directive("output", f"{_escaped(job.folder)}/{'%A_%a' if job.is_array else '%j'}.txt")
-
-
-def _escaped(path: Path) -> str:
-    return str(path).replace("%", "%%")
+    folder = str(job.folder).replace("%", "%%")
+    yield directive("output", f"{folder}/{'%A_%a' if job.is_array else '%j'}.txt")
 
 
 def _resources(site: Site) -> Iterator[str]:
@@ -299,8 +280,7 @@ def _wrapped(words: Iterable[str], *, indent: str) -> Iterator[str]:
     yield from (line.rstrip() for line in lines)
 
 
-def _signals() -> list[str]:
-    return """
+_SIGNALS = """
 log() { echo "$(date +%FT%T) $*"; }
 not_ready() {
   log "$1 cannot be loaded: the run was not started"
@@ -322,7 +302,7 @@ send_usr1() {
   while [ -n "$step" ] && kill -USR1 "$step"; do sleep 5; done
 }
 trap 'forward USR1' USR1
-trap 'forward TERM' TERM""".splitlines()
+trap 'forward TERM' TERM"""
 
 
 def _start(job: BatchJob) -> Iterator[str]:

@@ -178,11 +178,12 @@ def _option_problems(site: Site) -> list[tuple[str, str]]:
 
 
 def _variable_problems(site: Site) -> list[tuple[str, str]]:
-    reasons: list[tuple[str, str | None]] = []
-    for name, value in site.environment.items():
-        reasons.append((f"environment.{name}", why_not_to_set(name)))
-        reasons.append((f"environment.{name}", path_problem(str(value))))
-    return [(key, reason) for key, reason in reasons if reason]
+    return [
+        (f"environment.{name}", reason)
+        for name, value in site.environment.items()
+        for reason in (why_not_to_set(name), path_problem(str(value)))
+        if reason
+    ]
 
 
 def _contradictions(site: Site) -> list[tuple[str, str]]:
@@ -190,13 +191,8 @@ def _contradictions(site: Site) -> list[tuple[str, str]]:
     if site.container is not None and site.venv is not None:
         problems.append(("venv", "has no effect with container; keep one of them"))
     if site.gpus_per_node and site.processes_per_node not in (None, site.gpus_per_node):
-        problems.append(
-            (
-                "processes_per_node",
-                f"is {site.processes_per_node} with gpus_per_node: {site.gpus_per_node}; a GPU has one process; "
-                "leave it out",
-            )
-        )
+        given = f"is {site.processes_per_node} with gpus_per_node: {site.gpus_per_node}"
+        problems.append(("processes_per_node", f"{given}; a GPU has one process; leave it out"))
     if site.gpu_type and not site.gpus_per_node:
         problems.append(("gpu_type", "has no effect without gpus_per_node; set it, or leave gpu_type out"))
     if site.network_interface:

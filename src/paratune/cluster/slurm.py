@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from paratune.base.text import plain
 from paratune.errors import ConfigError, LaunchError, MissingDependency
@@ -56,12 +57,7 @@ def submit(script: Path, *, after: Sequence[str] = ()) -> str:
     result = _call([*words, str(script)])
     number = result.stdout.strip().partition(";")[0]
     if result.returncode or not _JOB_ID.fullmatch(number):
-        raise LaunchError(
-            f"sbatch refuses {plain(script)}: {_error_text(result)}",
-            code="slurm.refused",
-            script=script,
-            command="sbatch",
-        )
+        raise _refused(f"sbatch refuses {plain(script)}", result, command="sbatch", script=script)
     return number
 
 
@@ -74,9 +70,7 @@ def queue() -> list[Queued]:
     """
     result = _call(["squeue", "--noheader", "--user", getpass.getuser(), "--format", _FORMAT])
     if result.returncode:
-        raise LaunchError(
-            f"squeue does not list the queue: {_error_text(result)}", code="slurm.refused", command="squeue"
-        )
+        raise _refused("squeue does not list the queue", result, command="squeue")
     entries = []
     for line in result.stdout.splitlines():
         number, job, _, state, elapsed, _, nodes, reason = line.split("|", 7)
@@ -98,12 +92,7 @@ def controller_facts(job: str) -> dict[str, dict[str, str]]:
     if result.returncode and "Invalid job id" in result.stderr:
         return {}
     if result.returncode:
-        raise LaunchError(
-            f"scontrol does not show job {plain(job)}: {_error_text(result)}",
-            code="slurm.refused",
-            job=job,
-            command="scontrol",
-        )
+        raise _refused(f"scontrol does not show job {plain(job)}", result, command="scontrol", job=job)
     facts_by_run = {}
     for line in result.stdout.splitlines():
         facts = dict(re.findall(r"(?:^| )([A-Za-z]\w*)=(\S*)", line))
@@ -121,9 +110,7 @@ def cancel(jobs: Sequence[str]) -> None:
     """
     result = _call(["scancel", *jobs])
     if result.returncode or "error" in result.stderr:
-        raise LaunchError(
-            f"scancel {' '.join(jobs)}: {_error_text(result)}", code="slurm.refused", jobs=jobs, command="scancel"
-        )
+        raise _refused(f"scancel {' '.join(jobs)}", result, command="scancel", jobs=jobs)
 
 
 def check_job_id(text: str, option: str) -> str:
@@ -133,11 +120,8 @@ def check_job_id(text: str, option: str) -> str:
         ConfigError: The text is not a job ID.
     """
     if not _JOB_ID.fullmatch(text):
-        raise ConfigError(
-            f"{option} {plain(text)} is not a job ID; allowed: 1234, or 1234_5 for a run of an array",
-            code="cli.invalid_value",
-            option=option,
-        )
+        problem = f"{option} {plain(text)} is not a job ID; allowed: 1234, or 1234_5 for a run of an array"
+        raise ConfigError(problem, code="cli.invalid_value", option=option)
     return text
 
 
@@ -145,17 +129,17 @@ def _call(words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     try:
         return subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except FileNotFoundError as error:
-        raise MissingDependency(
-            f"{words[0]} was not found: run this on a machine with Slurm's commands (a login node), print the script "
-            "with --dry-run, or start a test cluster: paratune toy-cluster start",
-            code="dependency.program_missing",
-        ) from error
+        remedy = (
+            "run this on a machine with Slurm's commands (a login node), print the script with --dry-run, or start a "
+            "test cluster: paratune toy-cluster start"
+        )
+        raise MissingDependency(f"{words[0]} was not found: {remedy}", code="dependency.program_missing") from error
     except subprocess.TimeoutExpired as error:
-        raise LaunchError(
-            f"{words[0]} did not respond in {TIMEOUT_S:.0f} s: the controller is busy or down", code="slurm.no_answer"
-        ) from error
+        text = f"{words[0]} did not respond in {TIMEOUT_S:.0f} s: the controller is busy or down"
+        raise LaunchError(text, code="slurm.no_answer") from error
 
 
-def _error_text(result: "subprocess.CompletedProcess[str]") -> str:
+def _refused(failure: str, result: "subprocess.CompletedProcess[str]", **facts: Any) -> LaunchError:
     lines = [re.sub(r"^(\w+: )?(error: )?", "", line) for line in (result.stderr or result.stdout).strip().splitlines()]
-    return plain("; ".join(lines)) or f"exit code {result.returncode}, no output"
+    reason = plain("; ".join(lines)) or f"exit code {result.returncode}, no output"
+    return LaunchError(f"{failure}: {reason}", code="slurm.refused", **facts)

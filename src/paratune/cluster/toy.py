@@ -83,24 +83,17 @@ def start(folder: Path, num_nodes: int) -> ToyCluster:
         MissingDependency: A program of Slurm or munge is not installed; the message has the command to install it.
     """
     if not 1 <= num_nodes <= MAX_NODES:
-        raise LaunchError(
-            f"--nodes {num_nodes}: a toy cluster has 1 to {MAX_NODES}",
-            code="toy_cluster.invalid",
-            option="--nodes",
-            value=num_nodes,
-        )
+        text = f"--nodes {num_nodes}: a toy cluster has 1 to {MAX_NODES}"
+        raise LaunchError(text, code="toy_cluster.invalid", option="--nodes", value=num_nodes)
     programs = _programs()
     cluster = ToyCluster(folder.absolute())
     _check_folder(cluster)
     if cluster.pids():
         where = plain(shlex.quote(str(cluster.folder)))
         variables = " ".join(f"{name}={plain(shlex.quote(value))}" for name, value in cluster.environment.items())
-        raise LaunchError(
-            f"a toy cluster already runs in {where}: use it with export {variables}, or stop it with "
-            f"paratune toy-cluster stop --folder {where}",
-            code="toy_cluster.running",
-            where=where,
-        )
+        remedy = f"use it with export {variables}, or stop it with paratune toy-cluster stop --folder {where}"
+        text = f"a toy cluster already runs in {where}: {remedy}"
+        raise LaunchError(text, code="toy_cluster.running", where=where)
     _make_folder(cluster.folder)
     cluster.conf.write_text(conf_text(cluster.folder, _free_ports(num_nodes + 1)))
     try:
@@ -235,27 +228,20 @@ def _programs() -> dict[str, str]:
     missing = [name for name, where in paths.items() if where is None]
     if missing:
         packages = " ".join(PROGRAMS[name] for name in missing)
-        raise MissingDependency(
-            f"a toy cluster needs {', '.join(missing)}; on Debian and Ubuntu: "
-            f"apt-get install --no-install-recommends {packages}",
-            code="dependency.program_missing",
-            missing=missing,
-        )
+        remedy = f"on Debian and Ubuntu: apt-get install --no-install-recommends {packages}"
+        text = f"a toy cluster needs {', '.join(missing)}; {remedy}"
+        raise MissingDependency(text, code="dependency.program_missing", missing=missing)
     return {name: where for name, where in paths.items() if where is not None}
 
 
 def _check_folder(cluster: ToyCluster) -> None:
     text = str(cluster.folder)
     if not re.fullmatch(r"[A-Za-z0-9_./+-]+", text):
-        raise LaunchError(
-            f"{plain(text)}: slurm.conf allows letters, digits and _ . / + - in a path; choose --folder",
-            code="toy_cluster.invalid",
-        )
+        problem = f"{plain(text)}: slurm.conf allows letters, digits and _ . / + - in a path; choose --folder"
+        raise LaunchError(problem, code="toy_cluster.invalid")
     if len(text) > 80:  # the address of a socket has at most 108
-        raise LaunchError(
-            f"{text} is too long for the path of a socket (80 characters at most); choose --folder",
-            code="toy_cluster.invalid",
-        )
+        problem = f"{text} is too long for the path of a socket (80 characters at most); choose --folder"
+        raise LaunchError(problem, code="toy_cluster.invalid")
 
 
 def _make_folder(folder: Path) -> None:
@@ -322,11 +308,8 @@ def _daemon(command: Sequence[str], cluster: ToyCluster, name: str) -> None:
 
 def _wait_until_idle(cluster: ToyCluster) -> None:
     names = cluster.node_names()
-    _wait(
-        lambda: {n for n, state in node_states(cluster).items() if state == "idle"} == set(names),
-        cluster,
-        ["slurmctld", "munged", *names],
-    )
+    idle = dict.fromkeys(names, "idle")
+    _wait(lambda: node_states(cluster) == idle, cluster, ["slurmctld", "munged", *names])
 
 
 def _wait(is_ready: Callable[[], bool], cluster: ToyCluster, names: Sequence[str]) -> None:

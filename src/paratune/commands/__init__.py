@@ -51,3 +51,33 @@ PLACES = {
     "tokenizer": "tokenizer:tokenizer_app",
 }
 """Command -> module and function, if they do not have its name."""
+
+
+EXAMPLES = {
+    "train": "paratune train my.yaml",
+    "data": "paratune data my.yaml",
+    "bundle": "paratune bundle my.yaml -o bundle.tar",
+    "unbundle": "paratune unbundle bundle.tar -d DIR",
+    "plan": "paratune plan my.yaml --devices 1,2,4,8 --device a100-40gb",
+    "sweep": "paratune sweep matrix.yaml --dry-run",
+    "launch": "paratune launch my.yaml --site site.yaml --dry-run",
+    "cancel": "paratune cancel 1234",
+    "toy-cluster": "paratune toy-cluster start",
+    "evaluate": "paratune evaluate runs/NAME --data reviews.csv",
+    "predict": "paratune predict runs/NAME --input reviews.csv --output predictions.csv",
+    "explain": "paratune explain runs/NAME --input reviews.csv --rows 0-2 --out explain/NAME",
+    "feedback": "paratune feedback runs/NAME --input essays.csv --out feedback/NAME",
+    "serve": "paratune serve runs/NAME",
+    "quantize": "paratune quantize runs/NAME --to int8 --out small/NAME",
+    "fill-mask": "paratune fill-mask runs/NAME 'What a [MASK] film.'",
+    "pseudo-label": "paratune pseudo-label runs/NAME --input more.csv --output labelled.csv --threshold 0.95",
+    "corpus": "paratune corpus corpus.yaml",
+    "corpus stats": "paratune corpus stats corpus.yaml",
+    "corpus sample": "paratune corpus sample corpus.yaml -n 5",
+    "corpus search": "paratune corpus search corpus.yaml votação",
+    "tokenizer train": "paratune tokenizer train texts.parquet --output tokenizer",
+    "tokenizer compare": "paratune tokenizer compare tokenizer bert-base-uncased --texts texts.parquet",
+    "config show": "paratune config show my.yaml",
+    "config from-trainer": "paratune config from-trainer training_args.json -o my.yaml",
+    "config init": "paratune config init my.yaml --train reviews.csv",
+}

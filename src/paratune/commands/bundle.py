@@ -46,17 +46,11 @@ def bundle(
 
     loaded = load_config(config, set_)
     if out.is_dir():
-        raise ConfigError(
-            f"-o {out} is a folder; name the file to write, such as {out / 'bundle.tar'}",
-            code="output.not_a_file",
-            path=out,
-        )
+        message = f"-o {out} is a folder; name the file to write, such as {out / 'bundle.tar'}"
+        raise ConfigError(message, code="output.not_a_file", path=out)
     if not out.parent.is_dir():
-        raise ConfigError(
-            f"-o {out}: the folder {out.parent} does not exist; make it: mkdir -p {shlex.quote(str(out.parent))}",
-            code="output.no_folder",
-            path=out,
-        )
+        message = f"-o {out}: the folder {out.parent} does not exist; make it: mkdir -p {shlex.quote(str(out.parent))}"
+        raise ConfigError(message, code="output.no_folder", path=out)
     set_up_logging(speaks=True)
     with stdout_for_results(), scratch_folder() as scratch:
         contents = BundleContents()
@@ -85,15 +79,14 @@ def unbundle(
     from paratune.commands.bundle_contents import CONFIG_FILE, write_configuration
 
     set_up_logging(speaks=True)
+    # From the manifest alone, before a file is unpacked: training imports the named modules.
     code = imported_code(read_manifest(file).config)
     if code and not allow_code:
-        raise DataError(
+        message = (
             f"{file}: its configuration imports Python code that does not come with paratune: {', '.join(code)}. "
-            "Such code can do everything that you can do; if you trust it, add --allow-code. Nothing was unpacked",
-            code="bundle.own_code",
-            bundle=file,
-            modules=code,
+            "Such code can do everything that you can do; if you trust it, add --allow-code. Nothing was unpacked"
         )
+        raise DataError(message, code="bundle.own_code", bundle=file, modules=code)
     with Display(speaks=True).bar("unpack", 1) as bar:
 
         def complete(manifest: Manifest, unpacked: Path) -> None:

@@ -1,8 +1,9 @@
-"""Collects what a run needs for `paratune bundle`, and writes the configuration of an unpacked bundle."""
+"""Collects the files of a run for `paratune bundle`, and writes the configuration of an unpacked bundle."""
 
 import logging
 import re
 import shlex
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,12 +43,8 @@ class BundleContents:
 
     def add(self, name: str, path: Path) -> None:
         if reason := name_problem(name):
-            raise DataError(
-                f"{path} cannot be in a bundle: {name!r} {reason}; rename it",
-                code="bundle.unsafe",
-                path=path,
-                name=name,
-            )
+            message = f"{path} cannot be in a bundle: {name!r} {reason}; rename it"
+            raise DataError(message, code="bundle.unsafe", path=path, name=name)
         self.files[name] = path
 
 
@@ -117,12 +114,8 @@ def _model_folder(key: str, name: str, revision: str | None) -> Path:
         )
     except Exception as error:  # the class depends on the HTTP client of this version
         why = f"its files are not in the cache, and {reason}" if reason else str(error).strip().splitlines()[0]
-        raise ConfigError(
-            f"{key}: {name} cannot be downloaded from the hub: {why}; write the bundle on a machine that can",
-            code="model.not_found",
-            key=key,
-            name=name,
-        ) from error
+        message = f"{key}: {name} cannot be downloaded from the hub: {why}; write the bundle on a machine that can"
+        raise ConfigError(message, code="model.not_found", key=key, name=name) from error
 
 
 def _require_safe_weights(folder: Path, *, from_scratch: bool, key: str = "model.name") -> None:
@@ -130,21 +123,16 @@ def _require_safe_weights(folder: Path, *, from_scratch: bool, key: str = "model
         return
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
     if not pickles:
-        raise ConfigError(
+        message = (
             f"{key}: {folder} has no weights in safetensors, the only format of a bundle; name a model that has "
-            "them, or set model.from_scratch: true",
-            code="bundle.unsafe_weights",
-            key=key,
-            value=folder,
+            "them, or set model.from_scratch: true"
         )
-    raise ConfigError(
+        raise ConfigError(message, code="bundle.unsafe_weights", key=key, value=folder)
+    message = (
         f"{key}: {folder} has its weights in {', '.join(pickles)}, which a bundle does not contain. If you "
-        f"trust these pickles, also save them as safetensors: {safetensors_line(folder / pickles[0])}",
-        code="bundle.unsafe_weights",
-        key=key,
-        value=folder,
-        files=pickles,
+        f"trust these pickles, also save them as safetensors: {safetensors_line(folder / pickles[0])}"
     )
+    raise ConfigError(message, code="bundle.unsafe_weights", key=key, value=folder, files=pickles)
 
 
 def _add_folder(
@@ -247,12 +235,10 @@ def write_configuration(manifest: Manifest, unpacked: Path, folder: Path, bundle
     except (KeyError, TypeError, AttributeError, ConfigError) as error:
         version = manifest.versions.get("paratune") or "n/a"
         why = error if isinstance(error, ConfigError) else f"it lacks {error}"
-        raise DataError(
-            f"{bundle}: this version cannot read its configuration, of paratune {version}; nothing was unpacked: {why}",
-            code="run.other_version",
-            bundle=bundle,
-            version=version,
-        ) from error
+        message = (
+            f"{bundle}: this version cannot read its configuration, of paratune {version}; nothing was unpacked: {why}"
+        )
+        raise DataError(message, code="run.other_version", bundle=bundle, version=version) from error
 
 
 _HEAD = "# Written by paratune unbundle: the configuration of the bundle with the paths of this folder.\n"
@@ -263,35 +249,22 @@ def configuration(manifest: Manifest, folder: Path) -> dict[str, Any]:
 
     An absolute `run.folder` becomes `runs` in the folder. Revisions are dropped: the bundle has the files.
     """
-    values: dict[str, Any] = _copied(manifest.config)
+    values: dict[str, Any] = deepcopy(dict(manifest.config))
     for key, value in manifest.paths.items():
-        paths = [_absolute(path, folder) for path in (value if isinstance(value, list) else [value])]
+        names = value if isinstance(value, list) else [value]
+        paths = [name if name.startswith("demo:") else str(folder / name) for name in names]
         _put(values, key, paths if isinstance(value, list) else paths[0])
     values["model"] |= {"revision": None, "tokenizer_revision": None}
     values["data"]["hub_revision"] = None
     runs = Path(values["run"]["folder"])
     if ".." in runs.parts:
-        raise DataError(
-            f"run.folder: {runs} is outside the folder of the bundle; nothing was unpacked",
-            code="bundle.unsafe",
-            key="run.folder",
-            value=runs,
-        )
+        message = f"run.folder: {runs} is outside the folder of the bundle; nothing was unpacked"
+        raise DataError(message, code="bundle.unsafe", key="run.folder", value=runs)
     if runs.is_absolute():
         values["run"]["folder"] = str(folder / "runs")
     if "data.cache_dir" not in manifest.paths:
         values["data"]["cache_dir"] = None
     return values
-
-
-def _absolute(path: str, folder: Path) -> str:
-    return path if path.startswith("demo:") else str(folder / path)
-
-
-def _copied(values: Any) -> Any:
-    if isinstance(values, dict):
-        return {key: _copied(value) for key, value in values.items()}
-    return [_copied(value) for value in values] if isinstance(values, list) else values
 
 
 def _put(values: dict[str, Any], key: str, value: Any) -> None:

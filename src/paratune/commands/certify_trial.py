@@ -20,7 +20,7 @@ from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import strategy_traits
-from paratune.console import print_result
+from paratune.console import print_result, print_table
 from paratune.errors import (
     EXIT_OK,
     EXIT_STOPPED,
@@ -168,8 +168,6 @@ class _Trial:
         """Run one strategy in the precision of training.
 
         Args:
-            strategy: The strategy.
-            folder: Name of its folder.
             refuses: Whether to raise errors of the configuration or the device.
 
         Raises:
@@ -210,12 +208,11 @@ def _try(
     )
     try:
         if getattr(options, "param_dtype", None) == "fp16":
-            raise ConfigError(
+            message = (
                 "strategy.param_dtype: fp16 skips steps until its loss scale fits, which one process does not; certify "
-                "param_dtype: bf16 instead, which uses the same code",
-                code="certify.unsupported",
-                key="strategy.param_dtype",
+                "param_dtype: bf16 instead, which uses the same code"
             )
+            raise ConfigError(message, code="certify.unsupported", key="strategy.param_dtype")
         _check(strategy.config, strategy.world_size, ("strategy",))
         part = _run(loaded, strategy, num_steps, folder, folder.with_name("reference"))
     except Stopped:
@@ -249,10 +246,6 @@ def _run(
     """Start the processes of a strategy, wait for them, and return their result.
 
     Args:
-        loaded: The user's configuration.
-        strategy: The strategy.
-        num_steps: Optimizer steps.
-        folder: New folder for the output of the processes.
         reference: Folder of the reference; None in the reference itself.
         precision: Precision of training; None for the exact one.
 
@@ -305,7 +298,6 @@ def _one_process(trained: Mapping[str, Any]) -> str:
 
 
 def show(record: Mapping[str, Any], path: Path) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     reference = record["reference"]
@@ -321,19 +313,12 @@ def show(record: Mapping[str, Any], path: Path) -> None:
         lines.append(f"{words}; one process itself: {_one_process(reference['trained'])}.")
     for line in lines:
         print_result(Text(plain(line)))
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    table.add_column("strategy", overflow="fold")
-    for name in certificate.COLUMNS[1:-1]:
-        table.add_column(name, justify="right")
-    table.add_column("verdict")
-    for strategy in record["strategies"]:
-        table.add_row(
-            Text(plain(strategy["strategy"])),
-            str(strategy["world_size"]),
-            *certificate.cells(StrategyDifference(**strategy)),
-            strategy["status"],
-        )
-    print_result(table)
+    figures = certificate.COLUMNS[1:-1]
+    rows = (
+        (one["strategy"], one["world_size"], *certificate.cells(StrategyDifference(**one)), one["status"])
+        for one in record["strategies"]
+    )
+    print_table(("strategy", *figures, "verdict"), rows, right=figures, gap=1)
     for strategy in record["strategies"]:
         if strategy["reason"]:
             print_result(Text(plain(f"{strategy['strategy']}: {strategy['status']}: {strategy['reason']}")))

@@ -18,19 +18,11 @@ from paratune.base.imports import collector_off_for_imports
 from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
 from paratune.base.units import format_bytes, format_number
-from paratune.commands.options import Json, require_at_least
-from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, CheckpointError, LaunchError, option_error
+from paratune.commands.options import Json
+from paratune.console import Display, print_json, print_table, set_up_logging, stdout_for_results
+from paratune.errors import EXIT_OK, CheckpointError, LaunchError, option_error, require_at_least
 from paratune.records import MODEL_FOLDER, RUN_FILE, file_sha256, is_finished, predictions_file, read_json, read_run
-from paratune.records.compressed import (
-    FORMS,
-    FP32,
-    SPLITS,
-    form_folder,
-    locked_forms,
-    measured_folder,
-    read_measured,
-)
+from paratune.records.compressed import FORMS, FP32, SPLITS, form_folder, locked_forms, measured_folder, read_measured
 
 if TYPE_CHECKING:
     from paratune.compress.measure import MeasureSettings
@@ -147,13 +139,11 @@ def _split(run: Path, wanted: str | None) -> str:
         )
     scored = [split for split in SPLITS if (run / predictions_file(split)).is_file()]
     if not scored or (wanted is not None and wanted not in scored):
-        raise CheckpointError(
+        message = (
             f"{plain(run)} has no predictions of {wanted or 'test or validation'}; "
-            f"it has: {', '.join(scored) or 'none'}",
-            code="run.no_predictions",
-            target=run,
-            split=wanted,
+            f"it has: {', '.join(scored) or 'none'}"
         )
+        raise CheckpointError(message, code="run.no_predictions", target=run, split=wanted)
     return wanted or scored[0]
 
 
@@ -187,13 +177,14 @@ def _is_measured(out: Path, settings: "MeasureSettings") -> bool:
 
 
 def _measure(settings: "MeasureSettings", path: Path) -> None:
-    """Measure a form in a process of its own, which ends with this one.
+    """Measure a form in a separate process, which ends with this one.
 
     Raises:
         LaunchError: The process failed.
     """
     from paratune.launch.local import end_with_the_parent
 
+    # The peak of memory belongs to one form only in a process that loads nothing else.
     path.write_text(json_format.dumps(asdict(settings)), encoding="utf-8")
     done = subprocess.run(
         [*PROGRAM, str(path)],
@@ -207,37 +198,24 @@ def _measure(settings: "MeasureSettings", path: Path) -> None:
     )
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no output"]
-        raise LaunchError(
+        message = (
             f"{settings.form} of {plain(settings.model)} could not be measured (exit code {done.returncode}): "
-            f"{plain(lines[-1])}; repeat the command, finished forms are kept",
-            code="compress.not_measured",
-            form=settings.form,
-            exit_code=done.returncode,
+            f"{plain(lines[-1])}; repeat the command, finished forms are kept"
         )
+        raise LaunchError(message, code="compress.not_measured", form=settings.form, exit_code=done.returncode)
 
 
 def show(measured: dict[str, dict[str, Any]]) -> None:
     """Print a table with a line for each form; it fits into 80 columns."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     first = next(iter(measured.values()))
     metrics = [name for name, value in first["scores"].items() if name != "loss" and value is not None][:2]
     header = ("form", "weights", "p50 ms", "p95 ms", "texts/s", "best (batch)", "memory", *metrics)
-    for name in header:
-        table.add_column(name, justify="left" if name == "form" else "right")
+    rows: list[tuple[Any, ...]] = []
     for form, record in measured.items():
         size, rate = max(record["texts_per_s"].items(), key=lambda item: item[1])
         scores = (f"{value:.4f}" if (value := record["scores"].get(name)) is not None else "n/a" for name in metrics)
-        table.add_row(
-            form,
-            format_bytes(record["weights_bytes"]),
-            format_number(record["p50_ms"], 3),
-            format_number(record["p95_ms"], 3),
-            format_number(record["texts_per_s"]["1"], 3),
-            f"{format_number(rate, 3)} ({size})",
-            format_bytes(record["peak_bytes"]),
-            *scores,
-        )
-    print_result(table)
+        times = (format_number(value, 3) for value in (record["p50_ms"], record["p95_ms"], record["texts_per_s"]["1"]))
+        best, memory = f"{format_number(rate, 3)} ({size})", format_bytes(record["peak_bytes"])
+        rows.append((form, format_bytes(record["weights_bytes"]), *times, best, memory, *scores))
+    print_table(header, rows, right=header[1:], gap=1)
     print(plain(f"scores of {first['num_rows']} rows: {first['source']}"))  # noqa: T201

@@ -1,6 +1,6 @@
 """`paratune config init`: a first configuration file, with columns, labels and task read from the data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from paratune.base.text import plain
 from paratune.commands.config import write_new
 from paratune.commands.options import Json, LabelColumn, PairColumn, TextColumn
+from paratune.config.plain import one_line
 from paratune.console import print_json
 from paratune.errors import EXIT_OK, ConfigError, DataError, Fault, ParatuneError
 
@@ -88,12 +89,11 @@ def _write_template(path: Path, task: str | None, *, full: bool, as_json: bool) 
     from paratune.config.schema import init_text
 
     if not full or task is None:
-        raise ConfigError(
+        message = (
             "name the training data: paratune config init my.yaml --train reviews.csv; or write a file with every "
-            "option and example values: paratune config init my.yaml --full --task classification",
-            code="cli.argument_missing",
-            option="--train",
+            "option and example values: paratune config init my.yaml --full --task classification"
         )
+        raise ConfigError(message, code="cli.argument_missing", option="--train")
     write_new(path, init_text(task))
     if as_json:
         print_json({"path": str(path), "task": task})
@@ -161,7 +161,6 @@ def _batch_size(num_rows: int) -> int:
 
 def _checked_text(guess: "OptionGuess", path: Path, *, full: bool) -> str:
     """Return the text of the file, after it was loaded, and its rows were read, as a run does."""
-    from paratune.config.first_file import short_text
     from paratune.config.layers import Layer, expand_shorthands
     from paratune.config.load import check_layer
     from paratune.config.schema import init_text
@@ -186,3 +185,37 @@ def _checked_text(guess: "OptionGuess", path: Path, *, full: bool) -> str:
     if guess.kind not in ("qa", "mlm"):  # their rows need the tokenizer
         load_samples(loaded.config.data, loaded.config.task)
     return content
+
+
+_ORDER = ("task", "data", "model", "train", "batch", "evaluate", "strategy")
+"""Sections in the order of the file."""
+
+
+def short_text(values: Mapping[str, Any], reasons: Mapping[str, str], head: str) -> str:
+    """Return a configuration file with these values only; sections within sections are on one line.
+
+    Args:
+        values: Values by dotted key, such as data.columns.text.
+        reasons: Comments by dotted key; those of values on one line are joined.
+        head: Comment of the first line.
+    """
+    sections: dict[str, dict[str, Any]] = {section: {} for section in _ORDER}
+    comments: dict[tuple[str, str], list[str]] = {}
+    for dotted, value in values.items():
+        section, _, key = dotted.partition(".")
+        name, _, inner = key.partition(".")
+        if inner:
+            sections[section].setdefault(name, {})[inner] = value
+        else:
+            sections[section][name] = value
+        if dotted in reasons:
+            label = f"{inner}: " if inner else ""
+            comments.setdefault((section, name), []).append(f"{label}{reasons[dotted]}")
+    lines = [f"# {head}"]
+    for section, options in sections.items():
+        if options:
+            lines.append(f"{section}:")
+        for name, value in options.items():
+            comment = "; ".join(comments.get((section, name), ()))
+            lines.append(f"  {name}: {one_line(value)}" + (f"  # {comment}" if comment else ""))
+    return "\n".join(lines) + "\n"

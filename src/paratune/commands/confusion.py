@@ -20,7 +20,6 @@ def confusion_view(names: Sequence[str], counts: Sequence[Sequence[int]], width:
     """Return the matrix with class names on its columns, or with numbers, or only the most frequent confusions.
 
     Args:
-        names: Names of the classes, in the order of their ids.
         counts: Rows of each true class by predicted class.
         width: Width of the terminal in characters.
     """
@@ -30,9 +29,9 @@ def confusion_view(names: Sequence[str], counts: Sequence[Sequence[int]], width:
     if longest + sum(_GAP + max(cell_len(name), count_width) for name in shown) <= width:
         return _matrix("rows: true class, columns: predicted", shown, shown, counts)
     ids = [str(number) for number in range(len(names))]
-    room = width - len(ids) * (_GAP + max(count_width, len(ids[-1]))) - len(ids[-1]) - 1
-    if room >= min(longest, _MIN_NAME_WIDTH):
-        firsts = [f"{number:>{len(ids[-1])}} {_cut(name, room)}" for number, name in zip(ids, shown, strict=True)]
+    space = width - len(ids) * (_GAP + max(count_width, len(ids[-1]))) - len(ids[-1]) - 1
+    if space >= min(longest, _MIN_NAME_WIDTH):
+        firsts = [f"{number:>{len(ids[-1])}} {_cut(name, space)}" for number, name in zip(ids, shown, strict=True)]
         return _matrix("rows: true class, columns: predicted, by its number", firsts, ids, counts)
     return _most_frequent(shown, counts, width)
 
@@ -54,13 +53,13 @@ def _most_frequent(names: Sequence[str], counts: Sequence[Sequence[int]], width:
     first = confused[:_MAX_CONFUSIONS]
     title = f"{len(first)} of {len(confused)} kinds of confusion among {len(names)} classes; --json prints the matrix"
     table = _table()
-    room = max(_MIN_NAME_WIDTH, (width - 24) // 2)
+    space = max(_MIN_NAME_WIDTH, (width - 24) // 2)
     for head, justify in (("true class", "left"), ("predicted", "left"), ("rows", "right"), ("share", "right")):
         table.add_column(head, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for true, predicted in first:
         count = counts[true][predicted]
         share = format_share(count / sum(counts[true]))
-        table.add_row(Text(_cut(names[true], room)), Text(_cut(names[predicted], room)), format_number(count), share)
+        table.add_row(Text(_cut(names[true], space)), Text(_cut(names[predicted], space)), format_number(count), share)
     return _titled(title, table)
 
 
@@ -73,7 +72,7 @@ def _titled(title: str, table: Table) -> Group:
     return Group(Text(title, style="italic"), table)
 
 
-def _cut(name: str, room: int) -> str:
+def _cut(name: str, space: int) -> str:
     text = Text(name)
-    text.truncate(room, overflow="ellipsis")
+    text.truncate(space, overflow="ellipsis")
     return text.plain

@@ -1,4 +1,4 @@
-"""`paratune corpus`: builds a corpus, and shows what is in it."""
+"""`paratune corpus`: builds a corpus, and shows its content."""
 
 from pathlib import Path
 from typing import Literal

@@ -10,9 +10,8 @@ from paratune.cluster import slurm
 from paratune.cluster.script import setup_lines
 from paratune.cluster.shell import quoted
 from paratune.cluster.site import Site, read_site
-from paratune.commands.options import require_at_least
 from paratune.corpus.executors import ShardExecutor, StartTasks, start_local, start_ray, start_slurm
-from paratune.errors import EXIT_LAUNCH, ConfigError, did_you_mean, option_error, require_installed
+from paratune.errors import EXIT_LAUNCH, ConfigError, did_you_mean, option_error, require_at_least, require_installed
 
 EXECUTORS = ("local", "slurm", "ray")
 LOCAL_STAGES = ("index", "fetch")
@@ -29,39 +28,26 @@ def executor_spread(
     """Return the executor.
 
     Args:
-        work: The folder of all stages.
-        executor: local, slurm or ray.
         tasks: Maximum number of tasks of a stage.
         workers: Number of tasks at the same time on this machine, for local.
-        site: File that describes the cluster, for slurm.
         memory_gib: Memory of a task; 2 when None.
 
     Raises:
-        ConfigError: Options do not fit together, or the site lacks what the executor needs.
+        ConfigError: Options do not fit together, or the site lacks an option that the executor needs.
         MissingDependency: The executor is not installed.
     """
     if executor not in EXECUTORS:
         known = ", ".join(EXECUTORS)
-        raise option_error(
-            "--executor",
-            executor,
-            f"there is no such executor{did_you_mean(executor, EXECUTORS)} (allowed: {known})",
-            code="cli.unknown_name",
-        )
+        reason = f"there is no such executor{did_you_mean(executor, EXECUTORS)} (allowed: {known})"
+        raise option_error("--executor", executor, reason, code="cli.unknown_name")
     require_at_least("--tasks", tasks)
     require_at_least("--task-gib", memory_gib)
     if (site is None) == (executor == "slurm"):
-        raise ConfigError(
-            "--executor slurm needs --site, the file that describes the cluster; other executors have no --site",
-            code="cli.option_missing",
-            option="--site",
-        )
+        message = "--executor slurm needs --site, the file that describes the cluster; other executors have no --site"
+        raise ConfigError(message, code="cli.option_missing", option="--site")
     if executor == "local" and memory_gib is not None:
-        raise ConfigError(
-            "--task-gib is the memory that a task requests on a cluster; it has no effect with --executor local",
-            code="cli.no_effect",
-            option="--task-gib",
-        )
+        message = "--task-gib is the memory that a task requests on a cluster; it has no effect with --executor local"
+        raise ConfigError(message, code="cli.no_effect", option="--task-gib")
     require_installed("datatrove", extra="corpus")
     if executor == "local":
         return ShardExecutor(work, tasks, start_local(workers))
@@ -71,12 +57,8 @@ def executor_spread(
         return ShardExecutor(work, tasks, start_ray(memory))
     assert site is not None
     if tasks > MAX_TASKS:
-        raise option_error(
-            "--tasks",
-            tasks,
-            f"at most {MAX_TASKS} of a Slurm job; a task makes several shards",
-            code="cli.out_of_range",
-        )
+        reason = f"at most {MAX_TASKS} of a Slurm job; a task makes several shards"
+        raise option_error("--tasks", tasks, reason, code="cli.out_of_range")
     job = _Job()
     return ShardExecutor(work, tasks, _slurm(read_site(site), memory, job), job.cancel)
 
@@ -106,18 +88,11 @@ class _Job:
 
 def _slurm(site: Site, memory_gib: int, job: _Job) -> StartTasks:
     if site.partition is None or site.time is None:
-        raise ConfigError(
-            "--site: datatrove's Slurm executor needs partition: and time: in the site file",
-            code="site.incomplete",
-            option="--site",
-            keys=("partition", "time"),
-        )
+        message = "--site: datatrove's Slurm executor needs partition: and time: in the site file"
+        raise ConfigError(message, code="site.incomplete", option="--site", keys=("partition", "time"))
     if site.container is not None:
-        raise ConfigError(
-            "--site: datatrove's Slurm executor starts no container; set venv: in the site file instead",
-            code="site.invalid_value",
-            option="--site",
-        )
+        message = "--site: datatrove's Slurm executor starts no container; set venv: in the site file instead"
+        raise ConfigError(message, code="site.invalid_value", option="--site")
     named = ("account", "reservation", "constraint")
     # If a task of an array fails, Slurm would keep the job that waits for the array in the queue.
     more: dict[str, Any] = {"kill-on-invalid-dep": "yes"}

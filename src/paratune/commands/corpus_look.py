@@ -1,4 +1,4 @@
-"""`paratune corpus stats`, `sample` and `search`: show what is in a corpus, also while it is built."""
+"""`paratune corpus stats`, `sample` and `search`: show the content of a corpus, also while it is built."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,9 +9,9 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from paratune.base.text import plain, plain_lines
-from paratune.commands.options import Json, require_at_least
+from paratune.commands.options import Json
 from paratune.console import print_json, print_result
-from paratune.errors import EXIT_OK, CheckpointError, ConfigError
+from paratune.errors import EXIT_OK, CheckpointError, ConfigError, require_at_least
 
 _MAX_CHARACTERS = 1000
 """Characters of one text in a terminal."""
@@ -77,10 +77,8 @@ def sample(
     if dropped or reason is not None:
         filters = [name for name in ("language", "variety", "year", "host") if getattr(wanted, name) is not None]
         if filters:
-            raise ConfigError(
-                f"--{filters[0]} selects kept texts; select dropped ones with --stage and --reason",
-                code="cli.no_effect",
-            )
+            message = f"--{filters[0]} selects kept texts; select dropped ones with --stage and --reason"
+            raise ConfigError(message, code="cli.no_effect")
     work = work_folder(path)
     with name_damaged_table(work):
         if dropped or reason is not None:
@@ -139,12 +137,8 @@ def work_folder(path: Path) -> Path:
 
     work = path if path.is_dir() else Path(read_settings(path).work)
     if not work.is_dir():
-        raise CheckpointError(
-            f"{plain(work)} does not exist yet; run paratune corpus {plain(path)} first",
-            code="corpus.not_finished",
-            folder=work,
-            path=path,
-        )
+        message = f"{plain(work)} does not exist yet; run paratune corpus {plain(path)} first"
+        raise CheckpointError(message, code="corpus.not_finished", folder=work, path=path)
     return work
 
 
@@ -159,7 +153,7 @@ def _print(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> int:
 
 
 def _shown(row: Mapping[str, Any]) -> Iterator[Text]:
-    """Yield the URL of a row, what is known about it, and its text."""
+    """Yield the URL of a row, its other fields, and its text."""
     from paratune.reports.text import shorten
 
     yield Text(plain(row.get("url") or "n/a"), style="bold")

@@ -27,13 +27,7 @@ class ProgressPage:
     """Updates the page while a block runs, and at its end."""
 
     def __init__(self, work: Path, stages: Sequence[str], *, update_s: float = UPDATE_S) -> None:
-        """Create the page; the `with` block begins to write it.
-
-        Args:
-            work: The folder of all stages, which exists.
-            stages: Folders of the stages, in order.
-            update_s: Seconds between two updates.
-        """
+        """Create the page; the `with` block begins to write it."""
         self._work, self._stages, self._update_s = work, stages, update_s
         self._began = time.monotonic()
         self._label, self._done, self._total = "", 0, 0
@@ -43,7 +37,7 @@ class ProgressPage:
         self._over = threading.Event()
         self._can_write = True
 
-    def hear(self, label: str, done: int, total: int) -> None:
+    def store_update(self, label: str, done: int, total: int) -> None:
         """Store an update of the progress bar."""
         if label != self._label:
             self._label, self._label_began, self._first_done = label, time.monotonic(), done

@@ -15,8 +15,7 @@ from paratune.commands import corpus_sentences
 from paratune.commands.corpus_executor import LOCAL_STAGES, executor_spread
 from paratune.commands.corpus_progress import ProgressPage
 from paratune.commands.corpus_report import write_report
-from paratune.commands.options import require_at_least
-from paratune.console import Display, outlive_readers, print_json, print_result, set_up_logging
+from paratune.console import Display, outlive_readers, print_json, print_table, set_up_logging
 from paratune.corpus.clean import run as clean
 from paratune.corpus.executors import ShardExecutor
 from paratune.corpus.extract import run as extract
@@ -28,7 +27,7 @@ from paratune.corpus.sentences import run as sentences
 from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.stage import STAGE_FILE, shards_made_by
 from paratune.corpus.store import run as store
-from paratune.errors import EXIT_OK, CheckpointError, coded, did_you_mean, option_error
+from paratune.errors import EXIT_OK, CheckpointError, coded, did_you_mean, option_error, require_at_least
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +62,7 @@ def build_corpus(
     """Run the unfinished stages, and return the exit code.
 
     Args:
-        path: Configuration of the corpus.
         only: The only stage to run, again from its start.
-        workers: Number of processes, instead of that of the configuration.
-        as_json: Whether the result is printed as JSON.
         executor: For stages that send no requests to an archive.
 
     Raises:
@@ -74,12 +70,8 @@ def build_corpus(
     """
     corpus = read_settings(path)
     if only is not None and only not in STAGES:
-        raise option_error(
-            "--only",
-            only,
-            f"there is no such stage{did_you_mean(only, STAGES)} ({', '.join(STAGES)})",
-            code="cli.unknown_name",
-        )
+        reason = f"there is no such stage{did_you_mean(only, STAGES)} ({', '.join(STAGES)})"
+        raise option_error("--only", only, reason, code="cli.unknown_name")
     require_at_least("--workers", workers)
     check_inputs(corpus, list(STAGES) if only is None else [only])
     outlive_readers()
@@ -96,7 +88,9 @@ def build_corpus(
                     if only is not None and (work / folder / STAGE_FILE).exists():
                         delete_folder(work / folder)
                     with nullcontext() if spread is None or name in LOCAL_STAGES else shards_made_by(spread):
-                        totals[name] = run(corpus, workers or corpus.workers, Display(speaks=True, listener=page.hear))
+                        totals[name] = run(
+                            corpus, workers or corpus.workers, Display(speaks=True, listener=page.store_update)
+                        )
         if STORE in totals:
             with name_damaged_table(work):
                 write_report(work)
@@ -111,7 +105,7 @@ def build_corpus(
     if as_json:
         print_json(totals)
     else:
-        print_result(_table(work, totals))
+        _show(work, totals)
     return EXIT_OK
 
 
@@ -148,19 +142,10 @@ def _lock(work: Path) -> FileLock:
     return lock
 
 
-def _table(work: Path, totals: Mapping[str, dict[str, Any]]) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    for head in ("stage", "shards", "kept", "dropped", "folder"):
-        table.add_column(head, justify="right" if head in ("shards", "kept") else "left", overflow="fold")
+def _show(work: Path, totals: Mapping[str, dict[str, Any]]) -> None:
+    rows = []
     for name, counts in totals.items():
         dropped = dict(counts.get("read", {}).get("dropped", {})) | counts["dropped"]
         reasons = ", ".join(f"{reason} {count}" for reason, count in dropped.items())
-        table.add_row(
-            *(name, str(counts["shards"]), str(counts["kept"])),
-            Text(plain(reasons)),
-            Text(plain(work / STAGES[name][0])),
-        )
-    return table
+        rows.append((name, counts["shards"], counts["kept"], reasons, work / STAGES[name][0]))
+    print_table(("stage", "shards", "kept", "dropped", "folder"), rows, right=("shards", "kept"))

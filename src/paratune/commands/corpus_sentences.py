@@ -19,10 +19,6 @@ def run(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
 def load_masked_lm(name: str, device: str) -> Scorer:
     """Return a function that computes the pseudo-perplexity of sentences.
 
-    Args:
-        name: A run folder, a model folder or a hub name.
-        device: auto, cpu or cuda.
-
     Raises:
         ParatuneError: The model or device does not exist, or the model is not a masked language model.
     """

@@ -14,8 +14,7 @@ def data(config: Path, *, set_: Overrides = (), figures: Path | None = None, jso
     Args:
         figures: folder for figures: .svg, .png and one page with all of them
     """
-    from paratune.commands.data_figures import check_kind
-    from paratune.commands.data_view import draw_figures, figure_lines, read_splits
+    from paratune.commands.data_figures import check_kind, draw_figures, figure_lines, read_splits
     from paratune.config.load import load_config
     from paratune.reports.data.page import check_figures_folder
 

@@ -1,16 +1,20 @@
-"""The values that `paratune data CONFIG --figures FOLDER` draws."""
+"""Reads the data of a configuration, for `paratune data`, and draws it, for `--figures` and reports of matrices."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from paratune.api.tokenizing import tokenizing_of
+from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config, Data, text_columns
 from paratune.config.task_sections import Task, class_names
 from paratune.data.labels import as_number
 from paratune.errors import ConfigError, DataError, did_you_mean
-from paratune.reports.data.figures import MAX_GROUPS, DataView
+from paratune.reports.data.figures import MAX_GROUPS, DataView, data_drawings
+from paratune.reports.data.page import PAGE, write_figures
 
 KINDS = ("classification", "ordinal", "regression")
 """Kinds of tasks whose rows have one label that can be drawn."""
@@ -23,13 +27,11 @@ def check_kind(task: Task) -> None:
         ConfigError: The task has no single label for each row.
     """
     if task.kind not in KINDS:
-        raise ConfigError(
+        message = (
             f"--figures needs one label for each text ({', '.join(KINDS)}), and task.kind is "
-            f"{task.kind}; paratune data without --figures describes the data in words",
-            code="task.unsupported",
-            option="--figures",
-            kind=task.kind,
+            f"{task.kind}; paratune data without --figures describes the data in words"
         )
+        raise ConfigError(message, code="task.unsupported", option="--figures", kind=task.kind)
 
 
 def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> DataView:
@@ -45,12 +47,11 @@ def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> Dat
     if options.by is not None:
         groups = [value if value.strip() else "(empty)" for value in rows.texts(options.by, "by")]
         if len(set(groups)) > MAX_GROUPS:
-            raise DataError(
+            message = (
                 f"data.figures.by names {options.by}, which has {len(set(groups))} different values; a figure can "
-                f"show {MAX_GROUPS}",
-                code="data.too_many_groups",
-                key="data.figures.by",
+                f"show {MAX_GROUPS}"
             )
+            raise DataError(message, code="data.too_many_groups", key="data.figures.by")
     samples = [split.samples for split in splits.values()]
     return DataView(
         splits={name: split.num_rows for name, split in splits.items()},
@@ -100,13 +101,11 @@ class _Rows:
         """
         known = dict.fromkeys(name for _, table in self._parts for name in table.column_names)
         if column not in known:
-            raise DataError(
+            message = (
                 f"data.figures.{option} names {column}{did_you_mean(column, known)}, which is not a column of "
-                f"{', '.join(file for file, _ in self._parts)} (columns: {', '.join(map(repr, known))})",
-                code="data.column_missing",
-                key=f"data.figures.{option}",
-                column=column,
+                f"{', '.join(file for file, _ in self._parts)} (columns: {', '.join(map(repr, known))})"
             )
+            raise DataError(message, code="data.column_missing", key=f"data.figures.{option}", column=column)
         return ["" if value is None else str(value) for value in self.values(column)]
 
     def numeric(self, *, without: set[str]) -> dict[str, Any]:
@@ -146,3 +145,43 @@ def _stop_words(own: list[str]) -> list[str]:
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
     return [*ENGLISH_STOP_WORDS, "did", "does", "doing", *own]
+
+
+def read_splits(config: Config) -> tuple[Any, dict[str, Any], int]:
+    """Return the recipe of the task, all splits with their tokens, and the maximum number of tokens of a sample.
+
+    Rows with missing values are dropped and counted, for every value of `data.missing`.
+
+    Raises:
+        ConfigError, DataError: The tokenizer or the data cannot be read.
+    """
+    from paratune.tasks import make_recipe
+    from paratune.tasks.extra_splits import load_extra_splits
+
+    with tokenizing_of(config) as tokenizing:
+        recipe, data = make_recipe(config.task), config.data.model_copy(update={"missing": "drop"})
+        return (
+            recipe,
+            recipe.load_splits(data, tokenizing) | load_extra_splits(recipe, data, tokenizing),
+            tokenizing.max_length,
+        )
+
+
+def draw_figures(
+    loaded: LoadedConfig, splits: Mapping[str, Any], max_length: int, folder: Path
+) -> list[dict[str, Any]]:
+    """Write the figures, and return their entries of the description."""
+    view = data_view(loaded.config, splits, max_length)
+    rows = ", ".join(f"{count:,} {name}" for name, count in view.splits.items())
+    sources = " + ".join(dict.fromkeys(split.source for split in splits.values()))
+    title = f"Data of {loaded.config.run.name}"
+    return write_figures(folder, list(data_drawings(view)), title=title, about=f"{sources}; rows: {rows}.")
+
+
+def figure_lines(description: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Yield a line for each figure, and its note."""
+    for figure in description["figures"]:
+        yield f"{folder / figure['files'][0]} and .png"
+        if figure["note"]:
+            yield f"  {figure['note']}"
+    yield str(folder / PAGE)

@@ -32,8 +32,7 @@ def doctor(
         folder: folder for runs, without CONFIG
     """
     from paratune.cluster.site import read_site, with_size
-    from paratune.commands.doctor_run import examine_run, runs_alone
-    from paratune.commands.doctor_site import check_size, site_environment, start_on
+    from paratune.commands.doctor_run import check_size, examine_run, runs_alone, site_environment, start_on
     from paratune.config.layers import read_layers
     from paratune.config.load import check_layer
     from paratune.config.sections import run_path
@@ -41,11 +40,8 @@ def doctor(
 
     if config is None:
         if set_ or site or nodes is not None or gpus_per_node is not None or nproc is not None:
-            raise ConfigError(
-                "--set, --site, --nodes, --gpus-per-node and --nproc describe a run: name its CONFIG",
-                code="cli.no_effect",
-                option="--set",
-            )
+            message = "--set, --site, --nodes, --gpus-per-node and --nproc describe a run: name its CONFIG"
+            raise ConfigError(message, code="cli.no_effect", option="--set")
         from paratune.doctor import run
 
         return run(json, folder)

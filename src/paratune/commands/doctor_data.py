@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from paratune.base.units import GIB, format_bytes
-from paratune.config.sections import Config, Data, named_columns
+from paratune.config.sections import Config, Data, data_sources, named_columns
 from paratune.config.sources import CODE, local_path, path_and_split
 from paratune.config.task_sections import (
     ClassTask,
@@ -22,16 +22,16 @@ from paratune.config.task_sections import (
     Task,
     class_names,
 )
-from paratune.data.columns import Samples, select
+from paratune.data.columns import Samples, TableReader, select
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import class_counts
-from paratune.data.load import SPLITS, load_samples, samples_fingerprint
+from paratune.data.load import load_samples, samples_fingerprint
 from paratune.data.questions import select_questions
 from paratune.data.read import read_table
 from paratune.data.slices import column_values
-from paratune.data.sources import Selector, default_selector, source_files
+from paratune.data.sources import Selector, default_selector
 from paratune.doctor.setup import DataFacts, SourceError, SplitFacts
-from paratune.errors import DataError, ParatuneError, did_you_mean
+from paratune.errors import DataError, ParatuneError, did_you_mean, nearest_name
 
 MAX_BYTES = GIB
 """Maximum size of all files together, to read them within a minute."""
@@ -48,7 +48,6 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataF
     """Return the facts about the data of a configuration.
 
     Args:
-        config: A valid configuration.
         tokenizer: Of the model; None if it cannot be loaded, which leaves lengths unknown.
         model_limit: Maximum number of tokens of the model; None without a limit.
     """
@@ -58,8 +57,9 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataF
     errors: list[SourceError] = []
     id_columns: dict[str, tuple[str, str, str]] = {}
     text_columns: tuple[str, ...] = ()
-    on_hub = tuple((key, source) for key, source, _ in _sources(config.data) if source.startswith("hub:"))
-    for key, source, labelled in _sources(config.data):
+    on_hub = tuple(named for named in data_sources(config.data) if named[1].startswith("hub:"))
+    for key, source in data_sources(config.data):
+        labelled = not key.startswith("data.predict.")
         if source.startswith(("hub:", CODE)):  # reading it could download it, or run code
             continue
         table = _read(key, source, errors)
@@ -93,20 +93,9 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataF
     return DataFacts(splits, pairs if is_text else (), (), (), text_columns, max_length, model_limit)
 
 
-def _sources(data: Data) -> Iterator[tuple[str, str, bool]]:
-    """Yield the option, the file and whether its labels are read, for each file."""
-    for name in SPLITS:
-        for source in source_files(getattr(data, name)):
-            yield f"data.{name}", source, True
-    for name, source in data.extra.items():
-        yield f"data.extra.{name}", source, True
-    for name, source in data.predict.items():
-        yield f"data.predict.{name}", source, False
-
-
 def _too_large(data: Data) -> tuple[str, ...]:
     sizes = {}
-    for _, source, _ in _sources(data):
+    for _, source in data_sources(data):
         path = local_path(source)
         if path is not None and (file := path_and_split(path)[0]).is_file():
             sizes[source] = file.stat().st_size
@@ -136,12 +125,9 @@ def _column_errors(table: pa.Table, data: Data, source: str, *, labelled: bool) 
     for key, name in needed:
         if name in names:
             continue
-        hint = did_you_mean(name, names)
-        nearest = re.search(r"did you mean (.+)\?", hint)
-        is_one = isinstance(getattr(columns, key), str)
-        line = f"data.columns.{key}: {nearest[1]}" if nearest and is_one else ""
-        listed = ", ".join(map(repr, names))
-        message = f"{source} has no column {name}{hint} (it has: {listed})"
+        nearest = nearest_name(name, names)
+        line = f"data.columns.{key}: {nearest}" if nearest and isinstance(getattr(columns, key), str) else ""
+        message = f"{source} has no column {name}{did_you_mean(name, names)} (it has: {', '.join(map(repr, names))})"
         yield SourceError("column", f"data.columns.{key}", message, line)
 
 
@@ -208,13 +194,13 @@ def _selector(config: Config) -> Selector:
     """Return the function that selects samples from a table, and counts rows with missing values."""
     if not isinstance(config.task, QuestionAnsweringTask):
         return default_selector(_tolerant(config.data), config.task)
-    return partial(
-        select_questions,
-        columns=config.data.columns,
-        missing="drop",
-        too_long=lambda questions: [False] * len(questions),
-        may_lack_answers=config.task.unanswerable is not False,
-    )
+    may_lack_answers = config.task.unanswerable is not False
+
+    def selected(table: pa.Table, *, source: str, group_by: str | None) -> Samples:
+        reader = TableReader(table, config.data.columns, "drop", source, group_by)
+        return select_questions(reader, too_long=lambda texts: [False] * len(texts), may_lack_answers=may_lack_answers)
+
+    return selected
 
 
 def _value_errors(table: pa.Table, config: Config, source: str, *, labelled: bool) -> list[SourceError]:
@@ -222,24 +208,18 @@ def _value_errors(table: pa.Table, config: Config, source: str, *, labelled: boo
     is_class = isinstance(task, ClassTask | RegressionTask)
     try:
         if is_class:
-            select(table, columns, task, "drop", source=source, require_labels=False)
+            select(TableReader(table, columns, "drop", source, require_labels=False), task)
         if labelled:
             _selector(config)(table, source=source, group_by=None)
     except DataError as error:
         if (is_class and labelled and "task.labels" in str(error)) or "targets" in str(error):
-            return [SourceError("label", _label_key(task), str(error), _label_line(table, config))]
-        key = re.search(r"\((data\.columns\.text\w*)\) contains", str(error))
-        texts = _text_columns(table, config.data) if key else ()
-        return [
-            SourceError(
-                "value", key[1] if key else "data.train", str(error), f"{key[1]}: {texts[0]}" if key and texts else ""
-            )
-        ]
+            key = "task.labels" if isinstance(task, ClassTask) else "data.columns.label"
+            return [SourceError("label", key, str(error), _label_line(table, config))]
+        named = re.search(r"\((data\.columns\.text\w*)\) contains", str(error))
+        texts = _text_columns(table, config.data) if named else ()
+        line = f"{named[1]}: {texts[0]}" if named and texts else ""
+        return [SourceError("value", named[1] if named else "data.train", str(error), line)]
     return []
-
-
-def _label_key(task: Task) -> str:
-    return "task.labels" if isinstance(task, ClassTask) else "data.columns.label"
 
 
 def _label_line(table: pa.Table, config: Config) -> str:
@@ -301,7 +281,8 @@ def _split_facts(
 def _lengths(samples: Samples, config: Config, tokenizer: Any) -> list[int] | None:
     """Return the numbers of tokens of some rows; None for tasks that cut windows and truncate nothing."""
     task = config.task
-    if tokenizer is None or isinstance(task, QuestionAnsweringTask) or _joins_texts(task) or len(samples) == 0:
+    joins_texts = isinstance(task, MaskedLMTask) and task.windows == "joined"
+    if tokenizer is None or isinstance(task, QuestionAnsweringTask) or joins_texts or len(samples) == 0:
         return None
     rows = np.unique(np.linspace(0, len(samples) - 1, min(NUM_TOKENIZED, len(samples))).astype(np.int64))
     texts = [samples.texts[row] for row in rows]
@@ -313,7 +294,3 @@ def _lengths(samples: Samples, config: Config, tokenizer: Any) -> list[int] | No
         columns = [column for column in (samples.texts, samples.text_pairs, samples.negatives) if column is not None]
         texts, pairs = [max((column[row] for column in columns), key=len) for row in rows], None
     return [len(ids) for ids in tokenizer(texts, pairs, truncation=False, verbose=False)["input_ids"]]
-
-
-def _joins_texts(task: Task) -> bool:
-    return isinstance(task, MaskedLMTask) and task.windows == "joined"

@@ -13,7 +13,7 @@ from paratune.base.token_ids import num_token_ids
 from paratune.config.feasibility.layers import lacks_decoder_start
 from paratune.config.sections import Config, ModelOptions
 from paratune.doctor.setup import ModelFacts
-from paratune.errors import ParatuneError, did_you_mean
+from paratune.errors import ParatuneError, nearest_name
 from paratune.models.files import file_problems
 from paratune.models.load import TOKENIZER_FILES, WEIGHT_FILES, load_config, load_tokenizer
 from paratune.models.locate import locate
@@ -27,7 +27,6 @@ def model_facts(config: Config, environ: Mapping[str, str]) -> tuple[ModelFacts,
     """Return the facts about the model of a configuration.
 
     Args:
-        config: A valid configuration.
         environ: Environment of the run, which may set the cache of the hub.
 
     Returns:
@@ -100,8 +99,8 @@ def _nearest(path: Path) -> str:
         names = [folder.name for folder in path.parent.iterdir() if folder.is_dir()]
     except OSError:
         return ""
-    hint = did_you_mean(path.name, names)
-    return str(path.with_name(hint.removeprefix("; did you mean ").removesuffix("?"))) if hint else ""
+    nearest = nearest_name(path.name, names)
+    return str(path.with_name(nearest)) if nearest else ""
 
 
 def _cached(cache: Path, name: str, revision: str | None) -> Path | None:

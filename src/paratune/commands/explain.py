@@ -12,18 +12,9 @@ from paratune.api.apply import check_model
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
-from paratune.commands.options import (
-    BatchSize,
-    Device,
-    Json,
-    LabelColumn,
-    PairColumn,
-    TextColumn,
-    require_at_least,
-    require_some,
-)
-from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, DataError, option_error
+from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, TextColumn, require_some
+from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
+from paratune.errors import EXIT_OK, DataError, option_error, require_at_least
 
 _ROWS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _MAX_LISTED = 6
@@ -144,6 +135,7 @@ def _explain(
         prepare(trained)
         with Display(speaks=True).bar(f"explain {model}", len(numbers)) as bar:
             by_run.append(explain_rows(trained, split, options, targets, lambda done, total: bar.update(done)))
+        # The other models explain the classes of the first one; effects on different classes cannot be compared.
         targets = targets or [explanation.target for explanation in by_run[0]]
         if is_overview and model == models[0]:
             name = trained.columns.label
@@ -165,12 +157,8 @@ def _with_rows(split: Any, numbers: Sequence[int]) -> Any:
     present = split.samples.rows.tolist()
     without = sorted(set(range(len(numbers))) - set(present))
     if without:
-        raise DataError(
-            f"{split.source}: row {numbers[without[0]]} has no text to explain; name other rows with --rows",
-            code="explain.row_without_text",
-            source=split.source,
-            row=numbers[without[0]],
-        )
+        message = f"{split.source}: row {numbers[without[0]]} has no text to explain; name other rows with --rows"
+        raise DataError(message, code="explain.row_without_text", source=split.source, row=numbers[without[0]])
     import numpy as np
 
     rows = np.asarray([numbers[row] for row in present], dtype=np.int64)
@@ -179,8 +167,6 @@ def _with_rows(split: Any, numbers: Sequence[int]) -> Any:
 
 def show(explained: Any) -> None:
     """Print for each row its prediction, the strongest words and the verdict on each method."""
-    from rich.table import Table
-
     from paratune.explain.explain import METHODS
     from paratune.explain.faithfulness import AS_CHANCE
     from paratune.reports.document import signed
@@ -191,17 +177,16 @@ def show(explained: Any) -> None:
             f"row {first.row.row}: {plain(first.predicted)}; {plain(first.target.name)} {first.value:.4g}, "
             f"{first.hidden_value:.4g} with all words hidden"
         )
-        table = Table(box=None, padding=(0, 2, 0, 0))
-        for heading in ("method", "words with the largest effects", "gap", "p", "verdict"):
-            table.add_column(heading)
+        rows = []
         for method, effects in first.effects.items():
             values, holds = explained.shown(number, method)
             strongest = sorted(range(len(values)), key=lambda word: -abs(values[word]))[:_MAX_LISTED]
             words = ", ".join(f"{plain(first.row.word_text(at))} {signed(values[at])}" for at in strongest if holds[at])
             gap = f"{first.gap(method):+.1e}" if effects.is_complete else "n/a"
             verdict = "holds" if first.faithfulness.holds(method) else AS_CHANCE
-            table.add_row(METHODS[method], words or "n/a", gap, f"{first.faithfulness.p_value(method):.2f}", verdict)
-        print_result(table)
+            p_value = f"{first.faithfulness.p_value(method):.2f}"
+            rows.append((METHODS[method], words or "n/a", gap, p_value, verdict))
+        print_table(("method", "words with the largest effects", "gap", "p", "verdict"), rows)
     if explained.overview is not None:
         _show_overview(explained.overview)
 

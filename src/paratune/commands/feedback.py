@@ -10,9 +10,9 @@ from paratune.api.apply import check_model
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
-from paratune.commands.options import BatchSize, Device, Json, require_at_least
-from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, ParatuneError, coded, option_error
+from paratune.commands.options import BatchSize, Device, Json
+from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
+from paratune.errors import EXIT_OK, ConfigError, ParatuneError, coded, option_error, require_at_least
 
 log = logging.getLogger(__name__)
 _MAX_LISTED = 20
@@ -119,8 +119,6 @@ def _reference(trained: Any, source: str | None, calibration: Any) -> Any:
 
 def show(result: Any) -> None:
     """Print the coverage, the table of share and agreement, and a line for each essay."""
-    from rich.table import Table
-
     from paratune.feedback.page import coverage_sentence, essay_name, interval_text
 
     calibration = result.calibration
@@ -130,20 +128,17 @@ def show(result: Any) -> None:
     )
     print_result(coverage_sentence(calibration))
     split, lines = list(calibration.rule.tables.items())[-1]
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in (f"sent to a person ({split})", "QWK", "QWK, random choice"):
-        table.add_column(heading, justify="right")
+    headings = (f"sent to a person ({split})", "QWK", "QWK, random choice")
+    rows: list[tuple[str, ...]] = []
     for line in lines:
         random = "n/a" if line.random is None else f"{line.random[0]:.3f}"
-        table.add_row(f"{line.share:.0%}", "n/a" if line.qwk is None else f"{line.qwk:.3f}", random)
-    print_result(table)
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("essay", "score", "interval", "words", "for a person"):
-        table.add_column(heading)
+        rows.append((f"{line.share:.0%}", "n/a" if line.qwk is None else f"{line.qwk:.3f}", random))
+    print_table(headings, rows, right=headings)
+    rows = []
     for essay in result.essays[:_MAX_LISTED]:
         score, interval = calibration.text(essay.predicted), interval_text(calibration, essay)
         sent = "yes" if essay.is_sent else "no"
-        table.add_row(plain(essay_name(essay)), score, interval, str(essay.facts.num_words), sent)
-    print_result(table)
+        rows.append((essay_name(essay), score, interval, str(essay.facts.num_words), sent))
+    print_table(("essay", "score", "interval", "words", "for a person"), rows)
     if len(result.essays) > _MAX_LISTED:
         print_result(f"and {len(result.essays) - _MAX_LISTED} more essays")

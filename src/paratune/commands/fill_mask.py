@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from paratune.api.apply import check_model
+from paratune.api.apply import load_model
 from paratune.api.threads import respect_quota
-from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.commands.options import Device, Json, require_some
-from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
+from paratune.console import print_json, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK
 
 
@@ -24,13 +23,10 @@ def fill_mask(model: str, *texts: str, top_k: int = 5, device: Device = "auto", 
     require_some(texts, "texts")
     set_up_logging(speaks=True)
     respect_quota()
-    check_model(model)
     with stdout_for_results():
-        with collector_off_for_imports():
-            from paratune.infer.masks import fill_masks
-            from paratune.infer.trained import NamedColumns, load_trained
+        trained = load_model(model, device, text="text")
+        from paratune.infer.masks import fill_masks
 
-        trained = load_trained(model, NamedColumns(text="text"), device)
         guesses = fill_masks(trained, texts, top_k)
     filled = list(zip(texts, guesses, strict=True))
     if json:
@@ -41,19 +37,14 @@ def fill_mask(model: str, *texts: str, top_k: int = 5, device: Device = "auto", 
         return EXIT_OK
     for text, masks in filled:
         print(plain(text))  # noqa: T201
-        print_result(_table(masks))
+        _show(masks)
     return EXIT_OK
 
 
-def _table(masks: Sequence[Sequence[Any]]) -> Any:
-    """Return a table with a row for each rank, and a word and its probability for each mask."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    for number in range(1, len(masks) + 1):
-        table.add_column("word" if len(masks) == 1 else f"mask {number}", overflow="fold")
-        table.add_column("probability", justify="right")
-    for row in zip(*masks, strict=True):
-        table.add_row(*(cell for guess in row for cell in (Text(plain(guess.token)), f"{guess.probability:.4f}")))
-    return table
+def _show(masks: Sequence[Sequence[Any]]) -> None:
+    """Print a table with a row for each rank, and a word and its probability for each mask."""
+    words = ["word"] if len(masks) == 1 else [f"mask {number}" for number in range(1, len(masks) + 1)]
+    headings = [heading for word in words for heading in (word, "probability")]
+    ranks = zip(*masks, strict=True)
+    rows = ([cell for guess in rank for cell in (guess.token, f"{guess.probability:.4f}")] for rank in ranks)
+    print_table(headings, rows, right=("probability",))

@@ -40,18 +40,13 @@ def glue_submit(
     names = _table_names(tasks)
     if check is not None:
         if runs or out is not None:
-            raise ConfigError(
-                "--check reads an existing zip; leave out the runs and --out",
-                code="cli.conflict",
-                options=("--check", "--out"),
-            )
+            message = "--check reads an existing zip; leave out the runs and --out"
+            raise ConfigError(message, code="cli.conflict", options=("--check", "--out"))
         findings = check_archive(check, names, any_size=any_size)
         return _print_findings(findings, {"archive": str(check)}, as_json=json)
     if out is None or not runs:
-        raise ConfigError(
-            "name runs and --out, such as: paratune glue-submit runs/rte runs/mrpc --out rte.zip; or --check ZIP",
-            code="cli.argument_missing",
-        )
+        message = "name runs and --out, such as: paratune glue-submit runs/rte runs/mrpc --out rte.zip; or --check ZIP"
+        raise ConfigError(message, code="cli.argument_missing")
     if out.exists() and not overwrite:
         raise ConfigError(f"{out} exists; choose another --out, or use --overwrite", code="output.exists", path=out)
     predicted = _gather(runs)
@@ -77,12 +72,11 @@ def _table_names(tasks: str | None) -> list[str]:
     named = [task.strip().lower() for task in tasks.split(",")]
     unknown = [task for task in named if task not in GLUE and task != "ax"]
     if unknown:
-        raise ConfigError(
+        message = (
             f"--tasks: {unknown[0]!r} is not a task of GLUE{did_you_mean(unknown[0], [*GLUE, 'ax'])}; "
-            f"allowed: {', '.join(GLUE)} and ax",
-            code="cli.unknown_name",
-            option="--tasks",
+            f"allowed: {', '.join(GLUE)} and ax"
         )
+        raise ConfigError(message, code="cli.unknown_name", option="--tasks")
     return [name for name, table in TABLES.items() if ("ax" if name == "AX.tsv" else table.task) in named]
 
 
@@ -99,12 +93,8 @@ def _gather(sources: Sequence[str]) -> dict[str, "TablePredictions"]:
         )
         for table, predicted in own.items():
             if table in predictions:
-                raise ConfigError(
-                    f"{table} comes from {predictions[table].source} and from {predicted.source}; name one",
-                    code="cli.named_twice",
-                    table=table,
-                    source=predicted.source,
-                )
+                message = f"{table} comes from {predictions[table].source} and from {predicted.source}; name one"
+                raise ConfigError(message, code="cli.named_twice", table=table, source=predicted.source)
             predictions[table] = predicted
     return predictions
 
@@ -116,11 +106,8 @@ def _table_name(name: str) -> str:
     key = name.removesuffix(".tsv").lower()
     if key not in names:
         known = ", ".join(table.removesuffix(".tsv") for table in TABLES)
-        raise ConfigError(
-            f"{name!r} is not a table of a submission{did_you_mean(name, TABLES)}; allowed: {known}",
-            code="cli.unknown_name",
-            name=name,
-        )
+        message = f"{name!r} is not a table of a submission{did_you_mean(name, TABLES)}; allowed: {known}"
+        raise ConfigError(message, code="cli.unknown_name", name=name)
     return names[key]
 
 
@@ -131,11 +118,8 @@ def _read_predictions(file: str) -> "TablePredictions":
 
     table = read_table(file)
     if "prediction" not in table.column_names:
-        raise DataError(
-            f"{file} has no column `prediction`; write it with: paratune predict RUN --input TEST --output ...",
-            code="data.column_missing",
-            file=file,
-        )
+        message = f"{file} has no column `prediction`; write it with: paratune predict RUN --input TEST --output ..."
+        raise DataError(message, code="data.column_missing", file=file)
     values = [None if value == "" else value for value in table["prediction"].to_pylist()]
     return TablePredictions(file, range(table.num_rows), values, table.num_rows)
 

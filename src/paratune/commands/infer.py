@@ -8,8 +8,10 @@ from typing import Any
 
 from paratune.api.threads import respect_quota
 from paratune.base.text import plain
-from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, TextColumn, require_at_least
-from paratune.console import print_json, set_up_logging
+from paratune.base.units import format_number
+from paratune.commands.confusion import confusion_view
+from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, TextColumn
+from paratune.console import print_json, print_result, print_table, set_up_logging
 from paratune.errors import EXIT_OK, ConfigError, option_error, os_error_as
 from paratune.records import write_json
 
@@ -45,22 +47,18 @@ def evaluate(
         batch_size: samples of a forward pass, with --data; default 32
     """
     from paratune.api.evaluate import evaluate_file
-    from paratune.commands.infer_file import show
     from paratune.commands.slices import run_slices_command, show_slices
 
     named = {"text": text, "text_pair": text_pair, "label": label, "answer_start": answer_start}
     size = DEFAULT_BATCH_SIZE if batch_size is None else batch_size
-    require_at_least("--batch-size", size)
     by = list(dict.fromkeys(by))
     if data is None:
         if not by:
-            raise ConfigError(
+            message = (
                 f"--data is missing; for example: paratune evaluate {model} --data reviews.csv (of a finished run "
-                "--by COLUMN is enough)",
-                code="cli.argument_missing",
-                option="--data",
-                target=model,
+                "--by COLUMN is enough)"
             )
+            raise ConfigError(message, code="cli.argument_missing", option="--data", target=model)
         _refuse_without_data(batch_size, device, named, by)
         set_up_logging(speaks=True)
         respect_quota()
@@ -87,12 +85,11 @@ def _refuse_without_data(
             f"--{name.replace('_', '-')}": column is not None for name, column in named.items()
         }
     for option in (option for option, value in is_given.items() if value):
-        raise ConfigError(
+        message = (
             f"{option} has no effect without --data, which reads the saved predictions of the run; leave it out, "
-            "or name a file with --data",
-            code="cli.no_effect",
-            option=option,
+            "or name a file with --data"
         )
+        raise ConfigError(message, code="cli.no_effect", option=option)
 
 
 def predict(
@@ -119,7 +116,6 @@ def predict(
     from paratune.api.predict import predict_rows
     from paratune.records.predictions import SUFFIXES, write_table
 
-    require_at_least("--batch-size", batch_size)
     check_output(output, overwrite, document=True)
     is_document = output.suffix == DOCUMENT_SUFFIX
 
@@ -174,13 +170,23 @@ def check_output(output: Path, overwrite: bool, *, document: bool = False) -> No
         raise option_error(
             "--output", output, f"{output.parent} is not a folder; create it first", code="output.no_folder"
         )
-    with os_error_as(
-        ConfigError,
-        f"--output {output} cannot be written",
-        "choose another folder",
-        code="output.not_writable",
-        option="--output",
-        value=output,
-    ):
+    failure, facts = f"--output {output} cannot be written", {"option": "--output", "value": output}
+    with os_error_as(ConfigError, failure, "choose another folder", code="output.not_writable", **facts):
         # A check of permissions is not enough: root has them on a disk that is read-only or full.
         tempfile.TemporaryFile(dir=output.parent).close()
+
+
+def show(result: Mapping[str, Any]) -> None:
+    from rich.console import Console
+
+    labels = result.get("labels", ())
+    figures = {name.removeprefix("num_").replace("_", " "): value for name, value in result.get("windows", {}).items()}
+    # Of more than two classes f1 is f1_macro.
+    figures |= {name: value for name, value in result["scores"].items() if name != "f1" or len(labels) <= 2}
+    figures |= result.get("answers", {})
+    rows = [("samples", format_number(result["num_samples"]))]
+    rows += [("left out", f"{format_number(count)} without {name}") for name, count in result["num_dropped"].items()]
+    rows += [(name, format_number(value)) for name, value in figures.items()]
+    print_table(("", ""), rows)
+    if "confusion" in result:
+        print_result(confusion_view(labels, result["confusion"], Console().width))

@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from paratune.base.text import plain
 from paratune.cluster import jobs as cluster_jobs
 from paratune.cluster import slurm
 from paratune.cluster.slurm import ENDED, check_job_id, controller_facts, queue
 from paratune.commands.options import Json
-from paratune.console import print_json, print_result
+from paratune.console import print_json, print_table
 from paratune.errors import EXIT_OK, LaunchError
 
 NUM_ENDED_SHOWN = 20
@@ -36,15 +35,7 @@ def jobs(*paths: Path, all_: bool = False, json: Json = False) -> int:
     if not statuses:
         print("no submitted jobs here; submit one: paratune launch CONFIG --site SITE.yaml", file=sys.stderr)  # noqa: T201
         return EXIT_OK
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("job", "name", "state", "nodes", "time", "queued again", "folder"):
-        table.add_column(name, overflow="fold")
-    for status in statuses:
-        table.add_row(*(Text(plain(cell)) for cell in _row(status)))
-    print_result(table)
+    print_table(("job", "name", "state", "nodes", "time", "queued again", "folder"), map(_row, statuses))
     return EXIT_OK
 
 
@@ -55,15 +46,8 @@ def _row(status: cluster_jobs.Status) -> list[Any]:
     folder = Path(status.submitted.folder)
     if folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())
-    return [
-        status.submitted.job,
-        status.submitted.name,
-        states + reason,
-        status.nodes,
-        status.elapsed,
-        num_requeued,
-        folder,
-    ]
+    submitted = status.submitted
+    return [submitted.job, submitted.name, states + reason, status.nodes, status.elapsed, num_requeued, folder]
 
 
 def _queued(number: str) -> str:
@@ -72,7 +56,7 @@ def _queued(number: str) -> str:
     squeue may show a run of an array under a number that scancel does not accept.
 
     Raises:
-        LaunchError: The job has ended, or Slurm does not know it; scancel would print nothing.
+        LaunchError: The job has ended, or is unknown to Slurm; scancel would print nothing.
     """
     facts = controller_facts(number)
     if any(job.get("JobState") not in ENDED for job in facts.values()):
@@ -80,11 +64,8 @@ def _queued(number: str) -> str:
         return number if is_array else next(iter(facts))
     state = next((job["JobState"] for job in facts.values()), None)
     why = f"has ended ({state})" if state else "is not known to Slurm: it never existed, or ended minutes ago"
-    raise LaunchError(
-        f"job {number} {why}; nothing was cancelled; paratune jobs shows the queue",
-        code="slurm.unknown_job",
-        number=number,
-    )
+    message = f"job {number} {why}; nothing was cancelled; paratune jobs shows the queue"
+    raise LaunchError(message, code="slurm.unknown_job", number=number)
 
 
 def cancel(*jobs: Annotated[str, Parameter(required=True)], json: Json = False) -> int:

@@ -5,9 +5,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from paratune.cluster.slurm import check_job_id
-from paratune.commands.options import Json, Overrides, require_at_least
+from paratune.commands.options import Json, Overrides
 from paratune.console import print_json
-from paratune.errors import EXIT_OK, ConfigError
+from paratune.errors import EXIT_OK, ConfigError, require_at_least
 
 
 def launch(
@@ -61,17 +61,11 @@ def launch(
     for job_id in after:
         check_job_id(job_id, "--after")
     if not array and (max_at_once is not None or only or retry_failed):
-        raise ConfigError(
-            "--max-at-once, --only and --retry-failed select runs of a matrix: add --array",
-            code="cli.option_missing",
-            option="--array",
-        )
+        message = "--max-at-once, --only and --retry-failed select runs of a matrix: add --array"
+        raise ConfigError(message, code="cli.option_missing", option="--array")
     if array and calibrate:
-        raise ConfigError(
-            "--calibrate measures nodes, and --array submits runs; use one of them",
-            code="cli.conflict",
-            options=("--calibrate", "--array"),
-        )
+        message = "--calibrate measures nodes, and --array submits runs; use one of them"
+        raise ConfigError(message, code="cli.conflict", options=("--calibrate", "--array"))
     sized_site = with_size(read_site(site), nodes=nodes, gpus_per_node=gpus_per_node)
     with ExitStack() as launch_lock:
         if calibrate:

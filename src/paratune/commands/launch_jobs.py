@@ -38,15 +38,14 @@ CALIBRATION_FOLDER = "calibration"
 
 
 def check_known(after: Sequence[str]) -> None:
-    """Raise a `LaunchError` for a job that Slurm does not know: Slurm would treat it as a job that succeeded."""
+    """Raise a `LaunchError` for a job that is unknown to Slurm, which would treat it as one that succeeded."""
     for job_id in after:
         if not controller_facts(job_id):
-            raise LaunchError(
+            message = (
                 f"--after {job_id}: Slurm does not know this job (any more) and would start the new one at once; leave "
-                "out --after if that is right (paratune jobs shows how jobs ended)",
-                code="slurm.unknown_job",
-                option="--after",
+                "out --after if that is right (paratune jobs shows how jobs ended)"
             )
+            raise LaunchError(message, code="slurm.unknown_job", option="--after")
 
 
 def run_jobs(
@@ -55,9 +54,6 @@ def run_jobs(
     """Return the job of a configuration; none when its run is finished.
 
     Args:
-        path: The configuration.
-        overrides: Values that replace those of the file.
-        site: The cluster.
         after: Jobs that must end before this one starts.
         launch_lock: Receives a lock on the run, so that a second launch fails; None to write nothing.
     """
@@ -92,6 +88,7 @@ def run_jobs(
             _check_not_queued(folder, after)
             check_usable(folder, "resume")
         launch_lock.enter_context(_locked(_slurm_folder(folder)))
+        # Again, under the lock: another launch may have submitted a job since the first check.
         _check_not_queued(folder, after)
         _write(_slurm_folder(folder) / CONFIG, f"# {plain(path)}, as submitted\n{show_text(loaded)}")
     return [(job, folder)]
@@ -109,13 +106,11 @@ def calibration_jobs(path: Path, overrides: Sequence[str], site: Site, site_name
     folder = (Path(load_config(path, overrides).config.run.folder) / CALIBRATION_FOLDER).absolute()
     device_file = folder / f"{site_name}.yaml"
     if device_file.exists():
-        raise ConfigError(
+        message = (
             f"{device_file} exists: it has the measured nodes of this site; remove it to measure again, or use it with "
-            f"paratune plan {path} --device {device_file}",
-            code="output.exists",
-            option="--calibrate",
-            path=device_file,
+            f"paratune plan {path} --device {device_file}"
         )
+        raise ConfigError(message, code="output.exists", option="--calibrate", path=device_file)
     _check_not_queued(folder, ())
     job = _job(f"calibrate-{site_name}", site, (ArrayRun(f"calibrate-{site_name}", device_file),), folder)
     return [(replace(job, is_calibration=True), folder)]
@@ -143,12 +138,11 @@ def _check_not_queued(folder: Path, after: Sequence[str]) -> None:
     queued = queue()
     for job in earlier:
         if not jobs.status(job, queued).is_over:
-            raise LaunchError(
+            message = (
                 f"job {job.job} of this run is in the queue; paratune cancel {job.job} removes it, and with --after "
-                f"{job.job} the new job starts after its success",
-                code="slurm.already_queued",
-                job=job.job,
+                f"{job.job} the new job starts after its success"
             )
+            raise LaunchError(message, code="slurm.already_queued", job=job.job)
 
 
 def array_jobs(
@@ -165,12 +159,8 @@ def array_jobs(
     """Return arrays of the unfinished runs of a matrix, one for each number of processes and nodes."""
     tree = read_tree(read_text(path), path.name)
     if isinstance(tree.value, dict) and "axes" not in tree.value and not {"task", "data"}.isdisjoint(tree.value):
-        raise ConfigError(
-            f"{path} is the configuration of one run, and --array is for a matrix (axes:): leave it out",
-            code="cli.no_effect",
-            path=path,
-            option="--array",
-        )
+        message = f"{path} is the configuration of one run, and --array is for a matrix (axes:): leave it out"
+        raise ConfigError(message, code="cli.no_effect", path=path, option="--array")
     request = SweepRequest(path, tuple(overrides), only=tuple(only_words), retry_failed=retry_failed)
     prepared = prepare(request, here=False)
     if prepared.error is not None:
@@ -178,12 +168,8 @@ def array_jobs(
     matrix = prepared.matrix
     in_matrix = (cell for cell in prepared.cells if cell.name in prepared.names and cell.num_nodes)
     if nodes is not None and (clash := next(in_matrix, None)):
-        raise option_error(
-            "--nodes",
-            nodes,
-            f"the matrix sets nodes: {clash.num_nodes} for {clash.name}; leave out --nodes",
-            code="cli.conflict",
-        )
+        reason = f"the matrix sets nodes: {clash.num_nodes} for {clash.name}; leave out --nodes"
+        raise option_error("--nodes", nodes, reason, code="cli.conflict")
     todo = steps_to_list(request, prepared, writes=not dry_run)
     if not todo:
         print(plain(f"{matrix.name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
@@ -192,34 +178,15 @@ def array_jobs(
     by_size: dict[tuple[int, int], list[Step]] = {}
     for step in todo:
         by_size.setdefault((step.cell.num_processes, step.cell.num_nodes or 0), []).append(step)
-    folder = matrix.folder.absolute()
-    return [
-        (
-            replace(
-                _job(
-                    matrix.name if len(by_size) == 1 else _array_name(matrix.name, count, num_nodes),
-                    _site_for(site, count, num_nodes, steps[0].cell.name),
-                    tuple(
-                        ArrayRun(
-                            step.cell.name,
-                            config_of(matrix.folder, step.cell.name).absolute(),
-                            for_a_run(step.cell.environment),
-                        )
-                        for step in steps
-                    ),
-                    folder,
-                ),
-                is_array=True,
-                max_at_once=max_at_once,
-            ),
-            folder,
-        )
-        for (count, num_nodes), steps in sorted(by_size.items())
-    ]
-
-
-def _array_name(matrix: str, num_processes: int, num_nodes: int) -> str:
-    return f"{matrix}-{num_processes}" + (f"-nodes-{num_nodes}" if num_nodes else "")
+    folder, array_jobs = matrix.folder.absolute(), []
+    for (count, num_nodes), steps in sorted(by_size.items()):
+        cells = [step.cell for step in steps]
+        size = f"-{count}" + (f"-nodes-{num_nodes}" if num_nodes else "")
+        runs = tuple(ArrayRun(cell.name, config_of(folder, cell.name), for_a_run(cell.environment)) for cell in cells)
+        name = matrix.name if len(by_size) == 1 else f"{matrix.name}{size}"
+        job = _job(name, _site_for(site, count, num_nodes, cells[0].name), runs, folder)
+        array_jobs.append((replace(job, is_array=True, max_at_once=max_at_once), folder))
+    return array_jobs
 
 
 def _warn_about_queued(folder: Path) -> None:
@@ -239,10 +206,7 @@ def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site
     """Return the site with the nodes and processes of a run of a matrix.
 
     Args:
-        site: With the nodes of the command line, if given.
-        num_processes: Processes of the run.
         num_nodes: Nodes in the matrix. 0: those of the site if more than 1, otherwise as few as possible.
-        name: Name of the run.
 
     Raises:
         ConfigError: The nodes cannot have the same number of processes, or a node has too few.
@@ -260,14 +224,11 @@ def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site
             limit=limit,
         )
     if not num_nodes and num_processes > limit and num_processes % limit:
-        raise ConfigError(
+        message = (
             f"{name} needs {num_processes} processes, and a node of the site has {limit}: a run on several nodes uses "
-            f"complete nodes; nproc may be up to {limit}, or a multiple of it",
-            code="site.too_small",
-            name=name,
-            num_processes=num_processes,
-            limit=limit,
+            f"complete nodes; nproc may be up to {limit}, or a multiple of it"
         )
+        raise ConfigError(message, code="site.too_small", name=name, num_processes=num_processes, limit=limit)
     per_node = num_processes // num_nodes if num_nodes else min(num_processes, limit)
     gpus = per_node if site.gpus_per_node else 0
     return site.model_copy(

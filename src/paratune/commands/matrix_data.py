@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from paratune.commands.data_figures import check_kind, data_view
-from paratune.commands.data_view import read_splits
+from paratune.commands.data_figures import check_kind, data_view, read_splits
 from paratune.config.load import load_config
 from paratune.console import Display, stdout_for_results
 from paratune.errors import CheckpointError, ConfigError, require_installed
@@ -23,13 +22,11 @@ def check_matrices(matrices: Sequence[Path]) -> None:
         MissingDependency: matplotlib is not installed.
     """
     if len(matrices) != 1:
-        raise ConfigError(
+        message = (
             f"--data-figures draws the data of one matrix, and {len(matrices)} are given; for a run use "
-            "paratune data CONFIG --figures FOLDER",
-            code="cli.no_effect",
-            option="--data-figures",
-            num_matrices=len(matrices),
+            "paratune data CONFIG --figures FOLDER"
         )
+        raise ConfigError(message, code="cli.no_effect", option="--data-figures", num_matrices=len(matrices))
     require_installed("matplotlib", extra="plots")
     check_kind(load_config(_config_of(matrices[0], read_sweep(matrices[0]).cells[0].name)).config.task)
 
@@ -43,11 +40,8 @@ def data_section(report: SweepReport) -> ReportSection:
     """
     runs = [] if report.systems is None else [run for system in report.systems.measured for run in system.runs]
     if not runs:
-        raise CheckpointError(
-            "--data-figures: no run of the matrix is finished; train one first",
-            code="report.no_run",
-            folder=report.folder,
-        )
+        message = "--data-figures: no run of the matrix is finished; train one first"
+        raise CheckpointError(message, code="report.no_run", folder=report.folder)
     config = load_config(_config_of(report.folder, runs[0].name)).config
     with stdout_for_results():
         _, splits, max_length = read_splits(config)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from paratune.errors import ConfigError, option_error
+from paratune.errors import ConfigError
 
 Overrides = Annotated[
     Sequence[str], Parameter(name="--set", help="section.key=value, replaces a value of the file; may be repeated")
@@ -31,9 +31,3 @@ def require_some(names: Sequence[str], kinds: str) -> None:
     """Raise a `ConfigError` when a command line names nothing."""
     if not names:
         raise ConfigError(f"name at least one of {kinds}", code="cli.argument_missing")
-
-
-def require_at_least(option: str, value: int | None, least: int = 1) -> None:
-    """Raise a `ConfigError` when an option has a value below `least`."""
-    if value is not None and value < least:
-        raise option_error(option, value, f"at least {least} is needed", code="cli.out_of_range", least=least)

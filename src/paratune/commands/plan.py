@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from paratune.api.plan_options import PlanOptions, check_options, read_numbers
 from paratune.base.text import plain
-from paratune.commands.examples import EXAMPLES
+from paratune.commands import EXAMPLES
 from paratune.commands.options import Json, Overrides
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError
@@ -102,12 +102,8 @@ def plan(
     if config is None:
         return _without_config(wanted, write, as_json=json)
     if wanted.score:
-        raise ConfigError(
-            f"--score compares finished runs with their predictions and plans nothing; leave out {config}",
-            code="cli.no_effect",
-            option="--score",
-            path=config,
-        )
+        message = f"--score compares finished runs with their predictions and plans nothing; leave out {config}"
+        raise ConfigError(message, code="cli.no_effect", option="--score", path=config)
     options = wanted.options()
     figures, runs = divide_measured(wanted.measured, has_goal=wanted.goal is not None)
     if is_matrix(config):
@@ -164,13 +160,11 @@ def _without_config(wanted: PlanArguments, write: Path | None, *, as_json: bool)
     from paratune.commands.plan_score import calibrate_command, refine_command, score_command
 
     if wanted.score and write is not None:
-        raise ConfigError(
+        message = (
             f"--write {write} writes a measured machine (--calibrate) or a planned CONFIG, and --score has neither; "
-            "leave one out",
-            code="cli.no_effect",
-            option="--write",
-            path=write,
+            "leave one out"
         )
+        raise ConfigError(message, code="cli.no_effect", option="--write", path=write)
     if wanted.score:
         return (refine_command if wanted.calibrate else score_command)(wanted.score, as_json=as_json)
     if wanted.calibrate:
@@ -178,11 +172,8 @@ def _without_config(wanted: PlanArguments, write: Path | None, *, as_json: bool)
         if as_json and calibration is not None:
             print_json({"calibration": calibration})
         return EXIT_OK
-    raise ConfigError(
-        f"CONFIG is missing; for example: {EXAMPLES['plan']} (paratune plan --help shows all options)",
-        code="cli.argument_missing",
-        argument="CONFIG",
-    )
+    message = f"CONFIG is missing; for example: {EXAMPLES['plan']} (paratune plan --help shows all options)"
+    raise ConfigError(message, code="cli.argument_missing", argument="CONFIG")
 
 
 def is_matrix(path: Path) -> bool:

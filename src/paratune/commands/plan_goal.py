@@ -43,9 +43,6 @@ def check_goal(
     """Return the goal; None without --goal.
 
     Args:
-        wanted: The options.
-        runs: Those of --measured.
-        task_kind: Kind of the task, which decides on the metrics.
         price_of: Returns the price of a device-hour from --price or the file of the machine.
 
     Raises:
@@ -54,12 +51,8 @@ def check_goal(
     if wanted.goal is None:
         needs_goal = [name for name, value in (("--measured", runs), ("--write-probes", wanted.write_probes)) if value]
         if needs_goal:
-            raise ConfigError(
-                f'{" and ".join(needs_goal)}: only with --goal, such as --goal "f1>=0.88 within 2h"',
-                code="cli.option_missing",
-                options=needs_goal,
-                option="--goal",
-            )
+            message = f'{" and ".join(needs_goal)}: only with --goal, such as --goal "f1>=0.88 within 2h"'
+            raise ConfigError(message, code="cli.option_missing", options=needs_goal, option="--goal")
         return None
     from paratune.planning.goal import parse_goal
 
@@ -68,26 +61,15 @@ def check_goal(
     for target in goal.targets:
         if target.metric not in known:
             near = did_you_mean(target.metric, known)
-            raise ConfigError(
-                f"--goal: {target.metric} is not a metric of {task_kind}{near}; allowed: {', '.join(known)}",
-                code="metric.unknown",
-                option="--goal",
-                value=target.metric,
-            )
+            message = f"--goal: {target.metric} is not a metric of {task_kind}{near}; allowed: {', '.join(known)}"
+            raise ConfigError(message, code="metric.unknown", option="--goal", value=target.metric)
         _check_scale(target, task_kind)
     if goal.price is not None and price_of() is None:
-        raise ConfigError(
-            "--goal: for PRICE needs the price of a device-hour: --price, or price_per_hour in its file",
-            code="cli.option_missing",
-            option="--price",
-        )
+        message = "--goal: for PRICE needs the price of a device-hour: --price, or price_per_hour in its file"
+        raise ConfigError(message, code="cli.option_missing", option="--price")
     if wanted.write_probes is not None and wanted.nodes not in (None, "1"):
-        raise ConfigError(
-            f"--write-probes: probes run on one machine; leave out --nodes {wanted.nodes}",
-            code="cli.no_effect",
-            option="--nodes",
-            nodes=wanted.nodes,
-        )
+        message = f"--write-probes: probes run on one machine; leave out --nodes {wanted.nodes}"
+        raise ConfigError(message, code="cli.no_effect", option="--nodes", nodes=wanted.nodes)
     if runs and not goal.targets:
         raise ConfigError(
             "--measured needs a score in --goal, such as f1>=0.88", code="metric.unknown", option="--goal"
@@ -106,13 +88,10 @@ def _check_scale(target: "ScoreTarget", task_kind: str) -> None:
     ):
         return
     corrected = min(target.value * 100 if in_percent else target.value / 100, maximum)
-    raise ConfigError(
-        f"--goal: {target.text}, and a score of {task_kind} is at most {maximum}; write {target.metric}>={corrected:g}",
-        code="metric.scale",
-        option="--goal",
-        most=maximum,
-        metric=target.metric,
+    message = (
+        f"--goal: {target.text}, and a score of {task_kind} is at most {maximum}; write {target.metric}>={corrected:g}"
     )
+    raise ConfigError(message, code="metric.scale", option="--goal", most=maximum, metric=target.metric)
 
 
 def aim(goal: "Goal", plan: "Plan", measured: Sequence[Path]) -> Aimed:

@@ -10,7 +10,7 @@ from paratune.api.plan_options import PlanOptions
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration
 from paratune.config.differences import flatten
-from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
+from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, DataError
 from paratune.reports.matrix.planned import GENERATOR, SCHEMA_VERSION
 from paratune.sweeps.asked import invalid, none_possible
@@ -49,12 +49,7 @@ def plan_matrix(
     """Print the plan of each cell; return the exit code, 1 if no cell can be planned.
 
     Args:
-        path: The matrix.
-        overrides: Settings of all cells.
-        wanted: The options of the command.
         shared: The options of all plans, from `wanted`.
-        write: File for the plans.
-        as_json: Print them as JSON.
 
     Raises:
         ParatuneError: The matrix, a cell, an option, a model or the data is invalid.
@@ -64,12 +59,8 @@ def plan_matrix(
 
     options = [option for option, name in _RUN_OPTIONS if getattr(wanted, name)]
     if options:
-        raise ConfigError(
-            f"{options[0]} has no effect on a matrix, whose axes set the options; leave it out",
-            code="cli.no_effect",
-            option=options[0],
-            path=path,
-        )
+        message = f"{options[0]} has no effect on a matrix, whose axes set the options; leave it out"
+        raise ConfigError(message, code="cli.no_effect", option=options[0], path=path)
     if write is not None:
         check_writable(write, is_data=True)
     matrix = read_matrix(path)
@@ -141,24 +132,20 @@ def _plan_key(cell: Cell) -> str:
 
 
 def _show(name: str, planned: Mapping[str, Mapping[str, Any]]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     print_result(Text(plain(f"{name}: the plan of each run")))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for number, label in enumerate(("run", "devices", "micro-batch", "memory", "fits", "step", "whole run")):
-        table.add_column(label, overflow="fold", justify="left" if number == 0 else "right")
+    headings = ("run", "devices", "micro-batch", "memory", "fits", "step", "whole run")
+    rows: list[tuple[Any, ...]] = []
     for cell, plan in planned.items():
         if "memory" not in plan:
-            table.add_row(Text(cell), *[NOT_AVAILABLE] * 6)
+            rows.append((cell, *[NOT_AVAILABLE] * 6))
             continue
         spans = [plan[key][0] if plan[key] else None for key in ("step_s", "run_s")]
         fits = {True: "yes", False: "no"}.get(plan["fits"], NOT_AVAILABLE)
-        sizes = (str(plan["num_ranks"]), str(plan["micro_batch_size"]))
-        table.add_row(
-            Text(cell), *sizes, format_bytes(plan["memory"]["total_bytes"]), fits, *map(format_duration, spans)
-        )
-    print_result(table)
+        sizes = (plan["num_ranks"], plan["micro_batch_size"], format_bytes(plan["memory"]["total_bytes"]))
+        rows.append((cell, *sizes, fits, *map(format_duration, spans)))
+    print_table(headings, rows, right=headings[1:])
     for cell, plan in planned.items():
         if "reason" in plan:
             print_result(Text(plain(f"{cell}: {plan['reason']}")))

@@ -24,20 +24,20 @@ def score_command(folders: Sequence[Path], *, as_json: bool) -> int:
         CheckpointError: A folder is not a run, or no run is finished.
     """
     from paratune.planning.score import COLUMNS, Score, row_texts, score_run
-    from paratune.reports.rows.predictions import measured_step_ms
+    from paratune.reports.rows.speed import step_ms
     from paratune.reports.runs.read import read_runs
-    from paratune.reports.tables.table import table_of_texts
+    from paratune.reports.tables.table import make_table
     from paratune.reports.tables.terminal import rich_table
 
     runs = []
     for run in read_runs([run for folder in folders for run in runs_of(folder)]).runs:
-        mean_ms = measured_step_ms(run)
+        mean_ms = step_ms(run)
         runs.append(score_run(run.name, dict(run.run), dict(run.summary), None if mean_ms is None else mean_ms / 1000))
     score = Score(tuple(runs))
     if as_json:
         print_json(score.as_dict())
         return EXIT_OK
-    table = table_of_texts("score", "", COLUMNS, map(row_texts, score.runs), 2)
+    table = make_table("score", "", COLUMNS, map(row_texts, score.runs), 2)
     for part in rich_table(table, Console().width):
         print_result(part)
     for line in score.lines():
@@ -61,7 +61,6 @@ def calibrate_command(*, as_json: bool, speaks: bool, write: Path | None = None)
     nothing and return None.
 
     Args:
-        as_json: Print nothing on stdout.
         speaks: Whether this is all that the command prints.
         write: Device file to write, besides the file in the cache.
 
@@ -70,8 +69,7 @@ def calibrate_command(*, as_json: bool, speaks: bool, write: Path | None = None)
     """
     import logging
 
-    from paratune.planning.calibration import calibrate, calibrate_nodes
-    from paratune.planning.node_file import write_node_file
+    from paratune.planning.calibration import calibrate, calibrate_nodes, write_node_file
     from paratune.planning.written import check_writable
     from paratune.processes.place import local_world_size, place_from_environment
 
@@ -86,6 +84,7 @@ def calibrate_command(*, as_json: bool, speaks: bool, write: Path | None = None)
         log.info("measuring %s", text)
 
     with stdout_for_results():
+        # A measurement of the network needs all ranks; one node is measured by its rank 0 alone.
         if place.world_size > ranks_per_node:
             calibration = calibrate_nodes(place.rank, place.local_rank, ranks_per_node, log_progress)
         else:
@@ -118,19 +117,13 @@ def refine_command(folders: Sequence[Path], *, as_json: bool) -> int:
 
     machine = this_machine()
     if not machine.is_calibrated:
-        raise ConfigError(
-            f"{machine.name} has not been measured; first run paratune plan --calibrate alone",
-            code="plan.not_calibrated",
-            name=machine.name,
-        )
+        message = f"{machine.name} has not been measured; first run paratune plan --calibrate alone"
+        raise ConfigError(message, code="plan.not_calibrated", name=machine.name)
     seen, names, left_out = _observed(folders, machine, refining_runs(machine.name))
     reasons = [f"{name} is not used: {reason}" for name, reason in left_out.items()]
     if not names:
-        raise ConfigError(
-            f"no run can be compared with the figures of {machine.name}: {'; '.join(reasons)}",
-            code="plan.nothing_to_refine",
-            name=machine.name,
-        )
+        message = f"no run can be compared with the figures of {machine.name}: {'; '.join(reasons)}"
+        raise ConfigError(message, code="plan.nothing_to_refine", name=machine.name)
     before = machine.by_threads or {1: machine.constants or Constants()}
     refined = {threads: refine(before[threads], observations) for threads, observations in seen.items()}
     path = store_refined(machine, refined, names)

@@ -10,9 +10,9 @@ from paratune import records
 from paratune.api.threads import respect_quota
 from paratune.base.text import plain
 from paratune.base.units import format_number
-from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, TextColumn, require_at_least
-from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, DataError, coded
+from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, TextColumn
+from paratune.console import print_json, print_table, set_up_logging, stdout_for_results
+from paratune.errors import EXIT_OK, ConfigError, DataError, coded, require_at_least
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -173,18 +173,11 @@ def _predictions(
 
 
 def _show(record: Mapping[str, Any], output: Path, record_path: Path) -> None:
-    from rich.table import Table
-
     from paratune.infer.pseudo import OUTCOMES
 
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_row("rows", format_number(record["input"]["num_rows"]))
-    for outcome, count in record["num_rows"].items():
-        table.add_row(f"  {OUTCOMES[outcome]}", format_number(count))
-    for name, about in record.get("classes", {}).items():
-        table.add_row(f"    {plain(name)}", format_number(about["num_kept"]))
-    print_result(table)
+    counts = {"rows": record["input"]["num_rows"]}
+    counts |= {f"  {OUTCOMES[outcome]}": count for outcome, count in record["num_rows"].items()}
+    counts |= {f"    {name}": about["num_kept"] for name, about in record.get("classes", {}).items()}
+    print_table(("", ""), ((name, format_number(count)) for name, count in counts.items()))
     print(plain(output))  # noqa: T201
     print(plain(record_path))  # noqa: T201

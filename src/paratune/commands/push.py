@@ -11,13 +11,7 @@ from paratune.errors import EXIT_OK, CheckpointError, os_error_as
 
 
 def push(
-    run: Path,
-    *,
-    to: str,
-    private: bool = False,
-    revision: str | None = None,
-    dry_run: bool = False,
-    json: Json = False,
+    run: Path, *, to: str, private: bool = False, revision: str | None = None, dry_run: bool = False, json: Json = False
 ) -> int:
     """Upload the model of RUN, a finished run, with its model card, to the Hugging Face hub as OWNER/NAME.
 
@@ -38,7 +32,8 @@ def push(
     set_up_logging(speaks=True)
     folder, card = _finished_model(run)
     check_files(folder)
-    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if _is_pushed(path)}
+    pushed = [path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")]
+    sizes = {path.name: path.stat().st_size for path in pushed}
     if card is not None:
         sizes[CARD_FILE] = len(card.encode())
     url = None
@@ -81,11 +76,8 @@ def _finished_model(run: Path) -> tuple[Path, str | None]:
     try:
         return folder, card_text(run, read_run(run), read_json(run / SUMMARY_FILE))
     except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{run}: its record lacks what a model card needs ({error!r}); write {folder / CARD_FILE} yourself",
-            code="run.damaged",
-            target=run,
-        ) from error
+        message = f"{run}: its record lacks what a model card needs ({error!r}); write {folder / CARD_FILE} yourself"
+        raise CheckpointError(message, code="run.damaged", target=run) from error
 
 
 def _refuse_local_base(folder: Path) -> None:
@@ -95,13 +87,8 @@ def _refuse_local_base(folder: Path) -> None:
     path = folder / "adapter_config.json"
     base = str(read_json(path).get("base_model_name_or_path")) if path.is_file() else ""
     if base.startswith(("/", "~", ".")):
-        raise CheckpointError(
+        message = (
             f"{folder} is an adapter of {base}, a folder of this machine, which others do not have; train with "
-            "model.adapter.save: merged, or from a model of the hub",
-            code="push.local_base",
-            base=base,
+            "model.adapter.save: merged, or from a model of the hub"
         )
-
-
-def _is_pushed(path: Path) -> bool:
-    return path.is_file() and not path.name.startswith(".")
+        raise CheckpointError(message, code="push.local_base", base=base)

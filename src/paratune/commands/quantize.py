@@ -11,9 +11,9 @@ from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.base.units import format_bytes, format_share
-from paratune.commands.options import BatchSize, Json, LabelColumn, PairColumn, TextColumn, require_at_least
-from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, coded, option_error
+from paratune.commands.options import BatchSize, Json, LabelColumn, PairColumn, TextColumn
+from paratune.console import Display, print_json, print_table, set_up_logging, stdout_for_results
+from paratune.errors import EXIT_OK, ConfigError, coded, option_error, require_at_least
 
 log = logging.getLogger(__name__)
 MIN_AGREEMENT = 0.95
@@ -81,14 +81,8 @@ def make_form(
     """Write a smaller form of a model, with a progress bar and a warning where its decisions differ; return its record.
 
     Args:
-        model: Run, model folder or hub name.
-        form: The form.
-        out: Folder that does not exist, or is empty.
         data: File on whose rows outputs are compared; None: that of the run.
         calibration: File that gives `int8-static` the ranges of activations; None: the training file of the run.
-        num_rows: Rows of each file that are used.
-        named: `NamedColumns` from the command line, if any.
-        batch_size: Samples of a forward pass.
     """
     from paratune.compress.quantize import QuantizeJob, quantize_model, require_quantizable
     from paratune.infer.trained import NamedColumns, load_trained
@@ -139,12 +133,8 @@ def _file_of_run(trained: Any, model: str, option: str) -> str:
     from paratune.records import read_run
 
     if trained.run is None:
-        raise ConfigError(
-            f"{model} is not a run, whose files are known; name a file with {option}",
-            code="cli.option_missing",
-            option=option,
-            target=model,
-        )
+        message = f"{model} is not a run, whose files are known; name a file with {option}"
+        raise ConfigError(message, code="cli.option_missing", option=option, target=model)
     data = read_run(trained.run)["config"]["data"]
     files = (data.get("validation") if option == "--data" else None) or data["train"]
     return files if isinstance(files, str) else str(files[0])
@@ -160,16 +150,15 @@ def _read(trained: Any, source: str, num_rows: int) -> Any:
 
 def show(out: Path, record: dict[str, Any]) -> None:
     """Print size, differences and agreement."""
-    from rich.table import Table
-
     size, check = record["size"], record["check"]
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     original = f"{format_share(size['share'])} of {format_bytes(size['original_float32_bytes'])}"
-    table.add_row("weights", f"{format_bytes(size['weights_bytes'])}, {original} in float32")
-    table.add_row("compared on", plain(f"{check['num_rows']} rows of {check['data']}"))
-    table.add_row("difference", f"at most {check['max_abs']:.2g}, mean {check['mean_abs']:.2g} of an output")
-    table.add_row("outputs", f"up to {check['largest_output']:.3g}")
+    rows = [
+        ("weights", f"{format_bytes(size['weights_bytes'])}, {original} in float32"),
+        ("compared on", f"{check['num_rows']} rows of {check['data']}"),
+        ("difference", f"at most {check['max_abs']:.2g}, mean {check['mean_abs']:.2g} of an output"),
+        ("outputs", f"up to {check['largest_output']:.3g}"),
+    ]
     if check["agreement"] is not None:
-        table.add_row("same decisions", format_share(check["agreement"]))
-    print_result(table)
+        rows.append(("same decisions", format_share(check["agreement"])))
+    print_table(("", ""), rows)
     print(plain(f"{out}"))  # noqa: T201

@@ -3,13 +3,13 @@
 import sys
 from pathlib import Path
 
-from paratune.api.apply import check_model
+from paratune.api.apply import check_model, load_model
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
-from paratune.commands.options import Device, PairColumn, TextColumn, require_at_least
+from paratune.commands.options import Device, PairColumn, TextColumn
 from paratune.console import set_up_logging, stdout_for_results
-from paratune.errors import ConfigError, Stopped, option_error, require
+from paratune.errors import ConfigError, Stopped, option_error, require, require_at_least
 
 
 def serve(
@@ -85,20 +85,16 @@ def serve(
     with stdout_for_results():
         check_model(run)
         with collector_off_for_imports():
-            from paratune.infer.trained import NamedColumns, load_trained
             from paratune.serving.app import Service, make_app
             from paratune.serving.server import open_socket, run_server
 
+        # Before the model is loaded, which takes seconds: a port that is in use is reported at once.
         listener = open_socket(host, port)
-        trained = load_trained(run, NamedColumns(text=text, text_pair=text_pair), device)
+        trained = load_model(run, device, text=text, text_pair=text_pair)
         if trained.task.kind in ("multiple_choice", "embedding"):
             why = "requests have no choices" if trained.task.kind == "multiple_choice" else "vectors are no answers"
-            raise ConfigError(
-                f"{run} is a model for {trained.task.kind}, and {why}; use paratune predict with a file",
-                code="serve.task",
-                target=run,
-                kind=trained.task.kind,
-            )
+            message = f"{run} is a model for {trained.task.kind}, and {why}; use paratune predict with a file"
+            raise ConfigError(message, code="serve.task", target=run, kind=trained.task.kind)
     service = Service(trained, limits)
     app = make_app(service, listens_on=host, token=token, write_line=_write_line)
     address = f"[{host}]" if ":" in host else host

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paratune.api.slices import saved_slices
-from paratune.base.text import plain
 from paratune.base.units import format_number
-from paratune.console import print_json, print_result, stdout_for_results
+from paratune.console import print_json, print_result, print_table, stdout_for_results
 from paratune.errors import EXIT_OK
 from paratune.records.slices import notes, score_text, shown_metrics
 from paratune.reports.text import shorten_all
@@ -35,23 +34,20 @@ def run_slices_command(
 
 
 def show_slices(kind: str, columns: Mapping[str, list[dict[str, Any]]], *, split: str | None = None) -> None:
-    """Print a table of each column's slices, and what to know of them."""
-    from rich.table import Table
+    """Print a table of each column's slices, and notes on them."""
     from rich.text import Text
 
     for column, entries in columns.items():
         metrics = shown_metrics(kind, entries)
-        table = Table(box=None, padding=(0, 2, 0, 0))
-        table.add_column(Text(plain(f"{split}, by {column}" if split else f"by {column}")))
-        for name in ("rows", *metrics):
-            table.add_column(name, justify="right")
+        rows = []
         values = shorten_all([entry["value"] for entry in entries], _VALUE_WIDTH)
         for value, entry in zip(values, entries, strict=True):
             value += f": {entry['detail']}" if entry["detail"] else ""
-            texts = [Text(score_text(entry, metric, digits=3)) for metric in metrics]
-            table.add_row(Text(plain(value)), format_number(entry["num_rows"]), *texts)
+            texts = [score_text(entry, metric, digits=3) for metric in metrics]
+            rows.append((value, format_number(entry["num_rows"]), *texts))
         print_result(Text())
-        print_result(table)
+        figures = ("rows", *metrics)
+        print_table((f"{split}, by {column}" if split else f"by {column}", *figures), rows, right=figures)
     print_result(Text())
     for note in notes(kind, columns):
         print_result(Text(note), is_prose=True)

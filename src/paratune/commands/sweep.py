@@ -44,11 +44,8 @@ def sweep(
     from paratune.console import outlive_readers, set_up_logging
 
     if dry_run and list_:
-        raise ConfigError(
-            "--list writes files and --dry-run writes nothing; use one of them",
-            code="cli.conflict",
-            options=("--list", "--dry-run"),
-        )
+        message = "--list writes files and --dry-run writes nothing; use one of them"
+        raise ConfigError(message, code="cli.conflict", options=("--list", "--dry-run"))
     request = SweepRequest(
         matrix, tuple(set_), only=tuple(only), retry_failed=retry_failed, overwrite=overwrite, probe=probe,
         until=until, budget=budget,

@@ -8,7 +8,7 @@ from typing import Any
 
 from paratune.base.text import plain
 from paratune.base.units import counted
-from paratune.console import print_json, print_result
+from paratune.console import print_json, print_result, print_table
 from paratune.errors import ConfigError
 from paratune.sweeps.asked import names_of
 from paratune.sweeps.cell import Cell
@@ -37,7 +37,6 @@ def show_plan(
         problems = {"problems": None} if error is None else _problems(error)
         print_json({**about, **problems, "runs": runs, "past": list(plan.record.past)}, indent=1)
         return
-    from rich.table import Table
     from rich.text import Text
 
     print_result(Text(plain(f"{matrix.name}: {plan.counts(names)} in {matrix.folder}")))
@@ -49,9 +48,7 @@ def show_plan(
     for values_by_label in matrix.exclude:
         excluded = ", ".join(f"{label}: {' or '.join(values)}" for label, values in values_by_label.items())
         print_result(Text(plain(f"  excluded: {excluded}")))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("run", "processes", "state", "action"):
-        table.add_column(name, overflow="fold", justify="right" if name == "processes" else "left")
+    rows = []
     for step in steps:
         if step.record.state == "skipped":
             continue
@@ -63,9 +60,9 @@ def show_plan(
         elif step.runs(retry_failed=retry_failed):
             action = "probe" if step.cell.kind == "probe" else "train"
             action += " if its trial is kept" if step.cell.name in later else ""
-        table.add_row(Text(step.cell.name), str(step.cell.num_processes), step.shown_state, action)
-    if table.row_count:
-        print_result(table)
+        rows.append((step.cell.name, step.cell.num_processes, step.shown_state, action))
+    if rows:
+        print_table(("run", "processes", "state", "action"), rows, right=("processes",))
     skipped: dict[str, list[Cell]] = {}
     for step in steps:
         if step.record.state == "skipped":

@@ -11,9 +11,9 @@ from cyclopts import App, Parameter
 from paratune.api.threads import respect_quota
 from paratune.base.text import plain
 from paratune.base.units import format_number, format_share
-from paratune.commands.options import Json, require_at_least, require_some
+from paratune.commands.options import Json, require_some
 from paratune.console import outlive_readers, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, DataError, os_error_as
+from paratune.errors import EXIT_OK, ConfigError, DataError, os_error_as, require_at_least
 from paratune.tokenizer.train import RECORD_FILE, TokenizerRecipe, save_tokenizer, train_tokenizer
 
 if TYPE_CHECKING:
@@ -132,14 +132,8 @@ def tokenizer_compare(
 
 def _check_output(output: Path, overwrite: bool) -> None:
     if not output.exists() and not output.is_symlink():
-        with os_error_as(
-            ConfigError,
-            f"--output {output} cannot be made",
-            "name another",
-            code="output.not_writable",
-            option="--output",
-            value=output,
-        ):
+        failure, facts = f"--output {output} cannot be created", {"option": "--output", "value": output}
+        with os_error_as(ConfigError, failure, "name another", code="output.not_writable", **facts):
             output.parent.mkdir(parents=True, exist_ok=True)
         return
     if not overwrite:
@@ -147,11 +141,8 @@ def _check_output(output: Path, overwrite: bool) -> None:
             f"{output} exists; choose another --output, or use --overwrite", code="output.exists", path=output
         )
     if not (output / RECORD_FILE).is_file():
-        raise ConfigError(
-            f"{output} is not a tokenizer that paratune wrote (no {RECORD_FILE}); choose another --output",
-            code="output.foreign",
-            path=output,
-        )
+        message = f"{output} is not a tokenizer that paratune wrote (no {RECORD_FILE}); choose another --output"
+        raise ConfigError(message, code="output.foreign", path=output)
 
 
 def _load(name: str) -> Any:
@@ -164,12 +155,11 @@ def _load(name: str) -> Any:
 
     tokenizer = load_tokenizer(ModelOptions(name=name))
     if not tokenizer.is_fast:
-        raise ConfigError(
+        message = (
             f"{name}: {type(tokenizer).__name__} does not return the positions of its tokens in a text; a fast "
-            "tokenizer (with a tokenizer.json) is needed",
-            code="tokenizer.slow",
-            name=name,
+            "tokenizer (with a tokenizer.json) is needed"
         )
+        raise ConfigError(message, code="tokenizer.slow", name=name)
     return tokenizer
 
 

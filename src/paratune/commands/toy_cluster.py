@@ -34,16 +34,8 @@ def toy_cluster(
     resumed = toy.resume_nodes(cluster) if pids and action == "status" else []
     node_states = toy.node_states(cluster) if pids else {}
     if json:
-        print_json(
-            {
-                "folder": str(cluster.folder),
-                "environment": cluster.environment,
-                "daemons": pids,
-                "nodes": node_states,
-                "resumed": resumed,
-            },
-            indent=1,
-        )
+        about = {"folder": str(cluster.folder), "environment": cluster.environment}
+        print_json({**about, "daemons": pids, "nodes": node_states, "resumed": resumed}, indent=1)
     elif action == "stop":
         print(f"ended: {', '.join(ended)}" if ended else plain(f"no toy cluster runs in {cluster.folder}"))  # noqa: T201
     elif not pids:

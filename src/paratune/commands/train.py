@@ -4,24 +4,16 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paratune.base.text import plain
 from paratune.commands import BEGAN
-from paratune.commands.options import Json, Overrides, require_at_least
-from paratune.console import (
-    outlive_readers,
-    print_json,
-    print_result,
-    print_warning,
-)
-from paratune.errors import EXIT_LAUNCH, EXIT_OK, LaunchError
+from paratune.commands.options import Json, Overrides
+from paratune.console import outlive_readers, print_json, print_result, print_warning
+from paratune.errors import EXIT_LAUNCH, EXIT_OK, LaunchError, require_at_least
 from paratune.processes.launcher import idle_tasks_warning, launch_problem, launcher
 from paratune.records import CHECKPOINTS_FOLDER, MODEL_FOLDER, SUMMARY_FILE, read_json
 from paratune.records.evaluations import kept_text
-
-if TYPE_CHECKING:
-    pass
 
 
 def train(
@@ -70,7 +62,7 @@ def train(
     if reason := idle_tasks_warning(nproc):
         print_warning(reason, "launch.idle_tasks")
     num_ranks = place.world_size if is_child else max(nproc, place.world_size)
-    # torchrun and srun know the number of machines; each process reads it again when it has started.
+    # torchrun and srun pass the number of machines; each process reads it again when it has started.
     num_nodes = 1 if nproc > 1 and not is_child else None
     folder = run_path(loaded.config)
     mode = start_mode(mode, folder)
@@ -95,11 +87,8 @@ def _print_newest_checkpoint(folder: Path, *, since: float) -> None:
     """Print the newest checkpoint from which a failed run can be resumed; older ones than `since` (s) do not count."""
     checkpoints = [path for path in (folder / CHECKPOINTS_FOLDER).glob("step_*") if path.stat().st_mtime >= since]
     if checkpoints:
-        print(plain(f"--resume continues from {max(checkpoints, key=_time_and_name)}"), file=sys.stderr)  # noqa: T201
-
-
-def _time_and_name(checkpoint: Path) -> tuple[float, str]:
-    return checkpoint.stat().st_mtime, checkpoint.name
+        newest = max(checkpoints, key=lambda path: (path.stat().st_mtime, path.name))
+        print(plain(f"--resume continues from {newest}"), file=sys.stderr)  # noqa: T201
 
 
 def _already_finished(folder: Path, *, as_json: bool, rank: int) -> int:

@@ -32,12 +32,8 @@ def watch(*paths: Path, once: bool = False, interval: float = 2.0, json: Json = 
         interval: seconds between two updates
     """
     if not (math.isfinite(interval) and interval >= MIN_INTERVAL_S):
-        raise ConfigError(
-            f"--interval {interval:g}: at least {MIN_INTERVAL_S:g} seconds",
-            code="cli.out_of_range",
-            option="--interval",
-            value=interval,
-        )
+        message = f"--interval {interval:g}: at least {MIN_INTERVAL_S:g} seconds"
+        raise ConfigError(message, code="cli.out_of_range", option="--interval", value=interval)
     board = Board(_watched(paths))
     if json:
         print_json(board.look().as_dict(), indent=1)
@@ -54,10 +50,8 @@ def _watched(paths: Sequence[Path]) -> Sequence[Path]:
     if paths:
         return paths
     if not DEFAULT_FOLDER.is_dir():
-        raise ConfigError(
-            f"the folder {DEFAULT_FOLDER} does not exist here; name a run, a matrix or a folder of them",
-            code="run.nothing_to_watch",
-        )
+        message = f"the folder {DEFAULT_FOLDER} does not exist here; name a run, a matrix or a folder of them"
+        raise ConfigError(message, code="run.nothing_to_watch")
     return [DEFAULT_FOLDER]
 
 
@@ -65,7 +59,7 @@ def _live(board: Board, console: Console, interval: float) -> None:
     """Update the view on the alternate screen until all runs end; the last view stays in the terminal."""
     # Redraw at once after a resize, and restore the screen after SIGTERM.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     view: BoardView | None = None
     try:
         with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
@@ -94,7 +88,3 @@ def _wait(live: Live, view: BoardView, seconds: float) -> None:
 def _show(live: Live, view: BoardView) -> None:
     footer = "Ctrl-C closes this view; the runs continue"
     live.update(Screen(view, height=live.console.height, footer=footer), refresh=True)
-
-
-def _end(number: int, frame: object) -> None:
-    sys.exit(128 + number)

@@ -21,13 +21,7 @@ outputs = session.run(None, {entry.name: inputs[entry.name] for entry in session
 
 
 def model_card(record: Mapping[str, Any], kind: str, names: Sequence[str]) -> str:
-    """Return the card of a smaller model.
-
-    Args:
-        record: Content of `quantized.json`.
-        kind: Kind of the task.
-        names: Names of the classes; empty for numbers and spans.
-    """
+    """Return the card of a smaller model, from the content of `quantized.json` and the names of classes, if any."""
     is_torch = record["form"] == "bf16"
     source, size, check, settings = (record[key] for key in ("source", "size", "check", "settings"))
     auto_class = "AutoModelFor" + source["architecture"].partition("For")[2]

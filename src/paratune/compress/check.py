@@ -45,13 +45,9 @@ class OutputDifference:
 def compute_outputs(
     trained: TrainedModel, split: Split, batch_size: int, on_batch: Callable[[int, int], None]
 ) -> ModelOutputs:
-    """Return the outputs of a model in float32 on the CPU, from padded batches.
+    """Return the outputs of a model for `split` (from `trained.read`) in float32 on the CPU, from padded batches.
 
-    Args:
-        trained: The model.
-        split: Rows, from `trained.read`.
-        batch_size: Samples of a forward pass.
-        on_batch: Called with the number of batches done, and of all.
+    `on_batch` is called with the number of batches done, and of all.
     """
     recorded: list[np.ndarray[Any, Any]] = []
 

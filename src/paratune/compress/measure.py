@@ -1,4 +1,4 @@
-"""Measures one form of a model in a process of its own: size, latency, throughput, memory, scores, effects of words.
+"""Measures one form of a model in a separate process: size, latency, throughput, memory, scores, effects of words.
 
 `paratune compress` starts `python -m paratune.compress.measure SETTINGS.json`: memory can be attributed to a form only
 in a process that loads nothing else. Everything is computed on the CPU in float32 from padded batches, as an ONNX file
@@ -54,7 +54,6 @@ class MeasureSettings:
 
     form: str
     model: str
-    """Folder of the model."""
     weights_sha256: dict[str, str]
     """Of the weights, by file."""
     rows_file: str
@@ -73,7 +72,6 @@ class MeasureSettings:
     """Rows whose effects of words are measured, evenly spaced."""
     num_threads: int
     out: str
-    """Folder to write."""
 
     @property
     def compared(self) -> dict[str, Any]:

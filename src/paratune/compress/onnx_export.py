@@ -36,11 +36,7 @@ class _Exported(nn.Module):
 
 
 def require_onnx() -> None:
-    """Check that the packages of the extra `onnx` are installed.
-
-    Raises:
-        MissingDependency: One is not.
-    """
+    """Raise MissingDependency where a package of the extra `onnx` is not installed."""
     for name in ("onnx", "onnxruntime"):
         require_installed(name, extra="onnx")
 
@@ -85,7 +81,7 @@ def export_onnx(hf: Any, batch: Batch, path: Path, target: str) -> None:
                 opset_version=OPSET,
                 dynamo=False,
             )
-    except OSError:  # a full disk, which says nothing about the architecture
+    except OSError:  # a full disk: the architecture is not the reason
         raise
     except Exception as error:  # torch raises many kinds here
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -103,24 +99,19 @@ def quantize_dynamic(source: Path, path: Path) -> None:
     """Write a file with integer weights; the range of activations is computed for each batch, while it runs."""
     quantization: Any = require("onnxruntime.quantization", extra="onnx")
     with _quiet():
-        quantization.quantize_dynamic(
-            source,
-            path,
-            op_types_to_quantize=list(OPERATORS),
-            per_channel=True,
-            reduce_range=True,
-            weight_type=quantization.QuantType.QInt8,
-        )
+        quantization.quantize_dynamic(source, path, **_weight_options(quantization))
+
+
+def _weight_options(quantization: Any) -> dict[str, Any]:
+    """Return the options of both kinds of quantization; `reduce_range` leaves one of the 8 bits unused."""
+    qint8 = quantization.QuantType.QInt8
+    return {"op_types_to_quantize": list(OPERATORS), "per_channel": True, "reduce_range": True, "weight_type": qint8}
 
 
 def quantize_static(source: Path, path: Path, batches: Sequence[Batch], on_batch: Callable[[int], None]) -> None:
     """Write a file with integer weights and fixed ranges of activations: the smallest to the largest value in batches.
 
-    Args:
-        source: Exported file.
-        path: File to write.
-        batches: Padded rows.
-        on_batch: Called with the number of finished batches.
+    `source` is an exported file; batches have padded rows; `on_batch` is called with the number of finished batches.
     """
     quantization: Any = require("onnxruntime.quantization", extra="onnx")
 
@@ -140,11 +131,8 @@ def quantize_static(source: Path, path: Path, batches: Sequence[Batch], on_batch
             source,
             path,
             Reader(),
-            op_types_to_quantize=list(OPERATORS),
-            per_channel=True,
-            reduce_range=True,
+            **_weight_options(quantization),
             activation_type=quantization.QuantType.QUInt8,
-            weight_type=quantization.QuantType.QInt8,
             calibrate_method=quantization.CalibrationMethod.MinMax,
             extra_options={"MatMulConstBOnly": True},
         )

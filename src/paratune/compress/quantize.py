@@ -1,4 +1,4 @@
-"""Writes a smaller model into a folder of its own, and compares it with the original on rows."""
+"""Writes a smaller model into a new folder, and compares it with the original on rows."""
 
 import math
 from collections.abc import Callable, Iterator

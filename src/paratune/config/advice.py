@@ -44,21 +44,12 @@ class JobSizes:
     """Logical cores that these ranks may use together; None when not known."""
 
     @property
-    def weights_bytes(self) -> int:
-        return self.states_per_rank().weights
-
-    @property
-    def gradients_bytes(self) -> int:
-        """Of the trained weights only."""
-        return self.states_per_rank().gradients
-
-    @property
     def states_bytes(self) -> int:
         """Weights, gradients and both moments: 16 bytes a trained parameter in fp32."""
         return self.states_per_rank().total
 
     def states_per_rank(self, shards: Collection[str] = (), num_shards: int = 1) -> StateBytes:
-        """Return what one rank holds; see `model_state_bytes`."""
+        """Return the bytes on one rank; see `model_state_bytes`."""
         return model_state_bytes(
             self.num_parameters,
             num_trained=self.num_trainable,
@@ -67,17 +58,9 @@ class JobSizes:
             numbers=adam_bytes(self.bytes_per_value),
         )
 
-    @property
-    def times_states_fit(self) -> int | None:
-        return None if self.device_bytes is None else self.device_bytes // max(1, self.states_bytes)
-
 
 def advice(traits: Traits, job: JobSizes) -> list[str]:
     """Return one line for each option that does not help, or that costs much.
-
-    Args:
-        traits: Of the strategy, under its options.
-        job: Sizes.
 
     Source: bytes of model states and of communication: Rajbhandari et al., ZeRO, SC 2020, sections 3 and 7.
     """
@@ -94,8 +77,8 @@ def _sharding(traits: Traits, job: JobSizes) -> Iterator[str]:
         )
         if not offloads:
             return
-    times = job.times_states_fit
-    if times is None or times < ROOMY:
+    times = 0 if job.device_bytes is None else job.device_bytes // max(1, job.states_bytes)
+    if times < ROOMY:
         return
     fit = (
         f"weights, gradients and optimizer states of {job.num_parameters / 1e6:.3g} M parameters take "
@@ -119,7 +102,7 @@ def _slow_links(traits: Traits, job: JobSizes) -> Iterator[str]:
     """Yield the cost of communication where weights are gathered or gradients reduced more often than in ddp."""
     if job.link_bytes_per_s is None or traits.ranks_per_replica > 1 or job.world_size == 1:
         return
-    m, by_ddp = job.num_micro_batches, 2 * job.gradients_bytes * _others(job.world_size)
+    m, by_ddp = job.num_micro_batches, 2 * job.states_per_rank().gradients * _others(job.world_size)
     moved = moved_bytes(traits, job)
     seconds = moved / job.link_bytes_per_s
     if moved <= by_ddp or seconds < SLOW_S:
@@ -139,25 +122,23 @@ def moved_bytes(traits: Traits, job: JobSizes) -> float:
     N ranks in groups of S that shard the states, m micro-steps: (S - 1)/S of the weights in each gathering and of the
     gradients in each reduction; then, between the N/S groups, 2 (N/S - 1)/(N/S) of the gradients' shards, once.
 
-    Args:
-        traits: Of the strategy, under its options.
-        job: Sizes.
-
     Source: of a collective: Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms, 2009. Of ZeRO: Rajbhandari et
         al., ZeRO, SC 2020, section 7. Of hybrid sharding: Zhao et al., PyTorch FSDP, VLDB 2023, section 3.2.2.
     """
     m, size = job.num_micro_batches, shard_count(traits, job.world_size, job.num_local_ranks)
     reductions = m if traits.reduces_each_micro_step else 1
+    states = job.states_per_rank()
+    gradients = states.gradients
     # Backward gathers only the trained weights.
-    gathered = job.gradients_bytes  # the second half of an all-reduce, or the weights that other ranks updated
+    gathered = gradients  # the second half of an all-reduce, or the weights that other ranks updated
     if traits.gathers_per_micro_step:
-        gathered = m * (job.weights_bytes + (traits.gathers_per_micro_step - 1) * job.gradients_bytes)
-    within = (gathered + reductions * job.gradients_bytes) * _others(size)
-    return within + 2 * job.gradients_bytes / size * _others(job.world_size // size)
+        gathered = m * (states.weights + (traits.gathers_per_micro_step - 1) * gradients)
+    within = (gathered + reductions * gradients) * _others(size)
+    return within + 2 * gradients / size * _others(job.world_size // size)
 
 
 def _others(num_ranks: int) -> float:
-    """Return the part of an evenly sharded state that other ranks hold."""
+    """Return the part of an evenly sharded state that is on other ranks."""
     return (num_ranks - 1) / num_ranks
 
 

@@ -32,16 +32,11 @@ def refuse_baseline(baseline: TfidfOptions | None, use: str) -> None:
     """Refuse a baseline where steps are needed.
 
     Args:
-        baseline: Of the configuration.
         use: Use of the steps for the message, such as "paratune plan predicts".
 
     Raises:
         ConfigError: The configuration has a baseline.
     """
     if baseline is not None:
-        raise ConfigError(
-            f"baseline: {baseline.kind} has no steps, which {use}; leave it out: --set baseline=null",
-            code="baseline.no_steps",
-            key="baseline",
-            kind=baseline.kind,
-        )
+        message = f"baseline: {baseline.kind} has no steps, which {use}; leave it out: --set baseline=null"
+        raise ConfigError(message, code="baseline.no_steps", key="baseline", kind=baseline.kind)

@@ -1,4 +1,4 @@
-"""Computes what each rank does in an optimizer step from the options of the batch."""
+"""Computes the work of each rank in an optimizer step from the options of the batch."""
 
 import math
 from dataclasses import dataclass, replace
@@ -85,7 +85,7 @@ def resolve_batch(
     micro_batch_multiple: int = 1,
     group_size: int = 1,
 ) -> ResolvedBatch:
-    """Return what each rank does in one optimizer step.
+    """Return the work of each rank in one optimizer step.
 
     `global` is the same for every number of ranks: each rank takes an equal share of it, in micro-steps of at most
     `micro_batch_size` samples. With `per_device` the global batch grows with ranks and accumulation. With
@@ -110,7 +110,7 @@ def resolve_batch(
 
 
 def find_batch(batch: BatchSize, rule: BatchRule) -> ResolvedBatch | Reason:
-    """Return what each rank does in one optimizer step, or the reason why that is not possible; see `resolve_batch`."""
+    """Return the work of each rank in one optimizer step, or the reason why it is not possible; see `resolve_batch`."""
     resolved = _too_large(batch, rule.data_world_size) or _resolved(batch, rule)
     if isinstance(resolved, Reason):
         return resolved

@@ -40,11 +40,8 @@ def strategy_names(strategies: str) -> list[str]:
     words = re.split(r",(?![^\[\]{}]*[\]}])", strategies)
     names = list(dict.fromkeys(word.strip() for word in words if word.strip()))
     if not names:
-        raise ConfigError(
-            "--strategies has no name; for example: --strategies ddp,zero3",
-            code="cli.argument_missing",
-            option="--strategies",
-        )
+        message = "--strategies has no name; for example: --strategies ddp,zero3"
+        raise ConfigError(message, code="cli.argument_missing", option="--strategies")
     return names
 
 
@@ -52,9 +49,7 @@ def common_values(loaded: LoadedConfig, num_processes: int, num_steps: int) -> t
     """Return the configuration that all strategies train, and a list of the changes in words.
 
     Args:
-        loaded: The user's configuration.
         num_processes: Of each strategy except single; with `batch.per_device`, the global batch is that of them all.
-        num_steps: Optimizer steps.
     """
     values: dict[str, Any] = json.loads(json.dumps(loaded.values))
     batch, train = values["batch"], values["train"]
@@ -153,14 +148,11 @@ def strategy_section(loaded: LoadedConfig, name: str) -> tuple[dict[str, Any], l
     if kind not in known:
         if outside_kind(option) is not None and len(words) == 1 and words[0].isidentifier():
             return dict(given) if given["kind"] == name else {"kind": name}, []
-        raise ConfigError(
+        message = (
             f"--strategies {name}: {kind} is not a strategy{kind_hint(kind, known)}; allowed: {', '.join(known)}, "
-            "package.module:Class",
-            code="strategy.unknown",
-            option="--strategies",
-            name=name,
-            kind=kind,
+            "package.module:Class"
         )
+        raise ConfigError(message, code="strategy.unknown", option="--strategies", name=name, kind=kind)
     section = dict(given) if given["kind"] == kind else {"kind": kind}
     keys = [key for key in section_options(known[kind]) if key != "kind"]
     problems: list[str] = []

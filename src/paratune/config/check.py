@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from paratune.config.check_own_code import OWN_CODE_CHECKS, metrics_of
 from paratune.config.check_strategy import STRATEGY_CHECKS
 from paratune.config.check_task import TASK_CHECKS
-from paratune.config.check_train import TRAIN_CHECKS, frozen
-from paratune.config.contradictions import conflict, no_effect
+from paratune.config.check_train import FREEZE_KEYS, TRAIN_CHECKS
+from paratune.config.contradictions import conflict, exclusive, no_effect, unused
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
-from paratune.config.sections import Columns, Config, named_columns
+from paratune.config.sections import Columns, Config, data_sources, named_columns
 from paratune.config.sources import local_path
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import ClassificationTask, OrdinalTask
@@ -39,16 +39,14 @@ def _batch(config: Config) -> Iterator[Problem]:
     if batch.global_ is not None and batch.per_device is not None:
         yield conflict("batch.global", batch.global_, "batch.per_device", batch.per_device)
         return
-    if batch.micro_batch_size is not None and batch.global_ is None:
-        key = "batch.micro_batch_size"
-        yield no_effect(key, batch.micro_batch_size, "with batch.per_device, which is that very size", sizes)
-    if batch.grad_accum_steps is not None and batch.per_device is None:
-        key, value = "batch.grad_accum_steps", batch.grad_accum_steps
-        yield no_effect(key, value, "with batch.global, from which it follows; see batch.micro_batch_size", sizes)
     micro = batch.micro_batch_size
+    if batch.global_ is None:
+        yield from unused(config, "batch.micro_batch_size", "with batch.per_device, which is that very size", *sizes)
+    else:
+        wanted = "with batch.global, from which it follows; see batch.micro_batch_size"
+        yield from unused(config, "batch.grad_accum_steps", wanted, *sizes)
     if batch.global_ and isinstance(micro, int) and micro > batch.global_:
-        key = "batch.micro_batch_size"
-        yield no_effect(key, micro, f"above batch.global: {batch.global_}", sizes)
+        yield no_effect("batch.micro_batch_size", micro, f"above batch.global: {batch.global_}", *sizes)
 
 
 def _when(config: Config) -> Iterator[Problem]:
@@ -58,52 +56,40 @@ def _when(config: Config) -> Iterator[Problem]:
             yield Problem(f"{name}.steps is required with {name}.every: steps", keys, code="config.required")
         if section.every != "steps" and section.steps is not None:
             wanted = f"without {name}.every: steps (it is {section.every})"
-            yield no_effect(f"{name}.steps", section.steps, wanted, keys)
+            yield no_effect(f"{name}.steps", section.steps, wanted, *keys)
         elif section.steps and config.train.max_steps and section.steps > config.train.max_steps:
-            yield Problem(
+            message = (
                 f"{name}.steps is {section.steps}, more than train.max_steps: {config.train.max_steps}; "
-                "it would never be due",
-                (f"{name}.steps", "train.max_steps"),
-                code="config.never_due",
+                "it would never be due"
             )
+            yield Problem(message, (f"{name}.steps", "train.max_steps"), code="config.never_due")
 
 
 def _choosing(config: Config) -> Iterator[Problem]:
     """Check the options that select the best model and stop early."""
     evaluate = config.evaluate
     if evaluate.best is None and evaluate.patience is not None:
-        yield Problem(
-            f"evaluate.patience: {evaluate.patience} needs evaluate.best, the metric that must improve",
-            ("evaluate.patience", "evaluate.best"),
-            code="config.required",
-        )
-    if evaluate.patience is None and evaluate.min_delta:
-        yield no_effect("evaluate.min_delta", evaluate.min_delta, "without evaluate.patience", ("evaluate.patience",))
+        message = f"evaluate.patience: {evaluate.patience} needs evaluate.best, the metric that must improve"
+        yield Problem(message, ("evaluate.patience", "evaluate.best"), code="config.required")
+    if evaluate.patience is None:
+        yield from unused(config, "evaluate.min_delta", "without evaluate.patience", "evaluate.patience")
     known = metrics_of(config)
     if evaluate.best is not None and evaluate.best not in known:
-        yield Problem(
+        message = (
             f"evaluate.best: {evaluate.best} is not a metric of {config.task.kind}{did_you_mean(evaluate.best, known)}"
-            f"; allowed: {', '.join(known)}",
-            ("evaluate.best", "task.kind"),
-            code="metric.unknown",
+            f"; allowed: {', '.join(known)}"
         )
-    for key, value in (("evaluate.best", evaluate.best), ("evaluate.patience", evaluate.patience)):
-        if value is not None and evaluate.every == "never":
-            yield no_effect(key, value, "with evaluate.every: never", ("evaluate.every",))
+        yield Problem(message, ("evaluate.best", "task.kind"), code="metric.unknown")
+    if evaluate.every == "never":
+        keys = ("evaluate.best", "evaluate.patience")
+        yield from unused(config, keys, "with evaluate.every: never", "evaluate.every")
 
 
 def _probe(config: Config) -> Iterator[Problem]:
     """Check for options without effect in a probe, which does not evaluate and does not save."""
-    evaluate, checkpoint = config.evaluate, config.checkpoint
-    given = {
-        "evaluate.best": evaluate.best,
-        "evaluate.patience": evaluate.patience,
-        "evaluate.steps": evaluate.steps,
-        "checkpoint.steps": checkpoint.steps,
-    }
-    for key, value in given.items() if config.measure.probe else ():
-        if value is not None:
-            yield no_effect(key, value, "with measure.probe: true", ("measure.probe",))
+    if config.measure.probe:
+        keys = ("evaluate.best", "evaluate.patience", "evaluate.steps", "checkpoint.steps")
+        yield from unused(config, keys, "with measure.probe: true", "measure.probe")
 
 
 def _baseline(config: Config) -> Iterator[Problem]:
@@ -112,39 +98,28 @@ def _baseline(config: Config) -> Iterator[Problem]:
     if baseline is None:
         return
     if kind not in ("classification", "regression"):
-        yield Problem(
+        message = (
             f"baseline: {baseline.kind} is for task.kind: classification and regression, and task.kind is {kind}; "
-            "leave baseline out",
-            ("baseline", "task.kind"),
-            code="task.unsupported",
+            "leave baseline out"
         )
+        yield Problem(message, ("baseline", "task.kind"), code="task.unsupported")
     traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
     if traits is None or traits.max_world_size != 1:
         wanted = f"with baseline: {baseline.kind}, which is fitted in one process; set strategy: single"
-        yield no_effect("strategy.kind", config.strategy.kind, wanted, ("baseline",))
-    distil = config.distil
-    given = {
-        **frozen(config),
-        "measure.probe": config.measure.probe,
-        "distil.teacher": None if distil is None else distil.teacher,
-    }
-    for key, value in given.items():
-        if value:
-            yield no_effect(
-                key, value, f"with baseline: {baseline.kind}, which has no encoder and no steps", ("baseline",)
-            )
+        yield no_effect("strategy.kind", config.strategy.kind, wanted, "baseline")
+    wanted = f"with baseline: {baseline.kind}, which has no encoder and no steps"
+    yield from unused(config, (*FREEZE_KEYS, "measure.probe", "distil.teacher"), wanted, "baseline")
     if (baseline.estimator, kind, metric) == ("svm", "classification", "loss"):
         wanted = "with baseline.estimator: svm, which has no probabilities; use another metric"
-        yield no_effect("evaluate.best", metric, wanted, ("baseline.estimator", "baseline"))
+        yield no_effect("evaluate.best", metric, wanted, "baseline.estimator", "baseline")
     has_validation = config.data.validation is not None or (config.data.split and config.data.split.validation_share)
     if len(baseline.inverse_regularization) > 1 and not has_validation:
         key = "baseline.inverse_regularization"
-        yield Problem(
+        message = (
             f"{key} has {len(baseline.inverse_regularization)} values, and only a validation set can select one; set "
-            "data.validation or data.split.validation, or give one value",
-            (key, "baseline", "data.validation", "data.split"),
-            code="data.validation_missing",
+            "data.validation or data.split.validation, or give one value"
         )
+        yield Problem(message, (key, "baseline", "data.validation", "data.split"), code="data.validation_missing")
 
 
 def _validation_set(config: Config) -> Iterator[Problem]:
@@ -166,12 +141,9 @@ def _files(config: Config) -> Iterator[Problem]:
     data = config.data
     if data.train is None:
         yield Problem("data.train is required: the file to train on", ("data.train",), code="config.required")
-    trains = [data.train] if isinstance(data.train, str) else data.train or []
-    names = [*(("data.train", name) for name in trains), ("data.validation", data.validation), ("data.test", data.test)]
-    names += [(f"data.extra.{name}", source) for name, source in data.extra.items()]
     seen: dict[str, str] = {}
-    for key, name in names:
-        if name is None:
+    for key, name in data_sources(data):
+        if key.startswith("data.predict."):  # may be rows of another set, without their labels
             continue
         path = local_path(name)
         place = name if path is None else os.path.abspath(path)  # noqa: PTH100 - resolves `..` without the file system
@@ -184,30 +156,27 @@ def _files(config: Config) -> Iterator[Problem]:
                 )
             yield Problem(message, tuple(dict.fromkeys((key, seen[place]))), code="data.same_files")
         seen.setdefault(place, key)
-    sources = [*(name for _, name in names), *data.predict.values()]
-    if data.hub_revision is not None and not any((name or "").startswith("hub:") for name in sources):
+    if not any(source.startswith("hub:") for _, source in data_sources(data)):
         keys = ("data.train", "data.validation", "data.test")
-        yield no_effect("data.hub_revision", data.hub_revision, "without a data set of the hub (hub:NAME)", keys)
+        yield from unused(config, "data.hub_revision", "without a data set of the hub (hub:NAME)", *keys)
 
 
 def _workers(config: Config) -> Iterator[Problem]:
-    data = config.data
-    if data.prefetch_factor is not None and data.num_workers == 0:
+    if config.data.num_workers == 0:
         wanted = "without worker processes (data.num_workers: 0)"
-        yield no_effect("data.prefetch_factor", data.prefetch_factor, wanted, ("data.num_workers",))
+        yield from unused(config, "data.prefetch_factor", wanted, "data.num_workers")
 
 
 def _max_rows(config: Config) -> Iterator[Problem]:
     data = config.data
     for name in ("validation", "test"):
-        limit = getattr(data.max_rows, name)
         exists = getattr(data, name) is not None or (
             data.split is not None
             and (data.split.validation_share if name == "validation" else data.split.test) is not None
         )
-        if limit is not None and not exists:
-            keys = (f"data.max_rows.{name}", "data.max_rows")
-            yield no_effect(f"data.max_rows.{name}", limit, f"without data.{name} or data.split.{name}", keys)
+        if not exists:
+            wanted = f"without data.{name} or data.split.{name}"
+            yield from unused(config, f"data.max_rows.{name}", wanted, "data.max_rows")
 
 
 def _more_sets(config: Config) -> Iterator[Problem]:
@@ -221,25 +190,18 @@ def _more_sets(config: Config) -> Iterator[Problem]:
                 message = f"data.{key}: {one_line(name)} is not a name; allowed: letters, digits, '_' and '-'"
                 yield Problem(message, (f"data.{key}",), code="config.invalid_value")
             elif name in others:
-                yield Problem(
-                    f"data.{key}.{name}: {name} is the name of another set; give this one another name",
-                    (f"data.{key}.{name}", f"data.{key}"),
-                    code="config.invalid_value",
-                )
+                message = f"data.{key}.{name}: {name} is the name of another set; give this one another name"
+                yield Problem(message, (f"data.{key}.{name}", f"data.{key}"), code="config.invalid_value")
 
 
 def _folds(config: Config) -> Iterator[Problem]:
     """Check the options of a cross-validation."""
-    split, data = config.data.split, config.data
+    split = config.data.split
     assert split is not None
     if split.folds is None:
-        if split.fold is not None:
-            yield no_effect("data.split.fold", split.fold, "without data.split.folds", ("data.split",))
+        yield from unused(config, "data.split.fold", "without data.split.folds", "data.split")
         return
-    others = {"data.split.validation": split.validation, "data.split.test": split.test}
-    for key, value in {**others, "data.validation": data.validation}.items():
-        if value is not None:
-            yield conflict("data.split.folds", split.folds, key, value)
+    yield from exclusive(config, "data.split.folds", "data.split.validation", "data.split.test", "data.validation")
     keys = ("data.split.fold", "data.split.folds")
     if split.fold is None:
         message = f"data.split.fold is required with data.split.folds: a number from 0 to {split.folds - 1}"
@@ -250,27 +212,23 @@ def _folds(config: Config) -> Iterator[Problem]:
 
 
 def _split(config: Config) -> Iterator[Problem]:
-    split, data = config.data.split, config.data
+    split = config.data.split
     if split is None:
         return
-    shares = {"validation": split.validation, "test": split.test}
-    files = {"validation": data.validation, "test": data.test}
-    for part, share in shares.items():
-        if share is not None and files[part] is not None:
-            yield conflict(f"data.split.{part}", share, f"data.{part}", files[part])
+    for part in ("validation", "test"):
+        yield from exclusive(config, f"data.split.{part}", f"data.{part}")
     yield from _folds(config)
     if split.validation is None and split.test is None and split.folds is None:
         message = "data.split has no effect without data.split.validation or data.split.test; set one, or leave it out"
         yield Problem(message, ("data.split", "data.split.validation", "data.split.test"), code="data.split_shares")
-    total = sum(share or 0 for share in shares.values())
+    total = (split.validation or 0) + (split.test or 0)
     if total >= 1:
         message = f"data.split takes {total:g} of the rows; its shares must leave some to train on (sum below 1)"
         yield Problem(message, ("data.split.validation", "data.split.test"), code="data.split_shares")
     if split.stratify and not isinstance(config.task, ClassificationTask | OrdinalTask):
         wanted = f"in {config.task.kind}, which has no labels that exclude each other; for groups: data.split.group_by"
-        yield no_effect("data.split.stratify", True, wanted, ("task.kind",))
-    if split.stratify and split.group_by is not None:
-        yield conflict("data.split.stratify", True, "data.split.group_by", split.group_by)
+        yield no_effect("data.split.stratify", True, wanted, "task.kind")
+    yield from exclusive(config, "data.split.stratify", "data.split.group_by")
 
 
 REQUIRED_COLUMNS = {
@@ -301,11 +259,8 @@ def _columns(config: Config) -> Iterator[Problem]:
         if getattr(columns, name) is None:
             meaning = _COLUMNS.get(config.task.kind, _USUAL_COLUMNS)[name]
             keys = (f"data.columns.{name}", "data.columns", "data")
-            yield Problem(
-                f"data.columns.{name} is required with task.kind: {config.task.kind}: the column of {meaning}",
-                keys,
-                code="config.required",
-            )
+            message = f"data.columns.{name} is required with task.kind: {config.task.kind}: the column of {meaning}"
+            yield Problem(message, keys, code="config.required")
     text, pair = named_columns(columns.text), named_columns(columns.text_pair)
     choices, negative = named_columns(columns.choices), named_columns(columns.negative)
     for key, names in (
@@ -321,12 +276,12 @@ def _columns(config: Config) -> Iterator[Problem]:
             if count > 1:
                 yield Problem(f"{key} names {name} {count} times", (key,), code="data.column_conflict")
     yield from _same_columns(columns)
-    if columns.separator != "\n" and max(len(text), len(pair), len(negative)) < 2 and not (pair and choices):
+    if max(len(text), len(pair), len(negative)) < 2 and not (pair and choices):
         wanted = "when no columns are joined (data.columns.text is not a list)"
-        yield no_effect("data.columns.separator", columns.separator, wanted, ("data.columns.text",))
+        yield from unused(config, "data.columns.separator", wanted, "data.columns.text")
     if config.data.truncation == "only_second" and not (pair or choices):
         wanted = "without data.columns.text_pair"
-        yield no_effect("data.truncation", config.data.truncation, wanted, ("data.columns.text_pair",))
+        yield no_effect("data.truncation", config.data.truncation, wanted, "data.columns.text_pair")
     yield from _head_tail(config, pair or choices)
 
 
@@ -347,25 +302,23 @@ def _head_tail(config: Config, pair: list[str]) -> Iterator[Problem]:
     """Check the truncation that keeps both ends of a single text."""
     data = config.data
     if data.truncation != "head_tail":
-        if data.head_tokens is not None:
-            wanted = f"with data.truncation: {data.truncation}; it is for head_tail"
-            yield no_effect("data.head_tokens", data.head_tokens, wanted, ("data.truncation",))
+        wanted = f"with data.truncation: {data.truncation}; it is for head_tail"
+        yield from unused(config, "data.head_tokens", wanted, "data.truncation")
         return
     if pair:
         key = "data.columns.text_pair" if data.columns.text_pair else "data.columns.choices"
         message = f"data.truncation: head_tail is for single texts, and {key} is set; use longest_first"
         yield Problem(message, ("data.truncation", key), code="config.conflict")
-    if data.truncation_side is not None:
-        yield conflict("data.truncation", data.truncation, "data.truncation_side", data.truncation_side)
+    yield from exclusive(config, "data.truncation", "data.truncation_side")
 
 
 def _model(config: Config) -> Iterator[Problem]:
     model = config.model
-    if model.revision is not None and model.name.startswith("demo:"):
-        yield no_effect("model.revision", model.revision, f"with model.name: {model.name}", ("model.name",))
-    if model.tokenizer_revision is not None and model.tokenizer is None:
+    if model.name.startswith("demo:"):
+        yield from unused(config, "model.revision", f"with model.name: {model.name}", "model.name")
+    if model.tokenizer is None:
         wanted = "without model.tokenizer; the tokenizer of the model has model.revision"
-        yield no_effect("model.tokenizer_revision", model.tokenizer_revision, wanted, ("model.tokenizer",))
+        yield from unused(config, "model.tokenizer_revision", wanted, "model.tokenizer")
 
 
 _CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from paratune.config.contradictions import no_effect
+from paratune.config.contradictions import no_effect, unused
 from paratune.config.metric_names import EMBEDDING_SCORES
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
@@ -11,7 +11,6 @@ from paratune.config.sections import Config
 from paratune.config.task_sections import EmbeddingTask, group_size
 from paratune.errors import did_you_mean
 
-_DEFAULTS: Final = EmbeddingTask(kind="embedding")
 _LOSSES_OF: Final[dict[str, tuple[str, ...]]] = {
     "group_size": ("multiple_negatives_ranking",),
     "scale": ("multiple_negatives_ranking",),
@@ -31,40 +30,31 @@ _MEANINGS: Final = {"label": "the similarity, a number", "negative": "the text t
 
 def check_embedding(config: Config) -> Iterator[Problem]:
     """Check the options of sentence embeddings."""
-    task, columns = config.task, config.data.columns
+    task = config.task
     if not isinstance(task, EmbeddingTask):
-        if columns.negative is not None:
-            wanted = f"in {task.kind}; it is for task.kind: embedding"
-            yield no_effect("data.columns.negative", columns.negative, wanted, ("task.kind",))
+        wanted = f"in {task.kind}; it is for task.kind: embedding"
+        yield from unused(config, "data.columns.negative", wanted, "task.kind")
         return
     for name, losses in _LOSSES_OF.items():
-        value = getattr(task, name)
-        if value != getattr(_DEFAULTS, name) and task.loss not in losses:
+        if task.loss not in losses:
             wanted = f"with task.loss: {task.loss}; it is for {' and '.join(losses)}"
-            yield no_effect(f"task.{name}", value, wanted, ("task.loss",))
+            yield from unused(config, f"task.{name}", wanted, "task.loss")
     if task.score_range is not None and task.score_range[0] >= task.score_range[1]:
-        yield Problem(
-            f"task.score_range: {one_line(task.score_range)} must name a lower and then a higher score",
-            ("task.score_range",),
-            code="task.range",
-        )
+        message = f"task.score_range: {one_line(task.score_range)} must name a lower and then a higher score"
+        yield Problem(message, ("task.score_range",), code="task.range")
     yield from _columns(config, task)
     yield from _group(config, task)
     yield from _other_sections(config, task)
 
 
 def _columns(config: Config, task: EmbeddingTask) -> Iterator[Problem]:
-    needed, unused = _COLUMNS[task.loss]
+    needed, without_effect = _COLUMNS[task.loss]
     for name in needed:
         if getattr(config.data.columns, name) is None:
-            yield Problem(
-                f"data.columns.{name} is required with task.loss: {task.loss}: the column of {_MEANINGS[name]}",
-                (f"data.columns.{name}", "data.columns", "data"),
-                code="config.required",
-            )
-    for name in unused:
-        if (value := getattr(config.data.columns, name)) is not None:
-            yield no_effect(f"data.columns.{name}", value, f"with task.loss: {task.loss}", ("task.loss",))
+            message = f"data.columns.{name} is required with task.loss: {task.loss}: the column of {_MEANINGS[name]}"
+            yield Problem(message, (f"data.columns.{name}", "data.columns", "data"), code="config.required")
+    for name in without_effect:
+        yield from unused(config, f"data.columns.{name}", f"with task.loss: {task.loss}", "task.loss")
 
 
 def _group(config: Config, task: EmbeddingTask) -> Iterator[Problem]:
@@ -76,12 +66,11 @@ def _group(config: Config, task: EmbeddingTask) -> Iterator[Problem]:
         ("batch.micro_batch_size", batch.micro_batch_size),
     ):
         if isinstance(value, int) and value % size:
-            yield Problem(
+            message = (
                 f"{key}: {value} is not a multiple of task.group_size: {size}; the {size} samples of a group are each "
-                f"other's negatives and must be in one micro-batch; nearest: {nearest(value, size)}",
-                (key, "task.group_size"),
-                code="batch.group",
+                f"other's negatives and must be in one micro-batch; nearest: {nearest(value, size)}"
             )
+            yield Problem(message, (key, "task.group_size"), code="batch.group")
 
 
 def nearest(value: int, size: int) -> str:
@@ -93,22 +82,18 @@ def nearest(value: int, size: int) -> str:
 def _other_sections(config: Config, task: EmbeddingTask) -> Iterator[Problem]:
     best, known = config.evaluate.best, (*EMBEDDING_SCORES[task.loss], "loss")
     if best is not None and not best.startswith("own_") and best not in known:
-        yield Problem(
+        message = (
             f"evaluate.best: {best} is not a metric of task.loss: {task.loss}{did_you_mean(best, known)}; allowed: "
-            f"{', '.join(known)}",
-            ("evaluate.best", "task.loss"),
-            code="metric.unknown",
+            f"{', '.join(known)}"
         )
+        yield Problem(message, ("evaluate.best", "task.loss"), code="metric.unknown")
     elif best == "accuracy" and config.data.columns.negative is None:
         wanted = "without data.columns.negative: it is the accuracy of triplets"
-        yield no_effect("evaluate.best", best, wanted, ("data.columns.negative",))
+        yield no_effect("evaluate.best", best, wanted, "data.columns.negative")
     if (truncation := config.data.truncation) in ("only_first", "only_second"):
-        yield no_effect("data.truncation", truncation, "in embedding, where each text is encoded alone", ("task.kind",))
+        yield no_effect("data.truncation", truncation, "in embedding, where each text is encoded alone", "task.kind")
     if config.train.freeze_encoder:
-        yield Problem(
-            "train.freeze_encoder: true leaves nothing to train in embedding, which has no head; use train.freeze",
-            ("train.freeze_encoder", "task.kind"),
-            code="config.conflict",
-        )
+        message = "train.freeze_encoder: true leaves nothing to train in embedding, which has no head; use train.freeze"
+        yield Problem(message, ("train.freeze_encoder", "task.kind"), code="config.conflict")
     if config.evaluate.slices and "label" in config.evaluate.slices:
-        yield no_effect("evaluate.slices", "label", "in embedding, whose labels are numbers", ("task.kind",))
+        yield no_effect("evaluate.slices", "label", "in embedding, whose labels are numbers", "task.kind")

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from paratune.config.contradictions import conflict, no_effect
+from paratune.config.contradictions import conflict, no_effect, unused
 from paratune.config.metric_names import LOWER_ENDINGS, METRICS, OWN_PREFIX
 from paratune.config.own_code import CALLBACKS_KEY, CLASS_KEY, HEAD_KEY, METRICS_KEY
 from paratune.config.problems import Problem
 from paratune.config.section import OwnOptimizer
-from paratune.config.sections import Config, OwnMetric, Train
+from paratune.config.sections import Config, OwnMetric
 from paratune.config.task_sections import OwnTask, RegressionTask
 
 ONE_ANSWER = ("classification", "multi_label", "ordinal", "regression")
@@ -29,19 +29,15 @@ def _metrics(config: Config) -> Iterator[Problem]:
     """Check the user's own metrics."""
     metrics, kind = config.evaluate.metrics, config.task.kind
     if metrics and kind not in ONE_ANSWER:
-        yield Problem(
+        message = (
             f"{METRICS_KEY}: own metrics are for task.kind: {', '.join(ONE_ANSWER)}, and task.kind is {kind}, whose "
-            "outputs are not one answer for each text; leave them out, and score the prediction files",
-            (METRICS_KEY, "task.kind"),
-            code="task.unsupported",
+            "outputs are not one answer for each text; leave them out, and score the prediction files"
         )
+        yield Problem(message, (METRICS_KEY, "task.kind"), code="task.unsupported")
     for name, count in Counter(metric.name for metric in metrics).items():
         if count > 1:
-            yield Problem(
-                f"{METRICS_KEY}: {name} is the name of {count} metrics; give each another name",
-                (METRICS_KEY,),
-                code="metric.own_name",
-            )
+            message = f"{METRICS_KEY}: {name} is the name of {count} metrics; give each another name"
+            yield Problem(message, (METRICS_KEY,), code="metric.own_name")
     for number, metric in enumerate(metrics):
         yield from _metric(config, f"{METRICS_KEY}[{number}]", metric)
 
@@ -57,18 +53,14 @@ def _metric(config: Config, key: str, metric: OwnMetric) -> Iterator[Problem]:
     if is_lower == metric.higher_is_better:
         endings = ", ".join(LOWER_ENDINGS)
         must = "must not end" if metric.higher_is_better else "must end"
-        yield Problem(
+        message = (
             f"{key}.name: {metric.name} {must} in one of {endings}, because higher_is_better is "
-            f"{str(metric.higher_is_better).lower()}: reports know the better side of a metric by its name",
-            (f"{key}.name", key, METRICS_KEY),
-            code="metric.own_name",
+            f"{str(metric.higher_is_better).lower()}: reports find the better direction of a metric by its name"
         )
+        yield Problem(message, (f"{key}.name", key, METRICS_KEY), code="metric.own_name")
     if metric.input == "probabilities" and isinstance(config.task, RegressionTask):
-        yield Problem(
-            f"{key}.input: a regression has no probabilities; use predictions or outputs",
-            (f"{key}.input", key, METRICS_KEY),
-            code="task.unsupported",
-        )
+        message = f"{key}.input: a regression has no probabilities; use predictions or outputs"
+        yield Problem(message, (f"{key}.input", key, METRICS_KEY), code="task.unsupported")
 
 
 def _own_task(config: Config) -> Iterator[Problem]:
@@ -79,9 +71,8 @@ def _own_task(config: Config) -> Iterator[Problem]:
     for name, count in Counter(task.scores).items():
         if count > 1:
             yield Problem(f"task.scores has {name} twice", ("task.scores",), code="metric.own_name")
-    if config.evaluate.slices:
-        wanted = "with task.kind: own, whose prediction files have no known meaning"
-        yield no_effect("evaluate.slices", config.evaluate.slices, wanted, ("task.kind",))
+    wanted = "with task.kind: own, whose prediction files have no known meaning"
+    yield from unused(config, "evaluate.slices", wanted, "task.kind")
 
 
 def _model(config: Config) -> Iterator[Problem]:
@@ -93,30 +84,26 @@ def _model(config: Config) -> Iterator[Problem]:
         yield conflict(f"{HEAD_KEY}.function", named[HEAD_KEY], CLASS_KEY, named[CLASS_KEY])
     for key, value in given.items():
         if kind not in ONE_ANSWER:
-            yield Problem(
+            message = (
                 f"{key}: {value} is for task.kind: {', '.join(ONE_ANSWER)}, and task.kind is {kind}, whose outputs "
-                "are not one answer for each text; leave it out",
-                (key, "task.kind"),
-                code="task.unsupported",
+                "are not one answer for each text; leave it out"
             )
+            yield Problem(message, (key, "task.kind"), code="task.unsupported")
         if config.baseline is not None:
-            yield no_effect(key, value, f"with baseline: {config.baseline.kind}, which has no encoder", ("baseline",))
+            yield no_effect(key, value, f"with baseline: {config.baseline.kind}, which has no encoder", "baseline")
 
 
 def _training(config: Config) -> Iterator[Problem]:
     """Check for options without effect with an own optimizer, or without steps."""
-    train, defaults = config.train, Train.model_fields
-    optimizer = train.optimizer
+    optimizer = config.train.optimizer
     if isinstance(optimizer, OwnOptimizer) or optimizer == "adafactor":
-        for key, default in (("betas", [0.9, 0.999]), ("eps", defaults["eps"].default)):
-            if (value := getattr(train, key)) != default:
-                wanted = "with train.optimizer: adafactor, which has neither; leave it out"
-                if isinstance(optimizer, OwnOptimizer):
-                    wanted = f"with train.optimizer.function: {optimizer.function}; put it into train.optimizer.options"
-                yield no_effect(f"train.{key}", value, wanted, ("train.optimizer",))
+        wanted = "with train.optimizer: adafactor, which has neither; leave it out"
+        if isinstance(optimizer, OwnOptimizer):
+            wanted = f"with train.optimizer.function: {optimizer.function}; put it into train.optimizer.options"
+        yield from unused(config, ("train.betas", "train.eps"), wanted, "train.optimizer")
     if config.run.callbacks and config.baseline is not None:
         wanted = f"with baseline: {config.baseline.kind}, which has no steps"
-        yield no_effect(CALLBACKS_KEY, config.run.callbacks[0].function, wanted, ("baseline",))
+        yield no_effect(CALLBACKS_KEY, config.run.callbacks[0].function, wanted, "baseline")
 
 
 OWN_CODE_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (_metrics, _own_task, _model, _training)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from paratune.config.contradictions import conflict, no_effect
+from paratune.config.contradictions import exclusive, no_effect, unused
 from paratune.config.deepspeed_limits import STAGES
 from paratune.config.feasibility.rules import excluded_settings
 from paratune.config.feasibility.words import text
@@ -15,14 +15,13 @@ from paratune.config.traits import strategy_traits
 
 
 def _memory_savers(config: Config) -> Iterator[Problem]:
-    every = config.train.activation_checkpointing
-    if every is not None and config.train.freeze_encoder:
+    if config.train.freeze_encoder:
         wanted = "with train.freeze_encoder: true, which keeps no activations of the blocks"
-        yield no_effect("train.activation_checkpointing", every, wanted, ("train.freeze_encoder",))
+        yield from unused(config, "train.activation_checkpointing", wanted, "train.freeze_encoder")
     for key, value in strategy_options(config.strategy).items() if config.device == "cpu" else ():
         if "offload" in key and value is True:
             wanted = "with device: cpu, where all states are in host memory"
-            yield replace(no_effect(f"strategy.{key}", True, wanted, ("device",)), is_impossible=True)
+            yield replace(no_effect(f"strategy.{key}", True, wanted, "device"), is_impossible=True)
 
 
 def _strategy(config: Config) -> Iterator[Problem]:
@@ -39,14 +38,13 @@ def _strategy(config: Config) -> Iterator[Problem]:
 def _pipeline(strategy: PipelineOptions, num_stages: int) -> Iterator[Problem]:
     if strategy.chunks is not None and strategy.schedule != "interleaved":
         wanted = f"with strategy.schedule: {strategy.schedule}; only interleaved has several stages on a rank"
-        yield no_effect("strategy.chunks", strategy.chunks, wanted, ("strategy.schedule",))
+        yield no_effect("strategy.chunks", strategy.chunks, wanted, "strategy.schedule")
     if isinstance(strategy.balance, list) and len(strategy.balance) != num_stages:
-        yield Problem(
+        message = (
             f"strategy.balance: {one_line(strategy.balance)} names {len(strategy.balance)} stages, and there are "
-            f"{num_stages} (strategy.stages times the chunks of each rank)",
-            ("strategy.balance", "strategy.stages"),
-            code="strategy.stages",
+            f"{num_stages} (strategy.stages times the chunks of each rank)"
         )
+        yield Problem(message, ("strategy.balance", "strategy.stages"), code="strategy.stages")
 
 
 def _deepspeed(config: Config) -> Iterator[Problem]:
@@ -62,12 +60,10 @@ def _deepspeed(config: Config) -> Iterator[Problem]:
         **{name: (strategy.stage in stages, f"with {stage}; use {_one_of(stages)}") for name, stages in STAGES.items()},
     }
     for name, (has_effect, circumstances) in wanted.items():
-        value = getattr(strategy, name)
-        if value is not None and value is not False and not has_effect:
-            yield no_effect(f"strategy.{name}", value, circumstances, ("strategy.stage",))
-    for name in ("reduce_bucket_size", "allgather_bucket_size"):
-        if strategy.bucket_cap_mb is not None and (value := getattr(strategy, name)) is not None:
-            yield conflict("strategy.bucket_cap_mb", strategy.bucket_cap_mb, f"strategy.{name}", value)
+        if not has_effect:
+            yield from unused(config, f"strategy.{name}", circumstances, "strategy.stage")
+    sizes = ("strategy.reduce_bucket_size", "strategy.allgather_bucket_size")
+    yield from exclusive(config, "strategy.bucket_cap_mb", *sizes)
     if strategy.allgather_bucket_size is not None and strategy.allgather_bucket_size % 2:
         message = (
             f"strategy.allgather_bucket_size: {strategy.allgather_bucket_size} is odd; DeepSpeed needs an even number"

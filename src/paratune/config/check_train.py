@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from paratune.config.contradictions import conflict, no_effect
+from paratune.config.contradictions import exclusive, unused
 from paratune.config.distil_section import Distil, distance_of, teacher_names
 from paratune.config.problems import Problem
 from paratune.config.sections import Config, FreezeOptions
@@ -17,31 +17,26 @@ def _length(config: Config) -> Iterator[Problem]:
     keys = ("train.epochs", "train.max_steps")
     if train.epochs is None and train.max_steps is None:
         yield Problem("train.epochs or train.max_steps is required: how long to train", keys, code="config.required")
-    if train.epochs is not None and train.max_steps is not None:
-        yield conflict("train.epochs", train.epochs, "train.max_steps", train.max_steps)
+    yield from exclusive(config, "train.epochs", "train.max_steps")
 
 
 def _continued(config: Config) -> Iterator[Problem]:
     """Check for settings without a checkpoint of the Trainer to continue."""
-    if config.train.continue_trainer:
-        if config.model.from_scratch:
-            yield conflict("train.continue_trainer", True, "model.from_scratch", True)
-        if config.baseline is not None:
-            wanted = f"with baseline: {config.baseline.kind}, which has no steps"
-            yield no_effect("train.continue_trainer", True, wanted, ("baseline",))
+    yield from exclusive(config, "train.continue_trainer", "model.from_scratch")
+    if config.baseline is not None:
+        wanted = f"with baseline: {config.baseline.kind}, which has no steps"
+        yield from unused(config, "train.continue_trainer", wanted, "baseline")
 
 
 def _warmup(config: Config) -> Iterator[Problem]:
     train = config.train
-    if train.warmup_steps is not None and train.warmup_ratio is not None:
-        yield conflict("train.warmup_steps", train.warmup_steps, "train.warmup_ratio", train.warmup_ratio)
+    yield from exclusive(config, "train.warmup_steps", "train.warmup_ratio")
     if train.warmup_steps and train.max_steps and train.warmup_steps > train.max_steps:
-        yield Problem(
+        message = (
             f"train.warmup_steps is {train.warmup_steps}, more than train.max_steps: {train.max_steps}; "
-            "the learning rate would never reach its peak",
-            ("train.warmup_steps", "train.max_steps"),
-            code="config.never_due",
+            "the learning rate would never reach its peak"
         )
+        yield Problem(message, ("train.warmup_steps", "train.max_steps"), code="config.never_due")
 
 
 SCHEDULES_OF = {
@@ -56,27 +51,23 @@ SCHEDULES_OF = {
 def _schedule(config: Config) -> Iterator[Problem]:
     train = config.train
     for name, schedules in SCHEDULES_OF.items():
-        value = getattr(train, name)
-        if value is not None and train.schedule not in schedules:
+        if train.schedule not in schedules:
             chosen = train.schedule if isinstance(train.schedule, str) else train.schedule.function
             wanted = f"with train.schedule: {chosen}; it is for {', '.join(schedules)}"
-            yield no_effect(f"train.{name}", value, wanted, ("train.schedule",))
+            yield from unused(config, f"train.{name}", wanted, "train.schedule")
 
 
-def frozen(config: Config) -> dict[str, object]:
-    """Return the options that freeze weights, by dotted key; false values freeze nothing."""
-    freeze = config.train.freeze
-    values = {f"train.freeze.{name}": getattr(freeze, name) for name in FreezeOptions.model_fields}
-    return {"train.freeze_encoder": config.train.freeze_encoder, **values}
+FREEZE_KEYS = ("train.freeze_encoder", *(f"train.freeze.{name}" for name in FreezeOptions.model_fields))
+"""Options that freeze weights."""
+LOSS_KEYS = ("task.class_weights", "task.label_smoothing", "task.focal_gamma")
+"""Options of the loss of a classification."""
 
 
 def _freeze(config: Config) -> Iterator[Problem]:
     """Check for options without effect where the encoder is frozen."""
-    given = {**frozen(config), "train.layer_decay": config.train.layer_decay != 1.0 and config.train.layer_decay}
-    del given["train.freeze_encoder"]
-    for key, value in given.items() if config.train.freeze_encoder else ():
-        if value:
-            yield no_effect(key, value, "with train.freeze_encoder: true", ("train.freeze_encoder",))
+    if config.train.freeze_encoder:
+        keys = (*FREEZE_KEYS[1:], "train.layer_decay")
+        yield from unused(config, keys, "with train.freeze_encoder: true", "train.freeze_encoder")
 
 
 def _adapter(config: Config) -> Iterator[Problem]:
@@ -84,11 +75,7 @@ def _adapter(config: Config) -> Iterator[Problem]:
     adapter = config.model.adapter
     if adapter is None:
         return
-    for key, value in frozen(config).items():
-        if value:
-            yield conflict("model.adapter.kind", adapter.kind, key, value)
-    if config.model.from_scratch:
-        yield conflict("model.adapter.kind", adapter.kind, "model.from_scratch", True)
+    yield from exclusive(config, "model.adapter.kind", *FREEZE_KEYS, "model.from_scratch")
     if adapter.save == "adapter" and config.task.kind == "mlm":
         message = (
             "model.adapter.save: adapter cannot be combined with task.kind: mlm, whose head shares weights with the "
@@ -102,8 +89,7 @@ def _kept_layers(config: Config) -> Iterator[Problem]:
     kept = config.model.keep_layers
     if kept is None:
         return
-    if config.model.from_scratch:
-        yield conflict("model.keep_layers", kept, "model.from_scratch", True)
+    yield from exclusive(config, "model.keep_layers", "model.from_scratch")
     if kept != sorted(set(kept)):
         message = f"model.keep_layers: {kept} must ascend, and name each layer once"
         yield Problem(message, ("model.keep_layers",), code="config.invalid_value")
@@ -126,15 +112,11 @@ def _distil(config: Config) -> Iterator[Problem]:
         wanted = "which compares the probabilities of one class among several; use mse"
         message = f"distil.distance: kl does not fit task.kind: {task.kind}, {wanted}"
         yield Problem(message, ("distil.distance", "task.kind"), code="config.conflict")
-    if distil.temperature is not None and kind != "kl":
-        yield no_effect("distil.temperature", distil.temperature, "without distil.distance: kl", ("distil.distance",))
-    loss_options = {
-        "task.loss": task.loss,
-        **{f"task.{key}": getattr(task, key, None) for key in ("class_weights", "label_smoothing", "focal_gamma")},
-    }
-    for key, value in loss_options.items() if distil.weight == 1 else ():
-        if value:
-            yield no_effect(key, value, "with distil.weight: 1, which leaves out the labels", ("distil.weight",))
+    if kind != "kl":
+        yield from unused(config, "distil.temperature", "without distil.distance: kl", "distil.distance")
+    if distil.weight == 1:
+        keys = ("task.loss.function", *LOSS_KEYS)
+        yield from unused(config, keys, "with distil.weight: 1, which leaves out the labels", "distil.weight")
     yield from _hidden_states(config, distil)
     names = teacher_names(distil)
     if repeated := [name for name, count in Counter(names).items() if count > 1]:

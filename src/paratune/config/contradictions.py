@@ -1,7 +1,31 @@
 """Problems of options that exclude each other, or that have no effect."""
 
+from collections.abc import Iterator
+from typing import Any
+
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
+from paratune.config.section import Section
+
+
+def given(config: Section, key: str) -> Any:
+    """Return the value of a dotted option; None where it has its default, or where its section is null or lacks it."""
+    value: Any = config
+    for name in key.split("."):
+        fields = getattr(type(value), "model_fields", {})
+        attribute = name if name in fields else f"{name}_"  # `global` and `class` are words of Python
+        if attribute not in fields:
+            return None
+        value = getattr(value, attribute)
+    # Not model_fields_set: the file of a run of a matrix, and that of `config show`, set every option.
+    return None if value == fields[attribute].get_default(call_default_factory=True) else value
+
+
+def exclusive(config: Section, key: str, *others: str) -> Iterator[Problem]:
+    """Yield a problem for each of `others` that is given although `key` is given."""
+    for other in others if given(config, key) is not None else ():
+        if (value := given(config, other)) is not None:
+            yield conflict(key, given(config, key), other, value)
 
 
 def conflict(key: str, value: object, other: str, other_value: object) -> Problem:
@@ -10,13 +34,18 @@ def conflict(key: str, value: object, other: str, other_value: object) -> Proble
     return Problem(f"{shown} are both given; keep one of them", (key, other), code="config.conflict")
 
 
-def no_effect(key: str, value: object, circumstances: str, also: tuple[str, ...]) -> Problem:
+def unused(config: Section, keys: str | tuple[str, ...], circumstances: str, *causes: str) -> Iterator[Problem]:
+    """Yield a problem for each option that is given, and has no effect; see `no_effect`."""
+    for key in (keys,) if isinstance(keys, str) else keys:
+        if (value := given(config, key)) is not None:
+            yield no_effect(key, value, circumstances, *causes)
+
+
+def no_effect(key: str, value: object, circumstances: str, *causes: str) -> Problem:
     """Return the problem of an option without effect.
 
     Args:
-        key: The option, dotted.
-        value: Its value.
         circumstances: Why it has no effect, such as "with train.freeze_encoder: true".
-        also: Keys of the options that cause this, the most likely cause first.
+        causes: Keys of the options that cause this, the most likely cause first.
     """
-    return Problem(f"{key}: {one_line(value)} has no effect {circumstances}", (key, *also), code="config.no_effect")
+    return Problem(f"{key}: {one_line(value)} has no effect {circumstances}", (key, *causes), code="config.no_effect")

@@ -43,7 +43,6 @@ def deepspeed_limits(options: Mapping[str, Any], *, element_size: int, largest_b
     use.
 
     Args:
-        options: Of the strategy; an option that is missing or None is not set.
         element_size: Bytes of an element that is sent.
         largest_block: Elements of the largest of the model's repeated layers.
     """

@@ -15,7 +15,6 @@ def set_for_flag(flag: str, words: Sequence[str] = ()) -> str | None:
     Names of our options and of arguments of the Hugging Face Trainer are known.
 
     Args:
-        flag: Such as "--epochs".
         words: All words of the command line; one has the value: "--epochs=3", or the word after "--epochs".
     """
     key = flag.removeprefix("--").replace("-", "_")

@@ -1,4 +1,4 @@
-"""The tasks of GLUE: their labels, columns and metrics; and the headline metrics of each kind of task.
+"""The options that follow from a task: labels and columns of GLUE, usual columns, and headline metrics.
 
 Ids, label names and columns are those of the data sets on the hub (nyu-mll/glue). A file may set other values, for the
 same tasks in other languages.
@@ -7,7 +7,6 @@ same tasks in other languages.
 from dataclasses import dataclass
 from typing import Any, Final
 
-from paratune.config.implied import set_default
 from paratune.config.layers import Layer
 from paratune.config.metric_names import EMBEDDING_SCORES, METRICS, OWN_PREFIX
 from paratune.config.problems import Problem, SourceLocation
@@ -119,3 +118,38 @@ def fill_glue(layer: Layer) -> None:
         return
     for key, value in GLUE[name].options().items():
         set_default(layer, key, value, SourceLocation(f"task.glue: {name}"))
+
+
+QA_COLUMNS: Final[dict[str, str]] = {"text": "question", "text_pair": "context", "label": "answers", "id": "id"}
+"""Columns of SQuAD, in its own layout and in that of `datasets`."""
+
+IMPLIED_COLUMNS: Final[dict[str, dict[str, str]]] = {
+    "qa": QA_COLUMNS,
+    "token_classification": {"text": "tokens", "label": "tags"},
+}
+"""Columns by the kind of the task, which a file need not name."""
+
+
+def fill_columns(layer: Layer) -> None:
+    """Add, in place, the usual columns of the task that the file does not set."""
+    task = layer.values.get("task")
+    kind = task.get("kind") if isinstance(task, dict) else task
+    for key, name in IMPLIED_COLUMNS.get(kind, {}).items() if isinstance(kind, str) else ():
+        set_default(layer, f"data.columns.{key}", name, SourceLocation(f"task.kind: {kind}"))
+
+
+def set_default(layer: Layer, dotted: str, value: Any, place: SourceLocation) -> None:
+    """Set a key that is not set. Where a section is not a mapping, nothing is set: the checks report it."""
+    *path, key = dotted.split(".")
+    section = layer.values
+    for name in path:
+        if section.get(name) is None:
+            section[name] = {}
+        section = section[name]
+        if not isinstance(section, dict):
+            return
+    if key not in section:
+        section[key] = value
+        layer.places[dotted] = place
+        if isinstance(value, dict):
+            layer.places.update({f"{dotted}.{inner_key}": place for inner_key in value})

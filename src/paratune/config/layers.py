@@ -76,10 +76,8 @@ def layers_within(
 
     Args:
         values: Sections, or single settings by dotted key (`train.learning_rate: 1e-4`), and perhaps `extends`.
-        places: Of all keys of the file.
         at: Dotted key of the mapping in the file.
         path: The file; paths of `extends` are relative to it.
-        called: Name of the key `extends` in messages.
 
     Returns:
         The layer of the extended files, and the layer of the settings.
@@ -110,8 +108,7 @@ def layers_of_mapping(values: Mapping[str, Any], overrides: Sequence[str], path:
 
     Args:
         values: Sections, or single settings by dotted key, and perhaps `extends`.
-        overrides: A list of `section.key=value`; later ones win.
-        path: Stands for the file of the mapping.
+        path: In place of the file of the mapping.
     """
     place = SourceLocation(label(path, path.parent))
     own = Layer()
@@ -168,6 +165,7 @@ def _merge(
         if isinstance(value, dict) and dotted in SHORTHAND and isinstance(values.get(key), str):
             _expand_shorthand(values, places, key)
         below = values.get(key)
+        # Replaced, not merged: options of another function, or other labels, would be mixed with the new ones.
         is_whole = dotted in OPAQUE or (dotted in MAPPINGS and not value) or _is_other_code(dotted, below, value)
         if isinstance(value, dict) and isinstance(below, dict) and not is_whole:
             values[key] = _merge(below, value, f"{dotted}.", places, above)
@@ -205,7 +203,7 @@ def _read_file(path: Path, folder: Path, chain: tuple[Path, ...]) -> Layer:
         )
     elif not tree.problems:
         content = "a list" if isinstance(tree.value, list) else repr(str(tree.value)[:40])
-        message = f"the file holds {content}; write sections (task:, data:, ...), each with `key: value` lines"
+        message = f"the file has {content}; write sections (task:, data:, ...), each with `key: value` lines"
         layer.problems.append(Problem(message, place=SourceLocation(name, 1), code="config.not_mapping"))
     place = layer.places.pop(EXTENDS, SourceLocation(name, 1))
     return _on_top_of(layer, layer.values.pop(EXTENDS, []), place, path, folder, (*chain, path.resolve()))
@@ -259,18 +257,11 @@ def read_text(path: Path) -> str:
             f"{path} does not exist{_nearest_file(path)}", code="config.file_not_found", path=path
         ) from None
     except IsADirectoryError:
-        raise ConfigError(
-            f"{path} is a folder; name a YAML file in it{_nearest_file(path / 'x')}",
-            code="config.file_unreadable",
-            path=path,
-        ) from None
+        message = f"{path} is a folder; name a YAML file in it{_nearest_file(path / 'x')}"
+        raise ConfigError(message, code="config.file_unreadable", path=path) from None
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} at {error.start}; save it as UTF-8",
-            code="config.file_unreadable",
-            path=path,
-            start=error.start,
-        ) from None
+        message = f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} at {error.start}; save it as UTF-8"
+        raise ConfigError(message, code="config.file_unreadable", path=path, start=error.start) from None
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be read: {error.strerror}", code="config.file_unreadable", path=path

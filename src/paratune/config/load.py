@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from paratune.config.check import check
 from paratune.config.differences import flatten
-from paratune.config.glue import fill_glue
-from paratune.config.implied import fill_columns
+from paratune.config.glue import fill_columns, fill_glue
 from paratune.config.layers import Layer, label, layers_of_mapping, read_layers
 from paratune.config.own_code import add_to_path, imported_code
 from paratune.config.plain import yaml_lines
@@ -23,7 +22,7 @@ from paratune.errors import ConfigError
 DEFAULT = "default"
 """Origin of a value that was not given."""
 MAPPING = Path("configuration")
-"""Stands for the file of a configuration that was given as a mapping."""
+"""Takes the place of the file for a configuration that was given as a mapping."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,6 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     Modules beside the file can be imported afterwards if the configuration names code outside paratune.
 
     Args:
-        path: A YAML file.
         overrides: A list of `section.key=value`; later ones win.
 
     Raises:
@@ -65,7 +63,6 @@ def load_values(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> Loa
 
     Args:
         values: Sections, or single settings by dotted key, and perhaps `extends`, relative to the working directory.
-        overrides: A list of `section.key=value`; later ones win.
 
     Raises:
         ConfigError: The configuration has problems, or no `run.name`.
@@ -146,8 +143,5 @@ def _name_run(values: dict[str, Any], path: Path, findings: Findings) -> None:
     if name:
         values["run"]["name"] = name
     else:
-        findings.add(
-            f"run.name is required: the file's name, {path.name}, cannot be the name of a folder",
-            "run.name",
-            code="config.required",
-        )
+        message = f"run.name is required: the file's name, {path.name}, cannot be the name of a folder"
+        findings.add(message, "run.name", code="config.required")

@@ -68,8 +68,6 @@ def compact_state_tensors(optimizer: str, shape: Sequence[int], *, param_bytes: 
     number for each row and each column of a matrix, or one for each number of a vector.
 
     Args:
-        optimizer: As `train.optimizer`.
-        shape: Of the parameter.
         param_bytes: Bytes of one of its numbers.
     """
     numbers = math.prod(shape)
@@ -115,13 +113,7 @@ def model_state_bytes(
 
 
 def shard_count(traits: Traits, num_ranks: int, ranks_per_node: int) -> int:
-    """Return the number of ranks that share one copy of the sharded states; in a pipeline, the number of its ranks.
-
-    Args:
-        traits: Of the strategy with its options.
-        num_ranks: Of the run.
-        ranks_per_node: On one machine.
-    """
+    """Return the number of ranks that share one copy of the sharded states; in a pipeline, the number of its ranks."""
     if traits.cuts_blocks:
         return traits.ranks_per_replica
     return ranks_per_node if traits.shards_within_node else traits.shard_size or num_ranks

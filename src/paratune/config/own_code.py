@@ -34,37 +34,31 @@ def imported_code(values: Mapping[str, Any]) -> list[str]:
     Args:
         values: Of a configuration, checked or not: wrong types are allowed.
     """
-    strategy, model, task = values.get("strategy"), values.get("model"), values.get("task")
-    lines = []
+    strategy = values.get("strategy")
     kind = strategy.get("kind") if isinstance(strategy, Mapping) else strategy
-    if isinstance(kind, str) and ":" in kind:
-        lines.append(f"strategy.kind: {kind}")
-    loss = task.get("loss") if isinstance(task, Mapping) else None
-    if isinstance(loss, Mapping):
-        lines.append(f"task.loss.function: {loss.get('function')}")
-    if isinstance(task, Mapping) and task.get("recipe"):
-        lines.append(f"{RECIPE_KEY}: {task['recipe']}")
-    if isinstance(model, Mapping):
-        head = model.get("head")
-        lines += [f"{HEAD_KEY}.function: {head.get('function')}"] if isinstance(head, Mapping) else []
-        lines += [f"{CLASS_KEY}: {model['class']}"] if model.get("class") else []
-    train, run, evaluate = (values.get(section) for section in ("train", "run", "evaluate"))
-    for name in ("optimizer", "schedule"):
-        value = train.get(name) if isinstance(train, Mapping) else None
+    lines = [f"strategy.kind: {kind}"] if isinstance(kind, str) and ":" in kind else []
+    for key in ("task.loss", RECIPE_KEY, HEAD_KEY, CLASS_KEY, "train.optimizer", "train.schedule"):
+        value = _unchecked(values, key)
         if isinstance(value, Mapping):
-            lines.append(f"train.{name}.function: {value.get('function')}")
-    callbacks = run.get("callbacks") if isinstance(run, Mapping) else None
-    for callback in callbacks if isinstance(callbacks, list) else ():
-        if isinstance(callback, Mapping):
-            lines.append(f"{CALLBACKS_KEY}: {callback.get('function')}")
-    metrics = evaluate.get("metrics") if isinstance(evaluate, Mapping) else None
-    for metric in metrics if isinstance(metrics, list) else ():
-        if isinstance(metric, Mapping):
-            lines.append(f"evaluate.metrics: {metric.get('function') or metric.get('evaluate')}")
+            lines.append(f"{key}.function: {value.get('function')}")
+        elif value and key in (RECIPE_KEY, CLASS_KEY):  # for the other keys a word is a name of paratune
+            lines.append(f"{key}: {value}")
+    for key in (CALLBACKS_KEY, METRICS_KEY):
+        entries = _unchecked(values, key)
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, Mapping):
+                lines.append(f"{key}: {entry.get('function') or entry.get('evaluate')}")
     lines += [f"{key}: {source}" for key, source in _own_sources(values.get("data"))]
-    if isinstance(model, Mapping) and model.get("trust_remote_code"):
+    if _unchecked(values, "model.trust_remote_code"):
         lines.append("model.trust_remote_code: true")
     return lines
+
+
+def _unchecked(values: Any, key: str) -> Any:
+    """Return the value of a dotted key; None where it is missing, or a section is not a mapping."""
+    for name in key.split("."):
+        values = values.get(name) if isinstance(values, Mapping) else None
+    return values
 
 
 def own_model_options(model: Any) -> dict[str, Any]:
@@ -77,14 +71,11 @@ def _own_sources(data: Any) -> Iterator[tuple[str, str]]:
     """Yield the options of the section data that name code, with their values."""
     for key in ("train", "validation", "test", "extra", "predict") if isinstance(data, Mapping) else ():
         value = data.get(key)
-        named = value.items() if isinstance(value, Mapping) else [(None, one) for one in _listed(value)]
+        sources = value if isinstance(value, list) else [value]
+        named = value.items() if isinstance(value, Mapping) else [(None, source) for source in sources]
         for name, source in named:
             if isinstance(source, str) and source.startswith(CODE):
                 yield f"data.{key}" if name is None else f"data.{key}.{name}", source
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def add_to_path(folder: Path) -> None:
@@ -94,11 +85,7 @@ def add_to_path(folder: Path) -> None:
 
 
 def import_callable(name: str, key: str) -> Any:
-    """Return the object that an option names. The current folder is searched last.
-
-    Args:
-        name: package.module:attribute.
-        key: The option, for messages.
+    """Return the object that an option names as package.module:attribute. The current folder is searched last.
 
     Raises:
         ConfigError: The module is missing or cannot be imported, has no such attribute, or it cannot be called.
@@ -108,39 +95,26 @@ def import_callable(name: str, key: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # a user's module may raise anything
-        raise ConfigError(
+        message = (
             f"{key}: {name} cannot be imported: {type(error).__name__}: {error}. Python looks in installed packages, "
-            "PYTHONPATH, the folder of the configuration file and the current folder",
-            code="own_code.no_module",
-            key=key,
-            value=name,
-        ) from error
-    if not hasattr(module, attribute):
-        raise ConfigError(
-            f"{key}: {name} cannot be imported: {getattr(module, '__file__', module_name)} has no {attribute}"
-            f"{did_you_mean(attribute, [other for other in vars(module) if not other.startswith('_')])}",
-            code="own_code.no_attribute",
-            key=key,
-            value=name,
+            "PYTHONPATH, the folder of the configuration file and the current folder"
         )
+        raise ConfigError(message, code="own_code.no_module", key=key, value=name) from error
+    if not hasattr(module, attribute):
+        message = (
+            f"{key}: {name} cannot be imported: {getattr(module, '__file__', module_name)} has no {attribute}"
+            f"{did_you_mean(attribute, [other for other in vars(module) if not other.startswith('_')])}"
+        )
+        raise ConfigError(message, code="own_code.no_attribute", key=key, value=name)
     value = getattr(module, attribute)
     if not callable(value):
-        raise ConfigError(
-            f"{key}: {name} is of type {type(value).__name__}, which cannot be called; name a function or a class",
-            code="own_code.not_callable",
-            key=key,
-            value=name,
-        )
+        message = f"{key}: {name} is of type {type(value).__name__}, which cannot be called; name a function or a class"
+        raise ConfigError(message, code="own_code.not_callable", key=key, value=name)
     return value
 
 
 def call_own_code(code: "OwnCode", key: str, *arguments: Any) -> Any:
     """Return what an own function returns, called with the arguments and its options.
-
-    Args:
-        code: The option.
-        key: Its name with `.function`, for messages.
-        arguments: Positional arguments.
 
     Raises:
         ConfigError: The function cannot be imported, or raises an error.
@@ -155,8 +129,6 @@ def own_code_errors(name: str, key: str, *, method: str | None = None, call: str
     """Replace an error of own code that is called inside by a `ConfigError` with the line of that code.
 
     Args:
-        name: package.module:attribute.
-        key: The option, for messages.
         method: The method that is called, if the option names a class.
         call: The arguments, for messages.
 
@@ -170,12 +142,8 @@ def own_code_errors(name: str, key: str, *, method: str | None = None, call: str
     except Exception as error:  # a user's function may raise anything
         function = name if method is None else f"{name}.{method}"
         called = "" if call is None else f". It was called with {call}"
-        raise ConfigError(
-            f"{key}: {function} raised {type(error).__name__}: {error}{_place(error)}{called}",
-            code="own_code.raised",
-            key=key,
-            value=name,
-        ) from error
+        message = f"{key}: {function} raised {type(error).__name__}: {error}{_place(error)}{called}"
+        raise ConfigError(message, code="own_code.raised", key=key, value=name) from error
 
 
 def _place(error: Exception) -> str:
@@ -190,20 +158,12 @@ def _place(error: Exception) -> str:
 
 def wrong_result(function: str, key: str, returned: str, wanted: str) -> ConfigError:
     """Return the error for an own function that returns something else than it should."""
-    return ConfigError(
-        f"{key}: {function} returned {returned}; return {wanted}",
-        code="own_code.wrong_result",
-        key=key,
-        value=function,
-    )
+    message = f"{key}: {function} returned {returned}; return {wanted}"
+    return ConfigError(message, code="own_code.wrong_result", key=key, value=function)
 
 
 def source_hash(name: str, key: str) -> str | None:
     """Return the SHA-256 of the file that defines the object of an option; None where it has no Python source.
-
-    Args:
-        name: package.module:attribute.
-        key: The option, for messages.
 
     Raises:
         ConfigError: As `import_callable`.
@@ -267,21 +227,15 @@ def _metric_hash(metric: "OwnMetric") -> str | None:
 def metric_script(name: str, key: str) -> Path:
     """Return the script of a metric of the library `evaluate`: FOLDER/FOLDER.py, or the file itself.
 
-    Args:
-        name: A folder or a file.
-        key: The option, for messages.
-
     Raises:
         ConfigError: There is no such file on this machine; nothing is downloaded.
     """
     path = Path(name)
     script = path / f"{path.resolve().name}.py" if path.is_dir() else path
     if script.suffix != ".py" or not script.is_file():
-        raise ConfigError(
+        message = (
             f"{key}: {name} is not a metric of the library evaluate on this machine: {script} does not exist. Metrics "
-            "of the hub are Python code and are not downloaded; copy the folder of the metric, and name it",
-            code="own_code.no_module",
-            key=key,
-            value=name,
+            "of the hub are Python code and are not downloaded; copy the folder of the metric, and name it"
         )
+        raise ConfigError(message, code="own_code.no_module", key=key, value=name)
     return script

@@ -28,10 +28,8 @@ def yaml_lines(values: Mapping[Any, Any], comment: Callable[[str], str], prefix:
     """Return nested mappings as lines of YAML.
 
     Args:
-        values: Plain data.
         comment: Called with the dotted key of each leaf; returns the comment after its value.
         prefix: Dotted key of `values`, with a dot at its end.
-        depth: Levels of indentation.
     """
     lines = []
     for key, value in values.items():

@@ -48,8 +48,6 @@ def failure(path: Path, problems: Sequence[Problem], main_file: str) -> ConfigEr
     """Return the error that lists all problems: those of the main file by line, then other files, then `--set`.
 
     Args:
-        path: The file as the user named it.
-        problems: At least one.
         main_file: Name of that file in places; messages leave it out.
     """
     assert problems

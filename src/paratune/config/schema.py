@@ -22,25 +22,18 @@ _HEAD = """\
 """
 _FILLED: dict[str, dict[str, Any]] = {
     "classification": {
-        "task.kind": "classification",
         "task.labels": ["negative", "positive"],
         "data.columns.label": "label",
         "data.split.stratify": True,
         "evaluate.best": "accuracy",
     },
-    "mlm": {
-        "task.kind": "mlm",
-        "data.train": "data/train.txt",
-        "evaluate.best": "perplexity",
-    },
+    "mlm": {"data.train": "data/train.txt", "evaluate.best": "perplexity"},
     "multi_label": {
-        "task.kind": "multi_label",
         "task.labels": ["praise", "complaint", "question"],
         "data.columns.label": "labels",
         "evaluate.best": "f1_micro",
     },
     "multiple_choice": {
-        "task.kind": "multiple_choice",
         "data.train": "data/train.csv",
         "data.columns.text": "question",
         "data.columns.choices": ["a", "b", "c", "d"],
@@ -48,19 +41,13 @@ _FILLED: dict[str, dict[str, Any]] = {
         "evaluate.best": "accuracy",
     },
     "ordinal": {
-        "task.kind": "ordinal",
         "task.labels": ["low", "medium", "high"],
         "data.columns.label": "grade",
         "data.split.stratify": True,
         "evaluate.best": "qwk",
     },
-    "regression": {
-        "task.kind": "regression",
-        "data.columns.label": "score",
-        "evaluate.best": "rmse",
-    },
+    "regression": {"data.columns.label": "score", "evaluate.best": "rmse"},
     "qa": {
-        "task.kind": "qa",
         "data.train": "data/train.csv",
         "data.columns.text": "question",
         "data.columns.text_pair": "context",
@@ -70,21 +57,14 @@ _FILLED: dict[str, dict[str, Any]] = {
         "evaluate.best": "f1",
     },
     "token_classification": {
-        "task.kind": "token_classification",
         "task.labels": ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"],
         "data.train": "data/train.conll",
         "data.columns.text": "tokens",
         "data.columns.label": "tags",
         "evaluate.best": "f1",
     },
-    "embedding": {
-        "task.kind": "embedding",
-        "data.columns.text": "question",
-        "data.columns.text_pair": "answer",
-        "evaluate.best": "mrr",
-    },
+    "embedding": {"data.columns.text": "question", "data.columns.text_pair": "answer", "evaluate.best": "mrr"},
     "own": {
-        "task.kind": "own",
         "task.recipe": "my_tasks:Ranking",
         "task.scores": ["pair_accuracy"],
         "data.columns.text": "better",
@@ -92,7 +72,7 @@ _FILLED: dict[str, dict[str, Any]] = {
         "evaluate.best": "own_pair_accuracy",
     },
 }
-"""Values in the first configuration file, by task."""
+"""Values in the first configuration file, by task, besides `task.kind`."""
 _FILLED_ALWAYS: dict[str, Any] = {
     "data.train": "data/train.csv",
     "data.columns.text": "text",
@@ -167,19 +147,15 @@ def init_text(task: str, values: Mapping[str, Any] | None = None) -> str:
     """Return a first configuration file, with all options, their help and their defaults.
 
     Args:
-        task: The kind of the task, such as classification.
         values: Values of the file by dotted key; None for those of an example.
 
     Raises:
         ConfigError: There is no such task.
     """
     if task not in _FILLED:
-        raise ConfigError(
-            f"{task!r} is not a task{did_you_mean(task, _FILLED)}; allowed: {', '.join(_FILLED)}",
-            code="task.unknown_kind",
-            task=task,
-        )
-    filled = dict(values) if values is not None else {**_FILLED_ALWAYS, **_FILLED[task]}
+        message = f"{task!r} is not a task{did_you_mean(task, _FILLED)}; allowed: {', '.join(_FILLED)}"
+        raise ConfigError(message, code="task.unknown_kind", task=task)
+    filled = dict(values) if values is not None else {**_FILLED_ALWAYS, "task.kind": task, **_FILLED[task]}
     return "\n".join([_HEAD.format(task=task).rstrip(), *_template(Config, "", 0, filled)]) + "\n"
 
 

@@ -22,8 +22,6 @@ def read_section_file(
     """Return the section in a file.
 
     Args:
-        path: The file.
-        section: Class of the section.
         name: Name of the section in messages, with its article.
         check: Takes valid values, the options in the file, and whether all options are valid; returns further problems.
 

@@ -3,6 +3,7 @@
 The text under a field is its help, also in the JSON schema and in the file that `paratune config init --full` writes.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -135,8 +136,8 @@ class Data(Section):
 
     train: Columnar | None = None
     """Training data: a CSV, TSV, JSON lines, Parquet or text file (also .gz), a folder saved by `datasets`
-    (FOLDER#SPLIT when it holds several splits), `demo:sentences`, or a data set of the hub, `hub:NAME` or
-    `hub:NAME/CONFIG` (NAME@SPLIT when it holds several splits); or your own data set, `code:package.module:function`
+    (FOLDER#SPLIT when it has several splits), `demo:sentences`, or a data set of the hub, `hub:NAME` or
+    `hub:NAME/CONFIG` (NAME@SPLIT when it has several splits); or your own data set, `code:package.module:function`
     (docs/howto/extend.md). A list of these is read in order."""
     validation: Text | None = None
     """Validation data, one source as in `train`; evaluated during training, and used to select the best model."""
@@ -177,6 +178,14 @@ class Data(Section):
     """With `num_workers`: maximum number of steps that a loader worker is ahead; default: 2."""
     cache_dir: Text | None = None
     """Folder of the token files; default: $PARATUNE_CACHE, else ~/.cache/paratune."""
+
+
+def data_sources(data: Data) -> Iterator[tuple[str, str]]:
+    """Yield the option and the name of each data set; of the files of `data.train` one after the other."""
+    for key in ("train", "validation", "test"):
+        yield from ((f"data.{key}", source) for source in named_columns(getattr(data, key)))
+    for key in ("extra", "predict"):
+        yield from ((f"data.{key}.{name}", source) for name, source in getattr(data, key).items())
 
 
 class LoraOptions(Section):
@@ -266,13 +275,7 @@ class Train(Section):
     """Peak learning rate."""
     schedule: (
         Literal[
-            "linear",
-            "cosine",
-            "cosine_with_restarts",
-            "polynomial",
-            "inverse_sqrt",
-            "warmup_stable_decay",
-            "constant",
+            "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt", "warmup_stable_decay", "constant"
         ]
         | OwnCode
     ) = "linear"

@@ -39,29 +39,17 @@ def parse_target(text: str, option: str = "--target") -> ScoreTarget:
     """
     match = _PATTERN.fullmatch(text)
     if match is None:
-        raise ConfigError(
-            f"{option} {plain(text)!r} is not a target; write METRIC>=VALUE or METRIC<=VALUE, as f1>=0.88",
-            code="target.syntax",
-            option=option,
-        )
+        message = f"{option} {plain(text)!r} is not a target; write METRIC>=VALUE or METRIC<=VALUE, as f1>=0.88"
+        raise ConfigError(message, code="target.syntax", option=option)
     metric, sign, value = str(match[1]), match[2], float(match[3])
     try:
         wanted = ">=" if direction(metric) == "max" else "<="
     except KeyError:
         known = ", ".join(sorted({name for names in METRICS.values() for name in names}))
-        raise ConfigError(
-            f"{option} {plain(text)}: {metric} is not a metric; allowed: {known}",
-            code="metric.unknown",
-            option=option,
-            metric=metric,
-        ) from None
+        message = f"{option} {plain(text)}: {metric} is not a metric; allowed: {known}"
+        raise ConfigError(message, code="metric.unknown", option=option, metric=metric) from None
     if sign != wanted:
         better = "larger" if wanted == ">=" else "smaller"
-        raise ConfigError(
-            f"{option} {plain(text)}: {metric} is better when it is {better}; write {metric}{wanted}{value:g}",
-            code="metric.unknown",
-            option=option,
-            metric=metric,
-            value=value,
-        )
+        message = f"{option} {plain(text)}: {metric} is better when it is {better}; write {metric}{wanted}{value:g}"
+        raise ConfigError(message, code="metric.unknown", option=option, metric=metric, value=value)
     return ScoreTarget(metric, value)

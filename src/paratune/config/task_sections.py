@@ -15,7 +15,7 @@ class WindowOptions(Section):
     stride: Annotated[int, Field(ge=0)] = 0
     """Tokens that two neighbouring windows share."""
     max_windows: Positive = 8
-    """Most windows of a text; what is behind them is truncated."""
+    """Most windows of a text; its text behind them is truncated."""
 
 
 class ClassificationTask(Section):

@@ -7,12 +7,7 @@ from pydantic import Field
 
 from paratune.config.section import Section, Text
 
-PACKAGES: Mapping[str, str] = {
-    "tensorboard": "tensorboard",
-    "mlflow": "mlflow",
-    "wandb": "wandb",
-    "trackio": "trackio",
-}
+PACKAGES: Mapping[str, str] = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb", "trackio": "trackio"}
 """Package of each tracker; the extra with the package has the name of the tracker."""
 
 

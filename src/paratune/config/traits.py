@@ -43,7 +43,7 @@ class Traits:
     shards_within_node: bool = False
     """Whether the ranks of one machine share a copy of the states; several machines are needed then."""
     has_uneven_shards: bool = False
-    """Whether ranks hold unequal shards: whole parameters, or flat ranges of them."""
+    """Whether ranks have unequal shards: whole parameters, or flat ranges of them."""
     keeps_working_weights: bool = False
     """Whether it keeps weights in fp32, with copies in the dtype of autocast for forward and backward."""
     reduces_in_fp32: bool = False
@@ -225,7 +225,7 @@ _ALL_TRAITS = (
         shards=("gradients", "optimizer"),
         excludes={
             **_WHOLE_WEIGHTS,
-            _OWN: "DeepSpeed joins weights to flat tensors and knows the states of AdamW; use single or ddp or, with "
+            _OWN: "DeepSpeed joins weights to flat tensors and saves the states of AdamW; use single or ddp or, with "
             "an elementwise optimizer, zero2 or zero3",
         },
         reduces_each_micro_step=True,
@@ -246,12 +246,7 @@ _OFFLOADED = {  # phases with states on the host
 
 
 def strategy_traits(kind: str, options: Mapping[str, Any]) -> Traits | None:
-    """Return the traits of a strategy with its options; None for the user's own strategy, whose class has them.
-
-    Args:
-        kind: As in the configuration.
-        options: The other fields of its section.
-    """
+    """Return the traits of a strategy with its options; None for the user's own strategy, whose class has them."""
     traits = TRAITS.get(kind)
     if kind == "pipeline" and traits:
         stages, is_interleaved = options["stages"], options.get("schedule") == "interleaved"

@@ -14,7 +14,7 @@ from paratune.config.problems import Problem
 from paratune.config.section import Section
 from paratune.config.sections import Config
 from paratune.config.yaml_tree import read_scalar
-from paratune.errors import did_you_mean
+from paratune.errors import did_you_mean, nearest_name
 
 ELSEWHERE = {
     "lr": "train.learning_rate",
@@ -95,8 +95,6 @@ def validate_as(root: type[Section], values: Mapping[Any, Any], called: str) -> 
     """Check the values of another kind of file, as `validate` does.
 
     Args:
-        root: Its class.
-        values: Its content.
         called: Name of such a file in messages, with its article: "a site".
     """
     findings = Findings(root=root)
@@ -147,11 +145,8 @@ def _sections(option: Option, value: Any, path: str, findings: Findings) -> list
     if value is None:
         value = option.default or []
     if not isinstance(value, list):
-        findings.add(
-            f"{path} is {describe_value(value)}; allowed: {option.allowed}, each after a hyphen",
-            path,
-            code="config.invalid_value",
-        )
+        message = f"{path} is {describe_value(value)}; allowed: {option.allowed}, each after a hyphen"
+        findings.add(message, path, code="config.invalid_value")
         return []
     return [_subsection(option, item, f"{path}[{number}]", findings) for number, item in enumerate(value)]
 
@@ -165,11 +160,8 @@ def _subsection(option: Option, value: Any, path: str, findings: Findings) -> di
         known = section_options(option.sections[0])
         name, rest = re.match(r"(\w*)[\s:=]*(.*)", str(value), re.DOTALL).groups()  # type: ignore[union-attr]
         hint = f"; did you mean {name}: {rest}?" if rest and name in known else ""
-        findings.add(
-            f"{path} is {describe_value(value)}; allowed: a mapping of options ({', '.join(known)}){hint}",
-            path,
-            code="config.invalid_value",
-        )
+        message = f"{path} is {describe_value(value)}; allowed: a mapping of options ({', '.join(known)}){hint}"
+        findings.add(message, path, code="config.invalid_value")
         return _stand_in(option, path)
     if not option.by_kind:
         return _section(option.sections[0], value, path, path, findings)
@@ -223,7 +215,7 @@ def _unknown_option(section: type[Section], key: Any, path: str, called: str, fi
         findings.add(f"{message}; {other} has it ({path}.kind: {other})", dotted, code="config.unknown_key")
         return
     inside = find_key(key, section, f"{path}." if path else "")
-    near = did_you_mean(str(key), options).removeprefix("; did you mean ").removesuffix("?")
+    near = nearest_name(str(key), options)
     elsewhere = ELSEWHERE.get(key) if findings.root is Config else None
     if inside or elsewhere or not near:
         meant = inside or elsewhere or find_key(key, findings.root)

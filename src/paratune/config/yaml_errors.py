@@ -17,7 +17,6 @@ def explain(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> tuple[str, int
 
     Args:
         error: From PyYAML, or from `yaml_tree`, whose message is returned.
-        lines: The lines of the text.
     """
     context, problem = error.context or "", error.problem or ""
     mark = error.problem_mark or error.context_mark

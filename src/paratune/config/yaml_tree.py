@@ -72,10 +72,6 @@ class Tree:
 def read_tree(text: str, file: str) -> Tree:
     """Read one YAML document.
 
-    Args:
-        text: The document.
-        file: Its name in places and messages.
-
     Returns:
         The tree. `value` is None for an empty document, and for invalid YAML, which has a problem.
     """
@@ -143,7 +139,7 @@ class _Reader:
         if self._num_nodes > MAX_NODES:
             raise yaml.MarkedYAMLError(problem=f"more than {MAX_NODES:,} values", problem_mark=node.start_mark)
         if id(node) in self._open:
-            raise yaml.MarkedYAMLError(problem="an alias that holds itself", problem_mark=node.start_mark)
+            raise yaml.MarkedYAMLError(problem="an alias that contains itself", problem_mark=node.start_mark)
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, line)
         if node.tag not in (f"{_TAG}map", f"{_TAG}seq"):

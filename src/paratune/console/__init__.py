@@ -8,7 +8,7 @@ import logging.handlers
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,7 +19,7 @@ from rich.logging import RichHandler
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
-from rich.table import Column
+from rich.table import Column, Table
 from rich.text import Text
 
 from paratune.base.text import plain, plain_lines
@@ -345,6 +345,24 @@ def print_result(renderable: Any, *, is_prose: bool = False) -> None:
     """
     console = Console()
     console.print(renderable, soft_wrap=is_prose and not console.is_terminal)
+
+
+def print_table(
+    headings: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Collection[str] = (), gap: int = 2
+) -> None:
+    """Print a table; its cells are texts, not markup of rich, and long ones are wrapped.
+
+    Args:
+        headings: Of the columns; without a header where all are empty.
+        right: Headings of the right-aligned columns, such as those of numbers.
+        gap: Characters between two columns.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim", show_header=any(headings))
+    for heading in headings:
+        table.add_column(Text(plain(heading)), justify="right" if heading in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(plain(cell)) for cell in row))
+    print_result(table)
 
 
 def print_json(value: Any, *, indent: int | None = None) -> None:

@@ -20,7 +20,7 @@ def html_table(heading: str, rows: Iterable[tuple[str, Any]]) -> str:
 
 
 def html_of(renderable: Any, width: int = 110) -> str:
-    """Return what the command line would print, as HTML in fixed width."""
+    """Return the output of the command line, as HTML in fixed width."""
     console = Console(file=StringIO(), record=True, width=width, force_jupyter=False)
     console.print(renderable)
     return f"<pre>{escape(console.export_text())}</pre>"

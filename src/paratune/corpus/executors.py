@@ -85,13 +85,11 @@ class ShardExecutor:
                 if left:
                     self.stop()
         if left:
-            raise DataError(
+            message = (
                 f"{stage.name}: {len(left)} of {len(todo)} shards were not made, first {left[0]}; "
-                f"{_last_error(logs)} (logs: {logs})",
-                code="corpus.shards_failed",
-                name=stage.name,
-                num_left=len(left),
+                f"{_last_error(logs)} (logs: {logs})"
             )
+            raise DataError(message, code="corpus.shards_failed", name=stage.name, num_left=len(left))
 
 
 def _last_error(logs: Path) -> str:
@@ -109,11 +107,8 @@ def start_local(workers: int) -> StartTasks:
     """Return a function that starts tasks as processes of this machine, `workers` at a time."""
 
     def start(make: MakeShards, tasks: int, logs: Path) -> Callable[[], bool]:
-        executors = _executors("local")
-        executor = executors.LocalPipelineExecutor(
-            [make], tasks=tasks, workers=min(workers, tasks), logging_dir=str(logs), start_method="spawn"
-        )
-        executor.run()
+        options = {"tasks": tasks, "workers": min(workers, tasks), "start_method": "spawn"}
+        _executor("local", "LocalPipelineExecutor")([make], logging_dir=str(logs), **options).run()
         return lambda: False
 
     return start
@@ -123,17 +118,14 @@ def start_ray(memory_gib: int) -> StartTasks:
     """Return a function that starts tasks on the Ray cluster in RAY_ADDRESS."""
 
     def start(make: MakeShards, tasks: int, logs: Path) -> Callable[[], bool]:
-        ray = require("ray", extra="ray")
-        executors = _executors("ray")
+        ray, executor = require("ray", extra="ray"), _executor("ray", "RayPipelineExecutor")
         if not ray.is_initialized():
             try:
                 ray.init(address="auto", log_to_driver=False)
             except ConnectionError as error:
                 raise LaunchError("no Ray cluster was found; set RAY_ADDRESS", code="corpus.no_cluster") from error
-        executor = executors.RayPipelineExecutor(
-            [make], tasks=tasks, logging_dir=str(logs), cpus_per_task=1, mem_per_cpu_gb=memory_gib
-        )
-        executor.run()
+        options = {"tasks": tasks, "cpus_per_task": 1, "mem_per_cpu_gb": memory_gib}
+        executor([make], logging_dir=str(logs), **options).run()
         return lambda: False
 
     return start
@@ -147,29 +139,23 @@ def start_slurm(options: dict[str, Any], submitted: Callable[[str], Callable[[],
     """
 
     def start(make: MakeShards, tasks: int, logs: Path) -> Callable[[], bool]:
-        executors = _executors("slurm")
-        name = f"paratune-{logs.name}"
-        executor = executors.SlurmPipelineExecutor([make], tasks=tasks, job_name=name, logging_dir=str(logs), **options)
+        job = {"tasks": tasks, "job_name": f"paratune-{logs.name}", **options}
+        executor = _executor("slurm", "SlurmPipelineExecutor")([make], logging_dir=str(logs), **job)
         try:
             executor.run()
         except FileNotFoundError as error:
-            raise MissingDependency(
-                "sbatch was not found: run this on a machine with Slurm's commands (a login node)",
-                code="dependency.program_missing",
-            ) from error
+            message = "sbatch was not found: run this on a machine with Slurm's commands (a login node)"
+            raise MissingDependency(message, code="dependency.program_missing") from error
         except subprocess.CalledProcessError as error:  # sbatch has printed the reason
-            raise LaunchError(
-                f"sbatch refuses {logs / 'launch_script.slurm'}; correct the site file",
-                code="slurm.refused",
-                command="sbatch",
-            ) from error
+            message = f"sbatch refuses {logs / 'launch_script.slurm'}; correct the site file"
+            raise LaunchError(message, code="slurm.refused", command="sbatch") from error
         return submitted(str(executor.job_id))
 
     return start
 
 
-def _executors(name: str) -> Any:
-    executors = require(f"datatrove.executor.{name}", extra="corpus")
+def _executor(module: str, name: str) -> Any:
+    executor = getattr(require(f"datatrove.executor.{module}", extra="corpus"), name)
     # Its progress bar and log lines would mix with ours; tasks log to files.
     require("loguru", extra="corpus").logger.disable("datatrove")
-    return executors
+    return executor

@@ -48,10 +48,9 @@ def finished_stages(work: Path) -> list[FinishedStage]:
     Raises:
         CheckpointError: No stage is finished, or a record is damaged.
     """
-    folders = [path.parent for pattern in PATTERNS for path in work.glob(f"{pattern}/{STAGE_FILE}")]
     stages: list[FinishedStage] = []
     outputs: list[str] = []
-    for folder in sorted(folders, key=lambda path: _order(path.relative_to(work))):
+    for folder in _folders_with(STAGE_FILE, work):
         totals = finished_record(folder)
         if "fingerprint" not in totals:  # the sum of its steps
             continue
@@ -63,20 +62,16 @@ def finished_stages(work: Path) -> list[FinishedStage]:
             outputs.append(totals["output"])
         stages.append(FinishedStage(_name(folder.relative_to(work)), folder, totals, is_stale))
     if not stages:
-        raise CheckpointError(
-            f"{plain(work)} has no finished stage of a corpus; run paratune corpus CONFIG first",
-            code="corpus.not_finished",
-            folder=work,
-        )
+        message = f"{plain(work)} has no finished stage of a corpus; run paratune corpus CONFIG first"
+        raise CheckpointError(message, code="corpus.not_finished", folder=work)
     return stages
 
 
 def unfinished_stages(work: Path) -> list[tuple[str, Path]]:
     """Return name and folder of the stages and steps that have complete shards and are not finished."""
-    folders = [path.parent for pattern in PATTERNS for path in work.glob(f"{pattern}/{BEGUN_FILE}")]
     return [
         (_name(folder.relative_to(work)), folder)
-        for folder in sorted(folders, key=lambda path: _order(path.relative_to(work)))
+        for folder in _folders_with(BEGUN_FILE, work)
         if not (folder / STAGE_FILE).exists() and next(folder.glob("counts-*.json"), None) is not None
     ]
 
@@ -97,16 +92,19 @@ def name_damaged_table(work: Path) -> Iterator[None]:
             try:
                 pq.read_metadata(path)
             except (pa.ArrowException, OSError) as damage:
-                raise CheckpointError(
-                    f"{plain(path)} is damaged: {plain(damage)}; delete its folder and repeat the command",
-                    code="corpus.damaged",
-                    path=path,
-                ) from error
+                message = f"{plain(path)} is damaged: {plain(damage)}; delete its folder and repeat the command"
+                raise CheckpointError(message, code="corpus.damaged", path=path) from error
         raise
 
 
-def _order(folder: Path) -> tuple[str, bool, str]:
-    return folder.parts[0], len(folder.parts) == 1, folder.name
+def _folders_with(file: str, work: Path) -> list[Path]:
+    """Return the folders of stages and steps with a file, the steps before their stage."""
+
+    def order(folder: Path) -> tuple[str, bool, str]:
+        parts = folder.relative_to(work).parts
+        return parts[0], len(parts) == 1, folder.name
+
+    return sorted((path.parent for pattern in PATTERNS for path in work.glob(f"{pattern}/{file}")), key=order)
 
 
 def _name(folder: Path) -> str:

@@ -10,15 +10,14 @@ then merged. Both steps are stages, which run in any number of processes.
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from paratune.console import Display
-from paratune.corpus.sorted_runs import NAMES_SCHEMA, RunWriter, groups, merge, run_names, shard_runs, spans
-from paratune.corpus.stage import Stage, fingerprint, run_stage
+from paratune.corpus.sorted_runs import NAMES_SCHEMA, RunWriter, all_runs, groups, merge, run_names, spans
+from paratune.corpus.stage import RunStage, Stage, fingerprint
 
 ReadKeys = Callable[[Any], Iterable[bytes | None]]
 """Returns the key of each row of an input, None for a row that never counts as repeated. Must be picklable."""
@@ -36,8 +35,7 @@ def find_repeated(
     *,
     settings: Any,
     source: Any,
-    workers: int,
-    display: Display,
+    run: RunStage,
     per_span: int | None = None,
 ) -> str:
     """Find the rows whose key an earlier row has; `repeated_rows` returns them. Resumes after an interruption.
@@ -59,22 +57,21 @@ def find_repeated(
     keys_folder, ranges_folder = folder / "keys", folder / "ranges"
     hashed = Stage("keys", keys_folder, NAMES_SCHEMA, partial(_hash_keys, read_keys), [FORMAT, settings], source)
     numbered = [(value, number, keys_folder) for number, value in enumerate(inputs)]
-    run_stage(hashed, numbered, workers=workers, display=display)
-    runs = tuple(chain.from_iterable(shard_runs(keys_folder)))
+    run(hashed, numbered)
+    runs = all_runs(keys_folder)
     ranges = spans(runs, per_span)
     # The names of runs do not identify their content; the fingerprint of their stage does.
     described = [FORMAT, settings, len(ranges)]
     stage = Stage("ranges", ranges_folder, NAMES_SCHEMA, partial(_find_in_span, runs), described, fingerprint(hashed))
     pieces = [(span, number, ranges_folder) for number, span in enumerate(ranges)]
-    run_stage(stage, pieces, workers=workers, display=display)
+    run(stage, pieces)
     return fingerprint(stage)
 
 
 def repeated_rows(folder: Path, number: int) -> dict[int, tuple[int, int]]:
     """Return the repeated rows of input `number`: row -> (input, row) of the first row with the same key."""
-    runs = list(chain.from_iterable(shard_runs(folder / "ranges")))
     repeated: dict[int, tuple[int, int]] = {}
-    for block in merge(runs, (number << ROW_BITS, (number + 1) << ROW_BITS)):
+    for block in merge(all_runs(folder / "ranges"), (number << ROW_BITS, (number + 1) << ROW_BITS)):
         positions = zip(block["high"].tolist(), block["low"].tolist(), strict=True)
         repeated.update((_input_and_row(position)[1], _input_and_row(first)) for position, first in positions)
     return repeated

@@ -44,23 +44,22 @@ class DroppedRow:
 
 CaptureOrDropped = CaptureRow | DroppedRow
 
+
+def text_columns(*names: str) -> dict[str, pa.DataType]:
+    """Return columns of texts, for `pa.schema`."""
+    return dict.fromkeys(names, pa.string())
+
+
 INDEX_SCHEMA = pa.schema(
-    [
-        *((name, pa.string()) for name in ("url", "timestamp", "digest", "mime")),
-        ("status", pa.int32()),
-        ("offset", pa.int64()),
-        ("length", pa.int64()),
-        ("filename", pa.string()),
-        ("source", pa.string()),
-    ]
+    text_columns("url", "timestamp", "digest", "mime")
+    | {"status": pa.int32(), "offset": pa.int64(), "length": pa.int64()}
+    | text_columns("filename", "source")
 )
 FETCHED_SCHEMA = pa.schema(
-    [
-        *((name, pa.string()) for name in ("url", "timestamp", "digest", "mime")),
-        ("status", pa.int32()),
-        *((name, pa.string()) for name in ("source", "content_type", "sha1", "how", "licence", "robots")),
-        ("payload", pa.large_binary()),
-    ]
+    text_columns("url", "timestamp", "digest", "mime")
+    | {"status": pa.int32()}
+    | text_columns("source", "content_type", "sha1", "how", "licence", "robots")
+    | {"payload": pa.large_binary()}
 )
 """A fetched capture: columns of the index, and
 
@@ -71,14 +70,9 @@ licence, robots: terms of use from the settings, a header or a meta element, or 
 payload: body, decoded from transfer and content encodings.
 """
 DOCUMENT_SCHEMA = pa.schema(
-    [
-        *((name, pa.string()) for name in ("id", "url", "timestamp", "digest", "source", "mime", "charset")),
-        *((name, pa.string()) for name in ("extractor", "licence", "robots", "title", "text", "sha256", "language")),
-        ("language_score", pa.float32()),
-        ("variety", pa.string()),
-        ("variety_score", pa.float32()),
-        ("num_masked", pa.int32()),
-    ]
+    text_columns("id", "url", "timestamp", "digest", "source", "mime", "charset")
+    | text_columns("extractor", "licence", "robots", "title", "text", "sha256", "language")
+    | {"language_score": pa.float32(), "variety": pa.string(), "variety_score": pa.float32(), "num_masked": pa.int32()}
 )
 """A document, in all stages from extraction.
 
@@ -89,22 +83,14 @@ sha256: SHA-256 of `text` in UTF-8, hexadecimal; updated by each step that chang
 language: ISO 639-1, with its probability; null before it is known, like variety (pt-PT, pt-BR) and num_masked.
 """
 SENTENCE_SCHEMA = pa.schema(
-    [
-        ("document_id", pa.string()),
-        ("position", pa.int32()),
-        ("text", pa.string()),
-        ("sha256", pa.string()),
-        ("perplexity", pa.float32()),
-    ]
+    {"document_id": pa.string(), "position": pa.int32()} | text_columns("text", "sha256") | {"perplexity": pa.float32()}
 )
 """A sentence; `position` counts from 0 in its document, `perplexity` is null if unknown."""
 STORED_DOCUMENT_SCHEMA = pa.schema(
     [
         *DOCUMENT_SCHEMA,
         ("host", pa.string()),
-        ("year", pa.int32()),
-        ("num_characters", pa.int32()),
-        ("num_words", pa.int32()),
+        *((name, pa.int32()) for name in ("year", "num_characters", "num_words")),
         ("split", pa.string()),
     ]
 )
@@ -115,8 +101,6 @@ year: year of the capture.
 num_words: words between white space.
 split: train or validation, by the SHA-256 of the text.
 """
-STORED_SENTENCE_SCHEMA = pa.schema(
-    [*SENTENCE_SCHEMA, *((name, pa.string()) for name in ("url", "timestamp", "digest", "split"))]
-)
+STORED_SENTENCE_SCHEMA = pa.schema([*SENTENCE_SCHEMA, *text_columns("url", "timestamp", "digest", "split").items()])
 """A sentence of the finished corpus, with the capture and the split of its document."""
-DROPPED_SCHEMA = pa.schema([(name, pa.string()) for name in ("id", "url", "reason", "detail")])
+DROPPED_SCHEMA = pa.schema(text_columns("id", "url", "reason", "detail"))

@@ -1,20 +1,17 @@
 """Reads the settings of a corpus, a YAML file with a section for each stage."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from paratune.config.problems import Problem
-from paratune.config.section import Positive, PositiveFloat, Section, Text
+from paratune.config.section import Part, Positive, PositiveFloat, Section, Share, Text
 from paratune.config.section_file import read_section_file
 from paratune.corpus.clean.settings import Clean
-from paratune.corpus.extract.settings import Extract
-from paratune.corpus.fetch.settings import Fetch
 from paratune.corpus.index.settings import Server
-from paratune.corpus.sentences.settings import SentenceSettings
-from paratune.corpus.store.settings import Store
-from paratune.corpus.web.settings import Network
+from paratune.corpus.web.settings import Endpoint, Network
 
 MIMES = [
     "text/html",
@@ -28,6 +25,9 @@ MIMES = [
     "application/vnd.oasis.opendocument.text",
 ]
 """MIME types of documents with running text."""
+
+
+Export = Literal["parquet", "jsonl", "text"]
 
 
 class Index(Section):
@@ -47,6 +47,128 @@ class Index(Section):
     """Whether only the first of the captures with the same digest is kept, in the order of the files."""
     max_unpacked_gib: PositiveFloat = 64.0
     """Maximum size in GiB of an unpacked index; a ZIP counts as one."""
+
+
+class Fetch(Section):
+    """Sources of the content of captures: files on this machine first, then ranges, then replay."""
+
+    warcs: list[Text] = Field(default_factory=list)
+    """WARC or ARC files with captures of an index, besides index.warcs; paths or patterns."""
+    ranges: Endpoint | None = None
+    """URL of a folder with the WARC files on a server that supports byte ranges."""
+    replay: Endpoint | None = None
+    """URL of raw replay; requests are URL/<timestamp>id_/<url>. Arquivo.pt: https://arquivo.pt/noFrame/replay."""
+    nearest: bool = False
+    """Whether a capture of another time is accepted if the archive sends one; its own time is recorded."""
+    max_payload_mib: PositiveFloat = 64.0
+    """Maximum size of a document, stored or decompressed; larger ones are dropped."""
+    licence: Text | None = None
+    """Licence to record for documents without one."""
+
+
+class Extract(Section):
+    """Extraction of texts, and its limits per document."""
+
+    min_characters: Annotated[int, Field(ge=1)] = 50
+    """Characters below which a text is dropped as short."""
+    max_characters: Positive = 10_000_000
+    """Characters above which a text is dropped as long."""
+    max_mib: PositiveFloat = 64.0
+    """Size in MiB above which a document is dropped."""
+    time_s: Annotated[int, Field(ge=1, le=86_400)] = 60
+    """CPU seconds that a document may take; ten times as many of wall time."""
+    memory_mib: Annotated[int, Field(ge=128)] = 1024
+    """MiB of address space that a document may take, besides those of the process at the start."""
+    charset: Text = "windows-1252"
+    """Charset of texts without a declared or detected one."""
+    tika: Text | None = None
+    """URL of an Apache Tika server, for documents that no library reads: http://localhost:9998."""
+
+    @field_validator("charset")
+    @classmethod
+    def _is_known(cls, charset: str) -> str:
+        try:
+            "".encode(charset)
+        except LookupError:
+            raise ValueError(f"{charset} is not known; allowed: windows-1252, iso-8859-2, utf-8, ...") from None
+        return charset
+
+    @field_validator("tika")
+    @classmethod
+    def _is_address(cls, tika: str | None) -> str | None:
+        if tika is not None:
+            parts = urlsplit(tika)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError(f"{tika} is not a URL; allowed: http://HOST:PORT or https://HOST:PORT")
+        return tika
+
+
+class CleanPart(Section):
+    """Training texts of the n-gram model."""
+
+    files: list[Text] = Field(default_factory=list)
+    """Texts of good quality: .parquet with a column `text`, or .txt; paths or patterns. By default, documents of the
+    corpus."""
+    pick: Literal["best", "first"] = "best"
+    """Documents of the corpus to use: those with the highest language score, or the first."""
+    max_words: Positive = 5_000_000
+    """Approximate maximum number of training words. Memory grows with it."""
+    vocabulary: Annotated[int, Field(ge=1, le=2_000_000)] = 200_000
+    """Size of the vocabulary: the most frequent words."""
+
+
+class SentenceSettings(Section):
+    """Which sentences are kept, and what computes their perplexity."""
+
+    min_words: Positive = 4
+    """Minimum number of words."""
+    max_words: Positive = 120
+    """Maximum number of words."""
+    min_letters: Part = 0.6
+    """Smallest share of letters among the characters other than spaces."""
+    max_capitals: Part = 0.5
+    """Largest share of capitals among the letters."""
+    whole: bool = True
+    """Whether a sentence must begin with a capital or a digit, after any opening marks, and end with . ! ? or …"""
+    scorer: Literal["ngram", "mlm", "none"] = "ngram"
+    """What computes the perplexity: an n-gram model that is trained first, a masked language model, or nothing."""
+    clean: CleanPart = Field(default_factory=CleanPart)
+    """Training texts of the n-gram model."""
+    model: Text | None = None
+    """Model of scorer mlm: a run folder, a model folder or a hub name."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device of scorer mlm."""
+    max_perplexity: PositiveFloat | None = None
+    """Sentences with a higher perplexity are dropped. By default all are kept; perplexity.html shows the effect."""
+    thresholds: list[PositiveFloat] = Field(default_factory=list)
+    """Perplexities at which perplexity.html shows samples; by default the quantiles 50, 75, 90, 95 and 99%."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> "SentenceSettings":
+        if self.min_words > self.max_words:
+            raise ValueError(f"min_words {self.min_words} is above max_words {self.max_words}")
+        if (self.scorer == "mlm") != (self.model is not None):
+            raise ValueError("model names the masked language model of scorer mlm: give both, or neither")
+        if self.scorer != "ngram" and self.clean != CleanPart():
+            raise ValueError(f"clean has no effect with scorer {self.scorer}; leave it out")
+        if self.scorer != "mlm" and self.device != "auto":
+            raise ValueError(f"device has no effect with scorer {self.scorer}; leave it out")
+        if self.scorer == "none" and (self.max_perplexity is not None or self.thresholds):
+            raise ValueError("max_perplexity and thresholds need a scorer: ngram or mlm")
+        return self
+
+
+class Store(Section):
+    """The finished corpus: tables, database, and exported texts for training."""
+
+    validation: Share = 0.01
+    """Share of the documents in the validation split, chosen by the SHA-256 of their text."""
+    unit: Literal["documents", "sentences"] = "documents"
+    """Unit of a row or a line of the exported texts."""
+    exports: list[Export] = Field(default_factory=lambda: list[Export](["parquet"]))
+    """Formats of the exported texts; none when empty."""
+    database: bool = True
+    """Whether corpus.duckdb is made: all tables in one file of about the same size."""
 
 
 class Corpus(Section):

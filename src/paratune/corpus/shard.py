@@ -33,6 +33,12 @@ def writing(failed: str = "written", **place: Path) -> AbstractContextManager[No
     )
 
 
+def reading(path: Path) -> AbstractContextManager[None]:
+    """Raise CheckpointError instead of an OSError of the block, which reads a file that a stage has written."""
+    remedy = f"delete {path.parent} to make it again"
+    return os_error_as(CheckpointError, f"{path} cannot be read", remedy, code="corpus.damaged", path=path)
+
+
 def part_file(number: int) -> str:
     return f"part-{number:05d}.parquet"
 
@@ -87,7 +93,7 @@ def write_shard(folder: Path, number: int, schema: pa.Schema, results: Iterable[
     return counts
 
 
-class ShardWriter:
+class ShardWriter(AbstractContextManager["ShardWriter"]):
     """Writes a Parquet file in row groups of limited size."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
@@ -96,9 +102,6 @@ class ShardWriter:
         self._batches: list[pa.RecordBatch] = []
         self._num_rows = self._num_bytes = self._packed_bytes = 0
         self._writer = pq.ParquetWriter(path, schema, compression="zstd", write_batch_size=64)
-
-    def __enter__(self) -> "ShardWriter":
-        return self
 
     def __exit__(self, *exception: object) -> None:
         if exception[0] is None:

@@ -7,10 +7,11 @@ run-00000-000.bin   sorted records of one shard: three little-endian unsigned in
 """
 
 import hashlib
-import itertools
 import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paratune.base.atomic import replace_file
-from paratune.corpus.shard import writing
+from paratune.corpus.shard import reading, writing
 from paratune.corpus.stage import stage_tables
-from paratune.errors import CheckpointError
 
 RECORD = np.dtype([("high", "<u8"), ("low", "<u8"), ("value", "<u8")])
 BLOCK = 1 << 17
@@ -48,7 +48,16 @@ def shard_runs(folder: Path) -> list[list[Path]]:
     return [[folder / name for name in pq.read_table(path)["name"].to_pylist()] for path in stage_tables(folder)]
 
 
-class RunWriter:
+def all_runs(folder: Path) -> tuple[Path, ...]:
+    """Return the runs of all shards of a finished stage.
+
+    Raises:
+        CheckpointError: The stage is not finished.
+    """
+    return tuple(chain.from_iterable(shard_runs(folder)))
+
+
+class RunWriter(AbstractContextManager["RunWriter"]):
     """Writes records, added in any order, as sorted runs `run-<number>-...`, each complete or absent."""
 
     def __init__(self, folder: Path, number: int) -> None:
@@ -57,9 +66,6 @@ class RunWriter:
         self._num_waiting = 0
         self.names: list[str] = []
         """File names of the runs."""
-
-    def __enter__(self) -> "RunWriter":
-        return self
 
     def __exit__(self, *exception: object) -> None:
         if exception[0] is None:
@@ -102,7 +108,7 @@ def spans(runs: Iterable[Path], per_span: int | None = None) -> list[tuple[int, 
     num_records = sum(path.stat().st_size for path in runs) // RECORD.itemsize
     num_spans = max(1, -(-num_records // (per_span or PER_SPAN)))
     edges = [END * n // num_spans for n in range(num_spans + 1)]
-    return list(itertools.pairwise(edges))
+    return list(pairwise(edges))
 
 
 def merge(runs: Sequence[Path], span: tuple[int, int] = (0, END), *, block: int | None = None) -> Iterator[np.ndarray]:
@@ -119,6 +125,7 @@ def merge(runs: Sequence[Path], span: tuple[int, int] = (0, END), *, block: int 
     while cursors:
         for cursor in cursors:
             cursor.fill(max(16, (block or BLOCK) // len(cursors)))
+        # Up to the smallest last record of the buffers no file has further records, so that these can be sorted.
         ends = [cursor.last for cursor in cursors if cursor.has_more]
         bound = min(ends) if ends else None
         yield sort_unique(np.concatenate([cursor.take(bound) for cursor in cursors]))
@@ -130,17 +137,14 @@ class _Cursor:
 
     def __init__(self, path: Path, start: int, stop: int) -> None:
         self._path = path
-        try:
-            with path.open("rb") as file:
-                number = os.fstat(file.fileno()).st_size // RECORD.itemsize
+        with reading(path), path.open("rb") as file:
+            number = os.fstat(file.fileno()).st_size // RECORD.itemsize
 
-                def high_at(index: int) -> int:
-                    return int.from_bytes(os.pread(file.fileno(), 8, index * RECORD.itemsize), "little")
+            def high_at(index: int) -> int:
+                return int.from_bytes(os.pread(file.fileno(), 8, index * RECORD.itemsize), "little")
 
-                self._next = bisect_left(range(number), start, key=high_at)
-                self._stop = number if stop == END else bisect_left(range(number), stop, self._next, key=high_at)
-        except OSError as error:
-            raise _unreadable(path, error) from error
+            self._next = bisect_left(range(number), start, key=high_at)
+            self._stop = number if stop == END else bisect_left(range(number), stop, self._next, key=high_at)
         self._buffer = np.empty(0, RECORD)
 
     @property
@@ -162,10 +166,8 @@ class _Cursor:
         if len(self._buffer) or not self.has_more:
             return
         count = min(num_records, self._stop - self._next)
-        try:
+        with reading(self._path):
             self._buffer = np.fromfile(self._path, RECORD, count, offset=self._next * RECORD.itemsize)
-        except OSError as error:
-            raise _unreadable(self._path, error) from error
         self._next += count
 
     def take(self, bound: tuple[int, int, int] | None) -> np.ndarray:
@@ -181,14 +183,6 @@ def _num_up_to(records: np.ndarray, bound: tuple[int, int, int]) -> int:
     ends = records["high"] == high
     up_to = (records["low"] < low) | ((records["low"] == low) & (records["value"] <= value))
     return int(np.count_nonzero((records["high"] < high) | (ends & up_to)))
-
-
-def _unreadable(path: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(
-        f"{path} cannot be read: {error.strerror or error}; delete {path.parent} to make it again",
-        code="corpus.damaged",
-        path=path,
-    )
 
 
 def groups(blocks: Iterable[np.ndarray]) -> Iterator[tuple[bool, int]]:

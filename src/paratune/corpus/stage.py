@@ -104,9 +104,8 @@ def read_record(path: Path, needed: str) -> dict[str, Any]:
     if problem is not None:
         # A folder without begun.json counts as a folder of another program.
         deleted = path.parent if path.name == BEGUN_FILE else path
-        raise CheckpointError(
-            f"{problem}; delete {deleted} and repeat the command", code="corpus.damaged", folder=deleted
-        )
+        message = f"{problem}; delete {deleted} and repeat the command"
+        raise CheckpointError(message, code="corpus.damaged", folder=deleted)
     return dict(record)
 
 
@@ -129,13 +128,11 @@ def finished_record(folder: Path) -> dict[str, Any]:
         # The folder of a step is in that of its stage; a corpus may be in a numbered folder, too.
         numbered = [part for part in folder.parts[-2:] if _STAGE_FOLDER.fullmatch(part)]
         name = numbered[0].partition("_")[2] if numbered else folder.name
-        raise CheckpointError(
+        message = (
             f"the stage {name} is not finished ({folder}); run paratune corpus CONFIG --only {name} first, "
-            "or without --only, which runs all missing stages",
-            code="corpus.not_finished",
-            name=name,
-            folder=folder,
+            "or without --only, which runs all missing stages"
         )
+        raise CheckpointError(message, code="corpus.not_finished", name=name, folder=folder)
     return read_record(folder / STAGE_FILE, "output")
 
 
@@ -148,9 +145,8 @@ def stage_tables(folder: Path) -> list[Path]:
     paths = [folder / part_file(number) for number in range(finished_record(folder)["shards"])]
     for path in paths:
         if not path.exists():
-            raise CheckpointError(
-                f"{path} is missing; delete {folder} to make it again", code="corpus.damaged", folder=folder
-            )
+            message = f"{path} is missing; delete {folder} to make it again"
+            raise CheckpointError(message, code="corpus.damaged", folder=folder)
     return paths
 
 
@@ -185,26 +181,39 @@ def run_stage(
     return finish(stage, len(inputs), **(more() if more is not None else {}))
 
 
+RunStage = Callable[..., dict[str, Any]]
+"""`run_stage` with the number of processes and the display of a command."""
+
+
 def begin(stage: Stage, *, keep: Collection[str] = ()) -> None:
     """Make the folder of a stage; log and delete the results of other settings or another input.
 
     Args:
-        keep: Names of folders in it that are stages with a fingerprint of their own.
+        keep: Names of folders in it that are separate stages.
     """
     path = stage.folder / BEGUN_FILE
-    if stage.folder.exists() and not path.exists() and any(stage.folder.iterdir()):
-        raise CheckpointError(
-            f"{stage.folder} holds other files; choose another work", code="run.folder_taken", folder=stage.folder
-        )
+    refuse_other_files(stage.folder)
     if path.exists():
         if read_record(path, "fingerprint")["fingerprint"] == fingerprint(stage):
             delete_remains(stage.folder, is_locked=True)
             return
         log.info("%s: settings or input have changed; starting again", stage.name)
         _empty(stage.folder, keep)
-    with writing("made", folder=stage.folder):
-        stage.folder.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"fingerprint": fingerprint(stage)})
+    write_begun(stage.folder, {"fingerprint": fingerprint(stage)})
+
+
+def refuse_other_files(folder: Path) -> None:
+    """Raise a CheckpointError for a folder with files that no stage has written."""
+    if not (folder / BEGUN_FILE).exists() and folder.exists() and any(folder.iterdir()):
+        message = f"{folder} contains other files; choose another work"
+        raise CheckpointError(message, code="run.folder_taken", folder=folder)
+
+
+def write_begun(folder: Path, record: dict[str, Any]) -> None:
+    """Make the folder of a stage, and write begun.json."""
+    with writing("made", folder=folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / BEGUN_FILE, record)
 
 
 def _empty(folder: Path, keep: Collection[str]) -> None:
@@ -266,13 +275,11 @@ def _make_shards(stage: Stage, todo: Shards, workers: int) -> Iterator[int]:
             num_deaths += 1
             first = next(iter(left))
             if num_deaths == MAX_DEATHS:
-                raise DataError(
+                message = (
                     f"{stage.name}: processes died {MAX_DEATHS} times without finishing a shard; the next one "
-                    f"is {first}: {left[first]}; use fewer workers if memory is short, or remove that input",
-                    code="corpus.shards_failed",
-                    name=stage.name,
-                    num_left=len(left),
-                ) from None
+                    f"is {first}: {left[first]}; use fewer workers if memory is short, or remove that input"
+                )
+                raise DataError(message, code="corpus.shards_failed", name=stage.name, num_left=len(left)) from None
             log.warning(
                 "%s: a process died; its unfinished shards are made again",
                 stage.name,
@@ -283,6 +290,7 @@ def _make_shards(stage: Stage, todo: Shards, workers: int) -> Iterator[int]:
 def _in_processes(stage: Stage, left: dict[int, tuple[Any, ...]], workers: int) -> Iterator[int]:
     """Yield complete shards; at most two per process are submitted at a time."""
     waiting = iter(list(left.items()))
+    # Not fork: a forked process would inherit locks that threads of Arrow have locked.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(workers, len(left)), mp_context=context, initializer=_start_worker) as pool:
         open_: dict[Future[None], int] = {}

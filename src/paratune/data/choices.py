@@ -3,95 +3,61 @@
 Imports no torch. Dimensions: `N` questions, `Q` choices of all questions.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from string import ascii_uppercase
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from paratune.base.text import listing
 from paratune.config.sections import Columns
 from paratune.config.task_sections import MultipleChoiceTask
-from paratune.data.columns import (
-    Missing,
-    Samples,
-    column_texts,
-    complete_rows,
-    joined_texts,
-    lists_of_texts,
-    require_columns,
-    unlabelled_samples,
-)
+from paratune.data.columns import IntArray, Samples, TableReader
 from paratune.data.labels import first_rows, is_missing
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions, tokenize
 from paratune.errors import DataError
 
-IntArray = npt.NDArray[np.int64]
 LabelFormat = Literal["index", "number", "letter", "name", "text"]
+_FORMATS: Final[tuple[LabelFormat, ...]] = get_args(LabelFormat)
 Choices = Sequence[str]
 MIN_CHOICES: Final = 2
 
 
-def select_choices(
-    table: pa.Table,
-    columns: Columns,
-    task: MultipleChoiceTask,
-    missing: Missing,
-    *,
-    source: str,
-    group_by: str | None = None,
-    require_labels: bool = True,
-) -> tuple[Samples, LabelFormat | None]:
+def select_choices(reader: TableReader, task: MultipleChoiceTask) -> tuple[Samples, LabelFormat | None]:
     """Return the questions of a table with their choices, and the place of the right choice as label; and its format.
 
-    `text_pairs` have the texts in front of the choices, with the separator at their end.
-
-    The last columns of choices may be empty, so that a row has fewer choices. A row with fewer than two choices, or
-    with an empty choice before another one, lacks choices.
-
-    Args:
-        table: From `read_table`.
-        columns: Names of the columns; `choices` are several columns, or one column with lists.
-        task: Gives the format of labels; None finds it, see `label_format`.
-        missing: Whether rows with missing values are an error, or are dropped and counted.
-        source: Name of the table in messages.
-        group_by: Column of groups.
-        require_labels: False, for prediction, does not read labels.
+    `text_pairs` have the texts in front of the choices, with the separator at their end. `columns.choices` are several
+    columns, or one column with lists. The last columns may be empty, so that a row has fewer choices. A row with fewer
+    than two choices, or with an empty choice before another one, lacks choices. A format of labels that the task does
+    not give is found by `_Labels.find_format`.
 
     Raises:
-        DataError: A column is absent or of the wrong type, a value is missing (`refuse`), a label is none of the
-            choices of its row, or no row is left.
+        DataError: A column is of the wrong type, a value is missing (`refuse`), a label is not one of the choices of
+            its row, or no row is left.
     """
-    assert columns.text is not None
-    assert columns.choices is not None
-    require_columns(table, columns, source, group_by, require_labels)
-    texts = joined_texts(table, columns.text, columns.separator, source, "text", refuse_numbers=require_labels)
-    pairs = None
-    if columns.text_pair is not None:
-        pairs = joined_texts(table, columns.text_pair, columns.separator, source, "text_pair", refuse_numbers=False)
-    choices = _read_choices(table, columns.choices, source)
-    raw_labels = table.column(columns.label).to_pylist() if require_labels and columns.label is not None else None
+    texts, pairs = reader.texts("text"), reader.texts("text_pair", refuse_numbers=False)
+    assert texts is not None
+    choices, raw_labels = _read_choices(reader), reader.labels()
     lacks = {"text": [text is None for text in texts]}
     if pairs is not None:
         lacks["text_pair"] = [pair is None for pair in pairs]
-    lacks["choices"] = [found is None for found in choices]
+    lacks["choices"] = [row_choices is None for row_choices in choices]
     if raw_labels is not None:
         lacks["label"] = [is_missing(label, nan_is_missing=True) for label in raw_labels]
-    rows, num_dropped = complete_rows(lacks, columns, missing, source)
-    samples = unlabelled_samples(table, columns, texts, pairs, rows, num_dropped, source=source, group_by=group_by)
+    rows, num_dropped = reader.complete_rows(lacks)
+    samples = reader.samples(texts, pairs, rows, num_dropped)
     if samples.text_pairs is not None:
-        samples = replace(samples, text_pairs=[text + columns.separator for text in samples.text_pairs])
-    kept = [found for found in (choices[row] for row in rows) if found is not None]
+        samples = replace(samples, text_pairs=[text + reader.columns.separator for text in samples.text_pairs])
+    kept = [row_choices for row_choices in (choices[row] for row in rows) if row_choices is not None]
     samples = replace(samples, choices=kept)
     if raw_labels is None:
         return samples, task.label_format
-    labels, names, where = [raw_labels[row] for row in rows], choice_names(columns), f"{source}, column {columns.label}"
-    how = task.label_format or label_format(labels, kept, names, rows, where)
-    return replace(samples, labels=_label_places(labels, kept, names, how, rows, where)), how
+    values = [raw_labels[row] for row in rows]
+    labels = _Labels(values, kept, choice_names(reader.columns), rows, reader.label_place)
+    how = task.label_format or labels.find_format()
+    return replace(samples, labels=labels.places(how)), how
 
 
 def choice_names(columns: Columns) -> list[str] | None:
@@ -99,27 +65,19 @@ def choice_names(columns: Columns) -> list[str] | None:
     return columns.choices if isinstance(columns.choices, list) else None
 
 
-def _read_choices(table: pa.Table, names: str | list[str], source: str) -> list[tuple[str, ...] | None]:
+def _read_choices(reader: TableReader) -> list[tuple[str, ...] | None]:
     """Return the choices of each row; None where a row lacks choices."""
+    names = reader.columns.choices
+    assert names is not None
     if isinstance(names, str):
-        return [_known_choices(row) for row in _lists(table, names, source)]
-    parts = [column_texts(table, name, source, "choices", refuse_numbers=False) for name in names]
-    return [_known_choices(row) for row in zip(*parts, strict=True)]
-
-
-def _lists(table: pa.Table, name: str, source: str) -> list[list[str | None]]:
-    """Return a column of lists of texts; an empty list for null."""
-    lists = lists_of_texts(table, name)
-    if lists is None:
-        raise DataError(
-            f"{source}, column {name} (data.columns.choices) contains {table.column(name).type}; name several columns "
-            "with a choice each ([a, b, c, d]), or one column with lists of texts, as in JSON lines "
-            '{"choices": ["yes", "no"]}',
-            code="data.not_choices",
-            source=source,
-            name=name,
+        advice = (
+            "name several columns with a choice each ([a, b, c, d]), or one column with lists of texts, as in JSON "
+            'lines {"choices": ["yes", "no"]}'
         )
-    return lists
+        rows = reader.lists(names, "choices", advice=advice)
+        return [_known_choices(row) for row in rows]
+    parts = [reader.column_texts(name, "choices", refuse_numbers=False) for name in names]
+    return [_known_choices(row) for row in zip(*parts, strict=True)]
 
 
 def _known_choices(values: Sequence[str | None]) -> tuple[str, ...] | None:
@@ -142,128 +100,92 @@ def _index(value: Any) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-def _place_of_number(value: Any, choices: Choices, names: Choices | None) -> int | None:
-    number = _index(value)
-    return None if number is None else number - 1
-
-
-def _place_of_letter(value: Any, choices: Choices, names: Choices | None) -> int | None:
-    letter = str(value).strip().upper()
-    return ascii_uppercase.index(letter) if len(letter) == 1 and letter in ascii_uppercase else None
-
-
-def _place_of_name(value: Any, choices: Choices, names: Choices | None) -> int | None:
-    return None if names is None or str(value) not in names else names.index(str(value))
-
-
-def _place_of_text(value: Any, choices: Choices, names: Choices | None) -> int | None:
-    text = str(value).strip()
+def _place(value: Any, choices: Choices, names: Choices | None, how: LabelFormat) -> int | None:
+    """Return the place of the right choice of a row; None where the label has another format. It may be too large."""
+    text = str(value)
+    if how in ("index", "number"):
+        number = _index(value)
+        return None if number is None else number - (how == "number")
+    if how == "name":
+        return None if names is None or text not in names else names.index(text)
+    text = text.strip()
+    if how == "letter":
+        return ascii_uppercase.find(text.upper()) if len(text) == 1 and text.upper() in ascii_uppercase else None
     stripped = [choice.strip() for choice in choices]
     return stripped.index(text) if stripped.count(text) == 1 else None
 
 
-_PLACES: Final[dict[LabelFormat, Callable[[Any, Choices, Choices | None], int | None]]] = {
-    "index": lambda value, choices, names: _index(value),
-    "number": _place_of_number,
-    "letter": _place_of_letter,
-    "name": _place_of_name,
-    "text": _place_of_text,
-}
-"""By format: from a label, the choices of its row and the names of the columns to the place of the right choice; None
-where the label has another format. A place may be too large."""
+@dataclass(frozen=True)
+class _Labels:
+    """The labels of questions, none missing, in a format that may be unknown."""
 
+    values: Sequence[Any]
+    choices: Sequence[Choices]
+    """Choices of each row."""
+    names: Choices | None
+    """Names of the columns of choices, if there are several."""
+    rows: Sequence[int]
+    """Row of each label, for messages."""
+    where: str
+    """File and column, for messages."""
 
-def _places(
-    labels: Sequence[Any], choices: Sequence[Choices], names: Choices | None, how: LabelFormat
-) -> list[int | None]:
-    """Return the place of each right choice, or None where a label is none of the choices."""
-    places = [_PLACES[how](label, row, names) for label, row in zip(labels, choices, strict=True)]
-    return [
-        place if place is not None and 0 <= place < len(row) else None
-        for place, row in zip(places, choices, strict=True)
-    ]
+    def find_format(self) -> LabelFormat:
+        """Return the format that fits all labels.
 
+        Raises:
+            DataError: No format fits all labels, or several do and give different places.
+        """
+        by_format = {how: self._places(how) for how in _FORMATS}
+        fitting = {how: places for how, places in by_format.items() if None not in places}
+        if not fitting:
+            raise self._unknown(max(by_format, key=lambda how: sum(place is not None for place in by_format[how])))
+        first, places = next(iter(fitting.items()))
+        if others := [how for how, other in fitting.items() if other != places]:
+            raise DataError(
+                f"{self.where}: the labels, such as {str(self.values[0])[:40]!r}, can be read in several ways "
+                f"({listing([first, *others])}); set task.label_format to the right one",
+                code="data.choice_label",
+                formats=[first, *others],
+                key="task.label_format",
+            )
+        return first
 
-def label_format(
-    labels: Sequence[Any], choices: Sequence[Choices], names: Choices | None, rows: Sequence[int], where: str
-) -> LabelFormat:
-    """Return the format that fits all labels.
+    def places(self, how: LabelFormat) -> IntArray:
+        """Return the place of each right choice, (N,).
 
-    Args:
-        labels: Values of the column, none missing.
-        choices: Choices of each row.
-        names: Names of the columns of choices, if there are several.
-        rows: Row of each label, for messages.
-        where: File and column, for messages.
+        Raises:
+            DataError: A label is not one of the choices of its row.
+        """
+        places = self._places(how)
+        if None in places:
+            raise self._unknown(how)
+        return np.asarray(places, dtype=np.int64)
 
-    Raises:
-        DataError: No format fits all labels, or several do and give different places.
-    """
-    by_format = {how: _places(labels, choices, names, how) for how in _PLACES}
-    fitting = {how: places for how, places in by_format.items() if None not in places}
-    if not fitting:
-        nearest = max(by_format, key=lambda how: sum(place is not None for place in by_format[how]))
-        raise _unknown_labels(labels, choices, by_format[nearest], nearest, rows, where)
-    first, places = next(iter(fitting.items()))
-    if others := [how for how, other in fitting.items() if other != places]:
-        raise DataError(
-            f"{where}: the labels, such as {str(labels[0])[:40]!r}, can be read in several ways "
-            f"({listing([first, *others])}); set task.label_format to the right one",
+    def _places(self, how: LabelFormat) -> list[int | None]:
+        places: list[int | None] = []
+        for label, choices in zip(self.values, self.choices, strict=True):
+            place = _place(label, choices, self.names, how)
+            places.append(place if place is not None and 0 <= place < len(choices) else None)
+        return places
+
+    def _unknown(self, how: LabelFormat) -> DataError:
+        wrong = [number for number, place in enumerate(self._places(how)) if place is None]
+        first, rows = wrong[0], [self.rows[number] for number in wrong]
+        return DataError(
+            f"{self.where}: {len(wrong)} of {len(self.values)} labels are not among the choices of their row (read as "
+            f"task.label_format: {how}), such as {str(self.values[first])[:40]!r} with {len(self.choices[first])} "
+            f"choices: {first_rows(rows)}; correct them, or set task.label_format ({listing(_FORMATS)})",
             code="data.choice_label",
-            formats=[first, *others],
-            key="task.label_format",
+            value=self.values[first],
+            format=how,
+            rows=rows[:5],
         )
-    return first
-
-
-def _label_places(
-    labels: Sequence[Any],
-    choices: Sequence[Choices],
-    names: Choices | None,
-    how: LabelFormat,
-    rows: Sequence[int],
-    where: str,
-) -> IntArray:
-    places = _places(labels, choices, names, how)
-    if None in places:
-        raise _unknown_labels(labels, choices, places, how, rows, where)
-    return np.asarray(places, dtype=np.int64)
-
-
-def _unknown_labels(
-    labels: Sequence[Any],
-    choices: Sequence[Choices],
-    places: Sequence[int | None],
-    how: LabelFormat,
-    rows: Sequence[int],
-    where: str,
-) -> DataError:
-    wrong = [number for number, place in enumerate(places) if place is None]
-    first = wrong[0]
-    return DataError(
-        f"{where}: {len(wrong)} of {len(labels)} labels are none of the choices of their row (read as "
-        f"task.label_format: {how}), such as {str(labels[first])[:40]!r} with {len(choices[first])} choices: "
-        f"{first_rows([rows[number] for number in wrong])}; correct them, or set task.label_format "
-        f"({listing(list(_PLACES))})",
-        code="data.choice_label",
-        value=labels[first],
-        format=how,
-        rows=[rows[number] for number in wrong[:5]],
-    )
 
 
 def tokenize_choices(samples: Samples, options: TokenizeOptions, *, source: str = "data") -> TokenStore:
     """Return the tokens of each choice with its question, [CLS] text [SEP] choice [SEP], as sequences of its sample.
 
-    Args:
-        samples: From `select_choices`.
-        options: Tokenizer, limit, cache; `truncation` is that of pairs of texts.
-        source: Name of the samples in messages.
-
-    Raises:
-        ConfigError: As `tokens.tokenize`.
-        DataError: As `tokens.tokenize`.
-        Stopped: `options.stop` returned true.
+    Arguments and errors as in `tokens.tokenize`; `truncation` is that of pairs of texts.
     """
     assert samples.choices is not None
     counts = np.array([len(choices) for choices in samples.choices], dtype=np.int64)

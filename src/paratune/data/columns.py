@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paratune.base.text import listing
-from paratune.config.sections import Columns
+from paratune.config.sections import Columns, named_columns
 from paratune.config.task_sections import ClassTask, MultiLabelTask, Task
 from paratune.data.labels import encode, first_rows, is_missing
 from paratune.data.text_tables import NESTED_AT
@@ -99,10 +99,6 @@ class Samples:
         picked: dict[str, Any] = {name: pick(getattr(self, name)) for name in VALUES_OF_SAMPLES}
         return replace(self, **picked, num_dropped=num_dropped or {})
 
-    def with_pseudo(self, pseudo: npt.NDArray[np.bool_]) -> "Samples":
-        """Return the same samples with `pseudo`, (len,)."""
-        return replace(self, pseudo=pseudo)
-
 
 VALUES_OF_SAMPLES = (
     *("texts", "text_pairs", "labels", "ids", "rows", "groups", "pseudo", "file_index"),
@@ -111,190 +107,238 @@ VALUES_OF_SAMPLES = (
 """Fields of `Samples` that have one value for each sample, or are None."""
 
 
-def select(
-    table: pa.Table,
-    columns: Columns,
-    task: Task,
-    missing: Missing,
-    *,
-    source: str,
-    group_by: str | None = None,
-    require_labels: bool = True,
-) -> Samples:
+@dataclass(frozen=True, eq=False)
+class TableReader:
+    """A table, and how its columns become samples; it has each column that the configuration names, once."""
+
+    table: pa.Table
+    columns: Columns
+    missing: Missing
+    """Whether rows with missing values are an error, or are dropped and counted."""
+    source: str
+    """Name of the table in messages."""
+    group_by: str | None = None
+    """Column of groups; a split keeps the rows of a group together."""
+    require_labels: bool = True
+    """False, for prediction, does not read labels."""
+
+    def __post_init__(self) -> None:
+        """Check the columns.
+
+        Raises:
+            DataError: A column is absent or occurs twice; the message suggests similar names.
+        """
+        keys = ["text", "text_pair", "negative", "choices", "id"]
+        keys += ["label", "answer_start"] if self.require_labels else []
+        wanted = [(f"data.columns.{key}", name) for key in keys for name in named_columns(getattr(self.columns, key))]
+        wanted += [] if self.group_by is None else [("data.split.group_by", self.group_by)]
+        has = self.table.column_names
+        absent = [f"{key} names {name}{did_you_mean(name, has)}" for key, name in wanted if name not in has]
+        if absent:
+            raise DataError(
+                f"{self.source} lacks a column: {'; '.join(absent)} (it has: {listing(map(repr, has))})",
+                code="data.column_missing",
+                source=self.source,
+            )
+        counts = Counter(has)
+        repeated = sorted({name for _, name in wanted if counts[name] > 1})
+        if repeated:
+            raise DataError(
+                f"{self.source}: column {', '.join(repeated)} occurs more than once; rename one",
+                code="data.column_twice",
+                source=self.source,
+                repeated=repeated,
+            )
+
+    def texts(self, key: str, *, refuse_numbers: bool | None = None) -> list[str | None] | None:
+        """Return the texts of an option of `data.columns`, of several columns joined; None where it names none.
+
+        A text is None where it is missing: null, empty or white space; a text of joined columns, when one of them is.
+
+        Args:
+            key: text, text_pair or negative.
+            refuse_numbers: Whether a column of numbers is an error; `require_labels` where it is None.
+
+        Raises:
+            DataError: A column has no texts, or the option is an empty list.
+        """
+        option = getattr(self.columns, key)
+        if option is None:
+            return None
+        if not (names := named_columns(option)):
+            raise DataError(
+                f"data.columns.{key} is an empty list; name at least one column",
+                code="data.column_missing",
+                key=f"data.columns.{key}",
+            )
+        refuses = self.require_labels if refuse_numbers is None else refuse_numbers
+        parts = [self.column_texts(name, key, refuse_numbers=refuses) for name in names]
+        if len(parts) == 1:
+            return parts[0]
+        return [
+            None if None in row else self.columns.separator.join(part for part in row if part is not None)
+            for row in zip(*parts, strict=True)
+        ]
+
+    def column_texts(self, name: str, key: str, *, refuse_numbers: bool) -> list[str | None]:
+        """Return the texts of a column; None where a value is missing.
+
+        Raises:
+            DataError: The column has no texts or, with `refuse_numbers`, only numbers.
+        """
+        column = self.table.column(name)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        values: list[Any] = column.to_pylist()
+        if not any(is_text(column.type) for is_text in _TEXT_TYPES):
+            example = next((value for value in values if value is not None), None)
+            raise self._not_text(name, key, f"{column.type}, such as {str(example)[:40]}, not text", kind=column.type)
+        if place := (self.table.schema.field(name).metadata or {}).get(NESTED_AT.encode()):
+            raise self._not_text(name, key, "an object or a list, not text", row=f"{place.decode()}: ")
+        texts = [None if value is None or not value.strip() else value for value in values]
+        present = [text for text in texts if text is not None]
+        if refuse_numbers and present and all(_is_float(text) for text in present):
+            has = f"(columns: {listing(map(repr, self.table.column_names))})"
+            raise self._not_text(name, key, f"only numbers, such as {present[0][:40]!r}, not text {has}")
+        return texts
+
+    def _not_text(self, name: str, key: str, content: str, *, row: str = "", **facts: Any) -> DataError:
+        return DataError(
+            f"{self.source}, {row}column {name} (data.columns.{key}) contains {content}",
+            code="data.not_text",
+            source=self.source,
+            name=name,
+            key=key,
+            **facts,
+        )
+
+    def lists(self, name: str, key: str, *, advice: str) -> list[list[Any]]:
+        """Return the values of a column of lists of texts; an empty list for null.
+
+        Raises:
+            DataError: The column has other types, with this advice.
+        """
+        lists = lists_of_texts(self.table, name)
+        if lists is None:
+            raise DataError(
+                f"{self.source}, column {name} (data.columns.{key}) contains {self.table.column(name).type}; {advice}",
+                code="data.not_choices" if key == "choices" else "data.not_words",
+                source=self.source,
+                name=name,
+                key=f"data.columns.{key}",
+            )
+        return lists
+
+    def labels(self) -> list[Any] | None:
+        """Return the values of the label column; None where it is not read."""
+        if not self.require_labels or self.columns.label is None:
+            return None
+        return list(self.table.column(self.columns.label).to_pylist())
+
+    @property
+    def label_place(self) -> str:
+        """File and column of the labels, for messages."""
+        return f"{self.source}, column {self.columns.label}"
+
+    def complete_rows(self, lacks: Mapping[str, Sequence[bool]]) -> tuple[list[int], dict[str, int]]:
+        """Return the complete rows, and the number of other rows by the first value that is missing.
+
+        Args:
+            lacks: By option of `data.columns`: whether each row lacks the value.
+
+        Raises:
+            DataError: A value is missing (`refuse`), or no row is left.
+        """
+        lacking: dict[str, list[int]] = {key: [] for key in lacks}
+        kept_rows: list[int] = []
+        num_rows = len(lacks["text"])
+        for row in range(num_rows):
+            key = next((key for key, is_lacking in lacks.items() if is_lacking[row]), None)
+            (kept_rows if key is None else lacking[key]).append(row)
+        missing_text = "; ".join(
+            f"{key} (column {' + '.join(named_columns(getattr(self.columns, key)))}) in {len(rows)} of {num_rows} "
+            f"rows: {first_rows(rows)}"
+            for key, rows in lacking.items()
+            if rows
+        )
+        if missing_text and self.missing == "refuse":
+            raise DataError(
+                f"{self.source}: values are missing: {missing_text}. Correct the file, or drop such rows "
+                "(data.missing: drop)",
+                code="data.value_missing",
+                source=self.source,
+            )
+        self.require_rows(kept_rows, f"missing: {missing_text}")
+        return kept_rows, {key: len(rows) for key, rows in lacking.items() if rows}
+
+    def require_rows(self, rows: Sequence[int], problem: str) -> None:
+        """Raise a DataError where no row can be used."""
+        if not rows:
+            raise DataError(f"{self.source}: no row is left; {problem}", code="data.no_rows_left", source=self.source)
+
+    def samples(
+        self,
+        texts: Sequence[str | None],
+        text_pairs: Sequence[str | None] | None,
+        rows: Sequence[int],
+        num_dropped: dict[str, int],
+    ) -> Samples:
+        """Return the samples of `rows` with ids and groups, without labels; no text of these rows is None."""
+        id_column = self.columns.id
+        ids = None if id_column is None else column_strings(self.table, id_column)
+        every = Samples(
+            texts=texts,  # type: ignore[arg-type]  # `take` leaves the rows out in which a text is None
+            text_pairs=text_pairs,  # type: ignore[arg-type]
+            labels=None,
+            ids=ids,
+            rows=np.arange(self.table.num_rows, dtype=np.int64),
+            groups=self._groups(),
+            num_dropped={},
+        )
+        return every.take(np.asarray(rows, dtype=np.int64), num_dropped=num_dropped)
+
+    def _groups(self) -> list[str] | None:
+        if self.group_by is None:
+            return None
+        values = self.table.column(self.group_by).to_pylist()
+        absent = [row for row, value in enumerate(values) if is_missing(value, nan_is_missing=True)]
+        if absent:
+            raise DataError(
+                f"{self.source}, column {self.group_by} (data.split.group_by) is empty in {len(absent)} of "
+                f"{len(values)} rows: {first_rows(absent)}; fill in a group for each row",
+                code="data.value_missing",
+                source=self.source,
+                name=self.group_by,
+                key="data.split.group_by",
+            )
+        return [str(value) for value in values]
+
+
+def select(reader: TableReader, task: Task) -> Samples:
     """Return the samples of a table, from the columns that the configuration names.
 
-    A text is missing when it is null, empty or white space; a text of joined columns, when one of them is. A label is
-    missing when it is null, an empty string (except where a row may have no class) or, for classes, NaN.
-
-    Args:
-        table: From `read_table`.
-        columns: Names of the columns.
-        task: Gives the meaning of the labels.
-        missing: Whether rows with missing values are an error, or are dropped and counted.
-        source: Name of the table in messages.
-        group_by: Column of groups; a split keeps the rows of a group together.
-        require_labels: False, for prediction, does not read the label column.
+    A label is missing when it is null, an empty string (except where a row may have no class) or, for classes, NaN.
 
     Raises:
-        DataError: A column is absent or of the wrong type, a value is missing (`refuse`), a label is not in
-            `task.labels`, a target is not a finite number, or no row is left.
+        DataError: A column is of the wrong type, a value is missing (`refuse`), a label is not in `task.labels`, a
+            target is not a finite number, or no row is left.
     """
-    assert columns.text is not None
-    require_columns(table, columns, source, group_by, require_labels)
-    texts = joined_texts(table, columns.text, columns.separator, source, "text", refuse_numbers=require_labels)
-    pairs = None
-    if columns.text_pair is not None:
-        pairs = joined_texts(
-            table, columns.text_pair, columns.separator, source, "text_pair", refuse_numbers=require_labels
-        )
-    negatives = None
-    if columns.negative is not None:
-        negatives = joined_texts(
-            table, columns.negative, columns.separator, source, "negative", refuse_numbers=require_labels
-        )
-    raw_labels = table.column(columns.label).to_pylist() if require_labels and columns.label is not None else None
-
-    lacks = {"text": [text is None for text in texts]}
-    for key, column in (("text_pair", pairs), ("negative", negatives)):
-        if column is not None:
-            lacks[key] = [text is None for text in column]
+    columns = {key: texts for key in ("text", "text_pair", "negative") if (texts := reader.texts(key)) is not None}
+    lacks = {key: [text is None for text in texts] for key, texts in columns.items()}
+    raw_labels = reader.labels()
     if raw_labels is not None:
         rule = {
             "nan_is_missing": isinstance(task, ClassTask),
             "blank_is_missing": not isinstance(task, MultiLabelTask),  # in this task, a row with no class
         }
         lacks["label"] = [is_missing(label, **rule) for label in raw_labels]
-    rows, num_dropped = complete_rows(lacks, columns, missing, source)
-    samples = unlabelled_samples(table, columns, texts, pairs, rows, num_dropped, source=source, group_by=group_by)
-    if negatives is not None:
-        samples = replace(samples, negatives=[negatives[row] or "" for row in rows])  # none of these is missing
+    rows, num_dropped = reader.complete_rows(lacks)
+    samples = reader.samples(columns["text"], columns.get("text_pair"), rows, num_dropped)
+    if "negative" in columns:
+        samples = replace(samples, negatives=[columns["negative"][row] or "" for row in rows])  # none is missing
     if raw_labels is None:
         return samples
-    labels = encode([raw_labels[row] for row in rows], rows, task, f"{source}, column {columns.label}")
-    return replace(samples, labels=labels)
-
-
-def unlabelled_samples(
-    table: pa.Table,
-    columns: Columns,
-    texts: Sequence[str | None],
-    text_pairs: Sequence[str | None] | None,
-    rows: Sequence[int],
-    num_dropped: dict[str, int],
-    *,
-    source: str,
-    group_by: str | None,
-) -> Samples:
-    """Return the samples of `rows` with ids and groups, without labels; no text of these rows is None."""
-    every = Samples(
-        texts=texts,  # type: ignore[arg-type]  # `take` leaves the rows out in which a text is None
-        text_pairs=text_pairs,  # type: ignore[arg-type]
-        labels=None,
-        ids=None if columns.id is None else column_strings(table, columns.id),
-        rows=np.arange(table.num_rows, dtype=np.int64),
-        groups=None if group_by is None else group_values(table, group_by, source),
-        num_dropped={},
-    )
-    return every.take(np.asarray(rows, dtype=np.int64), num_dropped=num_dropped)
-
-
-def require_columns(table: pa.Table, columns: Columns, source: str, group_by: str | None, require_labels: bool) -> None:
-    """Check that the table has each column that the configuration names, once.
-
-    Raises:
-        DataError: A column is absent or occurs twice; the message suggests similar names.
-    """
-    keys = ("text", "text_pair", "negative", "choices", "id")
-    named = {key: getattr(columns, key) for key in keys}
-    if require_labels:
-        named |= {"label": columns.label, "answer_start": columns.answer_start}
-    wanted = [
-        (f"data.columns.{key}", name)
-        for key, value in named.items()
-        for name in (value if isinstance(value, list) else [value])
-        if name is not None
-    ]
-    wanted += [] if group_by is None else [("data.split.group_by", group_by)]
-    has = table.column_names
-    absent = [f"{key} names {name}{did_you_mean(name, has)}" for key, name in wanted if name not in has]
-    if absent:
-        raise DataError(
-            f"{source} lacks a column: {'; '.join(absent)} (it has: {listing(map(repr, has))})",
-            code="data.column_missing",
-            source=source,
-        )
-    counts = Counter(has)
-    repeated = sorted({name for _, name in wanted if counts[name] > 1})
-    if repeated:
-        raise DataError(
-            f"{source}: column {', '.join(repeated)} occurs more than once; rename one",
-            code="data.column_twice",
-            source=source,
-            repeated=repeated,
-        )
-
-
-def joined_texts(
-    table: pa.Table, names: str | list[str], separator: str, source: str, key: str, *, refuse_numbers: bool
-) -> list[str | None]:
-    """Return the texts of one column, or of several columns joined; None where a value is missing."""
-    names = [names] if isinstance(names, str) else names
-    if not names:
-        raise DataError(
-            f"data.columns.{key} is an empty list; name at least one column",
-            code="data.column_missing",
-            key=f"data.columns.{key}",
-        )
-    parts = [column_texts(table, name, source, key, refuse_numbers=refuse_numbers) for name in names]
-    if len(parts) == 1:
-        return parts[0]
-    return [
-        None if any(part is None for part in row) else separator.join(part for part in row if part is not None)
-        for row in zip(*parts, strict=True)
-    ]
-
-
-def column_texts(table: pa.Table, name: str, source: str, key: str, *, refuse_numbers: bool) -> list[str | None]:
-    """Return the texts of a column; None where a value is missing.
-
-    Raises:
-        DataError: The column has no texts or, with `refuse_numbers`, only numbers.
-    """
-    column = table.column(name)
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    kind = column.type
-    values: list[Any] = column.to_pylist()
-    if not any(is_text(kind) for is_text in _TEXT_TYPES):
-        example = next((value for value in values if value is not None), None)
-        raise DataError(
-            f"{source}, column {name} (data.columns.{key}) contains {kind}, such as {str(example)[:40]}, not text",
-            code="data.not_text",
-            source=source,
-            name=name,
-            key=key,
-            kind=kind,
-        )
-    if place := (table.schema.field(name).metadata or {}).get(NESTED_AT.encode()):
-        raise DataError(
-            f"{source}, {place.decode()}: column {name} (data.columns.{key}) contains an object or a list, not text",
-            code="data.not_text",
-            source=source,
-            name=name,
-            key=key,
-        )
-    texts = [None if value is None or not value.strip() else value for value in values]
-    present = [text for text in texts if text is not None]
-    if refuse_numbers and present and all(_is_float(text) for text in present):
-        raise DataError(
-            f"{source}, column {name} (data.columns.{key}) contains only numbers, such as {present[0][:40]!r}, "
-            f"not text (columns: {listing(map(repr, table.column_names))})",
-            code="data.not_text",
-            source=source,
-            name=name,
-            key=key,
-        )
-    return texts
+    return replace(samples, labels=encode([raw_labels[row] for row in rows], rows, task, reader.label_place))
 
 
 _TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
@@ -318,42 +362,6 @@ def _is_float(text: str) -> bool:
     return True
 
 
-def complete_rows(
-    lacks: Mapping[str, Sequence[bool]], columns: Columns, missing: Missing, source: str
-) -> tuple[list[int], dict[str, int]]:
-    """Return the complete rows, and the number of other rows by the first value that is missing.
-
-    Args:
-        lacks: By option of `data.columns`: whether each row lacks the value.
-        columns: Names of the columns.
-        missing: As for `select`.
-        source: Name of the table in messages.
-
-    Raises:
-        DataError: A value is missing (`refuse`), or no row is left.
-    """
-    lacking: dict[str, list[int]] = {key: [] for key in lacks}
-    kept_rows: list[int] = []
-    num_rows = len(lacks["text"])
-    for row in range(num_rows):
-        key = next((key for key, is_lacking in lacks.items() if is_lacking[row]), None)
-        (kept_rows if key is None else lacking[key]).append(row)
-    missing_text = "; ".join(
-        f"{key} (column {_column_text(getattr(columns, key))}) in {len(rows)} of {num_rows} rows: {first_rows(rows)}"
-        for key, rows in lacking.items()
-        if rows
-    )
-    if missing_text and missing == "refuse":
-        raise DataError(
-            f"{source}: values are missing: {missing_text}. Correct the file, or drop such rows (data.missing: drop)",
-            code="data.value_missing",
-            source=source,
-        )
-    if not kept_rows:
-        raise DataError(f"{source}: no row is left; missing: {missing_text}", code="data.no_rows_left", source=source)
-    return kept_rows, {key: len(rows) for key, rows in lacking.items() if rows}
-
-
 def num_lacking(num_dropped: Mapping[str, int]) -> int:
     """Return the number of dropped rows that are an error with `data.missing: refuse`."""
     return sum(count for key, count in num_dropped.items() if key not in (HELD_OUT, NO_MASK))
@@ -365,30 +373,6 @@ def dropped_text(num_dropped: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {reasons.get(key, f'without {key}')}" for key, count in num_dropped.items())
 
 
-def _column_text(names: str | list[str] | None) -> str:
-    return " + ".join(names) if isinstance(names, list) else str(names)
-
-
 def column_strings(table: pa.Table, name: str) -> list[str]:
     """Return the values of a column as text; the empty text for null."""
     return ["" if value is None else str(value) for value in table.column(name).to_pylist()]
-
-
-def group_values(table: pa.Table, name: str, source: str) -> list[str]:
-    """Return the values of the column `data.split.group_by` as text.
-
-    Raises:
-        DataError: A value is missing.
-    """
-    values = table.column(name).to_pylist()
-    absent = [row for row, value in enumerate(values) if is_missing(value, nan_is_missing=True)]
-    if absent:
-        raise DataError(
-            f"{source}, column {name} (data.split.group_by) is empty in {len(absent)} of {len(values)} rows: "
-            f"{first_rows(absent)}; fill in a group for each row",
-            code="data.value_missing",
-            source=source,
-            name=name,
-            key="data.split.group_by",
-        )
-    return [str(value) for value in values]

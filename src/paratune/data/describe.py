@@ -17,32 +17,26 @@ from paratune.base.text import plain
 from paratune.base.units import format_number, format_share
 from paratune.config.sections import Columns
 from paratune.config.task_sections import ClassTask, MultipleChoiceTask, Task, class_names
-from paratune.data.columns import dropped_text
+from paratune.data.columns import IntArray, dropped_text
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import absence_warnings, class_counts
 from paratune.data.load import Split, truncation_warnings, unknown_warnings
 from paratune.data.windows import describe_questions
 
-IntArray = npt.NDArray[np.int64]
 _QUANTILES = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _NUM_BINS = 12
 _BAR_WIDTH = 30
+_OF_QUESTIONS = {
+    "most_answers": "most gold answers of a question",
+    "num_out_of_reach": "answers that no window contains whole",
+    "most_windows": "most windows of a question",
+    "median_answer_chars": "median characters of an answer",
+    "most_answer_chars": "most characters of an answer",
+}
 
 
-def describe(
-    splits: Mapping[str, Split],
-    task: Task,
-    columns: Columns,
-    *,
-    max_length: int,
-) -> dict[str, Any]:
-    """Return the description of the data that `paratune data` prints, as plain JSON values.
-
-    Args:
-        splits: Splits with tokens.
-        task: Gives the names of the classes.
-        columns: Names of the columns.
-        max_length: Tokens after which samples are truncated.
+def describe(splits: Mapping[str, Split], task: Task, columns: Columns, *, max_length: int) -> dict[str, Any]:
+    """Return the description of splits with tokens that `paratune data` prints, as plain JSON values.
 
     Returns:
         `task`, `columns`, `max_length`, `splits` by name, `overlaps` between splits, and `warnings` as sentences.
@@ -158,23 +152,17 @@ def render(description: Mapping[str, Any]) -> RenderableType:
         for key, value in description["columns"].items()
         if value is not None and key != "separator"
     )
-    parts: list[RenderableType] = [
-        Text(plain(f"Columns   {columns}")),
-        Text(""),
-        _overview(description["splits"]),
-    ]
+    parts: list[RenderableType] = [Text(plain(f"Columns   {columns}")), Text(""), _overview(description["splits"])]
     if any(about["labels"] or about["target"] for about in description["splits"].values()):
         parts += [Text(""), _balance(description["splits"])]
     if any("questions" in about for about in description["splits"].values()):
         parts += [Text(""), _questions(description["splits"])]
     for name, about in description["splits"].items():
         tokens = about["tokens"]
-        is_cut = (
-            "longer than {}"
-            if description["splits"][name]["num_sequences"] is None
-            else "truncated; {} tokens a sequence"
-        )
-        cut = f"{format_share(tokens['share_truncated'])} {is_cut.format(tokens['max_length'])}"
+        limit = f"longer than {tokens['max_length']}"
+        if about["num_sequences"] is not None:
+            limit = f"truncated; {tokens['max_length']} tokens a sequence"
+        cut = f"{format_share(tokens['share_truncated'])} {limit}"
         parts += [Text(""), Text(f"Tokens per sample, {name} ({cut})", style="italic"), _length_bars(tokens)]
     parts += [Text("")] * bool(description["warnings"])
     parts += [Text(plain(f"Warning: {warning}"), style="yellow") for warning in description["warnings"]]
@@ -241,13 +229,7 @@ def _questions(splits: Mapping[str, Any]) -> Table:
         for about in abouts
     )
     table.add_row("with an answer", *shown)
-    for name, key in (
-        ("most gold answers of a question", "most_answers"),
-        ("answers that no window contains whole", "num_out_of_reach"),
-        ("most windows of a question", "most_windows"),
-        ("median characters of an answer", "median_answer_chars"),
-        ("most characters of an answer", "most_answer_chars"),
-    ):
+    for key, name in _OF_QUESTIONS.items():
         table.add_row(name, *(format_number(about.get(key)) for about in abouts))
     several = (format_share(about.get("share_of_several_windows")) for about in abouts)
     table.add_row("questions with several windows", *several)

@@ -11,9 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.data.columns import NO_MASK, IntArray, Samples
-from paratune.data.labels import first_rows
-from paratune.data.token_store import TokenStore, TokenWriter
-from paratune.data.tokens import TokenizeOptions, cached_store, chunks, encode, require_text_length, token_fingerprint
+from paratune.data.token_store import StoreWriter, TokenStore
+from paratune.data.tokens import (
+    TokenizeOptions,
+    cached_store,
+    chunks,
+    encode,
+    require_text_length,
+    require_tokens,
+    token_fingerprint,
+)
 from paratune.errors import ConfigError, DataError
 
 Tokens = npt.NDArray[np.int64]
@@ -28,7 +35,6 @@ class Vocabulary:
     """The token ids of a tokenizer by their role in masking."""
 
     mask_id: int
-    """The mask token."""
     is_special: Flags
     """(vocabulary size,): whether a token is special ([CLS], [UNK], [MASK], ...); these are never hidden."""
     ordinary: Tokens
@@ -45,7 +51,7 @@ def mask_vocabulary(tokenizer: Any) -> Vocabulary:
 
 
 def check_tokenizer(tokenizer: Any, *, whole_words: bool = False) -> None:
-    """Check that a tokenizer has a mask token and, for `whole_words`, knows where words begin.
+    """Check that a tokenizer has a mask token and, for `whole_words`, returns where words begin.
 
     Raises:
         ConfigError: It has no mask token, is a slow tokenizer, or treats a whole text as one word.
@@ -128,35 +134,23 @@ def _frame(tokenizer: Any) -> _Frame:
 def make_windows(
     samples: Samples, options: TokenizeOptions, windows: Windows, *, whole_words: bool = False, source: str = "data"
 ) -> TokenStore:
-    """Return the windows of all documents, from the cache or newly tokenized.
+    """Return the windows of all documents; arguments and errors as in `tokens.tokenize`.
 
     joined: documents follow each other with a separator token between them, and are cut into windows of `max_length`
     tokens, special tokens included (FULL-SENTENCES, across documents, in the source); the last window has the rest.
     documents: one window for each document, truncated where it is longer.
-
-    Args:
-        samples: Documents; at least one.
-        options: Tokenizer, limits, cache.
-        windows: joined or documents.
-        whole_words: Whether to store where words begin.
-        source: Name of the samples in messages.
 
     Returns:
         The windows. `row_values`: num_maskable (N,), tokens that are not special; document (N,), the sample in which
         the window begins; for whole words smallest_word (N,), tokens of the shortest word, 0 without words.
         `token_values`, for whole words: word_start, 1 where a word begins, or the rest of a word that a cut divides.
 
-    Raises:
-        ConfigError: `options.max_length` leaves no room for text, or the special tokens are not known (`_frame`).
-        DataError: A document has no tokens, or the cache cannot be written.
-        Stopped: `options.stop` returned true; the cache has no incomplete entry.
-
     Source: Liu et al., RoBERTa, arXiv:1907.11692, section 4.2.
     """
     frame = _frame(options.tokenizer)
     require_text_length(options, frame.size)
 
-    def write(writer: TokenWriter) -> None:
+    def write(writer: StoreWriter) -> None:
         content_length = options.max_length - frame.size
         out = _WindowWriter(writer, options, frame, content_length=content_length, whole_words=whole_words)
         parts = (
@@ -185,13 +179,7 @@ def _document_tokens(
         verbose=False,
     )
     documents = [np.asarray(ids, dtype=np.int64) for ids in encoded["input_ids"]]
-    empty = [int(row) for row, tokens in zip(samples.rows[part], documents, strict=True) if len(tokens) == 0]
-    if empty:
-        raise DataError(
-            f"{source}: the tokenizer returns no tokens for {first_rows(empty)}; correct or remove such rows",
-            code="data.no_tokens",
-            source=source,
-        )
+    require_tokens(list(map(len, documents)), samples.rows[part], source)
     if not whole_words:
         return [(tokens, np.zeros(len(tokens), dtype=bool)) for tokens in documents]
     return [(tokens, _word_starts(encoded.word_ids(number))) for number, tokens in enumerate(documents)]
@@ -207,7 +195,7 @@ class _WindowWriter:
     """Puts special tokens around the content of windows and adds the windows to a store."""
 
     def __init__(
-        self, writer: TokenWriter, options: TokenizeOptions, frame: _Frame, *, content_length: int, whole_words: bool
+        self, writer: StoreWriter, options: TokenizeOptions, frame: _Frame, *, content_length: int, whole_words: bool
     ) -> None:
         self._writer, self._options, self._frame, self._whole_words = writer, options, frame, whole_words
         self._is_special = mask_vocabulary(options.tokenizer).is_special
@@ -218,18 +206,16 @@ class _WindowWriter:
         self.keeps_end = options.tokenizer.truncation_side == "left"
 
     def write(self, contents: list[Document], full_lengths: list[int] | None = None) -> None:
-        """Add windows.
+        """Add windows, from their tokens without special tokens.
 
-        Args:
-            contents: Tokens of each window without its special tokens.
-            full_lengths: Tokens of each content before truncation; the same as in `contents` when not given.
+        `full_lengths` are the tokens of each content before truncation; the same as in `contents` when not given.
         """
         before, after = self._frame.before, self._frame.after
         ids = [[*before, *tokens.tolist(), *after] for tokens, _ in contents]
         self._num_maskable += [int((~self._is_special[tokens]).sum()) for tokens, _ in contents]
         starts = None
         if self._whole_words:
-            # Each special token is a word of its own. So is the rest of a word that a cut divides: it begins a window.
+            # Each special token is a separate word. So is the rest of a word that a cut divides: it begins a window.
             starts = [
                 [*[1] * len(before), 1, *flags[1:].astype(int).tolist(), *[1] * len(after)] for _, flags in contents
             ]
@@ -301,12 +287,7 @@ def _cut(tokens: Tokens, flags: Flags, size: int) -> list[Document]:
 
 
 def make_questions(samples: Samples, options: TokenizeOptions, *, source: str = "data") -> tuple[Samples, TokenStore]:
-    """Return the texts with mask tokens, and their tokens once for each mask.
-
-    Args:
-        samples: Texts; at least one.
-        options: Tokenizer, limits, cache.
-        source: Name of the samples in messages.
+    """Return texts with mask tokens, and their tokens once for each mask; arguments as in `tokens.tokenize`.
 
     Returns:
         The samples whose masks are all within the first `max_length` tokens, with the others dropped as "mask"; and a
@@ -315,11 +296,10 @@ def make_questions(samples: Samples, options: TokenizeOptions, *, source: str = 
 
     Raises:
         DataError: No text has a mask token.
-        Stopped: `options.stop` returned true.
     """
     mask_id = options.tokenizer.mask_token_id
 
-    def write(writer: TokenWriter) -> None:
+    def write(writer: StoreWriter) -> None:
         document, asked = [], []
         for part in chunks(samples, options, source):
             texts, types, lengths = encode(samples, part, options, source)

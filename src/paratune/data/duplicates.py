@@ -115,12 +115,22 @@ def count_seen_texts(path: Path, samples: Samples) -> int | None:
     Raises:
         CheckpointError: The file is damaged.
     """
+    known = read_text_hashes(path)
+    return None if known is None else int(np.isin(text_hashes(samples), known).sum())
+
+
+def read_text_hashes(path: Path) -> npt.NDArray[np.uint64] | None:
+    """Return the hashes of `write_text_hashes`, (N,); None without such a file.
+
+    Raises:
+        CheckpointError: The file is damaged.
+    """
     if not path.is_file():
         return None
     try:
-        known = pq.read_table(path).column("hash").to_numpy()
+        hashes: npt.NDArray[np.uint64] = pq.read_table(path).column("hash").to_numpy()
     except (OSError, pa.ArrowException, KeyError, UnicodeDecodeError) as error:
         raise CheckpointError(
             f"{path} is damaged: {error}; delete it to continue without it", code="run.damaged", path=path
         ) from error
-    return int(np.isin(text_hashes(samples), known).sum())
+    return hashes

@@ -3,6 +3,7 @@
 Every guess comes with its reason, so that the user can check it. Imports no torch.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from paratune.base.text import listing
-from paratune.data.guess_choices import choice_columns
+from paratune.data.columns import lists_of_texts
 from paratune.data.labels import as_number, is_missing
 from paratune.errors import DataError, did_you_mean
 
@@ -27,6 +28,10 @@ _PAIRS = (
     ("text", "text_pair"),
 )
 """Usual names of columns, in lower case."""
+_LISTS_OF_CHOICES = ("choices", "options", "endings")
+"""Usual names of a column with lists of choices, in lower case."""
+_NUMBERED_CHOICE = re.compile(r"(choice|option|ending|solution|answer|sol)[_ ]?[0-9a-e]", re.IGNORECASE)
+_LETTERS = "abcdefgh"
 _SEPARATORS = ("|", ";", ",")
 _MOST_WHOLE_CLASSES = 20
 """Label columns with more distinct whole numbers than this are targets of a regression."""
@@ -132,6 +137,21 @@ def _is_choices(table: pa.Table, task: str | None, named: Mapping[str, str]) -> 
     return choices is not None and (is_usual or "question" in table.column_names)
 
 
+def choice_columns(table: pa.Table) -> str | list[str] | None:
+    """Return the column with lists of choices, or the columns with a choice each; None where no names are usual."""
+    names: list[str] = table.column_names
+    by_name = {name.lower(): name for name in names}
+    for usual in _LISTS_OF_CHOICES:
+        if usual in by_name and lists_of_texts(table, by_name[usual]) is not None:
+            return by_name[usual]
+    numbered = [name for name in names if _NUMBERED_CHOICE.fullmatch(name)]
+    letters = [by_name[letter] for letter in _LETTERS if letter in by_name]
+    is_row = letters == [by_name.get(letter) for letter in _LETTERS[: len(letters)]]
+    if len(numbered) > 1:
+        return numbered
+    return letters if len(letters) > 1 and is_row else None
+
+
 def _put_choices(guess: OptionGuess, table: pa.Table, source: str, named: Mapping[str, str]) -> None:
     choices = choice_columns(table)
     if choices is None:
@@ -212,17 +232,20 @@ def _text_column(table: pa.Table, source: str, others: set[str | None]) -> tuple
             source=source,
         )
     usual = next((name for usual in _TEXTS for name in lengths if name.lower() == usual), None)
-    return (
-        (usual, "a usual name") if usual else (max(lengths, key=lambda name: lengths[name]), "it has the longest texts")
-    )
+    if usual:
+        return usual, "a usual name"
+    return max(lengths, key=lambda name: lengths[name]), "it has the longest texts"
+
+
+def _present(values: Sequence[Any]) -> list[Any]:
+    return [value for value in values if not is_missing(value, nan_is_missing=True)]
 
 
 def _mean_length(table: pa.Table, name: str) -> float:
     """Return the mean number of characters of a column of texts; 0 for other columns, and for numbers as text."""
-    values = [value for value in table.column(name).to_pylist() if not is_missing(value, nan_is_missing=True)]
-    if not values or not all(isinstance(value, str) for value in values):
-        return 0.0
-    if all(as_number(value) is not None for value in values):
+    values = _present(table.column(name).to_pylist())
+    is_text = all(isinstance(value, str) for value in values)
+    if not values or not is_text or all(as_number(value) is not None for value in values):
         return 0.0
     return sum(map(len, values)) / len(values)
 
@@ -246,7 +269,7 @@ def _label_column(table: pa.Table, source: str, named: Mapping[str, str]) -> str
 
 
 def _has_few_values(table: pa.Table, name: str) -> bool:
-    values = [str(value) for value in table.column(name).to_pylist() if not is_missing(value, nan_is_missing=True)]
+    values = list(map(str, _present(table.column(name).to_pylist())))
     return 2 <= len(set(values)) <= max(2, len(values) // 10)
 
 
@@ -254,8 +277,8 @@ def _put_labels(
     guess: OptionGuess, table: pa.Table, source: str, label: str, task: str | None, more_labels: Sequence[Any]
 ) -> None:
     """Set the task and its labels from the values of the label column."""
-    column = [value for value in table.column(label).to_pylist() if not is_missing(value, nan_is_missing=True)]
-    values = [*column, *(value for value in more_labels if not is_missing(value, nan_is_missing=True))]
+    column = _present(table.column(label).to_pylist())
+    values = column + _present(more_labels)
     if not values:
         raise DataError(
             f"{source}, column {label} is empty; name the column of the label with --label",
@@ -296,10 +319,8 @@ def _kind(values: Sequence[Any], separator: str | None, label: str) -> tuple[str
         if not is_whole or len(distinct) > _MOST_WHOLE_CLASSES:
             return "regression", f"{label} has {len(distinct)} different numbers"
         if len(distinct) > 2:
-            return (
-                "classification",
-                f"{len(distinct)} whole numbers in {label}; --task ordinal or regression for a scale",
-            )
+            reason = f"{len(distinct)} whole numbers in {label}; --task ordinal or regression for a scale"
+            return "classification", reason
     return "classification", f"{len(distinct)} different values in {label}"
 
 
@@ -310,9 +331,8 @@ def _separator(values: Sequence[Any]) -> str | None:
         joined = [text for text in set(texts) if separator in text]
         if len(texts) == len(values) and joined:
             count = Counter(part.strip() for text in texts for part in text.split(separator))
-            if all(count[part.strip()] >= 2 for text in joined for part in text.split(separator)) and len(count) < len(
-                set(texts)
-            ):
+            is_repeated = all(count[part.strip()] >= 2 for text in joined for part in text.split(separator))
+            if is_repeated and len(count) < len(set(texts)):
                 return separator
     return None
 

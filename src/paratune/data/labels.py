@@ -37,12 +37,7 @@ def is_missing(value: Any, *, nan_is_missing: bool, blank_is_missing: bool = Tru
 
 
 def class_counts(labels: npt.NDArray[Any], names: Sequence[str]) -> dict[str, int]:
-    """Return the rows of each class by its name, in the order of the ids.
-
-    Args:
-        labels: (num_rows,) class ids, or (num_rows, C) with 1 for each class of a row.
-        names: Names of the classes.
-    """
+    """Return the rows of each class by its name, from (num_rows,) class ids or (num_rows, C) with 1 for each class."""
     counts = np.bincount(labels, minlength=len(names)) if labels.ndim == 1 else labels.sum(axis=0).astype(np.int64)
     return dict(zip(names, counts.tolist(), strict=True))
 
@@ -50,10 +45,7 @@ def class_counts(labels: npt.NDArray[Any], names: Sequence[str]) -> dict[str, in
 def balanced_weights(labels: npt.NDArray[Any], names: Sequence[str], source: str) -> list[float]:
     """Return the weight of each class with which all classes have the same sum of weights: N / (C * rows of the class).
 
-    Args:
-        labels: (N,) class ids.
-        names: Names of the C classes.
-        source: File of the labels, for messages.
+    `labels` are (N,) class ids; `source` is their file, for messages.
 
     Raises:
         DataError: A class has no row, so that its weight would be infinite.
@@ -96,40 +88,23 @@ def encode(
 
 
 def _check_similarities(numbers: npt.NDArray[np.float32], rows: Sequence[int], task: EmbeddingTask, where: str) -> None:
-    """Check the scores or labels of pairs.
-
-    Raises:
-        DataError: A score is outside of `task.score_range`, or a label is neither 0 nor 1.
-    """
+    """Raise a DataError where a score of a pair is outside of `task.score_range`, or its label is neither 0 nor 1."""
     if task.loss == "cosine_similarity":
         if task.score_range is not None:
             check_range(numbers, rows, task.score_range, where, key="task.score_range")
         return
-    wrong = np.flatnonzero((numbers != 0) & (numbers != 1))
-    if len(wrong):
-        raise DataError(
-            f"{where}: {len(wrong)} of {len(numbers)} labels are neither 0 (unrelated) nor 1 (related), such as "
-            f"{numbers[wrong[0]]:g}: {first_rows([rows[int(index)] for index in wrong])}; correct them, or set "
-            "task.loss: cosine_similarity for scores",
-            code="data.label_unseen",
-            where=where,
-        )
+    if wrong := np.flatnonzero((numbers != 0) & (numbers != 1)).tolist():
+        problem = f"labels are neither 0 (unrelated) nor 1 (related), such as {numbers[wrong[0]]:g}"
+        advice = "correct them, or set task.loss: cosine_similarity for scores"
+        message = _wrong_text(where, problem, wrong, rows, advice)
+        raise DataError(message, code="data.label_unseen", where=where)
 
 
 def label_sets(values: Sequence[Any], rows: Sequence[int], task: MultiLabelTask, where: str) -> npt.NDArray[np.float32]:
-    """Return (num_rows, C): 1 where a row has the class.
+    """Return (num_rows, C): 1 where a row has the class; arguments and errors as in `class_ids`.
 
     A value is a list of labels, or a text of labels separated by `task.separator`; spaces around each label are
     removed. A row with an empty list or a blank text has no class.
-
-    Args:
-        values: Without null.
-        rows: Row of each value, for messages.
-        task: Gives labels and separator.
-        where: File and column, for messages.
-
-    Raises:
-        DataError: A value in the lists is not a label of the task.
     """
     sets = [_members(value, task.separator) for value in values]
     flat = [label for members in sets for label in members]
@@ -224,70 +199,44 @@ def _unseen_message(unseen: dict[Any, list[int]], ids: dict[str, int], where: st
 
 
 def targets(values: Sequence[Any], rows: Sequence[int], where: str) -> npt.NDArray[np.float32]:
-    """Return each value as a float32.
-
-    Args:
-        values: Numbers, or texts of numbers, without missing values.
-        rows: Row of each value, for messages.
-        where: File and column, for messages.
+    """Return each value, a number or its text, as a float32; `rows` and `where` as in `class_ids`.
 
     Raises:
         DataError: A value is not a number, not finite, or too large for float32.
     """
     numbers = [as_number(value) for value in values]
-    wrong = [index for index, number in enumerate(numbers) if number is None]
-    if wrong:
+    if wrong := [index for index, number in enumerate(numbers) if number is None]:
         example = values[wrong[0]]
         decimal_comma = isinstance(example, str) and as_number(example.replace(",", ".")) is not None
-        advice = (
-            "write numbers with a decimal point"
-            if decimal_comma
-            else "for class labels, set task.kind: classification and task.labels"
-        )
-        raise DataError(
-            f"{where}: {len(wrong)} of {len(values)} targets are not numbers, such as {str(example)[:40]!r}: "
-            f"{first_rows([rows[index] for index in wrong])}; {advice}",
-            code="data.target_not_number",
-            where=where,
-        )
+        class_advice = "for class labels, set task.kind: classification and task.labels"
+        advice = "write numbers with a decimal point" if decimal_comma else class_advice
+        problem = f"targets are not numbers, such as {str(example)[:40]!r}"
+        message = _wrong_text(where, problem, wrong, rows, advice)
+        raise DataError(message, code="data.target_not_number", where=where)
     with np.errstate(over="ignore"):
         targets = np.asarray(numbers, dtype=np.float64).astype(np.float32)
-    infinite = np.flatnonzero(~np.isfinite(targets))
-    if len(infinite):
-        raise DataError(
-            f"{where}: {len(infinite)} of {len(values)} targets are not finite, such as {values[int(infinite[0])]!r}: "
-            f"{first_rows([rows[int(index)] for index in infinite])}; correct them, or leave the field empty and set "
-            "data.missing: drop",
-            code="data.target_not_finite",
-            where=where,
-        )
+    if infinite := np.flatnonzero(~np.isfinite(targets)).tolist():
+        problem = f"targets are not finite, such as {values[infinite[0]]!r}"
+        advice = "correct them, or leave the field empty and set data.missing: drop"
+        message = _wrong_text(where, problem, infinite, rows, advice)
+        raise DataError(message, code="data.target_not_finite", where=where)
     return targets
+
+
+def _wrong_text(where: str, problem: str, wrong: Sequence[int], rows: Sequence[int], advice: str) -> str:
+    """Return the message for targets with the indices `wrong`; `rows` has the row of each target."""
+    return f"{where}: {len(wrong)} of {len(rows)} {problem}: {first_rows([rows[index] for index in wrong])}; {advice}"
 
 
 def check_range(
     targets: npt.NDArray[Any], rows: Sequence[int], limits: Sequence[float], where: str, *, key: str = "task.range"
 ) -> None:
-    """Check that targets are within limits, which are included.
-
-    Args:
-        targets: (len(rows),).
-        rows: Row of each target, for messages.
-        limits: Lowest and highest allowed target.
-        where: File and column, for messages.
-        key: Option with the limits.
-
-    Raises:
-        DataError: A target is outside.
-    """
-    outside = np.flatnonzero((targets < limits[0]) | (targets > limits[1]))
-    if len(outside):
-        raise DataError(
-            f"{where}: {len(outside)} of {len(targets)} targets are not between {limits[0]:g} and {limits[1]:g} "
-            f"({key}), such as {targets[outside[0]]:g}: {first_rows([rows[int(index)] for index in outside])}; "
-            f"correct them, or change {key}",
-            code="data.target_out_of_range",
-            where=where,
-        )
+    """Raise a DataError where a target, (len(rows),), is below the lowest or above the highest of `key`."""
+    if outside := np.flatnonzero((targets < limits[0]) | (targets > limits[1])).tolist():
+        limits_text = f"{limits[0]:g} and {limits[1]:g} ({key})"
+        problem = f"targets are not between {limits_text}, such as {targets[outside[0]]:g}"
+        message = _wrong_text(where, problem, outside, rows, f"correct them, or change {key}")
+        raise DataError(message, code="data.target_out_of_range", where=where)
 
 
 def as_number(value: Any) -> float | None:

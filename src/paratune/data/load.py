@@ -42,9 +42,7 @@ class Split:
     source: str
     """File or files of the rows, as in the configuration."""
     samples: Samples
-    """Texts, labels, ids, original rows."""
     store: TokenStore
-    """Tokens."""
     fingerprint: str
     """SHA-256 over texts and labels, in order."""
     teacher: npt.NDArray[np.float32] | None = None
@@ -96,12 +94,7 @@ class Split:
 def parts_with_progress(
     parts: Mapping[str, tuple[str, Samples]], options: TokenizeOptions
 ) -> Iterator[tuple[str, str, Samples, TokenizeOptions]]:
-    """Yield name, source, samples and options of each part; `progress` of the options counts the samples of all parts.
-
-    Args:
-        parts: (source, samples) by name, from `load_samples`.
-        options: Options for all parts.
-    """
+    """Yield name, source, samples and options of each part; `progress` counts the samples of all parts."""
     total, done = sum(len(samples) for _, samples in parts.values()), 0
     for name, (source, samples) in parts.items():
 
@@ -114,12 +107,7 @@ def parts_with_progress(
 
 
 def load_samples(data: Data, task: Task, selector: Selector | None = None) -> dict[str, tuple[str, Samples]]:
-    """Return (source, samples) of each split, before any tokenizing.
-
-    Args:
-        data: The section of the configuration.
-        task: Gives the meaning of the labels.
-        selector: Returns the samples of a table; `default_selector` when not given.
+    """Return (source, samples) of each split, before any tokenizing; `selector` is `default_selector` when not given.
 
     Raises:
         DataError: A file or a column is wrong, or a part of the cut would be empty.
@@ -210,7 +198,7 @@ def unknown_warnings(splits: Mapping[str, Split]) -> list[str]:
     """Return a sentence for each split with many unknown tokens."""
     shares = {name: split.store.share_unknown for name, split in splits.items()}
     return [
-        f"{name}: {format_share(share)} of the tokens stand for text that is not in the tokenizer's vocabulary"
+        f"{name}: {format_share(share)} of the tokens replace text that is not in the tokenizer's vocabulary"
         for name, share in shares.items()
         if share is not None and share >= WARNED_UNKNOWN_SHARE
     ]

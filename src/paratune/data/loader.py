@@ -14,11 +14,10 @@ import torch
 
 from paratune.batch import Batch
 from paratune.batch.packing import pack, round_up
-from paratune.data.columns import LabelArray
+from paratune.data.columns import IntArray, LabelArray
 from paratune.data.order import SampleGroups, deal, epoch_order, steps_per_epoch
 from paratune.data.token_store import TokenStore
 
-IntArray = npt.NDArray[np.int64]
 _FILLER_LENGTH = 8
 """Most tokens of a filler row, to keep it cheap: the model computes it, but no loss or count includes it."""
 _MAX_ENLARGEMENT = 8
@@ -41,9 +40,7 @@ class Collate(Protocol):
     """Makes batches of the samples of one split; `Collator` does it for tasks with one label for each sample."""
 
     @property
-    def store(self) -> TokenStore:
-        """Tokens of the split."""
-        ...
+    def store(self) -> TokenStore: ...
 
     def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
         """Return the samples at `indices` as one batch, padded on the right.
@@ -185,6 +182,7 @@ class PackedCollator:
         return self.padded.loss_denominator(indices, epoch=epoch)
 
     def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
+        # `packed` makes no padded batch in between; a given length needs one, whose rows are cut and padded to it.
         if isinstance(self.padded, Collator) and options.get("length") is None:
             batch = self.padded.packed(indices, loss_denominator, num_rows=options.get("num_rows"))
         else:
@@ -193,11 +191,29 @@ class PackedCollator:
 
 
 @dataclass(frozen=True, eq=False)
+class ChangedBatches:
+    """A collator whose padded batches a function changes. See `Collate`."""
+
+    inner: Collator
+    change: Callable[..., Batch]
+    """Called with a padded batch and `epoch`; it can be sent to loader workers (pickled)."""
+
+    @property
+    def store(self) -> TokenStore:
+        return self.inner.store
+
+    def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
+        return self.inner.loss_denominator(indices, epoch=epoch)
+
+    def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
+        return self.change(self.inner(indices, loss_denominator, **options), epoch=options.get("epoch"))
+
+
+@dataclass(frozen=True, eq=False)
 class TrainBatches:
     """The micro-batches of each optimizer step of one rank, as a function of the step; so resuming needs no state."""
 
     collator: Collate
-    """Collator of the training split."""
     seed: int
     """`run.seed`."""
     global_batch_size: int
@@ -228,21 +244,13 @@ class TrainBatches:
         return steps_per_epoch(len(self.collator.store), self.global_batch_size)
 
     def indices(self, step: int) -> IntArray:
-        """Return the samples of an optimizer step over all ranks, (at most global_batch_size,), in their order.
-
-        Args:
-            step: Counted from 0 over all epochs.
-        """
+        """Return the samples of a step (from 0 over all epochs) over all ranks, (global_batch_size,) or fewer."""
         epoch, place = divmod(step, self.steps_per_epoch)
         start = place * self.global_batch_size
         return self._order(epoch)[start : start + self.global_batch_size]
 
     def step(self, step: int) -> list[Batch]:
-        """Return this rank's micro-batches of an optimizer step.
-
-        Args:
-            step: Counted from 0 over all epochs.
-        """
+        """Return this rank's micro-batches of an optimizer step, counted from 0 over all epochs."""
         indices = self.indices(step)
         groups = SampleGroups(indices, self.group_size)
         lengths = groups.sums(self.collator.store.lengths_at(indices))
@@ -263,6 +271,7 @@ class TrainBatches:
         if self.equal_shapes:
             num_rows, length = self._equal_shape(shares, indices)
         epoch = step // self.steps_per_epoch
+        # Of the samples of all ranks, not of this rank's share: the losses of ranks are added, not averaged.
         denominator = self.collator.loss_denominator(indices, epoch=epoch)
         return [self.collator(share, denominator, epoch=epoch, num_rows=num_rows, length=length) for share in shares]
 
@@ -306,11 +315,9 @@ class TrainBatches:
 def longest_batches(collator: Collate, *, num_samples: int) -> Callable[[int], Batch]:
     """Return a function from a size to a batch of the longest samples of a split, which needs the most memory.
 
-    Args:
-        collator: Collator of the split.
-        num_samples: Samples of the whole optimizer step, over all ranks.
+    `num_samples` is the number of samples of the whole optimizer step, over all ranks.
     """
-    order = _longest_first(collator.store)
+    order = np.argsort(-_padded_lengths(collator.store), kind="stable").astype(np.int64)
     # `np.resize` repeats the samples of a split that has too few.
     denominator = collator.loss_denominator(np.resize(order, num_samples), epoch=0)
     return lambda size: collator(np.resize(order, size), denominator, epoch=0)
@@ -321,7 +328,6 @@ class EvalBatches:
     """This rank's batches of an evaluation, each made on access; created by `eval_batches`."""
 
     collator: Collate
-    """Collator of the split."""
     shares: list[IntArray]
     """This rank's samples of each batch."""
     loss_denominator: float
@@ -368,10 +374,6 @@ def eval_batches(
     return EvalBatches(collator, shares, collator.loss_denominator(groups.samples))
 
 
-def _longest_first(store: TokenStore) -> IntArray:
-    return np.argsort(-_padded_lengths(store), kind="stable").astype(np.int64)
-
-
 def _padded_lengths(store: TokenStore) -> IntArray:
     """Return the tokens of each sample, (N,), where its sequences are padded to the longest of them."""
     lengths: IntArray = store.num_sequences * store.longest_sequences
@@ -379,13 +381,10 @@ def _padded_lengths(store: TokenStore) -> IntArray:
 
 
 def _eval_parts(order: IntArray, lengths: IntArray, batch_size: int, data_world_size: int) -> list[IntArray]:
-    """Return the groups of each batch over all ranks; the same on every rank.
+    """Return the groups of each batch over all ranks, the same on every rank, from the longest to the shortest.
 
-    Args:
-        order: (G,), all groups from the longest to the shortest.
-        lengths: (G,), tokens of the longest sample of each group.
-        batch_size: Most groups per rank and batch for the longest groups.
-        data_world_size: Number of data ranks.
+    `order`, (G,), has all groups in this order, and `lengths`, (G,), the tokens of the longest sample of each;
+    `batch_size` is the most groups per rank and batch for the longest groups.
     """
     parts, start = [], 0
     most_tokens = batch_size * max(1, int(lengths[order[0]])) if len(order) else 0

@@ -7,7 +7,7 @@ Source: Devlin et al., BERT, NAACL 2019, section 3.1 and appendix C.2, and its c
 """
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Unpack
 
 import numpy as np
@@ -15,8 +15,9 @@ import numpy.typing as npt
 import torch
 
 from paratune.batch import Batch
+from paratune.data.columns import IntArray
 from paratune.data.documents import Tokens, Vocabulary
-from paratune.data.loader import CollateOptions, Collator, IntArray
+from paratune.data.loader import ChangedBatches, CollateOptions, Collator
 from paratune.data.token_store import TokenStore
 
 IGNORED = -100
@@ -34,11 +35,7 @@ def num_hidden(num_maskable: npt.ArrayLike, probability: float) -> IntArray:
     """Return how many tokens of a window are hidden: max(1, round(probability * n)), and 0 for n = 0.
 
     Halves are rounded to even, as by Python's `round`, which BERT's code calls. BERT's code also counts [CLS] and [SEP]
-    (77 of 512 tokens); here n counts only tokens that can be hidden (76 of 510).
-
-    Args:
-        num_maskable: n: tokens of a window that are not special; a number or an array.
-        probability: `task.mask_probability`.
+    (77 of 512 tokens); here n counts only tokens that can be hidden (76 of 510); a number or an array.
     """
     tokens = np.asarray(num_maskable, dtype=np.int64)
     wanted: IntArray = np.maximum(1, np.rint(probability * tokens).astype(np.int64))
@@ -54,7 +51,6 @@ class MaskingCollator:
     vocabulary: Vocabulary
     pad_token_id: int
     probability: float = 0.15
-    """Share of hidden tokens."""
     whole_words: bool = False
     """Whether to hide all tokens of a word, or none."""
     seed: int = 0
@@ -103,7 +99,7 @@ class MaskingCollator:
         if epoch not in self._keys:
             stream = _EVALUATION if epoch is None else (self.seed, epoch, _STREAM)
             self._keys[epoch] = np.random.SeedSequence(stream).generate_state(2, np.uint64).astype(np.uint64)
-        # The window is the highest word of the counter: each window has a stream of its own, 2^192 blocks long.
+        # The window is the highest word of the counter: each window has a separate stream of 2^192 blocks.
         random = np.random.Philox(key=self._keys[epoch], counter=np.array([0, 0, 0, window], dtype=np.uint64))
         begin, end = self.store.offsets[window : window + 2].tolist()
         maskable = np.flatnonzero(~self.vocabulary.is_special[self.store.tokens[begin:end]])
@@ -128,13 +124,8 @@ def _smallest(places: IntArray, keys: Words, count: int) -> IntArray:
 def _whole_words(places: IntArray, word_numbers: IntArray, count: int, random: np.random.Philox) -> IntArray:
     """Return the positions of randomly chosen words with at most `count` tokens together, ascending.
 
-    Where every word is longer than `count`, one word is chosen, so that every window has hidden tokens.
-
-    Args:
-        places: Positions of maskable tokens.
-        word_numbers: The word of each of these tokens.
-        count: Most tokens.
-        random: Stream from which a key for each word is drawn.
+    Where every word is longer than `count`, one word is chosen, so that every window has hidden tokens. `places` are
+    the positions of maskable tokens, and `word_numbers` their words; `random` gives a key for each word.
     """
     if len(places) == 0:
         return places
@@ -147,12 +138,7 @@ def _whole_words(places: IntArray, word_numbers: IntArray, count: int, random: n
 
 
 def greedy_fit(sizes: IntArray, room: int) -> list[int]:
-    """Return the indices of a greedy choice: in order, each item that fits into the rest of `room`.
-
-    Args:
-        sizes: Sizes of the items, at least 1 each.
-        room: Largest sum of chosen sizes.
-    """
+    """Return the indices of a greedy choice: in order, each item that fits into the rest of `room`."""
     chosen: list[int] = []
     at = 0
     while at < len(sizes) and room > 0:
@@ -179,20 +165,15 @@ def replace_hidden(tokens: Tokens, vocabulary: Vocabulary, random: np.random.Phi
     return np.where(share < MASKED, vocabulary.mask_id, np.where(share < MASKED + CHANGED, others, tokens))
 
 
-@dataclass(frozen=True, eq=False)
-class QuestionCollator:
-    """Makes padded batches of texts with masks to fill in, from the store of `documents.make_questions`."""
+def question_batches(store: TokenStore, pad_token_id: int) -> ChangedBatches:
+    """Return a collator of texts with masks to fill in, from the store of `documents.make_questions`.
 
-    store: TokenStore
-    pad_token_id: int
+    Its batches have no labels; `asked` is the position of the mask in its row.
+    """
+    return ChangedBatches(Collator(store, None, pad_token_id), partial(_add_asked, store=store))
 
-    def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
-        return float(len(indices))
 
-    def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
-        """Return the texts at `indices` as one batch without labels; `asked` is the position of the mask in its row."""
-        padded = Collator(self.store, None, self.pad_token_id)
-        batch = padded(indices, loss_denominator, **options)
-        asked = np.zeros(len(batch.index), dtype=np.int64)
-        asked[: len(indices)] = self.store.row_values["asked"][indices]
-        return replace(batch, asked=torch.from_numpy(asked))
+def _add_asked(batch: Batch, *, epoch: int | None, store: TokenStore) -> Batch:
+    asked_B = np.zeros(len(batch.index), dtype=np.int64)
+    asked_B[: batch.num_samples] = store.row_values["asked"][batch.index[: batch.num_samples].numpy()]
+    return replace(batch, asked=torch.from_numpy(asked_B))

@@ -31,16 +31,7 @@ def random_keys(num_keys: int, seed: int, stream: int) -> npt.NDArray[np.uint64]
 
 
 def epoch_order(num_samples: int, seed: int, epoch: int) -> IntArray:
-    """Return the samples in the order of an epoch: sorted by the random key of each sample index.
-
-    Args:
-        num_samples: Samples of the split.
-        seed: `run.seed`.
-        epoch: Counted from 0.
-
-    Returns:
-        (num_samples,), int64: a permutation.
-    """
+    """Return the order of an epoch, counted from 0: a permutation, (num_samples,), int64, sorted by random keys."""
     return np.argsort(random_keys(num_samples, seed, epoch), kind="stable").astype(np.int64)
 
 
@@ -101,18 +92,11 @@ def deal(
     micro_batch_size: int,
     num_micro_steps: int,
 ) -> list[IntArray]:
-    """Return this rank's micro-batches of one global batch.
+    """Return this rank's micro-batches of one global batch, (N,) samples in order with `lengths` in tokens, (N,).
 
     The numbers of samples of two ranks differ by at most one, and their numbers of tokens are similar. Every rank gets
-    `num_micro_steps` micro-batches; in the last step of an epoch some may be empty, and are run with a filler row.
-
-    Args:
-        indices: (N,), the samples of one global batch in order.
-        lengths: (N,), tokens of each sample.
-        data_rank: 0 to data_world_size - 1.
-        data_world_size: Ranks that see different data.
-        micro_batch_size: Most samples of one micro-batch.
-        num_micro_steps: Micro-batches of the step on each rank.
+    `num_micro_steps` micro-batches of at most `micro_batch_size` samples; in the last step of an epoch some may be
+    empty, and are run with a filler row. `data_world_size` is the number of ranks that see different data.
 
     Raises:
         ValueError: The batch does not fit into the micro-batches.
@@ -130,10 +114,10 @@ def deal(
 def _places(lengths: IntArray, data_rank: int, data_world_size: int) -> IntArray:
     """Return the positions in a global batch of the samples of a rank.
 
-    Samples are sorted from the longest to the shortest and dealt in rounds of one sample for each rank; in a round the
-    longest sample goes to the rank with the fewest tokens. So all ranks have similar numbers of tokens, and the samples
-    of a round, which the ranks compute at the same time, have similar lengths. The rounds are then put into the random
-    order of the global batch (by the earliest sample of each), so that micro-batches stay random.
+    Samples are sorted from the longest to the shortest and assigned in rounds, one sample for each rank; in a round
+    the longest sample goes to the rank with the fewest tokens. So all ranks have similar numbers of tokens, and the
+    samples of a round, which the ranks compute at the same time, have similar lengths. The rounds are then put into the
+    random order of the global batch (by the earliest sample of each), so that micro-batches stay random.
 
     Source: Graham, Bounds on multiprocessing timing anomalies, 1969 (longest first, to the least loaded), in rounds.
     """

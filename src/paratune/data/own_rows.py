@@ -50,7 +50,7 @@ def read_own_rows(source: str) -> pa.Table:
         return pa.table({key: pa.array([row.get(key) for row in read]) for key in columns})
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise DataError(
-            f"{source}: the values of a column have different types, or a type that Arrow does not know: {error}; use "
+            f"{source}: the values of a column have different types, or a type that Arrow does not have: {error}; use "
             "texts, numbers and lists of them",
             code="data.own_rows",
             source=source,

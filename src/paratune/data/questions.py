@@ -13,15 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from paratune.config.sections import Columns
-from paratune.data.columns import (
-    AnswerSpan,
-    Missing,
-    Samples,
-    column_strings,
-    joined_texts,
-    require_columns,
-    unlabelled_samples,
-)
+from paratune.data.columns import AnswerSpan, Missing, Samples, TableReader, column_strings
 from paratune.data.labels import first_rows
 from paratune.errors import DataError
 
@@ -76,17 +68,7 @@ class _UnusableRows:
         return "; ".join(parts)
 
 
-def select_questions(
-    table: pa.Table,
-    columns: Columns,
-    missing: Missing,
-    *,
-    source: str,
-    too_long: TooLong,
-    group_by: str | None = None,
-    require_labels: bool = True,
-    may_lack_answers: bool = True,
-) -> Samples:
+def select_questions(reader: TableReader, *, too_long: TooLong, may_lack_answers: bool = True) -> Samples:
     """Return questions, contexts and gold answers of a table.
 
     Gold answers are an object {text: [...], answer_start: [...]}, a list of objects {text, answer_start}, either of
@@ -94,36 +76,29 @@ def select_questions(
     answers is unanswerable.
 
     Args:
-        table: From `read_table`.
-        columns: Names of the columns.
-        missing: Whether rows that cannot be used are an error, or are dropped and counted.
-        source: Name of the table in messages.
+        reader: The table; its columns name questions, contexts and answers.
         too_long: Returns which questions do not fit into a window.
-        group_by: Column of groups; a split keeps the rows of a group together.
-        require_labels: False, for prediction, does not read answers.
         may_lack_answers: False where every question must have an answer.
 
     Returns:
         Questions as `texts`, contexts as `text_pairs`, and `answers`.
 
     Raises:
-        DataError: A column is absent or of the wrong type, rows cannot be used (`refuse`), or no row is left.
+        DataError: A column is of the wrong type, rows cannot be used (`refuse`), or no row is left.
     """
-    assert columns.text is not None
-    assert isinstance(columns.text_pair, str)
-    require_columns(table, columns, source, group_by, require_labels)
-    questions = joined_texts(table, columns.text, columns.separator, source, "text", refuse_numbers=require_labels)
-    contexts = joined_texts(table, columns.text_pair, "", source, "text_pair", refuse_numbers=require_labels)
+    table, columns = reader.table, reader.columns
+    questions, contexts = reader.texts("text"), reader.texts("text_pair")
+    assert questions is not None
+    assert contexts is not None
     ids = None if columns.id is None else column_strings(table, columns.id)
-    golds = _read_answers(table, columns) if require_labels else None
-    impossible = _flags(table, source) if require_labels and IS_IMPOSSIBLE in table.column_names else None
+    golds = _read_answers(table, columns) if reader.require_labels else None
+    has_flags = reader.require_labels and IS_IMPOSSIBLE in table.column_names
+    impossible = _flags(table, reader.source) if has_flags else None
     is_long = _too_long_rows(questions, too_long)
     values = _QuestionTable(questions, contexts, ids, golds, impossible, is_long, may_lack_answers)
     rows, problems = values.usable()
-    num_dropped = _check_unusable(problems, len(questions), len(rows), missing, source)
-    samples = unlabelled_samples(
-        table, columns, questions, contexts, rows, num_dropped, source=source, group_by=group_by
-    )
+    num_dropped = _check_unusable(problems, len(questions), len(rows), reader.missing, reader.source)
+    samples = reader.samples(questions, contexts, rows, num_dropped)
     return samples if golds is None else replace(samples, answers=[values.answers(row) for row in rows])
 
 
@@ -179,11 +154,6 @@ def drop_unanswered(samples: Samples, missing: Missing, *, source: str) -> Sampl
     """Return the questions that have an answer, with the others counted as dropped.
 
     For a test set: it is read before train and validation decide whether questions may lack an answer.
-
-    Args:
-        samples: Questions with gold answers.
-        missing: As for `select_questions`.
-        source: Name of the samples in messages.
 
     Raises:
         DataError: A question has no answer (`refuse`), or no question is left.

@@ -26,13 +26,7 @@ _NO_VALUE = "(none)"
 def slice_values(split: Split, names: Sequence[str], *, revision: str | None = None) -> dict[str, Values]:
     """Return the values of each row of a split by name, in the order of its samples; without `label`.
 
-    Args:
-        split: Its files are read again for columns.
-        names: Columns, `label` or `length`.
-        revision: Revision of a data set of the hub.
-
-    Raises:
-        DataError: A column is absent, or a column or the label has more than `MAX_SLICES` values.
+    Arguments and errors as in `column_values`.
     """
     columns = column_values(split.samples, split.source, names, revision=revision)
     return {name: num_tokens(split) if name == LENGTH else columns[name] for name in names if name != LABEL}
@@ -85,16 +79,10 @@ def _values(samples: Samples, source: str, names: Sequence[str], *, revision: st
 
 
 def cluster_numbers(split: Split, column: str | None, *, revision: str | None = None) -> npt.NDArray[np.int64] | None:
-    """Return the cluster of each row of a split, (N,): rows with equal values of a column, or questions about one
-    passage; None where rows are independent.
+    """Return the cluster of each row of a split, (N,); None where rows are independent.
 
-    Args:
-        split: Whose files are read again for a column.
-        column: Its name; None for the clusters of the task.
-        revision: Of a dataset on the hub.
-
-    Raises:
-        DataError: The column is absent.
+    Rows of a cluster have equal values of a column or, where `column` is None, are questions about one passage. Errors
+    as in `column_texts`.
     """
     samples = split.samples
     if column is not None:

@@ -5,6 +5,7 @@ Imports no torch.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 from paratune.config.sections import Data
 from paratune.config.task_sections import MultipleChoiceTask, Task, TokenClassificationTask
 from paratune.data.choices import select_choices
-from paratune.data.columns import VALUES_OF_SAMPLES, Samples, select
+from paratune.data.columns import VALUES_OF_SAMPLES, IntArray, Samples, TableReader, select
 from paratune.data.labels import first_rows
 from paratune.data.read import read_table
 from paratune.data.word_table import select_words
@@ -24,7 +25,6 @@ from paratune.errors import DataError
 PSEUDO = "pseudo"
 """Column whose true values mark pseudo-labels; `paratune pseudo-label` writes it."""
 
-IntArray = npt.NDArray[np.int64]
 Selector = Callable[..., Samples]
 """From a table, and `source` and `group_by` as keywords, to samples."""
 
@@ -45,11 +45,10 @@ def default_selector(data: Data, task: Task) -> Selector:
     """Return the selector of tasks with one label, a list of tags, or choices, for each row."""
 
     def selected(table: pa.Table, *, source: str, group_by: str | None) -> Samples:
+        reader = TableReader(table, data.columns, data.missing, source, group_by)
         if isinstance(task, TokenClassificationTask):
-            return select_words(table, data.columns, task, data.missing, source=source, group_by=group_by)
-        if isinstance(task, MultipleChoiceTask):
-            return select_choices(table, data.columns, task, data.missing, source=source, group_by=group_by)[0]
-        return select(table, data.columns, task, data.missing, source=source, group_by=group_by)
+            return select_words(reader, task)
+        return select_choices(reader, task)[0] if isinstance(task, MultipleChoiceTask) else select(reader, task)
 
     return selected
 
@@ -59,12 +58,6 @@ def read_samples(
 ) -> Samples:
     """Return the samples of one or several files; each must have all columns that the configuration names.
 
-    Args:
-        source: As in the configuration.
-        data: The section of the configuration; gives the revision on the hub.
-        selector: Returns the samples of a table.
-        group_by: Column of groups; a split keeps the rows of a group together.
-
     Raises:
         DataError: A file or a column is wrong.
     """
@@ -72,9 +65,13 @@ def read_samples(
     parts = []
     for file in files:
         table = read_table(file, revision=data.hub_revision)
-        samples = selector(table, source=file, group_by=group_by)
-        parts.append(samples.with_pseudo(is_pseudo(table)[samples.rows]))
+        parts.append(mark_pseudo(selector(table, source=file, group_by=group_by), table))
     return parts[0] if len(parts) == 1 else joined_samples(parts, files)
+
+
+def mark_pseudo(samples: Samples, table: pa.Table) -> Samples:
+    """Return the samples of a table with `pseudo` from its column."""
+    return replace(samples, pseudo=is_pseudo(table)[samples.rows])
 
 
 def is_pseudo(table: pa.Table) -> npt.NDArray[np.bool_]:
@@ -90,13 +87,7 @@ def is_pseudo(table: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def refuse_pseudo(samples: Samples, option: str, source: str) -> None:
-    """Raise a DataError where a row of an evaluation set has a pseudo-label.
-
-    Args:
-        samples: Samples of the set.
-        option: Option that names the file, for the message.
-        source: The file.
-    """
+    """Raise a DataError where a row of an evaluation set has a pseudo-label; `option` names its file, `source`."""
     if samples.pseudo is not None and samples.pseudo.any():
         rows = samples.rows[samples.pseudo].tolist()
         raise DataError(

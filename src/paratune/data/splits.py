@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.config.sections import SplitOptions
-from paratune.data.order import random_keys
+from paratune.data.order import IntArray, random_keys
 from paratune.errors import DataError
 
-IntArray = npt.NDArray[np.int64]
 _STREAM = 2**32
 """Random stream of cuts for `random_keys`; epochs use the streams below it."""
 
@@ -146,11 +145,11 @@ def _deal_groups(classes: IntArray, groups: Sequence[str], shares: dict[str, flo
     held_shares = np.zeros((len(shares), num_classes))
     part_of_group = np.empty(num_groups, dtype=np.int64)
     order = np.argsort(random_keys(num_groups, seed, _STREAM), kind="stable")
-    for dealt, group in enumerate(order):
+    for num_assigned, group in enumerate(order):
         # Change of the squared distance to the aim, |h + m - aim|^2 - |h - aim|^2, for each part.
         cost = (members[group] * (2 * (held_shares - aim) + members[group])).sum(axis=1)
         empty = ~held_shares.any(axis=1)
-        if num_groups - dealt <= int(empty.sum()):
+        if num_groups - num_assigned <= int(empty.sum()):
             cost = np.where(empty, cost, np.inf)
         part = int(np.argmin(cost))
         part_of_group[group] = part

@@ -49,11 +49,13 @@ def squad_table(value: Any, source: str) -> pa.Table:
     try:
         return pa.Table.from_pylist(rows, schema=_SCHEMA)
     except UnicodeEncodeError as error:
-        raise DataError(
-            f"{source}: half of a surrogate pair (such as \\ud83d alone) is not text: {error}",
-            code="data.encoding",
-            source=source,
-        ) from error
+        raise surrogate_error(source, error, source=source) from error
+
+
+def surrogate_error(place: str, error: UnicodeEncodeError, **facts: Any) -> DataError:
+    """Return the error for a text that cannot be written as UTF-8."""
+    message = f"{place}: half of a surrogate pair (such as \\ud83d alone) is not text: {error}"
+    return DataError(message, code="data.encoding", **facts)
 
 
 def _questions(articles: list[Any], source: str) -> Iterator[dict[str, Any]]:

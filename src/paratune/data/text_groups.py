@@ -22,18 +22,7 @@ def num_texts(samples: Samples) -> int:
 
 
 def tokenize_texts(samples: Samples, options: TokenizeOptions, *, source: str = "data") -> TokenStore:
-    """Return the tokens of all texts, a sequence for each text, from the cache or newly tokenized.
-
-    Args:
-        samples: Texts, pairs or triplets; at least one.
-        options: Tokenizer, limits, cache; `progress` counts samples.
-        source: Name of the samples in messages.
-
-    Raises:
-        ConfigError: `options.max_length` leaves no room for text.
-        DataError: A text has no tokens, or the cache cannot be written.
-        Stopped: `options.stop` returned true.
-    """
+    """Return the tokens of texts, pairs or triplets, a sequence for each text; as `tokens.tokenize`."""
     count, progress = num_texts(samples), options.progress
     columns = [column for column in (samples.texts, samples.text_pairs, samples.negatives) if column is not None]
     flat = Samples(
@@ -55,12 +44,7 @@ def tokenize_texts(samples: Samples, options: TokenizeOptions, *, source: str = 
 
 
 def text_numbers(store: TokenStore, count: int) -> npt.NDArray[np.int64]:
-    """Return a number for each text, (N, K), the same number for texts with the same tokens.
-
-    Args:
-        store: Of `tokenize_texts`.
-        count: K.
-    """
+    """Return a number for each text of a store, (N, K), K = `count`; texts with the same tokens have the same."""
     tokens, offsets = np.asarray(store.tokens), np.asarray(store.offsets).tolist()
     numbers: dict[bytes, int] = {}
     of_text = [numbers.setdefault(tokens[begin:end].tobytes(), len(numbers)) for begin, end in pairwise(offsets)]

@@ -15,12 +15,13 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from paratune.base.text import listing
-from paratune.data.squad import is_squad, squad_table
+from paratune.data.squad import is_squad, squad_table, surrogate_error
 from paratune.errors import DataError
 
 NESTED_AT = "nested_at"
 """See `parse_json`."""
-_BYTE_ORDER_MARKS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+"""Byte order marks of UTF-16."""
 
 
 def decode(raw: bytes, source: str) -> str:
@@ -29,17 +30,16 @@ def decode(raw: bytes, source: str) -> str:
     Raises:
         DataError: It is not UTF-8 (the message has the first invalid byte and its line), or it is binary.
     """
-    if raw[:2] in _BYTE_ORDER_MARKS:
-        raise DataError(
-            f"{source} is {_BYTE_ORDER_MARKS[raw[:2]]}; save it as UTF-8", code="data.encoding", source=source
-        )
+    if raw[:2] in _UTF_16_MARKS:
+        raise DataError(f"{source} is UTF-16; save it as UTF-8", code="data.encoding", source=source)
+    is_binary = DataError(
+        f"{source} is a binary file, and its suffix is that of a text file", code="data.encoding", source=source
+    )
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         if b"\0" in raw:
-            raise DataError(
-                f"{source} is a binary file, not a text file as its suffix says", code="data.encoding", source=source
-            ) from error
+            raise is_binary from error
         # The codec utf-8-sig counts from after the byte order mark.
         byte = error.start + (3 if raw.startswith(b"\xef\xbb\xbf") else 0)
         line = raw.count(b"\n", 0, byte) + 1
@@ -52,9 +52,7 @@ def decode(raw: bytes, source: str) -> str:
             byte=byte,
         ) from error
     if "\0" in text:
-        raise DataError(
-            f"{source} is a binary file, not a text file as its suffix says", code="data.encoding", source=source
-        )
+        raise is_binary
     return text
 
 
@@ -174,7 +172,8 @@ def parse_json(raw: bytes, source: str) -> pa.Table:
     if whole is not None and isinstance(whole.get("data"), list) and set(whole) <= {"data", "version"}:
         objects = _numbered(whole["data"])
     else:
-        objects = _listed(text, source) if text.lstrip().startswith("[") else _lines(text, source)
+        is_list = text.lstrip().startswith("[")
+        objects = _numbered(_load_json(text, source, source, "")) if is_list else _lines(text, source)
     columns: dict[str, list[Any]] = {}
     nested_at: dict[str, str] = {}
     num_rows = 0
@@ -186,13 +185,10 @@ def parse_json(raw: bytes, source: str) -> pa.Table:
                 source=source,
             )
         for name, item in value.items():
-            column = columns.get(name)
-            if column is None:
-                column = columns[name] = [None] * num_rows
+            column = columns.setdefault(name, [])
             if isinstance(item, dict | list):
                 nested_at.setdefault(name, place)
-            if len(column) < num_rows:
-                column.extend([None] * (num_rows - len(column)))
+            column += [None] * (num_rows - len(column))  # rows without this key
             column.append(item)
         num_rows += 1
     for column in columns.values():
@@ -210,27 +206,13 @@ def parse_json(raw: bytes, source: str) -> pa.Table:
 
 
 def parse_text(raw: bytes, source: str) -> pa.Table:
-    """Parse plain text with one document per line; blank lines are skipped.
-
-    Returns:
-        One column, text: the lines without line ends.
-
-    Raises:
-        DataError: As `decode`.
-    """
+    """Parse plain text to the column text: one document per line, without its line end; blank lines are skipped."""
     lines = (line.removesuffix("\r") for line in decode(raw, source).split("\n"))
     return _documents(line for line in lines if line.strip())
 
 
 def parse_paragraphs(raw: bytes, source: str) -> pa.Table:
-    """Parse plain text whose documents are separated by blank lines; a document keeps its line breaks.
-
-    Returns:
-        One column, text.
-
-    Raises:
-        DataError: As `decode`.
-    """
+    """Parse plain text to the column text: documents, separated by blank lines, with their line breaks."""
     text = decode(raw, source).replace("\r\n", "\n")
     return _documents(part.strip("\n") for part in re.split(r"\n(?:[^\S\n]*\n)+", text) if part.strip())
 
@@ -269,10 +251,6 @@ def _lines(text: str, source: str) -> Iterator[tuple[str, Any]]:
         if line.strip():
             place = f"line {number}"
             yield place, _load_json(line, f"{source}, {place}", source, "; expected one object per line")
-
-
-def _listed(text: str, source: str) -> Iterator[tuple[str, Any]]:
-    yield from _numbered(_load_json(text, source, source, ""))
 
 
 def _load_json(text: str, where: str, source: str, advice: str) -> Any:
@@ -314,8 +292,4 @@ def _column(values: list[Any], where: str) -> pa.Array:
             ]
             return pa.array(texts, type=pa.string())
     except UnicodeEncodeError as error:
-        raise DataError(
-            f"{where}: half of a surrogate pair (such as \\ud83d alone) is not text: {error}",
-            code="data.encoding",
-            where=where,
-        ) from error
+        raise surrogate_error(where, error, where=where) from error

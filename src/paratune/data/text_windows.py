@@ -10,12 +10,12 @@ import numpy as np
 from paratune.config.task_sections import WindowOptions
 from paratune.data.columns import Samples
 from paratune.data.labels import first_rows
-from paratune.data.token_store import DROPPED_WINDOWS, TokenStore, TokenWriter
+from paratune.data.token_store import DROPPED_WINDOWS, StoreWriter, TokenStore
+from paratune.data.tokenizers import pair_separator, require_fast
 from paratune.data.tokens import (
     TokenizeOptions,
     cached_store,
     chunks,
-    pair_separator,
     require_text_length,
     require_tokens,
     token_fingerprint,
@@ -37,25 +37,14 @@ class _Window(NamedTuple):
 def tokenize_text_windows(
     samples: Samples, options: TokenizeOptions, windows: WindowOptions, *, source: str = "data"
 ) -> TokenStore:
-    """Return the windows of all texts as sequences of their samples, from the cache or newly tokenized.
+    """Return the windows of all texts as sequences of their samples; arguments and errors as in `tokens.tokenize`.
 
     A text that fits into `options.max_length` is one window with the tokens of `tokens.tokenize`. Of a pair, each
-    window has the whole other text.
-
-    Args:
-        samples: Texts, or pairs of texts; at least one.
-        options: Tokenizer, limit of a window, cache; `truncation` names the text of a pair that is cut.
-        windows: Stride, and most windows of a text.
-        source: Name of the samples in messages.
-
-    Raises:
-        ConfigError: The tokenizer is slow, which does not return windows, or the limit leaves no room for text.
-        DataError: A text has no tokens, the other text of a pair leaves no room for it, or the cache cannot be written.
-        Stopped: `options.stop` returned true; the cache has no incomplete entry.
+    window has the whole other text; `options.truncation` names the text that is cut. The tokenizer must be fast.
     """
     _check(samples, options, windows, source)
 
-    def write(writer: TokenWriter) -> None:
+    def write(writer: StoreWriter) -> None:
         kept: list[_Window] = []
         for part in chunks(samples, options, source):
             made = _encode(samples, part, options, windows, source)
@@ -79,13 +68,7 @@ def tokenize_text_windows(
 
 def _check(samples: Samples, options: TokenizeOptions, windows: WindowOptions, source: str) -> None:
     tokenizer, pairs = options.tokenizer, samples.text_pairs
-    if not tokenizer.is_fast:
-        raise ConfigError(
-            f"model: {type(tokenizer).__name__} is a slow tokenizer, which does not return the windows of a text; "
-            "task.windows needs a fast tokenizer (tokenizer.json): save it again with AutoTokenizer",
-            code="tokenizer.slow",
-            key="model",
-        )
+    require_fast(tokenizer, "task.windows needs", returns="the windows of a text")
     num_special = tokenizer.num_special_tokens_to_add(pair=pairs is not None)
     require_text_length(options, num_special)
     most = options.max_length - num_special - 1

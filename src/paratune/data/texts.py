@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paratune.config.sections import Columns
-from paratune.data.columns import joined_texts, require_columns
+from paratune.data.columns import TableReader
 from paratune.data.read import read_table
 from paratune.errors import DataError
 
@@ -19,20 +19,15 @@ _ROWS = 10_000
 
 
 def iterate_texts(sources: Sequence[str], column: str) -> Iterator[str]:
-    """Yield the texts of a column of files, in order, without rows that have no text.
-
-    Args:
-        sources: Files, as for `read_table`.
-        column: Name of the column in all files; `text` for text files.
+    """Yield the texts of a column of files (as for `read_table`), in order, without rows that have no text.
 
     Raises:
         DataError: A file is absent or damaged, or the column is absent or does not contain text.
     """
     for source in sources:
         for table in _tables(source):
-            require_columns(table, Columns(text=column), source, None, False)
-            texts = joined_texts(table, column, "", source, "text", refuse_numbers=False)
-            yield from (text for text in texts if text is not None)
+            texts = TableReader(table, Columns(text=column), "drop", source, require_labels=False).texts("text")
+            yield from (text for text in texts or () if text is not None)
 
 
 def _tables(source: str) -> Iterator[pa.Table]:

@@ -15,15 +15,16 @@ Imports no torch.
 """
 
 import errno
+import io
 import mmap
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -68,12 +69,8 @@ class TokenStore:
     one sequence."""
 
     def grouped(self, num_sequences: npt.NDArray[np.integer[Any]]) -> "TokenStore":
-        """Return the store with samples of several sequences, which follow each other.
-
-        Args:
-            num_sequences: (N,), sequences of each sample, at least 1; their sum is Q.
-        """
-        offsets = np.concatenate([[0], np.cumsum(num_sequences)]).astype(np.int64)
+        """Return the store with samples of several sequences, which follow each other; `num_sequences` is (N,)."""
+        offsets = offsets_of(num_sequences)
         assert offsets[-1] == len(self.offsets) - 1, "each sequence belongs to one sample"
         assert (num_sequences > 0).all()
         return replace(self, sample_offsets=offsets)
@@ -85,7 +82,8 @@ class TokenStore:
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
         """(N,): tokens of each sample after truncation, over all its sequences."""
-        return np.diff(self._token_offsets)
+        offsets = np.asarray(self.offsets)
+        return np.diff(offsets if self.sample_offsets is None else offsets[self.sample_offsets])
 
     def lengths_at(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the lengths of some samples; reads only their offsets."""
@@ -95,12 +93,6 @@ class TokenStore:
             begins, ends = self.sample_offsets[begins], self.sample_offsets[ends]
         lengths: npt.NDArray[np.int64] = offsets[ends] - offsets[begins]
         return lengths
-
-    @property
-    def _token_offsets(self) -> npt.NDArray[np.int64]:
-        """(N + 1,): first token of each sample, and the number of tokens."""
-        offsets = np.asarray(self.offsets)
-        return offsets if self.sample_offsets is None else offsets[self.sample_offsets]
 
     @property
     def num_sequences(self) -> npt.NDArray[np.int64]:
@@ -233,6 +225,7 @@ def open_store(folder: Path) -> TokenStore:
         }
         max_length, fingerprint, num_unknown = int(meta["max_length"]), str(meta["fingerprint"]), meta["num_unknown"]
     except (CheckpointError, OSError, KeyError, TypeError, AttributeError) as error:
+        # The caller deletes a damaged folder and tokenizes again: a lack of memory must not look like damage.
         for cause in (error, error.__cause__):
             if isinstance(cause, OSError) and cause.errno in _NOT_DAMAGE:
                 raise cause from None
@@ -247,30 +240,15 @@ def open_store(folder: Path) -> TokenStore:
     )
 
 
-class TokenWriter(Protocol):
-    """Collects the tokens of samples: `StoreWriter` in a folder, `memory_store.MemoryWriter` in memory."""
-
-    def add(
-        self,
-        ids: list[list[int]],
-        type_ids: list[list[int]] | None,
-        full_lengths: Iterable[int],
-        token_values: Mapping[str, list[list[int]]] | None = None,
-    ) -> None:
-        """Append samples."""
-        ...
-
-    def finish(self, max_length: int, row_values: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
-        """End the store; called once, after the last sample."""
-        ...
-
-
 class StoreWriter(AbstractContextManager["StoreWriter"]):
-    """Writes a temporary folder, which `finish` renames to its final name; without `finish`, leaving deletes it."""
+    """Writes a temporary folder, which `finish` renames to its final name; without `finish`, leaving deletes it.
+
+    Without a folder, the tokens stay in memory: `store` has them after `finish`.
+    """
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | None,
         dtype: str,
         *,
         has_type_ids: bool,
@@ -280,22 +258,29 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
         """Create the temporary folder.
 
         Args:
-            folder: Final folder, which does not exist yet.
+            folder: Final folder, which does not exist yet; None for memory.
             dtype: Dtype of the token ids.
             has_type_ids: Whether `add` receives type ids.
             unknown_id: Id of the unknown token, to count it; None where the tokenizer has none.
             token_values: Names and dtypes of further values of each token that `add` receives.
         """
-        self._folder, self._dtype = folder, np.dtype(dtype)
-        self._temporary = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
-        self._temporary.mkdir(parents=True)
-        self._tokens = (self._temporary / "tokens.bin").open("wb")
-        self._type_ids = (self._temporary / "type_ids.bin").open("wb") if has_type_ids else None
-        self._dtypes = dict(token_values or {})
-        self._others = {name: (self._temporary / f"token_{name}.bin").open("wb") for name in self._dtypes}
+        self._folder, self._token_values = folder, dict(token_values or {})
+        self._temporary = None if folder is None else folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
+        if self._temporary is not None:
+            self._temporary.mkdir(parents=True)
+        self._dtypes = {
+            "tokens": np.dtype(dtype),
+            **({"type_ids": np.dtype(np.uint8)} if has_type_ids else {}),
+            **{f"token_{name}": np.dtype(kind) for name, kind in self._token_values.items()},
+        }
+        self._files = {name: self._open(f"{name}.bin") for name in self._dtypes}
         self._lengths: list[int] = []
         self._full_lengths: list[int] = []
         self._unknown_id, self._num_unknown = unknown_id, 0
+        self.store: TokenStore | None = None
+
+    def _open(self, name: str) -> Any:
+        return io.BytesIO() if self._temporary is None else (self._temporary / name).open("wb")
 
     def add(
         self,
@@ -305,67 +290,75 @@ class StoreWriter(AbstractContextManager["StoreWriter"]):
         token_values: Mapping[str, list[list[int]]] | None = None,
     ) -> None:
         """Append samples."""
-        flat = flat_array(ids, self._dtype)
-        self._num_unknown += int(np.count_nonzero(flat == self._unknown_id))
-        self._tokens.write(flat.data)
-        if self._type_ids is not None:
-            assert type_ids is not None
-            self._type_ids.write(flat_array(type_ids, np.dtype(np.uint8)).data)
-        for name, file in self._others.items():
-            assert token_values is not None
-            file.write(flat_array(token_values[name], np.dtype(self._dtypes[name])).data)
+        values = {f"token_{name}": rows for name, rows in (token_values or {}).items()}
+        values |= {"tokens": ids} | ({} if type_ids is None else {"type_ids": type_ids})
+        for name, file in self._files.items():
+            flat = flat_array(values[name], self._dtypes[name])
+            self._num_unknown += int(np.count_nonzero(flat == self._unknown_id)) if name == "tokens" else 0
+            file.write(flat.data)
         self._lengths.extend(map(len, ids))
         self._full_lengths.extend(full_lengths)
 
     def finish(self, max_length: int, row_values: Mapping[str, npt.NDArray[Any]] | None = None) -> None:
-        """Write the remaining files, sync, and rename the folder to its final name.
+        """End the store: write the remaining files, sync, and rename the folder to its final name.
 
         Args:
             max_length: Tokens after which samples were truncated.
             row_values: (N, ...) each: further values of each sample, by name.
         """
-        offsets = np.concatenate([[0], np.cumsum(self._lengths)]).astype(np.int64)
-        arrays: dict[str, npt.NDArray[Any]] = {
-            "offsets": offsets,
-            "full_lengths": np.asarray(self._full_lengths, np.int32),
-            **{f"row_{name}": array for name, array in (row_values or {}).items()},
-        }
-        for name, array in arrays.items():
+        row_values = dict(row_values or {})
+        offsets, full_lengths = offsets_of(self._lengths), np.asarray(self._full_lengths, np.int32)
+        num_unknown = None if self._unknown_id is None else self._num_unknown
+        if self._folder is None or self._temporary is None:
+            arrays = {name: np.frombuffer(file.getbuffer(), self._dtypes[name]) for name, file in self._files.items()}
+            tokens, type_ids = arrays["tokens"], arrays.get("type_ids")
+            token_values = {name: arrays[f"token_{name}"] for name in self._token_values}
+            self.store = TokenStore(
+                tokens, type_ids, offsets, full_lengths, max_length, "", token_values, row_values, num_unknown
+            )
+            return
+        saved: dict[str, npt.NDArray[Any]] = {"offsets": offsets, "full_lengths": full_lengths}
+        saved |= {f"row_{name}": array for name, array in row_values.items()}
+        for name, array in saved.items():
             np.save(self._temporary / f"{name}.npy", array, allow_pickle=False)
-        for file in self._data_files():
+        for file in self._files.values():
             file.close()
         for path in self._temporary.iterdir():
             sync(path)
         meta = {
             "format_version": FORMAT_VERSION,
             "fingerprint": self._folder.name,
-            "dtype": self._dtype.str,
-            "has_type_ids": self._type_ids is not None,
+            "dtype": self._dtypes["tokens"].str,
+            "has_type_ids": "type_ids" in self._dtypes,
             "max_length": max_length,
-            "of_tokens": self._dtypes,
-            "of_rows": list(row_values or {}),
+            "of_tokens": self._token_values,
+            "of_rows": list(row_values),
             "num_samples": len(self._lengths),
             "num_tokens": int(offsets[-1]),
-            "num_unknown": None if self._unknown_id is None else self._num_unknown,
+            "num_unknown": num_unknown,
             "num_bytes": {item.name: item.stat().st_size for item in sorted(self._temporary.iterdir())},
             "sha256": {item.name: file_sha256(item) for item in sorted(self._temporary.iterdir())},
         }
+        # The last file: a folder without it is incomplete. The rename comes after all syncs, so that a power cut
+        # leaves the final name with whole files, or no final name.
         write_json(self._temporary / "meta.json", meta)
         self._temporary.rename(self._folder)
         sync(self._folder.parent)
 
-    def _data_files(self) -> list[Any]:
-        return [self._tokens, *([] if self._type_ids is None else [self._type_ids]), *self._others.values()]
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for file in self._data_files():
-            try:
+        if self._temporary is None:
+            return
+        for file in self._files.values():
+            with suppress(OSError):  # closing writes the buffer, which fails again on a full disk
                 file.close()
-            except OSError:  # closing writes the buffer, which fails again on a full disk
-                continue
         remove_folder(self._temporary)
+
+
+def offsets_of(lengths: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+    """Return the first place of each of several consecutive parts, and the end of the last one, (len(lengths) + 1,)."""
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def flat_array(rows: list[list[int]], dtype: np.dtype[Any]) -> npt.NDArray[Any]:

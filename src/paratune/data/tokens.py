@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,29 +23,30 @@ import numpy as np
 from paratune.base.token_ids import num_token_ids
 from paratune.data.columns import Samples
 from paratune.data.labels import first_rows
-from paratune.data.memory_store import MemoryWriter
 from paratune.data.token_store import (
     FORMAT_VERSION,
     StoreWriter,
     TokenStore,
-    TokenWriter,
     explain_disk_errors,
     open_store,
     remove_folder,
 )
+from paratune.data.tokenizers import pair_separator, preserve_state, tokenizer_fingerprint
 from paratune.errors import ConfigError, DataError, Stopped, coded
 
 Truncation = Literal["longest_first", "only_first", "only_second", "head_tail"]
 Progress = Callable[[int, int], None]
 """Called with the number of tokenized samples and of all samples, after each chunk."""
 Stop = Callable[[], bool]
+Write = Callable[[StoreWriter], None]
+"""Adds all samples to a writer and calls its `finish`."""
 
 CHUNK_SIZE = 1000
 """Most samples of a chunk; `TokenizeOptions.stop` is called between chunks."""
 CHUNK_CHARACTERS = 2_000_000
 """A chunk ends with the sample that reaches this number of characters: about a second of work."""
 MAX_UNKNOWN_SHARE = 0.5
-"""Largest allowed share of unknown tokens in a split. A tokenizer without its vocabulary knows only special tokens, and
+"""Largest allowed share of unknown tokens in a split. A tokenizer without its vocabulary has only special tokens, and
 is above this share for texts of three words or more."""
 MIN_JUDGED_TOKENS = 100
 """Splits with fewer tokens are not checked: a few rows of one emoji each do not mean that the tokenizer is damaged."""
@@ -55,14 +55,6 @@ WARNED_TRUNCATED_SHARE = 0.1
 WARNED_UNKNOWN_SHARE = 0.01
 """Share of unknown tokens from which `data`, `train`, `evaluate` and `predict` warn."""
 _log = logging.getLogger(__name__)
-
-
-def _never_stop() -> bool:
-    return False
-
-
-def _do_nothing() -> None:
-    return None
 
 
 def cache_folder(cache_dir: str | Path | None) -> Path:
@@ -90,9 +82,9 @@ class TokenizeOptions:
     """As `data.head_tokens`."""
     progress: Progress | None = None
     """Called after each chunk; not called when the tokens are in the cache."""
-    stop: Stop = _never_stop
+    stop: Stop = lambda: False
     """Called between chunks and while another process has the lock; true raises `Stopped`."""
-    waits: Callable[[], None] = _do_nothing
+    waits: Callable[[], None] = lambda: None
     """Called while another process has the lock."""
 
 
@@ -101,17 +93,18 @@ def tokenize(samples: Samples, options: TokenizeOptions, *, source: str = "data"
 
     Args:
         samples: Texts, or pairs of texts; at least one.
-        options: Tokenizer, limits, cache.
+        options: Tokenizer, limits, cache; `progress` counts samples.
         source: Name of the samples in messages.
 
     Raises:
-        ConfigError: `options.max_length` leaves no room for text, or `options.truncation` needs a second text.
+        ConfigError: `options.max_length` leaves no room for text, or the tokenizer or `options.truncation` does not
+            fit.
         DataError: A text has no tokens, or the cache cannot be written.
         Stopped: `options.stop` returned true; the cache has no incomplete entry.
     """
     _require_room(samples, options)
 
-    def write(writer: TokenWriter) -> None:
+    def write(writer: StoreWriter) -> None:
         for part in chunks(samples, options, source):
             writer.add(*encode(samples, part, options, source))
         writer.finish(options.max_length)
@@ -120,11 +113,7 @@ def tokenize(samples: Samples, options: TokenizeOptions, *, source: str = "data"
 
 
 def chunks(samples: Samples, options: TokenizeOptions, source: str) -> Iterator[slice]:
-    """Yield the slices of samples to tokenize in one call; `progress` and `stop` are called in between.
-
-    Raises:
-        Stopped: `options.stop` returned true.
-    """
+    """Yield the slices of samples to tokenize in one call; between them, call `progress` and `stop`."""
     start = 0
     while start < len(samples):
         if options.stop():
@@ -157,7 +146,7 @@ def _end_of_chunk(samples: Samples, start: int) -> int:
 def cached_store(
     fingerprint: str,
     options: TokenizeOptions,
-    write: Callable[[TokenWriter], None],
+    write: Write,
     *,
     source: str,
     token_values: Mapping[str, str] | None = None,
@@ -178,7 +167,9 @@ def cached_store(
     if options.is_cached:
         store = _read_or_write(fingerprint, options, write, token_values)
     else:
-        store = _in_memory(options, write, token_values)
+        in_memory = _write(None, options, write, token_values)
+        assert in_memory is not None
+        store = in_memory
     require_known(store, options.tokenizer, source)
     return store
 
@@ -209,10 +200,7 @@ def _unknown_id(tokenizer: Any) -> int | None:
 
 
 def _read_or_write(
-    fingerprint: str,
-    options: TokenizeOptions,
-    write: Callable[[TokenWriter], None],
-    token_values: Mapping[str, str] | None,
+    fingerprint: str, options: TokenizeOptions, write: Write, token_values: Mapping[str, str] | None
 ) -> TokenStore:
     cache_dir = cache_folder(options.cache_dir)
     folder = cache_dir / "tokens" / fingerprint
@@ -224,34 +212,29 @@ def _read_or_write(
             # Another process may have written the tokens while this one waited for the lock.
             if (store := _open_cached(folder, warns=True)) is not None:
                 return store
+            # Only the process with the lock writes: a temporary folder that exists now is of one that was killed.
             for damaged in [folder, *folder.parent.glob(fingerprint + ".*.tmp")]:
                 remove_folder(damaged)
-            with (
-                StoreWriter(
-                    folder,
-                    _dtype(options.tokenizer),
-                    has_type_ids=options.need_token_type_ids,
-                    unknown_id=_unknown_id(options.tokenizer),
-                    token_values=token_values,
-                ) as writer,
-                preserve_state(options.tokenizer),
-            ):
-                write(writer)
+            _write(folder, options, write, token_values)
     return open_store(folder)
 
 
-def _in_memory(
-    options: TokenizeOptions, write: Callable[[TokenWriter], None], token_values: Mapping[str, str] | None
-) -> TokenStore:
-    writer = MemoryWriter(
-        _dtype(options.tokenizer),
-        has_type_ids=options.need_token_type_ids,
-        unknown_id=_unknown_id(options.tokenizer),
-        token_values=token_values,
-    )
-    with preserve_state(options.tokenizer):
+def _write(
+    folder: Path | None, options: TokenizeOptions, write: Write, token_values: Mapping[str, str] | None
+) -> TokenStore | None:
+    """Write tokens into a folder, or return them where it is None."""
+    tokenizer = options.tokenizer
+    with (
+        StoreWriter(
+            folder,
+            _dtype(tokenizer),
+            has_type_ids=options.need_token_type_ids,
+            unknown_id=_unknown_id(tokenizer),
+            token_values=token_values,
+        ) as writer,
+        preserve_state(tokenizer),
+    ):
         write(writer)
-    assert writer.store is not None
     return writer.store
 
 
@@ -279,7 +262,7 @@ def _open_cached(folder: Path, *, warns: bool = False) -> TokenStore | None:
 
 @contextmanager
 def locked(path: Path, stop: Stop, waits: Callable[[], None]) -> Iterator[None]:
-    """Hold a file lock during the block; `waits` is called while another process has it.
+    """Keep a file lock during the block; `waits` is called while another process has it.
 
     Raises:
         Stopped: `stop` returned true while another process had the lock.
@@ -366,18 +349,6 @@ def token_fingerprint(samples: Samples, options: TokenizeOptions, **settings_of_
     return sha.hexdigest()
 
 
-def pair_separator(tokenizer: Any) -> str:
-    """Return the text to put before the second text of a pair: "" after a special token, else a line break.
-
-    Tokenizers of BERT and similar models put a special token between the texts of a pair. Those of most decoders put
-    nothing there, and the model could not know where the second text begins.
-    """
-    with preserve_state(tokenizer):
-        flags = tokenizer("a", "a", return_special_tokens_mask=True)["special_tokens_mask"]
-    inner = flags[flags.index(0) : len(flags) - flags[::-1].index(0)] if 0 in flags else flags
-    return "" if 1 in inner else "\n"
-
-
 def hash_texts(sha: Any, texts: list[str] | None) -> None:
     """Add texts to a hash: their number, lengths and content, so that different lists never add the same bytes."""
     if texts is None:
@@ -388,39 +359,6 @@ def hash_texts(sha: Any, texts: list[str] | None) -> None:
     sha.update(np.cumsum([0, *map(len, encoded)], dtype="<i8").tobytes())
     for text in encoded:
         sha.update(text)
-
-
-def tokenizer_fingerprint(tokenizer: Any) -> str:
-    """Return the SHA-256, in hexadecimal, over all that a tokenizer's output depends on."""
-    attributes = [type(tokenizer).__name__, tokenizer.special_tokens_map, tokenizer.truncation_side, len(tokenizer)]
-    sha = hashlib.sha256(json.dumps(attributes, sort_keys=True, default=str).encode())
-    if tokenizer.is_fast:
-        content = json.loads(tokenizer.backend_tokenizer.to_str())
-        # Options of the last call, which every call sets again.
-        content["truncation"] = content["padding"] = None
-        sha.update(json.dumps(content, sort_keys=True).encode())
-        return sha.hexdigest()
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer.save_pretrained(folder)
-        for file in sorted(Path(folder).rglob("*")):
-            if file.is_file():
-                sha.update(file.name.encode() + b"\0" + file.read_bytes())
-    return sha.hexdigest()
-
-
-@contextmanager
-def preserve_state(tokenizer: Any) -> Iterator[None]:
-    """Restore truncation and padding of a fast tokenizer at the end: calls change them, and saving would write them."""
-    if not tokenizer.is_fast:
-        yield
-        return
-    inner = tokenizer.backend_tokenizer
-    truncation, padding = inner.truncation, inner.padding
-    try:
-        yield
-    finally:
-        inner.no_truncation() if truncation is None else inner.enable_truncation(**truncation)
-        inner.no_padding() if padding is None else inner.enable_padding(**padding)
 
 
 def encode(
@@ -437,21 +375,20 @@ def encode(
     pairs = None if samples.text_pairs is None else samples.text_pairs[part]
     if pairs is not None and (separator := pair_separator(options.tokenizer)):
         pairs = [separator + pair for pair in pairs]
-    rows = samples.rows[part]
-    max_length, truncation, need_token_type_ids = options.max_length, options.truncation, options.need_token_type_ids
+    rows, max_length, truncation = samples.rows[part], options.max_length, options.truncation
 
     def call(indices: list[int], **kwargs: Any) -> Any:
         return options.tokenizer(
             [texts[index] for index in indices],
             None if pairs is None else [pairs[index] for index in indices],
             return_attention_mask=False,
-            return_token_type_ids=need_token_type_ids,
+            return_token_type_ids=options.need_token_type_ids,
             verbose=False,  # no warning about too long samples: they are truncated below
             **kwargs,
         )
 
     whole = call(list(range(len(texts))), truncation=False)
-    ids, types = whole["input_ids"], whole["token_type_ids"] if need_token_type_ids else None
+    ids, types = whole["input_ids"], whole["token_type_ids"] if options.need_token_type_ids else None
     full_lengths = [len(row) for row in ids]
     require_tokens(full_lengths, rows, source)
     long = [index for index, length in enumerate(full_lengths) if length > max_length]
@@ -508,9 +445,13 @@ def require_tokens(lengths: Sequence[int], rows: Any, source: str) -> None:
     """Raise a `DataError` that names the rows, (N,), whose texts have no tokens."""
     empty = np.flatnonzero(np.asarray(lengths) == 0)
     if len(empty):
-        raise DataError(
-            f"{source}: the tokenizer returns no tokens for {first_rows(rows[empty].tolist())}; correct or remove such "
-            "rows",
-            code="data.no_tokens",
-            source=source,
-        )
+        raise no_tokens_error(first_rows(rows[empty].tolist()), source)
+
+
+def no_tokens_error(texts: str, source: str) -> DataError:
+    """Return the error for texts without tokens, such as "rows 3, 8"."""
+    return DataError(
+        f"{source}: the tokenizer returns no tokens for {texts}; correct or remove such rows",
+        code="data.no_tokens",
+        source=source,
+    )

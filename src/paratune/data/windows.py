@@ -10,20 +10,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from paratune.data.columns import AnswerSpan, Samples
+from paratune.data.columns import AnswerSpan, IntArray, Samples
 from paratune.data.labels import first_rows
-from paratune.data.token_store import TokenStore, TokenWriter
-from paratune.data.tokens import (
-    TokenizeOptions,
-    cached_store,
-    chunks,
-    pair_separator,
-    preserve_state,
-    token_fingerprint,
-)
-from paratune.errors import ConfigError, DataError
+from paratune.data.token_store import StoreWriter, TokenStore
+from paratune.data.tokenizers import pair_separator, preserve_state, require_fast
+from paratune.data.tokens import TokenizeOptions, cached_store, chunks, no_tokens_error, token_fingerprint
+from paratune.errors import ConfigError
 
-IntArray = npt.NDArray[np.int64]
 CHAR_START: Final = "char_start"
 CHAR_END: Final = "char_end"
 """(num_tokens,), int32: first character of a token in the context and the character after its last, without white
@@ -42,13 +35,8 @@ def cut_texts(
 ) -> Any:
     """Return the encodings of all windows of texts, in order; `overflow_to_sample_mapping` has the text of each.
 
-    Args:
-        tokenizer: A fast tokenizer of transformers.
-        texts: First texts.
-        pairs: Second texts; None for single texts.
-        truncation: only_first or only_second, the text that is cut.
-        max_length: Tokens of a window.
-        stride: Tokens of the cut text that neighbouring windows share.
+    `truncation` is only_first or only_second, the text that is cut; windows have `max_length` tokens, of which
+    neighbours share `stride` tokens of the cut text. The tokenizer is fast.
     """
     return tokenizer(
         texts,
@@ -67,9 +55,7 @@ class WindowLimits:
     """How the tokens of a window are divided between question, context and special tokens."""
 
     max_length: int
-    """Tokens of a window."""
     num_special: int
-    """Special tokens of a window."""
     stride: int
     """Tokens of the context that neighbouring windows share."""
     end_token: int | None
@@ -90,13 +76,7 @@ def window_limits(options: TokenizeOptions, stride: int) -> WindowLimits:
         ConfigError: The tokenizer is slow, which cannot return the characters of tokens; or no token is left for text.
     """
     tokenizer = options.tokenizer
-    if not tokenizer.is_fast:
-        raise ConfigError(
-            f"model: {type(tokenizer).__name__} is a slow tokenizer, which does not return the characters of tokens; "
-            "question answering needs a fast tokenizer (tokenizer.json): save it again with AutoTokenizer",
-            code="tokenizer.slow",
-            key="model",
-        )
+    require_fast(tokenizer, "question answering needs")
     end_token = tokenizer.eos_token_id if tokenizer.cls_token_id is None else None
     num_special = tokenizer.num_special_tokens_to_add(pair=True) + (end_token is not None)
     limits = WindowLimits(options.max_length, num_special, stride, end_token, pair_separator(tokenizer))
@@ -135,25 +115,14 @@ def num_tokens(texts: list[str], options: TokenizeOptions) -> list[int]:
 
 
 def tokenize_windows(samples: Samples, options: TokenizeOptions, stride: int, *, source: str = "data") -> TokenStore:
-    """Return the windows of all questions, from the cache or newly tokenized.
+    """Return the windows of all questions; arguments and errors as in `tokens.tokenize` and `window_limits`.
 
     Each window has the whole question, a line break where the tokenizer puts nothing between two texts, and a part of
-    the context; neighbouring parts share `stride` tokens. Windows do not depend on answers.
-
-    Args:
-        samples: Questions and contexts; at least one, none too long.
-        options: Tokenizer, limit, cache.
-        stride: As `task.stride`.
-        source: Name of the samples in messages.
-
-    Raises:
-        ConfigError: As `window_limits`.
-        DataError: A context has no tokens, or the cache cannot be written.
-        Stopped: `options.stop` returned true; the cache has no incomplete entry.
+    the context; neighbouring parts share `stride` tokens. Windows do not depend on answers. No question is too long.
     """
     limits = window_limits(options, stride)
 
-    def write(writer: TokenWriter) -> None:
+    def write(writer: StoreWriter) -> None:
         examples: list[int] = []
         bounds: list[tuple[int, int, int]] = []
         for part in chunks(samples, options, source):
@@ -206,12 +175,7 @@ def _encode(
         else:
             without.append(int(samples.rows[part.start + number]))
     if without:
-        raise DataError(
-            f"{source}: the tokenizer returns no tokens for the context of {first_rows(without)}; correct or remove "
-            "such rows",
-            code="data.no_tokens",
-            source=source,
-        )
+        raise no_tokens_error(f"the context of {first_rows(without)}", source)
     return windows
 
 
@@ -264,10 +228,7 @@ def answer_tokens(store: TokenStore, answers: Sequence[tuple[AnswerSpan, ...]]) 
     """Return the first and the last token of the first gold answer of each window, (N, 2), int64.
 
     Where a question has no answer, or the window does not contain the whole answer, both are the token for "no answer".
-
-    Args:
-        store: From `tokenize_windows`.
-        answers: Gold answers of each question.
+    `store` is from `tokenize_windows`; `answers` are the gold answers of each question.
     """
     null, begin, end = (np.asarray(column, dtype=np.int64) for column in store.row_values[BOUNDS].T)
     positions = np.stack([null, null], axis=1)
@@ -287,12 +248,7 @@ def answer_tokens(store: TokenStore, answers: Sequence[tuple[AnswerSpan, ...]]) 
 
 
 def describe_questions(samples: Samples, store: TokenStore) -> dict[str, Any]:
-    """Return the figures of questions that `paratune data` prints, as plain JSON values.
-
-    Args:
-        samples: Questions with gold answers.
-        store: Their windows.
-    """
+    """Return the figures of questions and their windows that `paratune data` prints, as JSON values."""
     answers, contexts = samples.answers, samples.text_pairs
     assert answers is not None
     assert contexts is not None

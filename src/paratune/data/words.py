@@ -14,9 +14,9 @@ import numpy.typing as npt
 import torch
 
 from paratune.batch import Batch
-from paratune.data.columns import Samples
+from paratune.data.columns import IntArray, Samples
 from paratune.data.loader import CollateOptions, Collator
-from paratune.data.token_store import TokenStore, TokenWriter
+from paratune.data.token_store import StoreWriter, TokenStore
 from paratune.data.tokens import (
     TokenizeOptions,
     cached_store,
@@ -25,48 +25,21 @@ from paratune.data.tokens import (
     require_tokens,
     token_fingerprint,
 )
-from paratune.errors import ConfigError
 
-IntArray = npt.NDArray[np.int64]
 WORD: Final = "word"
 """(num_tokens,), int32: the word of its sentence that begins with a token; -1 for other tokens."""
 IGNORED: Final = -100
 """Label of a token that is not the first of a word."""
 
 
-def check_word_tokenizer(tokenizer: Any) -> None:
-    """Check that a tokenizer tells which characters a token is.
-
-    Raises:
-        ConfigError: It is slow.
-    """
-    if not tokenizer.is_fast:
-        raise ConfigError(
-            f"model: {type(tokenizer).__name__} is a slow tokenizer, which does not return the characters of tokens; "
-            "tags of words need a fast tokenizer (tokenizer.json): save it again with AutoTokenizer",
-            code="tokenizer.slow",
-            key="model",
-        )
-
-
 def tokenize_words(samples: Samples, options: TokenizeOptions, *, source: str = "data") -> TokenStore:
-    """Return the tokens of all sentences, with `WORD`, from the cache or newly tokenized.
+    """Return the tokens of all sentences, with `WORD`; arguments and errors as in `tokens.tokenize`.
 
-    Words are joined by spaces; a token belongs to the word of its last character.
-
-    Args:
-        samples: With words; at least one.
-        options: Fast tokenizer, limit, cache.
-        source: Name of the samples in messages.
-
-    Raises:
-        ConfigError: `options.max_length` leaves no room for text.
-        DataError: A sentence has no tokens, or the cache cannot be written.
-        Stopped: `options.stop` returned true.
+    Words are joined by spaces; a token belongs to the word of its last character. The tokenizer is fast.
     """
     require_text_length(options, options.tokenizer.num_special_tokens_to_add(pair=False))
 
-    def write(writer: TokenWriter) -> None:
+    def write(writer: StoreWriter) -> None:
         for part in chunks(samples, options, source):
             _write_part(writer, samples, part, options, source)
         writer.finish(options.max_length)
@@ -78,14 +51,14 @@ def tokenize_words(samples: Samples, options: TokenizeOptions, *, source: str = 
 
 
 def _hash_of(words: Sequence[Sequence[str]]) -> str:
-    """Return where words begin, as a hash: texts do not tell it where a word contains a space."""
+    """Return where words begin, as a hash: the joined texts do not show it where a word contains a space."""
     sha = hashlib.sha256()
     for sentence in words:
         sha.update(np.asarray([len(sentence), *map(len, sentence)], dtype="<i8").tobytes())
     return sha.hexdigest()
 
 
-def _write_part(writer: TokenWriter, samples: Samples, part: slice, options: TokenizeOptions, source: str) -> None:
+def _write_part(writer: StoreWriter, samples: Samples, part: slice, options: TokenizeOptions, source: str) -> None:
     def call(texts: list[str], **limits: Any) -> Any:
         return options.tokenizer(texts, return_attention_mask=False, verbose=False, **limits)
 
@@ -119,13 +92,9 @@ def _first_tokens(encoding: Any, words: Sequence[str]) -> IntArray:
 
 
 def tags_by_word(values: npt.NDArray[Any], store: TokenStore, row: int, num_words: int) -> IntArray:
-    """Return the tag of each word of a sentence, (num_words,), from values of its tokens; -1 without a token.
+    """Return the tag of each word of a sentence, (num_words,), words behind `max_length` included; -1 without a token.
 
-    Args:
-        values: (at least the number of tokens of the sentence,).
-        store: From `tokenize_words`.
-        row: Sentence.
-        num_words: Words of the sentence, those behind `max_length` included.
+    `values`, of at least as many as the tokens of the sentence, are those of tokens; `row` is the sentence.
     """
     begin, end = store.offsets[row : row + 2].tolist()
     word = np.asarray(store.token_values[WORD][begin:end])

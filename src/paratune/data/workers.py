@@ -193,7 +193,7 @@ class _Parcels(Dataset["_Parcel"]):
 
 @dataclass(frozen=True)
 class _Parcel:
-    """Batches to send between processes, with one tensor for all: each tensor needs a file descriptor of its own."""
+    """Batches to send between processes, with one tensor for all: each tensor would need its own file descriptor."""
 
     buffer: Tensor
     """(bytes,), uint8: the tensors of all batches."""

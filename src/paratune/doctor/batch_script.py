@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePath
 
 from paratune.doctor.shell_commands import commands, lines, program_at, program_name
@@ -53,12 +54,7 @@ class ScriptFacts:
 
 
 def find_start(script: str, called: Mapping[str, str]) -> ScriptFacts:
-    """Return the start of training in a batch script.
-
-    Args:
-        script: Text of the script.
-        called: Name -> text of the called scripts, from `read_called`.
-    """
+    """Return the start of training in a batch script, and in the scripts that it calls (from `read_called`)."""
     texts = {"batch script": script, **called}
     plain = (
         (name, number, " ".join(words[program_at(words) :]))
@@ -101,10 +97,10 @@ def _without_python(words: Sequence[str]) -> list[str]:
     return [*_MODULES[module], *words[at + 2 :]] if module in _MODULES else []
 
 
-def _calls(script: str) -> dict[str, bool]:
-    """Return name -> whether a shell reads it, for the scripts that a script calls."""
+def _calls(*scripts: str) -> dict[str, bool]:
+    """Return name -> whether a shell reads it, for the scripts that scripts call."""
     calls: dict[str, bool] = {}
-    for _, words in commands(script):
+    for _, words in chain.from_iterable(map(commands, scripts)):
         name, by_shell = _called(words[program_at(words) :])
         if name:
             calls[name] = calls.get(name, False) or by_shell
@@ -146,10 +142,7 @@ def _file(word: str) -> str:
 def read_called(script: str, environ: Mapping[str, str], folder: Path) -> dict[str, str]:
     """Return name -> text of the scripts that a script calls, directly or indirectly.
 
-    Args:
-        script: Text of the first script.
-        environ: Variables for names.
-        folder: Working directory, for relative names.
+    `environ` has the variables for names; relative names are in `folder`.
     """
     scripts: dict[str, str] = {}
     names = _calls(script)
@@ -161,10 +154,7 @@ def read_called(script: str, environ: Mapping[str, str], folder: Path) -> dict[s
             if text is not None and (names[name] or _is_for_shell(text, PurePath(name).suffix))
         }
         scripts |= new
-        names = {}
-        for text in new.values():
-            for name, by_shell in _calls(text).items():
-                names[name] = names.get(name, False) or by_shell
+        names = _calls(*new.values())
     return scripts
 
 

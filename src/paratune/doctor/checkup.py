@@ -47,7 +47,6 @@ CHECKS: tuple[Check, ...] = (
     installation.check_compiled,
 )
 """The checks of the machine, in the order of their findings."""
-
 NODE_CHECKS: frozenset[Check] = frozenset(
     {
         *(devices.check_cores, devices.check_memory, devices.check_shared_memory, devices.check_gpus),
@@ -55,10 +54,8 @@ NODE_CHECKS: frozenset[Check] = frozenset(
     }
 )
 """Checks that are skipped when the run is on other machines: a login node has no GPU and few resources."""
-
 GROUP_CHECKS: frozenset[Check] = frozenset({processes.check_hostname, processes.check_loopback})
 """Checks that are skipped for a run of one process, which needs no network."""
-
 SETUP_CHECKS: tuple[SetupCheck, ...] = (
     configuration.check_run_folder,
     configuration.check_needed_extras,
@@ -117,10 +114,7 @@ def examine(out_folder: Path) -> list[Finding]:
 def judge(machine: MachineFacts, *, is_elsewhere: bool = False, is_single: bool = False) -> list[Finding]:
     """Run all checks, and return their findings; a check that raises an exception gives a warning.
 
-    Args:
-        machine: This machine.
-        is_elsewhere: Whether the run is on other machines, which skips the checks of `NODE_CHECKS`.
-        is_single: Whether the run has `strategy.kind: single`, which skips the checks of `GROUP_CHECKS`.
+    A run on other machines (`is_elsewhere`) skips `NODE_CHECKS`, and a run of one process (`is_single`) `GROUP_CHECKS`.
     """
     skipped = (NODE_CHECKS if is_elsewhere else frozenset()) | (GROUP_CHECKS if is_single else frozenset())
     return _run_checks([check for check in CHECKS if check not in skipped], machine)
@@ -139,18 +133,13 @@ def _run_checks(checks: Iterable[Callable[[Any], Iterable[Finding]]], facts: Any
             findings.extend(check(facts))
         except Exception as error:
             name = check.__name__.removeprefix("check_")
-            findings.append(
-                Finding("check", "warning", f"{name} could not be checked: {type(error).__name__}: {error}")
-            )
+            fact = f"{name} could not be checked: {type(error).__name__}: {error}"
+            findings.append(Finding("check", "warning", fact))
     return findings
 
 
 def run(json: bool = False, folder: str | Path = "runs") -> int:
-    """Print the findings of `examine`.
-
-    Args:
-        json: One JSON object instead of text: ok, findings, node, versions.
-        folder: Folder of runs.
+    """Print the findings of `examine`, with `json` as one object: ok, findings, node, versions.
 
     Returns:
         The exit code: 0, or 1 when there is a problem.
@@ -177,20 +166,13 @@ def print_findings(findings: list[Finding], machine: MachineFacts, *, as_json: b
     """Print findings; return the exit code, 1 when one of them is a problem."""
     from rich.console import Console
 
+    has_problem = any(finding.level == "problem" for finding in findings)
     if as_json:
-        result = {
-            "schema_version": 1,
-            "ok": not _has_problem(findings),
-            "findings": [asdict(finding) for finding in findings],
-        }
+        result = {"schema_version": 1, "ok": not has_problem, "findings": [asdict(finding) for finding in findings]}
         print_json({**result, "node": machine.node, "versions": machine.versions}, indent=1)
     else:
         _show(Console(highlight=False), findings)
-    return EXIT_FAILED if _has_problem(findings) else EXIT_OK
-
-
-def _has_problem(findings: Iterable[Finding]) -> bool:
-    return any(finding.level == "problem" for finding in findings)
+    return EXIT_FAILED if has_problem else EXIT_OK
 
 
 def _show(console: Any, findings: list[Finding]) -> None:
@@ -202,11 +184,9 @@ def _show(console: Any, findings: list[Finding]) -> None:
     grid = Table.grid(padding=(0, 1))
     for finding in findings:
         place = "" if finding.where == HERE or finding.where in finding.fact else f"{finding.where}: "
-        repair = (
-            f"{finding.line}   ({finding.remedy})"
-            if finding.line and finding.remedy
-            else finding.line or finding.remedy
-        )
+        repair = finding.line or finding.remedy
+        if finding.line and finding.remedy:
+            repair += f"   ({finding.remedy})"
         lines = (plain(place + finding.fact), plain(finding.why), repair and plain(f"-> {repair}"))
         grid.add_row(Text(finding.level, styles[finding.level]), Text("\n".join(line for line in lines if line)))
     console.print(grid)

@@ -32,14 +32,7 @@ def check_options(setup: QueuedRun) -> Iterator[Finding]:
 
 
 def same_rows(fact: str, part: str, other: str, where: str) -> Finding:
-    """Return the finding for two identical splits.
-
-    Args:
-        fact: The fact, in words.
-        part: The split: validation or test.
-        other: The split with the same rows: train or validation.
-        where: Line that names the split.
-    """
+    """Return the finding for identical splits: validation or test as `part`, and train or validation as `other`."""
     if other == "train":
         why = f"Scores on {part} measure only how well the training set was memorised."
         line = f"data.split.{part}: 0.1" if part in ("validation", "test") else ""
@@ -76,11 +69,9 @@ def check_run_folder(setup: QueuedRun) -> Iterator[Finding]:
         line = f"paratune train {shlex.quote(str(setup.path))} --resume"
         yield Finding("run_unfinished", "warning", f"{folder} contains an unfinished run", why, where=where, line=line)
     elif state == "foreign":
+        fact = f"{folder} contains files and is not a run folder"
         why = "Training does not write to a folder with files of other programs."
-        line = f"run.name: {folder.name}_2"
-        yield Finding(
-            "run_foreign", "problem", f"{folder} contains files and is not a run folder", why, where=where, line=line
-        )
+        yield Finding("run_foreign", "problem", fact, why, where=where, line=f"run.name: {folder.name}_2")
     if setup.probes.damaged_checkpoint:
         fact = f"the newest checkpoint in {folder}, {setup.probes.damaged_checkpoint}, is incomplete"
         why = "--resume ignores it, and continues from the one before it, or from the first step."
@@ -147,13 +138,13 @@ def check_order_of_sums(setup: QueuedRun) -> Iterator[Finding]:
 
 def total_steps(setup: QueuedRun) -> int | None:
     """Return the optimizer steps of the run; None if the number of rows or the batch size is unknown."""
-    train = setup.config.train
-    if train.max_steps is not None:
-        return train.max_steps
-    rows, size = _num_train(setup), batch_size(setup)
-    if rows is None or size is None or train.epochs is None or cuts_windows(setup.config.task):
+    options = setup.config.train
+    if options.max_steps is not None:
+        return options.max_steps
+    train, size = setup.data.split("train") if setup.data else None, batch_size(setup)
+    if train is None or size is None or options.epochs is None or cuts_windows(setup.config.task):
         return None  # these tasks train on windows
-    return max(1, round(train.epochs * -(-rows // size)))
+    return max(1, round(options.epochs * -(-train.num_rows // size)))
 
 
 def batch_size(setup: QueuedRun) -> int | None:
@@ -162,11 +153,6 @@ def batch_size(setup: QueuedRun) -> int | None:
     if batch.global_ is not None:
         return batch.global_
     return batch.per_device and batch.per_device * (batch.grad_accum_steps or 1) * setup.start.world_size
-
-
-def _num_train(setup: QueuedRun) -> int | None:
-    train = setup.data.split("train") if setup.data else None
-    return train.num_rows if train else None
 
 
 def _sources(setup: QueuedRun) -> list[str]:

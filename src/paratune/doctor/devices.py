@@ -24,14 +24,10 @@ def check_cores(machine: MachineFacts) -> Iterator[Finding]:
     if usable is not None and usable == machine.num_affine_cores:  # libraries start one thread for each of these
         yield Finding("cores", "ok", fact if usable != logical else f"{model}: {format_number(usable)} logical cores")
     elif usable is not None and logical is not None and usable < logical:
-        yield Finding(
-            "cores",
-            "note" if threads else "warning",
-            fact,
-            "Libraries that start a thread for each core of the machine would start too many threads.",
-            "" if threads else "divided by the processes of the run",
-            line="" if threads else f"export OMP_NUM_THREADS={max(1, int(usable))}",
-        )
+        why = "Libraries that start a thread for each core of the machine would start too many threads."
+        line, remedy = f"export OMP_NUM_THREADS={max(1, int(usable))}", "divided by the processes of the run"
+        advice = Finding("cores", "warning", fact, why, remedy, line=line)
+        yield Finding("cores", "note", fact, why) if threads else advice
     else:
         yield Finding("cores", "ok", f"{model}: {format_number(usable)} logical cores")
     if threads is not None:
@@ -81,11 +77,9 @@ def check_shared_memory(machine: MachineFacts) -> Iterator[Finding]:
 
 def check_torch(machine: MachineFacts) -> Iterator[Finding]:
     if machine.node["gpus"] is None:
-        why = "A library of torch is missing or incompatible."
-        remedy = "prints the error"
-        yield Finding(
-            "torch_import", "problem", "torch cannot be imported", why, remedy, line="python -c 'import torch'"
-        )
+        fact, why = "torch cannot be imported", "A library of torch is missing or incompatible."
+        line = "python -c 'import torch'"
+        yield Finding("torch_import", "problem", fact, why, "prints the error", line=line)
 
 
 def check_gpus(machine: MachineFacts) -> Iterator[Finding]:

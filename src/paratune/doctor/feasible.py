@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from paratune.config.feasibility.reason import Reason
@@ -16,16 +17,13 @@ from paratune.errors import is_installed
 
 FP16_HOSTILE = frozenset({"t5", "mt5", "umt5", "longt5", "deberta-v2", "gpt_neo", "gemma3", "gemma3_text"})
 """Types with reported activations outside the range of fp16; docs/explanation/precision.md lists the reports."""
+_SHARE_CODES = (
+    *("batch.too_large", "batch.uneven_share", "batch.group", "batch.micro_batch_not_divisor"),
+    *("batch.too_few_micro_batches", "batch.micro_batches_not_multiple"),
+)
 FINDING_CODES = {
-    "strategy.too_few_ranks": "world_size",
-    "strategy.ranks_not_multiple": "world_size",
-    "strategy.too_many_ranks": "world_size",
-    "batch.too_large": "batch_share",
-    "batch.uneven_share": "batch_share",
-    "batch.group": "batch_share",
-    "batch.micro_batch_not_divisor": "batch_share",
-    "batch.too_few_micro_batches": "batch_share",
-    "batch.micro_batches_not_multiple": "batch_share",
+    **dict.fromkeys(("strategy.too_few_ranks", "strategy.ranks_not_multiple", "strategy.too_many_ranks"), "world_size"),
+    **dict.fromkeys(_SHARE_CODES, "batch_share"),
     "dependency.missing": "extra_missing",
     "device.no_gpu": "no_gpu",
     "device.too_few_gpus": "tasks_over_gpus",
@@ -54,7 +52,7 @@ def check_feasible(setup: QueuedRun) -> Iterator[Finding]:
             text(reason),
             _WHY.get(reason.code, f"Every process ends with exit code {error([reason]).exit_code}."),
             where=where,
-            line=_LINES.get(reason.code, _no_line)(setup, reason.facts, reason.keys[0]),
+            line=_LINES[reason.code](setup, reason.facts, reason.keys[0]) if reason.code in _LINES else "",
         )
     if not any(FINDING_CODES.get(reason.code) in ("world_size", "batch_share") for reason in run_reasons):
         fact = f"{world_size} process{'es' * (world_size > 1)} on {start.num_nodes} node{'s' * (start.num_nodes > 1)}"
@@ -72,7 +70,7 @@ def reasons(setup: QueuedRun) -> tuple[Reason, ...]:
         Ranks(setup.start.world_size, setup.start.num_nodes),
         num_blocks=setup.model.num_layers if setup.model else None,
         num_samples=train.num_rows if train is not None and has_rows else None,
-        is_installed=lambda package: _is_installed(setup, package),
+        is_installed=partial(_is_installed, setup),
     )
 
 
@@ -103,10 +101,6 @@ def _is_installed(setup: QueuedRun, package: str) -> bool:
 Facts = Mapping[str, Any]
 
 
-def _no_line(setup: QueuedRun, facts: Facts, key: str) -> str:
-    return ""
-
-
 def _start_line(setup: QueuedRun, num_processes: int) -> str:
     return f"paratune train {shlex.quote(str(setup.path))} --nproc {num_processes}"
 
@@ -135,17 +129,13 @@ def _newer_gpu_line(setup: QueuedRun, facts: Facts, key: str) -> str:
     return f"precision: {'fp16' if facts['precision'] == 'bf16' and kind not in FP16_HOSTILE else 'fp32'}"
 
 
-def _accelerator_line(setup: QueuedRun, facts: Facts, key: str) -> str:
-    return f"{key}: false" if facts["given"].get(key) is True else ""
-
-
 _LINES: Mapping[str, Callable[[QueuedRun, Facts, str], str]] = {
     "strategy.too_few_ranks": lambda setup, facts, key: _start_line(setup, facts["min"]),
     "strategy.ranks_not_multiple": lambda setup, facts, key: _start_line(setup, facts["multiple"]),
     "strategy.too_many_ranks": lambda setup, facts, key: "strategy.kind: ddp",
     "strategy.single_group": _groups_line,
     "strategy.too_many_stages": _stages_line,
-    "strategy.needs_accelerator": _accelerator_line,
+    "strategy.needs_accelerator": lambda setup, facts, key: f"{key}: false" if facts["given"].get(key) is True else "",
     "batch.uneven_share": lambda setup, facts, key: f"{key}: {facts['nearest'][-1]}",
     "batch.group": lambda setup, facts, key: f"{key}: {facts['nearest'][-1]}",
     "batch.micro_batch_not_divisor": lambda setup, facts, key: f"{key}: {facts['nearest'][0]}",

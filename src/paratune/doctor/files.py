@@ -8,19 +8,22 @@ from paratune.config.task_sections import cuts_windows
 from paratune.doctor.configuration import batch_size, same_rows
 from paratune.doctor.finding import Finding, Level
 from paratune.doctor.installation import is_offline
-from paratune.doctor.setup import DataFacts, QueuedRun, SourceError, SplitFacts
+from paratune.doctor.setup import DataFacts, QueuedRun, SplitFacts
 
 NOTE_SHARE, WARNING_SHARE = 0.05, 0.5
 """Shares of truncated samples for a note and for a warning."""
 ALWAYS_DROPPED = ("pseudo_of_held_out_group", "mask")
 """Missing values that are never an error: the rows are dropped."""
+CODES_OF_ERRORS = {"file": "data_file", "column": "data_column", "label": "label_unknown", "value": "data_value"}
+"""Codes of findings by `SourceError.kind`."""
 RARE = 0.05
 """Share of all other classes below which a constant prediction has a high accuracy."""
 
 
 def check_sources(setup: QueuedRun) -> Iterator[Finding]:
     for error in setup.data.errors if setup.data else ():
-        yield _error_finding(error, setup.where(error.key))
+        why, where = "Training fails (exit code 3).", setup.where(error.key)
+        yield Finding(CODES_OF_ERRORS[error.kind], "problem", error.message, why, "", where, error.line)
     for name in setup.data.too_large if setup.data else ():
         fact, why = f"{name} was not read", "Reading it takes too long for a check."
         yield Finding("data_large", "note", fact, why, "paratune data shows its content", str(setup.path))
@@ -36,17 +39,6 @@ def check_sources(setup: QueuedRun) -> Iterator[Finding]:
     if setup.data and not setup.data.errors and setup.data.splits:
         rows = ", ".join(f"{split.name} {split.num_rows:,}" for split in setup.data.splits)
         yield Finding("data", "ok", f"rows: {rows}", where=str(setup.path))
-
-
-def _error_finding(error: SourceError, where: str) -> Finding:
-    why = "Training fails (exit code 3)."
-    if error.kind == "file":
-        return Finding("data_file", "problem", error.message, why, "", where, error.line)
-    if error.kind == "column":
-        return Finding("data_column", "problem", error.message, why, "", where, error.line)
-    if error.kind == "label":
-        return Finding("label_unknown", "problem", error.message, why, "", where, error.line)
-    return Finding("data_value", "problem", error.message, why, "", where, error.line)
 
 
 def check_columns(setup: QueuedRun) -> Iterator[Finding]:
@@ -86,13 +78,10 @@ def check_labels(setup: QueuedRun) -> Iterator[Finding]:
     if known and known != named and sorted(map(str.lower, known)) == sorted(map(str.lower, named)):
         fact = f"{setup.model.name if setup.model else ''} was trained with classes {known}, and task.labels is {named}"
         why = "Its head is reused by class id: the weights of one class are used for another."
-        line = f"task.labels: [{', '.join(_configured_name(name, named) for name in known)}]"
+        by_lower = {name.lower(): name for name in named}
+        line = f"task.labels: [{', '.join(by_lower[name.lower()] for name in known)}]"
         yield Finding("label_order", "problem", fact, why, "", where, line)
     yield from _balance_findings(setup, train)
-
-
-def _configured_name(name: str, named: list[str]) -> str:
-    return next(other for other in named if other.lower() == name.lower())
 
 
 def _balance_findings(setup: QueuedRun, train: SplitFacts | None) -> Iterator[Finding]:
@@ -145,20 +134,13 @@ def check_lengths(setup: QueuedRun) -> Iterator[Finding]:
     fact = f"{share} of the samples of train are longer than {data.max_length} tokens and are truncated"
     where, limit = setup.where("data.max_length"), data.model_limit
     can_more = limit is not None and data.max_length is not None and limit > data.max_length
-    length = min(limit or 0, _round_up(train.p95_length or 0))
+    length = min(limit or 0, -(-(train.p95_length or 0) // 8) * 8)  # kernels prefer multiples of 8
     line = f"data.max_length: {length}" if can_more else ""
     why = "The model does not see the end of these texts."
-    is_alarming = train.share_truncated > WARNING_SHARE and can_more
-    level: Level = "warning" if is_alarming else "note"
-    remedy = (
-        "" if can_more else f"the model has at most {limit} tokens; data.truncation_side selects the end that is cut"
-    )
+    level: Level = "warning" if train.share_truncated > WARNING_SHARE and can_more else "note"
+    remedy = f"the model has at most {limit} tokens; data.truncation_side selects the end that is cut"
+    remedy = "" if can_more else remedy
     yield Finding("truncated", level, fact, why, remedy, where, line)
-
-
-def _round_up(length: int) -> int:
-    """Return the next multiple of 8, which kernels prefer."""
-    return -(-length // 8) * 8
 
 
 def check_amount(setup: QueuedRun) -> Iterator[Finding]:

@@ -19,11 +19,11 @@ class Finding:
     level: Level
     """ok; note: good to know; warning: works, but slowly or not always; problem: something will not work."""
     fact: str
-    """What was found, in words."""
+    """The result, in words."""
     why: str = ""
     """Why it matters."""
     remedy: str = ""
-    """What to do."""
+    """The action that repairs it."""
     where: str = HERE
     """A line of a file, an option, a variable, or this machine."""
     line: str = ""

@@ -1,9 +1,10 @@
 """Checks of the software: packages, extras, the demo model, the cache of the hub, compiled extensions."""
 
 import importlib.util
+import operator as op
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -38,10 +39,9 @@ def check_extras(machine: MachineFacts) -> Iterator[Finding]:
     for name, wanted, extra in requirements():
         if extra in (None, "dev") or name == "paratune":
             continue
-        version = _installed(name)
-        missing.setdefault(str(extra), [])
+        version, packages = _installed(name), missing.setdefault(str(extra), [])
         if version is None or not meets(version, wanted):
-            missing[str(extra)].append(f"{name}{wanted}")
+            packages.append(f"{name}{wanted}")
     for extra, packages in missing.items():
         if packages:
             fact = f"extra {extra} is not installed ({', '.join(packages)})"
@@ -74,14 +74,7 @@ def requirements(package: str = "paratune") -> list[tuple[str, str, str | None]]
 
 def meets(version: str, wanted: str) -> bool:
     """Return whether a version is in a range such as ">=2.11" or ">=5,<6"; only numbers are compared."""
-    compare: dict[str, Callable[[list[int], list[int]], bool]] = {
-        ">=": lambda have, want: have >= want,
-        "<=": lambda have, want: have <= want,
-        "==": lambda have, want: have == want,
-        "!=": lambda have, want: have != want,
-        ">": lambda have, want: have > want,
-        "<": lambda have, want: have < want,
-    }
+    compare = {">=": op.ge, "<=": op.le, "==": op.eq, "!=": op.ne, ">": op.gt, "<": op.lt}
     have = _numbers(version)
     return all(compare[sign](have, _numbers(want)) for sign, want in re.findall(r"([<>=!]=|[<>])\s*([\w.]+)", wanted))
 

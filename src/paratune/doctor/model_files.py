@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paratune.base.units import format_bytes
-from paratune.config.check_train import frozen
+from paratune.config.check_train import FREEZE_KEYS
+from paratune.config.contradictions import given
 from paratune.config.feasibility.layers import DECODER_START
 from paratune.config.model_states import adam_bytes, model_state_bytes, shard_count
 from paratune.config.plain import one_line
@@ -28,7 +29,10 @@ def check_model(setup: QueuedRun) -> Iterator[Finding]:
         remedy = "" if line else "name a folder from save_pretrained, or a model of the hub"
         yield Finding("model_absent", "problem", model.error, "Training needs it.", remedy, where, line)
     else:
-        yield from _folder_findings(model, where)
+        damages = list(_folder_findings(model, where))
+        size = "" if model.num_parameters is None else f", {model.num_parameters:,} parameters"
+        fact = f"{model.name}: {model.model_type or 'model of unknown type'}{size}"
+        yield from damages or [Finding("model", "ok", fact, where=where)]
     if model.needs_code and not setup.config.model.trust_remote_code:
         fact = f"{model.name} contains Python code, which does not run unless you allow it"
         why = "transformers has no such model. The code can do everything that you can do: read it first."
@@ -45,22 +49,18 @@ def _cache_findings(setup: QueuedRun, model: ModelFacts, where: str) -> Iterator
     command = f"hf download {shlex.quote(model.name)}"
     remedy = "on a machine with a network; or copy all files with paratune bundle"
     why = "The machines of the run have no access to the hub, so the run ends before its first step."
-    if model.folder is None:
-        fact = f"{model.name} is on the hub and not in the cache"
-        if offline:
-            yield Finding("cache_absent", "problem", fact, why, remedy, where, command)
-        else:
-            yield Finding("cache_absent", "note", fact, "The run downloads it at its start.", "", where, command)
-        return
     absent = [*model.missing, *(name for name, _ in model.damaged)]
-    if absent and offline:
-        fact = f"the cache of {model.name} lacks {', '.join(absent)} ({model.folder})"
-        yield Finding("cache_incomplete", "problem", fact, why, remedy, where, command)
+    if model.folder is None:
+        code, fact = "cache_absent", f"{model.name} is on the hub and not in the cache"
     elif absent:
-        fact = f"the cache of {model.name} lacks {', '.join(absent)}"
-        yield Finding("cache_incomplete", "note", fact, "The run downloads it at its start.", "", where, command)
+        code, fact = "cache_incomplete", f"the cache of {model.name} lacks {', '.join(absent)} ({model.folder})"
     else:
         yield Finding("model", "ok", f"{model.name} is in the cache of the hub", where=where)
+        return
+    if offline:
+        yield Finding(code, "problem", fact, why, remedy, where, command)
+    else:
+        yield Finding(code, "note", fact, "The run downloads it at its start.", "", where, command)
 
 
 def safetensors_line(pickle: Path) -> str:
@@ -75,41 +75,27 @@ def safetensors_line(pickle: Path) -> str:
 
 
 def _folder_findings(model: ModelFacts, where: str) -> Iterator[Finding]:
-    is_intact = True
     for name, reason in model.damaged:
-        is_intact = False
         line = "git lfs pull" if "LFS" in reason else ""
         remedy = f"in {model.folder}" if line else "copy it again"
         fact = f"{model.folder}/{name} {reason}"
         yield Finding("model_damaged", "problem", fact, "The model cannot be loaded.", remedy, where, line)
     if model.pickles and model.folder is not None:
-        is_intact = False
         fact = f"{model.folder} has its weights in {', '.join(model.pickles)}, and not in safetensors"
         why = "Reading a pickle can run any code (CVE-2025-32434, CVE-2026-24747); paratune reads none."
         remedy, line = "if you trust it", safetensors_line(model.folder / model.pickles[0])
         yield Finding("model_pickle", "problem", fact, why, remedy, where, line)
     if model.missing:
-        is_intact = False
         fact = f"{model.folder} lacks {', '.join(model.missing)}"
         yield Finding("model_incomplete", "problem", fact, "The model cannot be loaded.", "copy it again", where)
     if not model.has_tokenizer:
-        is_intact = False
         fact = f"{model.folder} has no tokenizer"
         why, line = "Training needs it.", "model.tokenizer: FOLDER_OF_THE_TOKENIZER"
-        yield Finding(
-            "tokenizer_absent", "problem", fact, why, "name the folder of the tokenizer of its training", where, line
-        )
+        remedy = "name the folder of the tokenizer of its training"
+        yield Finding("tokenizer_absent", "problem", fact, why, remedy, where, line)
     elif model.tokenizer_error is not None:
-        is_intact = False
         why = "Without it every word would be unknown."
         yield Finding("tokenizer_unusable", "problem", model.tokenizer_error, why, "copy it again", where)
-    if is_intact:
-        yield Finding("model", "ok", f"{model.name}: {_size(model)}", where=where)
-
-
-def _size(model: ModelFacts) -> str:
-    kind = model.model_type or "model of unknown type"
-    return kind if model.num_parameters is None else f"{kind}, {model.num_parameters:,} parameters"
 
 
 def check_vocabulary(setup: QueuedRun) -> Iterator[Finding]:
@@ -122,11 +108,8 @@ def check_vocabulary(setup: QueuedRun) -> Iterator[Finding]:
         where, line = setup.where("model.overrides"), ""
         remedy = f"set model.overrides.vocab_size to {model.num_tokens}"
     elif setup.config.model.tokenizer:
-        where, line, remedy = (
-            setup.where("model.tokenizer"),
-            "model.tokenizer: null",
-            "this uses the tokenizer of the model",
-        )
+        where, line = setup.where("model.tokenizer"), "model.tokenizer: null"
+        remedy = "this uses the tokenizer of the model"
     else:
         where, line = setup.where("model.name"), ""
         remedy = "set model.tokenizer to the tokenizer of its training"
@@ -153,7 +136,7 @@ def check_half_precision(setup: QueuedRun) -> Iterator[Finding]:
 
 def _trains_a_part(config: Config) -> bool:
     """Return whether some weights have no gradients and states."""
-    return any(frozen(config).values()) or config.model.adapter is not None
+    return any(given(config, key) for key in (*FREEZE_KEYS, "model.adapter"))
 
 
 def check_states_fit(setup: QueuedRun) -> Iterator[Finding]:

@@ -39,13 +39,9 @@ READ_BYTES = 8 * MIB
 def gather(
     machine: MachineFacts, start: Start, data_files: Sequence[Path], damaged_checkpoint: str | None = None
 ) -> Probes:
-    """Return all facts of `Probes`.
+    """Return all facts of `Probes`; the clocks of other nodes are read only inside a job.
 
-    Args:
-        machine: Facts with the run folder and the environment.
-        start: Start of the run; the clocks of other nodes are read only inside a job.
-        data_files: Files whose reading speed is measured.
-        damaged_checkpoint: Value of `Probes.damaged_checkpoint`.
+    The speed of reading is measured for `data_files`.
     """
     speed, script = probe_write(machine.out_folder), batch_script(machine.environ)
     return Probes(

@@ -35,9 +35,8 @@ def check_hostname(machine: MachineFacts) -> Iterator[Finding]:
         yield Finding("hostname", "ok", f"gloo uses the interface {interface}, and does not resolve {name}")
     elif not addresses:
         why = "gloo resolves the host name; without an address, its processes can wait for each other for ever."
-        yield Finding(
-            "hostname", "warning", f"the name of this machine, {name}, does not resolve", why, remedy, line=line
-        )
+        fact = f"the name of this machine, {name}, does not resolve"
+        yield Finding("hostname", "warning", fact, why, remedy, line=line)
     elif not any(can_listen(address) for address in addresses):
         fact = f"the name of this machine, {name}, resolves to {', '.join(addresses)}, which is not this machine"
         why = "Processes that connect to this address do not reach each other."

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paratune.base.units import format_bytes, format_duration, format_number
-from paratune.doctor.finding import Finding, Level
+from paratune.doctor.finding import Finding
 from paratune.doctor.setup import QueuedRun
 
 STATE_BYTES = 12
@@ -22,9 +22,7 @@ def needed_bytes(setup: QueuedRun, keep: int | None = None) -> int | None:
     `checkpoint.keep` checkpoints are kept while one more is written; `evaluate.best` adds the best weights, and the end
     of the run the model.
 
-    Args:
-        setup: The run.
-        keep: Replaces `checkpoint.keep`.
+    `keep` replaces `checkpoint.keep`.
     """
     count = setup.model.num_parameters if setup.model else None
     if count is None:
@@ -60,9 +58,8 @@ def check_room(setup: QueuedRun) -> Iterator[Finding]:
     if probes.free_files is not None and probes.free_files < MIN_FREE_FILES:
         fact = f"{probes.free_files} more files can be created in {setup.machine.out_folder}"
         why = "A disk without free inodes is full, even with free bytes."
-        yield Finding(
-            "free_files", "problem", fact, why, "delete files, or choose another folder", where, "run.folder: FOLDER"
-        )
+        remedy = "delete files, or choose another folder"
+        yield Finding("free_files", "problem", fact, why, remedy, where, "run.folder: FOLDER")
 
 
 def _fitting(setup: QueuedRun, free: int) -> int:
@@ -83,12 +80,13 @@ def check_speed(setup: QueuedRun) -> Iterator[Finding]:
             f"a checkpoint of {format_bytes(count * STATE_BYTES)} takes {format_duration(seconds)} to write at "
             f"{format_number(speed / 1e6, 3)} MB/s"
         )
-        level: Level = "warning" if seconds > SLOW_WRITE_S else "ok"
-        why = line = ""
-        if level == "warning":
+        where = setup.where("run.folder")
+        if seconds > SLOW_WRITE_S:
             why = "All ranks wait for it; one minute between signal and kill of a job is too short for it."
             line = "run.folder: FOLDER_ON_A_FASTER_DISK"
-        yield Finding("slow_storage", level, fact, why, "", setup.where("run.folder"), line)
+            yield Finding("slow_storage", "warning", fact, why, "", where, line)
+        else:
+            yield Finding("slow_storage", "ok", fact, where=where)
     for source, rate in setup.probes.data_bytes_per_s.items():
         if rate < MIN_READ_BYTES_PER_S:
             fact = f"{source} is read at {format_number(rate / 1e6, 3)} MB/s"
@@ -98,23 +96,19 @@ def check_speed(setup: QueuedRun) -> Iterator[Finding]:
 
 
 def check_clocks(setup: QueuedRun) -> Iterator[Finding]:
-    skew = setup.probes.clock_skew_s
     why = (
         "Times in records are inconsistent, and builds of extensions mistake new files for old ones: they wait, or "
         "compile every time."
     )
     line = "sudo systemctl restart chronyd"
-    if skew is not None and abs(skew) > SKEW_S:
-        ahead = "ahead of" if skew > 0 else "behind"
-        fact = (
-            f"the clock of the file system under {setup.machine.out_folder} is {abs(skew):.0f} s {ahead} this machine's"
-        )
-        yield Finding("clock_skew", "warning", fact, why, "", str(setup.machine.out_folder), line)
-    for node, seconds in setup.probes.node_skew_s.items():
+    folder = setup.machine.out_folder
+    skews = [(f"the file system under {folder}", str(folder), setup.probes.clock_skew_s or 0.0)]
+    skews += [(node, node, seconds) for node, seconds in setup.probes.node_skew_s.items()]
+    for clock, where, seconds in skews:
         if abs(seconds) > SKEW_S:
             ahead = "ahead of" if seconds > 0 else "behind"
-            fact = f"the clock of {node} is {abs(seconds):.0f} s {ahead} this machine's"
-            yield Finding("clock_skew", "warning", fact, why, "", node, line)
+            fact = f"the clock of {clock} is {abs(seconds):.0f} s {ahead} this machine's"
+            yield Finding("clock_skew", "warning", fact, why, "", where, line)
 
 
 def check_time_limit(setup: QueuedRun) -> Iterator[Finding]:

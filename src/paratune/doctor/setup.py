@@ -248,7 +248,7 @@ class QueuedRun:
 
 
 def _described(kind: str | None) -> Mapping[str, Any]:
-    """Return a GPU of the kind that a site names, with what all devices of such a name have."""
+    """Return a GPU of the kind that a site names, with the properties that all devices of such a name have."""
     alike = [device for device in DEVICES if kind and device.key.startswith(kind.lower())]
     memory = min((device.memory_bytes for device in alike), default=None)
     return {"name": kind or "GPU", "memory_bytes": memory, "capability": None, "link": None}

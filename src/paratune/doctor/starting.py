@@ -27,10 +27,8 @@ def check_devices(setup: QueuedRun) -> Iterator[Finding]:
         why = "Some GPUs are idle."
         yield Finding("gpus_idle", "warning", fact, why, "", start.source, tasks_line(setup, num_gpus))
     elif start.world_size == 1 and num_gpus > 1:
-        fact, why = f"one process, and {num_gpus} GPUs", "The other GPUs are idle."
-        yield Finding(
-            "gpus_idle", "note", fact, why, "with strategy.kind: ddp", start.source, tasks_line(setup, num_gpus)
-        )
+        fact, why, remedy = f"one process, and {num_gpus} GPUs", "The other GPUs are idle.", "with strategy.kind: ddp"
+        yield Finding("gpus_idle", "note", fact, why, remedy, start.source, tasks_line(setup, num_gpus))
 
 
 def check_site(setup: QueuedRun) -> Iterator[Finding]:
@@ -45,16 +43,11 @@ def check_site(setup: QueuedRun) -> Iterator[Finding]:
 
 
 def check_visible(setup: QueuedRun) -> Iterator[Finding]:
-    visible = setup.machine.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = setup.machine.environ.get("CUDA_VISIBLE_DEVICES", "")
     count = setup.start.processes_per_node
-    if (
-        setup.start.is_elsewhere
-        or has_own_gpu(setup.machine.environ)  # srun shows only its own GPU to each task
-        or visible is None
-        or visible in ("", "-1")
-        or setup.config.device == "cpu"
-        or not setup.machine.node["gpus"]
-    ):
+    uses_gpus = setup.config.device != "cpu" and setup.machine.node["gpus"] and not setup.start.is_elsewhere
+    # srun shows only its own GPU to each task.
+    if visible in ("", "-1") or not uses_gpus or has_own_gpu(setup.machine.environ):
         return
     devices = [word for word in visible.split(",") if word.strip()]
     where = f"CUDA_VISIBLE_DEVICES={visible}"
@@ -125,9 +118,8 @@ def _check_node_rank(setup: QueuedRun, in_step: bool) -> Iterator[Finding]:
         yield Finding("node_rank", "problem", fact, why, "with single quotes", "NODE_RANK", line)
     elif setup.start.num_nodes > 1 and (numbered_line := wrong_rank_line(setup.probes.batch_script)) is not None:
         number, text = numbered_line
-        line = read_in_tasks(text)
-        where = f"batch script, line {number}"
-        yield Finding("node_rank", "problem", f"{text} outside of single quotes", why, "", where, line)
+        fact, where = f"{text} outside of single quotes", f"batch script, line {number}"
+        yield Finding("node_rank", "problem", fact, why, "", where, read_in_tasks(text))
 
 
 def check_variables(setup: QueuedRun) -> Iterator[Finding]:
@@ -143,18 +135,14 @@ def check_variables(setup: QueuedRun) -> Iterator[Finding]:
         # The interfaces of a login node differ from those of the nodes.
         if value is None or setup.probes.interfaces is None or setup.start.is_elsewhere:
             continue
-        is_valid = _all_exist if name.startswith("GLOO") else _any_matches
-        if is_valid(value, setup.probes.interfaces):
+        # gloo compares whole names.
+        all_exist = set(value.split(",")) <= set(setup.probes.interfaces)
+        if all_exist if name.startswith("GLOO") else _any_matches(value, setup.probes.interfaces):
             continue
         external = [interface for interface in setup.probes.interfaces if interface != "lo"]
         fact = f"{name}={value}, and this machine has {', '.join(setup.probes.interfaces)}"
         why = "The processes do not find each other (`Unable to find address for`, `No socket interface found`)."
         yield Finding("interface", "problem", fact, why, "", name, f"export {name}={(external or ['lo'])[0]}")
-
-
-def _all_exist(value: str, interfaces: tuple[str, ...]) -> bool:
-    """Return whether all interfaces of a value exist; gloo compares whole names."""
-    return set(value.split(",")) <= set(interfaces)
 
 
 def _any_matches(value: str, interfaces: tuple[str, ...]) -> bool:

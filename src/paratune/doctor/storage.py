@@ -26,13 +26,9 @@ def check_disks(machine: MachineFacts) -> Iterator[Finding]:
 
 
 def judge_disk(code: str, folder: Path, storage: Mapping[str, Any], bytes_per_s: float | str) -> Finding:
-    """Return the finding for a folder.
+    """Return the finding for a folder; only run_disk needs space for checkpoints, cache_disk does not.
 
-    Args:
-        code: run_disk or cache_disk; only the first needs space for checkpoints.
-        folder: The folder.
-        storage: Result of `hardware.describe_storage`.
-        bytes_per_s: Result of `probe_write`.
+    From the results of `hardware.describe_storage` and `probe_write`.
     """
     title, setting = {"run_disk": ("run folder", "run.folder"), "cache_disk": ("cache", "PARATUNE_CACHE")}[code]
     line = f"{setting}: FOLDER" if code == "run_disk" else f"export {setting}=FOLDER"
@@ -49,10 +45,8 @@ def judge_disk(code: str, folder: Path, storage: Mapping[str, Any], bytes_per_s:
 
 def _level(code: str, free: int | None, kind: str, bytes_per_s: float) -> tuple[Level, str]:
     if free is not None and free < MIN_FREE_BYTES:
-        return (
-            "problem",
-            "Not even the checkpoints of the smallest model fit." if code == "run_disk" else "It is nearly full.",
-        )
+        why = "Not even the checkpoints of the smallest model fit." if code == "run_disk" else "It is nearly full."
+        return "problem", why
     if free is not None and free < LOW_FREE_BYTES and code == "run_disk":
         return "warning", "Three checkpoints of a BERT-base (1.3 GB each) and the model need 4.4 GB."
     if kind == "memory":

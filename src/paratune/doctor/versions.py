@@ -8,7 +8,7 @@ from paratune.config.traits import Traits
 from paratune.doctor.finding import Finding
 from paratune.doctor.setup import QueuedRun
 from paratune.doctor.torch_builds import NEWEST_CUDA, build_for, has_kernels
-from paratune.hardware.gpus import gpu_links
+from paratune.hardware.gpus import gpu_links, link_table, topology_lines
 
 BUSY_SHARE = 0.1
 """Share of the memory of a GPU that other processes may use without a finding."""
@@ -96,9 +96,8 @@ def check_nccl(setup: QueuedRun) -> Iterator[Finding]:
         fact = f"torch is built with NCCL {built}, and NCCL {loaded} is loaded"
         why = "If nodes load different versions, collectives hang or fail with `unhandled system error`."
         line = "unset LD_PRELOAD" if "nccl" in setup.machine.environ.get("LD_PRELOAD", "") else "unset LD_LIBRARY_PATH"
-        yield Finding(
-            "nccl_differs", "warning", fact, why, "or load the module with the version of torch", "NCCL", line
-        )
+        remedy = "or load the module with the version of torch"
+        yield Finding("nccl_differs", "warning", fact, why, remedy, "NCCL", line)
     if all(installed.values()) and f"nvidia-nccl-cu{major}" in installed:
         right = f"nvidia-nccl-cu{major}"
         (wrong,) = set(installed) - {right}
@@ -221,7 +220,7 @@ def _used(setup: QueuedRun, known: Collection[int]) -> list[int]:
 
 def linked_groups(topology: str) -> list[tuple[int, ...]]:
     """Return the groups of GPUs in which NVLink links every pair, from the output of `nvidia-smi topo -m`."""
-    table = _table(topology)
+    table = link_table(topology)
     groups: list[list[int]] = []
     for number in table:
         for group in groups:
@@ -233,26 +232,11 @@ def linked_groups(topology: str) -> list[tuple[int, ...]]:
     return [tuple(group) for group in groups if len(group) > 1]
 
 
-def _table(topology: str) -> dict[int, dict[int, str]]:
-    """Return the kind of link of every pair of GPUs."""
-    links: dict[int, dict[int, str]] = {}
-    columns: list[str] = []
-    for line in re.sub(r"\x1b\[[0-9;]*m", "", topology).splitlines():
-        words = line.split()
-        if not columns:
-            columns = [word for word in words if re.fullmatch(r"GPU\d+", word)]
-        elif words and words[0] in columns:
-            links[int(words[0][3:])] = {
-                int(other[3:]): kind for other, kind in zip(columns, words[1:], strict=False) if other != words[0]
-            }
-    return links
-
-
 def numa_nodes(topology: str) -> Mapping[int, str]:
     """Return the NUMA node of each GPU, from the output of `nvidia-smi topo -m`; empty without this column."""
     names: list[str] = []
     nodes = {}
-    for line in re.sub(r"\x1b\[[0-9;]*m", "", topology).splitlines():
+    for line in topology_lines(topology):
         # One or two tabs separate cells; the first cell of the heading is empty.
         cells = [cell.strip() for cell in re.split(r"\s{2,}|\t", line.strip()) if cell.strip()]
         if "NUMA Affinity" in cells:
@@ -266,15 +250,10 @@ def numa_nodes(topology: str) -> Mapping[int, str]:
 
 
 def check_shared_room(setup: QueuedRun) -> Iterator[Finding]:
-    shm = setup.probes.shm_bytes
-    workers = setup.config.data.num_workers * setup.start.processes_per_node
-    if (
-        not setup.start.is_elsewhere
-        and shm is not None
-        and shm < MIN_SHM_BYTES
-        and (workers or (setup.gpus and setup.start.processes_per_node > 1))  # gloo does not use it
-    ):
-        num_processes = setup.start.processes_per_node
+    shm, num_processes = setup.probes.shm_bytes, setup.start.processes_per_node
+    workers = setup.config.data.num_workers * num_processes
+    is_used = workers or (setup.gpus and num_processes > 1)  # gloo does not use it
+    if is_used and shm is not None and shm < MIN_SHM_BYTES and not setup.start.is_elsewhere:
         fact = f"/dev/shm has {format_bytes(shm)} for {num_processes} processes and {workers} loader workers"
         why = "If it is full, they fail with `bus error`, and NCCL with `unhandled system error`."
         yield Finding("shm_small", "problem", fact, why, "of the container", "/dev/shm", "--shm-size=1g")
@@ -290,10 +269,8 @@ def check_environment(setup: QueuedRun) -> Iterator[Finding]:
     needed = (workers + 1) * setup.start.processes_per_node
     if workers and cores is not None and needed > cores:
         fact = f"{setup.start.processes_per_node} processes with {workers} loader workers each, and {cores:g} cores"
-        why, fitting = (
-            "The processes share cores, and steps wait for batches.",
-            max(0, int(cores // setup.start.processes_per_node) - 1),
-        )
+        why = "The processes share cores, and steps wait for batches."
+        fitting = max(0, int(cores // setup.start.processes_per_node) - 1)
         where = setup.where("data.num_workers")
         yield Finding("too_many_workers", "warning", fact, why, "", where, f"data.num_workers: {fitting}")
 

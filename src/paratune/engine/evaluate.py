@@ -57,17 +57,14 @@ def evaluate(
     """Run the model over this rank's share of a split, and combine the shares of all ranks. Collective.
 
     Args:
-        strategy: Runs the forward passes.
-        model: Computes the loss and the outputs for each row.
         batches: This rank's share: the same number of batches on every rank, filled with filler rows. Their
             `loss_denominator` is that of the whole split.
-        device: The device to which batches are moved.
         should_stop: Called between batches; returns the same on every rank.
-        on_batch: Called with the number of finished batches.
 
     Raises:
         Interrupted: `should_stop` returned True.
     """
+    # The outputs are exchanged once, after the loop: an exchange after each batch would make ranks wait for each other.
     index, results = [], _Results()
     for done, batch in enumerate(batches, start=1):
         if should_stop():

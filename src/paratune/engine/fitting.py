@@ -5,10 +5,9 @@ random numbers are the same as without trials. docs/howto/memory.md describes wh
 that runs out of memory.
 """
 
-import gc
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,7 +18,7 @@ from paratune import hardware
 from paratune.base.units import format_bytes
 from paratune.batch import Batch, BatchModel
 from paratune.config.traits import Traits
-from paratune.engine.memory import is_out_of_memory
+from paratune.engine.memory import free_memory, is_out_of_memory, peak_memory
 from paratune.engine.recorder import check_loss_scale
 from paratune.precision import Precision
 from paratune.strategies.protocol import Strategy, loss_scale_of
@@ -38,7 +37,7 @@ class ProbedSize:
     fits: bool
     needs_bytes: int | None
     """Peak memory of the process: measured, or predicted from smaller sizes; None if memory ran out."""
-    room_bytes: int | None
+    available_bytes: int | None
     """The memory that the process may use or, for a prediction, `Meter.usable_share` of it."""
 
 
@@ -66,7 +65,7 @@ class Meter(Protocol):
     """Measures a process's memory on a device."""
 
     usable_share: float
-    """The share of `room` that a prediction may use."""
+    """The share of `available` that a prediction may use."""
 
     def begin(self) -> None:
         """Start a new measurement of the peak."""
@@ -76,74 +75,44 @@ class Meter(Protocol):
 
     def now(self) -> int | None: ...
 
-    def room(self) -> int | None:
+    def available(self) -> int | None:
         """Return how much memory the process may use in total."""
         ...
 
 
-class GpuMeter:
-    """PyTorch's allocator on a GPU. See `Meter`."""
+class DeviceMeter:
+    """PyTorch's allocator on a GPU, or resident memory on a host that several processes share. See `Meter`."""
 
-    usable_share = GPU_SHARE
-
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, num_local_processes: int) -> None:
         self._device = device
+        self.usable_share = GPU_SHARE if device.type == "cuda" else 1.0
+        # Of a host the value before the first probe: the division among processes already accounts for the other ranks.
+        self._host_available = 0
+        if device.type != "cuda":
+            free = hardware.available_memory_bytes()
+            self._host_available = (self.now() or 0) + int(CPU_SHARE * free / num_local_processes)
 
     def begin(self) -> None:
-        gc.collect()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(self._device)
-
-    def peak(self) -> int:
-        return torch.cuda.max_memory_allocated(self._device)
-
-    def now(self) -> int:
-        return torch.cuda.memory_allocated(self._device)
-
-    def room(self) -> int:
-        free, _ = torch.cuda.mem_get_info(self._device)
-        return free + torch.cuda.memory_reserved(self._device)
-
-
-class HostMeter:
-    """Resident memory on a host that `num_processes` of the run share. See `Meter`."""
-
-    usable_share = 1.0
-
-    def __init__(self, num_processes: int) -> None:
-        self._room = (self.now() or 0) + int(CPU_SHARE * hardware.available_memory_bytes() / num_processes)
-
-    def begin(self) -> None:
-        gc.collect()
-        hardware.reset_peak_memory()
+        free_memory(self._device)
 
     def peak(self) -> int | None:
-        return hardware.peak_memory_bytes()
+        return peak_memory(self._device)
 
     def now(self) -> int | None:
-        return hardware.resident_memory_bytes()
+        is_gpu = self._device.type == "cuda"
+        return torch.cuda.memory_allocated(self._device) if is_gpu else hardware.resident_memory_bytes()
 
-    def room(self) -> int:
-        # The value before the first probe: the division among processes already accounts for the other ranks.
-        return self._room
-
-
-def make_meter(device: torch.device, num_local_processes: int) -> Meter:
-    """Return the meter of `device`.
-
-    Args:
-        device: The device of the model.
-        num_local_processes: Processes of the run on this machine.
-    """
-    return GpuMeter(device) if device.type == "cuda" else HostMeter(num_local_processes)
+    def available(self) -> int:
+        if self._device.type != "cuda":
+            return self._host_available
+        free, _ = torch.cuda.mem_get_info(self._device)
+        return free + torch.cuda.memory_reserved(self._device)
 
 
 def search(candidates: Sequence[int], fits: Callable[[int], bool]) -> int | None:
     """Return the largest candidate that fits, with few trials: by doubling until one does not fit, then by bisection.
 
-    Args:
-        candidates: At least one, ascending; all candidates below one that fits also fit.
-        fits: Called at most once for each candidate.
+    `candidates` are ascending; all candidates below one that fits also fit. `fits` is called at most once for each.
     """
     low, high, index = -1, len(candidates), 0
     while index < high:
@@ -165,9 +134,7 @@ class Prober:
 
     strategy: Strategy
     traits: Traits
-    """The traits of the strategy with its options."""
     model: BatchModel
-    """The model with which the strategy was prepared."""
     precision: Precision
     device: torch.device
     longest: Callable[[int], Batch]
@@ -204,8 +171,8 @@ class Prober:
             RanOutInCollective: This rank ran out of memory in a pass with collectives.
         """
         is_alone = self.traits.backward_is_local
-        needs, room = self._predicted(size), self.meter.room()
-        limit = None if room is None else int(self.meter.usable_share * room)
+        needs, available = self._predicted(size), self.meter.available()
+        limit = None if available is None else int(self.meter.usable_share * available)
         # A GPU raises an error when it is full, which is exact, but only safe if no other rank waits in the pass. On a
         # host, and in passes with collectives, a size is run only if the prediction fits.
         needs_prediction = self.device.type != "cuda" or not is_alone
@@ -217,7 +184,7 @@ class Prober:
         peak = self.meter.peak() if ran else None
         if peak is not None:
             self._points.append((size, peak))
-        probe = self._agree(size, ran, peak, room)
+        probe = self._agree(size, ran, peak, available)
         self._fitted = size if probe.fits else self._fitted
         return probe.fits
 
@@ -263,7 +230,7 @@ class Prober:
 
     def _run_together(self, size: int, num_micro_batches: int) -> Tensor:
         batch = self.longest(size).to(self.device)
-        self.strategy.forward_backward([batch] * num_micro_batches, _no_clock)
+        self.strategy.forward_backward([batch] * num_micro_batches, lambda _phase: nullcontext())
         return self.strategy.optimizer_step(None)
 
     def _run_alone(self, size: int) -> bool:
@@ -287,13 +254,13 @@ class Prober:
         module.zero_grad(set_to_none=True)
         return fits
 
-    def _agree(self, size: int, fits: bool, needs: int | None, room: int | None) -> ProbedSize:
+    def _agree(self, size: int, fits: bool, needs: int | None, available: int | None) -> ProbedSize:
         """Return the result of the rank with the least memory to spare; the same on all ranks. Collective."""
-        own = torch.tensor([[float(fits), -1.0 if needs is None else needs, -1.0 if room is None else room]]).double()
-        ranks = self.strategy.reduce(own, "concat").tolist()
+        own = [float(fits), *(-1.0 if value is None else value for value in (needs, available))]
+        ranks = self.strategy.reduce(torch.tensor([own]).double(), "concat").tolist()
         tightest = min(ranks, key=lambda rank: (rank[0], -rank[1] / rank[2] if rank[2] > 0 else 0.0))
-        needs_bytes, room_bytes = (None if value < 0 else int(value) for value in tightest[1:])
-        probe = ProbedSize(size, bool(tightest[0]), needs_bytes, room_bytes)
+        needs_bytes, available_bytes = (None if value < 0 else int(value) for value in tightest[1:])
+        probe = ProbedSize(size, bool(tightest[0]), needs_bytes, available_bytes)
         self.probes = [other for other in self.probes if other.size != size] + [probe]
         return probe
 
@@ -301,9 +268,7 @@ class Prober:
 def find_micro_batch_size(prober: Prober, candidates: Sequence[int]) -> FittingSize | None:
     """Return the largest size that fits on every rank, the same on all ranks; None if no size fits. Collective.
 
-    Args:
-        prober: A prober that is not warmed up yet.
-        candidates: Ascending sizes.
+    `candidates` are ascending.
 
     Raises:
         RanOutInCollective: This rank ran out of memory in a pass with collectives.
@@ -336,7 +301,7 @@ def _search_size(prober: Prober, candidates: Sequence[int]) -> int | None:
 def explain(size: int, probes: Sequence[ProbedSize], share: int) -> str:
     """Return the reason for a size: its memory, and the memory of the next larger size that was tried."""
     chosen = next(probe for probe in probes if probe.size == size)
-    fits = f"{size} fits ({format_bytes(chosen.needs_bytes)} of {format_bytes(chosen.room_bytes)})"
+    fits = f"{size} fits ({format_bytes(chosen.needs_bytes)} of {format_bytes(chosen.available_bytes)})"
     if size == share:
         return f"{fits} and is all of a rank's share"
     failed = min((probe for probe in probes if not probe.fits), key=lambda probe: probe.size, default=None)
@@ -344,9 +309,5 @@ def explain(size: int, probes: Sequence[ProbedSize], share: int) -> str:
         return f"{fits}, larger ones were not tried"
     if failed.needs_bytes is None:
         return f"{fits}, {failed.size} does not: it ran out of memory"
-    room = format_bytes(failed.room_bytes)
-    return f"{fits}, {failed.size} does not: it would need {format_bytes(failed.needs_bytes)} of {room}"
-
-
-def _no_clock(phase: str) -> AbstractContextManager[None]:
-    return nullcontext()
+    available = format_bytes(failed.available_bytes)
+    return f"{fits}, {failed.size} does not: it would need {format_bytes(failed.needs_bytes)} of {available}"

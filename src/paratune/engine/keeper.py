@@ -5,6 +5,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,11 +21,11 @@ from paratune.engine.loop import Progress, Reason
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest
 from paratune.errors import CheckpointError, coded
-from paratune.metrics.scores import import_scorers
+from paratune.metrics.scores import import_scorers, is_better
 from paratune.models.files import saved_weights
 from paratune.records import MODEL_FOLDER
 from paratune.records.evaluations import evaluation_text
-from paratune.strategies.protocol import Strategy
+from paratune.strategies.protocol import Strategy, raise_on_all_ranks
 
 log = logging.getLogger(__name__)
 Scores = dict[str, float | None]
@@ -34,61 +35,33 @@ T = TypeVar("T")
 MODEL_PREFIX = "model/"
 
 
+@dataclass(kw_only=True)
 class RunKeeper:
     """See `loop.Keeper`."""
 
-    def __init__(
-        self,
-        *,
-        config: Config,
-        strategy: Strategy,
-        model: BatchModel,
-        device: torch.device,
-        checkpoints: Path,
-        split_batches: Callable[[str], tuple[int, Iterator[Batch]]],
-        score: Callable[[str, Evaluation], Scores],
-        is_better: Callable[[str, float | None, float | None, float], bool],
-        recorder: Recorder,
-        stop: StopRequest,
-        display: Display,
-        num_steps: int,
-        steps_per_epoch: int,
-        set_activity: Callable[[str], None] = lambda doing: None,
-    ) -> None:
-        """Create the keeper of a run.
+    config: Config
+    """Its sections `evaluate` and `checkpoint` are used."""
+    strategy: Strategy
+    model: BatchModel
+    device: torch.device
+    checkpoints: Path
+    split_batches: Callable[[str], tuple[int, Iterator[Batch]]]
+    """Returns the number of this rank's batches of a split, and the batches."""
+    score: Callable[[str, Evaluation], Scores]
+    """Metrics of a split by its name, the loss among them."""
+    recorder: Recorder
+    stop: StopRequest
+    """Checked between batches."""
+    display: Display
+    num_steps: int
+    steps_per_epoch: int
+    set_activity: Callable[[str], None] = lambda doing: None
+    """Called with the current activity of the process."""
+    _last: tuple[int, Evaluation] | None = field(default=None, init=False)
 
-        Args:
-            config: Its sections `evaluate` and `checkpoint` are used.
-            strategy: Runs forward passes and has the states.
-            model: Computes the loss.
-            device: The device to which batches are moved.
-            checkpoints: Folder of the checkpoints of this run.
-            split_batches: Returns the number of this rank's batches of a split, and the batches.
-            score: Metrics of a split by its name, the loss among them.
-            is_better: Whether a metric's new value is better than its old one by at least the given difference.
-            recorder: Gets the events.
-            stop: Checked between batches.
-            display: Shows the progress of an evaluation.
-            num_steps: Steps of the run.
-            steps_per_epoch: For the epoch in events.
-            set_activity: Called with the current activity of the process.
-        """
-        self._set_activity = set_activity
-        self._config = config
-        self._strategy = strategy
-        self._model = model
-        self._device = device
-        self._checkpoints = checkpoints
-        self._split_batches = split_batches
-        self._score = score
-        self._is_better = is_better
-        self._recorder = recorder
-        self._stop = stop
-        self._display = display
-        self._num_steps = num_steps
-        self._steps_per_epoch = steps_per_epoch
-        self._is_writer = strategy.layout.rank == 0
-        self._last: tuple[int, Evaluation] | None = None
+    @property
+    def _is_writer(self) -> bool:
+        return self.strategy.layout.rank == 0
 
     def evaluate(self, progress: Progress) -> None:
         self.import_scorers(progress)
@@ -101,41 +74,41 @@ class RunKeeper:
         progress.seconds["evaluate"] += seconds
         event = {
             "step": progress.step,
-            "epoch": progress.step / self._steps_per_epoch,
+            "epoch": progress.step / self.steps_per_epoch,
             "split": "validation",
             "scores": scores,
             "num_samples": len(evaluation.outputs),
             "time_s": round(seconds, 4),
             "is_best": is_best,
         }
-        self._recorder.add("evaluation", **event)
+        self.recorder.add("evaluation", **event)
         if is_best:
             self._save_best(progress)
         if self._is_writer:
-            metric = self._config.evaluate.best
-            log.info("%s", evaluation_text(event, num_steps=self._num_steps, metric=metric, best=progress.best))
+            metric = self.config.evaluate.best
+            log.info("%s", evaluation_text(event, num_steps=self.num_steps, metric=metric, best=progress.best))
 
     def import_scorers(self, progress: Progress) -> None:
         """Import the libraries for scores, late, so that training starts sooner; the time counts as start-up."""
         begin = time.perf_counter()
-        import_scorers(self._config.task.kind)
+        import_scorers(self.config.task.kind)
         progress.seconds["startup"] += time.perf_counter() - begin
 
     def evaluate_split(self, split: str) -> tuple[Evaluation, Scores]:
         """Evaluate the current model on a split. Collective."""
-        self._set_activity("evaluating")
-        num_batches, batches = self._split_batches(split)
-        with self._display.bar(f"evaluate {split}", num_batches) as bar:
+        self.set_activity("evaluating")
+        num_batches, batches = self.split_batches(split)
+        with self.display.bar(f"evaluate {split}", num_batches) as bar:
             evaluation = evaluate(
-                self._strategy,
-                self._model,
+                self.strategy,
+                self.model,
                 batches,
-                device=self._device,
-                should_stop=lambda: self._stop.was_agreed(self._strategy),
+                device=self.device,
+                should_stop=lambda: self.stop.was_agreed(self.strategy),
                 on_batch=bar.update,
             )
-        self._stop.settle()  # a signal during the last batch is seen by the next check
-        return evaluation, self._score(split, evaluation)
+        self.stop.settle()  # a signal during the last batch is seen by the next check
+        return evaluation, self.score(split, evaluation)
 
     def evaluation_at(self, step: int) -> Evaluation | None:
         """Return the validation outputs of a step, if they are still in memory."""
@@ -145,7 +118,7 @@ class RunKeeper:
         begin = time.perf_counter()
         before = progress.saved_step
         progress.saved_step = progress.step
-        folder = checkpoint.step_folder(self._checkpoints, progress.step)
+        folder = checkpoint.step_folder(self.checkpoints, progress.step)
         try:
             num_bytes = self._write(folder, "", progress)
         except CheckpointError:
@@ -154,9 +127,9 @@ class RunKeeper:
         seconds = time.perf_counter() - begin
         progress.seconds["checkpoint"] += seconds
         if self._is_writer:
-            checkpoint.prune(self._checkpoints, self._config.checkpoint.keep, step=progress.step)
+            checkpoint.prune(self.checkpoints, self.config.checkpoint.keep, step=progress.step)
             self._drop_old_best(progress)
-        self._recorder.add(
+        self.recorder.add(
             "checkpoint", step=progress.step, time_s=round(seconds, 4), num_bytes=num_bytes, reason=reason
         )
 
@@ -178,7 +151,7 @@ class RunKeeper:
             weights, reason, is_unreadable = _try_to_find(find, step, progress.step)
             # The maxima of x and of -x over ranks: whether any rank has no weights, and whether no rank has them.
             is_lost = torch.tensor([float(weights is None), -float(weights is None), float(is_unreadable)])
-            on_any, on_all, unreadable = self._strategy.reduce(is_lost, "max").tolist()
+            on_any, on_all, unreadable = self.strategy.reduce(is_lost, "max").tolist()
             # All ranks must take the same source, because loading is collective.
             if unreadable or on_any != -on_all:
                 raise CheckpointError(
@@ -189,7 +162,7 @@ class RunKeeper:
                 )
             if not on_any:
                 assert weights is not None
-                self._strategy.state().load(*weights)
+                self.strategy.state().load(*weights)
                 return step
             reasons.append(str(reason))
         log.warning(
@@ -199,33 +172,33 @@ class RunKeeper:
             progress.step,
             extra=coded("checkpoint.best_lost", step=step),
         )
-        self._recorder.add("best_lost", step=progress.step, best=progress.best, reasons=reasons)
+        self.recorder.add("best_lost", step=progress.step, best=progress.best, reasons=reasons)
         progress.best = None
         return progress.step
 
     def _snapshot(self, step: int, _last: int) -> Weights:
-        return _weights_in(best_folder(self._checkpoints, step))
+        return _weights_in(best_folder(self.checkpoints, step))
 
     def _checkpoint(self, step: int, _last: int) -> Weights:
-        return _weights_in(checkpoint.step_folder(self._checkpoints, step))
+        return _weights_in(checkpoint.step_folder(self.checkpoints, step))
 
     def _written_model(self, step: int, last: int) -> Weights:
         """Return the weights of `model/`, of a run that lost its summary; their names are those of a checkpoint."""
-        names = checkpoint.CheckpointReader(checkpoint.step_folder(self._checkpoints, last)).keys(MODEL_PREFIX)
-        return saved_weights(self._checkpoints.parent / MODEL_FOLDER, step, names)
+        names = checkpoint.CheckpointReader(checkpoint.step_folder(self.checkpoints, last)).keys(MODEL_PREFIX)
+        return saved_weights(self.checkpoints.parent / MODEL_FOLDER, step, names)
 
     def _note_best(self, progress: Progress, scores: Scores) -> bool:
-        metric = self._config.evaluate.best
+        metric = self.config.evaluate.best
         if metric is None:
             return False
-        value = self._agreed(scores[metric]) if self._config.evaluate.metrics else scores[metric]
+        value = self._agreed(scores[metric]) if self.config.evaluate.metrics else scores[metric]
         old = progress.best["value"] if progress.best else None
         # Any improvement makes a new best; `min_delta` is only the improvement that resets the patience.
-        is_gain = self._is_better(metric, value, old, self._config.evaluate.min_delta)
+        is_gain = is_better(metric, value, old, self.config.evaluate.min_delta)
         progress.num_without_gain = 0 if is_gain else progress.num_without_gain + 1
-        patience = self._config.evaluate.patience
+        patience = self.config.evaluate.patience
         progress.is_stopped_early = patience is not None and progress.num_without_gain >= patience
-        if not self._is_better(metric, value, old, 0.0):
+        if not is_better(metric, value, old, 0.0):
             return False
         progress.best = {"step": progress.step, "metric": metric, "value": value}
         return True
@@ -233,25 +206,25 @@ class RunKeeper:
     def _agreed(self, value: float | None) -> float | None:
         """Return the value of rank 0: an own metric may differ between ranks, and all must keep the same model."""
         number = torch.tensor([math.nan if value is None else value], dtype=torch.float64)
-        first = float(self._strategy.reduce(number, "concat")[0])
+        first = float(self.strategy.reduce(number, "concat")[0])
         return None if math.isnan(first) else first
 
     def _save_best(self, progress: Progress) -> None:
         begin = time.perf_counter()
-        self._write(best_folder(self._checkpoints, progress.step), MODEL_PREFIX, progress)
+        self._write(best_folder(self.checkpoints, progress.step), MODEL_PREFIX, progress)
         if self._is_writer:
             self._drop_old_best(progress)
         progress.seconds["checkpoint"] += time.perf_counter() - begin
 
     def _write(self, folder: Path, prefix: str, progress: Progress) -> int:
         """Write the tensors under `prefix`; if the writer fails, every rank raises."""
-        self._set_activity("writing a checkpoint")
+        self.set_activity("writing a checkpoint")
         error: CheckpointError | None = None
         num_bytes = 0
         try:
             num_bytes = checkpoint.save(
                 folder,
-                self._with_heartbeats(self._strategy.state().tensors(prefix)),
+                self._with_heartbeats(self.strategy.state().tensors(prefix)),
                 progress.as_dict(),
                 step=progress.step,
                 is_writer=self._is_writer,
@@ -259,30 +232,26 @@ class RunKeeper:
         except CheckpointError as problem:
             error = problem
         # Only rank 0 writes, so only it sees a full disk; without this the other ranks would train on alone.
-        failed = self._strategy.reduce(torch.tensor([0.0 if error is None else 1.0]), "max")
-        if error is not None:
-            raise error
-        if float(failed) > 0:
-            raise CheckpointError(
-                f"rank 0 could not write {folder}; its log has the reason", code="run.not_writable", folder=folder
-            )
+        message = f"rank 0 could not write {folder}; its log has the reason"
+        other = CheckpointError(message, code="run.not_writable", folder=folder)
+        raise_on_all_ranks(self.strategy.reduce, error, other)
         return num_bytes
 
     def _with_heartbeats(self, tensors: Iterable[T]) -> Iterator[T]:
         """Yield the same items; each one is a sign of progress for the hang watchdog."""
         for tensor in tensors:
-            self._set_activity("writing a checkpoint")
+            self.set_activity("writing a checkpoint")
             yield tensor
 
     def _drop_old_best(self, progress: Progress) -> None:
         """Delete snapshots of best models that neither this run nor a checkpoint to resume from refers to."""
         wanted = {progress.best["step"]} if progress.best else set()
-        for folder in checkpoint.list_checkpoints(self._checkpoints):
+        for folder in checkpoint.list_checkpoints(self.checkpoints):
             best = checkpoint.read_progress(folder).get("best")
             step = best.get("step") if isinstance(best, dict) else None
             if isinstance(step, int):  # in a damaged checkpoint it may be anything
                 wanted.add(step)
-        for folder in self._checkpoints.glob("best_*"):
+        for folder in self.checkpoints.glob("best_*"):
             number = folder.name.removeprefix("best_")
             if not number.isdigit() or int(number) not in wanted:
                 shutil.rmtree(folder, ignore_errors=True)

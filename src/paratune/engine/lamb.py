@@ -44,16 +44,7 @@ class Lamb(Optimizer):
         weight_decay: float = 0.01,
         adapts: bool = True,
     ) -> None:
-        """Create the optimizer for parameters that are whole or sharded.
-
-        Args:
-            params: Parameters, or groups of them, which may have their own values of the other arguments.
-            lr: Learning rate, relative to the norm of each matrix.
-            betas: Decay rates of both moments, at least 0 and below 1.
-            eps: Added to the root of the second moment.
-            weight_decay: The paper's lambda.
-            adapts: Whether steps are multiplied by the trust ratio.
-        """
+        """Create the optimizer; `lr` is relative to the norm of each matrix, `betas` are at least 0 and below 1."""
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "adapts": adapts}
         super().__init__(params, defaults)
 
@@ -80,6 +71,7 @@ class Lamb(Optimizer):
         states = [self._parameter_state(parameter) for parameter in parameters]
         weights, gradients = _locals(parameters), _locals(_gradients(parameters))
         first, second = (_locals([state[name] for state in states]) for name in ("exp_avg", "exp_avg_sq"))
+        # torch._foreach_*: a few kernel launches for all tensors, not one for each of hundreds of small tensors.
         torch._foreach_lerp_(first, gradients, 1 - beta1)
         torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
@@ -87,6 +79,7 @@ class Lamb(Optimizer):
         denominators = torch._foreach_sqrt(second)
         torch._foreach_div_(denominators, [math.sqrt(1 - beta2**t) for t in steps])
         torch._foreach_add_(denominators, group["eps"])
+        # The updates overwrite the gradients, which are not needed any more, so that they need no further memory.
         updates = gradients
         torch._foreach_copy_(updates, weights)
         torch._foreach_mul_(updates, group["weight_decay"])
@@ -116,8 +109,7 @@ def _multiply_by_trust_ratios(parameters: Sequence[nn.Parameter]) -> None:
 def whole_norms(tensors: Sequence[Tensor]) -> Tensor:
     """Return the Euclidean norm of each tensor, (len(tensors),), on their device. Collective if they are sharded.
 
-    Args:
-        tensors: At least one, all on one device. The norm of a sharded tensor is that of the whole tensor on all ranks.
+    All tensors are on one device. The norm of a sharded tensor is that of the whole tensor on all ranks.
     """
     norms = torch.stack(torch._foreach_norm(_locals(tensors)))
     sharded: dict[Any, list[int]] = defaultdict(list)
@@ -135,7 +127,7 @@ def whole_norms(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _in_parts(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Yield the parameters in lists with at most PART_NUMBERS numbers; a larger parameter has a list of its own."""
+    """Yield the parameters in lists with at most PART_NUMBERS numbers; a larger parameter is alone in its list."""
     part: list[nn.Parameter] = []
     num_values = 0
     for parameter in parameters:

@@ -33,9 +33,7 @@ class Progress:
     """State of the loop from which a run is resumed; saved with every checkpoint."""
 
     step: int = 0
-    """Optimizer steps taken."""
     evaluated_step: int = 0
-    """Step of the last evaluation that was completed."""
     best: dict[str, Any] | None = None
     """step, metric and value of the best evaluation."""
     num_without_gain: int = 0
@@ -48,7 +46,6 @@ class Progress:
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds of `PARTS` in this session and earlier ones; `total` counts only earlier ones (see `total_s`)."""
     saved_step: int = 0
-    """Step of the last checkpoint."""
     began: float = field(default_factory=time.perf_counter, init=False, compare=False)
     """Start of this session on the clock of this process; not saved."""
 
@@ -226,9 +223,5 @@ def save_and_stop(loop: Loop, progress: Progress) -> NoReturn:
     loop.recorder.add("stop", step=progress.step, signal=signal)
     is_trained = progress.step >= loop.num_steps or progress.is_stopped_early
     rest = "all steps are done: --resume evaluates and writes the model" if is_trained else "--resume continues from it"
-    raise Stopped(
-        f"stopped by {signal} after step {progress.step}; a checkpoint was saved, {rest}",
-        code="stopped.signal",
-        signal=signal,
-        step=progress.step,
-    )
+    message = f"stopped by {signal} after step {progress.step}; a checkpoint was saved, {rest}"
+    raise Stopped(message, code="stopped.signal", signal=signal, step=progress.step)

@@ -3,7 +3,7 @@
 import gc
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -69,13 +69,6 @@ class MemoryUse:
     asked_bytes: int | None = None
     """Size of the request that failed."""
 
-    @property
-    def states_bytes(self) -> int:
-        return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     def text(self) -> str:
         """Return all figures in one line."""
         parts = {
@@ -92,13 +85,7 @@ class MemoryUse:
 
 
 def memory_use(model: nn.Module | None, device: torch.device, error: BaseException | None = None) -> MemoryUse:
-    """Return the use of the memory of `device` now, or when `error` was raised.
-
-    Args:
-        model: The model with this rank's parameters; None if it is not made yet.
-        device: The device of the model.
-        error: The error, whose message may have PyTorch's figures at that time.
-    """
+    """Return the use of the memory of `device` now, or when `error` was raised, by PyTorch's figures in its message."""
     parameters = list(model.parameters()) if model is not None else []
     buffers = list(model.buffers()) if model is not None else []
     owned = {
@@ -165,16 +152,13 @@ def _optimizer_bytes(parameters: Iterable[nn.Parameter]) -> int:
     """
     model = {id(parameter) for parameter in parameters}
     tensors_by_id: dict[int, Any] = {}
-    for optimizer in [thing for thing in gc.get_objects() if issubclass(type(thing), Optimizer)]:
+    for optimizer in [found for found in gc.get_objects() if issubclass(type(found), Optimizer)]:
         # Before the first step of a wrapped optimizer there may be no states at all.
-        states = [value for state in getattr(optimizer, "state", {}).values() for value in _values(state)]
+        states = [state for state in getattr(optimizer, "state", {}).values() if isinstance(state, dict)]
+        values = [value for state in states for value in state.values()]
         own = [p for group in getattr(optimizer, "param_groups", []) for p in group["params"] if id(p) not in model]
-        tensors_by_id.update({id(value): value for value in [*states, *own] if isinstance(value, Tensor)})
+        tensors_by_id.update({id(value): value for value in [*values, *own] if isinstance(value, Tensor)})
     return _local_bytes(tensors_by_id.values())
-
-
-def _values(state: Any) -> Iterable[Any]:
-    return state.values() if isinstance(state, dict) else ()
 
 
 def _local_bytes(tensors: Iterable[Tensor]) -> int:

@@ -45,13 +45,7 @@ class NoiseMeter:
     """Measures every `every`-th step of a run."""
 
     def __init__(self, strategy: Strategy, every: int | None, reason: str | None = None) -> None:
-        """Create the meter, and check whether the strategy can measure its gradients.
-
-        Args:
-            strategy: A prepared strategy.
-            every: Steps between measurements; None measures nothing.
-            reason: Why nothing can be measured, if this is already known.
-        """
+        """Prepare to measure a prepared strategy; with a `reason`, it is known that nothing can be measured."""
         self._strategy = strategy
         self._every = every
         self._taken: NoiseSample | None = None
@@ -105,9 +99,7 @@ class NoiseMeter:
 def noise_event(parts: Sequence[float], grad_norm: float) -> dict[str, Any] | None:
     """Return `noise_scale` of a step's event; None if the step gives no estimate, such as a skipped step.
 
-    Args:
-        parts: `NoiseSample.parts`, summed over ranks.
-        grad_norm: Gradient norm of the whole step, before clipping.
+    `parts` are those of `NoiseSample.parts`, summed over ranks.
     """
     if not math.isfinite(grad_norm):
         return None

@@ -65,11 +65,9 @@ def operator_values(
     """Return the fields of an event `profile` about operators and kernels, in ms.
 
     Args:
-        totals: Totals of all operators and kernels.
         window: The time that was profiled, in microseconds.
         host: Times in which the host ran an operator, in microseconds.
         kernels: Times of kernels and copies on the device; they may overlap.
-        has_device: Whether there is a device whose kernels the profiler can see.
 
     Returns:
         `host_ms` and `device_ms`, in which the host ran operators, and the device kernels or copies; `num_kernels`
@@ -136,13 +134,9 @@ def write_trace(profiled: profile, folder: Path, rank: int) -> str | None:
 
 
 def profile_summary(profiles: Iterable[Mapping[str, Any]], reason: str | None) -> dict[str, Any]:
-    """Return `profile` of a summary: times of all ranks, operators and kernels of the first one.
+    """Return `profile` of a summary, from the last `profile` event of each rank: times of all, operators of the first.
 
     docs/reference/records.md lists its fields.
-
-    Args:
-        profiles: The last `profile` event of each rank of the session, in the order of ranks.
-        reason: Why there is no profile, if known.
     """
     ranks = [event for event in profiles if "operators" in event]
     keys = ("num_steps", "wall_ms_per_step", "host_ms_per_step", "device_ms_per_step", "idle_share")

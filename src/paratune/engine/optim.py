@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -19,27 +20,20 @@ Group = dict[str, Any]
 """A parameter group: params, weight_decay, rate_factor, and `adapts` for LAMB."""
 
 
+def _adam_like(kind: Callable[..., Optimizer], groups: list[Group], train: Train, **options: Any) -> Optimizer:
+    betas = train.betas[0], train.betas[1]
+    return kind(groups, lr=train.learning_rate, betas=betas, eps=train.eps, **options)
+
+
 def _adamw(groups: list[Group], train: Train) -> Optimizer:
     devices = {parameter.device.type for group in groups for parameter in group["params"]}
     # A tensor as learning rate would be needed for CUDA graphs; a float keeps the fused kernel's argument on the host.
-    return AdamW(groups, lr=train.learning_rate, betas=_betas(train), eps=train.eps, fused=devices <= {"cpu", "cuda"})
-
-
-def _lamb(groups: list[Group], train: Train) -> Optimizer:
-    return Lamb(groups, lr=train.learning_rate, betas=_betas(train), eps=train.eps)
-
-
-def _adamw_8bit(groups: list[Group], train: Train) -> Optimizer:
-    return AdamW8bit(groups, lr=train.learning_rate, betas=_betas(train), eps=train.eps)
+    return _adam_like(AdamW, groups, train, fused=devices <= {"cpu", "cuda"})
 
 
 def _adafactor(groups: list[Group], train: Train) -> Optimizer:
     # One parameter after the other: all at once would need memory for updates of all weights.
     return Adafactor(groups, lr=train.learning_rate, foreach=False)
-
-
-def _betas(train: Train) -> tuple[float, float]:
-    return train.betas[0], train.betas[1]
 
 
 def _own(groups: list[Group], train: Train) -> Optimizer:
@@ -76,24 +70,18 @@ def _own(groups: list[Group], train: Train) -> Optimizer:
 
 OPTIMIZERS: Final[dict[str, Callable[[list[Group], Train], Optimizer]]] = {
     "adamw": _adamw,
-    "lamb": _lamb,
-    "adamw_8bit": _adamw_8bit,
+    "lamb": partial(_adam_like, Lamb),
+    "adamw_8bit": partial(_adam_like, AdamW8bit),
     "adafactor": _adafactor,
 }
 """Optimizers by the value of `train.optimizer`."""
 
 
 class OptimizerFactory:
-    """Makes the optimizer for whatever parameters a strategy holds, and sets the learning rate of all that it made."""
+    """Makes the optimizer of the parameters of a strategy, and sets the learning rate of all that it made."""
 
     def __init__(self, train: Train, num_steps: int, rate_factors: Mapping[str, float] | None = None) -> None:
-        """Store the settings.
-
-        Args:
-            train: The section of the configuration.
-            num_steps: Steps of the whole run.
-            rate_factors: Factor of the learning rate by the name of a parameter; 1 where it is not given.
-        """
+        """Store the settings; `rate_factors` has factors of the learning rate by parameter name, others have 1."""
         self._train = train
         self._num_steps = num_steps
         self._rate_factors = rate_factors or {}

@@ -1,7 +1,7 @@
 """Reads counters of a rank's device: an NVIDIA GPU through NVML, or the rank's share of the CPU cores.
 
-Each rank reads its own device: a container or a job step often cannot see other devices, and only the rank knows which
-device of the machine it uses. A counter that fails is not read again, and the reason is stored; no error is raised.
+Each rank reads its own device: a container or a job step often cannot see other devices, and no other process has
+the number of the rank's device. A counter that fails is not read again, and the reason is stored; no error is raised.
 """
 
 import contextlib
@@ -94,11 +94,7 @@ class NvmlProbe:
     is_energy_here = True
 
     def __init__(self, nvml: Any, uuid: str) -> None:
-        """Find the device.
-
-        Args:
-            nvml: The module `pynvml` of the package nvidia-ml-py.
-            uuid: The UUID from PyTorch, without a prefix.
+        """Find the device by its UUID from PyTorch, without a prefix; `nvml` is the module `pynvml` of nvidia-ml-py.
 
         Raises:
             Exception: An error of NVML: no driver, no such device, or no permission.
@@ -160,13 +156,7 @@ class CpuProbe:
     window_s = 0.0
 
     def __init__(self, *, num_cores: float, is_first: bool, powercap: Path = _POWERCAP) -> None:
-        """Find the counters.
-
-        Args:
-            num_cores: Cores of this rank; may be a fraction.
-            is_first: Whether this is the first rank of its machine.
-            powercap: Folder with the kernel's energy counters.
-        """
+        """Find the counters of a rank, whose number of cores may be a fraction; `powercap` has those of energy."""
         import psutil
 
         self.reasons: list[str] = []

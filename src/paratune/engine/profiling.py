@@ -46,16 +46,7 @@ class StepProfiler:
         rank: int = 0,
         exchanges: bool = False,
     ) -> None:
-        """Create a profiler of this session.
-
-        Args:
-            device: The device of this rank.
-            num_steps: The largest number of profiled steps; 0 profiles nothing.
-            warmup_steps: Steps before them.
-            folder: The run folder, for the trace.
-            rank: The rank of this process.
-            exchanges: Whether there are collectives with other ranks.
-        """
+        """Create the profiler of a session; `exchanges` is whether there are collectives with other ranks."""
         self._device = device
         self._folder, self._rank, self._exchanges = folder, rank, exchanges
         self._steps_left = num_steps
@@ -66,11 +57,7 @@ class StepProfiler:
         self.is_running = False
 
     def begin_step(self, recorder: Recorder) -> bool:
-        """Start the profiler if the next step is the first one to profile; return whether it was started.
-
-        Args:
-            recorder: The recorder of the run, which marks the steps.
-        """
+        """Start the profiler if the next step is the first one to profile; return whether it was started."""
         if self.is_running or self._steps_left == 0 or self._steps_before > 0:
             self._steps_before -= 1
             return False
@@ -94,12 +81,7 @@ class StepProfiler:
         return self.is_running and self._steps_left == 0
 
     def stop(self, recorder: Recorder, step: int) -> None:
-        """Stop the profiler, if it runs, and write the results into this rank's event log.
-
-        Args:
-            recorder: The recorder of the run.
-            step: The last profiled step.
-        """
+        """Stop the profiler, if it runs, and write the results into this rank's event log, with the last step."""
         if not self.is_running:
             return
         self._wait_for_device()
@@ -134,11 +116,8 @@ def exchanged(spans: Sequence[ProfiledOperation], kind: Literal["nccl", "gloo"])
     """Return, in ms, the profiled time, the part with a collective, and the part with a collective but no computation.
 
     NCCL's collectives are kernels; all other kernels are computation, and copies are neither. Gloo's collectives run in
-    their own threads, where PyTorch marks them; PyTorch's operations in any thread are computation.
-
-    Args:
-        spans: The operations of one rank, with the mark around all profiled steps.
-        kind: The library of the collectives.
+    their own threads, where PyTorch marks them; PyTorch's operations in any thread are computation. `spans` has the
+    mark around all profiled steps.
     """
     window = _window(spans)
     if kind == "nccl":
@@ -162,9 +141,7 @@ def exchanged(spans: Sequence[ProfiledOperation], kind: Literal["nccl", "gloo"])
 def communication(profiles: Iterable[Mapping[str, Any]], reason: str | None) -> dict[str, Any]:
     """Return `communication` of a summary (see docs/reference/records.md): ratios of the totals of all ranks.
 
-    Args:
-        profiles: The last `profile` event of each rank of the session, if it has one.
-        reason: Why nothing was measured, if known.
+    `profiles` has the last event of each rank.
     """
     events = [event for event in profiles if event["kind"] is not None]
     measured = [event for event in events if event["communication_ms"] is not None]

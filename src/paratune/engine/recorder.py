@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -37,37 +37,26 @@ class _Step:
     profiled: bool
 
 
+@dataclass
 class Recorder:
     """Collects steps and writes them every `log_every`; losses and norms stay on the device until then."""
 
-    def __init__(
-        self,
-        events: EventLog,
-        strategy: Strategy,
-        clock: PhaseClock,
-        *,
-        warmup_steps: int,
-        log_every: int,
-        peak_memory: Callable[[], int | None],
-        on_log: Callable[[dict[str, Any]], None],
-        on_step: Callable[[int], None] = lambda step: None,
-        sampler: Sampler | None = None,
-    ) -> None:
-        self._events = events
-        self._strategy = strategy
-        self._clock = clock
-        self._warmup_left = warmup_steps
-        self._log_every = log_every
-        self._peak_memory = peak_memory
-        self._on_log = on_log
-        self._on_step = on_step
-        self._sampler = sampler
-        self._sampler_facts: dict[str, Any] | None = None
-        self._steps: list[_Step] = []
-        self._has_overflowed = False
-        self.cost_s = 0.0
-        """Seconds that the host spent in the recorder."""
-        self.num_steps = 0
+    events: EventLog
+    strategy: Strategy
+    clock: PhaseClock
+    warmup_steps: int
+    """Warm-up steps that are left."""
+    log_every: int
+    peak_memory: Callable[[], int | None]
+    on_log: Callable[[dict[str, Any]], None]
+    on_step: Callable[[int], None] = lambda step: None
+    sampler: Sampler | None = None
+    cost_s: float = field(default=0.0, init=False)
+    """Seconds that the host spent in the recorder."""
+    num_steps: int = field(default=0, init=False)
+    _steps: list[_Step] = field(default_factory=list, init=False)
+    _sampler_facts: dict[str, Any] | None = field(default=None, init=False)
+    _has_overflowed: bool = field(default=False, init=False)
 
     def step(
         self,
@@ -92,34 +81,30 @@ class Recorder:
             num_samples=sum(batch.num_samples for batch in micro_batches),
             num_tokens=sum(batch.num_tokens for batch in micro_batches),
             num_padded_tokens=sum(batch.num_padded_tokens for batch in micro_batches),
-            warmup=self._warmup_left > 0,
-            loss_scale=loss_scale_of(self._strategy),
+            warmup=self.warmup_steps > 0,
+            loss_scale=loss_scale_of(self.strategy),
             noise=noise,
             profiled=profiled,
         )
         self._steps.append(entry)
-        self._on_step(step)
-        self._warmup_left = max(0, self._warmup_left - 1)
-        if self._sampler is not None:
-            self._sampler.next_step(step + 1, is_warmup=self._warmup_left > 0)
+        self.on_step(step)
+        self.warmup_steps = max(0, self.warmup_steps - 1)
+        if self.sampler is not None:
+            self.sampler.next_step(step + 1, is_warmup=self.warmup_steps > 0)
         self.num_steps += 1
-        if len(self._steps) >= self._log_every:
+        if len(self._steps) >= self.log_every:
             self._write()
         self.cost_s += time.perf_counter() - begin
 
     def resume(self, *, is_profiled: bool = False) -> None:
-        """Start to sample the device: steps follow, at the start or after an evaluation, a checkpoint or the profiler.
-
-        Args:
-            is_profiled: Whether the steps run under the profiler.
-        """
-        if self._sampler is not None:
-            self._sampler.resume(is_profiled=is_profiled)
+        """Start to sample the device: steps follow, at the start or after an evaluation, a checkpoint or a profile."""
+        if self.sampler is not None:
+            self.sampler.resume(is_profiled=is_profiled)
 
     def pause(self) -> None:
         """Stop to sample the device: the next work is not a step."""
-        if self._sampler is not None:
-            self._sampler.pause()
+        if self.sampler is not None:
+            self.sampler.pause()
 
     def flush(self) -> None:
         """Write all steps, before work that is not a step, or at the end. Collective.
@@ -134,18 +119,18 @@ class Recorder:
 
     def add(self, event: str, **values: Any) -> None:
         """Write an event that is not a step."""
-        self._events.add(event, **values)
-        self._events.flush()
+        self.events.add(event, **values)
+        self.events.flush()
 
     def _write_samples(self) -> None:
-        if self._sampler is None:
+        if self.sampler is None:
             return
-        samples, facts = self._sampler.take(), self._sampler.facts()
+        samples, facts = self.sampler.take(), self.sampler.facts()
         if facts is not None and facts != self._sampler_facts:  # the first time, and when a counter failed
             self._sampler_facts = facts
-            self._events.add("sampler", **facts)
+            self.events.add("sampler", **facts)
         for sample in samples:
-            self._events.add("sample", **sample)
+            self.events.add("sample", **sample)
 
     def _write(self) -> None:
         self._write_samples()
@@ -155,13 +140,13 @@ class Recorder:
         # One copy from the device and one reduction for all steps.
         figures = torch.stack([torch.stack([entry.loss.double(), entry.grad_norm.double()]) for entry in steps]).cpu()
         own = [[loss, *_noise_parts(entry)] for entry, loss in zip(steps, figures[:, 0].tolist(), strict=True)]
-        sums = self._strategy.reduce(torch.tensor(own, dtype=torch.float64), "sum").tolist()
+        sums = self.strategy.reduce(torch.tensor(own, dtype=torch.float64), "sum").tolist()
         losses = [loss for loss, *_ in sums]
         norms = figures[:, 1].tolist()
         scales = _scales(steps)
-        memory_bytes = self._peak_memory()
+        memory_bytes = self.peak_memory()
         for entry, times, (loss, *noise), norm, scale in zip(
-            steps, self._clock.take(), sums, norms, scales, strict=True
+            steps, self.clock.take(), sums, norms, scales, strict=True
         ):
             values = {
                 "step": entry.step,
@@ -169,7 +154,7 @@ class Recorder:
                 "loss": loss,
                 "grad_norm": norm,
                 "learning_rate": entry.learning_rate,
-                "data_rank": self._strategy.layout.data_rank,
+                "data_rank": self.strategy.layout.data_rank,
                 "num_samples": entry.num_samples,
                 "num_tokens": entry.num_tokens,
                 "num_padded_tokens": entry.num_padded_tokens,
@@ -185,18 +170,19 @@ class Recorder:
                 values["noise_scale"] = noise_event(noise, norm)
             if entry.profiled:
                 values["profiled"] = True
-            self._events.add("step", **values)
-        self._events.flush()
+            self.events.add("step", **values)
+        # After the events are written, so that the log of a run that fails here has the step with the bad value.
+        self.events.flush()
         _check_finite(steps, losses, norms)
         _check_scales(scales, norms)
-        self._on_log(values)
+        self.on_log(values)
 
     def _note_overflow(self, values: dict[str, Any]) -> None:
         """Log the first skipped step, on rank 0."""
         if not values["skipped"] or self._has_overflowed:
             return
         self._has_overflowed = True
-        if self._strategy.layout.rank == 0:
+        if self.strategy.layout.rank == 0:
             log.info(
                 "step %d: gradients overflowed in fp16 with a loss scale of %g; this step is skipped, and the next one "
                 "has a smaller scale. This is usual in the first steps. The event log marks all such steps as "

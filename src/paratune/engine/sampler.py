@@ -28,16 +28,7 @@ class Sampler:
         step: int = 1,
         is_warmup: bool = True,
     ) -> None:
-        """Start the thread, if there is a probe.
-
-        Args:
-            probe: Reads the device.
-            name: The name of the device, for the record.
-            interval_s: Seconds between samples; None takes no samples.
-            reason: Why there is no probe.
-            step: The first step, counted from 1.
-            is_warmup: Whether the first step is a warm-up step.
-        """
+        """Start the thread, if there is a probe and an interval; `step` is the first step, counted from 1."""
         self._probe = probe if interval_s is not None else None
         self._name, self._interval_s, self._reason = name, interval_s, reason
         self._step, self._is_warmup = step, is_warmup

@@ -64,10 +64,7 @@ SCHEDULES: Final[dict[str, Factor]] = {
 def schedule_factor(train: Train, step: int, *, num_steps: int) -> float:
     """Return the factor of the peak learning rate at a step: 0 to 1; of an own schedule, at least 0.
 
-    Args:
-        train: Names the schedule, its warm-up and its options.
-        step: Steps already taken, from 0.
-        num_steps: Steps of the whole run.
+    `step` is the number of steps already taken.
     """
     num_warmup_steps = warmup_steps(train, num_steps)
     if step < num_warmup_steps:
@@ -107,10 +104,5 @@ def warmup_steps(train: Train, num_steps: int) -> int:
 
 
 def decay_steps(train: Train, num_steps: int) -> int:
-    """Return the number of steps of the decay of `warmup_stable_decay`, rounded up.
-
-    Args:
-        train: With `decay_ratio`.
-        num_steps: Steps after the warm-up.
-    """
+    """Return the steps of the decay of `warmup_stable_decay`, rounded up; `num_steps` are those after the warm-up."""
     return math.ceil((train.decay_ratio or DECAY_RATIO) * num_steps)

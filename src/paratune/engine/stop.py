@@ -56,10 +56,8 @@ class StopRequest:
         """Let a signal end the process during the block, which waits in native code, where Python calls no handler.
 
         Without it, a process that waits for a missing rank would ignore SIGTERM, and torchrun would kill it after 30 s.
-        The interpreter writes the number of each signal into a pipe, and a thread that reads it ends the process.
-
-        Args:
-            doing: What the block does, for the message; there must be nothing to save.
+        The interpreter writes the number of each signal into a pipe, and a thread that reads it ends the process. There
+        must be nothing to save.
 
         Raises:
             Stopped: A signal came before the block.
@@ -109,6 +107,7 @@ class StopRequest:
             return self.came()
         if self.settle():
             return True
+        # On the CPU, so that gloo reduces it: a collective of NCCL would wait in the stream behind the step's kernels.
         flag = torch.tensor([float(self.came())])
         self._pending = flag, dist.all_reduce(flag, op=dist.ReduceOp.MAX, async_op=True)
         return False

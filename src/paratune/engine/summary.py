@@ -1,12 +1,16 @@
 """Computes the figures of a summary from the events of a run: totals over totals, without warm-up; unknown is None."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from paratune.config.traits import Traits
 from paratune.engine.loop import Progress
+from paratune.engine.memory import peak_memory
 from paratune.engine.operators import profile_summary
 from paratune.engine.profiling import communication
 from paratune.metrics.stragglers import stragglers
@@ -14,21 +18,27 @@ from paratune.metrics.throughput import rates, wall_s
 from paratune.metrics.utilisation import utilisation
 from paratune.records import ALL_PHASES, SCHEMA_VERSION, event_ranks, read_events
 from paratune.records.efficiency import noise_summary
-from paratune.strategies.protocol import UnavailableEstimate
+from paratune.strategies.protocol import ReduceOp, UnavailableEstimate
+
+
+def rank_peaks(device: torch.device, reduce: Callable[[Tensor, ReduceOp], Tensor]) -> list[int | None]:
+    """Return the peak memory of every rank in bytes, None where it is unknown. Collective."""
+    peak = peak_memory(device)
+    peaks = reduce(torch.tensor([-1 if peak is None else peak]), "concat").tolist()
+    return [None if value < 0 else value for value in peaks]
 
 
 def summarise(
     folder: Path,
-    *,
-    run_id: str,
     progress: Progress,
+    *,
     kept_step: int | None,
     world_size: int,
     num_steps: int,
     steps_per_epoch: int,
-    peaks: Sequence[dict[str, Any]],
-    memory_kind: str,
-    recorder: dict[str, float | None],
+    peaks: Sequence[int | None],
+    device: str,
+    cost_ms: float | None,
     global_batch_size: int,
     traits: Traits,
     noise_reason: str | None = None,
@@ -36,25 +46,15 @@ def summarise(
     profile_reason: str | None = None,
     communication_reason: str | None = None,
 ) -> dict[str, Any]:
-    """Return the content of summary.json without scores (see docs/reference/records.md).
+    """Return the content of summary.json without scores (see docs/reference/records.md), from the event logs.
 
     Args:
-        folder: The run folder, with the event logs.
-        run_id: The name of the run.
-        progress: The final state of the loop.
         kept_step: Step of the kept model; None if no model is kept.
         world_size: Ranks at the end.
-        num_steps: Planned steps.
-        steps_per_epoch: Steps of one pass over the training set.
-        peaks: For each rank: rank, peak_memory_bytes, device.
-        memory_kind: rss or cuda_allocated.
-        recorder: The recorder's own cost.
-        global_batch_size: Samples of an optimizer step.
+        peaks: The result of `rank_peaks`.
+        device: Type of the ranks' devices, which decides what the peaks are.
+        cost_ms: Time of the recorder for each step, in milliseconds.
         traits: Traits of the strategy of the last session.
-        noise_reason: Why the noise scale was not measured.
-        why_not_preconditioned: Why its preconditioned estimate was not measured.
-        profile_reason: Why no step was profiled.
-        communication_reason: Why no communication was measured.
     """
     # All ranks that have events: a run may be resumed on fewer ranks.
     events = {rank: list(read_events(folder, rank)) for rank in sorted({*event_ranks(folder), *range(world_size)})}
@@ -62,25 +62,36 @@ def summarise(
     last = [_last_session(events[rank]) for rank in range(world_size)]
     counted = [event for event in steps[0] if not event["warmup"]]
     profiles = [event for own in last for event in own if event["event"] == "profile"]
-    why = why_not_preconditioned
+    figures, why = rates(list(steps.values())), why_not_preconditioned
+    median = figures["step_ms"]["median"]
     return {
         "schema_version": SCHEMA_VERSION,
-        "run_id": run_id,
+        "run_id": folder.name,
         **_ended(progress, num_steps, steps_per_epoch),
         "world_size": world_size,
         "num_interruptions": progress.num_interruptions,
         "num_lost_events": progress.num_lost_events,
         "time": _times(progress, list(steps.values())),
-        **rates(list(steps.values())),
+        **figures,
         "utilisation": utilisation(events),
-        "ranks": [{**peak, "phases_total_s": _totals(steps[peak["rank"]])} for peak in peaks],
-        "memory": {"kind": memory_kind, **_memory([peak["peak_memory_bytes"] for peak in peaks])},
+        "ranks": [
+            {"rank": rank, "peak_memory_bytes": peak, "device": device, "phases_total_s": _totals(steps[rank])}
+            for rank, peak in enumerate(peaks)
+        ],
+        "memory": {"kind": "cuda_allocated" if device == "cuda" else "rss", **_memory(peaks)},
         "loss": _loss([event["loss"] for event in steps[0]], steps_per_epoch),
         "num_skipped_steps": sum(event.get("skipped", False) for event in steps[0]),
         "best": progress.best,
         "kept_step": kept_step,
-        "evaluations": [_evaluation(event) for event in events[0] if event["event"] == "evaluation"],
-        "recorder": recorder,
+        "evaluations": [
+            {key: event.get(key) for key in ("step", "epoch", "split", "scores", "is_best")}
+            for event in events[0]
+            if event["event"] == "evaluation"
+        ],
+        "recorder": {
+            "cost_ms_per_step": cost_ms,
+            "cost_share": cost_ms / median if cost_ms is not None and median else None,
+        },
         "noise_scale": noise_summary(
             counted,
             global_batch_size=global_batch_size,
@@ -113,10 +124,6 @@ def _last_session(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the events since the run was last resumed."""
     begin = max((position for position, event in enumerate(events) if event["event"] == "resume"), default=-1)
     return list(events[begin + 1 :])
-
-
-def _evaluation(event: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: event.get(key) for key in ("step", "epoch", "split", "scores", "is_best")}
 
 
 def _totals(steps: Sequence[dict[str, Any]]) -> dict[str, float]:

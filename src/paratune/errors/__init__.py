@@ -88,7 +88,7 @@ class ParatuneError(Exception):
         return "\n".join([self.heading, *(f"  {fault.text()}" for fault in self.faults)])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what a process pool needs to send the error to another process, for any signature of a subclass."""
+        """Return the values from which another process makes the error again, for any signature of a subclass."""
         return _rebuild, (type(self), self.args), self.__dict__
 
 
@@ -156,6 +156,12 @@ def option_error(option: str, value: object, reason: str, *, code: str, **facts:
     return ConfigError(f"{option} {value}: {reason}", code=code, faults=(), option=option, value=value, **facts)
 
 
+def require_at_least(option: str, value: int | None, least: int = 1) -> None:
+    """Raise a `ConfigError` when an option has a value below `least`."""
+    if value is not None and value < least:
+        raise option_error(option, value, f"at least {least} is needed", code="cli.out_of_range", least=least)
+
+
 @contextmanager
 def os_error_as(
     kind: type[ParatuneError], failure: str, remedy: str = "", *, code: str, **facts: object
@@ -214,7 +220,13 @@ def is_installed(module: str) -> bool:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean X?" for the nearest of `known`, or an empty string when none is near.
+    """Return "; did you mean X?" for the nearest of `known`, or an empty string when none is near."""
+    nearest = nearest_name(word, known)
+    return "" if nearest is None else f"; did you mean {nearest}?"
+
+
+def nearest_name(word: str, known: Iterable[str]) -> str | None:
+    """Return the nearest of `known`, or None when none is near.
 
     Equal suffixes of files do not count, and names with different numbers (fp16, fp64) are never near.
     """
@@ -226,7 +238,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         if not numbers or _numbers(name) == numbers
     }
     nearest = max(nearness, key=nearness.__getitem__, default=None)
-    return f"; did you mean {nearest}?" if nearest is not None and nearness[nearest][0] > _NEAR else ""
+    return nearest if nearest is not None and nearness[nearest][0] > _NEAR else None
 
 
 def _ratio(a: str, b: str) -> float:

@@ -35,8 +35,6 @@ def word_attention(layers: Sequence[Tensor], row: TokenRow, reads: Sequence[int]
 
     Args:
         layers: (H, T, T) each, from the first to the last one.
-        row: Tokens and words.
-        reads: Tokens that the head reads.
     """
     means = [layer.double().mean(dim=0).numpy() for layer in layers]
     flow = np.eye(len(row.ids))

@@ -46,7 +46,7 @@ class WordEffect:
 class Correlation:
     """Spearman's correlation with a 95% interval (Fisher's z; Fieller's factor 1.06)."""
 
-    value: float | None
+    rho: float | None
     low: float | None
     high: float | None
 
@@ -85,8 +85,6 @@ def make_overview(
 
     Args:
         trained: The model, prepared by `outputs.prepare`.
-        split: Rows with or without labels.
-        options: Target and batch size.
         on_row: Called with the number of rows done, and of all rows.
     """
     if trained.task.kind in ("classification", "multi_label") and options.target is None:

@@ -53,6 +53,7 @@ def integrated_gradients(output: RowOutput, num_steps: int, max_steps: int) -> E
 def _integral(output: RowOutput, num_steps: int) -> Floats:
     """Return the integrated gradients of the tokens, (T,)."""
     given, hidden = output.embeddings()
+    # The output is smooth along the path: this needs far fewer steps than a sum at equal distances.
     nodes, weights = np.polynomial.legendre.leggauss(num_steps)
     total_TD = torch.zeros_like(given)
     for at in range(0, num_steps, output.batch_size):
@@ -85,7 +86,6 @@ def occlusion(output: RowOutput, parts: Ints) -> Floats:
     """Return for each part how much the output falls when its words are hidden, (P,).
 
     Args:
-        output: The output.
         parts: (W,), the part of each word, as indices from 0.
 
     Source: Zeiler and Fergus, Visualizing and Understanding Convolutional Networks, ECCV 2014.
@@ -163,7 +163,6 @@ def owen_values(values: Values, tree: Tree, num_words: int, max_evals: int, batc
         tree: Joins of the words.
         num_words: W, at least 1.
         max_evals: Most outputs to compute, at least 2.
-        batch_size: Outputs of a call.
 
     Source: Lundberg and Lee, A Unified Approach to Interpreting Model Predictions, NeurIPS 2017; Owen, Values of Games
     with a Priori Unions, 1977.
@@ -201,6 +200,7 @@ def owen_values(values: Values, tree: Tree, num_words: int, max_evals: int, batc
                 _Branch(left, visible[2 * at + 1], only_right, branch.with_it, half),
                 _Branch(right, visible[2 * at], only_left, branch.with_it, half),
             ):
+                # The number decides between equal effects, so that branches are never compared.
                 heapq.heappush(queue, (-abs(part.effect), number, part))
                 number += 1
     return effects

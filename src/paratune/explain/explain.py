@@ -100,38 +100,23 @@ def select_rows(table: pa.Table, rows: Sequence[int], source: str) -> pa.Table:
     """
     missing = [row for row in rows if row >= table.num_rows]
     if missing:
-        raise DataError(
-            f"{source} has {table.num_rows} rows, 0 to {table.num_rows - 1}; --rows names {missing[0]}",
-            code="explain.no_such_row",
-            source=source,
-            row=missing[0],
-            num_rows=table.num_rows,
-        )
+        message = f"{source} has {table.num_rows} rows, 0 to {table.num_rows - 1}; --rows names {missing[0]}"
+        raise DataError(message, code="explain.no_such_row", source=source, row=missing[0], num_rows=table.num_rows)
     return table.take(pa.array(rows, type=pa.int64()))
 
 
 def require_explainable(trained: TrainedModel, name: str) -> None:
     """Raise a ConfigError for a model without a prediction for a row (a masked language model) or without gradients."""
-    if trained.task.kind not in EXPLAINED_KINDS:
-        raise ConfigError(
-            f"{name} is a model of kind {trained.task.kind}; explanations are for {', '.join(EXPLAINED_KINDS)}",
-            code="explain.task",
-            target=name,
-            kind=trained.task.kind,
-        )
-    if getattr(trained.task, "windows", None) is not None and trained.task.kind != "mlm":
-        raise ConfigError(
-            f"{name} reads long texts in windows (task.windows), and an explanation is of one window",
-            code="explain.task",
-            target=name,
-            kind=trained.task.kind,
-        )
+    kind, problem = trained.task.kind, None
+    if kind not in EXPLAINED_KINDS:
+        problem = f"is a model of kind {kind}; explanations are for {', '.join(EXPLAINED_KINDS)}"
+    elif getattr(trained.task, "windows", None) is not None:
+        problem = "reads long texts in windows (task.windows), and an explanation is of one window"
+    if problem is not None:
+        raise ConfigError(f"{name} {problem}", code="explain.task", target=name, kind=kind)
     if isinstance(trained.model.hf, OnnxModel):
-        raise ConfigError(
-            f"{name} is an ONNX file, which has no gradients; explain the model that it was made from",
-            code="explain.onnx",
-            target=name,
-        )
+        message = f"{name} is an ONNX file, which has no gradients; explain the model that it was made from"
+        raise ConfigError(message, code="explain.onnx", target=name)
 
 
 def explain_rows(
@@ -145,8 +130,6 @@ def explain_rows(
 
     Args:
         trained: The model, prepared by `outputs.prepare`.
-        split: The rows.
-        options: Methods and their options.
         targets: What is explained of each row; None: the prediction of this model.
         on_row: Called with the number of rows done, and of all rows.
 
@@ -159,15 +142,13 @@ def explain_rows(
     explained = []
     for number, row in enumerate(rows):
         if not row.words:
-            raise DataError(
-                f"{split.source}: row {row.row} has no word that the model reads",
-                code="explain.no_words",
-                source=split.source,
-                row=row.row,
-            )
+            message = f"{split.source}: row {row.row} has no word that the model reads"
+            raise DataError(message, code="explain.no_words", source=split.source, row=row.row)
         target = (targets or found)[number]
         output = RowOutput(trained, row, target, options.batch_size)
-        explained.append(_explain(output, predicted[number], options, _tokens_that_heads_read(trained, target)))
+        # Attention is shown from the tokens that the head reads: those of the answer, or the first one.
+        reads = sorted({target.index, target.last}) if trained.task.kind == "qa" else [0]
+        explained.append(_explain(output, predicted[number], options, reads))
         on_row(number + 1, len(rows))
     return explained
 
@@ -204,11 +185,6 @@ def _answer_targets(split: Split, outputs: Any, predicted: Sequence[str]) -> tup
         targets.append(answer_target(null, null, "") if is_null else answer_target(first, last, answer))
         windows.append(window)
     return targets, windows
-
-
-def _tokens_that_heads_read(trained: TrainedModel, target: ExplainedOutput) -> list[int]:
-    """Return the tokens whose attention is shown: those of the answer, else the first one."""
-    return sorted({target.index, target.last}) if trained.task.kind == "qa" else [0]
 
 
 def _explain(output: RowOutput, predicted: str, options: ExplainOptions, reads: Sequence[int]) -> RowExplanation:

@@ -57,7 +57,6 @@ def measure(output: RowOutput, effects: Mapping[str, Floats], seed: int) -> Fait
     """Return the curves of the words in descending order of their effects.
 
     Args:
-        output: The output.
         effects: (W,) by method.
         seed: Determines the random orders.
 
@@ -72,6 +71,7 @@ def measure(output: RowOutput, effects: Mapping[str, Floats], seed: int) -> Fait
     visible = np.concatenate([_visible(order, shares) for order in orders])
     values = output.values(visible).reshape(len(orders), 2, len(shares))
     curves = [Curves(hidden, shown, float(shown.mean() - hidden.mean())) for hidden, shown in values]
+    # The curves after those of the methods are those of the random orders.
     return Faithfulness(shares, dict(zip(effects, curves, strict=False)), tuple(curves[len(effects) :]))
 
 

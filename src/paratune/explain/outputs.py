@@ -55,7 +55,6 @@ def class_target(trained: TrainedModel, predicted: int, wanted: str | None) -> E
     """Return what is explained of a row of a task without spans.
 
     Args:
-        trained: The model.
         predicted: Class id of the highest output of the row; 0 for numbers.
         wanted: Name of another class, from the command line.
 
@@ -65,21 +64,13 @@ def class_target(trained: TrainedModel, predicted: int, wanted: str | None) -> E
     kind, names = trained.task.kind, trained.names
     if kind not in ("classification", "multi_label"):
         if wanted is not None:
-            raise ConfigError(
-                f"--target {wanted} has no effect on a model of kind {kind}, which has one output to explain",
-                code="cli.no_effect",
-                option="--target",
-                value=wanted,
-            )
+            message = f"--target {wanted} has no effect on a model of kind {kind}, which has one output to explain"
+            raise ConfigError(message, code="cli.no_effect", option="--target", value=wanted)
         name = "predicted number" if kind == "regression" else f"expected class ({names[0]} is 0)"
         return ExplainedOutput(kind, name=name)
     if wanted is not None and wanted not in names:
-        raise ConfigError(
-            f"--target {wanted} is not a class of the model: {', '.join(names)}{did_you_mean(wanted, names)}",
-            code="cli.unknown_name",
-            option="--target",
-            value=wanted,
-        )
+        message = f"--target {wanted} is not a class of the model: {', '.join(names)}{did_you_mean(wanted, names)}"
+        raise ConfigError(message, code="cli.unknown_name", option="--target", value=wanted)
     index = predicted if wanted is None else names.index(wanted)
     return ExplainedOutput(kind, index, name=f"log-odds of {names[index]}")
 
@@ -138,6 +129,7 @@ class RowOutput:
 
     def gradients(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """Return the numbers for rows of embeddings, (B,), and their gradients, (B, T, D)."""
+        # A TaskModel takes token ids alone, so that a hook replaces what its embedding layer returns for them.
         embeddings = embeddings.detach().requires_grad_(True)
         ids = torch.from_numpy(self.row.ids).to(self._device).expand(len(embeddings), -1)
         with torch.enable_grad(), _embedded(self._model, embeddings):
@@ -180,10 +172,8 @@ def replacement(tokenizer: Any) -> tuple[int, str]:
     for name in ("mask", "unk", "pad", "eos"):
         if getattr(tokenizer, f"{name}_token_id", None) is not None:
             return getattr(tokenizer, f"{name}_token_id"), str(getattr(tokenizer, f"{name}_token"))
-    raise ConfigError(
-        "the tokenizer has no mask, unknown, padding or end token to replace hidden words with",
-        code="explain.no_replacement",
-    )
+    message = "the tokenizer has no mask, unknown, padding or end token to replace hidden words with"
+    raise ConfigError(message, code="explain.no_replacement")
 
 
 def prepare(trained: TrainedModel) -> None:

@@ -1,7 +1,7 @@
 """Explanations as a report: a page, figures, tables and JSON."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,9 @@ from paratune.reports.document import (
     ReportSection,
     signed,
 )
-from paratune.reports.figures.canvas import drawing_files
-from paratune.reports.json_text import json_text
-from paratune.reports.output import MARKER, write_files
-from paratune.reports.page.document import document_html, made_by
-from paratune.reports.report_files import PAGE
-from paratune.reports.tables.table import Column, Table, TableCell
-from paratune.reports.text import GENERATOR
+from paratune.reports.page.document import made_by
+from paratune.reports.report_files import write_page
+from paratune.reports.tables.table import Column, Table, TableCell, make_table, number_cell
 
 ORDER_NAMES = METHODS | {
     "attention_last": "attention, last layer (not an explanation)",
@@ -63,16 +59,8 @@ class Explained:
 
 
 def write_explanations(folder: Path, explained: Explained) -> tuple[Path, ...]:
-    """Write the page, the figures (SVG, PNG) and report.json, all or none.
-
-    Raises:
-        CheckpointError: The folder cannot be written to, or holds files of these names that are not a report's.
-    """
-    document = explanation_document(explained)
-    files: dict[str, str | bytes] = {PAGE: document_html(document), **drawing_files(document.drawings)}
-    names = [str(folder / name) for name in (*files, MARKER)]
-    parts = {"generator": GENERATOR, "kind": "explanation", "files": names, **as_dict(explained)}
-    return write_files(folder, {**files, MARKER: json_text(parts)})
+    """Write the page, the figures and report.json; see `write_page`."""
+    return write_page(folder, explanation_document(explained), "explanation", as_dict(explained))
 
 
 def explanation_document(explained: Explained) -> ReportDocument:
@@ -166,78 +154,48 @@ def _methods_table(key: str, explanation: RowExplanation) -> Table:
         gap = None if effects is None or not effects.is_complete else explanation.gap(method)
         holds = found.holds(method)
         verdict = "" if effects is None else "holds" if holds else AS_CHANCE
-        p = found.p_value(method)
         lines.append(
             (
                 TableCell(ORDER_NAMES[method]),
-                TableCell("n/a" if gap is None else f"{gap:+.1e}", gap),
+                number_cell(gap, "+.1e"),
                 TableCell(signed(curves_of_method.gain), curves_of_method.gain),
-                TableCell(f"{p:.2f}", p),
+                number_cell(found.p_value(method), ".2f"),
                 TableCell(verdict or "n/a", better=holds if verdict else None),
             )
         )
     random = [order.gain for order in found.random]
-    return Table(
-        key,
-        "Completeness and faithfulness",
-        (
-            Column("Method", "method", is_text=True),
-            Column("Gap of the sum", "completeness_gap"),
-            Column("Gain", "gain"),
-            Column("p", "p_value"),
-            Column("Verdict", "verdict", is_text=True),
-        ),
-        tuple(lines),
-        notes=(
-            "Gap of the sum: sum of the effects minus (output minus output with all words hidden); only integrated "
-            "gradients and Shapley values promise 0.",
-            f"Gain: mean of the insertion curve minus mean of the deletion curve; random orders have {min(random):.3g} "
-            f"to {max(random):.3g}. p: share of {NUM_RANDOM} random orders and this one with at least this gain; up to "
-            f"{MAX_P:g} the effects hold.",
-        ),
+    columns = (
+        *(Column("Method", is_text=True), Column("Gap of the sum"), Column("Gain"), Column("p")),
+        Column("Verdict", is_text=True),
     )
+    notes = (
+        "Gap of the sum: sum of the effects minus (output minus output with all words hidden); only integrated "
+        "gradients and Shapley values promise 0.",
+        f"Gain: mean of the insertion curve minus mean of the deletion curve; random orders have {min(random):.3g} "
+        f"to {max(random):.3g}. p: share of {NUM_RANDOM} random orders and this one with at least this gain; up to "
+        f"{MAX_P:g} the effects hold.",
+    )
+    return Table(key, "Completeness and faithfulness", columns, tuple(lines), notes)
 
 
 def _agreement_table(key: str, explanation: RowExplanation) -> Table:
-    lines = tuple(
-        (TableCell(METHODS[a]), TableCell(METHODS[b]), TableCell("n/a" if value is None else f"{value:.2f}", value))
-        for (a, b), value in explanation.agreement.items()
-    )
-    columns = (
-        Column("Method", "method", is_text=True),
-        Column("and", "other_method", is_text=True),
-        Column("Spearman's ρ", "rho"),
-    )
-    return Table(key, "Agreement of methods", columns, lines, is_closed=True)
+    lines = [(METHODS[a], METHODS[b], number_cell(rho, ".2f")) for (a, b), rho in explanation.agreement.items()]
+    return make_table(key, "Agreement of methods", ("Method", "and", "Spearman's ρ"), lines, 2, is_closed=True)
 
 
 def _runs_table(key: str, explained: Explained, number: int) -> Table:
     agreement = explained.agreements[number]
-    lines = []
-    for method, value in agreement.correlations.items():
-        share = float(agreement.same_sign[method].mean())
-        lines.append(
-            (
-                TableCell(METHODS[method]),
-                TableCell("n/a" if value is None else f"{value:.2f}", value),
-                TableCell(f"{share:.0%}", share),
-            )
-        )
+    lines = [
+        (METHODS[method], number_cell(rho, ".2f"), number_cell(float(agreement.same_sign[method].mean()), ".0%"))
+        for method, rho in agreement.correlations.items()
+    ]
     values = ", ".join(f"{explanation.value:.3g}" for explanation in explained.rows[number])
-    return Table(
-        key,
-        f"Agreement of {len(explained.runs)} runs",
-        (
-            Column("Method", "method", is_text=True),
-            Column("Mean Spearman's ρ", "rho"),
-            Column("Words with the same sign", "same_sign_share"),
-        ),
-        tuple(lines),
-        notes=(
-            f"Outputs of the runs: {values}. Colours are mean effects; words whose effect has different signs are not "
-            "coloured.",
-        ),
+    note = (
+        f"Outputs of the runs: {values}. Colours are mean effects; words whose effect has different signs are not "
+        "coloured."
     )
+    header = ("Method", "Mean Spearman's ρ", "Words with the same sign")
+    return make_table(key, f"Agreement of {len(explained.runs)} runs", header, lines, 1, notes=(note,))
 
 
 def _overview_section(overview: Overview) -> ReportSection:
@@ -261,42 +219,31 @@ def _overview_section(overview: Overview) -> ReportSection:
 
 
 def _words_table(shown: Sequence[WordEffect]) -> Table:
-    lines = tuple(
+    lines = [
         (
-            TableCell(effect.word),
-            TableCell(str(effect.num_rows), effect.num_rows),
-            TableCell(signed(effect.mean), effect.mean, interval=(effect.low, effect.high)),
+            effect.word,
+            number_cell(effect.num_rows, "d"),
+            TableCell(signed(effect.mean), effect.mean),
             TableCell(f"{signed(effect.low)} to {signed(effect.high)}", effect.low),
         )
         for effect in shown
-    )
-    columns = (
-        Column("Word", "word", is_text=True),
-        Column("Rows", "num_rows"),
-        Column("Mean effect", "mean_effect"),
-        Column("Interval", "low"),
-    )
-    return Table("overview-word-effects", "Mean effects of words", columns, lines, is_closed=True)
+    ]
+    header = ("Word", "Rows", "Mean effect", "Interval")
+    return make_table("overview-word-effects", "Mean effects of words", header, lines, 1, is_closed=True)
 
 
 def _length_table(overview: Overview) -> Table:
     bias = overview.length
-    lines = []
-    for name, found in (
-        ("output and length", bias.output),
-        ("label and length", bias.label),
-        ("output and length, label held constant", bias.partial),
-    ):
-        value = None if found is None else found.value
-        lines.append(
-            (
-                TableCell(name),
-                TableCell("n/a" if value is None else f"{value:+.2f}", value),
-                TableCell(_interval(found)),
-            )
+    lines = [
+        (name, number_cell(found.rho if found else None, "+.2f"), _interval(found))
+        for name, found in (
+            ("output and length", bias.output),
+            ("label and length", bias.label),
+            ("output and length, label held constant", bias.partial),
         )
-    columns = (Column("Spearman's ρ of", "pair", is_text=True), Column("ρ", "rho"), Column("95% interval", "interval"))
-    return Table("overview-length", f"Length in words, {bias.num_rows} rows", columns, tuple(lines))
+    ]
+    header = ("Spearman's ρ of", "ρ", "95% interval")
+    return make_table("overview-length", f"Length in words, {bias.num_rows} rows", header, lines, 1)
 
 
 def _interval(found: Correlation | None) -> str:
@@ -304,7 +251,7 @@ def _interval(found: Correlation | None) -> str:
 
 
 def length_sentence(overview: Overview) -> str:
-    """Return what the partial correlation tells."""
+    """Return what the partial correlation means, in words."""
     partial = overview.length.partial
     if partial is None or partial.low is None or partial.high is None:
         return (
@@ -333,7 +280,6 @@ def as_dict(explained: Explained) -> dict[str, Any]:
 def _row_dict(explained: Explained, number: int) -> dict[str, Any]:
     explanations = explained.rows[number]
     first, row = explanations[0], explanations[0].row
-    found = first.faithfulness
     shown = {method: explained.shown(number, method) for method in first.effects}
     words = [
         {
@@ -358,21 +304,8 @@ def _row_dict(explained: Explained, number: int) -> dict[str, Any]:
         "replacement": first.replacement,
         "num_unread_words": row.num_unread_words,
         "num_passes": first.num_passes,
-        "methods": {
-            method: {
-                "details": first.effects[method].details if method in first.effects else None,
-                "completeness_gap": first.gap(method)
-                if method in first.effects and first.effects[method].is_complete
-                else None,
-                "gain": curves_of_method.gain,
-                "p_value": found.p_value(method),
-                "holds": found.holds(method) if method in first.effects else None,
-                "deletion": curves_of_method.deletion.tolist(),
-                "insertion": curves_of_method.insertion.tolist(),
-            }
-            for method, curves_of_method in found.methods.items()
-        },
-        "random_gains": [order.gain for order in found.random],
+        "methods": {method: _method_dict(first, method) for method in first.faithfulness.methods},
+        "random_gains": [order.gain for order in first.faithfulness.random],
         "agreement": [{"methods": list(pair), "rho": value} for pair, value in first.agreement.items()],
         "run_agreement": dict(explained.agreements[number].correlations) if explained.agreements else None,
         "sentences": first.sentences.tolist(),
@@ -384,28 +317,24 @@ def _row_dict(explained: Explained, number: int) -> dict[str, Any]:
     }
 
 
-def _overview_dict(overview: Overview) -> dict[str, Any]:
-    def correlation(found: Correlation | None) -> dict[str, Any] | None:
-        return None if found is None else {"rho": found.value, "low": found.low, "high": found.high}
+def _method_dict(explanation: RowExplanation, method: str) -> dict[str, Any]:
+    effects, found = explanation.effects.get(method), explanation.faithfulness
+    return {
+        "details": effects and effects.details,
+        "completeness_gap": explanation.gap(method) if effects and effects.is_complete else None,
+        "gain": found.methods[method].gain,
+        "p_value": found.p_value(method),
+        "holds": effects and found.holds(method),
+        "deletion": found.methods[method].deletion.tolist(),
+        "insertion": found.methods[method].insertion.tolist(),
+    }
 
-    bias = overview.length
+
+def _overview_dict(overview: Overview) -> dict[str, Any]:
+    length = asdict(overview.length)
     return {
         "target": overview.target,
-        "num_rows": bias.num_rows,
-        "length": {
-            "output": correlation(bias.output),
-            "label": correlation(bias.label),
-            "partial": correlation(bias.partial),
-        },
-        "words": [
-            {
-                "word": effect.word,
-                "num_rows": effect.num_rows,
-                "mean": effect.mean,
-                "low": effect.low,
-                "high": effect.high,
-                "holds": effect.differs_from_0,
-            }
-            for effect in overview.words
-        ],
+        "num_rows": length.pop("num_rows"),
+        "length": length,
+        "words": [vars(effect) | {"holds": effect.differs_from_0} for effect in overview.words],
     }

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.data.load import Split
-from paratune.data.tokens import TokenizeOptions, pair_separator, preserve_state
+from paratune.data.tokenizers import pair_separator, preserve_state
+from paratune.data.tokens import TokenizeOptions
 from paratune.data.windows import EXAMPLE, window_limits
 from paratune.errors import ConfigError
 from paratune.explain.parts import CharRange, containing, paragraphs, sentences, words
@@ -73,13 +74,11 @@ def require_offsets(trained: TrainedModel) -> None:
         ConfigError: Long texts lose their middle (`head_tail`), or it is a slow tokenizer.
     """
     if trained.truncation == "head_tail":
-        raise ConfigError(
+        message = (
             "the run has data.truncation: head_tail, which takes the middle out of long texts; an explanation needs "
-            "texts in one piece: train with longest_first",
-            code="explain.truncation",
-            key="data.truncation",
-            value=trained.truncation,
+            "texts in one piece: train with longest_first"
         )
+        raise ConfigError(message, code="explain.truncation", key="data.truncation", value=trained.truncation)
     if not trained.tokenizer.is_fast:
         raise ConfigError(
             f"{type(trained.tokenizer).__name__} is a slow tokenizer, which does not return the characters of tokens; "
@@ -92,7 +91,6 @@ def read_rows(trained: TrainedModel, split: Split, windows: Sequence[int] | None
     """Return the rows of a split with their words.
 
     Args:
-        trained: The model.
         split: Rows, from `trained.read`.
         windows: Of question answering: the window of each row that is explained, as an index into `split.store`.
 
@@ -120,8 +118,6 @@ def _encoding(trained: TrainedModel, texts: Sequence[str], window: int | None) -
     """Return the encoding of a row, as `tokenize` makes it, and the characters before its second text.
 
     Args:
-        trained: The model.
-        texts: One or two.
         window: Number of the window of a question; None in other tasks.
     """
     tokenizer = trained.tokenizer
@@ -187,7 +183,7 @@ def _words_of_tokens(
 ) -> tuple[list[CharRange], list[int | None]]:
     """Return the words that tokens belong to, and for each token the index of its word.
 
-    A token belongs to the word with its first character that is not white space. A word without a token of its own
+    A token belongs to the word with its first character that is not white space. A word in which no token begins
     becomes a part of the word before it. Tokens without such a character have no word.
     """
     places = words(text)

@@ -17,6 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 def rank_of_half_width(num_rows: int, level: float) -> int:
     """Return the rank, from 1, of the absolute residual that is the half-width: ceil((N + 1) level)."""
+    # Without rounding, 100 * 0.07 = 7.000000000000001 would have the rank 8.
     return math.ceil(round((num_rows + 1) * level, 9))
 
 

@@ -13,7 +13,6 @@ from paratune.data.load import Split
 from paratune.errors import CheckpointError, ConfigError, DataError
 from paratune.feedback.conformal import Coverage, check_coverage, half_width, limited
 from paratune.feedback.human import HumanRule, Scored, make_rule, signals
-from paratune.feedback.neighbours import Neighbour, nearest
 from paratune.feedback.removal import RemovedPart, numbers, removed_parts
 from paratune.feedback.surface import SurfaceFacts, Usual, compare_length, plain_words, surface_facts
 from paratune.infer.trained import TrainedModel
@@ -39,7 +38,7 @@ class FeedbackOptions:
 
 @dataclass(frozen=True, eq=False)
 class ScoreCalibration:
-    """What the saved predictions of a run tell about its errors."""
+    """Errors of a run, from its saved predictions."""
 
     names: tuple[str, ...]
     """Names of the ordered classes; empty for numbers."""
@@ -74,6 +73,16 @@ class Reference:
     texts: tuple[str, ...]
     prompts: tuple[str | None, ...]
     labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A similar text of the reference."""
+
+    index: int
+    """Index in the reference."""
+    similarity: float
+    """Cosine of TF-IDF vectors, 0 to 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,13 +131,11 @@ def calibrate(run: Path, trained: TrainedModel, options: FeedbackOptions) -> Sco
         )
     half = half_width(validation.residuals, options.level)
     if half is None:
-        raise DataError(
+        message = (
             f"{run}: {len(validation.labels)} validation rows are too few for intervals with a coverage of "
-            f"{options.level:g}; lower --coverage",
-            code="feedback.too_few_rows",
-            num_rows=len(validation.labels),
-            coverage=options.level,
+            f"{options.level:g}; lower --coverage"
         )
+        raise DataError(message, code="feedback.too_few_rows", num_rows=len(validation.labels), coverage=options.level)
     test = read_scored(run, "test", trained)
     splits = {"validation": validation} | ({} if test is None else {"test": test})
     scale = label_scale(trained, validation)
@@ -146,20 +153,13 @@ def calibrate(run: Path, trained: TrainedModel, options: FeedbackOptions) -> Sco
 
 def require_scores(trained: TrainedModel, target: str) -> None:
     """Raise a ConfigError for a model that is not a run for regression or ordered labels."""
-    if trained.task.kind not in KINDS:
-        raise ConfigError(
-            f"{target} is a model of kind {trained.task.kind}; feedback is for scores: {' and '.join(KINDS)}",
-            code="feedback.task",
-            target=target,
-            kind=trained.task.kind,
-        )
-    if getattr(trained.task, "windows", None) is not None:
-        raise ConfigError(
-            f"{target} reads long texts in windows (task.windows), which feedback does not support",
-            code="feedback.task",
-            target=target,
-            kind=trained.task.kind,
-        )
+    kind, problem = trained.task.kind, None
+    if kind not in KINDS:
+        problem = f"is a model of kind {kind}; feedback is for scores: {' and '.join(KINDS)}"
+    elif getattr(trained.task, "windows", None) is not None:
+        problem = "reads long texts in windows (task.windows), which feedback does not support"
+    if problem is not None:
+        raise ConfigError(f"{target} {problem}", code="feedback.task", target=target, kind=kind)
     if trained.run is None or not (trained.run / RUN_FILE).is_file():
         raise ConfigError(
             f"{target} is not a run of paratune; feedback needs the predictions that a run keeps of its validation set",
@@ -219,6 +219,28 @@ def make_reference(trained: TrainedModel, source: str, table: pa.Table, run_cali
     return Reference(source, tuple(texts), tuple(prompts or [None] * len(texts)), labels)
 
 
+def nearest(texts: Sequence[str], reference: Sequence[str], count: int) -> list[list[Neighbour]]:
+    """Return for each text the most similar texts of the reference, the most similar first.
+
+    The vectors are TF-IDF of words and pairs of words, fitted on the reference. Equal texts are left out: an essay of
+    the reference is no neighbour of itself.
+
+    Args:
+        reference: Other essays; at least one has a word.
+        count: Neighbours of each text, at most.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
+    known = vectorizer.fit_transform(reference)
+    similar = np.asarray((vectorizer.transform(texts) @ known.T).todense())
+    found = []
+    for text, row in zip(texts, similar, strict=True):
+        order = [at for at in np.argsort(-row, kind="stable").tolist() if reference[at] != text]
+        found.append([Neighbour(at, float(row[at])) for at in order[:count] if row[at] > 0])
+    return found
+
+
 def give_feedback(
     trained: TrainedModel,
     split: Split,
@@ -230,11 +252,8 @@ def give_feedback(
     """Return feedback on each essay of a split.
 
     Args:
-        trained: The model of the run.
         split: Essays, from `trained.read`.
-        calibration: Of the run.
         reference: Labelled essays; None compares with none.
-        options: Batch size.
         on_batch: Called with the number of batches done, and of all.
     """
     texts, prompts = essay_texts(split)

@@ -45,7 +45,6 @@ def signals(predicted: Floats, doubt: Floats | None, scale: NumberScale, centre:
     Args:
         predicted: (N,).
         doubt: As `Scored.doubt`.
-        scale: Of the labels.
         centre: Median prediction of the validation set.
     """
     found = {"extreme": np.abs(predicted - centre)}
@@ -90,9 +89,7 @@ def share_table(scored: Scored, signal: Floats, scale: NumberScale, seed: int = 
     """Return the agreement for each of `SHARES`.
 
     Args:
-        scored: Rows with labels.
         signal: (N,).
-        scale: Of the labels.
         seed: Determines the random choices.
     """
     rng = np.random.default_rng(seed)
@@ -127,7 +124,7 @@ class HumanRule:
     correlation: float | None
     """Spearman's correlation of signal and absolute residual on the validation set."""
     wanted: float | None
-    """Wanted agreement; None: no rule was asked for."""
+    """Wanted agreement; None: without a rule."""
     share: float | None
     """Smallest share with this agreement on the validation set; None where no share of `SHARES` has it, or where the
     signal does not follow the errors (`is_known`)."""
@@ -153,7 +150,6 @@ def make_rule(splits: Mapping[str, Scored], scale: NumberScale, wanted: float | 
 
     Args:
         splits: `validation`, and `test` if there is one.
-        scale: Of the labels.
         wanted: Quadratic weighted kappa to reach.
     """
     validation = splits["validation"]
@@ -165,6 +161,7 @@ def make_rule(splits: Mapping[str, Scored], scale: NumberScale, wanted: float | 
     reached = [line for line in tables["validation"] if is_followed and wanted is not None and line.qwk is not None]
     enough = [line for line in reached if (line.qwk or 0.0) >= (wanted or 0.0)]
     share = enough[0].share if enough else None
+    # A threshold instead of a share of the given essays, so that the rule also applies to a single essay.
     threshold = None
     if enough and enough[0].num_sent:
         threshold = float(np.sort(values["validation"])[::-1][enough[0].num_sent - 1])

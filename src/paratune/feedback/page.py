@@ -24,21 +24,19 @@ from paratune.reports.document import (
     shown_sections,
     signed,
 )
-from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing, drawing_files
-from paratune.reports.json_text import json_text
-from paratune.reports.output import MARKER, write_files
+from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing
 from paratune.reports.page.document import document_html, made_by
-from paratune.reports.report_files import PAGE
-from paratune.reports.tables.table import Column, Table, TableCell
-from paratune.reports.text import GENERATOR, shorten
+from paratune.reports.report_files import write_page
+from paratune.reports.tables.table import Column, Table, TableCell, make_table, number_cell
+from paratune.reports.text import shorten
 
 FOLDER = "essays"
 _NUM_STRONGEST = 3
 _LIMITS = (
-    "The score is that of a model trained on the scores of examiners; it knows nothing of the writer.",
+    "The score is that of a model trained on the scores of examiners; it has no information about the writer.",
     "A part that raises or lowers the score is one on which the model relies. That is no proof that the part is good "
     "or bad, and changing it need not change the score of an examiner.",
-    "Lengths and repetitions are counted; whether they matter is for a teacher to say.",
+    "Lengths and repetitions are counted; a teacher decides whether they matter.",
 )
 
 
@@ -54,17 +52,9 @@ class ClassFeedback:
 
 
 def write_feedback(folder: Path, feedback: ClassFeedback) -> tuple[Path, ...]:
-    """Write the overview, a page for each essay, figures and report.json, all or none.
-
-    Raises:
-        CheckpointError: The folder cannot be written to, or holds files of these names that are not a report's.
-    """
-    overview = class_document(feedback)
+    """Write the overview, a page for each essay, figures and report.json; see `write_page`."""
     pages = {essay_file(essay): document_html(essay_document(feedback, essay)) for essay in feedback.essays}
-    files: dict[str, str | bytes] = {PAGE: document_html(overview), **pages, **drawing_files(overview.drawings)}
-    names = [str(folder / name) for name in (*files, MARKER)]
-    parts = {"generator": GENERATOR, "kind": "feedback", "files": names, **as_dict(feedback)}
-    return write_files(folder, {**files, MARKER: json_text(parts)})
+    return write_page(folder, class_document(feedback), "feedback", as_dict(feedback), pages)
 
 
 def essay_file(essay: EssayFeedback) -> str:
@@ -101,7 +91,7 @@ def essay_document(feedback: ClassFeedback, essay: EssayFeedback) -> ReportDocum
         ReportSection("parts", "What the score rests on", tuple(_removal_parts(calibration, essay))),
         ReportSection("counts", "What can be counted", tuple(_count_parts(essay))),
         ReportSection("similar", "Similar essays", tuple(_similar_parts(feedback, essay))),
-        ReportSection("limits", "What this page does not tell", (Remarks(_LIMITS),)),
+        ReportSection("limits", "Limits of this page", (Remarks(_LIMITS),)),
     )
     return ReportDocument(
         title=essay_name(essay),
@@ -124,7 +114,7 @@ def _score_parts(calibration: ScoreCalibration, essay: EssayFeedback) -> Iterato
 
 
 def coverage_sentence(calibration: ScoreCalibration) -> str:
-    """Return what the test set tells about the coverage."""
+    """Return a sentence about the coverage on the test set."""
     found = calibration.coverage
     if found is None:
         return "Whether it does is not known: the run has no test set."
@@ -191,8 +181,7 @@ def _count_parts(essay: EssayFeedback) -> Iterator[Part]:
         ("Words in a sentence, mean", f"{facts.words_per_sentence:.1f}"),
         ("Different words", f"{facts.different_words_share:.0%}"),
     ]
-    cells = tuple((TableCell(name), TableCell(value)) for name, value in lines)
-    yield Table("counts-table", "Counts", (Column("Count", "count", is_text=True), Column("Value", "value")), cells)
+    yield make_table("counts-table", "Counts", ("Count", "Value"), lines, 1)
     if (usual := essay.usual) is not None:
         kind = "with the same question" if usual.same_prompt else "of the reference"
         low, middle, high = usual.quartiles
@@ -234,7 +223,7 @@ def class_document(feedback: ClassFeedback) -> ReportDocument:
         ReportSection("essays", "Essays", (_essays_table(feedback), *_scores_drawing(feedback))),
         ReportSection("coverage", "Intervals", tuple(_coverage_parts(calibration))),
         ReportSection("person", "Which essays a person should read", tuple(_rule_parts(rule))),
-        ReportSection("limits", "What these pages do not tell", (Remarks(_LIMITS),)),
+        ReportSection("limits", "Limits of these pages", (Remarks(_LIMITS),)),
     )
     num_sent = sum(essay.is_sent for essay in feedback.essays)
     sent = f"; {counted(num_sent, 'essay')} for a person" if rule.threshold is not None else ""
@@ -258,18 +247,14 @@ def _essays_table(feedback: ClassFeedback) -> Table:
                 TableCell(essay_name(essay), link=essay_file(essay)),
                 TableCell(calibration.text(essay.predicted), essay.predicted),
                 TableCell(interval_text(calibration, essay)),
-                TableCell(str(essay.facts.num_words), essay.facts.num_words),
+                number_cell(essay.facts.num_words, "d"),
                 TableCell("yes" if essay.is_sent else "no"),
                 TableCell(shorten(low.text, 60) if low else "n/a"),
             )
         )
     columns = (
-        Column("Essay", "essay", is_text=True),
-        Column("Score", "score"),
-        Column(f"{calibration.level:.0%} interval", "interval"),
-        Column("Words", "num_words"),
-        Column("For a person", "sent", is_text=True),
-        Column("Sentence that lowers the score most", "lowest_sentence", is_text=True),
+        *(Column("Essay", is_text=True), Column("Score"), Column(f"{calibration.level:.0%} interval"), Column("Words")),
+        *(Column("For a person", is_text=True), Column("Sentence that lowers the score most", is_text=True)),
     )
     return Table("essays-table", "Essays", columns, tuple(lines))
 
@@ -332,70 +317,51 @@ def _rule_parts(rule: HumanRule) -> Iterator[Part]:
 
 
 def _share_table(split: str, lines: Sequence[ShareSent]) -> Table:
-    def shown(value: float | None) -> TableCell:
-        return TableCell("n/a" if value is None else f"{value:.3f}", value)
-
-    cells = tuple(
+    rows = [
         (
-            TableCell(f"{line.share:.0%}"),
-            TableCell(str(line.num_sent), line.num_sent),
-            shown(line.qwk),
-            shown(line.qwk_kept),
-            TableCell(
-                "n/a" if line.random is None else f"{line.random[0]:.3f} [{line.random[1]:.3f}, {line.random[2]:.3f}]",
-                None if line.random is None else line.random[0],
-            ),
+            f"{line.share:.0%}",
+            number_cell(line.num_sent, "d"),
+            number_cell(line.qwk, ".3f"),
+            number_cell(line.qwk_kept, ".3f"),
+            _random_cell(line),
         )
         for line in lines
-    )
-    columns = (
-        Column("Share", "share", is_text=True),
-        Column("Essays", "num_sent"),
-        Column("QWK of all", "qwk"),
-        Column("QWK of the model's", "qwk_kept"),
-        Column("QWK, random choice", "qwk_random"),
-    )
-    notes = ("Share: part that a person reads. Random choice: mean and 95% range of 200 choices of as many essays.",)
-    return Table(f"shares-{split}", f"Share and agreement, {split} set", columns, cells, notes=notes)
+    ]
+    header = ("Share", "Essays", "QWK of all", "QWK of the model's", "QWK, random choice")
+    note = "Share: part that a person reads. Random choice: mean and 95% range of 200 choices of as many essays."
+    return make_table(f"shares-{split}", f"Share and agreement, {split} set", header, rows, 1, notes=(note,))
+
+
+def _random_cell(line: ShareSent) -> TableCell:
+    if line.random is None:
+        return TableCell("n/a")
+    mean, low, high = line.random
+    return TableCell(f"{mean:.3f} [{low:.3f}, {high:.3f}]", mean)
 
 
 def as_dict(feedback: ClassFeedback) -> dict[str, Any]:
     """Return feedback as JSON values."""
     calibration = feedback.calibration
     coverage, rule = calibration.coverage, calibration.rule
+    tables = {
+        split: [vars(line) | {"is_better": line.is_better} for line in lines] for split, lines in rule.tables.items()
+    }
     return {
         "run": feedback.run,
         "source": feedback.source,
         "level": calibration.level,
         "half_width": calibration.half,
         "num_calibrated": calibration.num_rows,
-        "coverage": None
-        if coverage is None
-        else {
-            "num_rows": coverage.num_rows,
-            "num_inside": coverage.num_inside,
-            "share": coverage.share,
-            "low": coverage.low,
-            "high": coverage.high,
-            "p_value": coverage.p_value,
-            "is_kept": coverage.is_kept,
-        },
-        "rule": {
-            "signal": rule.signal,
-            "correlation": rule.correlation,
-            "wanted": rule.wanted,
-            "share": rule.share,
-            "threshold": rule.threshold,
-            "tables": {split: [vars(line) | {"is_better": line.is_better} for line in lines]
-                       for split, lines in rule.tables.items()},
-        },
+        "coverage": coverage and vars(coverage) | {"share": coverage.share, "is_kept": coverage.is_kept},
+        "rule": vars(rule) | {"tables": tables},
         "reference": None if feedback.reference is None else feedback.reference.source,
         "essays": [_essay_dict(feedback, essay) for essay in feedback.essays],
-    }  # fmt: skip
+    }
 
 
 def _essay_dict(feedback: ClassFeedback, essay: EssayFeedback) -> dict[str, Any]:
-    usual, reference = essay.usual, feedback.reference
+    usual = essay.usual
+    labels = () if feedback.reference is None else feedback.reference.labels
     return {
         "row": essay.row,
         "id": essay.id,
@@ -412,9 +378,5 @@ def _essay_dict(feedback: ClassFeedback, essay: EssayFeedback) -> dict[str, Any]
             {"kind": part.kind, "start": part.place.start, "end": part.place.end, "effect": part.effect}
             for part in essay.parts
         ],
-        "similar": [
-            {"label": reference.labels[found.index], "similarity": found.similarity} for found in essay.neighbours
-        ]
-        if reference is not None
-        else [],
+        "similar": [{"label": labels[found.index], "similarity": found.similarity} for found in essay.neighbours],
     }

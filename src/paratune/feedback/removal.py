@@ -56,11 +56,9 @@ def removed_parts(
     A text with one sentence has no parts, and one with one paragraph has sentences alone.
 
     Args:
-        trained: The model.
         prompts: (N,), first texts of pairs; None where rows have one text.
         texts: (N,), texts whose parts are removed.
         predicted: (N,), predictions of the whole texts, from `numbers`.
-        batch_size: Rows of a forward pass.
         on_batch: Called with the number of batches done, and of all.
     """
     parts = [
@@ -92,5 +90,6 @@ def predict_texts(
     """Return the predicted numbers of texts, (N,), whose tokens are not kept; arguments as in `removed_parts`."""
     columns = trained.columns
     table = pa.table({columns.text: texts} if prompts is None else {columns.text: prompts, columns.text_pair: texts})
+    # These texts are never read again, and would fill the cache of tokens.
     split = trained.read("parts of the texts", table, require_labels=False, is_cached=False)
     return numbers(trained, trained.apply(split, batch_size, on_batch).outputs)

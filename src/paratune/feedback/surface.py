@@ -80,7 +80,6 @@ def compare_length(num_words: int, prompt: str | None, others: Sequence[int], pr
     """Return the usual number of words: of texts with the same prompt where there are at least 5, else of all.
 
     Args:
-        num_words: Of the text.
         prompt: Its prompt; None where texts have none.
         others: (N,), words of other texts; at least one.
         prompts: (N,), their prompts.

@@ -22,7 +22,7 @@ Cause = Literal[
     "mismatch",
     "network",
 ]
-MEETING = "waiting for the other processes to join"
+JOINING = "waiting for the other processes to join"
 PREPARING = "preparing"
 """Values of `RankProgress.doing` before the process group exists."""
 WAITING = "waiting for the tokens that another process makes"
@@ -59,7 +59,7 @@ def diagnose(beats: Mapping[int, Heartbeat], world_size: int, silent: Mapping[in
     if absent:
         problem = f"{_ranks(absent)} {_has(absent, 'was', 'were')} not found: not started, or with another run.folder"
         return HangDiagnosis("absent", absent, f"{problem}. Look at the log of the launcher")
-    at_work = [beat for beat in beats.values() if beat.doing != MEETING and not beat.detail.startswith(WAITING)]
+    at_work = [beat for beat in beats.values() if beat.doing != JOINING and not beat.detail.startswith(WAITING)]
     if at_work and len(at_work) < len(beats):
         return _late_ranks(at_work, "at the rendezvous")
     if not at_work:
@@ -74,7 +74,7 @@ def diagnose(beats: Mapping[int, Heartbeat], world_size: int, silent: Mapping[in
 def _silent_ranks(beats: Mapping[int, Heartbeat], silent: Mapping[int, str | None]) -> HangDiagnosis:
     ranks = tuple(sorted(silent))
     first = beats[ranks[0]]
-    whose = f"{_ranks(ranks)} ({_place(first)}; last at {first.where()})"
+    whose = f"{_ranks(ranks)} (process {first.pid} on {first.host}; last at {first.where()})"
     state, are = silent[ranks[0]], _has(ranks, "is", "are")
     causes: dict[str | None, tuple[Cause, str]] = {
         "T": ("stopped", f"{are} stopped (SIGSTOP, a debugger, a suspended job): kill -CONT {first.pid}"),
@@ -151,10 +151,6 @@ def _all_ranks(beats: Sequence[Heartbeat]) -> HangDiagnosis:
     last = next(iter(lasts.values()))
     text = f"all ranks are in {last}, which does not end: no data passes between them.{off} "
     return HangDiagnosis("network", (), f"{text}Look at the interfaces, the switch and the firewall; paratune doctor")
-
-
-def _place(beat: Heartbeat) -> str:
-    return f"process {beat.pid} on {beat.host}"
 
 
 def _ranks(ranks: Sequence[int]) -> str:

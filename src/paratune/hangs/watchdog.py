@@ -72,12 +72,7 @@ class Watchdog:
         *,
         end: Callable[[int], None] = os._exit,
     ) -> None:
-        """Create a watchdog; `start` begins to watch.
-
-        Args:
-            folder: Run folder; may be missing.
-            timeout_s: Seconds without progress of any rank after which the run is ended.
-        """
+        """Create a watchdog, which ends the run after `timeout_s` seconds without progress of any rank."""
         self._rank_progress, self._folder, self._timeout_s, self._end = rank_progress, folder, timeout_s, end
         self._rank, self._world_size = rank, world_size
         self._poll_s = min(LONGEST_POLL_S, max(SHORTEST_POLL_S, timeout_s / 8))

@@ -170,10 +170,7 @@ def package_versions() -> dict[str, str | None]:
 
 
 def code_version(path: Path | None = None) -> dict[str, Any]:
-    """Return the git commit of the running code.
-
-    Args:
-        path: A folder of source code; default: that of the running paratune.
+    """Return the git commit of the running code, or of the source code in a folder.
 
     Returns:
         git_commit (40 digits) and git_dirty (whether files in the folder differ from it); both None when git does not
@@ -231,12 +228,9 @@ def available_memory_bytes(proc: Path = _PROC, sys_root: Path = _SYS) -> int:
 
     left = [int(psutil.virtual_memory().available)]
     for folder in _cgroup_folders("memory", proc, sys_root):
-        for limit_name, used_name in (
-            ("memory.max", "memory.current"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-        ):
+        for names in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
             with contextlib.suppress(ValueError):
-                limit, used = (int(read_text(folder / name) or "") for name in (limit_name, used_name))
+                limit, used = (int(read_text(folder / name) or "") for name in names)
                 if limit < _NO_LIMIT_BYTES:
                     left.append(max(0, limit - used + _reclaimable_bytes(folder)))
     return min(left)
@@ -302,7 +296,8 @@ def _mount_of(path: Path, proc: Path, sys_root: Path) -> tuple[str | None, Path 
         # 36 35 98:0 /root /mount/point options [optional]... - type source options
         left, _, right = line.partition(" - ")
         words, (filesystem, source, *_) = left.split(), [*right.split(), "", ""]
-        point = Path(_unescape(words[4]))
+        # The kernel escapes some characters in octal, such as a space as \040.
+        point = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), words[4]))
         # A later mount on the same point hides the earlier one.
         if real.is_relative_to(point) and (best is None or len(point.parts) >= best[0]):
             best = (len(point.parts), filesystem, words[2], source)
@@ -314,11 +309,6 @@ def _mount_of(path: Path, proc: Path, sys_root: Path) -> tuple[str | None, Path 
     if source.startswith("/dev/"):
         blocks.append(sys_root / "class" / "block" / Path(source).name)
     return filesystem, next((block.resolve() for block in blocks if block.exists()), None)
-
-
-def _unescape(text: str) -> str:
-    """Return text without the kernel's octal escapes: "\\040" is a space."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
 
 
 def _storage_kind(filesystem: str | None, block: Path | None) -> str | None:

@@ -1,6 +1,6 @@
 """Finds stale locks and incomplete libraries that killed compilations leave in the caches of torch.
 
-A lock is an empty file that the compiling process holds open and deletes at its end. Other processes that need the same
+A lock is an empty file that the compiling process keeps open and deletes at its end. Other processes that need the same
 extension wait until the file is deleted: forever, if the process was killed. torch.compile does not check whether a
 library is complete, and fails to load an incomplete one in every later run.
 """

@@ -8,7 +8,7 @@ import ctypes
 import importlib
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,43 +82,45 @@ def gpu_numbers(rows: str | None) -> dict[str, int]:
 
 
 def gpu_links(topology: str | None, numbers: Sequence[int] | None = None) -> dict[int, str]:
-    """Return the links of each GPU to the others, from the output of `nvidia-smi topo -m`.
-
-    Args:
-        topology: The output; None when there is none.
-        numbers: Numbers of the GPUs that count; default: all.
+    """Return the links of GPUs (default: all) to each other, from the output of `nvidia-smi topo -m`.
 
     Returns:
         By GPU number, the kinds of links in its row joined by "+", slowest first; GPUs without links are left out.
     """
-    rows = {}
+    table = link_table(topology)
+    wanted = set(table) if numbers is None else set(numbers)
+    kinds = {number: {kind for other, kind in table[number].items() if other in wanted} for number in table}
+    return {number: _joined(kinds[number]) for number in table if number in wanted and kinds[number]}
+
+
+def link_table(topology: str | None) -> dict[int, dict[int, str]]:
+    """Return the kind of link of every pair of GPUs, from the output of `nvidia-smi topo -m`."""
+    table: dict[int, dict[int, str]] = {}
     columns: list[str] = []
-    wanted = None if numbers is None else {f"GPU{number}" for number in numbers}
-    # On a terminal the heading is underlined.
-    for line in re.sub(r"\x1b\[[0-9;]*m", "", topology or "").splitlines():
+    for line in topology_lines(topology):
         words = line.split()
         if not columns:
             columns = [word for word in words if re.fullmatch(r"GPU\d+", word)]
-        elif words and words[0] in columns and (wanted is None or words[0] in wanted):
-            pairs = zip(columns, words[1 : 1 + len(columns)], strict=False)
-            kinds = {kind for column, kind in pairs if wanted is None or column in wanted} - {"X"}
-            if kinds:
-                rows[int(words[0][3:])] = _joined(kinds)
-    return rows
+        elif words and words[0] in columns:
+            pairs = zip(columns, words[1:], strict=False)
+            table[int(words[0][3:])] = {int(other[3:]): kind for other, kind in pairs if other != words[0]}
+    return table
+
+
+def topology_lines(topology: str | None) -> list[str]:
+    """Return the lines of the output of `nvidia-smi topo -m`, which underlines the heading on a terminal."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", topology or "").splitlines()
 
 
 def nvml_links(nvml: Any, uuids: Sequence[str]) -> list[str | None]:
     """Return the links of each GPU to the others, with the names of `nvidia-smi topo -m`.
 
-    Args:
-        nvml: The module `pynvml` of the package nvidia-ml-py.
-        uuids: Of two GPUs or more, without the prefix "GPU-".
+    `nvml` is the module `pynvml`; UUIDs are of two GPUs or more, without the prefix "GPU-".
 
     Raises:
         Exception: Of NVML, when there is no driver, no such device, or no permission.
     """
-    nvml.nvmlInit()
-    try:
+    with _initialised(nvml):
         handles = [nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}") for uuid in uuids]
         ends = [_nvlink_ends(nvml, handle) for handle in handles]
         addresses = [_text(nvml.nvmlDeviceGetPciInfo(handle).busId) for handle in handles]
@@ -134,6 +136,13 @@ def nvml_links(nvml: Any, uuids: Sequence[str]) -> list[str | None]:
             kinds[first].add(kind)
             kinds[second].add(kind)
         return [_joined(names) for names in kinds]
+
+
+@contextlib.contextmanager
+def _initialised(nvml: Any) -> Iterator[None]:
+    nvml.nvmlInit()
+    try:
+        yield
     finally:
         nvml.nvmlShutdown()
 
@@ -165,9 +174,7 @@ def _joined(kinds: set[str]) -> str:
 def link_bytes_per_s(link: str | None, capability: str) -> float | None:
     """Return the speed of the slowest link of a GPU, one direction; None where unknown, as for PCIe.
 
-    Args:
-        link: From `describe_gpus`: "NV18", or several joined by "+".
-        capability: Compute capability of the GPU, such as "9.0".
+    `link` is from `describe_gpus`: "NV18", or several joined by "+".
     """
     link_speed = NVLINK_BYTES_PER_S.get(capability.partition(".")[0])
     kinds = [re.fullmatch(r"NV(\d+)", kind) for kind in (link or "").split("+")]
@@ -184,12 +191,8 @@ def gpu_driver(proc: Path = _PROC, sys_root: Path = _SYS) -> str | None:
         return match[0]
     nvml = _import_nvml()
     if nvml is not None:
-        with contextlib.suppress(Exception):  # of NVML: no driver
-            nvml.nvmlInit()
-            try:
-                return _text(nvml.nvmlSystemGetDriverVersion())
-            finally:
-                nvml.nvmlShutdown()
+        with contextlib.suppress(Exception), _initialised(nvml):  # of NVML: no driver
+            return _text(nvml.nvmlSystemGetDriverVersion())
     return None
 
 

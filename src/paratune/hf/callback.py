@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate.state import GradientState
 from filelock import FileLock
 from torch import Tensor
@@ -18,12 +17,12 @@ from paratune.engine.loop import Progress
 from paratune.engine.phases import make_clock
 from paratune.errors import CheckpointError, ConfigError, LaunchError
 from paratune.hf.hooks import time_loader, watch_backward
-from paratune.hf.place import TrainerPlace
 from paratune.hf.record import TrainerEvaluation, TrainerRun, read_evaluation
-from paratune.hf.steps import BatchCounts, StepLog, TrainerStep
+from paratune.hf.steps import BatchCounts, StepLog, TrainerPlace, TrainerStep
 from paratune.records import EventLog
 from paratune.records.run_folder import Mode, check_usable, folder_state, take_folder
 from paratune.strategies.process_group import reduce_over_ranks
+from paratune.strategies.protocol import raise_on_all_ranks
 
 
 class PhaseCallback(TrainerCallback):  # type: ignore[misc]
@@ -88,19 +87,12 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         self._current.begin_update(kwargs["optimizer"])
 
     def on_optimizer_step(self, *_: Any, **kwargs: Any) -> None:
-        self._current.skipped = bool(getattr(kwargs["optimizer"], "step_was_skipped", False))
+        self._current.step.skipped = bool(getattr(kwargs["optimizer"], "step_was_skipped", False))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._current.end_step(state)
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: Mapping[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, *_: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         if self._training is not None and logs and "grad_norm" in logs:
             self._training.steps.set_grad_norm(float(logs["grad_norm"]))
 
@@ -123,15 +115,8 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         if self._training is not None and evaluation is not None:
             self._training.add_evaluation(evaluation, state)
 
-    def on_predict(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: Mapping[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        self.on_evaluate(args, state, control, metrics, **kwargs)
+    def on_predict(self, *event: Any, **kwargs: Any) -> None:
+        self.on_evaluate(*event, **kwargs)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._current.add_checkpoint(state.global_step)
@@ -164,12 +149,9 @@ class _Training:
         self._doing = ""
         self._phase: AbstractContextManager[None] | None = None
         self._is_in_step = False
-        self._counts = BatchCounts()
-        self._loss: Tensor | None = None
-        self._learning_rate: float | None = None
-        self._loss_scale: float | None = None
+        self.step = TrainerStep()
+        """The step in progress; its first batch is counted before it begins."""
         self._pause_began = time.perf_counter()
-        self.skipped = False
         self.is_finished = False
 
     def begin(self, loader: Any) -> None:
@@ -200,12 +182,12 @@ class _Training:
 
     def _add_batch(self, batch: Any) -> None:
         begin = time.perf_counter()
-        self._counts.add(batch)
+        self.step.counts.add(batch)
         self._cost_s += time.perf_counter() - begin
 
     def begin_step(self) -> None:
         self._is_in_step = True
-        self._loss, self._loss_scale, self.skipped = None, None, False
+        self.step = TrainerStep(learning_rate=self.step.learning_rate, counts=self.step.counts)
         self.enter("forward")
 
     def before_backward(self, loss: Tensor) -> None:
@@ -214,7 +196,7 @@ class _Training:
             self._leave()
             if loss.numel() == 1:
                 own = loss.detach().reshape(())
-                self._loss = own if self._loss is None else self._loss + own
+                self.step.loss = own if self.step.loss is None else self.step.loss + own
             self.enter("backward")
 
     def after_backward(self) -> None:
@@ -226,25 +208,16 @@ class _Training:
 
     def begin_update(self, optimizer: Any) -> None:
         """Read the learning rate and the loss scale before the update changes them."""
-        self._learning_rate = float(optimizer.param_groups[0]["lr"])
+        self.step.learning_rate = float(optimizer.param_groups[0]["lr"])
         scaler = getattr(optimizer, "scaler", None)
-        self._loss_scale = None if scaler is None else float(scaler.get_scale())
+        self.step.loss_scale = None if scaler is None else float(scaler.get_scale())
 
     def end_step(self, state: TrainerState) -> None:
         self._leave()
         begin = time.perf_counter()
-        self.steps.add(
-            TrainerStep(
-                step=state.global_step,
-                epoch=float(state.epoch or 0.0),
-                learning_rate=self._learning_rate,
-                loss=self._loss,
-                counts=self._counts,
-                loss_scale=self._loss_scale,
-                skipped=self.skipped,
-            )
-        )
-        self._counts, self._is_in_step = BatchCounts(), False
+        self.step.step, self.step.epoch = state.global_step, float(state.epoch or 0.0)
+        self.steps.add(self.step)
+        self.step, self._is_in_step = TrainerStep(learning_rate=self.step.learning_rate), False
         self._progress.step = state.global_step
         self._pause_began = time.perf_counter()
         self._cost_s += self._pause_began - begin
@@ -253,7 +226,7 @@ class _Training:
         """Forget a step that the Trainer ended before its update."""
         if self._is_in_step:
             self._leave()
-            self._counts, self._is_in_step = BatchCounts(), False
+            self.step.counts, self._is_in_step = BatchCounts(), False
             self._clock.restart()
 
     def add_evaluation(self, evaluation: TrainerEvaluation, state: TrainerState) -> None:
@@ -279,7 +252,7 @@ class _Training:
         self._continue()
 
     def _continue(self) -> None:
-        """Go on with steps after something that is not part of one."""
+        """Start the clock again after work that is not part of a step."""
         self.begins("training")
         self._events.flush()
         self._pause_began = time.perf_counter()
@@ -365,12 +338,6 @@ def _take_folder(folder: Path, mode: Mode, place: TrainerPlace) -> FileLock | No
             lock = take_folder(folder, mode)
         except CheckpointError as problem:
             error = problem
-    failed = reduce_over_ranks(torch.tensor([float(error is not None)]), "max")
-    if error is not None:
-        raise error
-    if float(failed):
-        raise LaunchError(
-            "PhaseCallback: rank 0 could not use the run folder; its message has the reason",
-            code="launch.rank_0_failed",
-        )
+    message = "PhaseCallback: rank 0 could not use the run folder; its message has the reason"
+    raise_on_all_ranks(reduce_over_ranks, error, LaunchError(message, code="launch.rank_0_failed"))
     return lock

@@ -8,7 +8,6 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate.state import AcceleratorState
 from torch import nn
 from transformers import TrainerState, TrainingArguments
@@ -17,9 +16,8 @@ from paratune import records
 from paratune.config.differences import flatten
 from paratune.config.traits import Traits
 from paratune.engine.loop import Progress
-from paratune.engine.memory import peak_memory
-from paratune.engine.summary import summarise
-from paratune.hf.place import TrainerPlace
+from paratune.engine.summary import rank_peaks, summarise
+from paratune.hf.steps import TrainerPlace
 from paratune.models.task_model import count_parameters, weights_fingerprint
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.training.record import gather_nodes, process_facts
@@ -101,7 +99,6 @@ class TrainerRun:
     state: TrainerState
     model: nn.Module
     loader: Any
-    """Data loader of the training."""
 
     def write(self, *, warmup_steps: int, log_every: int) -> None:
         """Write run.json on rank 0. Collective."""
@@ -269,35 +266,27 @@ class TrainerRun:
     def write_summary(
         self, progress: Progress, evaluations: Sequence[tuple[int, TrainerEvaluation]], cost_ms: float | None
     ) -> None:
-        """Write summary.json on rank 0, from the event logs of all place. Collective."""
-        peak = peak_memory(self.place.device)
-        peaks = reduce_over_ranks(torch.tensor([-1 if peak is None else peak]), "concat").tolist()
+        """Write summary.json on rank 0, from the event logs of all ranks. Collective."""
+        peaks = rank_peaks(self.place.device, reduce_over_ranks)
         if self.place.rank != 0:
             return
-        device = self.place.device.type
         kept = progress.best["step"] if progress.best and self.args.load_best_model_at_end else progress.step
         summary = summarise(
             self.folder,
-            run_id=self.folder.name,
-            progress=progress,
+            progress,
             kept_step=kept,
             world_size=self.place.world_size,
             num_steps=self.state.max_steps,
             steps_per_epoch=self._steps_per_epoch or max(1, self.state.max_steps),
-            peaks=[
-                {"rank": rank, "peak_memory_bytes": None if value < 0 else value, "device": device}
-                for rank, value in enumerate(peaks)
-            ],
-            memory_kind="cuda_allocated" if device == "cuda" else "rss",
-            recorder={"cost_ms_per_step": cost_ms},
+            peaks=peaks,
+            device=self.place.device.type,
+            cost_ms=cost_ms,
             global_batch_size=self._global_batch_size,
             traits=self.traits,
             noise_reason=_NOT_MEASURED,
             profile_reason=_NOT_MEASURED,
             communication_reason=_NOT_MEASURED,
         )
-        median = summary["step_ms"]["median"]
-        summary["recorder"]["cost_share"] = cost_ms / median if cost_ms is not None and median else None
         summary["time"]["tokenize_s"] = None
         summary["pipeline"]["ideal_bubble_share"] = None
         flops = ("model_flops_per_token", "model_flops_per_s", "peak_flops_per_s", "peak_source", "mfu")

@@ -1,7 +1,7 @@
 """Counts and writes the steps of a Trainer as `step` events, without waiting for the device inside a step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,9 +10,18 @@ from torch import Tensor
 from paratune.engine.memory import peak_memory
 from paratune.engine.phases import PhaseClock
 from paratune.engine.recorder import time_values
-from paratune.hf.place import TrainerPlace
 from paratune.records import EventLog
 from paratune.strategies.process_group import reduce_over_ranks
+
+
+@dataclass(frozen=True)
+class TrainerPlace:
+    """The place of this process among those of the Trainer."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    device: torch.device
 
 
 @dataclass
@@ -42,16 +51,16 @@ class BatchCounts:
 
 @dataclass
 class TrainerStep:
-    """A step that has ended and is not written yet."""
+    """A step that is in progress, or has ended and is not written yet."""
 
-    step: int
-    epoch: float
-    learning_rate: float | None
-    loss: Tensor | None
+    step: int = 0
+    epoch: float = 0.0
+    learning_rate: float | None = None
+    loss: Tensor | None = None
     """Of this rank, summed over its micro-batches; scaled by `loss_scale`."""
-    counts: BatchCounts
-    loss_scale: float | None
-    skipped: bool
+    counts: BatchCounts = field(default_factory=BatchCounts)
+    loss_scale: float | None = None
+    skipped: bool = False
     grad_norm: float | None = None
     """Set by the Trainer's log."""
 

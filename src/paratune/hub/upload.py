@@ -11,11 +11,7 @@ _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95
 
 
 def check_repository(name: str) -> None:
-    """Check the name of a repository.
-
-    Raises:
-        ConfigError: It is not OWNER/NAME.
-    """
+    """Raise a ConfigError where the name of a repository is not OWNER/NAME."""
     if _REPOSITORY.fullmatch(name) is None or ".." in name or "--" in name:
         raise option_error(
             "--to", name, "give OWNER/NAME, such as my-team/reviews-minilm", code="cli.invalid_value", name=name
@@ -25,20 +21,11 @@ def check_repository(name: str) -> None:
 def upload_folder(
     folder: Path, repository: str, files: list[str], *, is_private: bool, revision: str | None, message: str
 ) -> str:
-    """Upload files of a folder as one commit, and create repository and branch if they do not exist.
+    """Upload files of a folder as one commit, and return its address; create repository and branch if needed.
 
-    The token is that of `hf auth login` or HF_TOKEN. Other files of the repository stay.
-
-    Args:
-        folder: With the files.
-        repository: OWNER/NAME.
-        files: Names in the folder.
-        is_private: Whether a new repository is private; one that exists keeps its visibility.
-        revision: Branch; None for main.
-        message: Title of the commit.
-
-    Returns:
-        The address of the commit.
+    The token is that of `hf auth login` or HF_TOKEN. Other files of the repository (OWNER/NAME) stay. `is_private` is
+    for a new repository; one that exists keeps its visibility. `revision` is a branch, None for main; `message` is the
+    title.
 
     Raises:
         ConfigError: The hub cannot be reached, there is no token, or the hub refuses.

@@ -44,11 +44,7 @@ class LabelModel:
 
 
 def check_kind(target: str, task: Task, *, num_models: int) -> None:
-    """Check that a single number can give the certainty of an answer of the task.
-
-    Raises:
-        ConfigError: It cannot, as for other tasks, or for a regression with one model.
-    """
+    """Raise a ConfigError for a task whose answers have no certainty as one number, and a single regression."""
     if task.kind not in KINDS:
         raise ConfigError(
             f"{target} has the task {task.kind}; pseudo-labels are only for {' and '.join(KINDS)}, where a single "
@@ -67,11 +63,7 @@ def check_kind(target: str, task: Task, *, num_models: int) -> None:
 
 
 def check_same_task(first: LabelModel, target: str, task: Task, columns: Columns) -> None:
-    """Check that a model has the same task and the same text columns as the first model.
-
-    Raises:
-        ConfigError: Task, classes or text columns differ.
-    """
+    """Raise a ConfigError where a model has another task, other classes or other text columns than the first model."""
     if task.kind != first.task.kind or class_names(task) != class_names(first.task):
         raise ConfigError(
             f"{target} ({_task_text(task)}) and {first.target} ({_task_text(first.task)}) have different tasks; give "
@@ -96,11 +88,7 @@ def _task_text(task: Task) -> str:
 
 
 def check_columns(source: str, table: pa.Table, columns: Columns, group_by: str | None) -> None:
-    """Check that columns of the output do not replace columns of the input.
-
-    Raises:
-        DataError: A kept column has the name of a column of the output, or of the label.
-    """
+    """Raise a DataError where a kept column has the name of a column of the output, or of the label."""
     kept = _kept_columns(table, columns, [group_by])
     reserved = [name for name in (*kept, columns.label) if name in OUTPUT]
     if reserved:
@@ -127,11 +115,7 @@ def _kept_columns(table: pa.Table, columns: Columns, groups: Sequence[str | None
 
 
 def check_rule(task: Task, models: Sequence[LabelModel], threshold: float, max_per_class: int | None) -> None:
-    """Check the options of the rule for this task.
-
-    Raises:
-        ConfigError: An option is out of range or has no effect.
-    """
+    """Raise a ConfigError where an option of the rule is out of range for this task, or has no effect."""
     if isinstance(task, ClassificationTask):
         least = 1 / len(class_names(task))
         if not least < threshold <= 1:

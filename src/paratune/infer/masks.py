@@ -26,14 +26,9 @@ class Guess:
 
 
 def fill_masks(trained: TrainedModel, texts: Sequence[str], top_k: int) -> list[list[list[Guess]]]:
-    """Return for each text and each of its masks the most probable words, best first.
+    """Return for each text and each of its masks the `top_k` most probable words, best first.
 
-    Each mask of a text is filled in while the other masks stay masked.
-
-    Args:
-        trained: A masked language model; its `objective` is changed.
-        texts: At least one text, each with at least one mask.
-        top_k: Number of words for each mask, at least 1.
+    Each mask of a text is filled in while the other masks stay masked. The `objective` of the model is changed.
 
     Raises:
         ConfigError: The model is not a masked language model, or has fewer words than `top_k`.
@@ -80,11 +75,7 @@ def fill_masks(trained: TrainedModel, texts: Sequence[str], top_k: int) -> list[
 
 
 def check_masked_lm(trained: TrainedModel) -> None:
-    """Check that a model can fill in masks.
-
-    Raises:
-        ConfigError: It is not a masked language model, or its tokenizer has no mask.
-    """
+    """Raise a ConfigError where a model is not a masked language model, or its tokenizer has no mask."""
     if trained.task.kind != "mlm":
         raise ConfigError(
             f"{trained.model.hf.config.name_or_path or 'the model'} is a model for {trained.task.kind}, which cannot "

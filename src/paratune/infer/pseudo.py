@@ -64,11 +64,7 @@ class SelectionRule:
 
 
 def combine_classes(logits: Sequence[npt.NDArray[Any]]) -> CombinedPrediction:
-    """Return the class with the largest mean probability over models, and this probability.
-
-    Args:
-        logits: (N, C) for each of M models.
-    """
+    """Return the class with the largest mean probability over M models with logits (N, C), and this probability."""
     shares = np.stack([softmax(model_outputs.astype(np.float64)) for model_outputs in logits])
     mean = shares.mean(axis=0)
     classes = mean.argmax(axis=1).astype(np.int64)
@@ -77,11 +73,7 @@ def combine_classes(logits: Sequence[npt.NDArray[Any]]) -> CombinedPrediction:
 
 
 def combine_numbers(numbers: Sequence[npt.NDArray[Any]]) -> CombinedPrediction:
-    """Return the mean over models, and the sample standard deviation (n - 1).
-
-    Args:
-        numbers: (N, 1) for each of at least two models.
-    """
+    """Return the mean over at least two models with numbers (N, 1), and the sample standard deviation (n - 1)."""
     stacked = np.stack([model_outputs[:, 0].astype(np.float64) for model_outputs in numbers])
     agreed = np.ones(stacked.shape[1], dtype=np.bool_)
     with np.errstate(invalid="ignore"):  # infinite numbers give NaN
@@ -89,14 +81,9 @@ def combine_numbers(numbers: Sequence[npt.NDArray[Any]]) -> CombinedPrediction:
 
 
 def decide(combined: CombinedPrediction, excluded: Sequence[str | None], rule: SelectionRule) -> list[str]:
-    """Return the outcome of each row, a key of `OUTCOMES`.
+    """Return the outcome of each row, a key of `OUTCOMES`; among equally certain rows earlier ones are kept.
 
-    Among equally certain rows earlier ones are kept.
-
-    Args:
-        combined: The combined prediction for N rows.
-        excluded: (N,): the outcome of rows that are excluded for another reason; None for other rows.
-        rule: The rule for the other rows.
+    `excluded`, (N,), has the outcome of rows that are excluded for another reason, and None for other rows.
     """
     better = -combined.certainty if combined.is_spread else combined.certainty
     least = -rule.threshold if combined.is_spread else rule.threshold

@@ -20,12 +20,9 @@ TOKENS_AT_ONCE = 4096
 def pseudo_perplexities(trained: TrainedModel, sentences: Sequence[str]) -> list[float | None]:
     """Return exp(-PLL / N) of each sentence: PLL is the sum over its N tokens of log p(token | all others).
 
-    A batch has copies of only one sentence, so that its result does not depend on other sentences. For the paper's
-    value of a whole corpus, take the mean of the logarithms, weighted by N.
-
-    Args:
-        trained: A masked language model.
-        sentences: Any number; special tokens are added to each, but not predicted.
+    A batch has copies of only one sentence, so that its result does not depend on other sentences. Special tokens are
+    added to each, but not predicted. For the paper's value of a whole corpus, take the mean of the logarithms, weighted
+    by N.
 
     Returns:
         Perplexities, at least 1; None for a sentence that has no tokens, or more than the model's maximum.

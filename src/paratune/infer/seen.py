@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
 from paratune.config.sections import Data
 from paratune.config.task_sections import Task
 from paratune.data.columns import Samples
-from paratune.data.duplicates import text_hashes
+from paratune.data.duplicates import read_text_hashes, text_hashes
 from paratune.data.load import load_samples, samples_fingerprint
 from paratune.data.sources import default_selector, read_samples
 from paratune.errors import CheckpointError, DataError, MissingDependency
@@ -55,7 +53,9 @@ def seen_texts(run: Path | None) -> dict[str, SeenTexts]:
         raise CheckpointError(
             f"{run / RUN_FILE} is damaged: it is not the record of a run ({error!r})", code="run.damaged"
         ) from error
-    texts = {"train": _train(run)} | _parts(data, kind, about)
+    hashes = read_text_hashes(run / TRAIN_TEXTS_FILE)
+    train = SeenTexts(nothing, f"{TRAIN_TEXTS_FILE} is not in the run") if hashes is None else SeenTexts(hashes, None)
+    texts = {"train": train} | _parts(data, kind, about)
     return texts | {name: _extra(name, data, kind, about[name]) for name in data.extra if name in about}
 
 
@@ -90,15 +90,3 @@ def _seen(samples: Samples, task: Task, about: Mapping[str, Any]) -> SeenTexts:
 
 def _unreadable(error: Exception) -> SeenTexts:
     return SeenTexts(np.zeros(0, dtype=np.uint64), f"its file cannot be read again: {error}")
-
-
-def _train(run: Path) -> SeenTexts:
-    path = run / TRAIN_TEXTS_FILE
-    if not path.is_file():
-        return SeenTexts(np.zeros(0, dtype=np.uint64), f"{TRAIN_TEXTS_FILE} is not in the run")
-    try:
-        return SeenTexts(pq.read_table(path).column("hash").to_numpy(), None)
-    except (OSError, pa.ArrowException, KeyError, UnicodeDecodeError) as error:
-        raise CheckpointError(
-            f"{path} is damaged: {error}; delete it to continue without it", code="run.damaged", path=path
-        ) from error

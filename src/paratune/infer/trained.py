@@ -13,7 +13,7 @@ from torch import Tensor
 
 from paratune.batch import Batch
 from paratune.config.check import REQUIRED_COLUMNS
-from paratune.config.implied import IMPLIED_COLUMNS, QA_COLUMNS
+from paratune.config.glue import IMPLIED_COLUMNS, QA_COLUMNS
 from paratune.config.own_code import add_to_path, own_model_options
 from paratune.config.section import OwnCode
 from paratune.config.sections import Columns, ModelOptions, OwnMetric, named_columns
@@ -90,9 +90,7 @@ class TrainedModel:
     folder: Path | None = None
     """Folder of the weights; None for a model of the hub."""
     named: NamedColumns = field(default_factory=NamedColumns)
-    """Columns from the command line."""
     metrics: tuple[OwnMetric, ...] = ()
-    """Own metrics of the run."""
 
     @property
     def names(self) -> list[str]:
@@ -126,8 +124,8 @@ class TrainedModel:
             source: Name of the file in messages.
             table: The rows of the file.
             require_labels: Whether the rows are scored and need labels.
-            cache_dir: Folder of cached tokens, as in `data.cache_dir`.
-            is_cached: Whether tokens are cached; if not, nothing of the texts is written to a disk.
+            cache_dir: As `is_cached`: see `TokenizeOptions`.
+            is_cached: As `cache_dir`.
 
         Raises:
             DataError: The file or a column is invalid.
@@ -155,13 +153,10 @@ class TrainedModel:
         on_batch: Callable[[int, int], None],
         on_outputs: Callable[[Batch, Tensor], None] = lambda batch, outputs: None,
     ) -> Evaluation:
-        """Return the outputs for every sample of `split`, in its order.
+        """Return the outputs for every sample of `split`, in its order; `batch_size` as `evaluate.batch_size`.
 
-        Args:
-            split: The samples.
-            batch_size: Samples per batch, as in `evaluate.batch_size`.
-            on_batch: Called with the number of finished batches and of all batches.
-            on_outputs: Called with each batch and the outputs of the model for it, such as logits.
+        `on_batch` is called with the number of finished batches and of all batches, `on_outputs` with each batch and
+        the outputs of the model for it, such as logits.
         """
         collator = self.recipe.collator(split, self.tokenizer)
         if self.model.entry is not None:
@@ -215,12 +210,10 @@ class ForwardOnly:
 
 
 def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
-    """Load a model for use.
+    """Load a model for use: a run folder, a model folder, or a hub name.
 
-    Args:
-        target: A run folder, a model folder, or a hub name.
-        named: Columns from the command line; required if the folder does not record them.
-        device: auto, cpu or cuda.
+    `named` are columns from the command line, required if the folder does not record them; `device` is auto, cpu or
+    cuda.
 
     Raises:
         CheckpointError: The run is not finished, or its folder is damaged.
@@ -231,7 +224,7 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
     if device not in ("auto", "cpu", "cuda"):
         raise option_error("--device", device, "auto, cpu or cuda", code="cli.invalid_value")
     folder = _model_folder(target)
-    torch_device = _onnx_device(device, target) if (Path(folder) / ONNX_FILE).is_file() else _device(device)
+    torch_device = _device(device, target, is_onnx=(Path(folder) / ONNX_FILE).is_file())
     run = Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None
     known = _known(Path(folder) / TASK_FILE)
     named_code = own_model_options(known.get("model"))
@@ -299,18 +292,9 @@ def _add_code_folder(run: Path) -> None:
         add_to_path(Path(config_file).parent)
 
 
-def _device(name: str) -> torch.device:
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            "--device cuda: PyTorch sees no GPU here (paratune doctor gives the reason); leave it out",
-            code="device.no_gpu",
-            option="--device",
-        )
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-def _onnx_device(name: str, target: str) -> torch.device:
-    if name == "cuda":
+def _device(name: str, target: str, *, is_onnx: bool) -> torch.device:
+    """Return the device to compute on, auto, cpu or cuda; an ONNX file is computed on the CPU."""
+    if name == "cuda" and is_onnx:
         raise ConfigError(
             f"--device cuda: {target} is an ONNX file, which runs on the CPU here; leave it out, or use the model that "
             "it was made from",
@@ -318,7 +302,13 @@ def _onnx_device(name: str, target: str) -> torch.device:
             option="--device",
             target=target,
         )
-    return torch.device("cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "--device cuda: PyTorch sees no GPU here (paratune doctor gives the reason); leave it out",
+            code="device.no_gpu",
+            option="--device",
+        )
+    return torch.device("cuda" if name != "cpu" and not is_onnx and torch.cuda.is_available() else "cpu")
 
 
 def _precision(name: str, device: torch.device) -> Precision:
@@ -409,16 +399,14 @@ def _fills_masks_in(model: ModelOptions, tokenizer: Any) -> bool:
 def _columns(known: dict[str, Any], named: NamedColumns, target: str, task: Task) -> Columns:
     given = {key: value for key, value in vars(named).items() if value is not None}
     unused = {"mlm": ("label", "text_pair"), "token_classification": ("text_pair",)}.get(task.kind, ())
-    if unused:
-        for key in unused:
-            if key in given:
-                option = f"--{key.replace('_', '-')}"
-                raise ConfigError(
-                    f"{option} {given[key]} has no effect on {target}: a model for {task.kind} does not read it",
-                    code="cli.no_effect",
-                    option=option,
-                    target=target,
-                )
+    if key := next((key for key in unused if key in given), None):
+        option = f"--{key.replace('_', '-')}"
+        raise ConfigError(
+            f"{option} {given[key]} has no effect on {target}: a model for {task.kind} does not read it",
+            code="cli.no_effect",
+            option=option,
+            target=target,
+        )
     if "answer_start" in given and task.kind != "qa":
         raise ConfigError(
             f"--answer-start {given['answer_start']} has no effect on {target}, which is not a question-answering "

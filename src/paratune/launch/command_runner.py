@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from paratune.base.stop_signals import handled_signals
-from paratune.errors import EXIT_TIMED_OUT, LaunchError
+from paratune.errors import EXIT_TIMED_OUT, LaunchError, os_error_as
 from paratune.launch.local import PROGRAM, end_with_the_parent
 
 GRACE_S = 60.0
@@ -65,23 +65,17 @@ class CommandRunner:
             LaunchError: The file is not writable, or the process cannot be started.
         """
         given = {**os.environ, "COLUMNS": "120", **(environment or {})}
-        try:
-            with output.open("ab") as file:
-                self._process = subprocess.Popen(
-                    [*self._program, *arguments],
-                    env={name: value for name, value in given.items() if value is not None},
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=file,
-                    start_new_session=True,  # Ctrl-C must reach it only through this process
-                    preexec_fn=end_with_the_parent if sys.platform == "linux" else None,
-                )
-        except OSError as error:
-            raise LaunchError(
-                f"a run cannot be started, with its output in {output}: {error.strerror}",
-                code="launch.not_started",
-                path=output,
-            ) from error
+        failure = f"a run cannot be started, with its output in {output}"
+        with os_error_as(LaunchError, failure, code="launch.not_started", path=output), output.open("ab") as file:
+            self._process = subprocess.Popen(
+                [*self._program, *arguments],
+                env={name: value for name, value in given.items() if value is not None},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,  # Ctrl-C must reach it only through this process
+                preexec_fn=end_with_the_parent if sys.platform == "linux" else None,
+            )
         if self.signal is not None:  # received while it was started
             self._process.send_signal(signal.Signals[self.signal])
         try:
@@ -103,28 +97,15 @@ class CommandRunner:
 
 def end_tree(process: "subprocess.Popen[bytes]", grace_s: float) -> None:
     """Send SIGTERM to a process, and after `grace_s` kill it with its descendants, which may not react to SIGTERM."""
+    import psutil
+
     process.terminate()
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(grace_s)
         return
-    except subprocess.TimeoutExpired:
-        pass
-    for number in (*_descendants(process.pid), process.pid):
-        with suppress(ProcessLookupError):
-            os.kill(number, signal.SIGKILL)
+    # Listed before any is killed: the children of a killed process get another parent.
+    for descendant in reversed(psutil.Process(process.pid).children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            descendant.kill()
+    process.kill()
     process.wait()
-
-
-def _descendants(number: int, proc: Path = Path("/proc")) -> list[int]:
-    """Return the descendants of a process, the deepest first; empty on systems other than Linux."""
-    parents: dict[int, list[int]] = {}
-    for path in proc.glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError, IndexError):
-            # The name in parentheses may contain any character.
-            parent = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
-            parents.setdefault(parent, []).append(int(path.parent.name))
-    descendants, last = [], [number]
-    while last:
-        last = [child for parent in last for child in parents.get(parent, [])]
-        descendants += last
-    return descendants[::-1]

@@ -87,14 +87,10 @@ def class_score(
     name: str, labels: npt.NDArray[Any], predictions: npt.NDArray[Any], *, num_classes: int,
     weights: npt.NDArray[Any] | None = None,
 ) -> float | None:  # fmt: skip
-    """Return one score of predicted classes, with the conventions of `classification_scores`.
+    """Return one score of predicted classes, one of `OF_CLASSES`, with the conventions of `classification_scores`.
 
-    Args:
-        name: One of `OF_CLASSES`.
-        labels: (N,), class ids, at least one.
-        predictions: (N,), class ids.
-        num_classes: C.
-        weights: (N,), weights of the samples; None for 1 each.
+    Labels (at least one) and predictions are (N,) class ids; `weights`, (N,), are those of the samples, None for 1
+    each.
     """
     from sklearn import metrics
 
@@ -115,15 +111,9 @@ def class_score(
 
 
 def confusion(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: int) -> list[list[int]]:
-    """Return the confusion matrix: samples of each true class (row) by predicted class (column).
+    """Return the confusion matrix, C rows of C counts: samples of each true class (row) by predicted class (column).
 
-    Args:
-        labels: (N,), class ids.
-        predictions: (N,), class ids.
-        num_classes: C; ids are 0 to C - 1, and classes that do not occur have zeros.
-
-    Returns:
-        C rows of C counts.
+    Labels and predictions are (N,) class ids from 0 to C - 1; classes that do not occur have zeros.
 
     Raises:
         ValueError: Shapes differ, or a value is not a class id.

@@ -18,11 +18,7 @@ TRIPLETS: Final = ("accuracy",)
 
 
 def similarity_scores(cosines: npt.ArrayLike, scores: npt.ArrayLike) -> dict[str, float | None]:
-    """Return Spearman's and Pearson's correlations of cosines and scores; None where one is undefined.
-
-    Args:
-        cosines: (N,).
-        scores: (N,), finite.
+    """Return Spearman's and Pearson's correlations of cosines and scores, (N,) each; None where undefined.
 
     Source: Reimers et al., Task-Oriented Intrinsic Evaluation of Semantic Textual Similarity, COLING 2016;
     scipy.stats.spearmanr and pearsonr, as in sentence_transformers.evaluation.EmbeddingSimilarityEvaluator.
@@ -32,11 +28,9 @@ def similarity_scores(cosines: npt.ArrayLike, scores: npt.ArrayLike) -> dict[str
 
 
 def ranking_scores(cosines: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, float | None]:
-    """Return the average precision and the area under the ROC curve of cosines; None with labels of one value.
+    """Return the average precision and the area under the ROC curve of cosines, (N,); None with labels of one value.
 
-    Args:
-        cosines: (N,).
-        labels: (N,), 1 for related texts, 0 for unrelated ones.
+    `labels`, (N,), are 1 for related texts and 0 for unrelated ones.
 
     Source: sklearn.metrics.average_precision_score and roc_auc_score.
     """
@@ -52,8 +46,7 @@ def ranking_scores(cosines: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, f
 def retrieval_scores(ranks: npt.ArrayLike) -> dict[str, float | None]:
     """Return the share of texts whose own pair is first among the candidates, and the mean of 1 / rank.
 
-    Args:
-        ranks: (N,), rank of the own pair, from 1.
+    `ranks`, (N,), are those of the own pairs, from 1.
 
     Source: Voorhees, The TREC-8 Question Answering Track Report, 1999, for the mean reciprocal rank.
     """
@@ -64,11 +57,7 @@ def retrieval_scores(ranks: npt.ArrayLike) -> dict[str, float | None]:
 
 
 def triplet_scores(positives: npt.ArrayLike, negatives: npt.ArrayLike) -> dict[str, float | None]:
-    """Return the share of triplets in which the related text has the larger cosine.
-
-    Args:
-        positives: (N,), cosine of text and related text.
-        negatives: (N,), cosine of text and unrelated text.
+    """Return the share of triplets in which the cosine with the related text, (N,), is larger than the other one, (N,).
 
     Source: sentence_transformers.evaluation.TripletEvaluator.
     """

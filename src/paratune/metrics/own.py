@@ -20,10 +20,8 @@ Array = npt.NDArray[Any]
 def own_score(metric: OwnMetric, predictions: Array, labels: Array) -> float | None:
     """Return the score of one metric for a whole split; None where the metric returns None or NaN.
 
-    Args:
-        metric: Of the configuration.
-        predictions: (N,) or (N, C), as `metric.input` states.
-        labels: (N,) class ids or targets, or (N, C) sets of classes.
+    Predictions are (N,) or (N, C), as `metric.input` states; labels are (N,) class ids or targets, or (N, C) sets of
+    classes.
 
     Raises:
         ConfigError: The metric cannot be imported, raises an error, or does not return one number.

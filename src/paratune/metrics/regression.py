@@ -70,17 +70,10 @@ def regression_scores(
 def quadratic_weighted_kappa(
     predictions: npt.ArrayLike, targets: npt.ArrayLike, scale: NumberScale | None = None
 ) -> float | None:
-    """Return Cohen's kappa with quadratic weights between the grades of targets and of predictions.
+    """Return Cohen's kappa with quadratic weights between the grades of targets and of predictions, see `grades`.
 
-    Grades that do not occur are included, so that the weights are the squared distances on the scale.
-
-    Args:
-        predictions: (N,) or (N, 1), finite.
-        targets: (N,), finite.
-        scale: As for `grades`.
-
-    Returns:
-        At most 1; 0 for agreement by chance. None where `grades` returns None, or all grades are equal.
+    Grades that do not occur are included, so that the weights are the squared distances on the scale. The value is at
+    most 1, and 0 for agreement by chance; None where `grades` returns None, or all grades are equal.
 
     Source: sklearn.metrics.cohen_kappa_score; Cohen, Psychological Bulletin 70(4), 1968.
     """
@@ -143,11 +136,9 @@ def _agreements(predicted: Values, targets: Values, scale: NumberScale | None) -
 
 
 def grade_step(targets: Values, step: float | None = None) -> float | None:
-    """Return the step of which all targets are multiples; None without such a step, or without targets.
+    """Return the step of which all targets, (N,), are multiples; None without such a step, or without targets.
 
-    Args:
-        targets: (N,).
-        step: The only candidate; without it, the candidates are 1.0 and 0.5.
+    `step` is the only candidate; without it, the candidates are 1.0 and 0.5.
     """
     if targets.size == 0:
         return None

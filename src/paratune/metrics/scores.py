@@ -35,17 +35,11 @@ def import_scorers(task_kind: str) -> None:
 
 
 def scores(task_kind: str, outputs: npt.ArrayLike, labels: npt.ArrayLike, **options: Any) -> dict[str, float | None]:
-    """Return the scores of the outputs of a whole split.
+    """Return the scores of the outputs of a whole split for a key of `SCORES`; None where a value is undefined.
 
-    Args:
-        task_kind: A key of `SCORES`.
-        outputs: (N, C) logits, (N, C - 1) of ordinal classes, (N, K) of choices, or (N,) or (N, 1) predictions of a
-            regression.
-        labels: (N,) class ids, places of right choices or targets, or (N, C) sets of classes.
-        options: Further arguments of the scores of this kind, such as the `scale` of a regression.
-
-    Returns:
-        All metrics of the task without `loss`, which the engine computes; None where a value is undefined.
+    Outputs are (N, C) logits, (N, C - 1) of ordinal classes, (N, K) of choices, or (N,) or (N, 1) predictions of a
+    regression; labels are (N,) class ids, places of right choices or targets, or (N, C) sets of classes. `options` are
+    further arguments of the scores of this kind, such as the `scale` of a regression. The engine computes the loss.
 
     Raises:
         ValueError: Shapes or labels do not fit the task.

@@ -50,12 +50,7 @@ class RawScores:
 def raw_scores(
     predictions: Sequence[str], golds: Sequence[Sequence[str]], articles: Sequence[str] = ENGLISH_ARTICLES
 ) -> RawScores:
-    """Return the scores of the answer of each question against its gold answers.
-
-    Args:
-        predictions: (N,), an answer for each question.
-        golds: (N,), the gold answers of each question; without gold answers, the empty text is correct.
-        articles: Words that are ignored.
+    """Return the scores of the answer of each question, (N,), against its gold answers; without any, "" is correct.
 
     Source: get_raw_scores of evaluate-v2.0.py (Rajpurkar et al., Know What You Don't Know, ACL 2018).
     """

@@ -124,7 +124,7 @@ def _bubble(events: Sequence[Event]) -> dict[str, float | None]:
 
 
 def _total(events: Sequence[Event], name: str) -> float | None:
-    """Return the sum of a value over events; None if one of them does not know it."""
+    """Return the sum of a value over events; None if one of them does not have it."""
     values = [event[name] for event in events]
     return None if None in values else sum(values)
 

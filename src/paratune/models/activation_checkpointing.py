@@ -13,29 +13,20 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from paratune.errors import ConfigError
+from paratune.models.task_model import require_blocks
 
 
 def checkpoint_blocks(blocks: Sequence[nn.Module], every: int) -> None:
-    """Checkpoint the activations of every `every`-th block, beginning with the first.
+    """Checkpoint the activations of every `every`-th block (1: all), beginning with the first.
 
     Modules and names of parameters stay the same, so that strategies can wrap, shard or move blocks. Call it before
     `Strategy.prepare`: then the all-gather of sharded weights is outside of the part that is computed twice. Gradients
     are the same; dropout draws the same masks both times.
 
-    Args:
-        blocks: The repeated layers of a model, in order.
-        every: 1 for all blocks.
-
     Raises:
         ConfigError: There are no blocks, or fewer than `every`.
     """
-    if not blocks:
-        raise ConfigError(
-            f"train.activation_checkpointing: {every}, but this model has no repeated layers; remove the option",
-            code="model.no_blocks",
-            key="train.activation_checkpointing",
-            value=every,
-        )
+    require_blocks(blocks, "train.activation_checkpointing", every)
     if every > len(blocks):
         raise ConfigError(
             f"train.activation_checkpointing: {every} is more than the {len(blocks)} blocks of this model; "

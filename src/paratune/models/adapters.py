@@ -128,15 +128,13 @@ def _inject(config: Any, hf: Any) -> None:
 def merged_weights(hf: Any, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the weights of the model without adapter layers, with the adapter added to them.
 
-    Args:
-        hf: Model with the adapter; gives the architecture.
-        weights: Whole weights on the CPU by their names in `hf`.
+    `hf` has the adapter and gives the architecture; `weights` are whole, on the CPU, by their names in `hf`.
 
     Source: PEFT's own `merge` of each layer.
     """
     config = deepcopy(hf.config)
     config._attn_implementation = "eager"
-    with torch.device("meta"):
+    with torch.device("meta"):  # `assign` below puts the weights in, so that there is no second copy in memory
         plain = type(hf)(config)
         _inject(_without_modules(hf.peft_config[_NAME]), plain)
     plain.load_state_dict(dict(weights), strict=False, assign=True)
@@ -166,14 +164,10 @@ def _merge(hf: nn.Module) -> None:
 def save_adapter(
     folder: Path, hf: Any, weights: Mapping[str, Tensor], *, base: str, new_weights: Collection[str] = ()
 ) -> None:
-    """Write the adapter and the weights that are trained whole in the format of PEFT.
+    """Write the adapter and the weights that are trained whole in the format of PEFT, into a folder that exists.
 
-    Args:
-        folder: Exists.
-        hf: Model with the adapter.
-        weights: Whole weights on the CPU by their names in `hf`.
-        base: Folder or hub name of the model that the adapter belongs to.
-        new_weights: As for `add_adapter`.
+    `weights` are whole, on the CPU, by their names in `hf`; `base` is the folder or hub name of the model that the
+    adapter belongs to; `new_weights` as for `add_adapter`.
     """
     config = _without_modules(hf.peft_config[_NAME])
     # By name: a rank of a pipeline freezes the weights of other ranks.
@@ -254,10 +248,7 @@ def _name_in_model(key: str) -> str:
 
 
 def base_model_name(name: str) -> str:
-    """Return a name of a base model that stays valid in another working directory.
-
-    Args:
-        name: `model.name`, not that of an adapter folder.
+    """Return a name of a base model, `model.name`, that stays valid in another working directory.
 
     Raises:
         ConfigError: It is the name of an adapter folder.

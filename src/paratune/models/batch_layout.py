@@ -33,15 +33,10 @@ def choose_batch_layout(
     on_cpu: bool,
     compiles: bool = False,
 ) -> BatchLayout:
-    """Return the layout of a run's batches.
+    """Return the layout of a run's batches, from `batch.layout` and the traits of the strategy.
 
-    Args:
-        configured: `batch.layout`.
-        traits: Traits of the strategy.
-        entry: `TaskModel.entry`, which `packed.enable_packed_batches` sets.
-        why_padded: `TaskModel.why_padded`, where there is no entry.
-        on_cpu: Whether the run computes on the CPU. There, without compilation, repeated shapes have no advantage.
-        compiles: `train.compile`.
+    `entry` and `why_padded` are those of the `TaskModel`, which `packed.enable_packed_batches` sets; `compiles` is
+    `train.compile`. On the CPU, without compilation, repeated shapes have no advantage.
 
     Raises:
         ConfigError: The model or the strategy does not support the layout of `batch.layout`.

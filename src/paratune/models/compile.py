@@ -11,9 +11,8 @@ from types import MethodType
 
 import torch
 
-from paratune.errors import ConfigError
 from paratune.hangs.progress import working
-from paratune.models.task_model import TaskModel, find_blocks
+from paratune.models.task_model import TaskModel, find_blocks, require_blocks
 
 
 def compile_blocks(model: TaskModel) -> None:
@@ -28,12 +27,7 @@ def compile_blocks(model: TaskModel) -> None:
         ConfigError: The model has no repeated layers.
     """
     blocks = find_blocks(model)
-    if not blocks:
-        raise ConfigError(
-            "train.compile: true, but this model has no repeated layers to compile; remove the option",
-            code="model.no_blocks",
-            key="train.compile",
-        )
+    require_blocks(blocks, "train.compile", "true")
     # Above this limit PyTorch silently computes without graphs. Blocks of a class may differ (ModernBERT's first block
     # has no first norm), and each kind needs a graph for its first size and one for others, in training and evaluation.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 4 * len(blocks) + 4)

@@ -23,16 +23,14 @@ from paratune.batch import Batch
 from paratune.config.distil_section import DEFAULT_TEMPERATURE, Distil, HiddenStates, distance_of
 from paratune.errors import ConfigError
 from paratune.models.objectives import Objective
+from paratune.models.sequences import at_least_float32
 from paratune.models.task_model import TaskModel, find_blocks, read_packed
 
 
 def teacher_targets(outputs: Sequence[np.ndarray[Any, Any]], distil: Distil, task_kind: str) -> npt.NDArray[np.float32]:
-    """Return what the student learns from its teachers, (N, C): the mean of their outputs.
+    """Return what the student learns from its teachers, (N, C): the mean of their outputs, (N, C) each, such as logits.
 
-    Args:
-        outputs: (N, C) of each teacher, such as logits.
-        distil: With `distance: kl`, the mean is that of the probabilities at the temperature.
-        task_kind: `task.kind`.
+    With `distance: kl`, it is the mean of the probabilities at the temperature.
     """
     values = [torch.from_numpy(np.asarray(values)).double() for values in outputs]
     if distance_of(distil, task_kind) == "kl":
@@ -45,13 +43,9 @@ def teacher_targets(outputs: Sequence[np.ndarray[Any, Any]], distil: Distil, tas
 def distilled(objective: Objective, distil: Distil, task_kind: str) -> Objective:
     """Return an objective whose loss of a row is (1 - w) * that of `objective` + w * the distance from the teachers.
 
-    The distance needs `Batch.teacher`, whose first C columns are those of the outputs. Without it, as in an evaluation,
-    the loss is that of `objective` alone, so that it can be compared with that of a model without teachers.
-
-    Args:
-        objective: Objective of the task, with outputs (B, C).
-        distil: Weight w, distance and temperature.
-        task_kind: `task.kind`.
+    The distance needs `Batch.teacher`, whose first C columns are those of the outputs, (B, C). Without it, as in an
+    evaluation, the loss is that of `objective` alone, so that it can be compared with that of a model without teachers.
+    `distil` gives the weight w, the distance and the temperature.
     """
     distance: Callable[[Tensor, Tensor], Tensor] = _squared_difference
     if distance_of(distil, task_kind) == "kl":
@@ -63,14 +57,8 @@ def distilled(objective: Objective, distil: Distil, task_kind: str) -> Objective
 def keep_first_states(model: TaskModel, layers: Sequence[int], key: str, name: str) -> dict[int, Tensor]:
     """Return a dictionary that each forward pass fills: by layer, the state of the first token of each row, (B, D).
 
-    Args:
-        model: The model.
-        layers: Numbers of layers, from 0.
-        key: Option that names them, for the message.
-        name: The model, for the message.
-
     Raises:
-        ConfigError: The model does not have these layers.
+        ConfigError: The model `name` does not have the layers, numbered from 0, of the option `key`.
     """
     blocks, kept = find_blocks(model.hf), dict[int, Tensor]()
     if not blocks or max(layers) >= len(blocks):
@@ -99,19 +87,14 @@ def keep_first_states(model: TaskModel, layers: Sequence[int], key: str, name: s
 def normalised(kept: dict[int, Tensor], layers: Sequence[int]) -> Tensor:
     """Return the kept states, each of length 1, (B, L, D), at least float32."""
     states_BLD = torch.stack([kept[layer] for layer in layers], dim=1)
-    return functional.normalize(states_BLD if states_BLD.dtype == torch.float64 else states_BLD.float(), dim=-1)
+    return functional.normalize(at_least_float32(states_BLD), dim=-1)
 
 
 def learn_states(model: TaskModel, hidden: HiddenStates, teacher_width: int, name: str) -> None:
     """Add to the loss of each row b times the sum over layers of ||s - t||^2, where s and t are normalised states.
 
-    The states of the teacher are the last L * D columns of `Batch.teacher`; without it, nothing is added.
-
-    Args:
-        model: The student.
-        hidden: Layers and factor b.
-        teacher_width: D of the teacher.
-        name: The student, for messages.
+    The states of the teacher, whose width is D, are the last L * D columns of `Batch.teacher`; without it, nothing is
+    added. `hidden` gives layers and factor b.
 
     Raises:
         ConfigError: The student has another width, or not these layers.

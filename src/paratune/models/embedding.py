@@ -16,6 +16,7 @@ from torch.nn import functional
 from paratune.batch import Batch
 from paratune.config.task_sections import EmbeddingTask, group_size
 from paratune.models.objectives import Objective
+from paratune.models.sequences import at_least_float32
 
 MARGINS: Final = {"triplet": 5.0, "contrastive": 0.5}
 """Default of `task.margin` by loss."""
@@ -69,15 +70,13 @@ def _pooled(model_output: Any, batch: Batch, *, pooling: Literal["mean", "cls"])
 
 
 def mean_of_tokens(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean over the tokens of each text, special tokens included, (Q, D), in the dtype of `hidden`.
+    """Return the mean over the tokens of each text, (Q, D), in the dtype of `hidden`, (Q, S, D).
 
-    Args:
-        hidden: (Q, S, D).
-        mask: (Q, S), 1 for tokens and 0 for padding.
+    `mask` is (Q, S), 1 for tokens and 0 for padding.
 
     Source: Reimers and Gurevych, Sentence-BERT, EMNLP 2019, section 3 (the MEAN strategy).
     """
-    wide = hidden.float() if hidden.dtype in (torch.float16, torch.bfloat16) else hidden
+    wide = at_least_float32(hidden)
     weights = mask.to(wide.dtype).unsqueeze(-1)
     return ((wide * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)).to(hidden.dtype)
 
@@ -87,7 +86,7 @@ def _vectors(outputs: Tensor, batch: Batch, normalize: bool) -> Tensor:
 
     A filler sample has one text; it gets any others, and its loss is 0.
     """
-    wide = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
+    wide = at_least_float32(outputs)
     if normalize:
         wide = functional.normalize(wide, dim=-1)
     if batch.sample_offsets is None:

@@ -31,10 +31,7 @@ def file_records(folder: Path) -> dict[str, dict[str, Any]]:
 def saved_weights(folder: Path, step: int, names: Sequence[str]) -> tuple[Callable[[str], Any], Sequence[str]]:
     """Return a function that reads weights of a model folder by their names in a checkpoint, and these names.
 
-    Args:
-        folder: Model folder, from `save_model`.
-        step: Step that the weights must be from.
-        names: Names in a checkpoint, such as model/hf.classifier.weight.
+    `folder` is from `save_model`; its weights must be from `step`. Names are such as model/hf.classifier.weight.
 
     Raises:
         CheckpointError: The folder is absent, from another step, changed, or lacks a weight.

@@ -24,11 +24,7 @@ REPORTED = {
 
 
 def overflow_warning(config: Any) -> str | None:
-    """Return the warning for training a model in fp16, or None.
-
-    Args:
-        config: The model's configuration, from transformers.
-    """
+    """Return the warning for training a model with this configuration of transformers in fp16, or None."""
     report = REPORTED.get(config.model_type)
     if report is None:
         return None

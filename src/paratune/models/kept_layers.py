@@ -17,15 +17,9 @@ _DIFFERENT_LAYERS = ("layer_types", "global_attn_every_n_layers", "num_hidden_gr
 
 
 def check_kept(config: Any, kept: Sequence[int], name: str) -> None:
-    """Check that a model has the layers to keep, and that its layers are alike.
+    """Raise a ConfigError where a model lacks layers to keep (numbers from 0, ascending), or its layers are not alike.
 
-    Args:
-        config: The model's own configuration, with all layers.
-        kept: Numbers of layers, from 0, ascending.
-        name: The model, for the message.
-
-    Raises:
-        ConfigError: It does not.
+    `config` is the model's own configuration, with all layers.
     """
     count = getattr(config, "num_hidden_layers", None)
     different = next((key for key in _DIFFERENT_LAYERS if getattr(config, key, None) is not None), None)

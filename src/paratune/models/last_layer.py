@@ -72,7 +72,7 @@ def _attend(
         places = dense_batches.find_places(tuple(lengths), query.shape[1], None)
         if places is not None:
             masks = MaskSource(p) if p > 0 else None
-            return dense_batches.attend_first(query, key, value, places, scale=scale, masks=masks)
+            return dense_batches.attend(query, key, value, places, scale=scale, masks=masks, is_first=True)
     return attend_first(query, key, value, lengths, scale=scale, p=p)
 
 
@@ -100,9 +100,6 @@ def attend_first(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], 
     )
     scores = (query.unsqueeze(2) @ keys.mT) * scale
     padding = torch.arange(L, device=keys.device) >= torch.tensor(lengths, device=keys.device)[:, None]
-    probabilities = scores.masked_fill(padding[:, None, None], float("-inf")).softmax(-1, dtype=_wide(scores.dtype))
+    masked = scores.masked_fill(padding[:, None, None], float("-inf"))
+    probabilities = masked.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     return (dropout(probabilities, p).to(values.dtype) @ values).squeeze(2)
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype == torch.float64 else torch.float32

@@ -17,6 +17,7 @@ import torch
 
 from paratune import hub
 from paratune.base.imports import collector_off_for_imports
+from paratune.base.text import listing
 from paratune.base.token_ids import num_token_ids
 from paratune.config.feasibility.layers import DECODER_START, lacks_decoder_start
 from paratune.config.sections import ModelOptions
@@ -43,11 +44,8 @@ WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
 def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"] | None = None) -> Any:
     """Return the tokenizer of `model`; where it has no padding token, the end token is its padding token.
 
-    It pads on the right, as the batches of training do, and is saved with the model in this form.
-
-    Args:
-        model: Section of the configuration.
-        truncation_side: Side on which too long texts are truncated; None keeps the side of the tokenizer.
+    It pads on the right, as the batches of training do, and is saved with the model in this form. It truncates on
+    `truncation_side`; None keeps its own side.
 
     Raises:
         ConfigError: The folder has no tokenizer, or it cannot be loaded.
@@ -119,11 +117,8 @@ class Head:
 def load_config(model: ModelOptions, num_labels: int | None = None) -> Any:
     """Return the model's own configuration with `model.overrides` applied, without weights.
 
-    With new weights (`model.from_scratch`) and `model.tokenizer`, the vocabulary is that of the tokenizer.
-
-    Args:
-        model: Section of the configuration.
-        num_labels: Outputs of the head; None keeps the saved number.
+    With new weights (`model.from_scratch`) and `model.tokenizer`, the vocabulary is that of the tokenizer. `num_labels`
+    are the outputs of the head; None keeps the saved number.
 
     Raises:
         ConfigError: It cannot be loaded, an override is not one of its options, its decoder has no start token, or it
@@ -328,7 +323,7 @@ def _check_class(hf: Any, auto_class: str, name: str) -> None:
     """Check that a trained model is not loaded by another class than that of the code in its folder.
 
     Raises:
-        ConfigError: transformers has a class of its own for this type of model, with which outputs would differ.
+        ConfigError: transformers has another class for this type of model, with which outputs would differ.
     """
     wanted, loaded = (getattr(hf.config, "architectures", None) or [None])[0], type(hf).__name__
     if auto_class in (getattr(hf.config, "auto_map", None) or {}) and wanted not in (None, loaded):
@@ -372,9 +367,8 @@ def _check_body(hf: Any, new: Sequence[str], name: str) -> None:
     random = [key for key in new if in_body(hf, key) and not is_pooler(hf, key)]
     if random:
         random.sort(key=lambda key: order.get(key, len(order)))
-        more = f" and {len(random) - 3} more" if len(random) > 3 else ""
         raise ConfigError(
-            f"model.name: {name} has no weights that fit {', '.join(random[:3])}{more}: its config.json and "
+            f"model.name: {name} has no weights that fit {listing(random, 3)}: its config.json and "
             "model.overrides describe another model; set model.from_scratch: true to train new weights",
             code="model.weights_missing",
             key="model.name",
@@ -469,8 +463,7 @@ def _require_files(source: str, names: Sequence[str], advice: str) -> None:
 
 
 def _listing(folder: Path) -> str:
-    names = sorted(path.name for path in folder.iterdir())
-    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "no files"
+    return listing(sorted(path.name for path in folder.iterdir()), 8) or "no files"
 
 
 def _hub_options(source: str) -> dict[str, Any]:

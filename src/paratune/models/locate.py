@@ -24,13 +24,6 @@ def locate(name: str) -> str:
                 code="dependency.missing",
             )
         return str(Path(spec.origin).parent / "model")
-    if name.startswith("demo:"):
-        raise ConfigError(
-            f"model.name: {name} is not a demo model; the only one is {DEMO_MODEL}",
-            code="model.not_found",
-            key="model.name",
-            name=name,
-        )
     if name.startswith("<") and name.endswith(">"):
         raise ConfigError(
             f"model.name: {name} is a placeholder; replace it with a Hugging Face model folder or a hub name",
@@ -38,16 +31,14 @@ def locate(name: str) -> str:
             key="model.name",
             name=name,
         )
-    path = Path(name).expanduser()
-    if path.is_dir():
+    path, is_demo = Path(name).expanduser(), name.startswith("demo:")
+    if path.is_dir() and not is_demo:
         return str(run_model_folder(path))
-    if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise ConfigError(
-            f"model.name: {name} is not a folder; give a Hugging Face model folder or a hub name",
-            code="model.not_found",
-            key="model.name",
-            name=name,
-        )
+    if is_demo or path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        problem = "is not a folder; give a Hugging Face model folder or a hub name"
+        if is_demo:
+            problem = f"is not a demo model; the only one is {DEMO_MODEL}"
+        raise ConfigError(f"model.name: {name} {problem}", code="model.not_found", key="model.name", name=name)
     return name
 
 
@@ -81,22 +72,14 @@ def run_model_folder(path: Path) -> Path:
     folder = path / MODEL_FOLDER
     if not folder.is_dir():
         record = read_run(path)
-        kind = record.get("kind") if isinstance(record, dict) else None
-        if kind == "baseline":
-            raise CheckpointError(
-                f"{path} is a fitted baseline, which has no saved model: give the run of a model",
-                code="baseline.no_model",
-                target=str(path),
-            )
-        if kind == "probe":
-            raise CheckpointError(
-                f"{path} is a probe, which has no saved model: train the whole run",
-                code="run.not_finished",
-                target=str(path),
-            )
+        kind = record.get("kind") if isinstance(record, dict) else ""
+        problem = {
+            "baseline": "is a fitted baseline, which has no saved model: give the run of a model",
+            "probe": "is a probe, which has no saved model: train the whole run",
+        }.get(str(kind), "is a run without a model: it is not finished; continue it with --resume")
         raise CheckpointError(
-            f"{path} is a run without a model: it is not finished; continue it with --resume",
-            code="run.not_finished",
-            target=path,
+            f"{path} {problem}",
+            code="baseline.no_model" if kind == "baseline" else "run.not_finished",
+            target=str(path),
         )
     return folder

@@ -17,7 +17,7 @@ from torch.nn import functional
 from paratune.batch import Batch
 from paratune.config.own_code import import_callable, own_code_errors
 from paratune.errors import ConfigError
-from paratune.models.sequences import SamplePooling, by_sample, pool_sequences
+from paratune.models.sequences import SamplePooling, at_least_float32, by_sample, pool_sequences
 from paratune.models.spans import best_spans, span_logits, span_losses
 
 NUM_GUESSES: Final = 5
@@ -57,12 +57,8 @@ def weighted_sum(objective: Objective, outputs: Tensor, batch: Batch, row_output
     if row_outputs is not None and objective.losses_in_row_outputs is not None:
         losses = objective.losses_in_row_outputs(row_outputs)
     else:
-        losses = objective.row_losses(_at_least_float32(outputs), batch)
+        losses = objective.row_losses(at_least_float32(outputs), batch)
     return (losses * batch.row_weight.to(losses.dtype)).sum()
-
-
-def _at_least_float32(outputs: Tensor) -> Tensor:
-    return outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
 
 
 def _cross_entropy(
@@ -119,19 +115,14 @@ def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.devic
 
 
 def pooled(objective: Objective, pooling: SamplePooling) -> Objective:
-    """Return an objective whose outputs are pooled over the sequences of each sample, before the loss.
-
-    Args:
-        objective: Objective with outputs (B, C); it gets those of sequences, (Q, C).
-        pooling: See `paratune.models.sequences.pool_sequences`.
-    """
+    """Return an objective whose outputs of sequences, (Q, C), are pooled over each sample, (B, C), before the loss."""
     return replace(objective, outputs=partial(_pooled_outputs, outputs=objective.outputs, pooling=pooling))
 
 
 def _pooled_outputs(
     model_output: Any, batch: Batch, *, outputs: Callable[[Any, Batch], Tensor], pooling: SamplePooling
 ) -> Tensor:
-    return pool_sequences(_at_least_float32(outputs(model_output, batch)), batch, pooling)
+    return pool_sequences(at_least_float32(outputs(model_output, batch)), batch, pooling)
 
 
 def own_loss(objective: Objective, name: str, options: Mapping[str, Any]) -> Objective:
@@ -249,7 +240,7 @@ def _word_outputs(outputs: Tensor, batch: Batch, num_guesses: int) -> Tensor:
 
     For masks to fill in: the ids of the most probable words and their probabilities, (B, 2 * num_guesses).
     """
-    outputs = _at_least_float32(outputs)
+    outputs = at_least_float32(outputs)
     if batch.labels is None:
         best = outputs.softmax(dim=-1).topk(num_guesses, dim=-1)
         return torch.cat([best.indices.to(outputs.dtype), best.values], dim=1)

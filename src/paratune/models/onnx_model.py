@@ -18,16 +18,7 @@ class OnnxModel(nn.Module):
     """Has the outputs of the exported model, but no weights and no gradients."""
 
     def __init__(self, folder: Path, config: Any) -> None:
-        """Open the file.
-
-        Args:
-            folder: Folder with `ONNX_FILE`.
-            config: The configuration of the exported model.
-
-        Raises:
-            CheckpointError: onnxruntime cannot read the file.
-            MissingDependency: onnxruntime is not installed.
-        """
+        """Open `ONNX_FILE` of a folder, with the configuration of the exported model; errors as in `open_session`."""
         super().__init__()
         self.config = config
         self._session = open_session(folder / ONNX_FILE)
@@ -35,13 +26,7 @@ class OnnxModel(nn.Module):
         self._outputs = [entry.name for entry in self._session.get_outputs()]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Any:
-        """Return the outputs by name: `logits`, or `start_logits` and `end_logits`.
-
-        Args:
-            input_ids: (B, S), int64.
-            attention_mask: (B, S), int64.
-            token_type_ids: (B, S), int64; None is 0 everywhere.
-        """
+        """Return the outputs by name: `logits`, or `start_logits` and `end_logits`; inputs are (B, S), int64."""
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         given = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": types}
         arrays = self._session.run(self._outputs, {name: given[name].numpy() for name in self._inputs})

@@ -27,10 +27,6 @@ _KEY: Final = f"{HEAD_KEY}.function"
 def own_model_class(model: ModelOptions, config: Any) -> Any:
     """Return the class of a model with an own head or of an own class; None where the options name neither.
 
-    Args:
-        model: Section of the configuration.
-        config: Configuration of transformers.
-
     Raises:
         ConfigError: The code cannot be imported, or does not fit this model.
     """
@@ -50,13 +46,9 @@ def has_own_head(hf: Any) -> bool:
 def set_initial_values(hf: Any, new: Iterable[str], seed: int) -> None:
     """Give new weights of own code the values that the code itself sets when its objects are made.
 
-    `from_pretrained` makes models without memory, and then initialises only layers that transformers knows; a parameter
-    of another kind would stay uninitialised.
-
-    Args:
-        hf: Model of a class from `own_model_class`, on the CPU.
-        new: Names of the parameters and buffers that were not loaded.
-        seed: Seed of random values.
+    `from_pretrained` makes models without memory, and then initialises only layers of transformers; a parameter
+    of another kind would stay uninitialised. `hf` is of a class from `own_model_class`, on the CPU; `new` names the
+    parameters and buffers that were not loaded.
     """
     torch.manual_seed(seed)
     fresh = {HEAD: _make_head(hf.own_code, hf.config)} if has_own_head(hf) else {"": type(hf)(hf.config)}
@@ -146,11 +138,8 @@ def _class_with_head(base: Any, own: OwnCode) -> Any:
         ) -> Any:
             """Return an output of transformers with `logits`, (B, C).
 
-            Args:
-                input_ids: (B, S) token ids, or (1, T) in a packed batch.
-                attention_mask: (B, S); None in a packed batch.
-                row_mask: (B, S), bool, of a packed batch: which of the hidden states that the head gets are tokens.
-                inputs: Other arguments of the encoder.
+            Tokens are (B, S), or (1, T) in a packed batch, which has no `attention_mask`, but a `row_mask`, (B, S),
+            bool: which of the hidden states that the head gets are tokens. Other inputs are those of the encoder.
             """
             from transformers.modeling_outputs import SequenceClassifierOutput
 

@@ -36,12 +36,7 @@ class SentenceModules:
 
 
 def write_modules(folder: Path, modules: SentenceModules, *, width: int) -> None:
-    """Write the files into a model folder.
-
-    Args:
-        folder: Folder with config.json, weights and tokenizer.
-        modules: Pooling, normalisation and limit.
-        width: Numbers of a vector.
+    """Write the files into a model folder with config.json, weights and tokenizer; `width` is that of a vector.
 
     Raises:
         OSError: The folder cannot be written.

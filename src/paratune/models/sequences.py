@@ -13,6 +13,11 @@ from paratune.batch import Batch
 SamplePooling = Literal["mean", "max"]
 
 
+def at_least_float32(values: Tensor) -> Tensor:
+    """Return values of 16 bits in float32, and others as they are: sums in 16 bits would lose digits."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
 def pool_sequences(values: Tensor, batch: Batch, pooling: SamplePooling) -> Tensor:
     """Return values of samples, (B, C), from those of their sequences; the gradients are the same in every run.
 
@@ -29,13 +34,9 @@ def pool_sequences(values: Tensor, batch: Batch, pooling: SamplePooling) -> Tens
 
 
 def by_sample(values: Tensor, batch: Batch, num_columns: int, *, fill: float) -> Tensor:
-    """Return the values of the sequences of each sample in a row of its own, (B, K).
+    """Return the values of sequences, (Q,), as one row for each sample, (B, K), with `fill` at the end.
 
-    Args:
-        values: (Q,).
-        batch: With `sample_offsets`.
-        num_columns: K, at least the sequences of any sample of the batch.
-        fill: The value behind the last sequence of a sample.
+    `num_columns` is K, at least the sequences of any sample of the batch, which has `sample_offsets`.
     """
     offsets = batch.sample_offsets
     assert offsets is not None

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from paratune.batch import Batch
 from paratune.batch.packing import unpack
+from paratune.models.sequences import at_least_float32
 
 
 def span_logits(model_output: Any, batch: Batch) -> Tensor:
@@ -44,7 +45,7 @@ def best_spans(outputs: Tensor, batch: Batch, *, num_best: int, max_answer_token
     context with at most `max_answer_tokens` tokens are compared. Where there are fewer, logits are -inf and tokens -1.
     """
     assert batch.row_bounds is not None
-    outputs = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
+    outputs = at_least_float32(outputs)
     null_B1, first_B1, behind_B1 = batch.row_bounds.unsqueeze(-1).unbind(1)
     places_S = torch.arange(outputs.shape[1], device=outputs.device)
     outside_BS = (places_S < first_B1) | (places_S >= behind_B1)

@@ -5,13 +5,14 @@ Dimensions: `B` rows, `S` padded length, `T` tokens of a packed batch, `M` label
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from paratune.base.text import listing
 from paratune.batch import Batch
 from paratune.batch.packing import unpack
 from paratune.errors import ConfigError
@@ -20,6 +21,7 @@ from paratune.models.attention.masks import masks_without_sync
 from paratune.models.attention.register import NAME as PACKED
 from paratune.models.objectives import OBJECTIVES, Objective, weighted_sum
 from paratune.models.own_model import has_own_head
+from paratune.models.sequences import at_least_float32
 
 Pooling = Literal["first", "mean"]
 _OF_TOKENS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
@@ -44,13 +46,10 @@ class TaskModel(nn.Module):
     def __init__(
         self, hf: Any, task_kind: str, new_weights: tuple[str, ...] = (), objective: Objective | None = None
     ) -> None:
-        """Wrap a model.
+        """Wrap a model of transformers with the head of a task, such as an `AutoModelForSequenceClassification`.
 
-        Args:
-            hf: Model with the head of the task, such as an `AutoModelForSequenceClassification`.
-            task_kind: Key of `OBJECTIVES`.
-            new_weights: Names in `hf` of the weights that were not loaded.
-            objective: Objective of the task, where its options make it differ from the one in `OBJECTIVES`.
+        `task_kind` is a key of `OBJECTIVES`; `objective` replaces the one there, where options of the task change it.
+        `new_weights` are the names in `hf` of the weights that were not loaded.
         """
         super().__init__()
         self.new_weights = new_weights
@@ -93,7 +92,7 @@ class TaskModel(nn.Module):
             with masks_without_sync(batch.input_ids.device, is_full=batch.num_tokens == batch.num_padded_tokens):
                 model_output = self.hf(**inputs, **self._options)
         finally:
-            self._set_batch(None)
+            self._set_batch(None)  # after an error, too: a later call of `hf` alone must not be cut by the hook
         return self.objective.outputs(model_output, batch)
 
     @property
@@ -162,10 +161,7 @@ class TaskModel(nn.Module):
     def loss_sum(self, outputs: Tensor, batch: Batch, row_outputs: Tensor | None = None) -> Tensor:
         """Return the sum over rows of the task's loss, weighted by `row_weight`; a scalar, at least float32.
 
-        Args:
-            outputs: Of `forward`.
-            batch: With labels.
-            row_outputs: Result of `row_outputs` for both, where it is known.
+        `row_outputs` is the result of `row_outputs` for these outputs and this batch, where it is known.
         """
         loss = weighted_sum(self.objective, outputs, batch, row_outputs)
         return loss if self.more_loss is None else loss + self.more_loss(outputs, batch)
@@ -194,13 +190,9 @@ def _with_hidden(outputs: Any, hidden: Tensor) -> Any:
 
 
 def read_packed(outputs: Any, batch: Batch, head_reads: str, pooling: str) -> Tensor:
-    """Return the hidden states that the head reads of a packed batch, (B, 1, D) or (1, M, D).
+    """Return what the head reads of a packed batch: the states of rows, (B, 1, D), or of labelled tokens, (1, M, D).
 
-    Args:
-        outputs: Output of the encoder with hidden states (1, T, D).
-        batch: Packed batch.
-        head_reads: rows or labelled.
-        pooling: See `PackedEntry`.
+    `outputs` are those of the encoder, with hidden states (1, T, D); `pooling`: see `PackedEntry`.
     """
     hidden_TD = _hidden(outputs).squeeze(0)
     assert batch.cu_seqlens is not None
@@ -233,14 +225,9 @@ def trial_batch(input_ids: Tensor, attention_mask: Tensor, **fields: Any) -> Bat
 
 
 def row_means(hidden: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """Return the mean over the tokens of each row, (B, D), in the dtype of `hidden`.
-
-    Args:
-        hidden: (T, D).
-        cu_seqlens: (B + 1,), int32, starts at 0.
-    """
+    """Return the mean over the tokens of each row, (B, D), of `hidden`, (T, D), in its dtype."""
     # `segment_reduce` adds in the dtype of its input, and in a fixed order, unlike `index_add` on a GPU.
-    wide = hidden.float() if hidden.dtype in (torch.float16, torch.bfloat16) else hidden
+    wide = at_least_float32(hidden)
     # `unsafe` skips the check of the offsets, which would wait for the device.
     return torch.segment_reduce(wide, "mean", offsets=cu_seqlens, unsafe=True).to(hidden.dtype)
 
@@ -272,6 +259,17 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
     return [] if largest is None else list(largest)
 
 
+def require_blocks(blocks: Sequence[nn.Module], option: str, value: Any) -> None:
+    """Raise a ConfigError for an option that needs repeated layers, where a model has none."""
+    if not blocks:
+        raise ConfigError(
+            f"{option}: {value}, but this model has no repeated layers; remove the option",
+            code="model.no_blocks",
+            key=option,
+            value=value,
+        )
+
+
 def in_body(hf: Any, key: str) -> bool:
     """Return whether a weight belongs to the encoder, that is, to `AutoModel` of the same architecture."""
     if hf.base_model is not hf:
@@ -300,16 +298,19 @@ def freeze_encoder(model: TaskModel) -> None:
             random.
     """
     random = [key for key in model.new_weights if in_body(model.hf, key)]
-    if random:
-        more = f" and {len(random) - 3} more" if len(random) > 3 else ""
-        raise ConfigError(
-            f"train.freeze_encoder: true would freeze new, random weights: {', '.join(random[:3])}{more}; train the "
-            "whole model (train.freeze_encoder: false)",
-            code="model.head_untrained",
-            key="train.freeze_encoder",
-        )
+    refuse_random(random, "train.freeze_encoder", "train the whole model (train.freeze_encoder: false)")
     for parameter in model.hf.base_model.parameters():
         parameter.requires_grad_(False)
+
+
+def refuse_random(names: Sequence[str], option: str, advice: str) -> None:
+    """Raise a ConfigError where an option would freeze new weights, which would stay random."""
+    if names:
+        raise ConfigError(
+            f"{option} would freeze new, random weights: {listing(names, 3)}; {advice}",
+            code="model.head_untrained",
+            key=option,
+        )
 
 
 def set_output_bias(model: TaskModel, value: float) -> None:

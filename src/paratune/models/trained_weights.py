@@ -6,7 +6,7 @@ from torch import nn
 
 from paratune.config.sections import FreezeOptions, Train
 from paratune.errors import ConfigError
-from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder, in_body
+from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder, in_body, refuse_random, require_blocks
 
 
 def freeze_weights(model: TaskModel, train: Train) -> None:
@@ -61,14 +61,7 @@ def _frozen_names(model: TaskModel, options: FreezeOptions) -> set[str]:
 
 def _freeze(model: TaskModel, names: set[str]) -> None:
     random = [name for name in model.new_weights if name in names]
-    if random:
-        more = f" and {len(random) - 3} more" if len(random) > 3 else ""
-        raise ConfigError(
-            f"train.freeze would freeze new, random weights: {', '.join(random[:3])}{more}; train them, or use a "
-            "model that has them",
-            code="model.head_untrained",
-            key="train.freeze",
-        )
+    refuse_random(random, "train.freeze", "train them, or use a model that has them")
     for name, parameter in model.hf.named_parameters():
         if name in names:
             parameter.requires_grad_(False)
@@ -108,15 +101,9 @@ def layer_rate_factors(model: TaskModel, layer_decay: float) -> dict[str, float]
     """
     if layer_decay == 1.0:
         return {}
-    depths, last = layer_depths(model), len(find_blocks(model.hf)) + 1
-    if last == 1:
-        raise ConfigError(
-            f"train.layer_decay: {layer_decay}, but this model has no repeated layers; remove the option",
-            code="model.no_blocks",
-            key="train.layer_decay",
-            value=layer_decay,
-        )
-    return {f"hf.{name}": layer_decay ** (last - depth) for name, depth in depths.items()}
+    depths, blocks = layer_depths(model), find_blocks(model.hf)
+    require_blocks(blocks, "train.layer_decay", layer_decay)
+    return {f"hf.{name}": layer_decay ** (len(blocks) + 1 - depth) for name, depth in depths.items()}
 
 
 def select_trained(model: TaskModel, train: Train | None) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Advice from predictions, as sentences: what to run, what does not help, and why more devices gain little."""
+"""Advice from predictions, as sentences: the option to run, its risks, and why more devices gain little."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +9,7 @@ from paratune.planning.constants import KINDS
 from paratune.planning.enumerate import ALL_STRATEGIES
 from paratune.planning.figure_range import FigureRange
 from paratune.planning.predict import Prediction, devices
-from paratune.planning.time import BOUND_OF
+from paratune.planning.time import BOUNDS, PARTS
 
 SIMILAR_SHARE = 0.1
 """Times that differ by a smaller share count as equal, and the simpler strategy is recommended."""
@@ -37,18 +37,12 @@ def recommended(predictions: Sequence[Prediction]) -> Prediction | None:
     takes at most two minutes on the fewest devices stays on these.
     """
     fitting = _fitting(predictions)
-    timed = [prediction for prediction in fitting if prediction.per_sample is not None]
+    timed = _timed(fitting)
     if not timed:
         return min(fitting, key=lambda prediction: (prediction.setup.num_ranks, _complexity(prediction)), default=None)
     fewest = min(prediction.setup.num_ranks for prediction in timed)
-    short = [
-        prediction
-        for prediction in timed
-        if prediction.setup.num_ranks == fewest and prediction.run is not None and prediction.run.value <= SHORT_RUN_S
-    ]
-    if short:
-        timed = short
-    affordable = _affordable(timed)
+    short = [prediction for prediction in timed if prediction.setup.num_ranks == fewest and _is_short(prediction)]
+    affordable = _affordable(short or timed)
     best = min(affordable, key=_seconds)
     similar = [prediction for prediction in affordable if _seconds(prediction) <= (1 + SIMILAR_SHARE) * _seconds(best)]
     return min(
@@ -56,10 +50,19 @@ def recommended(predictions: Sequence[Prediction]) -> Prediction | None:
     )
 
 
+def _timed(predictions: Sequence[Prediction]) -> list[Prediction]:
+    """Return the options with a known time that may fit."""
+    return [prediction for prediction in predictions if prediction.fits is not False and prediction.time is not None]
+
+
 def _fitting(predictions: Sequence[Prediction]) -> list[Prediction]:
     """Return the options that fit, without those whose fit is tight if others fit."""
     fitting = [prediction for prediction in predictions if prediction.fits is not False]
     return [prediction for prediction in fitting if prediction.fit != "tight"] or fitting
+
+
+def _is_short(prediction: Prediction) -> bool:
+    return prediction.run is not None and prediction.run.value <= SHORT_RUN_S
 
 
 def _affordable(timed: Sequence[Prediction]) -> list[Prediction]:
@@ -69,11 +72,9 @@ def _affordable(timed: Sequence[Prediction]) -> list[Prediction]:
 
 
 def plan_advice(predictions: Sequence[Prediction], *, all_tried: bool = False) -> list[str]:
-    """Return the advice as sentences, the most useful first; an empty list if there is none.
+    """Return the advice on all possible options as sentences, the most useful first; an empty list if there is none.
 
-    Args:
-        predictions: Of all possible options.
-        all_tried: Whether all strategies were planned.
+    `all_tried` is whether all strategies were planned.
     """
     topics: tuple[Callable[[Sequence[Prediction]], Iterator[str]], ...] = (
         _recommendation,
@@ -93,14 +94,14 @@ def _recommendation(predictions: Sequence[Prediction]) -> Iterator[str]:
     best = recommended(predictions)
     if best is None:
         return
-    timed = [prediction for prediction in _fitting(predictions) if prediction.per_sample is not None]
+    timed = _timed(_fitting(predictions))
     why = "the simplest on the fewest devices; the time of no option is known"
     if timed:
         quick = min(_affordable(timed), key=_seconds)
         why = "the fastest that fits"
         if quick is not min(timed, key=_seconds):
             why += f" without taking more than {MAX_COST_RATIO:g} times the device-hours of the cheapest"
-        if best.setup.num_ranks < quick.setup.num_ranks and best.run is not None and best.run.value <= SHORT_RUN_S:
+        if best.run is not None and best.setup.num_ranks < quick.setup.num_ranks and _is_short(best):
             why = f"a run of {duration(best.run.value)} gains nothing from starting more processes"
         elif quick is not best:
             gain = "on fewer devices" if best.setup.num_ranks < quick.setup.num_ranks else "simpler"
@@ -133,7 +134,7 @@ def _few_steps(predictions: Sequence[Prediction]) -> Iterator[str]:
 
 
 def _interval(predictions: Sequence[Prediction]) -> Iterator[str]:
-    """Name the constants that make the interval of the recommended option wide, and what would narrow it."""
+    """Name the constants that make the interval of the recommended option wide, and how to narrow it."""
     best = recommended(predictions)
     if best is None or best.time is None or best.time.high_s < WIDE_RATIO * best.time.low_s:
         return
@@ -172,9 +173,7 @@ def _remedies(nearest: Prediction, all_tried: bool) -> str:
 
 
 def _fastest(predictions: Sequence[Prediction]) -> Iterator[str]:
-    timed = [
-        prediction for prediction in predictions if prediction.per_sample is not None and prediction.fits is not False
-    ]
+    timed = _timed(predictions)
     if not timed:
         return
     best = min(timed, key=_seconds)
@@ -188,9 +187,7 @@ def _fastest(predictions: Sequence[Prediction]) -> Iterator[str]:
 
 
 def _cheapest(predictions: Sequence[Prediction]) -> Iterator[str]:
-    timed = [
-        prediction for prediction in predictions if prediction.per_sample is not None and prediction.fits is not False
-    ]
+    timed = _timed(predictions)
     if len({prediction.setup.num_ranks for prediction in timed}) < 2:
         return
     cheapest = min(timed, key=_device_seconds)
@@ -265,13 +262,13 @@ def _time_change_text(prediction: Prediction, plain: Prediction) -> str:
 
 def _flat(predictions: Sequence[Prediction]) -> Iterator[str]:
     """Explain why more devices gain little with a fixed global batch."""
-    timed = [prediction for prediction in predictions if prediction.step is not None and prediction.fits is not False]
+    timed = _timed(predictions)
     if len({prediction.setup.global_batch_size for prediction in timed}) != 1:
         return
     by_ranks = {}
     for prediction in sorted(timed, key=_seconds, reverse=True):
-        by_ranks[prediction.setup.num_ranks] = prediction  # the fastest of prediction number comes last
-    few, many = (by_ranks[pick(by_ranks)] for pick in (min, max))
+        by_ranks[prediction.setup.num_ranks] = prediction  # the fastest for each number is the last one
+    few, many = by_ranks[min(by_ranks)], by_ranks[max(by_ranks)]
     ratio = many.setup.num_ranks / few.setup.num_ranks
     speedup = _seconds(few) / _seconds(many)
     if ratio == 1 or speedup / ratio >= LOW_EFFICIENCY:
@@ -292,7 +289,7 @@ def _causes(few: Prediction, many: Prediction, ratio: float) -> str:
     before, now = few.time.parts, many.time.parts
     lost = {part: max(0.0, seconds - before[part] / ratio) for part, seconds in now.items()}
     named = [part for part in lost if lost[part] >= NAMED_SHARE * math.fsum(lost.values())]
-    texts = [f"{PARTS[part]} ({duration(now[part])})" for part in sorted(named, key=lost.__getitem__, reverse=True)]
+    texts = [f"{PARTS[part][1]} ({duration(now[part])})" for part in sorted(named, key=lost.__getitem__, reverse=True)]
     first, last = ", ".join(texts[:-1]), texts[-1]
     return f"{first + ' and ' if first else ''}{last}, of {duration(many.time.total_s)} a step"
 
@@ -320,12 +317,8 @@ def _complexity(prediction: Prediction) -> int:
 
 
 def _time_text(prediction: Prediction) -> str:
-    step, span = prediction.step, prediction.epoch
-    assert step is not None
-    texts = [f"{span_text(step)} a step"]
-    if span is not None:
-        texts.append(f"{span_text(span)} an epoch")
-    return ", ".join(texts)
+    epoch = "" if prediction.epoch is None else f", {span_text(prediction.epoch)} an epoch"
+    return f"{span_text(prediction.step)} a step{epoch}"
 
 
 def _bound_text(prediction: Prediction) -> str:
@@ -333,32 +326,8 @@ def _bound_text(prediction: Prediction) -> str:
     assert time is not None
     if time.bound != "host":
         return BOUNDS[time.bound]
-    most = max((part for part in time.parts if BOUND_OF[part] == "host"), key=time.parts.__getitem__)
-    return f"{BOUNDS['host']}: most of it is {PARTS[most]}"
-
-
-BOUNDS = {
-    "host": "the host",
-    "compute": "arithmetic",
-    "memory": "the bandwidth of the device's memory",
-    "link": "the link between devices",
-    "offload": "copies to and from the host",
-    "loader": "making batches",
-}
-"""Words for the values of `StepTime.bound`."""
-PARTS = {
-    "launch": "launching operations",
-    "python": "the engine's own Python",
-    "bookkeeping": "the bookkeeping of a step",
-    "compute": "arithmetic",
-    "memory": "kernels that wait for memory or are short",
-    "update": "updating the weights",
-    "communication": "exchanging data",
-    "bubble": "the bubble of the pipeline",
-    "offload": "copies to and from the host",
-    "loader": "making batches",
-}
-"""Words for the keys of `StepTime.parts`."""
+    most = max((part for part in time.parts if PARTS[part][0] == "host"), key=time.parts.__getitem__)
+    return f"{BOUNDS['host']}: most of it is {PARTS[most][1]}"
 
 
 def span_text(span: FigureRange | None) -> str:

@@ -1,8 +1,8 @@
 """PyTorch's caching allocator, simulated: the memory that it reserves for the allocations of a training.
 
-The allocator takes memory from CUDA in segments, divides them, and joins free neighbours. What it cannot use again is
-fragmentation: gradients and moments that are allocated between activations, and segments of 20 MiB with a rest that is
-too small for another weight.
+The allocator takes memory from CUDA in segments, divides them, and joins free neighbours. Memory that it cannot use
+again is fragmentation: between gradients and moments that are allocated among activations, and in segments of 20 MiB
+with a rest that is too small for another weight.
 """
 
 from bisect import bisect_left, insort
@@ -20,7 +20,7 @@ _SMALL_SIZE, _SMALL_SEGMENT = MIB, 2 * MIB
 _MIN_LARGE, _LARGE_SEGMENT = 10 * MIB, 20 * MIB
 """Other allocations below 10 MiB share segments of 20 MiB."""
 _SEGMENT_ROUNDING = 2 * MIB
-"""A larger allocation has a segment of its own, rounded up to a multiple of it.
+"""A larger allocation has its own segment, rounded up to a multiple of it.
 
 Source of these constants and rules: PyTorch, c10/cuda/CUDACachingAllocator.cpp (kMinBlockSize, kSmallSize,
 kSmallBuffer, kMinLargeAlloc, kLargeBuffer, kRoundLarge; get_free_block, should_split), without
@@ -119,7 +119,7 @@ class CachingAllocator:
 
 @dataclass(frozen=True)
 class StepAllocations:
-    """The allocations of the steps of a process that holds the whole model; all numbers are bytes."""
+    """The allocations of the steps of a process with the whole model; all numbers are bytes."""
 
     timeline: Timeline
     """Of a forward and backward pass."""
@@ -169,7 +169,7 @@ def _temporary(allocator: CachingAllocator, sizes: Sequence[int]) -> Iterator[No
 
 
 class _Passes:
-    """Runs forward and backward passes, and knows which gradients exist."""
+    """Runs forward and backward passes, and records which gradients exist."""
 
     def __init__(self, step: StepAllocations, allocator: CachingAllocator) -> None:
         self._step, self._allocator = step, allocator

@@ -47,7 +47,7 @@ class Alternatives:
             yield f"{'; '.join(texts)}. It is another experiment: compare the scores over several seeds."
 
     def fitting_change(self, predictions: Sequence[Prediction]) -> Iterator[str]:
-        """Yield a sentence about the first change with which the job fits, if none of the planned options does."""
+        """Yield a sentence about the first change with which the job fits, if no planned option fits."""
         if not predictions or any(prediction.fits is not False for prediction in predictions):
             return
         most = max(predictions, key=lambda prediction: prediction.setup.num_ranks).setup

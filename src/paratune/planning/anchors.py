@@ -63,7 +63,7 @@ ANCHORS_ON_GPU = (
 _PRODUCT_TOKENS, _PRODUCT_WIDTH = 128, 384
 """Of the product that evicts the caches: 3.3 MB."""
 _TINY_KERNELS = 256
-"""Kernels in one measurement; few enough that the queue of the device holds them all."""
+"""Kernels in one measurement; few enough for the queue of the device."""
 
 
 def launch_figures(target: MeasuredDevice) -> Iterator[tuple[str, BoundedConstant]]:
@@ -78,7 +78,7 @@ def launch_figures(target: MeasuredDevice) -> Iterator[tuple[str, BoundedConstan
         value = measured.fastest_s / phase.num_kernels
         spread = max(1.05, measured.median_s / measured.fastest_s)
         source = f"measured: a pass of {phase.num_kernels} small operations, median {measured.spread:.0%} slower"
-        yield f"launch.{name}", BoundedConstant(value, value / 1.3, value * 1.3 * spread, source)
+        yield f"launch.{name}", BoundedConstant.around(value, 1.3, 1.3 * spread, source)
     if not target.is_cuda:
         yield "launch.evicted", _evicted(passes.model, passes.forward)
     else:
@@ -119,7 +119,7 @@ def _evicted(model: nn.Module, forward: Call) -> BoundedConstant:
     value = max(0.0, large.fastest_s - small.fastest_s) / num_products
     slower = max(1.3, large.median_s / large.fastest_s)
     source = f"measured: a small model with {num_products} products between its operations"
-    return BoundedConstant(value, value / 1.5, value * 1.5 * slower, source)
+    return BoundedConstant.around(value, 1.5, 1.5 * slower, source)
 
 
 def launch_facts(target: MeasuredDevice) -> dict[str, float]:
@@ -155,12 +155,7 @@ def _tiny_kernel(calls: Call, target: MeasuredDevice) -> CallSeconds:
 
 
 def factor_figures(target: MeasuredDevice, constants: Constants) -> Iterator[tuple[str, BoundedConstant]]:
-    """Yield measured over predicted time of forward and backward passes.
-
-    Args:
-        target: The measured device.
-        constants: Its other constants, measured before.
-    """
+    """Yield measured over predicted time of forward and backward passes, predicted with the other constants."""
     ratios: dict[str, list[float]] = {"forward": [], "backward": []}
     for anchor in ANCHORS_ON_GPU if target.is_cuda else ANCHORS:
         counted, forward, both = _time_passes(anchor, target)
@@ -203,7 +198,13 @@ def _time_passes(anchor: Anchor, target: MeasuredDevice) -> tuple[Profile, CallS
 def _make_passes(anchor: Anchor, target: MeasuredDevice) -> _Passes:
     import transformers
 
-    config, precision, device = _config(anchor), POLICIES[target.precision], target.device
+    config = transformers.BertConfig(
+        hidden_size=anchor.width,
+        num_hidden_layers=anchor.num_blocks,
+        num_attention_heads=max(1, anchor.width // 64),
+        intermediate_size=4 * anchor.width,
+    )
+    precision, device = POLICIES[target.precision], target.device
     torch.manual_seed(0)
     model = TaskModel(transformers.AutoModelForSequenceClassification.from_config(config), "classification").train()
     use_cheap_dropout(model)
@@ -227,20 +228,6 @@ def _make_passes(anchor: Anchor, target: MeasuredDevice) -> _Passes:
 
     traced = profile(config, _TASK, shape, precision, on_cuda=target.is_cuda, entry=entry)
     return _Passes(traced, model, forward, both)
-
-
-def _config(anchor: Anchor) -> Any:
-    from transformers import AutoConfig
-
-    return AutoConfig.for_model(
-        "bert",
-        hidden_size=anchor.width,
-        num_hidden_layers=anchor.num_blocks,
-        num_attention_heads=max(1, anchor.width // 64),
-        intermediate_size=4 * anchor.width,
-        vocab_size=30_522,
-        pad_token_id=0,
-    )
 
 
 def _batch(lengths: Sequence[int]) -> Batch:

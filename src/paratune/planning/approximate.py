@@ -63,18 +63,14 @@ def approximate(
     model_options: ModelOptions | None = None,
     with_division: bool = False,
 ) -> Profile:
-    """Return a profile by formula, marked as one. For the arguments see `profile`.
+    """Return a profile by formula, marked as one. The other arguments are those of `profile`.
 
     Args:
         hf_config: Its width, heads and MLP are read under the names that most models give them.
-        task: Decides the head.
-        shape: Rows of the micro-batch; packed ones count as rows of their mean length.
-        precision: Dtype of weights, and of autocast.
+        shape: Packed rows count as rows of their mean length.
         why: Why the model cannot be traced.
-        model_options: Section of the configuration, with an adapter, an own head or an own class.
-        activation_checkpointing: As `train.activation_checkpointing`; one block at a time is recomputed.
-        train: Section with the frozen weights; nothing is saved for blocks before the first trained weight.
-        with_division: Whether the profile includes the division for a pipeline.
+        activation_checkpointing: One block at a time is recomputed.
+        train: Nothing is saved for blocks before the first trained weight.
 
     Raises:
         Exception: The model cannot even be built on the meta device.
@@ -83,9 +79,8 @@ def approximate(
         model = build_model(hf_config, task, precision, None, model_options)
     factors = select_trained(model, train)
     blocks = find_blocks(model)
-    parameters = parameters_of(
-        model, blocks, {weight for weight in model.parameters() if weight.requires_grad}, factors
-    )
+    trained = {weight for weight in model.parameters() if weight.requires_grad}
+    parameters = parameters_of(model, blocks, trained, factors)
     sizes = _sizes(hf_config, shape, precision)
     every = activation_checkpointing
     first = _first_trained_block(parameters, len(blocks))
@@ -189,7 +184,9 @@ def _division(parameters: Sequence[Parameter], num_blocks: int) -> Division:
     for number, parameter in enumerate(parameters):
         if parameter.block is None:
             used[0 if number < first else -1].add(parameter.name)
-    costs = [
-        sum(parameter.numel for parameter in parameters if parameter.block == block) for block in range(num_blocks)
-    ]
-    return Division(tuple(costs), tuple(map(frozenset, used)), tuple(map(frozenset, used)))
+    costs = [0] * num_blocks
+    for parameter in parameters:
+        if parameter.block is not None:
+            costs[parameter.block] += parameter.numel
+    names = tuple(map(frozenset, used))
+    return Division(tuple(costs), names, names)

@@ -5,6 +5,7 @@ checked yet: the code has run only on meta tensors that imitate CUDA tensors.
 """
 
 import datetime
+import json
 import os
 import re
 import time
@@ -14,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paratune import hardware, records
-from paratune.base.units import format_number, parse_count
-from paratune.errors import ConfigError
+from paratune.base.units import GIB, format_number, parse_count
+from paratune.config.plain import yaml_lines
+from paratune.errors import CheckpointError, ConfigError, os_error_as
 from paratune.hardware.gpus import describe_gpus
 from paratune.planning.constants import KINDS, BoundedConstant, Constants
 from paratune.planning.machine import Machine, detect_machine, with_measurements
@@ -79,12 +81,9 @@ def stored_constants(machine_name: str) -> dict[int, Constants]:
             raise ValueError(f"its version is {written['schema_version']}, not {SCHEMA_VERSION}")
         return {int(threads): Constants.from_json(constants) for threads, constants in written["by_threads"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"{path} does not contain constants of a machine: {error}; remove it, or measure again: "
-            "paratune plan --calibrate",
-            code="plan.figures_damaged",
-            path=path,
-        ) from error
+        remedy = "remove it, or measure again: paratune plan --calibrate"
+        text = f"{path} does not contain constants of a machine: {error}; {remedy}"
+        raise ConfigError(text, code="plan.figures_damaged", path=path) from error
 
 
 def store(machine_name: str, by_threads: Mapping[int, Constants], **extra: Any) -> Path:
@@ -108,12 +107,9 @@ def refining_runs(machine_name: str) -> list[str]:
 
 
 def store_refined(machine: Machine, refined: Mapping[int, Constants], runs: Sequence[str]) -> Path:
-    """Store refined constants and keep those for other numbers of threads; return the path.
+    """Store refined constants by the threads of a process (1 for a GPU), keep all others, and return the path.
 
-    Args:
-        machine: This machine, with its constants before.
-        refined: Constants by the threads of a process; 1 for a GPU.
-        runs: Names of the runs with which they were refined.
+    `machine` has the constants before, `runs` are the names of the runs with which they were refined.
 
     Raises:
         CheckpointError: It cannot be written.
@@ -148,9 +144,8 @@ class Calibration:
                 lines.append(f"with {threads} thread{'s' * (threads > 1)} in a process:")
             lines += [f"  {name}: {_describe_constant(name, constants[name])}" for name in constants]
         for name, seconds in self.launching.items():
-            lines.append(
-                f"  {name}: {format_number(1e6 * seconds, 3)} us: {_LAUNCH_TEXTS[name]}; no prediction uses it"
-            )
+            duration = f"{format_number(1e6 * seconds, 3)} us"
+            lines.append(f"  {name}: {duration}: {_LAUNCH_TEXTS[name]}; no prediction uses it")
         return lines
 
 
@@ -169,8 +164,7 @@ def _describe_constant(name: str, constant: BoundedConstant) -> str:
 def calibrate(log_progress: Callable[[str], None] = lambda text: None) -> Calibration:
     """Measure this machine and store the constants for later plans.
 
-    Args:
-        log_progress: Called with the name of each measurement before it starts.
+    `log_progress` is called with the name of each measurement before it starts.
 
     Raises:
         LaunchError: The two processes that measure the link could not connect.
@@ -196,11 +190,7 @@ def calibrate_nodes(
 ) -> Calibration | None:
     """Measure the node of rank 0, and the network between the nodes of all ranks. Collective.
 
-    Args:
-        rank: Of this process, which torchrun started.
-        local_rank: Of this process.
-        ranks_per_node: Ranks on each node.
-        log_progress: As for `calibrate`.
+    torchrun started this process with `rank` and `local_rank`, and `ranks_per_node` processes on each node.
 
     Returns:
         The result on rank 0, None on the others.
@@ -244,7 +234,7 @@ def _on_cpu(machine: Machine, log_progress: Callable[[str], None]) -> dict[int, 
         for count in sorted(threads):
             torch.set_num_threads(count)
             log_progress(f"kernels, with {count} thread{'s' * (count > 1)}")
-            # bf16 also where the CPU has no instructions for it: PyTorch then converts, and this is what it takes.
+            # bf16 also where the CPU has no instructions for it: PyTorch then converts, and this time is measured.
             measured[count] = measure_process(cpu_target(), ("fp32", "bf16"), links)
     finally:
         torch.set_num_threads(before)
@@ -274,12 +264,9 @@ def _on_cuda(log_progress: Callable[[str], None]) -> tuple[dict[int, Constants],
 def measure_process(
     target: "MeasuredDevice", arithmetics: Sequence[str], links: Mapping[str, BoundedConstant]
 ) -> Constants:
-    """Return the constants of one process on a device.
+    """Return the constants of one process on a device; those of the link between two ranks were measured before.
 
-    Args:
-        target: The measured device.
-        arithmetics: The arithmetics of products to measure, of `devices.ARITHMETICS`.
-        links: Constants of the link between two ranks, measured before.
+    `arithmetics` are those of products to measure, of `devices.ARITHMETICS`.
     """
     from paratune.planning.anchors import factor_figures, launch_figures
     from paratune.planning.probes import kernel_figures
@@ -288,3 +275,41 @@ def measure_process(
     measured = {**common_constants(), **links, **dict(kernel_figures(target, arithmetics))}
     measured |= dict(launch_figures(target))
     return Constants({**measured, **dict(factor_figures(target, Constants(measured)))})
+
+
+def node_values(machine: Machine, by_threads: Mapping[int, Constants], num_devices: int) -> dict[str, Any]:
+    """Return the options of the device file of this node with its accelerators; see `machine_file.MachineFile`.
+
+    The measured constants are by the threads of a process.
+    """
+    values: dict[str, Any] = {"name": machine.name}
+    if machine.is_cuda:
+        values |= {} if machine.device is None else {"device": machine.device.key}
+        values |= {"devices_per_node": num_devices} if num_devices else {}
+        values |= {} if machine.host_memory_bytes is None else {"host_memory_gib": machine.host_memory_bytes / GIB}
+    else:
+        values |= {"cores": float(machine.num_cores or 1)}
+    if machine.memory_bytes is not None:
+        values["memory_gib"] = machine.memory_bytes / GIB
+    calibration = {str(threads): constants.as_json() for threads, constants in sorted(by_threads.items())}
+    return {**values, "calibration": calibration}
+
+
+def write_node_file(path: Path, machine: Machine, by_threads: Mapping[int, Constants]) -> None:
+    """Write the device file of this node.
+
+    Raises:
+        CheckpointError: The file exists or cannot be written.
+    """
+    values = node_values(machine, by_threads, len(describe_gpus() or ()))
+    calibration = values.pop("calibration")
+    lines = [line.removesuffix("  # ") for line in yaml_lines(values, lambda key: "")]
+    lines += ["calibration:"]
+    for threads, constants in calibration.items():
+        lines.append(f'  "{threads}":')
+        # JSON is YAML; one line for each constant.
+        lines += [f"    {name}: {json.dumps(constant)}" for name, constant in constants.items()]
+    text = "\n".join(["# Measured by paratune plan --calibrate.", *lines]) + "\n"
+    failed = os_error_as(CheckpointError, f"{path} cannot be written", "name another file", code="output.not_writable")
+    with failed, path.open("x", encoding="utf-8") as file:
+        file.write(text)

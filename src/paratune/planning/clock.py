@@ -27,7 +27,7 @@ _SLEEP_S = 0.02
 _MAX_FILLING_SHARE = 0.7
 """Largest share of the sleep in which the host fills the queue."""
 _MAX_QUEUED = 32
-"""Most calls after one sleep. A queue holds about 1,024 kernels before launching waits; no call has more than 30."""
+"""Most calls after one sleep. A queue has space for about 1,024 kernels before launching waits; calls have up to 30."""
 _WARM_UP_S = 1.0
 """Duration of the warm-up: an idle GPU runs at a fraction of its clock rate (an H100 at 345 of 1,980 MHz)."""
 
@@ -115,21 +115,19 @@ class EventClock:
         return self._between_events(call, calls)
 
     def host_s(self, call: Call, calls: int) -> float:
-        torch.cuda.synchronize(self._device)
-        begin = time.perf_counter()
-        for _ in range(calls):
-            call()
-        seconds = time.perf_counter() - begin
-        torch.cuda.synchronize(self._device)
-        return seconds
+        return self._host_and_wall_s(call, calls)[0]
 
     def wall_s(self, call: Call, calls: int) -> float:
+        return self._host_and_wall_s(call, calls)[1]
+
+    def _host_and_wall_s(self, call: Call, calls: int) -> tuple[float, float]:
         torch.cuda.synchronize(self._device)
         begin = time.perf_counter()
         for _ in range(calls):
             call()
+        host_s = time.perf_counter() - begin
         torch.cuda.synchronize(self._device)
-        return time.perf_counter() - begin
+        return host_s, time.perf_counter() - begin
 
     def num_calls(self, call: Call) -> int:
         wanted_calls = round(MIN_REPEAT_S / max(self.device_s(call, 1), 1e-9))
@@ -163,16 +161,18 @@ def _warm_up(device: torch.device) -> None:
 
 def measure(call: Call, clock: CallClock, repeats: int = REPEATS) -> CallSeconds:
     """Time a call on the device."""
-    call()
-    calls = clock.num_calls(call)
-    return CallSeconds.of_times([clock.device_s(call, calls) / calls for _ in range(repeats)])
+    return _measure(clock.device_s, call, clock, repeats)
 
 
 def measure_wall(call: Call, clock: CallClock, repeats: int = REPEATS) -> CallSeconds:
     """Time a call from an idle device to an idle device, including the host's work that the device waits for."""
+    return _measure(clock.wall_s, call, clock, repeats)
+
+
+def _measure(seconds: Callable[[Call, int], float], call: Call, clock: CallClock, repeats: int) -> CallSeconds:
     call()
     calls = clock.num_calls(call)
-    return CallSeconds.of_times([clock.wall_s(call, calls) / calls for _ in range(repeats)])
+    return CallSeconds.of_times([seconds(call, calls) / calls for _ in range(repeats)])
 
 
 def measure_host(call: Call, clock: CallClock, repeats: int = REPEATS) -> CallSeconds:

@@ -72,11 +72,7 @@ KINDS: Mapping[str, str] = {
 
 
 def communication_factor(shards: Collection[str]) -> str:
-    """Return the factor of a strategy's collectives, which runs of strategies with like collectives determine.
-
-    Args:
-        shards: As `Traits.shards`.
-    """
+    """Return the factor of a strategy's collectives by `Traits.shards`, which runs with like collectives refine."""
     return "factor.sharding" if "gradients" in shards else "factor.communication"
 
 
@@ -95,6 +91,11 @@ class BoundedConstant:
     """Where the value comes from: a data sheet, a measurement with its number of repeats, or "assumed"."""
     curve: tuple[tuple[float, float], ...] = ()
     """For a rate: pairs of bytes or FLOP of an operation and the rate, ascending; `value` is that of the largest."""
+
+    @staticmethod
+    def around(value: float, below: float, above: float, source: str) -> "BoundedConstant":
+        """Return a constant with the bounds value / below and value * above."""
+        return BoundedConstant(value, value / below, value * above, source)
 
     def at(self, size: float) -> float:
         """Return the rate for an operation of a size: linear interpolation of the curve in logarithms."""
@@ -156,7 +157,7 @@ class Constants:
         return self.replaced({name: self.by_name[name].times(math.exp(sign * log)) for name, log in logs.items()})
 
     def at_bound(self, name: str, bound: str) -> "Constants":
-        """Return the constants with one of them at its bound, low or high; its curve is scaled alike.
+        """Return the constants with one of them at its bound, low or high; its curve is scaled by the same factor.
 
         Raises:
             KeyError: The constant is unknown.

@@ -43,12 +43,10 @@ def count_cheap_dropout(module: nn.Module, count: Count) -> None:
 
 
 def count_first_tokens(layer: nn.Module, attend: Callable[..., Tensor]) -> None:
-    """Make an encoder's last layer compute first tokens only, if `shorten_last_layer` supports the layer.
+    """Make the last block of a model compute first tokens only, if `shorten_last_layer` supports it.
 
-    Args:
-        layer: The last block of a model.
-        attend: Replaces `last_layer.attend_first`, which reads row lengths from values that meta tensors do not have;
-            takes queries (B, H, K), keys, values, `scale` and `p`.
+    `attend` takes queries (B, H, K), keys, values, `scale` and `p`. It replaces `last_layer.attend_first`, which reads
+    row lengths from values that meta tensors do not have.
     """
     if shorten_last_layer(layer):
         layer.forward = MethodType(partial(_first_tokens, attend), layer)

@@ -21,12 +21,12 @@ from paratune.stages.cut import BlockSpan, CutModel
 
 @dataclass(frozen=True)
 class Division:
-    """Costs and weights of blocks, which determine the stages and what each stage holds."""
+    """Costs and weights of blocks, which determine the stages and the parameters of each stage."""
 
     costs: tuple[int, ...]
     """Floating-point operations of a forward pass, block by block; embeddings with the first, head with the last."""
     used: tuple[frozenset[str], ...]
-    """For each block, as a stage of its own: names of the parameters on which its output depends."""
+    """For each block, as a separate stage: names of the parameters on which its output depends."""
     needed: tuple[frozenset[str], ...]
     """For each block: names of the parameters without which it cannot run."""
 

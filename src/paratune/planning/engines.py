@@ -63,8 +63,7 @@ class EngineInputs:
     def gradients(self, until: Mapping[int, int] | None = None) -> Iterator[Delta]:
         """Yield the gradients as autograd allocates them.
 
-        Args:
-            until: Position at which the gradient of each parameter is freed; None keeps all.
+        Each is freed at the position `until` has for its parameter; None keeps all.
         """
         timeline = self.profile.timeline
         made = {change: at + 1 for at, change in enumerate(timeline.changes)}

@@ -6,6 +6,7 @@ An impossible combination is listed with the reason with which the training woul
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from paratune.config.batch_size import ResolvedBatch
@@ -13,7 +14,8 @@ from paratune.config.candidates import strategy_section
 from paratune.config.check import check
 from paratune.config.feasibility.rules import reasons_against
 from paratune.config.feasibility.target import Ranks, Target
-from paratune.config.feasibility.words import PLAN, text
+from paratune.config.feasibility.words import PLAN
+from paratune.config.feasibility.words import text as in_words
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
@@ -24,7 +26,7 @@ from paratune.models.batch_layout import BatchLayout
 from paratune.planning.job import PlannedJob
 from paratune.planning.machine import Machine
 from paratune.planning.setup import PredictionSetup, optimizer_setup
-from paratune.precision import POLICIES, Precision
+from paratune.precision import POLICIES
 
 DEFAULT_STRATEGIES = ("single", "ddp", "zero1", "zero2", "zero3", "pipeline")
 """Strategies that are planned if none are named, besides the one of the configuration."""
@@ -44,7 +46,7 @@ ALL_STRATEGIES = (
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What a plan varies; see the options of `paratune plan`."""
+    """The options that a plan varies; see the options of `paratune plan`."""
 
     num_ranks: tuple[int, ...]
     strategies: tuple[str, ...]
@@ -74,7 +76,7 @@ class JobOption:
     is_open: bool
     """Whether paratune chooses the micro-batch size, and may reduce it until the option fits."""
     differences: tuple[str, ...] = ()
-    """Precision or micro-batch, if the plan varies them: what distinguishes options with equal strategy and devices."""
+    """Precision or micro-batch, if the plan varies them: they distinguish options with equal strategy and devices."""
 
 
 @dataclass(frozen=True)
@@ -99,12 +101,8 @@ def list_options(
 ) -> tuple[list[JobOption], list[Impossible]]:
     """Return the possible options of a plan, and the impossible ones.
 
-    Args:
-        job: The job with its row lengths.
-        loaded: The configuration, with its overrides.
-        machine: Decides which precisions and layouts are possible.
-        request: What is varied.
-        outside_traits: Returns the traits of a strategy from outside this package, by its kind.
+    `machine` decides which precisions and layouts are possible; `outside_traits` returns the traits of a strategy from
+    outside this package, by its kind.
 
     Raises:
         ConfigError: A strategy or an option of a strategy does not exist.
@@ -150,28 +148,21 @@ def _variants(
 ) -> Iterator[_Variant | Impossible]:
     for name in request.strategies:
         section, problems = strategy_section(loaded, name)
-        for precision in request.precisions:
-            for size in request.micro_batch_sizes:
-                values = _values(loaded.values, section, precision, size, request.settings)
-                values, findings = validate(values)
-                problems = [*problems, *(problem.message for problem in findings.problems)]
-                if problems:
-                    raise ConfigError(
-                        f"--strategies {name}: {'; '.join(problems)}",
-                        code="strategy.candidates",
-                        option="--strategies",
-                        name=name,
-                    )
-                yield _variant(
-                    name, Config.model_validate(values), outside_traits, _differences(request, precision, size)
-                )
-
-
-def _differences(request: PlanRequest, precision: str, size: int | None) -> tuple[str, ...]:
-    """Return what distinguishes options with equal strategy and devices."""
-    by_precision = [precision] if len(request.precisions) > 1 else []
-    by_size = [f"micro-batches of {size}"] if len(request.micro_batch_sizes) > 1 else []
-    return (*by_precision, *by_size)
+        for precision, size in product(request.precisions, request.micro_batch_sizes):
+            values, findings = validate(_values(loaded.values, section, precision, size, request.settings))
+            problems = [*problems, *(problem.message for problem in findings.problems)]
+            if problems:
+                text = f"--strategies {name}: {'; '.join(problems)}"
+                raise ConfigError(text, code="strategy.candidates", option="--strategies", name=name)
+            config = Config.model_validate(values)
+            kind = config.strategy.kind
+            traits = strategy_traits(kind, strategy_options(config.strategy)) or outside_traits(kind)
+            if conflicts := check(config):
+                yield Impossible(name, precision, None, "; ".join(problem.message for problem in conflicts))
+                continue
+            differences = [precision] if len(request.precisions) > 1 else []
+            differences += [f"micro-batches of {size}"] if len(request.micro_batch_sizes) > 1 else []
+            yield _Variant(name, config, traits, tuple(differences))
 
 
 def _values(
@@ -185,16 +176,6 @@ def _values(
         section, _, option = key.partition(".")
         values[section][option] = value
     return values
-
-
-def _variant(
-    name: str, config: Config, outside_traits: Callable[[str], Traits], differences: tuple[str, ...]
-) -> _Variant | Impossible:
-    kind = config.strategy.kind
-    traits = strategy_traits(kind, strategy_options(config.strategy)) or outside_traits(kind)
-    if problems := check(config):
-        return Impossible(name, config.precision, None, "; ".join(problem.message for problem in problems))
-    return _Variant(name, config, traits, differences)
 
 
 def _equals_single(variant: _Variant, num_ranks: int) -> bool:
@@ -222,14 +203,15 @@ def _option(
         num_blocks=num_layers if isinstance(num_layers, int) else None,
     )
     if reasons:
-        sentence, codes = "; ".join(text(reason, PLAN) for reason in reasons), tuple(reason.code for reason in reasons)
-        return Impossible(variant.name, config.precision, num_ranks, sentence, codes)
+        sentence, codes = "; ".join(in_words(reason, PLAN) for reason in reasons), (reason.code for reason in reasons)
+        return Impossible(variant.name, config.precision, num_ranks, sentence, tuple(codes))
     sizes = job.sizes(config.batch, traits, num_ranks)
     layout = job.layout(traits, is_cuda=machine.is_cuda)
     setup = PredictionSetup(
         strategy=config.strategy,
         traits=traits,
-        precision=_precision(config),
+        # With the dtype of the weights in the passes of the strategy.
+        precision=POLICIES[config.precision].with_weights(getattr(config.strategy, "param_dtype", "fp32")),
         num_ranks=num_ranks,
         ranks_per_node=num_ranks // num_nodes,
         micro_batch_size=sizes.micro_batch_size,
@@ -240,11 +222,6 @@ def _option(
     )
     is_open = config.batch.per_device is None and config.batch.micro_batch_size in (None, "auto")
     return JobOption(variant.name, config, setup, sizes, layout, is_open, variant.differences)
-
-
-def _precision(config: Config) -> Precision:
-    """Return the precision of a configuration, with the dtype of the weights in its strategy's passes."""
-    return POLICIES[config.precision].with_weights(getattr(config.strategy, "param_dtype", "fp32"))
 
 
 def resized(option: JobOption, micro_batch_size: int) -> JobOption:
@@ -259,11 +236,5 @@ def _target(machine: Machine) -> Target:
     if not machine.is_cuda:
         return Target(is_cpu=True, description=f"{machine.name} is a CPU")
     device = machine.device
-    newer = () if device is None else ("tf32", "bf16")
-    missing = {name for name in newer if device is not None and device.peak_flops_per_s(name) is None}
+    missing = [name for name in ("tf32", "bf16") if device is not None and device.peak_flops_per_s(name) is None]
     return Target(False, f"{machine.name} is {'older' if missing else 'a GPU'}", frozenset(missing))
-
-
-def config_strategy(loaded: LoadedConfig) -> str:
-    """Return the strategy of the configuration as `--strategies` names it; its options then apply."""
-    return str(loaded.config.strategy.kind)

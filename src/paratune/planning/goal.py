@@ -62,18 +62,11 @@ def parse_goal(text: str) -> Goal:
     limits: dict[str, str] = {}
     for word, value in zip(rest[::2], rest[1::2], strict=True):
         if word in limits:
-            raise ConfigError(
-                f"--goal {plain(text)!r} has {word} twice; such as {_EXAMPLE}",
-                code="target.syntax",
-                option="--goal",
-                word=word,
-            )
+            raise _syntax(f" {plain(text)!r} has {word} twice", word=word)
         limits[word] = value
     targets = tuple(parse_target(target, "--goal") for target in re.split(r",|\band\b", first) if target.strip())
     if not targets and not limits:
-        raise ConfigError(
-            f"--goal {plain(text)!r} has no condition; such as {_EXAMPLE}", code="target.syntax", option="--goal"
-        )
+        raise _syntax(f" {plain(text)!r} has no condition")
     return Goal(
         targets=targets,
         within_s=_amount(limits, "within", _SECONDS, "a time, such as 2h, 90min or 30s"),
@@ -88,22 +81,18 @@ def _amount(limits: Mapping[str, str], word: str, units: Mapping[str, float], wa
     match = re.fullmatch(rf"{_NUMBER}\s*([A-Za-z]*)", limits[word])
     unit = match[2].lower() if match else ""
     if match is None or unit not in units or float(match[1]) <= 0:
-        raise ConfigError(
-            f"--goal: {word} {plain(limits[word])!r} is not {wanted}; such as {_EXAMPLE}",
-            code="target.syntax",
-            option="--goal",
-            value=word,
-        )
+        raise _syntax(f": {word} {plain(limits[word])!r} is not {wanted}", value=word)
     return float(match[1]) * units[unit]
+
+
+def _syntax(problem: str, **facts: Any) -> ConfigError:
+    return ConfigError(f"--goal{problem}; such as {_EXAMPLE}", code="target.syntax", option="--goal", **facts)
 
 
 def judge(goal: Goal, predictions: Sequence[Prediction], steps_until: Mapping[int, Sequence[int]]) -> list[GoalVerdict]:
     """Return for each option whether it meets the limits of memory, time and price.
 
-    Args:
-        goal: The goal.
-        predictions: Of all options.
-        steps_until: Optimizer steps after which measured runs met the targets, by global batch size.
+    `steps_until` has the optimizer steps after which measured runs met the targets, by global batch size.
     """
     return [GoalVerdict(prediction, *_verdict(goal, prediction, steps_until)) for prediction in predictions]
 
@@ -117,10 +106,8 @@ def _verdict(goal: Goal, prediction: Prediction, steps_until: Mapping[int, Seque
     if span is None:
         if goal.within_s is None and goal.price is None:
             return "meets it", f"{format_bytes(prediction.memory.total)} a device"
-        return (
-            "may meet it",
-            prediction.why_no_time or "how many steps it takes is not known: train.max_steps, or --rows",
-        )
+        why = prediction.why_no_time or "how many steps it takes is not known: train.max_steps, or --rows"
+        return "may meet it", why
     limits = [("time", goal.within_s, span)]
     rate = prediction.machine.price_per_hour
     if rate is not None:
@@ -135,16 +122,14 @@ _ORDER: Mapping[State, int] = {"meets it": 0, "may meet it": 1, "does not": 2}
 
 
 def _compare_with_limit(quantity: str, limit: float, predicted: FigureRange) -> tuple[State, str]:
-    text = (
-        span_text(predicted)
-        if quantity == "time"
-        else f"{predicted.value:.3g} ({predicted.low:.3g} to {predicted.high:.3g})"
-    )
-    limit_text = format_duration(limit) if quantity == "time" else f"a price of {limit:g}"
+    text, limit_text = span_text(predicted), format_duration(limit)
+    if quantity == "price":
+        text = f"{predicted.value:.3g} ({predicted.low:.3g} to {predicted.high:.3g})"
+        limit_text = f"a price of {limit:g}"
     if predicted.low > limit:
         return "does not", f"{text} is above {limit_text}"
     if predicted.high > limit:
-        return "may meet it", f"{text}: {limit_text} lies in the interval"
+        return "may meet it", f"{text}: {limit_text} is in the interval"
     return "meets it", text
 
 
@@ -154,13 +139,11 @@ def seconds_to_targets(prediction: Prediction, steps_until: Mapping[int, Sequenc
     steps = steps_until.get(prediction.setup.global_batch_size)
     if steps and prediction.step is not None:
         return FigureRange(
-            prediction.step.value * _mean(steps), prediction.step.low * min(steps), prediction.step.high * max(steps)
+            prediction.step.value * math.fsum(steps) / len(steps),
+            prediction.step.low * min(steps),
+            prediction.step.high * max(steps),
         )
     return prediction.run
-
-
-def _mean(steps: Sequence[int]) -> float:
-    return math.fsum(steps) / len(steps)
 
 
 def goal_lines(
@@ -168,11 +151,7 @@ def goal_lines(
 ) -> Iterator[str]:
     """Yield sentences: how many options meet the goal, and what measured runs show.
 
-    Args:
-        goal: The goal.
-        verdicts: Of all options.
-        steps_until: As for `judge`.
-        num_missed: Number of measured runs that never met the targets.
+    `steps_until` as for `judge`; `num_missed` measured runs never met the targets.
     """
     for state in _ORDER:
         in_state = sorted((verdict for verdict in verdicts if verdict.state == state), key=_by_time)
@@ -183,11 +162,10 @@ def goal_lines(
     if goal.targets:
         names = " and ".join(target.text for target in goal.targets)
         if steps_until:
+            spans = {size: dict.fromkeys((min(steps), max(steps))) for size, steps in sorted(steps_until.items())}
             batches = ", ".join(
-                f"{min(steps)} to {max(steps)} steps with a global batch of {size}" if min(steps) != max(steps)
-                else f"{steps[0]} steps with a global batch of {size}"
-                for size, steps in sorted(steps_until.items())
-            )  # fmt: skip
+                f"{' to '.join(map(str, span))} steps with a global batch of {size}" for size, span in spans.items()
+            )
             missed = f"; {num_missed} more never did, which these times leave out" if num_missed else ""
             yield f"Measured runs reached {names} after {batches}{missed}."
         elif num_missed:
@@ -215,22 +193,16 @@ def probe_matrix(
 ) -> dict[str, Any]:
     """Return a matrix of short runs that measure the time of undecided options, and compare three learning rates.
 
-    Args:
-        base: Path of the configuration, relative to the matrix.
-        overrides: The values of `--set`, as sections.
-        verdicts: Of all options.
-        learning_rate: That of the configuration; half and twice of it are tried too.
+    `base` is the path of the configuration, relative to the matrix; `overrides` are the values of `--set`, as sections.
+    Half and twice of `learning_rate` are tried too.
 
     Raises:
         ConfigError: No option can meet the goal (`plan.nothing_to_write`).
     """
     undecided = sorted((verdict for verdict in verdicts if verdict.state != "does not"), key=_by_time)
     if not undecided:
-        raise ConfigError(
-            "--write-probes: no option can meet the goal, so there is nothing to measure",
-            code="plan.nothing_to_write",
-            option="--write-probes",
-        )
+        text = "--write-probes: no option can meet the goal, so there is nothing to measure"
+        raise ConfigError(text, code="plan.nothing_to_write", option="--write-probes")
     tries: dict[str, Any] = {}
     for verdict in undecided[:_MAX_TIMED]:
         name = re.sub(r"[^A-Za-z0-9]+", "-", f"time {verdict.prediction.label}").strip("-")

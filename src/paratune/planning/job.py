@@ -56,13 +56,10 @@ class PlannedJob:
     """Numbers of sequences of the samples of the training split."""
 
     @property
-    def task(self) -> Task:
-        return self.config.task
-
-    @property
     def labelled_share(self) -> float:
         """Share of the tokens with a label in a masked LM; unused for other tasks."""
-        return self.task.mask_probability if isinstance(self.task, MaskedLMTask) else 1.0
+        task = self.config.task
+        return task.mask_probability if isinstance(task, MaskedLMTask) else 1.0
 
     def steps_per_epoch(self, global_batch_size: int) -> int | None:
         """Return the optimizer steps of an epoch, or None if the number of samples is unknown."""
@@ -157,11 +154,6 @@ def find_packing(
     """Return how packed rows enter the model, or the reason why they cannot, by a trial on a small copy of the model.
 
     Training on a GPU also tries the attention kernel, which is not tried here.
-
-    Args:
-        hf_config: The model's own configuration; it is not changed.
-        task: Determines the head of the model.
-        model_options: Section of the configuration, with an own head or an own class.
     """
     small = type(hf_config).from_dict(hf_config.to_dict())
     for key, most in _SMALL_SIZES.items():
@@ -172,7 +164,7 @@ def find_packing(
     own = None if model_options is None else model_options.model_copy(update={"adapter": None})
     try:
         model = build_model(small, task, POLICIES["fp32"], None, own)
-    except Exception as error:  # whatever the model's own code raises with sizes that it was not made for
+    except Exception as error:  # any error of the model's own code, which may not support such sizes
         name = type(hf_config).__name__
         return None, f"a small {name} to try packed rows on cannot be made ({type(error).__name__}: {error})"
     enable_packed_batches(model)

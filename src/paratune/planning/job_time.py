@@ -16,11 +16,10 @@ _WRITE_BYTES_PER_S = (0.5e9, 0.05e9, 3e9)
 _TOKENS_PER_S = (1e6, 0.2e6, 5e6)
 """Of a fast tokenizer with all cores of a node, before its tokens are in the cache: assumed."""
 _VALIDATION_SHARE = 0.1
-"""Rows of a validation set in a file of its own, which a plan does not read, as a share of the training rows:
+"""Rows of a validation set in a separate file, which a plan does not read, as a share of the training rows:
 assumed."""
 _FORWARD_SPREAD = 1.5
 """Factor between an evaluated row and the forward pass of a trained one, either way: assumed."""
-
 _TEACHER_SPREAD = 2.0
 """Most factor between the forward passes of a teacher and a student whose weights have the same size: assumed, because
 embeddings are weights without arithmetic."""
@@ -42,7 +41,7 @@ def job_time(
     """Return the seconds from the start of a job to its end, with an interval for `sbatch --time`.
 
     Args:
-        config: With what is evaluated and saved, and when.
+        config: Has the intervals of evaluations and checkpoints.
         run: Seconds of all steps.
         num_steps: Steps of the run.
         steps_per_epoch: Of whole batches.

@@ -10,22 +10,21 @@ from paratune.planning.constants import Constants
 from paratune.planning.trace import Operation
 
 _PRODUCTS = {"mm", "addmm", "linear", "convolution", "_linear_pointwise"}
-_KIND_OF = {
-    **dict.fromkeys(
-        ("gelu", "gelu_backward", "tanh", "tanh_backward", "silu", "silu_backward", "exp", "erf"), "activation"
+_OPERATORS = {
+    "activation": "gelu gelu_backward tanh tanh_backward silu silu_backward exp erf",
+    "softmax": (
+        "_softmax _softmax_backward_data _safe_softmax _log_softmax _log_softmax_backward_data logsumexp softmax"
     ),
-    **dict.fromkeys(("_softmax", "_softmax_backward_data", "_safe_softmax", "_log_softmax"), "softmax"),
-    **dict.fromkeys(("_log_softmax_backward_data", "logsumexp", "softmax"), "softmax"),
-    **dict.fromkeys(("native_layer_norm", "native_layer_norm_backward", "_fused_rms_norm"), "norm"),
-    **dict.fromkeys(("native_dropout", "native_dropout_backward", "cheap_dropout"), "dropout"),
-    **dict.fromkeys(("bernoulli_", "bernoulli", "rand_like", "uniform_"), "random"),
-    **dict.fromkeys(("embedding", "gather", "scatter_add", "scatter_add_"), "gather"),
-    "embedding_dense_backward": "scatter",
-    **dict.fromkeys(("index", "index_put", "index_put_", "index_select", "index_add", "index_add_"), "gather"),
-    "tile_scores": "scores",
-    "tile_scores_backward": "scores_backward",
+    "norm": "native_layer_norm native_layer_norm_backward _fused_rms_norm",
+    "dropout": "native_dropout native_dropout_backward cheap_dropout",
+    "random": "bernoulli_ bernoulli rand_like uniform_",
+    "gather": "embedding gather scatter_add scatter_add_ index index_put index_put_ index_select index_add index_add_",
+    "scatter": "embedding_dense_backward",
+    "scores": "tile_scores",
+    "scores_backward": "tile_scores_backward",
 }
-"""The constant for operators without matrix products; `elementwise` for all others."""
+"""Operators without matrix products, by their constant; `elementwise` for all others."""
+_KIND_OF = {name: kind for kind, names in _OPERATORS.items() for name in names.split()}
 _CACHE_BYTES = 2 << 20
 """Level 2 cache of a core. An operation that moves so many bytes evicts Python and PyTorch's own code from it."""
 _ARITHMETIC = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
@@ -56,14 +55,9 @@ class PassTime:
 def pass_time(
     operations: Mapping[Operation, int], constants: Constants, *, launch: str, tf32: bool, is_cuda: bool
 ) -> PassTime:
-    """Return the time of operations.
+    """Return the time of operations, given how often each runs; on CUDA they are put into a queue.
 
-    Args:
-        operations: How often each operation runs.
-        constants: Of the machine.
-        launch: The constant for the host's time of an operation: launch.forward or launch.backward.
-        tf32: Whether products of float32 are computed in TF32.
-        is_cuda: Whether operations are put into a queue.
+    `launch` is the constant for the host's time of an operation: launch.forward or launch.backward.
 
     Raises:
         UnknownConstant: The constant of an operation is unknown, such as an arithmetic that is not on the data sheet.
@@ -77,13 +71,10 @@ def pass_time(
         arithmetic_s += count * seconds if computing == seconds else 0.0
     host_s = sum(operations.values()) * constants[launch].value
     if launch == "launch.forward" and not is_cuda:
-        host_s += constants.value("launch.evicted", 0.0) * _num_evictions(operations)
+        # How often operations fill the level 2 cache; smaller operations count in part.
+        num_evictions = sum(count * min(1.0, op.num_bytes / _CACHE_BYTES) for op, count in operations.items())
+        host_s += constants.value("launch.evicted", 0.0) * num_evictions
     return PassTime(device_s, host_s, arithmetic_s, is_queued=is_cuda)
-
-
-def _num_evictions(operations: Mapping[Operation, int]) -> float:
-    """Return how often operations fill the level 2 cache; smaller operations count in part."""
-    return sum(count * min(1.0, operation.num_bytes / _CACHE_BYTES) for operation, count in operations.items())
 
 
 def _bounds(operation: Operation, constants: Constants, *, tf32: bool) -> tuple[float, float]:
@@ -93,16 +84,11 @@ def _bounds(operation: Operation, constants: Constants, *, tf32: bool) -> tuple[
         kind = "gather" if kind == "scatter" and kind not in constants else kind
         return 0.0, operation.num_bytes / constants[kind].at(operation.num_bytes)
     family = "product" if operation.name in _PRODUCTS else "batched"
-    rate = constants[f"{family}.{arithmetic_of(operation.dtype, tf32=tf32)}"]
+    arithmetic = _ARITHMETIC.get(operation.dtype, "fp32")
+    rate = constants[f"{family}.{'tf32' if tf32 and arithmetic == 'fp32' else arithmetic}"]
     computing = operation.flops / rate.at(operation.flops)
     if rate.curve:
         # A measured rate includes the memory traffic of operands that stay in the caches between two calls.
         is_cold = family == "product" and "operands" in constants
         return computing + (operation.num_bytes / constants["operands"].value if is_cold else 0.0), 0.0
     return computing, operation.num_bytes / constants["elementwise"].at(operation.num_bytes)
-
-
-def arithmetic_of(dtype: str, *, tf32: bool) -> str:
-    """Return the arithmetic of products of a dtype, of `devices.ARITHMETICS`."""
-    arithmetic = _ARITHMETIC.get(dtype, "fp32")
-    return "tf32" if tf32 and arithmetic == "fp32" else arithmetic

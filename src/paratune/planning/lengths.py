@@ -40,11 +40,6 @@ class Lengths:
         return self.num_tokens / self.num_rows
 
     @property
-    def standard_deviation(self) -> float:
-        """Of the tokens of a row, over all rows."""
-        return float(np.sqrt(((self.tokens - self.mean) ** 2) @ self.counts / self.num_rows))
-
-    @property
     def longest(self) -> int:
         return int(self.tokens[-1])
 
@@ -106,15 +101,11 @@ def assumed_lengths(max_length: int) -> Lengths:
 def padded_length(lengths: Lengths, num_rows: int, num_ranks: int, num_micro: int) -> float:
     """Return the expected length of a padded micro-batch on the rank with the longest row.
 
-    The samples of a step are sorted by length and dealt in rounds, one sample to each rank, the longest first. Each of
+    The samples of a step are sorted by length and distributed in rounds, one to each rank, the longest first. Each of
     the m micro-batches gets B of the m B rounds at random (`data.order.deal`). The k-th round is the first one of a
     micro-batch with probability C(m B - k, B - 1) / C(m B, B); the longest row is then the ((k - 1) N + 1)-th of all.
 
-    Args:
-        lengths: Of the split.
-        num_rows: B, rows of one micro-batch.
-        num_ranks: N, ranks with different samples.
-        num_micro: m, micro-batches of a rank in one step.
+    B is `num_rows`, the rows of a micro-batch; N is `num_ranks`, those with different samples; m is `num_micro`.
     """
     if num_ranks == 1 or len(lengths.tokens) == 1:
         return lengths.expected_longest(num_rows)
@@ -131,12 +122,7 @@ def padded_length(lengths: Lengths, num_rows: int, num_ranks: int, num_micro: in
 def bucketed_length(lengths: Lengths, num_rows: int, num_ranks: int, num_parts: int, num_micro: int) -> float:
     """Return the expected length of a row with its padding, if a rank sorts its samples of a step by length.
 
-    Args:
-        lengths: Of the split.
-        num_rows: Rows of one micro-batch.
-        num_ranks: Ranks with different samples.
-        num_parts: Buckets of each micro-batch; see `TrainBatches.num_buckets`.
-        num_micro: Micro-batches of a rank in one step, before they are divided.
+    Each of the micro-batches of `padded_length` is divided into `num_parts` buckets; see `TrainBatches.num_buckets`.
     """
     size = -(-num_rows // min(num_parts, num_rows))
     share = num_rows * num_micro

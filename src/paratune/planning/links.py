@@ -32,14 +32,14 @@ class Link:
     scatter_bytes_per_s: float | None = None
     """The same for reduce-scatters."""
     call_s: float = 0.0
-    """Of each collective, whatever its ranks and bytes."""
+    """Of each collective, for any ranks and bytes."""
     tree_s: float | None = None
     """Latencies of all steps of a tree, up and down; None where all-reduces use rings only (gloo)."""
 
     def all_reduce_s(self, num_bytes: float) -> float:
         """Return the seconds of a sum that every rank gets: 2 (N - 1) / N n, in 2 (N - 1) steps, or by a tree.
 
-        A tree sends 2 n with `TREE_SHARE` of the bandwidth, in fewer steps: NCCL takes what it expects to be faster.
+        A tree sends 2 n with `TREE_SHARE` of the bandwidth, in fewer steps: NCCL takes the faster one.
         """
         if self.num_ranks == 1:
             return 0.0
@@ -77,15 +77,10 @@ class Link:
 
 
 def ring_bytes(collective: Collective, num_bytes: float, num_ranks: int) -> float:
-    """Return the bytes that each rank sends, and receives, in a collective over a ring.
+    """Return the bytes that each rank of N sends, and receives, in a collective of n bytes over a ring.
 
     For a broadcast this is the mean over ranks (the root receives nothing, the last rank sends nothing); for a send the
     bytes of the sending rank.
-
-    Args:
-        collective: What is called.
-        num_bytes: n: of the whole, not of a shard.
-        num_ranks: N.
     """
     if num_ranks == 1:
         return 0.0
@@ -97,12 +92,8 @@ def ring_bytes(collective: Collective, num_bytes: float, num_ranks: int) -> floa
 def link_between(constants: Constants, num_ranks: int, ranks_per_node: int, *, stride: int = 1) -> Link:
     """Return the ring through a group of ranks.
 
-    Args:
-        constants: Of the machine.
-        num_ranks: Of the group.
-        ranks_per_node: Of the run. A ring enters and leaves each machine once, so it uses the whole network of it.
-        stride: Distance between the ranks of the group: 1 for neighbours. Parallel groups (one for each shard of hybrid
-            sharding) share the network.
+    A ring enters and leaves each machine once, so it uses the whole network of it. `stride` is the distance between the
+    ranks of the group: 1 for neighbours. Parallel groups (one for each shard of hybrid sharding) share the network.
 
     Raises:
         UnknownConstant: The constant of the link is unknown.

@@ -16,7 +16,6 @@ from paratune.hardware.gpus import describe_gpus
 from paratune.planning.constants import Constants
 from paratune.planning.machine_file import read_machine
 from paratune.planning.uncalibrated import assumed_constants
-from paratune.planning.usable import usable_bytes
 
 _FILE_SUFFIXES = (".yaml", ".yml")
 _GIGABIT = 1e9 / 8
@@ -56,7 +55,7 @@ class Machine:
 
     @property
     def has_links(self) -> bool:
-        """Whether all devices of a node have links of their own; a bridge connects two cards, if there is one."""
+        """Whether all devices of a node have NVLink or the like; a bridge connects two cards, if there is one."""
         return self.device is not None and self.device.link_kind not in (None, "nvlink bridge")
 
     def constants_for(self, ranks_per_node: int) -> Constants | None:
@@ -79,10 +78,7 @@ class Machine:
 
 
 def find_machine(name: str) -> Machine:
-    """Return the machine of a listed device, or of a YAML file that describes it.
-
-    Args:
-        name: Such as "a100-40gb", or a path that ends in .yaml.
+    """Return the machine of a listed device, such as "a100-40gb", or of a YAML file that describes it.
 
     Raises:
         ConfigError: The device is not listed, or the file has problems; the text lists them with their lines.
@@ -106,15 +102,9 @@ def known_device(name: str) -> Device:
         hint = "" if similar_keys else did_you_mean(asked, keys)
         similar_keys = similar_keys or ([] if hint else _keys_of_family(asked.rpartition("-")[0], keys))
         hint = f"; there are {', '.join(similar_keys)}" if similar_keys else hint
-        raise ConfigError(
-            f"{name} is not a listed device{hint}; listed: "
-            f"{', '.join(keys)}; describe another one in a file (docs/howto/plan.md#a-machine-of-your-own) "
-            "and give its path",
-            code="plan.unknown_device",
-            name=name,
-            keys=keys,
-            similar=similar_keys,
-        )
+        remedy = "describe another one in a file (docs/howto/plan.md#a-machine-of-your-own) and give its path"
+        text = f"{name} is not a listed device{hint}; listed: {', '.join(keys)}; {remedy}"
+        raise ConfigError(text, code="plan.unknown_device", name=name, keys=keys, similar=similar_keys)
     return device
 
 
@@ -161,11 +151,9 @@ def threads_of_rank(ranks_per_node: int, num_cores: float | None) -> int:
 
 
 def with_measurements(machine: Machine, by_threads: Mapping[int, Constants]) -> Machine:
-    """Return the machine with measured constants instead of assumed ones.
+    """Return the machine with measured constants, by the threads of a process, instead of assumed ones.
 
-    Args:
-        machine: With the constants of its data sheet.
-        by_threads: Measured constants by the threads of a process; if empty, the machine is returned unchanged.
+    Without any, the machine is returned unchanged.
     """
     if not by_threads:
         return machine
@@ -196,9 +184,7 @@ def _machine_of_device(
 def _machine_of_gpu(name: str, memory_bytes: int) -> Machine:
     device = find_device(name)
     if device is None:
-        return Machine(
-            name, None, is_cuda=True, memory_bytes=memory_bytes, constants=None, devices_per_node=DEVICES_PER_NODE
-        )
+        return Machine(name, None, True, memory_bytes, constants=None, devices_per_node=DEVICES_PER_NODE)
     return _machine_of_device(device, name, memory_bytes=memory_bytes)
 
 
@@ -219,3 +205,40 @@ def _machine_of_file(path: Path) -> Machine:
             host_memory_bytes=None if host is None else int(host * GIB),
         )
     return with_measurements(replace(node, price_per_hour=described.price_per_hour), by_threads)
+
+
+_TOTAL_CAPACITY_GIB = {
+    "v100-16gb": (15.75, "Morizeyao/GPT2-Chinese#215"),
+    "v100-16gb-pcie": (15.75, "Morizeyao/GPT2-Chinese#215"),
+    "v100-32gb": (31.74, "haotian-liu/LLaVA#812"),
+    "v100-32gb-pcie": (31.74, "haotian-liu/LLaVA#812"),
+    "v100s": (31.74, "haotian-liu/LLaVA#812, of a V100"),
+    "t4": (14.75, "hpcaitech/Open-Sora#697"),
+    "rtx-4090": (23.64, "ali-vilab/VGen#104"),
+    "rtx-5090": (31.37, "Wan-Video/Wan2.1#465"),
+    "a10": (21.99, "zai-org/CogVLM#236"),
+    "a30": (23.53, "google/RB-Modulation#5"),
+    "a100-40gb": (39.50, "TianheWu/CoSeR#10"),
+    "a100-80gb": (79.25, "levihsu/OOTDiffusion#235"),
+    "h100-80gb": (79.11, "vllm-project/vllm#27508"),
+    "h100-nvl": (93.00, "ali-vilab/VACE#56"),
+}
+"""GiB that PyTorch prints as the total capacity of the device in an out-of-memory error, and the issue on GitHub."""
+_OTHER_SHARE = 0.97
+"""Of the nominal memory, for devices that are not listed: those above have 0.92 to 0.99."""
+
+
+def usable_bytes(device: Device | None, memory_bytes: int) -> int:
+    """Return the bytes of a device that its driver gives to programs, context included.
+
+    Args:
+        device: The listed device; None if it is unknown.
+        memory_bytes: Its memory; where it is not the nominal size of the listed device (a machine's file, or a GPU
+            of this machine, whose driver was asked), this number is returned.
+    """
+    listed = None if device is None else find_device(device.key)
+    if listed is None or memory_bytes != listed.memory_bytes:
+        return memory_bytes
+    if listed.key in _TOTAL_CAPACITY_GIB:
+        return int(_TOTAL_CAPACITY_GIB[listed.key][0] * GIB)
+    return int(_OTHER_SHARE * memory_bytes)

@@ -3,20 +3,15 @@
 No torch.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from paratune.base.units import GIB, parse_count
-from paratune.config.layers import read_text
-from paratune.config.options import Option, section_options
-from paratune.config.problems import Problem, failure
+from paratune.config.problems import Problem
 from paratune.config.section import NonNegative, Positive, PositiveFloat, Section, Text
-from paratune.config.validate import describe_value
-from paratune.config.yaml_tree import Tree, read_tree
+from paratune.config.section_file import read_section_file
 from paratune.errors import did_you_mean
 from paratune.hardware.devices import ARITHMETICS, DEVICES, Device, find_device
 from paratune.planning.constants import Constants
@@ -82,36 +77,33 @@ def read_machine(path: Path) -> tuple[MachineFile, Device | None, dict[int, Cons
     Raises:
         ConfigError: The file cannot be read, or has problems; the text lists all of them with their lines.
     """
-    tree = read_tree(read_text(path), str(path))
-    problems = list(tree.problems) or list(_problems(tree))
-    if not problems:
-        described = MachineFile.model_validate(tree.value)
-        if missing := _missing(described):
-            problems = [
-                Problem(
-                    f"without device, {', '.join(missing)} must be given; or name a listed device",
-                    code="config.required",
-                )
-            ]
-        elif described.cores is not None and (ignored := _unused_with_cores(described)):
-            problems = [
-                Problem(
-                    f"{key} has no effect with cores, which describes a node without accelerators",
-                    place=tree.places.get(key),
-                    code="config.no_effect",
-                )
-                for key in ignored
-            ]
-        else:
-            try:
-                by_threads = _constants_by_threads(described.calibration or {})
-            except ValueError as error:
-                place = tree.places.get("calibration")
-                problems = [Problem(f"calibration: {error}", place=place, code="plan.figures_damaged")]
-            else:
-                device = None if described.cores else _device(described, described.name or path.stem, by_threads)
-                return described, device, by_threads
-    raise failure(path, problems, str(path))
+    described = read_section_file(path, MachineFile, "a device file", _problems)
+    by_threads = _constants_by_threads(described.calibration or {})
+    device = None if described.cores else _device(described, described.name or path.stem, by_threads)
+    return described, device, by_threads
+
+
+def _problems(values: dict[str, Any], _: dict[str, Any], is_valid: bool) -> list[Problem]:
+    """Return the problems of values with the right types; combinations are checked only if all options are valid."""
+    described = MachineFile.model_validate(values)
+    name = described.device
+    if name is not None and find_device(name) is None:
+        keys = [device.key for device in DEVICES]
+        message = f"device is {name}, which is not listed{did_you_mean(name, keys)}; listed: {', '.join(keys)}"
+        return [Problem(message, ("device",), code="plan.unknown_device")]
+    if not is_valid:
+        return []
+    if missing := _missing(described):
+        text = f"without device, {', '.join(missing)} must be given; or name a listed device"
+        return [Problem(text, code="config.required")]
+    text = "has no effect with cores, which describes a node without accelerators"
+    ignored = [] if described.cores is None else _unused_with_cores(described)
+    problems = [Problem(f"{key} {text}", (key,), code="config.no_effect") for key in ignored]
+    try:
+        _constants_by_threads(described.calibration or {})
+    except ValueError as error:
+        problems.append(Problem(f"calibration: {error}", ("calibration",), code="plan.figures_damaged"))
+    return problems
 
 
 def _unused_with_cores(described: MachineFile) -> list[str]:
@@ -133,49 +125,6 @@ def _constants_by_threads(calibration: Mapping[str, Any]) -> dict[int, Constants
             raise ValueError(f"{key} is not a number of threads")
         by_threads[threads] = Constants.from_json(values)
     return by_threads
-
-
-def _problems(tree: Tree) -> Iterator[Problem]:
-    if not isinstance(tree.value, dict):
-        known = ", ".join(section_options(MachineFile))
-        yield Problem(
-            f"a machine is a mapping of options ({known}), and this is {describe_value(tree.value)}",
-            code="config.not_mapping",
-        )
-        return
-    yield from _section_problems(MachineFile, tree.value, "", tree)
-    name = tree.value.get("device")
-    if isinstance(name, str) and find_device(name) is None:
-        keys = [device.key for device in DEVICES]
-        message = f"device is {name}, which is not listed{did_you_mean(name, keys)}; listed: {', '.join(keys)}"
-        yield Problem(message, place=tree.places.get("device"), code="plan.unknown_device")
-
-
-def _section_problems(section: type[Section], values: dict[Any, Any], prefix: str, tree: Tree) -> Iterator[Problem]:
-    options = section_options(section)
-    for key in values:
-        if key not in options:
-            near = did_you_mean(str(key), options) or f"; there are: {', '.join(options)}"
-            yield Problem(
-                f"{prefix}{key} is not an option of a device file{near}",
-                place=tree.places.get(f"{prefix}{key}"),
-                code="config.unknown_key",
-            )
-    for key, option in options.items():
-        if key in values:
-            yield from _value_problems(section, option, values[key], prefix, tree)
-
-
-def _value_problems(section: type[Section], option: Option, value: Any, prefix: str, tree: Tree) -> Iterator[Problem]:
-    place = tree.places.get(f"{prefix}{option.key}")
-    if option.sections and isinstance(value, dict):
-        yield from _section_problems(option.sections[0], value, f"{option.key}.", tree)
-        return
-    try:
-        section.model_validate({option.key: value})
-    except ValidationError:
-        message = f"{prefix}{option.key} is {describe_value(value)}; allowed: {option.allowed}"
-        yield Problem(message, place=place, code="config.invalid_value")
 
 
 def _missing(described: MachineFile) -> list[str]:

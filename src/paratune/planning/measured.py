@@ -56,11 +56,6 @@ class MeasuredFigure:
     """Settings of the configuration that differ, by dotted key."""
 
 
-def is_figure_file(argument: str) -> bool:
-    """Return whether an argument of `--measured` is a YAML file of figures."""
-    return argument.lower().endswith((".yaml", ".yml"))
-
-
 def parse_figure(text: str) -> MeasuredFigure:
     """Return the figure that a text states.
 
@@ -125,12 +120,9 @@ def read_figures(path: Path) -> list[MeasuredFigure]:
         raise failure(path, list(tree.problems), str(path))
     entries = tree.value
     if not isinstance(entries, list) or not entries:
-        raise ConfigError(
-            f"{path}: a file of measured figures is a list; each entry is a text such as {FORM!r}, or a mapping with "
-            "figure, and where they differ from the plan config and set",
-            code="plan.measured_file",
-            path=path,
-        )
+        form = f"each entry is a text such as {FORM!r}, or a mapping with figure, and where they differ from the plan "
+        text = f"{path}: a file of measured figures is a list; {form}config and set"
+        raise ConfigError(text, code="plan.measured_file", path=path)
     return [_entry(path, number, entry) for number, entry in enumerate(entries, start=1)]
 
 
@@ -138,20 +130,14 @@ def _entry(path: Path, number: int, entry: Any) -> MeasuredFigure:
     entry = {"figure": entry} if isinstance(entry, str) else entry
     where = f"{path}, entry {number}"
     if not isinstance(entry, dict) or not isinstance(entry.get("figure"), str):
-        raise ConfigError(
-            f"{where}: figure is missing; such as {FORM!r}", code="plan.measured_file", path=path, entry=number
-        )
+        text = f"{where}: figure is missing; such as {FORM!r}"
+        raise ConfigError(text, code="plan.measured_file", path=path, entry=number)
     unknown = [str(key) for key in entry if key not in _FILE_KEYS]
     config, overrides = entry.get("config"), entry.get("set") or {}
     if unknown or not isinstance(overrides, dict) or not isinstance(config, str | None):
-        raise ConfigError(
-            f"{where}: allowed keys are figure (a text), config (a path) and set (a mapping of dotted keys)"
-            + (f"; found {', '.join(unknown)}" if unknown else ""),
-            code="plan.measured_file",
-            path=path,
-            entry=number,
-            keys=unknown,
-        )
+        text = f"{where}: allowed keys are figure (a text), config (a path) and set (a mapping of dotted keys)"
+        text += f"; found {', '.join(unknown)}" if unknown else ""
+        raise ConfigError(text, code="plan.measured_file", path=path, entry=number, keys=unknown)
     try:
         figure = parse_figure(entry["figure"])
     except ConfigError as error:
@@ -162,9 +148,7 @@ def _entry(path: Path, number: int, entry: Any) -> MeasuredFigure:
 def divide_measured(arguments: Sequence[str], *, has_goal: bool) -> tuple[list[MeasuredFigure], list[Path]]:
     """Divide the arguments of `--measured` into figures and run folders.
 
-    Args:
-        arguments: As they were typed.
-        has_goal: Whether there is a --goal, with which a text that is no figure is the path of a run.
+    With a --goal, a text that is no figure is the path of a run.
 
     Raises:
         ConfigError: A text is neither an existing path nor a figure.
@@ -172,7 +156,7 @@ def divide_measured(arguments: Sequence[str], *, has_goal: bool) -> tuple[list[M
     figures: list[MeasuredFigure] = []
     runs: list[Path] = []
     for argument in arguments:
-        if is_figure_file(argument):
+        if argument.lower().endswith((".yaml", ".yml")):
             figures += read_figures(Path(argument))
         elif Path(argument).exists() or (has_goal and _FIGURE.fullmatch(argument.strip()) is None):
             runs.append(Path(argument))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from paratune.base.units import MIB
+from paratune.base.units import GIB, MIB
 from paratune.config.model_states import PART_NUMBERS_8_BITS
 from paratune.planning.allocator import StepAllocations, reserve
 from paratune.planning.engines import GRADIENTS, EngineInputs, EngineMemory
@@ -12,7 +12,7 @@ from paratune.planning.kinds import kind_of, states_of_rank
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.stage_memory import stage_terms
-from paratune.planning.states import States, distinct_ranks, state_tensors
+from paratune.planning.states import distinct_ranks, state_tensors
 from paratune.planning.timeline import Delta, find_fullest, rounded
 from paratune.planning.trace import CUDA_ROUNDING
 
@@ -27,7 +27,7 @@ Source: NCCL, src/init.cc, DEFAULT_BUFFSIZE, DEFAULT_LL128_BUFFSIZE, DEFAULT_LL_
 in NVIDIA/nccl#1685.
 """
 NCCL_CHANNELS = {True: 16, False: 4}
-"""Channels between devices with links of their own (NVLink), and over PCIe: NCCL has 2 to 32, "linearly tied" to its
+"""Channels over NVLink or the like, and over PCIe: NCCL has 2 to 32, "linearly tied" to its
 memory (NVIDIA/nccl#986)."""
 _NCCL_NEIGHBOURS = 2
 """Connections of a channel: a ring has one; a tree, for all-reduces of few bytes or on many nodes, up to three more."""
@@ -42,14 +42,13 @@ Source: aten/src/ATen/cuda/CublasHandlePool.cpp, `parseChosenWorkspaceSize`.
 """
 FRAGMENTED_SHARE = 0.05
 """Share of the transient memory that the allocator reserves and cannot use, where it is not simulated: assumed."""
-_MIN_CONTEXT, _MAX_CONTEXT = 300 * MIB, 1100 * MIB
-"""Bounds of the context: a driver with few kernels loaded, and 1,032 MiB of an RTX 3090 after its first steps
-(benchmarks/plan_published_202611.md). One that loads all kernels at its start can take more."""
 PROCESS_BYTES = 550 * MIB
-"""Resident memory of a process of a training on a CPU, besides what the plan counts: Python, torch, transformers, the
+"""Resident memory of a process of a training on a CPU, besides the terms of the plan: Python, torch, transformers, the
 loader, and memory that the allocator keeps. Measured: benchmarks/plan_memory_cpu_202611.md."""
-_MIN_PROCESS, _MAX_PROCESS = 450 * MIB, 1400 * MIB
-"""Its bounds; the upper one is assumed."""
+_BOUNDS = {"context": (CONTEXT_BYTES, 300 * MIB, 1100 * MIB), "process": (PROCESS_BYTES, 450 * MIB, 1400 * MIB)}
+"""Terms with their value, lower and upper bound. Of the context: a driver with few kernels loaded, and 1,032 MiB of an
+RTX 3090 after its first steps (benchmarks/plan_published_202611.md); one that loads all kernels at its start can take
+more. The upper bound of the process is assumed."""
 MAX_FRAGMENTED = 0.12
 """Upper bound of the fragmented share, also of a simulated one that is smaller; the lower one is 0."""
 BUCKET_BYTES = 25 * MIB
@@ -84,22 +83,14 @@ class Memory:
     def low(self) -> int:
         """Lower bound of the total, from the lower bounds of context, NCCL, fragmentation and process."""
         nccl = self.terms.get("nccl", 0)
-        less = (
-            nccl
-            - nccl // _NCCL_SPREAD
-            + self._if("context", CONTEXT_BYTES - _MIN_CONTEXT)
-            + self._if("process", PROCESS_BYTES - _MIN_PROCESS)
-        )
-        return self.total - less - self.terms.get("fragmentation", 0)
+        less = sum(value - low for term, (value, low, _) in _BOUNDS.items() if term in self.terms)
+        return self.total - less - (nccl - nccl // _NCCL_SPREAD) - self.terms.get("fragmentation", 0)
 
     @property
     def high(self) -> int:
         """Upper bound of the total, from the upper bounds of context, NCCL, fragmentation and process."""
-        more = (
-            (_NCCL_SPREAD - 1) * self.terms.get("nccl", 0)
-            + self._if("context", _MAX_CONTEXT - CONTEXT_BYTES)
-            + self._if("process", _MAX_PROCESS - PROCESS_BYTES)
-        )
+        more = sum(high - value for term, (value, _, high) in _BOUNDS.items() if term in self.terms)
+        more += (_NCCL_SPREAD - 1) * self.terms.get("nccl", 0)
         return self.total + more + max(0, self.most_fragmented - self.terms.get("fragmentation", 0))
 
     @property
@@ -110,21 +101,13 @@ class Memory:
         transient = sum(self.terms.get(name, 0) for name in _TRANSIENT)
         return max(self.terms.get("fragmentation", 0), round(MAX_FRAGMENTED * transient))
 
-    def _if(self, term: str, num_bytes: int) -> int:
-        return num_bytes if term in self.terms else 0
-
     @property
     def host_total(self) -> int:
         return sum(self.host_terms.values())
 
 
 def peak(profile: Profile, setup: PredictionSetup, on_cuda: bool = True) -> Memory:
-    """Return the memory of the rank that needs most.
-
-    Args:
-        profile: Of the largest micro-batch; with a division if the strategy is a pipeline.
-        setup: Its strategy, precision, ranks and micro-batches.
-        on_cuda: Whether to add the memory that CUDA needs for itself.
+    """Return the memory of the rank that needs most, for the largest micro-batch; a pipeline needs its division.
 
     Raises:
         ConfigError: A pipeline has fewer blocks than stages.
@@ -140,9 +123,7 @@ def peak(profile: Profile, setup: PredictionSetup, on_cuda: bool = True) -> Memo
 def with_nccl(memory: Memory, *, has_links: bool) -> Memory:
     """Return the memory of a rank with the buffers of one NCCL communicator, which PyTorch does not allocate.
 
-    Args:
-        memory: Of one of several ranks on CUDA devices.
-        has_links: Whether the devices of a node have links of their own (NVLink), or PCIe only.
+    `has_links` is whether NVLink or the like connects the devices of a node, or PCIe only.
     """
     num_bytes = NCCL_CHANNELS[has_links] * _NCCL_NEIGHBOURS * NCCL_CHANNEL_BYTES
     return replace(memory, terms={**memory.terms, "nccl": num_bytes})
@@ -167,7 +148,11 @@ def peak_of_rank(profile: Profile, setup: PredictionSetup, rank: int, on_cuda: b
     update = {**update, "update": update_bytes(view)}
     if sum(update.values()) > sum(passes.values()):
         passes, when = update, "optimizer"
-    terms = {**_constant_terms(view), **passes}
+    states = view.states
+    # All micro-batches of a step are on the device when it begins.
+    batch_bytes = profile.batch_bytes * setup.grad_accum_steps
+    terms = {"weights": states.weights, "optimizer": states.optimizer, "buffers": profile.num_buffer_bytes}
+    terms |= {"batch": batch_bytes, **passes}
     if on_cuda:
         transient = sum(terms.get(name, 0) for name in _TRANSIENT)
         terms |= {
@@ -175,7 +160,10 @@ def peak_of_rank(profile: Profile, setup: PredictionSetup, rank: int, on_cuda: b
             "workspaces": WORKSPACE_BYTES,
             "fragmentation": fragmented_bytes(view) if is_simulated(view) else round(FRAGMENTED_SHARE * transient),
         }
-    return Memory({name: size for name, size in terms.items() if size}, _host_terms(view.states), when)
+    host_terms = {"weights": states.host_weights, "gradients": states.host_gradients}
+    host_terms["optimizer"] = states.host_optimizer
+    given, given_on_host = ({name: size for name, size in each.items() if size} for each in (terms, host_terms))
+    return Memory(given, given_on_host, when)
 
 
 def is_simulated(view: EngineInputs) -> bool:
@@ -207,22 +195,6 @@ def step_allocations(view: EngineInputs) -> StepAllocations:
         workspace=WORKSPACE_BYTES // 2,
         accumulates=view.accumulates,
     )
-
-
-def _constant_terms(view: EngineInputs) -> dict[str, int]:
-    profile = view.profile
-    return {
-        "weights": view.states.weights,
-        "optimizer": view.states.optimizer,
-        "buffers": profile.num_buffer_bytes,
-        # All micro-batches of a step are on the device when it begins.
-        "batch": profile.batch_bytes * view.setup.grad_accum_steps,
-    }
-
-
-def _host_terms(states: States) -> dict[str, int]:
-    terms = {"weights": states.host_weights, "gradients": states.host_gradients, "optimizer": states.host_optimizer}
-    return {name: size for name, size in terms.items() if size}
 
 
 def _peak_of_passes(view: EngineInputs, engine_memory: EngineMemory) -> tuple[dict[str, int], When]:
@@ -273,3 +245,38 @@ def update_bytes(view: EngineInputs) -> int:
     if view.setup.optimizer != "lamb":
         return 0
     return min(view.states.gradients, view.profile.weight_bytes * max(LAMB_PART_NUMBERS, largest))
+
+
+_PROCESS_BYTES = (0.25 * GIB, 4 * GIB)
+"""Resident memory of a process without weights: torch and transformers have 245 MiB on a CPU (measured, torch 2.13);
+with CUDA, NCCL, pinned buffers and workers of the loader 4 GiB are assumed."""
+_LOADED_BYTES = 4
+"""Weights are loaded in float32 for all precisions of training."""
+
+
+@dataclass(frozen=True)
+class HostMemory:
+    """Bytes that all processes of a node need together, at their peak."""
+
+    low: int
+    """Weights are loaded from a mapped file that the processes share."""
+    high: int
+    """Every process has a copy of the weights, which exists as long as the offloaded states."""
+
+    def fit(self, total_bytes: int | None) -> str:
+        """Return "yes", "tight" (the upper bound does not fit), "no" or "unknown" for the memory of a node."""
+        if total_bytes is None:
+            return "unknown"
+        return "no" if self.low > total_bytes else "tight" if self.high > total_bytes else "yes"
+
+
+def host_memory(num_parameters: int, setup: PredictionSetup, states_bytes: int) -> HostMemory:
+    """Return the host memory of a node whose devices have their own memory.
+
+    Every process loads `num_parameters`, the whole model, and keeps `states_bytes` on the host.
+    """
+    ranks, weights = setup.ranks_per_node, _LOADED_BYTES * num_parameters
+    low, high = (ranks * size for size in _PROCESS_BYTES)
+    return HostMemory(
+        low=round(low + max(weights, ranks * states_bytes)), high=round(high + ranks * (weights + states_bytes))
+    )

@@ -20,8 +20,8 @@ for meta tensors."""
 def on_meta(run: Callable[[], T]) -> T:
     """Return the result of `run`, which must create its tensors itself and may be called twice.
 
-    Plain meta tensors take half the time of fake tensors for the same operations. Fake tensors also know values that
-    they were created from, and work with tensors of other devices: they are tried if plain meta tensors fail.
+    Plain meta tensors take half the time of fake tensors for the same operations. Fake tensors also keep values from
+    which they were created, and work with tensors of other devices: they are tried if plain meta tensors fail.
 
     Raises:
         Exception: The model can run on neither.

@@ -1,5 +1,6 @@
 """Predicts an option of a plan: memory, whether it fits, times of step, epoch and run."""
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,15 +9,14 @@ from typing import Any
 from paratune.base.units import format_bytes
 from paratune.planning.enumerate import JobOption, resized
 from paratune.planning.figure_range import FigureRange
-from paratune.planning.host_memory import HostMemory, host_memory
 from paratune.planning.job import PlannedJob
 from paratune.planning.job_time import job_time
 from paratune.planning.kinds import kind_of
 from paratune.planning.machine import Machine
-from paratune.planning.memory import STATES, Memory, peak, with_nccl, with_process
+from paratune.planning.memory import STATES, HostMemory, Memory, host_memory, peak, with_nccl, with_process
 from paratune.planning.profile import Profile, Shape
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.time import StepCase, StepTime, TimeInputs, step_case, step_time, why_no_time
+from paratune.planning.time import StepCase, StepTime, TimeInputs, step_time
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,12 +181,8 @@ class JobPredictor:
     ) -> None:
         """Take the inputs that all predictions share.
 
-        Args:
-            job: The job with its row lengths.
-            machine: The machine of the prediction.
-            profile_of: Returns the profile of a micro-batch for a setup.
-            searches: Whether to search the largest micro-batch that fits.
-            memory_factor: Measured over predicted memory, without the states.
+        `profile_of` returns the profile of a micro-batch for a setup; `searches` is whether to search the largest
+        micro-batch that fits; `memory_factor` is measured over predicted memory, without the states.
         """
         self.job = job
         self.machine = machine
@@ -207,12 +203,16 @@ class JobPredictor:
             if size < asked:
                 notes.append(f"micro-batches of {asked} would take {format_bytes(self._memory(option).total)}")
                 option = resized(option, size)
-        memory = self._memory(option)
-        notes += self._approximations(option)
+        memory, (setup, profile) = self._memory(option), self._largest_micro_batch(option)
+        if (why := profile.why_approximate) is not None:
+            notes.append(f"activations are a formula's: the model cannot be traced ({why})")
+        if (note := kind_of(setup).note) is not None:
+            notes.append(note)
         room = None if limit is None else limit - memory.total
-        time, why_no = self._time(option)
-        host = self._host(option, memory)
+        time, why_no = step_time(self.step_case(option))
+        host = host_memory(profile.num_parameters, setup, memory.host_total) if self.machine.is_cuda else None
         lacks_host = host is not None and host.fit(self.machine.host_memory_bytes) == "no"
+        num_samples, global_batch_size = self.job.num_samples, option.setup.global_batch_size
         return Prediction(
             option=option,
             memory=memory,
@@ -222,20 +222,12 @@ class JobPredictor:
             largest_micro_batch=largest,
             time=time,
             why_no_time=why_no,
-            steps_per_epoch=self._per_epoch(option.setup.global_batch_size),
-            num_steps=self.job.num_steps(option.setup.global_batch_size),
+            steps_per_epoch=None if num_samples is None else num_samples / global_batch_size,
+            num_steps=self.job.num_steps(global_batch_size),
             job=self._job_time(option, time),
             machine=self.machine,
             notes=tuple(notes),
         )
-
-    def _host(self, option: JobOption, memory: Memory) -> HostMemory | None:
-        """Return the memory of the host of a node; None on a CPU."""
-        if not self.machine.is_cuda:
-            return None
-        setup = self.job.passes(option.setup, option.layout)
-        profile = self.profile_of(self.job.largest_shape(option.setup, option.layout), setup)
-        return host_memory(profile.num_parameters, setup, memory.host_total)
 
     def _job_time(self, option: JobOption, time: StepTime | None) -> FigureRange | None:
         job, size = self.job, option.setup.global_batch_size
@@ -243,7 +235,7 @@ class JobPredictor:
         if time is None or num_steps is None or job.num_samples is None:
             return None
         whole = self.profile_of(job.mean_shape(option.setup, option.layout), job.passes(option.setup, option.layout))
-        numbers = sum(parameter.numel for parameter in whole.parameters)
+        weight_bytes = whole.weight_bytes * whole.num_parameters
         return job_time(
             job.config,
             FigureRange(time.total_s, time.low_s, time.high_s).times(num_steps),
@@ -252,22 +244,23 @@ class JobPredictor:
             num_samples=job.num_samples,
             num_tokens=job.num_samples * job.sequences.mean * job.lengths.mean,
             forward_share=time.terms["forward"] / time.total_s,
-            weight_bytes=whole.weight_bytes * numbers,
-            state_bytes=3 * whole.weight_bytes * numbers,
+            weight_bytes=weight_bytes,
+            state_bytes=3 * weight_bytes,
             data_world_size=option.setup.data_world_size,
         )
-
-    def _per_epoch(self, global_batch_size: int) -> float | None:
-        return None if self.job.num_samples is None else self.job.num_samples / global_batch_size
 
     def _limit(self, setup: PredictionSetup) -> int | None:
         """Return the memory limit of a rank: that of a device, or on a CPU its share of the machine's memory."""
         memory = self.machine.memory_bytes
         return memory if memory is None or self.machine.is_cuda else memory // setup.ranks_per_node
 
-    def _memory(self, option: JobOption) -> Memory:
+    def _largest_micro_batch(self, option: JobOption) -> tuple[PredictionSetup, Profile]:
+        """Return the setup of an option as it is computed, and the profile of its largest micro-batch."""
         setup = self.job.passes(option.setup, option.layout)
-        profile = self.profile_of(self.job.largest_shape(option.setup, option.layout), setup)
+        return setup, self.profile_of(self.job.largest_shape(option.setup, option.layout), setup)
+
+    def _memory(self, option: JobOption) -> Memory:
+        setup, profile = self._largest_micro_batch(option)
         memory = peak(profile, setup, self.machine.is_cuda)
         if not self.machine.is_cuda:
             memory = with_process(memory)
@@ -278,13 +271,6 @@ class JobPredictor:
         states = sum(memory.terms.get(name, 0) for name in STATES)
         difference = round((self._memory_factor - 1) * (memory.total - states))
         return replace(memory, terms={**memory.terms, "measured_difference": difference})
-
-    def _approximations(self, option: JobOption) -> list[str]:
-        setup = self.job.passes(option.setup, option.layout)
-        why = self.profile_of(self.job.largest_shape(option.setup, option.layout), setup).why_approximate
-        notes = [] if why is None else [f"activations are a formula's: the model cannot be traced ({why})"]
-        note = kind_of(option.setup).note
-        return notes if note is None else [*notes, note]
 
     def _sizes(self, option: JobOption) -> list[int]:
         """Return the micro-batch sizes, ascending, with the same global batch and enough of them for a pipeline."""
@@ -303,22 +289,16 @@ class JobPredictor:
             return None
         sizes = self._sizes(option)
 
-        def fits(index: int) -> bool:
-            return self._memory(resized(option, sizes[index])).total <= limit
+        def is_too_large(size: int) -> bool:
+            return self._memory(resized(option, size)).total > limit
 
-        if sizes and fits(len(sizes) - 1):
+        if sizes and not is_too_large(sizes[-1]):
             return sizes[-1]
-        low, high = -1, len(sizes) - 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return sizes[low] if low >= 0 else None
+        num_fitting = bisect_left(sizes[:-1], True, key=is_too_large)
+        return sizes[num_fitting - 1] if num_fitting else None
 
     def step_case(self, option: JobOption) -> StepCase:
-        """Return the step of an option as input of `time.step_seconds`, which takes the constants of the machine."""
-        return step_case(*self._step_inputs(option))
-
-    def _step_inputs(self, option: JobOption) -> tuple[Profile, PredictionSetup, Machine, TimeInputs]:
+        """Return the inputs of the time of a step of an option."""
         job = self.job
         setup = job.passes(option.setup, option.layout)
         shape = job.mean_shape(option.setup, option.layout)
@@ -327,12 +307,7 @@ class JobPredictor:
             num_workers=job.config.data.num_workers,
             hides_words=job.config.task.kind == "mlm",
         )
-        return self.profile_of(shape, setup), setup, self.machine, figures
-
-    def _time(self, option: JobOption) -> tuple[StepTime | None, str | None]:
-        inputs = self._step_inputs(option)
-        time = step_time(*inputs)
-        return time, None if time is not None else why_no_time(*inputs)
+        return StepCase(self.profile_of(shape, setup), setup, self.machine, figures)
 
 
 def devices(number: int, num_nodes: int = 1) -> str:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from paratune.planning.constants import BoundedConstant
 
 NUM_RANKS = 2
 _TIMEOUT_S = 300
-_REPEATS = 7
+REPEATS = 7
 _SHARDS = 50
 """Number of sharded tensors in the measured update."""
 
@@ -54,24 +55,23 @@ class LinkSizes:
 ON_CPU = LinkSizes(large=1 << 22, width=768, numbers=1 << 20, calls=1)
 """16 MiB, near DDP's bucket."""
 ON_GPU = LinkSizes(large=1 << 26, width=4096, numbers=1 << 25, calls=8)
-"""256 MiB take 0.6 ms over 450 GB/s, several times what launching a collective takes."""
+"""256 MiB take 0.6 ms over 450 GB/s, several times the launch of a collective."""
 
 
 def link_figures(device: torch.device, num_threads: int) -> Iterator[tuple[str, BoundedConstant]]:
-    """Yield the constants of two ranks on this machine.
-
-    Args:
-        device: cpu, or cuda if there are two GPUs.
-        num_threads: Threads of each process, on a CPU.
+    """Yield the constants of two ranks on this machine, each with `num_threads` on a CPU, or on one of two GPUs.
 
     Raises:
         LaunchError: The processes did not start, did not connect, or did not end in time.
     """
+    context = multiprocessing.get_context("spawn")
     with scratch_folder() as folder:
-        processes = _start_processes(device, num_threads, folder)
-        result_file = folder / "found.json"
+        options = (device.type, num_threads, str(folder))
+        processes = [context.Process(target=_run_rank, args=(rank, *options), daemon=True) for rank in range(NUM_RANKS)]
+        for process in processes:
+            process.start()
         _wait_for_processes(processes)
-        values = json.loads(result_file.read_text("utf-8"))
+        values = json.loads((folder / "found.json").read_text("utf-8"))
     times = {name: CallSeconds(*fastest_and_median) for name, fastest_and_median in values.items()}
     yield from figures_of(times, ON_GPU if device.type == "cuda" else ON_CPU)
 
@@ -86,19 +86,14 @@ def figures_of(times: dict[str, CallSeconds], sizes: LinkSizes) -> Iterator[tupl
     for name in ("gather", "scatter"):
         # Each rank sends its half of the bytes.
         half = 2 * sizes.large / max(times[name].fastest_s - small.fastest_s / 2, 0.1 * times[name].fastest_s)
-        spread = max(1.2, 1 + times[name].spread)
-        yield (
-            f"link.{name}",
-            BoundedConstant(half, half / spread, half * 1.2, _source(sizes.large_text, times[name], name)),
-        )
+        spread, source = max(1.2, 1 + times[name].spread), _source(sizes.large_text, times[name], name)
+        yield f"link.{name}", BoundedConstant.around(half, spread, 1.2, source)
     shard = times["shards"].fastest_s / _SHARDS
     source = f"measured: AdamW on {_SHARDS} small shards, median {times['shards'].spread:.0%} slower"
-    yield "adamw.shard", BoundedConstant(shard, shard / 1.3, shard * 1.3 * (1 + times["shards"].spread), source)
-    yield "link", BoundedConstant(rate, rate / max(1.2, slower), rate * 1.2, _source(sizes.large_text, large))
-    yield (
-        "link.latency",
-        BoundedConstant(latency, latency / 1.5, latency * max(1.5, 1 + small.spread), _source("1 KiB", small)),
-    )
+    yield "adamw.shard", BoundedConstant.around(shard, 1.3, 1.3 * (1 + times["shards"].spread), source)
+    yield "link", BoundedConstant.around(rate, max(1.2, slower), 1.2, _source(sizes.large_text, large))
+    spread = max(1.5, 1 + small.spread)
+    yield "link.latency", BoundedConstant.around(latency, 1.5, spread, _source("1 KiB", small))
     ratio = max(1.0, times["together"].fastest_s / times["alone"].fastest_s)
     source = f"measured: products and sums by both, {ratio:.2f} of the time of one alone"
     yield "together", BoundedConstant(ratio, max(1.0, ratio / 1.1), ratio * 1.1, source)
@@ -110,18 +105,7 @@ def figures_of(times: dict[str, CallSeconds], sizes: LinkSizes) -> Iterator[tupl
 
 
 def _source(size: str, measured: CallSeconds, collective: str = "all-reduce") -> str:
-    return (
-        f"measured: {collective} of {size} by 2 processes, fastest of {_REPEATS}, median {measured.spread:.0%} slower"
-    )
-
-
-def _start_processes(device: torch.device, num_threads: int, folder: Path) -> list[Any]:
-    context = multiprocessing.get_context("spawn")
-    arguments = (device.type, num_threads, str(folder))
-    processes = [context.Process(target=_run_rank, args=(rank, *arguments), daemon=True) for rank in range(NUM_RANKS)]
-    for process in processes:
-        process.start()
-    return processes
+    return f"measured: {collective} of {size} by 2 processes, fastest of {REPEATS}, median {measured.spread:.0%} slower"
 
 
 def _wait_for_processes(processes: list[Any]) -> None:
@@ -135,12 +119,9 @@ def _wait_for_processes(processes: list[Any]) -> None:
             process.join(_TIMEOUT_S)
         codes = [process.exitcode for process in processes]
         if any(codes) or None in codes:
-            raise LaunchError(
-                f"the two processes that measure the link between ranks ended with {codes}; `paratune doctor` shows "
-                "whether processes of this machine can find each other",
-                code="launch.process_died",
-                exit_codes=codes,
-            )
+            remedy = "`paratune doctor` shows whether processes of this machine can find each other"
+            text = f"the two processes that measure the link between ranks ended with {codes}; {remedy}"
+            raise LaunchError(text, code="launch.process_died", exit_codes=codes)
     finally:
         for process in processes:
             if process.is_alive():
@@ -150,7 +131,7 @@ def _wait_for_processes(processes: list[Any]) -> None:
 
 def _run_rank(rank: int, kind: str, num_threads: int, folder: str) -> None:
     """Run one of the processes; rank 0 writes the measured times."""
-    if sys.platform == "linux" and Path("/sys/class/net/lo").exists():
+    if sys.platform == "linux" and Path("/sys/class/net/lo").exists():  # gloo fails if the host name does not resolve
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(num_threads)
     device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
@@ -193,10 +174,8 @@ def _measure_collectives(rank: int, device: torch.device) -> dict[str, CallSecon
         assert work is not None
         work.wait()
 
-    def measure_on_all_ranks(call: Call, calls: int) -> CallSeconds:
-        # All ranks must make the same number of calls, which their own clocks would not determine alike.
-        return measure_fixed(call, calls, clock)
-
+    # All ranks must make the same number of calls; by their own clocks they would choose different numbers.
+    measure_on_all_ranks = partial(measure_fixed, clock=clock)
     all_gather = _collective("all_gather_single", "all_gather_into_tensor")
     reduce_scatter = _collective("reduce_scatter_single", "reduce_scatter_tensor")
     half = torch.ones(sizes.large // NUM_RANKS, device=device)
@@ -209,7 +188,7 @@ def _measure_collectives(rank: int, device: torch.device) -> dict[str, CallSecon
     }
     dist.barrier()
     if rank == 0:
-        times["alone"] = measure(compute, EventClock(device) if on_cuda else clock, repeats=_REPEATS)
+        times["alone"] = measure(compute, EventClock(device) if on_cuda else clock, repeats=REPEATS)
     dist.barrier()
     times["together"] = measure_on_all_ranks(compute, 2)
     dist.barrier()
@@ -224,23 +203,10 @@ def _collective(name: str, old_name: str) -> Callable[..., Any]:
 
 
 def _measure_update(device: torch.device) -> CallSeconds:
-    """Time the update of small shards with the host's clock: the host takes longer than the device."""
-    call = _update_of_shards(device)
-    wait = torch.cuda.synchronize if device.type == "cuda" else _do_nothing
+    """Time clipping and update of many small tensors, sharded over the ranks as under FSDP2.
 
-    def update_and_wait() -> None:
-        call()
-        wait()
-
-    return measure_fixed(update_and_wait, 1, HostCallClock())
-
-
-def _do_nothing() -> None:
-    return
-
-
-def _update_of_shards(device: torch.device) -> Callable[[], None]:
-    """Return a function that clips and updates many small tensors, sharded over the ranks as under FSDP2."""
+    With the host's clock: the host takes longer than the device.
+    """
     mesh = init_device_mesh(device.type, (NUM_RANKS,))
     whole = [torch.randn(64, device=device) for _ in range(_SHARDS)]
     weights = [nn.Parameter(distribute_tensor(tensor, mesh, [Shard(0)])) for tensor in whole]
@@ -254,15 +220,17 @@ def _update_of_shards(device: torch.device) -> Callable[[], None]:
         torch._foreach_div_(gradients, torch.clamp(norm, min=1.0))
         optimizer.step()
         norm.full_tensor()  # type: ignore[attr-defined]
+        if device.type == "cuda":
+            torch.cuda.synchronize()
 
-    return call
+    return measure_fixed(call, 1, HostCallClock())
 
 
 def measure_fixed(call: Call, calls: int, clock: CallClock) -> CallSeconds:
     """Time a call that all ranks make together, the same number of times on each rank."""
     call()
     times = []
-    for _ in range(_REPEATS):
+    for _ in range(REPEATS):
         dist.barrier()
         times.append(clock.device_s(call, calls) / calls)
     return CallSeconds.of_times(times)

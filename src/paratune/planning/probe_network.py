@@ -3,29 +3,25 @@
 The processes are started by torchrun, whose variables give the rendezvous. It has not been run on CUDA (NCCL).
 """
 
-import time
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
-from paratune.planning.clock import Call, CallSeconds
+from paratune.planning.clock import CallSeconds, HostCallClock
 from paratune.planning.constants import BoundedConstant
+from paratune.planning.probe_links import REPEATS, measure_fixed
 
 TIMEOUT_S = 1800
 """Longest wait of the other ranks while rank 0 measures its node."""
 SMALL, LARGE_ON_CPU, LARGE_ON_GPU = 1 << 8, 1 << 22, 1 << 26
 """Elements in float32: 1 KiB, which measures latency, 16 MiB on a CPU and 256 MiB on a GPU."""
-_REPEATS = 7
 
 
 def measure_network(device: torch.device, ranks_per_node: int, within_s: float) -> dict[str, BoundedConstant]:
     """Return the constants of the network, measured by all ranks together. Collective.
 
-    Args:
-        device: Device of this rank.
-        ranks_per_node: Ranks on each node.
-        within_s: Seconds of a step between two devices of a node; unused if a node has one rank.
+    `within_s` are the seconds of a step between two devices of a node; unused if a node has one rank.
 
     Raises:
         RuntimeError: The ranks could not connect.
@@ -37,11 +33,21 @@ def measure_network(device: torch.device, ranks_per_node: int, within_s: float) 
     dist.init_process_group("nccl" if on_cuda else "gloo", timeout=timeout, device_id=device if on_cuda else None)
     try:
         num_large = LARGE_ON_GPU if on_cuda else LARGE_ON_CPU
-        tensors = [torch.ones(size, device=device) for size in (SMALL, num_large)]
-        small, large = (_measure_all_reduce(tensor, on_cuda) for tensor in tensors)
+        small, large = (_measure_all_reduce(torch.ones(size, device=device)) for size in (SMALL, num_large))
         return network_constants(small, large, 4 * num_large, dist.get_world_size(), ranks_per_node, within_s=within_s)
     finally:
         dist.destroy_process_group()
+
+
+def _measure_all_reduce(tensor: torch.Tensor) -> CallSeconds:
+    """Time an all-reduce from barrier to completion."""
+
+    def call() -> None:
+        dist.all_reduce(tensor)
+        if tensor.is_cuda:
+            torch.cuda.synchronize()
+
+    return measure_fixed(call, 1, HostCallClock())
 
 
 def network_constants(
@@ -65,32 +71,11 @@ def network_constants(
     rate = steps / num_ranks * num_bytes / seconds
     step_s = small.fastest_s / steps
     latency = max(0.1 * step_s, ranks_per_node * step_s - (ranks_per_node - 1) * within_s)
-    spreads = [max(1.2, 1 + measured.spread) for measured in (large, small)]
-    source = (
-        f"measured: all-reduce of %s by {num_ranks} ranks on {num_ranks // ranks_per_node} nodes, fastest of {_REPEATS}"
-    )
+    spread, small_spread = (max(1.2, 1 + measured.spread) for measured in (large, small))
+    by = f"by {num_ranks} ranks on {num_ranks // ranks_per_node} nodes, fastest of {REPEATS}"
+    source = f"measured: all-reduce of {num_bytes >> 20} MiB {by}"
+    small_source = f"measured: all-reduce of 1 KiB {by}"
     return {
-        "network": BoundedConstant(rate, rate / spreads[0], rate * 1.2, source % f"{num_bytes >> 20} MiB"),
-        "network.latency": BoundedConstant(latency, latency / 1.5, latency * 1.5 * spreads[1], source % "1 KiB"),
+        "network": BoundedConstant.around(rate, spread, 1.2, source),
+        "network.latency": BoundedConstant.around(latency, 1.5, 1.5 * small_spread, small_source),
     }
-
-
-def _measure_all_reduce(tensor: torch.Tensor, on_cuda: bool) -> CallSeconds:
-    """Time an all-reduce from barrier to completion; every rank makes the same number of calls."""
-
-    def call() -> None:
-        dist.all_reduce(tensor)
-        if on_cuda:
-            torch.cuda.synchronize()
-
-    call()
-    return CallSeconds.of_times([_time_after_barrier(call, on_cuda) for _ in range(_REPEATS)])
-
-
-def _time_after_barrier(call: Call, on_cuda: bool) -> float:
-    dist.barrier()
-    if on_cuda:
-        torch.cuda.synchronize()
-    begin = time.perf_counter()
-    call()
-    return time.perf_counter() - begin

@@ -5,8 +5,9 @@ Linear layers, dropout and attention are those of the training. Functions return
 tensors.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +22,7 @@ from paratune.data.token_store import TokenStore
 from paratune.models.attention import cpu
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.linear import use_onednn
-from paratune.planning.clock import REPEATS, CallSeconds, measure
+from paratune.planning.clock import REPEATS, Call, CallSeconds, measure
 from paratune.planning.constants import BoundedConstant
 from paratune.planning.target import MeasuredDevice, cpu_target
 from paratune.planning.work import ADAMW_PASSES
@@ -31,22 +32,13 @@ _VOCABULARY, _WIDTH = 30_522, 256
 
 
 def kernel_figures(target: MeasuredDevice, arithmetics: Sequence[str]) -> Iterator[tuple[str, BoundedConstant]]:
-    """Yield the constants of kernels.
-
-    Args:
-        target: The measured device.
-        arithmetics: The arithmetics of products to measure, of `devices.ARITHMETICS`.
-    """
+    """Yield the constants of kernels, of products in `arithmetics` of `devices.ARITHMETICS`."""
     for arithmetic in arithmetics:
         with _arithmetic(arithmetic) as dtype:
             yield f"product.{arithmetic}", _products(target, dtype)
             yield f"batched.{arithmetic}", _batched(target, dtype)
-    yield "elementwise", _rate_of(_elementwise, target)
-    yield "activation", _rate_of(_activation, target)
-    yield "softmax", _rate_of(_softmax, target)
-    yield "norm", _rate_of(_norm, target)
-    yield "dropout", _rate_of(_dropout, target)
-    yield "random", _rate_of(_random, target)
+    for name, passes in _RATES.items():
+        yield name, _rate_of(passes, target)
     yield from _embeddings(target)
     yield from _adamw(target)
     yield "loader", _loader(target if not target.is_cuda else cpu_target())
@@ -75,41 +67,32 @@ def constant_with_curve(points: Sequence[tuple[float, float, CallSeconds]]) -> B
     rates = sorted((size, work / measured.fastest_s) for size, work, measured in points)
     curve = tuple((size, rate) for at, (size, rate) in enumerate(rates) if at == 0 or size > rates[at - 1][0])
     assert all(a < b for (a, _), (b, _) in pairwise(curve))
-    value = curve[-1][1]
-    slower = 1 + max(measured.spread for _, _, measured in points)
-    return BoundedConstant(value, value / max(1.05, slower), value * 1.05, _source(points), curve)
-
-
-def _source(points: Sequence[tuple[float, float, CallSeconds]]) -> str:
-    spread = max(measured.spread for _, _, measured in points)
-    return f"measured: fastest of {REPEATS} at {len(points)} sizes, median up to {spread:.0%} slower"
+    value, spread = curve[-1][1], max(measured.spread for _, _, measured in points)
+    source = f"measured: fastest of {REPEATS} at {len(points)} sizes, median up to {spread:.0%} slower"
+    return BoundedConstant(value, value / max(1.05, 1 + spread), value * 1.05, source, curve)
 
 
 def constant_at_one_size(value: float, measured: CallSeconds, *, is_rate: bool) -> BoundedConstant:
     """Return a constant that was measured at one size."""
-    factor = max(1.05, 1 + measured.spread)
-    low, high = (value / factor, value * 1.05) if is_rate else (value / 1.05, value * factor)
-    return BoundedConstant(value, low, high, f"measured: fastest of {REPEATS}, median {measured.spread:.0%} slower")
+    slower, source = max(1.05, 1 + measured.spread), f"fastest of {REPEATS}, median {measured.spread:.0%} slower"
+    below, above = (slower, 1.05) if is_rate else (1.05, slower)
+    return BoundedConstant.around(value, below, above, f"measured: {source}")
 
 
 def _products(target: MeasuredDevice, dtype: torch.dtype) -> BoundedConstant:
     """Return the rate of a linear layer's three products, forward and backward."""
-    points = []
-    call_time: CallSeconds | None = None
-    for tokens, wide, out in ((1, 8, 8), *target.sizes.products):
-        options: dict[str, Any] = {"device": target.device, "dtype": dtype}
-        layer = nn.Sequential(nn.Linear(wide, out, bias=False, **options))
-        if not target.is_cuda:
-            use_onednn(layer)
-        x = torch.randn(tokens, wide, requires_grad=True, **options)
-        grad = torch.randn(tokens, out, **options)
-        flops = 2.0 * tokens * wide * out
-        measured = measure(lambda: _forward_and_backward(layer, x, grad), target.clock)  # noqa: B023
-        if call_time is None:
-            call_time = measured
-        else:
-            points.append((flops, 3 * flops, _without_call_time(measured, call_time, target)))
-    return constant_with_curve(points)
+
+    def calls() -> Iterator[tuple[float, float, Call]]:
+        for tokens, wide, out in ((1, 8, 8), *target.sizes.products):
+            options: dict[str, Any] = {"device": target.device, "dtype": dtype}
+            layer = nn.Sequential(nn.Linear(wide, out, bias=False, **options))
+            if not target.is_cuda:
+                use_onednn(layer)
+            x = torch.randn(tokens, wide, requires_grad=True, **options)
+            flops = 2.0 * tokens * wide * out
+            yield flops, 3 * flops, partial(_forward_and_backward, layer, x, torch.randn(tokens, out, **options))
+
+    return _rate_without_launching(calls(), target)
 
 
 def _forward_and_backward(layer: Callable[[Tensor], Tensor], x: Tensor, grad: Tensor) -> None:
@@ -140,27 +123,25 @@ Passes = Callable[[Tensor], tuple[Callable[[], object], int]]
 
 
 def _rate_of(passes: Passes, target: MeasuredDevice) -> BoundedConstant:
-    points = []
-    call_time: CallSeconds | None = None
-    for numbers in (_WIDTH, *target.sizes.numbers):
-        x = torch.randn(numbers // _WIDTH, _WIDTH, device=target.device)
-        call, count = passes(x)
-        measured = measure(call, target.clock)
-        if call_time is None:
-            call_time = measured
-        else:
-            points.append(
-                (count * x.nbytes / 2, float(count * x.nbytes), _without_call_time(measured, call_time, target))
-            )
-    return constant_with_curve(points)
+    def calls() -> Iterator[tuple[float, float, Call]]:
+        for numbers in (_WIDTH, *target.sizes.numbers):
+            x = torch.randn(numbers // _WIDTH, _WIDTH, device=target.device)
+            call, count = passes(x)
+            yield count * x.nbytes / 2, float(count * x.nbytes), call
+
+    return _rate_without_launching(calls(), target)
 
 
-def _without_call_time(measured: CallSeconds, call_time: CallSeconds, target: MeasuredDevice) -> CallSeconds:
-    """Return the time of a call without launching, on a CPU, where a prediction adds `launch`.
+def _rate_without_launching(calls: Iterable[tuple[float, float, Call]], target: MeasuredDevice) -> BoundedConstant:
+    """Return the rate of (size of one operation, bytes or FLOP of the call, call), on a CPU without launching.
 
-    The clock of a GPU does not include launching; a prediction takes the longer of `kernel` and the time by rate.
+    There the time of the first call, which is tiny, is subtracted, because a prediction adds `launch`. The clock of a
+    GPU does not include launching; a prediction takes the longer of `kernel` and the time by rate.
     """
-    return measured if target.is_cuda else measured.without(call_time)
+    (_, _, tiny), *points = [(size, work, measure(call, target.clock)) for size, work, call in calls]
+    if target.is_cuda:
+        return constant_with_curve(points)
+    return constant_with_curve([(size, work, measured.without(tiny)) for size, work, measured in points])
 
 
 def _elementwise(x: Tensor) -> tuple[Callable[[], object], int]:
@@ -196,8 +177,14 @@ def _dropout(x: Tensor) -> tuple[Callable[[], object], int]:
     return lambda: _forward_and_backward(layer, leaf, x), 4
 
 
-def _random(x: Tensor) -> tuple[Callable[[], object], int]:
-    return lambda: x.bernoulli_(0.9), 2
+_RATES: dict[str, Passes] = {
+    "elementwise": _elementwise,
+    "activation": _activation,
+    "softmax": _softmax,
+    "norm": _norm,
+    "dropout": _dropout,
+    "random": lambda x: (lambda: x.bernoulli_(0.9), 2),
+}
 
 
 def _operands(target: MeasuredDevice) -> BoundedConstant:
@@ -256,10 +243,7 @@ def _adamw(target: MeasuredDevice) -> Iterator[tuple[str, BoundedConstant]]:
 def _updates(sizes: Sequence[int], target: MeasuredDevice, *, on_host: bool = False) -> tuple[CallSeconds, int]:
     """Time norm, clipping, update and freeing of gradients, as in `strategies.whole.clip_and_step`.
 
-    Args:
-        sizes: Elements of each weight.
-        target: The measured device.
-        on_host: Time the host instead of the device.
+    `sizes` are the elements of each weight; `on_host` times the host instead of the device.
 
     Returns:
         The time, and the bytes of the weights.
@@ -315,9 +299,9 @@ def _copies(target: MeasuredDevice) -> BoundedConstant:
 
 
 def _scores(target: MeasuredDevice) -> Iterator[tuple[str, BoundedConstant]]:
-    """Yield what attention of packed rows takes on a CPU beside its products: for scores, and for copies of rows.
+    """Yield the rates of attention of packed rows on a CPU besides its products: for scores, and for copies of rows.
 
-    Seconds are a sum of what grows with scores and of what grows with tokens, forward and backward: least squares over
+    Seconds are a sum of two parts that grow with scores and with tokens, forward and backward: least squares over
     lengths, each measurement weighing the same.
     """
     sums, left, spreads = [], [], []

@@ -93,10 +93,6 @@ class Weights:
         """Trained elements."""
         return sum(parameter.numel for parameter in self.parameters if parameter.is_trained)
 
-    @cached_property
-    def num_frozen(self) -> int:
-        return sum(parameter.numel for parameter in self.parameters if not parameter.is_trained)
-
 
 @dataclass(frozen=True)
 class Profile:
@@ -177,11 +173,11 @@ def profile(
         task: Decides the head and the loss.
         shape: Rows of the micro-batch.
         precision: Dtype of the weights, and of autocast.
-        on_cuda: Count what the kernels of CUDA keep, rounded as its allocator does; else what a CPU keeps.
+        on_cuda: Count the tensors that kernels of CUDA keep, rounded as by its allocator; else those that a CPU keeps.
         entry: How packed rows enter the model; needed where `shape.layout` is packed.
         model_options: Section of the configuration, with an adapter, an own head or an own class.
         activation_checkpointing: As `train.activation_checkpointing`.
-        train: Section with the weights that are frozen and the learning rates of layers; None trains all alike.
+        train: Section with the weights that are frozen and the learning rates of layers; None trains all at one rate.
         attention: transformers' name of it, such as eager or sdpa; the model's own choice when not given.
         with_working_weights: Under autocast, compute with copies of the weights that are made once per step.
         with_division: Add the division into pipeline stages.
@@ -399,11 +395,7 @@ def parameters_of(
 ) -> tuple[Parameter, ...]:
     """Describe the parameters of a model; one that several blocks share belongs to the first of them.
 
-    Args:
-        model: The model.
-        blocks: Its repeated layers.
-        with_gradient: Parameters on which the loss depends.
-        rate_factors: Factors of the learning rate by name; 1 where none is given.
+    The loss depends on those in `with_gradient`; factors of the learning rate are by name, 1 where none is given.
     """
     reached_ids = set(map(id, with_gradient))
     block_of: dict[int, int] = {}

@@ -1,15 +1,22 @@
-"""Profiles of the micro-batches of one job: few are traced, the others are extrapolated from these."""
+"""Profiles of the micro-batches of one job: few are traced, the others are extrapolated from these.
 
+If all rows have the same length, a model runs the same operations in the same order for any number of rows, and their
+bytes and FLOP are linear in this number. Two traces therefore determine all others. This is exact, except for the
+number of labelled tokens of a masked LM, which is rounded. Traces that differ in more than sizes (a single row needs no
+mask) are not extrapolated.
+"""
+
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from paratune.errors import ParatuneError
-from paratune.planning.affine import NotAffineError, extrapolate_profile
 from paratune.planning.approximate import approximate
 from paratune.planning.division import Division
 from paratune.planning.job import PlannedJob
 from paratune.planning.profile import Profile, Shape, profile
 from paratune.planning.setup import PredictionSetup
+from paratune.planning.trace import Operation, Phase
 
 TRACED_ROWS = (2, 6)
 """Rows of the two traces from which the profiles of more rows are extrapolated. Not 1, because a model may run other
@@ -32,14 +39,11 @@ class Profiles:
         key = (shape, setup.precision, setup.activation_checkpointing, setup.attention, is_cut, _keeps_copies(setup))
         if key not in self._profiles:
             profile = self._extrapolated(shape, setup) or self._trace(shape, setup)
-            self._profiles[key] = self._with_division(profile, setup) if is_cut else profile
+            if is_cut:  # the division of the model is computed once, because it takes as long as a trace
+                division = self._divisions.setdefault((setup.precision, setup.attention), profile.division)
+                profile = replace(profile, division=division)
+            self._profiles[key] = profile
         return self._profiles[key]
-
-    def _with_division(self, profile: Profile, setup: PredictionSetup) -> Profile:
-        """Return the profile with the division of the model, which is computed once and takes as long as a trace."""
-        key = setup.precision, setup.attention
-        division = self._divisions.setdefault(key, profile.division)
-        return replace(profile, division=division)
 
     def _extrapolated(self, shape: Shape, setup: PredictionSetup) -> Profile | None:
         """Return the profile extrapolated from two other numbers of rows, or None if that is impossible."""
@@ -54,19 +58,15 @@ class Profiles:
         except NotAffineError:
             return None
 
-    def _lacks_division(self, setup: PredictionSetup) -> bool:
-        is_cut = setup.traits.cuts_blocks
-        return is_cut and (setup.precision, setup.attention) not in self._divisions
-
     def _trace(self, shape: Shape, setup: PredictionSetup) -> Profile:
         job = self._job
         options: dict[str, Any] = {
             "activation_checkpointing": setup.activation_checkpointing,
             "train": job.config.train,
             "model_options": job.config.model,
-            "with_division": self._lacks_division(setup),
+            "with_division": setup.traits.cuts_blocks and (setup.precision, setup.attention) not in self._divisions,
         }
-        model = job.hf_config, job.task, shape, setup.precision
+        model = job.hf_config, job.config.task, shape, setup.precision
         try:
             return profile(
                 *model,
@@ -79,7 +79,8 @@ class Profiles:
         except ParatuneError:
             raise
         except Exception as error:  # the model's code may raise anything for tensors without values
-            return approximate(*model, why=_first_line(error), **options)
+            first_line = next(iter(str(error).splitlines()), "")
+            return approximate(*model, why=f"{type(error).__name__}: {first_line}", **options)
 
 
 def _keeps_copies(setup: PredictionSetup) -> bool:
@@ -87,6 +88,50 @@ def _keeps_copies(setup: PredictionSetup) -> bool:
     return setup.traits.keeps_working_weights and setup.precision.autocast_dtype is not None
 
 
-def _first_line(error: Exception) -> str:
-    """Return class and first line of an error."""
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+class NotAffineError(ValueError):
+    """Two traces differ in more than sizes."""
+
+
+def extrapolate_profile(first: Profile, second: Profile, *, at: tuple[int, int], rows: int) -> Profile:
+    """Return the profile for another number of rows.
+
+    The profiles have `at[0]` and `at[1]` rows, ascending, of the same model and lengths. `rows` is at least `at[0]`,
+    because the model may run other operations for fewer rows.
+
+    Raises:
+        NotAffineError: The profiles differ in more than sizes.
+    """
+    low, high = at
+    assert low <= rows
+
+    def value(a: int, b: int) -> int:
+        step, rest = divmod(b - a, high - low)
+        if rest:
+            raise NotAffineError(f"{a} bytes or FLOP for {low} rows and {b} for {high}")
+        return a + step * (rows - low)
+
+    def values(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+        return tuple(map(value, a, b))
+
+    def phase(a: Phase, b: Phase) -> Phase:
+        kinds, others = ([(operation.name, operation.dtype) for operation in x.kernels] for x in (a, b))
+        if kinds != others:
+            raise NotAffineError("other operations")
+        pairs = zip(a.kernels, b.kernels, strict=True)
+        return Phase(
+            [Operation(value(x.flops, y.flops), value(x.num_bytes, y.num_bytes), x.dtype, x.name) for x, y in pairs]
+        )
+
+    if (first.timeline.changes, first.timeline.marks) != (second.timeline.changes, second.timeline.marks):
+        raise NotAffineError("other allocations")
+    return replace(
+        first,
+        saved_bytes=value(first.saved_bytes, second.saved_bytes),
+        saved_by_block=values(first.saved_by_block, second.saved_by_block),
+        batch_bytes=value(first.batch_bytes, second.batch_bytes),
+        forward=phase(first.forward, second.forward),
+        backward=phase(first.backward, second.backward),
+        saved_before=value(first.saved_before, second.saved_before),
+        hidden_bytes=value(first.hidden_bytes, second.hidden_bytes),
+        timeline=replace(first.timeline, sizes=values(first.timeline.sizes, second.timeline.sizes)),
+    )

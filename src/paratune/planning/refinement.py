@@ -54,10 +54,7 @@ class Observation:
 def read_recorded_run(run: Mapping[str, Any], summary: Mapping[str, Any], machine: Machine) -> tuple[int, Observation]:
     """Return the observation of a run from the prediction in its records.
 
-    Args:
-        run: Content of run.json.
-        summary: Content of summary.json.
-        machine: This machine, with the constants to be refined.
+    `run` and `summary` are the contents of run.json and summary.json; `machine` is this machine.
 
     Returns:
         The threads of its processes (1 on a GPU), and the observation with its prediction converted to the current
@@ -104,12 +101,7 @@ def _with_current_factors(
 
 
 def observation(folder: Path, predicted: StepTime, traits: Traits) -> Observation:
-    """Return the observation of a finished run on this machine.
-
-    Args:
-        folder: Folder of the run.
-        predicted: The prediction for its configuration.
-        traits: Of its strategy.
+    """Return the observation of a finished run on this machine, with the prediction for its configuration.
 
     Raises:
         CheckpointError: The summary is missing or damaged.
@@ -132,16 +124,12 @@ def _observation(
 
 
 def refine(constants: Constants, runs: Sequence[Observation]) -> Constants:
-    """Return the constants with factors that are refined by runs.
+    """Return the constants with factors that are refined by runs on this machine, which were predicted with them.
 
     Phases in which a rank does not wait for others determine `factor.forward`, `factor.backward` and
     `factor.optimizer`. The rest of a step determines `factor.communication`, `factor.sharding` or, for a pipeline,
     `factor.pipeline`: one factor for all would be a mean that no strategy has. The remaining errors of whole steps
     determine the bounds of `factor.run`.
-
-    Args:
-        constants: Those with which the runs were predicted.
-        runs: Runs on this machine; if empty, the constants are unchanged.
     """
     refined: dict[str, BoundedConstant] = {}
     for phase in _LOCAL:
@@ -170,20 +158,15 @@ def _add_factor(refined: dict[str, BoundedConstant], constants: Constants, name:
 
 
 def posterior(prior: BoundedConstant, ratios: Sequence[float]) -> BoundedConstant:
-    """Return the posterior of a factor.
-
-    Args:
-        prior: The factor before.
-        ratios: Measured over predicted time of each run; the prediction includes the factor.
-    """
+    """Return the posterior of a factor from measured over predicted time of runs; predictions include the factor."""
     before, spread_before = math.log(prior.value), math.log(prior.high / prior.low) / (2 * _NINETY)
     values = [before + math.log(ratio) for ratio in ratios]
     precision, of_runs = 1 / max(spread_before, 1e-6) ** 2, len(values) / _spread(values) ** 2
     mean = (before * precision + math.fsum(values) / len(values) * of_runs) / (precision + of_runs)
     reach = _NINETY / math.sqrt(precision + of_runs)
-    source = f"{len(ratios)} run{'s' * (len(ratios) > 1)} on it, {min(ratios):.2f} to {max(ratios):.2f} of what was"
+    source = f"{len(ratios)} run{'s' * (len(ratios) > 1)} on it, {min(ratios):.2f} to {max(ratios):.2f} of the"
     return BoundedConstant(
-        math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), f"refined: {source} predicted; {prior.source}"
+        math.exp(mean), math.exp(mean - reach), math.exp(mean + reach), f"refined: {source} prediction; {prior.source}"
     )
 
 

@@ -46,7 +46,7 @@ class MeasuredStep:
 
 @dataclass(frozen=True)
 class Refit:
-    """The constants after the fit, and what the fit did."""
+    """The constants after the fit, and the changes by the fit."""
 
     constants: Constants
     before_s: tuple[float, ...]
@@ -59,11 +59,9 @@ class Refit:
 
 
 def refit(constants: Constants, steps: Sequence[MeasuredStep]) -> Refit:
-    """Return the constants that explain measured steps best.
+    """Return the constants that explain measured steps of their machine best (at least one step).
 
-    Args:
-        constants: With the bounds that are the prior.
-        steps: At least one; all of the machine that the constants describe.
+    The bounds of the constants are the prior.
     """
     from scipy.optimize import least_squares
 
@@ -90,7 +88,7 @@ def refit(constants: Constants, steps: Sequence[MeasuredStep]) -> Refit:
         lambda x: np.concatenate([(logs(x) - measured) / NOISE, x / prior]),
         np.clip(np.zeros(len(names)), low, high),
         jac=lambda x: np.concatenate([slopes(x) / NOISE, np.diag(1 / prior)]),
-        bounds=(low - 1e-9, high + 1e-9),
+        bounds=(low - 1e-9, high + 1e-9),  # the start must be strictly inside
     )
     x = solution.x
     slope = slopes(x)

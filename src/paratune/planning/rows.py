@@ -29,26 +29,13 @@ _SCHEMA = pa.schema(
 
 
 def prediction_rows(predictions: Sequence[Prediction], best: Prediction | None) -> pa.Table:
-    """Return a row for each prediction; unknown values are null.
-
-    Args:
-        predictions: Of one plan.
-        best: The recommended one.
-    """
+    """Return a row for each prediction of a plan; unknown values are null."""
     return pa.Table.from_pylist([_row(prediction, prediction is best) for prediction in predictions], _SCHEMA)
 
 
 def _row(prediction: Prediction, is_recommended: bool) -> dict[str, object]:
-    setup, memory = prediction.setup, prediction.memory
-    row: dict[str, object] = {
-        "strategy": prediction.option.name,
-        "precision": setup.precision.name,
-        "num_ranks": setup.num_ranks,
-        "num_nodes": setup.num_nodes,
-        "micro_batch_size": setup.micro_batch_size,
-        "grad_accum_steps": setup.grad_accum_steps,
-        "fits": prediction.fits,
-        "fit": prediction.fit,
+    memory = prediction.memory
+    row: dict[str, object] = prediction.as_dict() | {
         "memory_bytes": memory.total,
         "memory_low_bytes": memory.low,
         "memory_high_bytes": memory.high,

@@ -43,7 +43,7 @@ class ScoredRun:
 
     @property
     def is_covered(self) -> bool | None:
-        """Whether the measured time lies in the interval."""
+        """Whether the measured time is in the interval."""
         if self.low_s is None or self.high_s is None or self.measured_s is None:
             return None
         return self.low_s <= self.measured_s <= self.high_s
@@ -66,7 +66,7 @@ class Score:
 
     @property
     def coverage(self) -> float | None:
-        """Share of the runs whose measured time lies in the interval."""
+        """Share of the runs whose measured time is in the interval."""
         known = [run.is_covered for run in self.runs if run.is_covered is not None]
         return sum(known) / len(known) if known else None
 
@@ -100,18 +100,10 @@ class Score:
 
 
 def score_run(name: str, run: dict[str, Any], summary: dict[str, Any], measured_s: float | None) -> ScoredRun:
-    """Return prediction and measurement from the records of a run.
-
-    Args:
-        name: Of the run.
-        run: Content of run.json.
-        summary: Content of summary.json.
-        measured_s: Mean seconds of its measured steps.
-    """
+    """Return prediction and measurement from run.json and summary.json of a run, and the mean seconds of its steps."""
     prediction = summary.get("prediction")
-    prediction = (
-        prediction if isinstance(prediction, dict) else {"reason": "it was trained before runs had predictions"}
-    )
+    if not isinstance(prediction, dict):
+        prediction = {"reason": "it was trained before runs had predictions"}
     span = prediction.get("step_s")
     value, low, high = span if isinstance(span, list) and len(span) == 3 else (None, None, None)
     terms = prediction.get("memory_terms")

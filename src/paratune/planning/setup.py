@@ -60,6 +60,11 @@ class PredictionSetup:
         return self.keeps_16_bits and self.traits.reduces_in_fp32
 
     @property
+    def num_reductions(self) -> int:
+        """How often a step reduces each gradient: after each micro-batch, or once."""
+        return self.grad_accum_steps if self.traits.reduces_each_micro_step else 1
+
+    @property
     def num_nodes(self) -> int:
         return -(-self.num_ranks // self.ranks_per_node)
 

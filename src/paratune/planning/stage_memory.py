@@ -1,12 +1,9 @@
 """The memory of a rank of a pipeline besides its states: the activations of micro-batches in flight."""
 
-import numpy as np
-
 from paratune.base.units import MIB
 from paratune.config.strategy_sections import PipelineOptions
 from paratune.config.traits import Traits
 from paratune.planning.engines import COMMUNICATION, GRADIENTS, EngineInputs
-from paratune.planning.timeline import Delta
 from paratune.stages.cut import BlockSpan
 
 BUCKET_BYTES = 25 * MIB
@@ -19,11 +16,7 @@ def in_flight(strategy: PipelineOptions, traits: Traits, place: int, num_micro_b
     GPipe: all micro-batches. 1F1B: the number of stages from this one to the last. Interleaved with v stages on a rank:
     (v - 1) p + 2 (p - place - 1) + 1 passes, which take its stages in turn, p micro-batches each.
 
-    Args:
-        strategy: With its schedule and p, the number of ranks of the pipeline.
-        traits: With v, the stages on each rank.
-        place: Position of the rank in its pipeline, from 0.
-        num_micro_batches: Micro-batches of a step.
+    p is the number of ranks of the pipeline, v the stages on each rank, and `place` the position of the rank, from 0.
 
     Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters, SC 2021, section 2.2;
         PyTorch 2.13, torch/distributed/pipelining/schedules.py, `Schedule1F1B`, `ScheduleInterleaved1F1B`.
@@ -43,9 +36,7 @@ def in_flight(strategy: PipelineOptions, traits: Traits, place: int, num_micro_b
 def stage_terms(view: EngineInputs, place: int) -> tuple[dict[str, int], dict[str, int]]:
     """Return bytes by term, without weights and moments, during the passes and during the update.
 
-    Args:
-        view: The rank.
-        place: Position of the rank in its pipeline, from 0.
+    `place` is the position of the rank in its pipeline, from 0.
     """
     strategy, profile, setup = view.setup.strategy, view.profile, view.setup
     assert isinstance(strategy, PipelineOptions)
@@ -86,10 +77,7 @@ def _peak_of_stage(view: EngineInputs, span: BlockSpan, *, keeps: bool) -> int:
     This is the peak of the whole model's passes within the blocks of the stage, minus the activations of earlier
     blocks.
 
-    Args:
-        view: The rank.
-        span: The stage.
-        keeps: Whether new gradients are kept; else they are added to existing ones and freed.
+    New gradients are kept if `keeps`; else they are added to existing ones and freed.
     """
     profile, timeline = view.profile, view.profile.timeline
     until = timeline.positions("gradient")
@@ -97,7 +85,9 @@ def _peak_of_stage(view: EngineInputs, span: BlockSpan, *, keeps: bool) -> int:
         blocks = {number: parameter.block for number, parameter in enumerate(profile.parameters)}
         inside = range(span.begin, span.end)
         until = {number: view.end if blocks[number] in inside else at for number, at in until.items()}
-    level = _add_deltas(timeline.level(view.rounding, without=timeline.gradients), tuple(view.gradients(until)))
+    level = timeline.level(view.rounding, without=timeline.gradients)
+    for delta in view.gradients(until):
+        level[delta.position :] += delta.num_bytes
     before = 0 if span.begin == 0 else profile.saved_before + sum(profile.saved_by_block[: span.begin])
     is_last = span.end == profile.num_blocks
     forward_ends, begins = timeline.positions("forward_end"), timeline.positions("backward")
@@ -108,10 +98,3 @@ def _peak_of_stage(view: EngineInputs, span: BlockSpan, *, keeps: bool) -> int:
     end = view.end if span.begin == 0 else view.ends[span.begin]
     backward = level[begin : end + 1]
     return int(max(forward.max(), backward.max())) - before
-
-
-def _add_deltas(level: np.ndarray, deltas: tuple[Delta, ...]) -> np.ndarray:
-    steps = np.zeros_like(level)
-    for delta in deltas:
-        steps[delta.position] += delta.num_bytes
-    return np.asarray(level + np.cumsum(steps))

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -67,7 +66,7 @@ class Plan:
         return prediction_rows(self.predictions, self.recommended)
 
     def _repr_html_(self) -> str:
-        """Return what the command prints, for notebooks."""
+        """Return the output of the command, for notebooks."""
         return html_of(self)
 
     def as_dict(self) -> dict[str, Any]:
@@ -152,7 +151,8 @@ class Plan:
         yield self._column("largest", lambda prediction: str(prediction.largest_micro_batch or NOT_AVAILABLE))
         for name, terms in _COLUMN_TERMS.items():
             if any(_summed(prediction, terms) for prediction in self.predictions):
-                yield self._column(name, partial(_summed_text, terms=terms), is_detail=True)
+                texts = [format_bytes(_summed(prediction, terms)) for prediction in self.predictions]
+                yield _Column(name, texts, is_detail=True)
         if any(prediction.host_fit in ("tight", "no") for prediction in self.predictions):
             yield self._column("host", lambda prediction: prediction.host_fit or NOT_AVAILABLE, is_text=True)
         if any(prediction.memory.host_total for prediction in self.predictions):
@@ -168,7 +168,10 @@ class Plan:
             yield self._column(
                 "job, max", lambda prediction: NOT_AVAILABLE if prediction.job is None else _clock(prediction.job.high)
             )
-        yield self._column("bound by", _bound, is_text=True, is_detail=True)
+        bounds = [
+            NOT_AVAILABLE if prediction.time is None else prediction.time.bound for prediction in self.predictions
+        ]
+        yield _Column("bound by", bounds, is_text=True, is_detail=True)
         if any(prediction.price is not None for prediction in self.predictions):
             yield self._column("price", lambda prediction: _price(prediction.price))
         if any(prediction.energy_j is not None for prediction in self.predictions):
@@ -206,10 +209,6 @@ def _summed(prediction: Prediction, terms: Sequence[str]) -> int:
     return sum(prediction.memory.terms.get(term, 0) for term in terms)
 
 
-def _summed_text(prediction: Prediction, terms: Sequence[str]) -> str:
-    return format_bytes(_summed(prediction, terms))
-
-
 def impossible_lines(impossible: Sequence[Impossible]) -> list[str]:
     """Return a line for each reason, with all options that are impossible for this reason."""
     by_reason: dict[str, dict[str, list[int]]] = {}
@@ -242,10 +241,6 @@ def _micro_batch(prediction: Prediction) -> str:
     setup = prediction.setup
     accumulated = f" x {setup.grad_accum_steps}" if setup.grad_accum_steps > 1 else ""
     return f"{setup.micro_batch_size}{accumulated}"
-
-
-def _bound(prediction: Prediction) -> str:
-    return NOT_AVAILABLE if prediction.time is None else prediction.time.bound
 
 
 def _room_text(prediction: Prediction) -> str:

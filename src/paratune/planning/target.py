@@ -68,10 +68,7 @@ def sizes_on_gpu(*, num_multiprocessors: int, l2_bytes: int, memory_bytes: int) 
     The largest linear layer has 128 tokens for each multiprocessor, 1024 features in and 4096 out: 3.2 GFLOP of its
     three products, 200 us of a B200's dense peak in bf16 and more on all others.
 
-    Args:
-        num_multiprocessors: Of the device.
-        l2_bytes: Its L2 cache; 0 where it is not known.
-        memory_bytes: Of its memory, what is free; 1 GiB at least is needed.
+    The L2 cache is 0 where it is not known; `memory_bytes` are free, at least 1 GiB.
     """
     tokens = 1024 * -(-128 * num_multiprocessors // 1024)
     wanted = 1 << (max(_LEAST_NUMBERS, _L2_MULTIPLE * l2_bytes // 4) - 1).bit_length()

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from paratune.planning.constants import BoundedConstant, Constants, UnknownConstant
 from paratune.planning.kernels import PassTime, pass_time
-from paratune.planning.kinds import kind_of, strategy_seconds
+from paratune.planning.kinds import kind_of
 from paratune.planning.machine import Machine, threads_of_rank
-from paratune.planning.profile import Profile, Weights
+from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
+from paratune.planning.trace import Phase
 from paratune.planning.work import Work
 
 TERMS = (
@@ -26,20 +27,28 @@ TERMS = (
     "other",
 )
 """Terms of a step; their sum is the step."""
-BOUNDS = ("host", "compute", "memory", "link", "offload", "loader")
-BOUND_OF = {
-    "launch": "host",
-    "python": "host",
-    "bookkeeping": "host",
-    "compute": "compute",
-    "memory": "memory",
-    "update": "memory",
-    "communication": "link",
-    "bubble": "link",
-    "offload": "offload",
-    "loader": "loader",
+BOUNDS = {
+    "host": "the host",
+    "compute": "arithmetic",
+    "memory": "the bandwidth of the device's memory",
+    "link": "the link between devices",
+    "offload": "copies to and from the host",
+    "loader": "making batches",
 }
-"""The bound (of `BOUNDS`) to which each part of a step (`StepTime.parts`) belongs."""
+"""Values of `StepTime.bound`, in words."""
+PARTS = {
+    "launch": ("host", "launching operations"),
+    "python": ("host", "the engine's own Python"),
+    "bookkeeping": ("host", "the bookkeeping of a step"),
+    "compute": ("compute", BOUNDS["compute"]),
+    "memory": ("memory", "kernels that wait for memory or are short"),
+    "update": ("memory", "updating the weights"),
+    "communication": ("link", "exchanging data"),
+    "bubble": ("link", "the bubble of the pipeline"),
+    "offload": ("offload", BOUNDS["offload"]),
+    "loader": ("loader", BOUNDS["loader"]),
+}
+"""For each part of a step (`StepTime.parts`): its bound (of `BOUNDS`), and the part in words."""
 
 
 @dataclass(frozen=True)
@@ -70,37 +79,48 @@ class StepTime:
     main_constants: tuple[str, ...]
     """Constants that make the interval wide, the most important first."""
     parts: Mapping[str, float]
-    """Seconds by the names of `BOUND_OF`: launching operations, Python of an engine, arithmetic, ... Their sum is the
+    """Seconds by the names of `PARTS`: launching operations, Python of an engine, arithmetic, ... Their sum is the
     step too."""
 
 
-def step_time(profile: Profile, setup: PredictionSetup, machine: Machine, figures: TimeInputs) -> StepTime | None:
+@dataclass(frozen=True)
+class StepCase:
+    """All inputs of the time of a step."""
+
+    profile: Profile
+    """Of one micro-batch of the setup."""
+    setup: PredictionSetup
+    machine: Machine
+    figures: TimeInputs
+
+
+def step_time(case: StepCase) -> tuple[StepTime | None, str | None]:
     """Predict the time of an optimizer step.
 
-    Args:
-        profile: Of one micro-batch of the setup.
-        setup: Strategy, precision, ranks and micro-batches of the job.
-        machine: On which it runs.
-        figures: Other inputs of the job.
-
     Returns:
-        The time, or None if a constant of the machine is unknown, or the traits of an outside strategy are not
-        sufficient (see `why_no_time`).
+        The time and None; or None and the reason: a constant of the machine is unknown, or the traits of an outside
+        strategy are not sufficient.
     """
+    setup, machine = case.setup, case.machine
+    if (why := kind_of(setup).why_no_seconds(setup)) is not None:
+        return None, why
     constants = machine.constants_for(setup.ranks_per_node)
-    if constants is None or kind_of(setup).why_no_seconds(setup) is not None:
-        return None
-    case = step_case(profile, setup, machine, figures)
+    if constants is None:
+        return None, f"the speed of {machine.name} is unknown; measure it there: paratune plan --calibrate"
     try:
         used = _UsedConstants(constants.by_name)
         terms, parts = _terms(case, Constants(used))
         total = math.fsum(terms.values())
         shifts = _shifts(case, constants, used.names, total)
-    except UnknownConstant:
-        return None
+    except UnknownConstant as error:
+        return None, (
+            f"{error.args[0]} of {machine.name} is unknown; measure it there (paratune plan --calibrate), or give "
+            "it in a file (docs/howto/plan.md#a-machine-of-your-own)"
+        )
+    # Constants are independent of each other, and so are joint directions: the squares of their shifts add up.
     faster, slower = (math.sqrt(math.fsum(shift[side] ** 2 for shift in shifts.values())) for side in (0, 1))
     ordered = sorted(shifts, key=lambda name: -max(shifts[name]))
-    return StepTime(
+    time = StepTime(
         terms=terms,
         total_s=total,
         low_s=total * math.exp(-faster),
@@ -109,44 +129,11 @@ def step_time(profile: Profile, setup: PredictionSetup, machine: Machine, figure
         main_constants=tuple(name for name in ordered[:3] if max(shifts[name]) > 0),
         parts=parts,
     )
-
-
-def why_no_time(profile: Profile, setup: PredictionSetup, machine: Machine, figures: TimeInputs) -> str | None:
-    """Return the reason why `step_time` returns None; None if it returns a time."""
-    if (why := kind_of(setup).why_no_seconds(setup)) is not None:
-        return why
-    constants = machine.constants_for(setup.ranks_per_node)
-    if constants is None:
-        return f"the speed of {machine.name} is unknown; measure it there: paratune plan --calibrate"
-    try:
-        _terms(step_case(profile, setup, machine, figures), constants)
-    except UnknownConstant as error:
-        return (
-            f"{error.args[0]} of {machine.name} is unknown; measure it there (paratune plan --calibrate), or give "
-            "it in a file (docs/howto/plan.md#a-machine-of-your-own)"
-        )
-    return None
-
-
-@dataclass(frozen=True)
-class StepCase:
-    """All inputs of a step except the constants of the machine; see `step_case`."""
-
-    profile: Profile
-    blocks: tuple[Weights, ...]
-    rest: Weights
-    setup: PredictionSetup
-    machine: Machine
-    figures: TimeInputs
-
-
-def step_case(profile: Profile, setup: PredictionSetup, machine: Machine, figures: TimeInputs) -> StepCase:
-    """Return the inputs of a step; arguments as for `step_time`."""
-    return StepCase(profile, profile.blocks, profile.rest, setup, machine, figures)
+    return time, None
 
 
 def step_seconds(case: StepCase, constants: Constants) -> float:
-    """Return the seconds of a step with other constants than those of the machine.
+    """Return the seconds of a step with these constants instead of those of the machine.
 
     Raises:
         UnknownConstant: A constant that the step needs is missing.
@@ -201,10 +188,8 @@ def _shifts(case: StepCase, constants: Constants, names: set[str], total: float)
 
 def _shift(case: StepCase, constants: Constants, name: str, total: float) -> tuple[float, float]:
     """Return how much faster and slower a step is with one constant at its bounds, in logarithms."""
-    changes = []
-    for bound in ("low", "high"):
-        terms, _ = _terms(case, constants.at_bound(name, bound))
-        changes.append(math.log(math.fsum(terms.values()) / total))
+    ends = (step_seconds(case, constants.at_bound(name, bound)) for bound in ("low", "high"))
+    changes = [math.log(seconds / total) for seconds in ends]
     return max(0.0, -min(changes)), max(0.0, *changes)
 
 
@@ -219,8 +204,6 @@ def _terms(case: StepCase, constants: Constants) -> tuple[dict[str, float], dict
     slower = _slowdown(setup, machine, constants)
     work = Work(
         profile=case.profile,
-        blocks=case.blocks,
-        rest=case.rest,
         setup=setup,
         constants=constants,
         forward_s=forward.total_s * slower * constants.value("factor.forward", 1.0),
@@ -229,9 +212,10 @@ def _terms(case: StepCase, constants: Constants) -> tuple[dict[str, float], dict
         idle_s=_ahead_s(forward, backward),
         slower=slower,
     )
-    step = strategy_seconds(work)
+    step = kind_of(setup).seconds(work)
     other = constants.value("step", 0.0)
-    idle_s = _idle_host_s(forward, backward, setup) - step.hidden_s if machine.is_cuda else 0.0
+    # The host makes the next batch while it is ahead of the device.
+    idle_s = work.idle_s * setup.grad_accum_steps - step.hidden_s if machine.is_cuda else 0.0
     get_batch = _get_batch_s(setup, constants, case.figures, step.total_s + other, idle_s)
     run = constants.value("factor.run", 1.0)
     terms = {
@@ -249,7 +233,7 @@ def _terms(case: StepCase, constants: Constants) -> tuple[dict[str, float], dict
 
 
 def _pass(case: StepCase, constants: Constants, name: str) -> PassTime:
-    phase = case.profile.forward if name == "forward" else case.profile.backward
+    phase: Phase = getattr(case.profile, name)
     return pass_time(
         phase.operations,
         constants,
@@ -270,11 +254,6 @@ def _slowdown(setup: PredictionSetup, machine: Machine, constants: Constants) ->
     return max(together, ranks * threads_of_rank(ranks, machine.num_cores) / machine.num_cores)
 
 
-def _idle_host_s(forward: PassTime, backward: PassTime, setup: PredictionSetup) -> float:
-    """Return the seconds of a step in which the host is ahead of the device, and can make the next batch."""
-    return _ahead_s(forward, backward) * setup.grad_accum_steps
-
-
 def _ahead_s(forward: PassTime, backward: PassTime) -> float:
     """Return the seconds by which the host is ahead of the device in a micro-batch; 0 on a CPU."""
     return max(0.0, sum(passing.device_s - passing.host_s for passing in (forward, backward) if passing.is_queued))
@@ -284,10 +263,8 @@ def _get_batch_s(
     setup: PredictionSetup, constants: Constants, figures: TimeInputs, rest_s: float, idle_s: float
 ) -> float:
     """Return the seconds that a step waits for its batch, which overlap neither workers nor a host that is ahead."""
-    making = setup.micro_batch_size * constants.value("loader", 0.0)
-    if figures.hides_words:
-        making += figures.num_tokens * constants.value("loader.hiding", 0.0)
-    making *= setup.grad_accum_steps
+    hiding = figures.num_tokens * constants.value("loader.hiding", 0.0) if figures.hides_words else 0.0
+    making = (setup.micro_batch_size * constants.value("loader", 0.0) + hiding) * setup.grad_accum_steps
     if figures.num_workers:
         return max(0.0, making / figures.num_workers - rest_s)
     return max(0.0, making - idle_s)
@@ -326,5 +303,5 @@ def _bound(parts: Mapping[str, float]) -> str:
     """Return the bound with the largest share of a step."""
     shares = dict.fromkeys(BOUNDS, 0.0)
     for part, seconds in parts.items():
-        shares[BOUND_OF[part]] += seconds
+        shares[PARTS[part][0]] += seconds
     return max(BOUNDS, key=shares.__getitem__)

@@ -52,9 +52,7 @@ class Timeline:
     def level(self, rounding: int, *, without: Collection[int] = ()) -> np.ndarray:
         """Return the allocated bytes before the first change and after each change.
 
-        Args:
-            rounding: Every allocation is rounded up to a multiple of so many bytes.
-            without: Numbers of allocations that are left out.
+        Every allocation is rounded up to a multiple of `rounding` bytes; those with numbers in `without` are left out.
         """
         sizes = np.array([rounded(size, rounding) for size in self.sizes], dtype=np.int64)
         sizes[list(without)] = 0
@@ -69,10 +67,6 @@ class Timeline:
         dropped = ~number
         return made, self.changes.index(dropped) if dropped in self.changes else len(self.changes)
 
-    def has_same_changes(self, other: "Timeline") -> bool:
-        """Return whether both timelines differ only in sizes."""
-        return self.changes == other.changes and self.marks == other.marks
-
 
 def rounded(num_bytes: int, rounding: int) -> int:
     """Return a size rounded up as by an allocator."""
@@ -85,15 +79,13 @@ class Moment(NamedTuple):
     position: int
     total: int
     deltas: dict[str, int]
-    """Bytes that engines hold at this moment, by term."""
+    """Memory of engines at this moment, in bytes by term."""
 
 
 def find_fullest(level: np.ndarray, deltas: Sequence[Delta]) -> Moment:
     """Return the moment at which the sum of allocations and engine memory is largest.
 
-    Args:
-        level: Result of `Timeline.level`.
-        deltas: Those with equal positions happen in this order, after the change that leads to the position.
+    Changes of engines at equal positions happen in their order, after the change that leads to the position.
     """
     order = sorted(range(len(deltas)), key=lambda at: deltas[at].position)
     positions = np.array([deltas[at].position for at in order], dtype=np.int64)

@@ -46,7 +46,7 @@ class Operation(NamedTuple):
 
 @dataclass
 class Phase:
-    """What happened between two marks of a trace."""
+    """The operations between two marks of a trace."""
 
     kernels: list[Operation] = field(default_factory=list)
     """In their order."""
@@ -81,18 +81,18 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._rounding = rounding
         self._alive: dict[int, tuple[int, int]] = {}
-        """Rounded bytes of each storage, and its number in the timeline; -1 of what was there before."""
+        """Rounded bytes of each storage, and its number in the timeline; -1 if it existed before."""
         self._sizes: list[int] = []
         self._changes: list[int] = []
         self._marks: list[Mark] = []
         self.live_bytes = 0
         self.peak_bytes = 0
-        """Most bytes alive at once since a `recording` began, all that was there before included."""
+        """Most bytes alive at once since a `recording` began, those from before included."""
         self.phase = Phase()
 
     @contextmanager
     def recording(self) -> Iterator[Phase]:
-        """Give what runs inside a phase of its own."""
+        """Count the operations of the block in a separate phase."""
         before, self.phase = self.phase, Phase()
         self.peak_bytes = self.live_bytes
         try:
@@ -101,12 +101,7 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.phase = before
 
     def hold(self, tensor: Tensor, *, is_base: bool = False) -> None:
-        """Count the storage of a tensor once, until it is freed.
-
-        Args:
-            tensor: The tensor.
-            is_base: Whether it existed before the trace and is not in the timeline.
-        """
+        """Count the storage of a tensor once, until it is freed; `is_base` is whether it existed before the trace."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._alive:
@@ -120,6 +115,8 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._alive[key] = num_bytes, number
         self.live_bytes += num_bytes
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        # PyTorch keeps one Python object for each storage, and finalizes it when the storage is freed. A later storage
+        # may have the same address, which is the key.
         weakref.finalize(storage, self._drop, key)
 
     def _drop(self, key: int) -> None:
@@ -164,23 +161,17 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return outputs
 
     def count(self, flops: int, tensors: Sequence[Tensor], name: str) -> None:
-        """Count a kernel in the current phase.
-
-        Args:
-            flops: Its floating-point operations.
-            tensors: The tensors that it reads and writes, the first output first.
-            name: Name of its operator.
-        """
+        """Count a kernel by the name of its operator; `tensors` are read and written, the first output first."""
         num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         dtype = str(tensors[0].dtype).removeprefix("torch.")
         self.phase.kernels.append(Operation(flops, num_bytes, dtype, name))
 
 
 class Saved:
-    """The storages that autograd keeps for the backward pass, each once: activations, as the word is used.
+    """The storages that autograd keeps for the backward pass (activations), each once.
 
     Args:
-        known: Tensors that are there anyhow and do not count: weights, buffers, the batch.
+        known: Tensors that exist before and do not count: weights, buffers, the batch.
     """
 
     def __init__(self, known: Iterator[Tensor]) -> None:
@@ -190,7 +181,7 @@ class Saved:
 
     @contextmanager
     def watching(self) -> Iterator["Saved"]:
-        """Look at what the forward passes inside save."""
+        """Record the tensors that forward passes in the block save."""
         with torch.autograd.graph.saved_tensors_hooks(self._pack, _unchanged):
             yield self
 
@@ -200,10 +191,12 @@ class Saved:
             # The storage is held as well, so that no other one gets its address.
             self._storages[storage._cdata] = storage.nbytes(), storage
             self.num_bytes += storage.nbytes()
-        return tensor.detach()  # an operation that saves its own output would hold itself, which nothing collects
+        return (
+            tensor.detach()
+        )  # an operation that saves its own output would be a reference cycle, which nothing collects
 
     def forget(self) -> None:
-        """Let go of the storages; the count stays."""
+        """Release the storages; the count stays."""
         self._storages.clear()
 
 

@@ -1,11 +1,9 @@
-"""Constants of an accelerator that nobody has measured: shares of its data sheet, with bounds. No torch.
+"""Constants of an accelerator without measurements: shares of its data sheet, with bounds. No torch.
 
 Each source text states the basis of a value. "published" values were chosen with the fitting half of
 benchmarks/published.yaml; benchmarks/plan_published_202611.md has the accuracy on both halves. All other values are
 assumptions.
 """
-
-from collections.abc import Mapping
 
 from paratune.hardware.devices import ARITHMETICS, Device
 from paratune.planning.constants import BoundedConstant, Constants
@@ -60,7 +58,7 @@ _SECONDS = {
     "hooks.tensor": (25e-6, 8e-6, 60e-6, "assumed: half of what one CPU took for a parameter of DeepSpeed 1 and 2"),
     "hooks.gather": (0.25e-3, 0.08e-3, 0.6e-3, "assumed: half of what one CPU took for a parameter of DeepSpeed 3"),
     # BERT-base of 201 parameters on 16 V100, seconds of a step: stage 1 1.283, stage 2 1.370, stage 3 1.536 (238 rows
-    # instead of 235). This is 0.43 and 1.2 ms for each parameter; versions after 2021 are taken to need somewhat less.
+    # instead of 235). This is 0.43 and 1.2 ms for each parameter; versions after 2021 should need somewhat less.
     "wait.reduce": (0.35e-3, 0.15e-3, 0.5e-3, f"{_PUBLISHED}: DeepSpeed's autotuning of BERT-base, stage 2"),
     "wait.gather": (0.9e-3, 0.4e-3, 1.3e-3, f"{_PUBLISHED}: DeepSpeed's autotuning of BERT-base, stage 3"),
     # With these NCCL itself chooses between rings and trees: its protocol Simple; the lower bounds are those of LL128.
@@ -75,57 +73,59 @@ _SECONDS = {
 }
 """Value, low, high, source."""
 _LINK_SHARE = (0.65, 0.45, 0.9)
-"""Of the links' rate on the sheet, what a ring of NCCL moves for large messages: tables of 8 V100 and 8 A100."""
+"""Share of the links' rate on the sheet that a ring of NCCL reaches for large messages: tables of 8 V100, 8 A100."""
 _PCIE_SHARE = (0.55, 0.25, 0.8)
-"""Of 16 lanes, what remains when devices share them, or messages pass through the host: assumed."""
+"""Share of 16 lanes that is left when devices share them, or messages pass through the host: assumed."""
 _COPY_SHARE = (0.75, 0.4, 0.85)
 """Of 16 lanes, a copy from or to pinned memory: assumed."""
 _NETWORK_SHARE = (0.8, 0.4, 0.95)
-_HOST_ADAM = (40e9, 10e9, 120e9)
-_UNKNOWN_NETWORK = (12.5e9, 1.25e9, 100e9)
+_HOST_ADAM = (40e9, 10e9, 120e9, "assumed: the memory of a server, shared by its ranks")
+_UNKNOWN_NETWORK = (12.5e9, 1.25e9, 100e9, "assumed: 100 Gbit/s, not known (network_gbit_per_s)")
 """bytes/s: 100 Gbit/s, between 10 Gbit/s Ethernet and four adapters of 200 Gbit/s."""
-_OVERLAP = (0.85, 0.5, 1.0)
-_TOGETHER = (1.03, 1.0, 1.1)
+_OVERLAP = (0.85, 0.5, 1.0, "assumed: collectives use some of the device's own bandwidth")
+_TOGETHER = (1.03, 1.0, 1.1, f"{_PUBLISHED}: devices of a machine share power")
 """NVIDIA's tables: 8 devices compute 7.4 to 8 times as much as one, also with hundreds of micro-batches in a step."""
-_RUN = (1.0, 0.9, 1.15)
-_LEFT_OUT = (1.0, 0.8, 1.25)
+_RUN = (1.0, 0.9, 1.15, "assumed: differences between runs, equal in all phases")
+_LEFT_OUT = (1.0, 0.8, 1.25, "assumed: what the prediction leaves out")
 
 
 def assumed_constants(device: Device, network_bytes_per_s: float | None = None) -> Constants | None:
-    """Return the constants of a device that nobody has measured; None if its sheet has no memory bandwidth.
+    """Return the assumed constants of a device without measurements; None if its sheet has no memory bandwidth.
 
-    Args:
-        device: A listed device, or the device of a machine file.
-        network_bytes_per_s: Between machines, all adapters of a machine together; assumed with wide bounds if None.
+    `network_bytes_per_s` is between machines, all adapters of a machine together; None assumes it with wide bounds.
     """
     memory = device.memory_bytes_per_s
     if memory is None:
         return None
     constants: dict[str, BoundedConstant] = {}
     for arithmetic in ARITHMETICS:
+        shares, basis = _product(device, arithmetic)
         peak = device.peak_flops_per_s(arithmetic)
-        if peak is not None:
-            shares, basis = _product(device, arithmetic)
-            product = _share(shares, peak, f"peak in {arithmetic} ({device.source})", basis)
+        if product := _share(shares, peak, f"peak in {arithmetic} ({device.source})", basis):
             constants[f"product.{arithmetic}"] = product
             constants[f"batched.{arithmetic}"] = product.times(_BATCHED_SHARE)
     source = f"memory bandwidth ({device.source})"
-    constants |= {name: _share(shares, memory, source) for name, shares in _SHARES.items()}
-    constants |= {name: BoundedConstant(*values) for name, values in _SECONDS.items()}
-    constants |= _links(device, network_bytes_per_s)
-    constants["overlap"] = BoundedConstant(
-        *_OVERLAP, source="assumed: collectives use some of the device's own bandwidth"
-    )
-    constants["together"] = BoundedConstant(*_TOGETHER, source=f"{_PUBLISHED}: devices of a machine share power")
+    network = _share(_NETWORK_SHARE, network_bytes_per_s, "network, by its owner")
+    assumed = {
+        **{name: _share(shares, memory, source) for name, shares in _SHARES.items()},
+        **{name: BoundedConstant(*values) for name, values in _SECONDS.items()},
+        "link": _link(device),
+        "host_link": _share(_COPY_SHARE, device.pcie_bytes_per_s, f"PCIe ({device.source})"),
+        "network": network or BoundedConstant(*_UNKNOWN_NETWORK),
+        "adamw.host": BoundedConstant(*_HOST_ADAM),
+        "overlap": BoundedConstant(*_OVERLAP),
+        "together": BoundedConstant(*_TOGETHER),
+    }
+    constants |= {name: constant for name, constant in assumed.items() if constant is not None}
     return Constants({**common_constants(), **constants})
 
 
 def common_constants() -> dict[str, BoundedConstant]:
     """Return the constants that are assumed for every machine until runs on it determine them."""
     constants = {name: BoundedConstant(*_SECONDS[name]) for name in ("step", "loader", "loader.hiding")}
-    constants["factor.run"] = BoundedConstant(*_RUN, source="assumed: differences between runs, equal in all phases")
+    constants["factor.run"] = BoundedConstant(*_RUN)
     for phase in ("forward", "backward", "optimizer", "communication", "sharding", "pipeline"):
-        constants[f"factor.{phase}"] = BoundedConstant(*_LEFT_OUT, source="assumed: what the prediction leaves out")
+        constants[f"factor.{phase}"] = BoundedConstant(*_LEFT_OUT)
     return constants
 
 
@@ -137,31 +137,12 @@ def _product(device: Device, arithmetic: str) -> tuple[tuple[float, float, float
     return _PRODUCT[arithmetic], _BASIS.get(arithmetic, "assumed")
 
 
-def _links(device: Device, network_bytes_per_s: float | None) -> Mapping[str, BoundedConstant]:
-    constants = {"link": _link(device)}
-    if device.pcie_bytes_per_s is not None:
-        constants["host_link"] = _share(_COPY_SHARE, device.pcie_bytes_per_s, f"PCIe ({device.source})")
-    if network_bytes_per_s is not None:
-        constants["network"] = _share(_NETWORK_SHARE, network_bytes_per_s, "network, by its owner")
-    else:
-        constants["network"] = BoundedConstant(
-            *_UNKNOWN_NETWORK, source="assumed: 100 Gbit/s, not known (network_gbit_per_s)"
-        )
-    constants["adamw.host"] = BoundedConstant(
-        *_HOST_ADAM, source="assumed: the memory of a server, shared by its ranks"
-    )
-    return {name: constant for name, constant in constants.items() if constant is not None}
-
-
 def _link(device: Device) -> BoundedConstant | None:
     """Return the link between the devices of a machine: their own links if they have any, else PCIe."""
     links, pcie = device.link_bytes_per_s, device.pcie_bytes_per_s
-    by_links = (
-        None
-        if links is None
-        else _share(_LINK_SHARE, links, f"{device.link_kind} ({device.source})", f"{_PUBLISHED}: NVIDIA, 8 devices")
-    )
-    by_pcie = None if pcie is None else _share(_PCIE_SHARE, pcie, f"PCIe ({device.source})")
+    source = f"{device.link_kind} ({device.source})"
+    by_links = _share(_LINK_SHARE, links, source, f"{_PUBLISHED}: NVIDIA, 8 devices")
+    by_pcie = _share(_PCIE_SHARE, pcie, f"PCIe ({device.source})")
     if by_links is None or by_pcie is None:
         return by_links or by_pcie
     if device.link_kind != "nvlink bridge":
@@ -171,9 +152,11 @@ def _link(device: Device) -> BoundedConstant | None:
 
 
 def _share(
-    shares: tuple[float, float, float], sheet_value: float, quantity: str, basis: str = "assumed"
-) -> BoundedConstant:
+    shares: tuple[float, float, float], sheet_value: float | None, quantity: str, basis: str = "assumed"
+) -> BoundedConstant | None:
+    """Return a share of a value of the data sheet; None if the sheet does not have it."""
+    if sheet_value is None:
+        return None
     value, low, high = (share * sheet_value for share in shares)
-    return BoundedConstant(
-        value, low, high, f"{basis}: {shares[0]:g} ({shares[1]:g} to {shares[2]:g}) of the {quantity}"
-    )
+    source = f"{basis}: {shares[0]:g} ({shares[1]:g} to {shares[2]:g}) of the {quantity}"
+    return BoundedConstant(value, low, high, source)

@@ -1,22 +1,27 @@
-"""The time of a step on one rank without its strategy, and functions that all strategies use."""
+"""The time of a step on one rank without its strategy, and functions that all strategies use.
+
+The modules of `planning.kinds` list the collectives of a step with their bytes (`Transfer`), and compute their times.
+Scalars (gradient norms, losses) and an engine's messages about its buckets are not counted. In strategies that shard
+weights, each block is a unit that is gathered and reduced separately; the rest (embeddings and head) is one more.
+"""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from paratune.planning.constants import Constants, communication_factor
-from paratune.planning.profile import Profile, Weights
+from paratune.planning.engines import EngineInputs, EngineMemory
+from paratune.planning.links import Collective, ring_bytes
+from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.traffic import unit_gradients, unit_weights
+from paratune.planning.states import States, padded_sum
 
 ADAMW_PASSES = 9
 """How often an optimizer step reads or writes the bytes of the trained weights: gradients for their norm; weights,
 gradients and both moments read; the same four written, with clipped gradients."""
-
 SHARDED_ADAMW_PASSES = 10
 """The same for shards, whose gradients are read for the norm, read and written for clipping, and then only read."""
-
 LAMB_PASSES = 32
 """The same for LAMB, sharded or not: 3 for the gradients' norm and clipping, 8 for the moments, 6 for the denominators,
 8 to put r + decay x in the place of gradients, 2 for norms, 5 to multiply by the trust ratios and to take the step."""
@@ -27,10 +32,6 @@ class Work:
     """Inputs of the time of a step, and the times of the passes on one rank."""
 
     profile: Profile
-    blocks: tuple[Weights, ...]
-    """As in the profile."""
-    rest: Weights
-    """As in the profile."""
     setup: PredictionSetup
     constants: Constants
     forward_s: float
@@ -60,7 +61,7 @@ class Work:
 
     @cached_property
     def num_tensors(self) -> int:
-        return sum(len(part.sizes) for part in (*self.blocks, self.rest))
+        return sum(len(part.sizes) for part in (*self.profile.blocks, self.profile.rest))
 
     @property
     def overlap(self) -> float:
@@ -113,10 +114,7 @@ def scaled_communication_s(work: Work, seconds: float) -> float:
 def engine_python_s(work: Work, name: str, number: int) -> tuple[float, float]:
     """Return the seconds of an engine's Python in a step that delay its passes, and those that do not.
 
-    Args:
-        work: The work of the step.
-        name: The constant for one unit or parameter that the engine manages; 0 if it is unknown.
-        number: Number of units or parameters.
+    The engine manages `number` units or parameters; the constant `name` is for one of them, 0 if it is unknown.
     """
     python_s, steps = number * work.constants.value(name, 0.0), work.setup.grad_accum_steps
     return steps * work.slower * max(0.0, python_s - work.idle_s), steps * min(python_s, work.idle_s)
@@ -125,10 +123,7 @@ def engine_python_s(work: Work, name: str, number: int) -> tuple[float, float]:
 def optimizer_s(work: Work, share: float = 1.0, *, is_sharded: bool = False) -> float:
     """Return the seconds of norm, clipping and update on the device, for a share of the trained weights.
 
-    Args:
-        work: The work of the step.
-        share: Share of the elements, not of the tensors.
-        is_sharded: Whether each tensor is a shard of FSDP2: gradients are then clipped in separate kernels.
+    `share` is of the elements, not of the tensors. Gradients of shards of FSDP2 are clipped in separate kernels.
     """
     constants = work.constants
     moving = (
@@ -138,6 +133,7 @@ def optimizer_s(work: Work, share: float = 1.0, *, is_sharded: bool = False) -> 
     # A half-precision copy is made of a float32 weight: three times the bytes of the copy are read and written.
     moving += work.moved_s(3 * work.profile.working_bytes)
     calling = work.slower * work.num_tensors * (constants.value("adamw.shard", tensor_s) if is_sharded else tensor_s)
+    # A GPU updates one tensor while the host launches the next; a CPU does one after the other.
     return (max(moving, calling) if work.is_cuda else moving + calling) * constants.value("factor.optimizer", 1.0)
 
 
@@ -162,3 +158,107 @@ def exposed_s(passes: Iterable[tuple[float, float]], end_s: float, overlap: floa
         total += seconds
     hidden = max(0.0, finished - end_s)
     return overlap * hidden + (1 - overlap) * total
+
+
+def gathered_forward_s(work: Work, gathers: Sequence[float], first: float) -> float:
+    """Return the seconds that gathering adds to a forward pass: a block is gathered while the previous one computes.
+
+    The gathers of the rest (embeddings) and of the first block overlap nothing.
+
+    Source: PyTorch, docs of torch.distributed.fsdp.fully_shard: implicit prefetching in forward.
+    """
+    block_s = work.forward_s / max(1, len(gathers))
+    overlapped = [*gathers[1:], 0.0] if gathers else []
+    hidden = first + sum(gathers[:1]) + math.fsum(max(0.0, seconds - block_s) for seconds in overlapped)
+    return work.overlap * hidden + (1 - work.overlap) * (first + math.fsum(gathers))
+
+
+def gathered_backward_s(work: Work, gathers: Sequence[float], first: float, reductions: Sequence[float]) -> float:
+    """Return the seconds that gathers and reduce-scatters add to a backward pass.
+
+    While a block computes, the next one is gathered and the gradients of the previous one are reduced, over one link.
+    The gathers of the rest and of the last block, before all others, and the reduce-scatters of the first block and of
+    the rest, at the end, overlap nothing.
+    """
+    block_s = work.backward_s / max(1, len(gathers))
+    gather_order, reduce_order = gathers[::-1], reductions[-2::-1]
+    # For each block: the gather of the next one and the reduction of the previous one.
+    overlapped = [a + b for a, b in zip([*gather_order[1:], 0.0], [0.0, *reduce_order], strict=False)]
+    ends = first + sum(gather_order[:1]) + sum(reduce_order[-1:]) + reductions[-1]
+    hidden = ends + math.fsum(max(0.0, seconds - block_s) for seconds in overlapped)
+    total = first + math.fsum(gather_order) + math.fsum(reductions)
+    return work.overlap * hidden + (1 - work.overlap) * total
+
+
+def offload_s(work: Work, group: int, *, gathered: int, copies_out: int) -> float:
+    """Return the seconds of copies between host and device, and of the update on the host.
+
+    Copies overlap nothing: the collective or the update that needs a copy waits for it.
+
+    Args:
+        work: The work of the step.
+        group: Ranks that share the states.
+        gathered: Bytes of the weights whose shards are copied to the devices in a step, of all ranks together.
+        copies_out: How often gradients are copied to the host in a step.
+    """
+    constants, ranks = work.constants, work.setup.ranks_per_node
+    # States on the host are fp32.
+    wider = work.setup.state_bytes / work.profile.weight_bytes if work.setup.reduces_in_wider_dtype else 1.0
+    crossing = (wider * gathered + copies_out * work.grads) / group / constants["host_link"].value
+    # The ranks of a machine share its memory.
+    updating = update_passes(work.setup) * work.updated / group * ranks / constants["adamw.host"].value
+    return crossing + updating * constants.value("factor.optimizer", 1.0)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Equal calls of one collective in a step."""
+
+    collective: Collective
+    num_bytes: float
+    """Of the whole tensor of one call, not of a shard."""
+    num_ranks: int
+    """Of the group."""
+    num_calls: int = 1
+
+    @property
+    def sent_bytes(self) -> float:
+        """Bytes that a rank sends in all these calls; for broadcasts with different roots, the mean over ranks."""
+        return self.num_calls * ring_bytes(self.collective, self.num_bytes, self.num_ranks)
+
+
+def unit_weights(profile: Profile, num_shards: int = 1) -> list[int]:
+    """Return the bytes of the weights of each block, frozen ones included, and last those of the rest.
+
+    FSDP2 pads each weight to `num_shards` equal shards.
+    """
+    return [profile.weight_bytes * padded_sum(part, num_shards) for part in (*profile.blocks, profile.rest)]
+
+
+def unit_gradients(profile: Profile, setup: PredictionSetup, num_shards: int = 1) -> list[int]:
+    """Return the bytes of the gradients of each block, and last those of the rest; see `unit_weights`.
+
+    In the dtype in which they are summed over ranks: under FSDP2 fp32, also for weights of 16 bits.
+    """
+    size = setup.precision.reduce_dtype.itemsize if setup.reduces_in_wider_dtype else profile.weight_bytes
+    return [size * padded_sum(part, num_shards, trained=True) for part in (*profile.blocks, profile.rest)]
+
+
+@dataclass(frozen=True)
+class PlanFunctions:
+    """The functions that a plan needs for one kind of strategy; a module of `planning.kinds` has them."""
+
+    states: Callable[[Profile, PredictionSetup, int], States]
+    """Returns the states of a rank."""
+    transfers: Callable[[Profile, PredictionSetup, int], list[Transfer]]
+    """Returns the collectives of a rank in one optimizer step."""
+    seconds: Callable[[Work], StepSeconds]
+    """Returns the seconds of a step."""
+    engine_memory: Callable[[EngineInputs], EngineMemory] | None
+    """Returns the memory of the engine in passes; None for a pipeline, which `plan.stage_memory` predicts."""
+    why_no_seconds: Callable[[PredictionSetup], str | None] = lambda setup: None
+    """Returns the reason why `seconds` cannot be computed for a setup, or None."""
+    note: str | None = None
+    """A note for readers of the figures."""
+    holds_whole_model: bool = False
+    """Whether a rank has all weights, gradients and states, so that its allocator can be simulated."""

@@ -9,77 +9,46 @@ from paratune.config.layers import Layer, read_overrides
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.plain import yaml_lines
 from paratune.config.strategy_sections import strategy_options
-from paratune.errors import ConfigError
+from paratune.errors import ConfigError, option_error, os_error_as
 from paratune.planning.enumerate import JobOption
 from paratune.planning.predict import Prediction, start_command
 
 
 def check_writable(path: Path, option: str = "--write", *, is_data: bool = False) -> None:
-    """Check that a file can be written, before anything is computed.
-
-    Args:
-        path: The file.
-        option: The option with its path.
-        is_data: Whether it is a JSON file and not a configuration.
+    """Check that the file of an option can be written, before anything is computed: a configuration, or JSON data.
 
     Raises:
         ConfigError: The file exists, has another suffix, or its folder does not exist.
     """
     kind, suffixes = ("the plan of a matrix", (".json",)) if is_data else ("a configuration", (".yaml", ".yml"))
     if path.suffix not in suffixes:
-        raise ConfigError(
-            f"{option} {path}: {kind} is a {suffixes[0]} file, such as {path.stem or 'best'}{suffixes[0]}",
-            code="output.format",
-            option=option,
-            path=path,
-        )
+        reason = f"{kind} is a {suffixes[0]} file, such as {path.stem or 'best'}{suffixes[0]}"
+        raise option_error(option, path, reason, code="output.format", path=path)
     if path.exists() or path.is_symlink():
-        raise ConfigError(
-            f"{option} {path}: it exists and was not touched; name another file",
-            code="output.exists",
-            option=option,
-            path=path,
-        )
+        reason = "it exists and was not touched; name another file"
+        raise option_error(option, path, reason, code="output.exists", path=path)
     if not path.parent.is_dir():
-        raise ConfigError(
-            f"{option} {path}: there is no folder {path.parent}; make it first",
-            code="output.no_folder",
-            option=option,
-            path=path,
-        )
+        reason = f"there is no folder {path.parent}; make it first"
+        raise option_error(option, path, reason, code="output.no_folder", path=path)
 
 
 def write_config(path: Path, loaded: LoadedConfig, overrides: Sequence[str], chosen: Prediction | None) -> str:
     """Write the configuration of the recommended option; return a sentence with the start command.
 
-    Args:
-        path: Checked by `check_writable`.
-        loaded: The planned configuration.
-        overrides: The values of `--set`.
-        chosen: The recommended option.
+    The path was checked by `check_writable`; `overrides` are the values of `--set`.
 
     Raises:
         ConfigError: Nothing is recommended, or the file cannot be written.
     """
     if chosen is None:
-        raise ConfigError(
-            f"--write {path}: the plan has no recommendation, so nothing was written; see what the plan "
-            f"suggests to try",
-            code="plan.nothing_to_write",
-            option="--write",
-            value=path,
-        )
+        reason = "the plan has no recommendation, so nothing was written; see what it suggests to try"
+        raise option_error("--write", path, reason, code="plan.nothing_to_write")
     text = _text(path, loaded, overrides, chosen)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise ConfigError(
-            f"--write {path}: it cannot be written: {error.strerror}",
-            code="output.not_writable",
-            option="--write",
-            value=path,
-        ) from error
+    failed = os_error_as(
+        ConfigError, f"--write {path}: it cannot be written", code="output.not_writable", option="--write", value=path
+    )
+    with failed, path.open("x", encoding="utf-8") as file:
+        file.write(text)
     if not _has_same_options(path, chosen.option):
         # Merging would keep options of the base that do not apply to this strategy or batch.
         path.write_text(_text_without_base(loaded, chosen), encoding="utf-8")
@@ -93,22 +62,22 @@ def _text(path: Path, loaded: LoadedConfig, overrides: Sequence[str], chosen: Pr
     run = {"run": values.pop("run", {}) | {"name": path.stem}}
     base = Path(os.path.relpath(loaded.source, path.parent)).as_posix()
     lines = _lines({"extends": base, **run, **values, "batch": batch})
-    return "\n".join([*_comments(loaded, chosen), *lines]) + "\n"
+    return _with_comment(lines, loaded, chosen)
 
 
 def _text_without_base(loaded: LoadedConfig, chosen: Prediction) -> str:
     """Return the whole configuration as text, without a base."""
     values = chosen.option.config.model_dump(mode="json", by_alias=True)
     values["batch"] |= _batch(chosen.option)
-    return "\n".join([*_comments(loaded, chosen), *_lines(values)]) + "\n"
+    return _with_comment(_lines(values), loaded, chosen)
 
 
 def _lines(values: dict[str, Any]) -> list[str]:
     return [line.removesuffix("  # ") for line in yaml_lines(values, lambda key: "")]
 
 
-def _comments(loaded: LoadedConfig, chosen: Prediction) -> list[str]:
-    return [f"# paratune plan {loaded.source}: {chosen.label}"]
+def _with_comment(lines: Sequence[str], loaded: LoadedConfig, chosen: Prediction) -> str:
+    return "\n".join([f"# paratune plan {loaded.source}: {chosen.label}", *lines]) + "\n"
 
 
 def _strategy_and_precision(option: JobOption) -> dict[str, Any]:
@@ -136,11 +105,5 @@ def _has_same_options(path: Path, option: JobOption) -> bool:
         config = load_config(path).config
     except ConfigError:
         return False
-    wanted = option.config
-    return (
-        config.strategy == wanted.strategy
-        and config.precision == wanted.precision
-        and config.train == wanted.train
-        and config.data == wanted.data
-        and config.model == wanted.model
-    )
+    sections = ("strategy", "precision", "train", "data", "model")
+    return all(getattr(config, name) == getattr(option.config, name) for name in sections)

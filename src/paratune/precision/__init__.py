@@ -52,13 +52,9 @@ class Precision:
         if name == "fp32":
             return self
         if name != self.name:
-            raise ConfigError(
-                f"strategy.param_dtype: {name} needs precision: {name}, but this run has precision: {self.name}; "
-                "set both to the same value, or leave strategy.param_dtype out",
-                code="precision.conflict",
-                key="strategy.param_dtype",
-                name=name,
-            )
+            problem = f"strategy.param_dtype: {name} needs precision: {name}, but this run has precision: {self.name}"
+            text = f"{problem}; set both to the same value, or leave strategy.param_dtype out"
+            raise ConfigError(text, code="precision.conflict", key="strategy.param_dtype", name=name)
         return replace(self, autocast_dtype=None, pass_dtype=self.compute_dtype)
 
     def autocast(self, device: torch.device) -> AbstractContextManager[object]:
@@ -113,12 +109,9 @@ POLICIES = {
 def precision_policy(
     name: str, device: torch.device, cpu_flags: Collection[str] | None
 ) -> tuple[Precision, str | None]:
-    """Return the policy with this name, and a warning if it is slow on `device`.
+    """Return the policy with this name (of `POLICIES`), and a warning if it is slow on `device`.
 
-    Args:
-        name: One of `POLICIES`.
-        device: The device of the run.
-        cpu_flags: Flags of the processor, such as avx512_bf16; None if unknown.
+    `cpu_flags` are flags of the processor, such as avx512_bf16; None if unknown.
 
     Raises:
         ConfigError: The device does not support it, or is too slow with it to be useful.

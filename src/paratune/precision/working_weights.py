@@ -125,7 +125,8 @@ class _Working(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, copies: Sequence[_Copy], *masters: Tensor) -> tuple[Tensor, ...]:
         ctx.copies = copies
-        ctx.set_materialize_grads(False)
+        ctx.set_materialize_grads(False)  # so that parameters of unused copies get no gradient instead of zeros
+        # Detached: an output gets this function as its grad_fn, and the copies themselves are used in all passes.
         return tuple(copy.tensor.detach() for copy in copies)
 
     @staticmethod
@@ -231,10 +232,9 @@ class WorkingWeights:
     def run_trial(self, run: Callable[[], object]) -> None:
         """Find the layers that can be computed together, in a pass without gradients before the first step.
 
-        So all passes of a run, and of a resumed run, compute alike.
+        So all passes of a run, and of a resumed run, use the same operations.
 
-        Args:
-            run: Runs the model, without dropout.
+        `run` runs the model, without dropout.
         """
         self.refresh()
         self._runs.clear()
@@ -264,9 +264,6 @@ class WorkingWeights:
         """Cast the gradients of a block together.
 
         Unused layers keep their own autograd function, so that DDP detects that their parameters get no gradient.
-
-        Args:
-            is_used: Whether the loss depends on a layer.
         """
         for group in self._groups:
             used = [unit for unit in group.units if all(map(is_used, unit.layers))]

@@ -7,9 +7,8 @@ distinguishes restarts from the first start.
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from paratune.base.units import parse_count
 from paratune.errors import CheckpointError, LaunchError, Stopped
@@ -35,9 +34,6 @@ class TorchrunStart:
     @property
     def has_id(self) -> bool:
         return self.run_id not in ("", NO_ID)
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def read_torchrun(environ: Mapping[str, str] = os.environ) -> TorchrunStart | None:
@@ -72,13 +68,11 @@ def start_mode(mode: Mode, folder: Path, environ: Mapping[str, str] = os.environ
         return mode
     if start.has_id and start.run_id in _ids_of(folder):
         if mode == "overwrite" and start.num_restarts == 0:
-            raise CheckpointError(
+            message = (
                 f"--overwrite: {folder} was started with this --rdzv-id, {start.run_id}, and torchrun may have started "
-                "its processes again because a node joined; give another --rdzv-id, or use --resume",
-                code="elastic.restart",
-                option="--overwrite",
-                value=folder,
+                "its processes again because a node joined; give another --rdzv-id, or use --resume"
             )
+            raise CheckpointError(message, code="elastic.restart", option="--overwrite", value=folder)
         return "resume"
     if start.num_restarts and not start.has_id:
         raise LaunchError(

@@ -75,7 +75,7 @@ class Rendezvous:
 def srun_rendezvous(environ: Mapping[str, str] = os.environ) -> Rendezvous:
     """Return the rendezvous of srun's tasks: $MASTER_ADDR or the first node; $MASTER_PORT or a port of this step.
 
-    On one node the host is loopback. The port depends on a random port of srun, which all tasks of a step know, so that
+    On one node the host is loopback. The port depends on a random port of srun, which all tasks of a step have, so that
     the job ID is not enough to guess it.
 
     Raises:

@@ -60,13 +60,11 @@ def place_from_environment() -> Place:
     missing = [name for name in names if name not in given]
     if missing:
         text = ", ".join(f"{name}={value}" for name, value in given.items())
-        raise LaunchError(
+        message = (
             f"environment: {text} without {', '.join(missing)}; start with torchrun or paratune train --nproc N, "
-            f"or unset {', '.join(given)} to run one process",
-            code="launch.environment",
-            missing=missing,
-            given=given,
+            f"or unset {', '.join(given)} to run one process"
         )
+        raise LaunchError(message, code="launch.environment", missing=missing, given=given)
     return _place_of(names, "start with torchrun or paratune train --nproc N")
 
 
@@ -75,11 +73,8 @@ def _place_of_srun() -> Place:
     missing = [name for name in names if name not in os.environ]
     advice = "start with srun --ntasks-per-node=N, or unset SLURM_STEP_ID to run one process"
     if missing:
-        raise LaunchError(
-            f"environment: srun started several tasks without {', '.join(missing)}; {advice}",
-            code="launch.environment",
-            missing=missing,
-        )
+        message = f"environment: srun started several tasks without {', '.join(missing)}; {advice}"
+        raise LaunchError(message, code="launch.environment", missing=missing)
     return _place_of(names, advice)
 
 
@@ -122,8 +117,7 @@ def local_world_size(place: Place) -> int:
 def global_batch_size(config: Config, num_processes: int, num_nodes: int | None = None) -> int | None:
     """Return the samples of a step, None for a strategy of the user, which decides later.
 
-    Args:
-        num_nodes: Number of machines with equal numbers of processes; None if unknown.
+    `num_nodes` is the number of machines with equal numbers of processes, if it is known.
 
     Raises:
         ConfigError: There are too few or too many processes, the batch is not divisible, or a pipeline has more stages

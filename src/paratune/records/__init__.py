@@ -137,11 +137,8 @@ def file_sha256(path: Path) -> str:
 
 def _not_written(path: Path, error: OSError) -> CheckpointError:
     remedy = "free some space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make it writable"
-    return CheckpointError(
-        f"{path} cannot be written: {error.strerror}; {remedy}, or choose another folder",
-        code="run.not_writable",
-        path=path,
-    )
+    message = f"{path} cannot be written: {error.strerror}; {remedy}, or choose another folder"
+    return CheckpointError(message, code="run.not_writable", path=path)
 
 
 def finite(value: Any) -> Any:
@@ -282,10 +279,8 @@ def elapsed_s(walls_ms: Iterable[Mapping[float, float]]) -> float:
     """Return the seconds of all steps: the sum over steps of the rank with the largest sum.
 
     The slowest rank differs from step to step: the sum of the slowest rank of each step would be longer than the time
-    of any rank. Steps with other numbers of ranks, before a resume, are summed separately.
-
-    Args:
-        walls_ms: For each rank, the wall time of its steps by step number.
+    of any rank. Steps with other numbers of ranks, before a resume, are summed separately. `walls_ms` has for each rank
+    the time of its steps by step number.
     """
     ranks = list(walls_ms)
     ranks_of_step: dict[float, set[int]] = {}
@@ -314,17 +309,13 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
 def _event(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         event: dict[str, Any] = json.loads(line)
-        # Check the keys here, so that JSON without them is reported too.
+        # The keys are read here, so that JSON without them is reported too.
         _ = event["event"], event["step"] if event["event"] == "resume" else None
     except (ValueError, RecursionError, TypeError, KeyError) as error:
         # Not its repr, which contains the whole line for bytes that are not text.
         why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
-        raise CheckpointError(
-            f"{path}, line {number} is damaged: it is not an event ({why})",
-            code="run.damaged",
-            path=path,
-            number=number,
-        ) from error
+        message = f"{path}, line {number} is damaged: it is not an event ({why})"
+        raise CheckpointError(message, code="run.damaged", path=path, number=number) from error
     return event
 
 

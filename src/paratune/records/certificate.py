@@ -103,13 +103,11 @@ class TrainedDifference:
     """A key of `TRAINED_TOLERANCES`."""
     status: Status
     reason: str | None = None
-    """Why it differs or cannot run."""
     gradient_difference: float | None = None
     """For this and the next two see `TrainedTolerance`."""
     length_difference: float | None = None
     tensor_difference: float | None = None
     gradient_tensor: str | None = None
-    """Tensor with the largest difference."""
     loss_difference: float | None = None
     norm_difference: float | None = None
     losses: tuple[float, ...] = ()
@@ -128,21 +126,17 @@ class StrategyDifference:
     precision: str | None
     status: Status
     reason: str | None = None
-    """Why it differs or cannot run."""
     same_samples: bool | None = None
     """All steps together have the same samples."""
     same_order: bool | None = None
     """Each step has the same samples."""
     same_weights: bool | None = None
-    """The weights before the first step are the same."""
     gradient_difference: float | None = None
     """Largest difference in a tensor over the largest entry of that tensor, of the first step."""
     gradient_tensor: str | None = None
-    """Tensor with the largest difference."""
     loss_difference: float | None = None
     """Largest relative difference over all steps."""
     norm_difference: float | None = None
-    """Largest relative difference of gradient norms."""
     losses: tuple[float, ...] = ()
     grad_norms: tuple[float, ...] = ()
     trained: Mapping[str, Any] | None = None
@@ -158,21 +152,22 @@ COLUMNS = ("strategy", "ranks", "samples", "order", "weights", "gradients", "los
 
 def cells(finding: StrategyDifference) -> tuple[str, ...]:
     """Return the comparison as texts; a difference that is not finite (null in a file) is "inf"."""
-    trained = "-" if finding.trained is None else _shown(finding.trained)
+    trained = "-"
+    if finding.trained is not None and finding.trained["status"] != "cannot run":
+        trained = _exponential(finding.trained["gradient_difference"])
     if finding.same_samples is None:
         return (*("-",) * 5, trained)
     same = (finding.same_samples, finding.same_order, finding.same_weights)
     differences = (finding.gradient_difference, finding.loss_difference)
     return (
         *("same" if is_same else "differ" for is_same in same),
-        *(f"{math.inf if value is None else value:.1e}" for value in differences),
+        *map(_exponential, differences),
         trained,
     )
 
 
-def _shown(trained: Mapping[str, Any]) -> str:
-    difference = trained["gradient_difference"]
-    return "-" if trained["status"] == "cannot run" else f"{math.inf if difference is None else difference:.1e}"
+def _exponential(difference: float | None) -> str:
+    return f"{math.inf if difference is None else difference:.1e}"
 
 
 def trained_words(tolerances: Mapping[str, Mapping[str, float]]) -> str:
@@ -260,13 +255,7 @@ def _too_large_norms(gradients: Mapping[str, Any], tolerance: TrainedTolerance) 
 
 
 def compare_trained(reference: Part, part: Part, precision: str) -> TrainedDifference:
-    """Return the differences between the precision that trains and the reference.
-
-    Args:
-        reference: Of one process, in the most exact precision.
-        part: Of a strategy, or one process, in the precision that trains.
-        precision: Key of `TRAINED_TOLERANCES`.
-    """
+    """Return the differences between the precision that trains (`part`) and one process in the most exact precision."""
     tolerance, gradients = TRAINED_TOLERANCES[precision], part.gradients
     all_of_them, length, tensor = (_number(gradients[key]) for key in ("difference", "length", "worst_tensor"))
     loss = largest_difference(part.losses, reference.losses)
@@ -381,9 +370,6 @@ def folder_beside(run: Path) -> Path:
     """
     folder = run.with_name(run.name + SUFFIX)
     if folder.exists() and not (folder.is_dir() and not (folder / records.RUN_FILE).exists()):
-        raise CheckpointError(
-            f"{folder} exists and is not a certificate; change run.name or run.folder",
-            code="run.folder_taken",
-            folder=folder,
-        )
+        message = f"{folder} exists and is not a certificate; change run.name or run.folder"
+        raise CheckpointError(message, code="run.folder_taken", folder=folder)
     return folder

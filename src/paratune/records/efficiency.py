@@ -8,6 +8,7 @@ samples.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, Literal
 
 MIN_SAMPLES = 20
@@ -87,11 +88,7 @@ def noise_summary(
 ) -> dict[str, Any]:
     """Return `noise_scale` of a summary (see docs/reference/records.md): ratios of means, never means of ratios.
 
-    Args:
-        events: Measured steps of one rank; sampled steps have `noise_scale`.
-        global_batch_size: Samples of an optimizer step.
-        reason: Why no step was sampled, if that is known.
-        why_not_preconditioned: Code and reason, if no sampled step has the preconditioned estimate.
+    `events` are the measured steps of one rank.
     """
     samples = [event["noise_scale"] for event in events if event.get("noise_scale") is not None]
     known = [sample["preconditioned"] for sample in samples if sample.get("preconditioned") is not None]
@@ -106,7 +103,7 @@ def noise_summary(
 
 def _estimate(samples: Sequence[Mapping[str, float]], num_measured: int, why: tuple[str, str] | None) -> dict[str, Any]:
     traces, norms = ([sample[name] for sample in samples] for name in ("trace", "squared_norm"))
-    trace, squared_norm = (_mean(values) for values in (traces, norms))
+    trace, squared_norm = (fmean(values) if values else None for values in (traces, norms))
     value = _ratio(trace, squared_norm) if len(samples) >= MIN_SAMPLES else None
     code, reason = (None, None) if value is not None else _why_unknown(len(samples), num_measured, why)
     return {
@@ -132,10 +129,6 @@ def _why_unknown(num_samples: int, num_measured: int, why: tuple[str, str] | Non
     if num_samples:
         return "few_samples", f"only {num_samples} steps were sampled and {MIN_SAMPLES} are needed; {advice}"
     return why or ("not_sampled", f"no step was sampled after the warm-up; {advice}")
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
 
 
 def _ratio(trace: float | None, squared_norm: float | None) -> float | None:

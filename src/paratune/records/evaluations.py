@@ -30,14 +30,7 @@ def scores_text(scores: Scores, metric: str | None) -> str:
 def evaluation_text(
     event: Mapping[str, Any], *, num_steps: int, metric: str | None, best: Mapping[str, Any] | None
 ) -> str:
-    """Return the line of an evaluation.
-
-    Args:
-        event: The `evaluation` event.
-        num_steps: Steps of the run.
-        metric: The metric that selects the kept model; None if the last model is kept.
-        best: step and value of the best evaluation so far; None if there is none.
-    """
+    """Return the line of an `evaluation` event; `metric` selects the kept model, `best` has step and value so far."""
     scores = scores_text(event["scores"], metric)
     text = f"step {event['step']:,}/{num_steps:,}, epoch {event['epoch']:.2f}: {event['split']} {scores}"
     if metric is None:

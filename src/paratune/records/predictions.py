@@ -61,8 +61,6 @@ def prediction_columns(
     Args:
         outputs: (N, C) logits, or (N, 1) predicted numbers.
         names: Class names in the order of their ids; empty for regression.
-        by_name: Name scores `score_<class name>`.
-        scale: Scale of reported numbers; None reports the output of the model.
 
     Returns:
         `prediction`: the class name, or the output of the model; `reported`: the number on the scale, if there is a
@@ -91,14 +89,7 @@ def predicted_sets(logits: np.ndarray[Any, Any], threshold: float) -> np.ndarray
 def multi_label_columns(
     logits: np.ndarray[Any, Any], names: list[str], *, threshold: float, separator: str, by_name: bool = False
 ) -> dict[str, Any]:
-    """Return the columns with the predicted classes.
-
-    Args:
-        logits: (N, C).
-        names: Of the classes.
-        threshold: As in `predicted_sets`.
-        separator: Text between the predicted names of a row.
-        by_name: Name scores `score_<class name>`.
+    """Return the columns with the predicted classes. `logits` is (N, C).
 
     Returns:
         `prediction`: the names, or an empty text; `score_<class id>`: the probability of the class.
@@ -115,8 +106,7 @@ def joined_names(sets: np.ndarray[Any, Any], names: list[str], separator: str) -
 def predicted_ranks(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the class ids from C - 1 answers to "is it above class k?": the number of positive answers.
 
-    Args:
-        logits: (N, C - 1); a value above 0 is a probability above one half.
+    `logits` is (N, C - 1); a value above 0 is a probability above one half.
 
     Source: Niu et al., Ordinal Regression with Multiple Output CNN, CVPR 2016, equation 3.
     """
@@ -129,12 +119,7 @@ def ordinal_columns(logits: np.ndarray[Any, Any], names: list[str], *, by_name: 
 
     The probability of class k is P(above k - 1) - P(above k) (Frank and Hall, ECML 2001). Where the answers contradict
     each other (above the third but not above the second), the later probability is first reduced to the earlier one, so
-    that no class has a negative probability and the sum is 1.
-
-    Args:
-        logits: (N, C - 1).
-        names: Of the C classes.
-        by_name: Name scores `score_<class name>`.
+    that no class has a negative probability and the sum is 1. `logits` is (N, C - 1), of C classes.
     """
     above = np.minimum.accumulate(probabilities(logits), axis=1)
     edges = np.concatenate([np.ones_like(above[:, :1]), above, np.zeros_like(above[:, :1])], axis=1)
@@ -155,12 +140,8 @@ def write_predictions(
     """Write `predictions.<split>.parquet` of a run.
 
     Args:
-        folder: The run.
-        split: Its name.
         rows: (N,) row numbers in the source, from 0.
         ids: Values of `columns.id`, if there is such a column.
-        columns: A value for each row: `label` if it is known, and the predictions.
-        sources: File of each row, for rows of several files.
         clusters: (N,), the number of each row's cluster; None for independent rows.
     """
     named: dict[str, Any] = {} if sources is None else {"source": sources}

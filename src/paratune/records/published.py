@@ -57,7 +57,6 @@ class PublishedFigure:
     unit: str
     """As in the file; empty for a score between 0 and 1, and for a rate."""
     source: str
-    """The publication."""
     where: str
     """The table, figure or page in it; empty if unknown."""
 
@@ -75,14 +74,13 @@ class PublishedClaim:
     """One claim."""
 
     text: str
-    """The claim in words."""
     kind: ClaimKind
     measure: str
     """Of `SYSTEM_MEASURES` for less and not_less, otherwise a metric."""
     by: float
     """The share for less and not_less; the margin for the others, in the unit of the metric."""
     pairs: tuple[ComparedPair, ...]
-    """The claim holds if it holds for all pairs."""
+    """The claim is true if it is true for all pairs."""
     source: str
     where: str
 

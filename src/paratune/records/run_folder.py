@@ -60,43 +60,25 @@ def check_usable(folder: Path, mode: Mode) -> None:
 def _check_content(folder: Path, mode: Mode) -> None:
     above = next((path for path in folder.parents if path.exists()), None)
     if above is not None and not above.is_dir():
-        raise CheckpointError(
-            f"{folder} cannot be created, because {above} is a file; change run.folder",
-            code="run.folder_taken",
-            folder=folder,
-        )
+        problem = f"cannot be created, because {above} is a file; change run.folder"
+        raise _refused(folder, problem, code="run.folder_taken")
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise CheckpointError(
-            f"{folder} is a file; the run folder needs this name: change run.name or run.folder",
-            code="run.folder_taken",
-            folder=folder,
-        )
+        problem = "is a file; the run folder needs this name: change run.name or run.folder"
+        raise _refused(folder, problem, code="run.folder_taken")
     if all(_is_beginning(path.name) for path in folder.iterdir()):
         return
     if not (folder / RUN_FILE).exists():
-        raise CheckpointError(
-            f"{folder} contains files but no run ({RUN_FILE} is missing); nothing in it was changed; change run.name",
-            code="run.folder_taken",
-            folder=folder,
-        )
-    if mode == "resume":
-        if is_finished(folder):
-            raise CheckpointError(
-                f"{folder} contains a finished run; there is nothing to resume: change run.name",
-                code="run.finished",
-                folder=folder,
-            )
-        return
-    if mode == "overwrite":
-        return
-    state = "a finished run" if is_finished(folder) else "an unfinished run (--resume continues it)"
-    raise CheckpointError(
-        f"{folder} already contains {state}; change run.name, or use --overwrite to delete it",
-        code="run.exists",
-        folder=folder,
-    )
+        problem = f"contains files but no run ({RUN_FILE} is missing); nothing in it was changed; change run.name"
+        raise _refused(folder, problem, code="run.folder_taken")
+    if mode == "resume" and is_finished(folder):
+        problem = "contains a finished run; there is nothing to resume: change run.name"
+        raise _refused(folder, problem, code="run.finished")
+    if mode == "new":
+        state = "a finished run" if is_finished(folder) else "an unfinished run (--resume continues it)"
+        problem = f"already contains {state}; change run.name, or use --overwrite to delete it"
+        raise _refused(folder, problem, code="run.exists")
 
 
 def folder_state(folder: Path) -> Literal["finished", "unfinished", "foreign"] | None:
@@ -153,11 +135,8 @@ def check_same_run(
     """Check that a configuration trains the same as the run in `folder`; a folder without a run is accepted.
 
     Args:
-        folder: The run.
-        values: The resolved configuration.
         global_batch_size: Samples per step with the present number of processes; None while it is unknown.
         fingerprints: Of the content of each split; None while the data has not been read.
-        teachers: Hash of the weights, the tokenizer and the limits of each teacher by its name; None while unknown.
 
     Raises:
         CheckpointError: It does not; the message lists all differences.
@@ -194,11 +173,7 @@ def check_same_run(
 
 
 def check_same_code(folder: Path, own_code: Mapping[str, Mapping[str, Any]]) -> None:
-    """Check that code outside paratune has not changed since the run in `folder` was started, except `NOT_COMPARED`.
-
-    Args:
-        folder: The run; a folder without a run, or a run without a record of the code, is accepted.
-        own_code: The present code by option, as `paratune.config.own_code.own_code_record` returns it.
+    """Check that code outside paratune, by option, is that of the run in `folder`; `NOT_COMPARED` may change.
 
     Raises:
         CheckpointError: A file has changed.
@@ -212,15 +187,12 @@ def check_same_code(folder: Path, own_code: Mapping[str, Mapping[str, Any]]) -> 
         before = (recorded.get(option) or {}).get("sha256")
         if before is not None and before != code["sha256"]:
             name = code.get("function") or code.get("evaluate")
-            raise CheckpointError(
+            message = (
                 f"{folder} cannot be resumed: the file of {option}, {name}, has changed since the "
                 f"run was started (SHA-256 {before[:12]} then, {str(code['sha256'])[:12]} now); restore the file, or "
-                "change run.name to start a new run",
-                code="run.own_code_changed",
-                folder=folder,
-                key=option,
-                value=name,
+                "change run.name to start a new run"
             )
+            raise CheckpointError(message, code="run.own_code_changed", folder=folder, key=option, value=name)
 
 
 def take_folder(folder: Path, mode: Mode) -> FileLock:
@@ -253,12 +225,7 @@ def take_folder(folder: Path, mode: Mode) -> FileLock:
 
 @contextmanager
 def locked_folder(folder: Path, command: str, remedy: str) -> Iterator[None]:
-    """Make a folder and lock it.
-
-    Args:
-        folder: The folder; its parents are made, too.
-        command: Command that uses such folders, for the message.
-        remedy: What helps if the folder cannot be written, for the message.
+    """Make a folder with its parents, and lock it; `command` and `remedy` are for the message.
 
     Raises:
         CheckpointError: Another process of the command uses it, or it cannot be made.
@@ -268,17 +235,11 @@ def locked_folder(folder: Path, command: str, remedy: str) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=LOOK_S)
     except Timeout as error:
-        raise CheckpointError(
-            f"{plain(folder)} is in use by another {command}; wait for its end, or {remedy}",
-            code="run.in_use",
-            folder=folder,
-        ) from error
+        message = f"{plain(folder)} is in use by another {command}; wait for its end, or {remedy}"
+        raise CheckpointError(message, code="run.in_use", folder=folder) from error
     except OSError as error:
-        raise CheckpointError(
-            f"{plain(folder)} cannot be used: {error.strerror or error}; {remedy}",
-            code="run.not_writable",
-            folder=folder,
-        ) from error
+        message = f"{plain(folder)} cannot be used: {error.strerror or error}; {remedy}"
+        raise CheckpointError(message, code="run.not_writable", folder=folder) from error
     try:
         yield
     finally:
@@ -333,15 +294,16 @@ def _empty(folder: Path) -> None:
 
 
 def _in_use(folder: Path) -> CheckpointError:
-    return CheckpointError(
-        f"{folder} is in use: another process trains in it; change run.name", code="run.in_use", folder=folder
-    )
+    return _refused(folder, "is in use: another process trains in it; change run.name", code="run.in_use")
 
 
 def _unusable(folder: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(
-        f"{folder} cannot be used: {error.strerror or error}; change run.folder", code="run.not_writable", folder=folder
-    )
+    problem = f"cannot be used: {error.strerror or error}; change run.folder"
+    return _refused(folder, problem, code="run.not_writable")
+
+
+def _refused(folder: Path, problem: str, *, code: str) -> CheckpointError:
+    return CheckpointError(f"{folder} {problem}", code=code, folder=folder)
 
 
 def _is_beginning(name: str) -> bool:

@@ -86,14 +86,7 @@ def score_text(entry: Mapping[str, Any], metric: str, *, digits: int = 4) -> str
 def notes(
     kind: str, columns: Mapping[str, list[dict[str, Any]]], *, are_single: bool = True, are_means: bool = False
 ) -> Iterator[str]:
-    """Yield the notes below tables of slices.
-
-    Args:
-        kind: Of the task.
-        columns: The entries by column.
-        are_single: Whether some scores are of one run, with an interval.
-        are_means: Whether some scores are means over runs.
-    """
+    """Yield the notes below tables of slices, of single runs with intervals or of means over runs."""
     if are_means:
         yield (
             "Mean ± sample standard deviation over the seeds of a configuration. It does not include the variation "

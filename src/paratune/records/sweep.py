@@ -78,16 +78,13 @@ class CellRecord:
     """Name of its value on each axis, by the label of the axis."""
     num_processes: int
     task: str
-    """Kind of its task."""
     metric: str
     """Metric of the validation set that selects the best run."""
     metrics: tuple[str, ...]
-    """Metrics in tables."""
     fingerprint: str
     """SHA-256 of its configuration and number of processes."""
     state: State = "pending"
     reason: str | None = None
-    """Why it failed or was interrupted."""
     exit_code: int | None = None
     """Of its last process."""
     attempts: tuple[Mapping[str, Any], ...] = ()
@@ -256,13 +253,11 @@ def read_sweep(folder: Path) -> SweepRecord:
     content = records.read_json(path)
     version = content.get("schema_version") if isinstance(content, dict) else None
     if isinstance(content, dict) and version != SCHEMA_VERSION:
-        raise CheckpointError(
+        message = (
             f"{plain(path)} has schema_version {plain(repr(version)[:40])}, this paratune reads {SCHEMA_VERSION}; "
-            "use the version of paratune that wrote it",
-            code="run.other_version",
-            path=path,
-            version=version,
+            "use the version of paratune that wrote it"
         )
+        raise CheckpointError(message, code="run.other_version", path=path, version=version)
     try:
         values = {key: value for key, value in content.items() if key != "schema_version"}
         values["axes"] = tuple(Axis(**{**axis, "keys": tuple(axis.get("keys", ()))}) for axis in values["axes"])
@@ -290,11 +285,8 @@ def read_sweep(folder: Path) -> SweepRecord:
         if any(name not in labels[label] for label, name in sweep.baseline.items()):
             raise ValueError(f"baseline {dict(sweep.baseline)} has a value that is on no axis")
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise CheckpointError(
-            f"{plain(path)} is damaged: it is not the record of a matrix ({plain(repr(error))})",
-            code="run.damaged",
-            path=path,
-        ) from error
+        message = f"{plain(path)} is damaged: it is not the record of a matrix ({plain(repr(error))})"
+        raise CheckpointError(message, code="run.damaged", path=path) from error
     return sweep
 
 
@@ -339,14 +331,7 @@ def run_fingerprint(
     environment: Mapping[str, str | None],
     num_nodes: int | None = None,
 ) -> str:
-    """Return the SHA-256 of all settings that make a cell a different run when they change.
-
-    Args:
-        values: Its resolved configuration.
-        num_processes: World size.
-        environment: Variables that the matrix sets.
-        num_nodes: Nodes that the matrix sets, if it does.
-    """
+    """Return the SHA-256 of all settings that make a cell a different run when they change."""
     parts: list[Any] = [num_processes, dict(sorted(compared_settings(values).items()))]
     parts += [dict(sorted(environment.items()))] if environment else []
     parts += [{"nodes": num_nodes}] if num_nodes is not None else []

@@ -174,7 +174,7 @@ class Selection:
     """What they are, in the plural: "configurations" or "runs"."""
     entries: tuple[Selectable, ...]
     note: str = ""
-    """What the page shows for all of them, whatever is selected."""
+    """Parts of the page that always show all of them."""
 
     @cached_property
     def numbers(self) -> Mapping[str, str]:

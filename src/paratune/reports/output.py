@@ -1,18 +1,20 @@
 """Writes the files of a report: all or none, and never over other files."""
 
 import contextlib
+import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from paratune.base.atomic import delete_remains, sync, temporary_path
 from paratune.base.text import plain
 from paratune.errors import CheckpointError
-from paratune.records import read_json
+from paratune.records import finite, read_json
 from paratune.reports.text import GENERATOR
 
 MARKER = "report.json"
-"""A folder whose report.json has our name holds a report that may be replaced."""
+"""A folder whose report.json has our name contains a report that may be replaced."""
 
 _OURS = re.compile(
     r"index\.html|report\.(md|csv|json|pdf)|tables/[\w.-]+\.(md|tex|csv)|figures/[\w.-]+\.(svg|png)"
@@ -25,7 +27,7 @@ def check_folder(folder: Path, names: list[str]) -> None:
     """Check, before any work is done, that files of these names may be written to `folder`.
 
     Raises:
-        CheckpointError: It is a file, or holds files of these names that are not a report's.
+        CheckpointError: It is a file, or contains files of these names that are not a report's.
     """
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(
@@ -35,43 +37,42 @@ def check_folder(folder: Path, names: list[str]) -> None:
         )
     present = [name for name in names if (folder / name).exists()]
     if present and not holds_report(folder):
-        raise CheckpointError(
-            f"{plain(folder)} holds {', '.join(present)} that no paratune report wrote; "
-            "give --out another folder, or move them away",
-            code="output.foreign",
-            folder=folder,
-        )
+        raise _foreign(folder, present)
+
+
+def _foreign(folder: Path, names: list[str]) -> CheckpointError:
+    listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return CheckpointError(
+        f"{plain(folder)} holds {listed} that no paratune report wrote; give --out another folder, or move them away",
+        code="output.foreign",
+        folder=folder,
+    )
 
 
 def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, ...]:
     """Write all files or none: first under temporary names, then renamed, the marker first.
 
-    Files of an earlier report that this one does not have are removed; what no report wrote stays.
+    Files of an earlier report that this one does not have are removed; other files stay.
 
     Args:
         folder: Of the report.
-        files: Contents by name; a name may lie in a folder below.
+        files: Contents by name, which may contain folders.
 
     Raises:
-        CheckpointError: The folder cannot be made or written to, or holds files of these names that are not a
-            report's; what was there before is unchanged.
+        CheckpointError: The folder cannot be created or written to, or contains files of these names that are not a
+            report's; the earlier files are unchanged.
     """
     earlier = files_of_report(folder)
     foreign = sorted(name for name in files if name not in earlier and (folder / name).exists())
     if foreign:
-        names = ", ".join(foreign[:5]) + (f" and {len(foreign) - 5} more" if len(foreign) > 5 else "")
-        raise CheckpointError(
-            f"{plain(folder)} holds {names} that no paratune report wrote; give --out another folder, or move "
-            "them away",
-            code="output.foreign",
-            folder=folder,
-        )
+        raise _foreign(folder, foreign)
     aside = {name: temporary_path(folder / name) for name in files}
     made = [path for path in {path.parent: None for path in aside.values()} if not path.exists()]
     try:
         for name, path in aside.items():
             delete_remains(path.parent, name=Path(name).name)
             _write(path, files[name])
+        # The marker first: if the process dies between two renames, the next report may replace the folder.
         for name in sorted(files, key=lambda name: name != MARKER):
             aside[name].replace(folder / name)
         for name in earlier - set(files):
@@ -117,9 +118,25 @@ def files_of_report(folder: Path) -> set[str]:
 
 
 def holds_report(folder: Path) -> bool:
-    """Return whether a folder holds a report that may be replaced."""
+    """Return whether a folder contains a report that may be replaced."""
     try:
         value = read_json(folder / MARKER)
     except (CheckpointError, OSError):
         return False
     return isinstance(value, dict) and value.get("generator") == GENERATOR
+
+
+def json_text(parts: Mapping[str, Any]) -> str:
+    """Return ASCII JSON text with a line for each item of a list; full indentation takes several times as long."""
+
+    def text(value: Any) -> str:
+        try:
+            return json.dumps(value, allow_nan=False, default=str)
+        except ValueError:  # NaN or infinity; searching all values first takes longer than writing them
+            return json.dumps(finite(value), allow_nan=False, default=str)
+
+    lines = []
+    for key, value in parts.items():
+        items = ",\n  ".join(map(text, value)) if isinstance(value, list) else ""
+        lines.append(f" {text(key)}: [\n  {items}\n ]" if items else f" {text(key)}: {text(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -44,11 +44,8 @@ def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -
         ):
             token = file.read_text(encoding="utf-8", errors="replace").strip()
     if len(token) < _MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigError(
-            f"the token of {where} must have at least {_MIN_TOKEN} printable ASCII characters without a space",
-            code="serve.token_unusable",
-            path=file,
-        )
+        message = f"the token of {where} must have at least {_MIN_TOKEN} printable ASCII characters without a space"
+        raise ConfigError(message, code="serve.token_unusable", path=file)
     return token
 
 
@@ -107,8 +104,5 @@ class ClientRateLimit:
         if len(self._clients) > _MAX_CLIENTS:
             self._clients.popitem(last=False)  # the one that was silent for longest
         if left < 1:
-            raise DataError(
-                f"more than {self._rate:g} requests per second; try again later",
-                code="serve.rate",
-                retry_after_s=math.ceil((1 - left) / self._rate),
-            )
+            message = f"more than {self._rate:g} requests per second; try again later"
+            raise DataError(message, code="serve.rate", retry_after_s=math.ceil((1 - left) / self._rate))

@@ -20,10 +20,9 @@ from paratune.serving.access import ClientRateLimit
 from paratune.serving.batcher import Batcher
 from paratune.serving.explainer import Explainer, read_options
 from paratune.serving.gate import Gate, error_response
-from paratune.serving.intervals import describe, read_calibration
 from paratune.serving.metrics import Metrics
 from paratune.serving.page.response import page_response
-from paratune.serving.predictor import Predictor
+from paratune.serving.predictor import Predictor, describe, read_calibration
 from paratune.serving.rows import Row, column_names, read_rows
 from paratune.serving.settings import ServingLimits
 
@@ -38,6 +37,7 @@ class Service:
         self.limits = limits
         self.calibration = read_calibration(trained)
         self.predictor = Predictor(trained, self.calibration)
+        # Functions instead of the objects: metrics, batcher and explainer use each other.
         self.batcher = Batcher(self.predictor.predict, limits, lambda *counts: self.metrics.count_batch(*counts))
         self.explainer, self.why_unexplained = _make_explainer(trained, limits, lambda: self.batcher.is_busy)
         self.metrics = Metrics(
@@ -162,13 +162,11 @@ async def read_body(request: Request, limits: ServingLimits) -> bytes:
                 if len(body) > limits.max_body_bytes:
                     raise too_large
     except ClientDisconnect as error:
-        raise DataError(
-            "the client closed the connection before its body was complete", code="serve.client_gone"
-        ) from error
+        message = "the client closed the connection before its body was complete"
+        raise DataError(message, code="serve.client_gone") from error
     except TimeoutError as error:
-        raise DataError(
-            f"the body did not arrive within {limits.body_timeout_s:g} s", code="serve.body_timeout"
-        ) from error
+        message = f"the body did not arrive within {limits.body_timeout_s:g} s"
+        raise DataError(message, code="serve.body_timeout") from error
     return bytes(body)
 
 
@@ -188,9 +186,6 @@ def make_app(
     """Return the ASGI application of a service.
 
     Args:
-        service: Model, queue and limits.
-        listens_on: Address on which the server listens.
-        token: Token that requests need.
         write_line: Called with each line of the access log.
     """
     # The pages of FastAPI for its documentation load scripts from another site.

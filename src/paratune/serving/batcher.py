@@ -148,6 +148,7 @@ class Batcher:
     async def _wait_for_batch(self) -> None:
         """Wait for rows, and then until they fill a batch or the oldest has waited `max_wait_s`."""
         while True:
+            # Cleared before the queue is read: rows that arrive after that set it again.
             self._changed.clear()
             remaining = None
             if self._queue:

@@ -1,4 +1,4 @@
-"""Explains rows one at a time, in a thread of its own that pauses while predictions wait or are computed."""
+"""Explains rows one at a time, in a separate thread that pauses while predictions wait or are computed."""
 
 import asyncio
 import copy
@@ -163,18 +163,15 @@ def read_options(query: list[tuple[str, str]], trained: TrainedModel) -> Explain
             reason = "is given twice" if name in given else f"is unknown; known: {', '.join(allowed)}"
             raise DataError(f"{name[:100]!r} in the address {reason}", code="serve.query", name=name[:100])
         if value not in allowed[name]:
-            raise DataError(
-                f"{name}={value[:100]!r} is unknown; use one of: {', '.join(allowed[name])}",
-                code="serve.query",
-                name=name,
-                allowed=allowed[name],
-            )
+            message = f"{name}={value[:100]!r} is unknown; use one of: {', '.join(allowed[name])}"
+            raise DataError(message, code="serve.query", name=name, allowed=allowed[name])
         given[name] = value
     return ExplainOptions(methods=(given.get("method", next(iter(METHODS))),), target=given.get("target"))
 
 
 def _sharing_copy(model: torch.nn.Module) -> Any:
-    """Return a copy of a model with hooks and settings of its own; weights are shared where they are float32."""
+    """Return a copy of a model with separate hooks and settings; weights are shared where they are float32."""
     tensors = [*model.parameters(), *model.buffers()]
     is_shared = all(tensor.dtype == torch.float32 for tensor in tensors if tensor.is_floating_point())
+    # deepcopy takes what it finds in this mapping for a finished copy.
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors} if is_shared else {})

@@ -4,6 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,33 +36,24 @@ def error_response(error: ParatuneError) -> Response:
     return Response(content, status, headers, media_type="application/json")
 
 
+@dataclass(eq=False, repr=False)  # no repr: it would have the token
 class Gate:
     """Checks requests, counts them and writes the access log around another ASGI application."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        paths: frozenset[str],
-        listens_on: str,
-        token: str | None,
-        rate: ClientRateLimit,
-        is_stopping: Callable[[], bool],
-        count: Callable[[str, int, float], None],
-        write_line: Callable[[str], None],
-    ) -> None:
-        self._app = app
-        self._paths = paths
-        self._listens_on = listens_on
-        self._token = token
-        self._rate = rate
-        self._is_stopping = is_stopping
-        self._count = count
-        self._write_line = write_line
+    app: ASGIApp
+    paths: frozenset[str]
+    """Paths that metrics and log lines name; others are "other"."""
+    listens_on: str
+    token: str | None
+    rate: ClientRateLimit
+    is_stopping: Callable[[], bool]
+    count: Callable[[str, int, float], None]
+    """Called with path, status and seconds of each request."""
+    write_line: Callable[[str], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         started = time.perf_counter()
         state: dict[str, Any] = scope.setdefault("state", {})
@@ -76,7 +68,7 @@ class Gate:
         client = scope["client"][0] if scope.get("client") else "unknown"
         try:
             self._check(scope, client)
-            await self._app(scope, receive, send_and_note)
+            await self.app(scope, receive, send_and_note)
         except ParatuneError as error:
             state["code"] = error.code
             await error_response(error)(scope, receive, send_and_note)
@@ -87,19 +79,19 @@ class Gate:
 
     def _check(self, scope: Scope, client: str) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        check_host(self._listens_on, headers.get("host"))
+        check_host(self.listens_on, headers.get("host"))
         if scope["path"] in OPEN_PATHS:
             return
-        if self._is_stopping():
+        if self.is_stopping():
             raise DataError("the server is stopping", code="serve.stopping")
-        self._rate.check(client)
-        check_token(self._token, headers.get("authorization"))
+        self.rate.check(client)
+        check_token(self.token, headers.get("authorization"))
 
     def _note(self, scope: Scope, client: str, status: int, duration_s: float) -> None:
         """Count the request and write its line; neither has anything of its content."""
         state = scope["state"]
-        path = scope["path"] if scope["path"] in self._paths else "other"
-        self._count(path, status, duration_s)
+        path = scope["path"] if scope["path"] in self.paths else "other"
+        self.count(path, status, duration_s)
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "client": client,
@@ -111,4 +103,4 @@ class Gate:
             "num_tokens": state.get("num_tokens"),
             "duration_ms": round(1000 * duration_s, 3),
         }
-        self._write_line(json.dumps(line))
+        self.write_line(json.dumps(line))

@@ -10,7 +10,7 @@ _TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
 class Metrics:
-    """Counters of one server, in a registry of their own."""
+    """Counters of one server, in a separate registry."""
 
     def __init__(self, num_queued: Callable[[], int], num_explanations: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()

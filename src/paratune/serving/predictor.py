@@ -1,6 +1,7 @@
 """Tokenizes rows and predicts them, as `paratune predict` does for a file, without writing anything to a disk."""
 
 import copy
+import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,14 +14,16 @@ from paratune.data.load import Split
 from paratune.data.memory_store import joined_store
 from paratune.data.sources import joined_samples
 from paratune.data.windows import EXAMPLE
-from paratune.errors import DataError
-from paratune.feedback.feedback import ScoreCalibration
+from paratune.errors import DataError, ParatuneError
+from paratune.feedback.feedback import KINDS, FeedbackOptions, ScoreCalibration, calibrate
 from paratune.feedback.removal import numbers
 from paratune.infer.trained import TrainedModel
-from paratune.serving.intervals import interval
 from paratune.serving.rows import Row, as_table
 
+log = logging.getLogger(__name__)
+
 _SOURCE = "the request"
+_UNKNOWN = ("feedback.no_validation", "feedback.too_few_rows")
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +72,8 @@ class Predictor:
         split = self._reader.read(_SOURCE, as_table(rows), require_labels=False, is_cached=False)
         without = np.setdiff1d(np.arange(len(rows)), split.samples.rows).tolist()
         if without:
-            raise DataError(
-                f"rows without a text that the model can read: {first_rows(without)}",
-                code="serve.row_without_text",
-                rows=without,
-            )
+            message = f"rows without a text that the model can read: {first_rows(without)}"
+            raise DataError(message, code="serve.row_without_text", rows=without)
         owners = np.arange(len(rows))
         if split.store.sample_offsets is None:  # windows of a question are samples
             owners = split.store.row_values.get(EXAMPLE, owners)
@@ -107,3 +107,39 @@ def as_split(rows: list[TokenizedRow]) -> Split:
     parts = [row.request.samples.take(np.asarray([row.number])) for row in rows]
     samples = replace(joined_samples(parts, ()), rows=np.arange(len(rows)), file_index=None)
     return Split("data", _SOURCE, samples, store, fingerprint="")
+
+
+def read_calibration(trained: TrainedModel) -> ScoreCalibration | None:
+    """Return the calibration of a run for scores; None for other models, and for runs with too few predictions.
+
+    Raises:
+        CheckpointError: The saved predictions are damaged.
+    """
+    if trained.task.kind not in KINDS or trained.run is None:
+        return None
+    try:
+        return calibrate(trained.run, trained, FeedbackOptions())
+    except ParatuneError as error:
+        if error.code not in _UNKNOWN:
+            raise
+        log.info("scores have no interval: %s", error)
+        return None
+
+
+def interval(calibration: ScoreCalibration, value: float) -> list[float] | list[str]:
+    """Return the bounds of a score: numbers, or names of ordered classes."""
+    low, high = calibration.interval(value)
+    return [calibration.text(low), calibration.text(high)] if calibration.names else [low, high]
+
+
+def describe(calibration: ScoreCalibration | None) -> dict[str, Any] | None:
+    """Return the calibration as JSON values: wanted coverage, half-width, and the coverage of the test set."""
+    if calibration is None:
+        return None
+    test = calibration.coverage
+    return {
+        "coverage": calibration.level,
+        "half_width": float(np.float64(calibration.half)),
+        "num_validation_rows": calibration.num_rows,
+        "test": None if test is None else {"num_rows": test.num_rows, "share": test.share, "is_kept": test.is_kept},
+    }

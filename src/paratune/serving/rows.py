@@ -31,9 +31,6 @@ def read_rows(body: bytes, columns: Columns, *, is_words: bool, limits: ServingL
 
     Args:
         body: A JSON object: one row, or several rows as {"rows": [...]}.
-        columns: Columns of the model.
-        is_words: Whether the text is a list of words.
-        limits: Limits of rows and of characters.
 
     Raises:
         DataError: The body is not JSON, a column is unknown or missing, or a limit is exceeded.
@@ -46,39 +43,29 @@ def read_rows(body: bytes, columns: Columns, *, is_words: bool, limits: ServingL
     if not rows:
         raise DataError("rows is empty; give at least one row", code="serve.body")
     if len(rows) > limits.max_rows:
-        raise DataError(
-            f"{len(rows)} rows are more than {limits.max_rows}; send several requests",
-            code="serve.too_many_rows",
-            num_rows=len(rows),
-            max_rows=limits.max_rows,
-        )
+        message = f"{len(rows)} rows are more than {limits.max_rows}; send several requests"
+        raise DataError(message, code="serve.too_many_rows", num_rows=len(rows), max_rows=limits.max_rows)
     names = column_names(columns)
     return [_read_row(number, row, names, is_words=is_words, limits=limits) for number, row in enumerate(rows)]
 
 
 def _read_row(number: int, row: Any, names: Mapping[str, str], *, is_words: bool, limits: ServingLimits) -> Row:
     if not isinstance(row, dict):
-        raise DataError(
-            f"row {number} is not an object; give an object with {', '.join(names)}", code="serve.body", row=number
-        )
+        message = f"row {number} is not an object; give an object with {', '.join(names)}"
+        raise DataError(message, code="serve.body", row=number)
     read: dict[str, Any] = {}
     for key, value in row.items():
         column = names.get(key)
         if column is None or column in read:
             reason = "is not a column of this model" if column is None else "is given twice"
-            raise DataError(
-                f"row {number}: {key[:100]!r} {reason}; columns: {', '.join(names)}",
-                code="serve.columns",
-                row=number,
-                columns=list(names),
-            )
+            message = f"row {number}: {key[:100]!r} {reason}; columns: {', '.join(names)}"
+            raise DataError(message, code="serve.columns", row=number, columns=list(names))
         _check_value(number, key, value, is_words=is_words, max_chars=limits.max_chars)
         read[column] = value
     missing = sorted(set(names.values()) - set(read))
     if missing:
-        raise DataError(
-            f"row {number} has no {', '.join(missing)}", code="serve.columns", row=number, columns=list(names)
-        )
+        message = f"row {number} has no {', '.join(missing)}"
+        raise DataError(message, code="serve.columns", row=number, columns=list(names))
     return read
 
 
@@ -89,22 +76,13 @@ def _check_value(number: int, key: str, value: Any, *, is_words: bool, max_chars
         raise DataError(f"row {number}: {key} must be {wanted}", code="serve.value", row=number, column=key)
     num_chars = sum(map(len, words))
     if num_chars > max_chars:
-        raise DataError(
-            f"row {number}: {key} has {num_chars} characters; at most {max_chars} are allowed",
-            code="serve.text_too_long",
-            row=number,
-            num_chars=num_chars,
-            max_chars=max_chars,
-        )
+        message = f"row {number}: {key} has {num_chars} characters; at most {max_chars} are allowed"
+        raise DataError(message, code="serve.text_too_long", row=number, num_chars=num_chars, max_chars=max_chars)
     try:
         "".join(words).encode()
     except UnicodeEncodeError as error:
-        raise DataError(
-            f"row {number}: {key} has half of a surrogate pair, which is not a character",
-            code="serve.value",
-            row=number,
-            column=key,
-        ) from error
+        message = f"row {number}: {key} has half of a surrogate pair, which is not a character"
+        raise DataError(message, code="serve.value", row=number, column=key) from error
 
 
 def as_table(rows: list[Row]) -> pa.Table:

@@ -31,14 +31,8 @@ def open_socket(host: str, port: int) -> socket.socket:
     Raises:
         LaunchError: The port is in use, or the address is not one of this machine.
     """
-    with os_error_as(
-        LaunchError,
-        f"cannot listen on {host} port {port}",
-        "choose another --port or --host",
-        code="serve.port",
-        host=host,
-        port=port,
-    ):
+    failure, remedy = f"cannot listen on {host} port {port}", "choose another --port or --host"
+    with os_error_as(LaunchError, failure, remedy, code="serve.port", host=host, port=port):
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
         try:
@@ -56,7 +50,6 @@ def run_server(app: ASGIApp, service: Service, listener: socket.socket, grace_s:
 
     Args:
         app: Result of `make_app`.
-        service: Its service.
         listener: Result of `open_socket`.
         grace_s: Longest time for the accepted requests after the signal; a second signal ends it.
     """

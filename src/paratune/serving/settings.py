@@ -30,7 +30,7 @@ class ServingLimits:
     max_wait_s: float = 0.005
     """Longest time that a row waits for others to fill its batch, while the model is idle."""
     max_tokens: int = 2048
-    """Most tokens of a batch; a longer row has a batch of its own."""
+    """Most tokens of a batch; a longer row is computed alone."""
     max_rows: int = 64
     """Most rows of a request."""
     max_chars: int = 20_000

@@ -12,10 +12,7 @@ def balance_blocks(
 ) -> list[BlockSpan] | None:
     """Divide blocks into contiguous stages so that the largest cost of a stage is as small as possible.
 
-    Args:
-        costs: The cost of each block, in any unit.
-        num_stages: At most the number of blocks; each stage gets at least one block.
-        cuts: Blocks at which a stage may begin; None allows all.
+    Costs have any unit. Each stage gets at least one block, and begins at one of `cuts`; None allows all blocks.
 
     Returns:
         The stages; None if there are too few cuts.

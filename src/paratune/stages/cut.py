@@ -53,10 +53,11 @@ class CutModel:
         """For each block at which a span may begin: modules whose output is not needed, with its shape in a trial."""
         self._num_outputs = 0
         """0 if a block returns only the hidden states, otherwise the length of its tuple, where they are first."""
+        in_blocks = {module for block in self._blocks for module in block.modules()}
         self._outside = {
             name: module
             for name, module in model.named_modules()
-            if module is not model and any(True for _ in module.parameters()) and not self._touches_blocks(module)
+            if module is not model and any(True for _ in module.parameters()) and in_blocks.isdisjoint(module.modules())
         }
         """Modules with weights that are not in a block and contain no block."""
         for number, block in enumerate(self._blocks):
@@ -144,10 +145,6 @@ class CutModel:
 
     def _probe_batch(self) -> Batch:
         return probe_batch(next(self.model.parameters()).device)
-
-    def _touches_blocks(self, module: nn.Module) -> bool:
-        in_blocks = {id(module) for block in self._blocks for module in block.modules()}
-        return any(id(inner) in in_blocks for inner in module.modules())
 
     def _run_block(self, number: int, forward: Any, *args: Any, **kwargs: Any) -> Any:
         span = self._span

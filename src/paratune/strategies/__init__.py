@@ -9,7 +9,7 @@ from paratune.errors import ConfigError, did_you_mean
 STRATEGIES = {
     "single": "paratune.strategies.single:SingleStrategy",
     "ddp": "paratune.strategies.ddp:DDPStrategy",
-    "zero1": "paratune.strategies.zero1:Zero1Strategy",
+    "zero1": "paratune.strategies.ddp:ZERO1",
     "zero2": "paratune.strategies.fsdp:ZERO2",
     "zero3": "paratune.strategies.fsdp:ZERO3",
     "hsdp": "paratune.strategies.fsdp:HSDP",
@@ -20,20 +20,18 @@ STRATEGIES = {
 
 
 def strategy_class(kind: str) -> Any:
-    """Return the class (or `fsdp.FSDPKind`) of a strategy by its kind, or by package.module:Class.
+    """Return the class of a strategy (or `fsdp.FSDPKind`, `ddp.ZERO1`) by its kind, or by package.module:Class.
 
     Raises:
         ConfigError: There is no such kind, module or class.
     """
     target = STRATEGIES.get(kind, kind)
     if ":" not in target:
-        raise ConfigError(
+        message = (
             f"strategy.kind: {kind} is not one of {', '.join(STRATEGIES)}, nor package.module:Class"
-            f"{did_you_mean(kind, STRATEGIES)}",
-            code="strategy.unknown",
-            key="strategy.kind",
-            value=kind,
+            f"{did_you_mean(kind, STRATEGIES)}"
         )
+        raise ConfigError(message, code="strategy.unknown", key="strategy.kind", value=kind)
     if kind not in STRATEGIES:
         return import_callable(kind, "strategy.kind")
     module, _, name = target.partition(":")

@@ -41,15 +41,7 @@ class AdamPreconditioner:
         scale: float | Tensor = 1.0,
         num_copies: int = 1,
     ) -> None:
-        """Create the preconditioner of parameters that this rank has as a whole.
-
-        Args:
-            optimizer: Their optimizer.
-            model: The module that has them.
-            parameters: Parameters of the model.
-            scale: The factor by which `grad` is multiplied before the optimizer's step.
-            num_copies: Ranks that have the same parameters.
-        """
+        """Store the settings; `grad` is multiplied by `scale` before the step; `num_copies` ranks have the weights."""
         groups = [(group, parameter) for group in optimizer.param_groups for parameter in group["params"]]
         self._settings = {id(parameter): (group["betas"][1], group["eps"]) for group, parameter in groups}
         self._optimizer = optimizer

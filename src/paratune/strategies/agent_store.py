@@ -20,9 +20,7 @@ POLL_S = 0.02
 def agent_store(timeout: timedelta, environ: Mapping[str, str] = os.environ) -> TCPStore | None:
     """Return the store of torchrun's agent; None if the processes were not started with one.
 
-    Args:
-        timeout: How long a read from the store waits for a key.
-        environ: Variables of this process.
+    `timeout` limits a read.
     """
     if environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None

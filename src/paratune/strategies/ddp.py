@@ -1,9 +1,12 @@
-"""Data parallelism with PyTorch's DistributedDataParallel: a whole model in each process, gradients all-reduced."""
+"""Data parallelism with PyTorch's DistributedDataParallel: a whole model in each process, gradients all-reduced.
+
+ZeRO-1 is the same with an optimizer whose states are sharded (`zero1.py`).
+"""
 
 import inspect
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,13 +23,14 @@ from paratune.strategies.adam_preconditioner import make_preconditioner
 from paratune.strategies.gradient_watch import GradientWatch
 from paratune.strategies.loss_scale import make_scaler, scale_of
 from paratune.strategies.process_group import reduce_over_ranks
-from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
+from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp, State
+from paratune.strategies.zero1 import Zero1State, shard_optimizer
 
 
 class DDPStrategy:
-    """See `protocol.Strategy`."""
+    """See `protocol.Strategy`. With `shards_states`, the optimizer states are sharded over all ranks (ZeRO-1)."""
 
-    traits: ClassVar[Traits] = TRAITS["ddp"]
+    traits: Traits = TRAITS["ddp"]
 
     def __init__(
         self,
@@ -37,13 +41,17 @@ class DDPStrategy:
         world_size: int,
         bucket_cap_mb: float = 25.0,
         find_unused_parameters: bool = False,
+        shards_states: bool = False,
     ) -> None:
         self.layout = Layout(rank=rank, world_size=world_size, data_rank=rank, data_world_size=world_size)
         self._device = device
         self._precision = precision
-        self.scaler = make_scaler(precision)
+        self._scaler = make_scaler(precision)
         self._bucket_cap_mb = bucket_cap_mb
         self._find_unused_parameters = find_unused_parameters
+        self._shards_states = shards_states
+        if shards_states:
+            self.traits = TRAITS["zero1"]
         self._model: Any
         self._ddp: DistributedDataParallel
         self._optimizer: Optimizer
@@ -51,7 +59,7 @@ class DDPStrategy:
 
     @property
     def loss_scale(self) -> Tensor | None:
-        return None if self.scaler is None else self.scaler.last_scale
+        return None if self._scaler is None else self._scaler.last_scale
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
         self._model = whole.place(model, self._device)
@@ -65,6 +73,8 @@ class DDPStrategy:
         )
         self._parameters = list(model.parameters())
         self._optimizer = make_optimizer(model.named_parameters())
+        if self._shards_states:
+            self._optimizer = shard_optimizer(self._optimizer)
 
     def forward_backward(self, micro_batches: Sequence[Batch], phases: Phases) -> Tensor:
         whole.set_training(self._model, True)
@@ -75,7 +85,7 @@ class DDPStrategy:
                 parts = [self._forward_backward_one(batch, phases) for batch in early]
             return whole.total([*parts, self._forward_backward_one(last, phases)])
         except RuntimeError as error:
-            # This error of PyTorch has neither a class nor a code of its own.
+            # This error of PyTorch has no class or code that identifies it.
             if "Expected to have finished reduction" not in str(error):
                 raise
             raise ConfigError(
@@ -85,19 +95,16 @@ class DDPStrategy:
                 key="strategy.find_unused_parameters",
             ) from error
 
-    def watch_gradients(self, *, has_whole_states: bool = True) -> GradientWatch:
-        """See `protocol.WatchesGradients`.
-
-        Args:
-            has_whole_states: Whether this rank has the optimizer states of all weights.
-        """
-        scale, size = scale_of(self.scaler), self.layout.world_size
-        optimizer = self._optimizer if has_whole_states else None
+    def watch_gradients(self) -> GradientWatch:
+        scale, size = scale_of(self._scaler), self.layout.world_size
+        optimizer = None if self._shards_states else self._optimizer
         preconditioner = make_preconditioner(optimizer, self._model, self._parameters, scale=scale, num_copies=size)
         return GradientWatch(self._parameters, scale=size * scale, preconditioner=preconditioner)
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
-        return whole.clip_and_step(self._optimizer, self._parameters, max_grad_norm, self.scaler, working=self._working)
+        return whole.clip_and_step(
+            self._optimizer, self._parameters, max_grad_norm, self._scaler, working=self._working
+        )
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
@@ -106,8 +113,10 @@ class DDPStrategy:
         with whole.using(self._working, self._model, batch, self._precision, self._device):
             return whole.forward(self._model, batch, self._precision, self._device)
 
-    def state(self) -> whole.WholeState:
-        return whole.WholeState(self._model, self._optimizer, rank=self.layout.rank, scaler=self.scaler)
+    def state(self) -> State:
+        if self._shards_states:
+            return Zero1State(self._model, self._optimizer, rank=self.layout.rank, scaler=self._scaler)
+        return whole.WholeState(self._model, self._optimizer, rank=self.layout.rank, scaler=self._scaler)
 
     def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
         return reduce_over_ranks(value, op)
@@ -125,9 +134,21 @@ class DDPStrategy:
             device=self._device,
             # DDP averages gradients over ranks, but the step's loss is a sum over ranks.
             gradient_scale=self.layout.world_size,
-            scaler=self.scaler,
+            scaler=self._scaler,
             working=self._working,
         )
+
+
+class Zero1Kind:
+    """Makes the strategy of ZeRO-1 when called, as a call of the class does for other kinds."""
+
+    traits = TRAITS["zero1"]
+
+    def __call__(self, **arguments: Any) -> DDPStrategy:
+        return DDPStrategy(**arguments, shards_states=True)
+
+
+ZERO1 = Zero1Kind()
 
 
 def _buffer_options(model: nn.Module) -> dict[str, Any]:

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 
 from paratune.errors import LaunchError
 from paratune.hangs.progress import working
-from paratune.hardware.extensions import BuildLock, extensions_folder, find_locks, is_compiled
+from paratune.hardware.extensions import extensions_folder, find_locks, is_compiled
 from paratune.strategies.process_group import reduce_over_ranks
+from paratune.strategies.protocol import raise_on_all_ranks
 
 log = logging.getLogger(__name__)
 
@@ -41,80 +41,59 @@ def make_cpu_adam(optimizer: Optimizer, *, local_rank: int) -> Optimizer:
     return own
 
 
-def prebuild(load: Callable[[], Any], *, local_rank: int, name: str = CPU_ADAM) -> None:
-    """Compile an extension in the first process of each machine, then load it in all processes. Collective.
+def prebuild(load: Callable[[], Any], *, local_rank: int) -> None:
+    """Compile the extension in the first process of each machine, then load it in all processes. Collective.
 
-    Args:
-        load: Compiles the extension if necessary, and loads it.
-        local_rank: The process with 0 compiles.
-        name: The name of the extension.
+    `load` compiles the extension if necessary, and loads it.
 
     Raises:
         LaunchError: On every rank, if one rank fails.
     """
     for is_first_process in (True, False):
-        error = _attempt(load, name) if (local_rank == 0) is is_first_process else None
-        failed = reduce_over_ranks(torch.tensor([float(error is not None)]), "max")
-        if error is not None:
-            raise error
-        if float(failed):
-            raise LaunchError(
-                f"another rank could not compile or load DeepSpeed's {name}; its message has the reason",
-                code="deepspeed.compile",
-                name=name,
-            )
+        error = _attempt(load) if (local_rank == 0) is is_first_process else None
+        message = f"another rank could not compile or load DeepSpeed's {CPU_ADAM}; its message has the reason"
+        raise_on_all_ranks(reduce_over_ranks, error, LaunchError(message, code="deepspeed.compile", name=CPU_ADAM))
 
 
-def _attempt(load: Callable[[], Any], name: str) -> LaunchError | None:
+def _attempt(load: Callable[[], Any]) -> LaunchError | None:
     try:
-        _wait_for_lock(name)
+        _wait_for_lock()
         folder = extensions_folder()
-        if not is_compiled(folder, name):
-            log.info("compiling DeepSpeed's %s into %s: a few minutes, only once", name, folder)
+        if not is_compiled(folder, CPU_ADAM):
+            log.info("compiling DeepSpeed's %s into %s: a few minutes, only once", CPU_ADAM, folder)
         begin = time.perf_counter()
-        with working(f"compile and load DeepSpeed's {name}"):
+        with working(f"compile and load DeepSpeed's {CPU_ADAM}"):
             load()
-        log.info("DeepSpeed's %s is ready after %.0f s", name, time.perf_counter() - begin)
+        log.info("DeepSpeed's %s is ready after %.0f s", CPU_ADAM, time.perf_counter() - begin)
     except LaunchError as error:
         return error
     except Exception as error:  # a compiler or a loader may raise anything
-        return LaunchError(
-            f"DeepSpeed's {name} cannot be compiled or loaded: {error}; set strategy.cpu_adam: false, which needs "
-            "no compiler",
-            code="deepspeed.compile",
-            name=name,
+        message = (
+            f"DeepSpeed's {CPU_ADAM} cannot be compiled or loaded: {error}; set strategy.cpu_adam: false, which needs "
+            "no compiler"
         )
+        return LaunchError(message, code="deepspeed.compile", name=CPU_ADAM)
     return None
 
 
-def _wait_for_lock(name: str) -> None:
+def _wait_for_lock() -> None:
     """Wait for another process that compiles the extension.
 
     Raises:
-        LaunchError: The process that made the lock has ended.
+        LaunchError: The process that made the lock has ended, so that no process will delete it.
     """
     has_logged = False
-    while locks := find_locks(extensions_folder(), name):
-        refuse_stale(locks)
+    while locks := find_locks(extensions_folder(), CPU_ADAM):
+        if stale := next((lock for lock in locks if lock.is_stale), None):
+            message = (
+                f"a killed compilation left a lock file, for which every run would wait for ever: {stale.describe()}; "
+                "delete the file and start again"
+            )
+            raise LaunchError(message, code="deepspeed.stale_lock")
         if not has_logged:
-            log.info("waiting for another process that compiles DeepSpeed's %s: %s", name, locks[0].describe())
+            log.info("waiting for another process that compiles DeepSpeed's %s: %s", CPU_ADAM, locks[0].describe())
             has_logged = True
         time.sleep(POLL_S)
-
-
-def refuse_stale(locks: list[BuildLock]) -> None:
-    """Refuse to wait for a lock that no process will delete.
-
-    Raises:
-        LaunchError: There is such a lock; the message has its path.
-    """
-    for lock in locks:
-        if lock.is_stale:
-            raise LaunchError(
-                f"a killed compilation left a lock file, for which every run would wait for ever: {lock.describe()}; "
-                "delete the file and start again",
-                code="deepspeed.stale_lock",
-            )
 
 
 def _load_cpu_adam() -> Any:

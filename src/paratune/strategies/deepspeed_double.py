@@ -80,9 +80,5 @@ def _existing(owner: Any, name: str) -> Any:
     except (KeyError, AttributeError) as error:
         from deepspeed import __version__
 
-        raise ConfigError(
-            f"precision: fp64 cannot be combined with DeepSpeed {__version__}: {owner} has no {name}; use fp32",
-            code="strategy.excluded",
-            key="precision",
-            name=name,
-        ) from error
+        message = f"precision: fp64 cannot be combined with DeepSpeed {__version__}: {owner} has no {name}; use fp32"
+        raise ConfigError(message, code="strategy.excluded", key="precision", name=name) from error

@@ -19,11 +19,7 @@ PREFIX = "deepspeed_loss_scale."
 
 
 class EngineScale:
-    """The loss scale of an engine; the same on every rank.
-
-    Args:
-        zero: The engine's optimizer, of stages 1 to 3.
-    """
+    """The loss scale of an engine, from its optimizer of stages 1 to 3; the same on every rank."""
 
     def __init__(self, zero: Any) -> None:
         self._zero = zero

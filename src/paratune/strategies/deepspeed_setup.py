@@ -71,13 +71,7 @@ def import_deepspeed(device: torch.device) -> ModuleType:
 
 
 def engine_config(options: Options, model: nn.Module, blocks: Sequence[nn.Module]) -> dict[str, Any]:
-    """Return DeepSpeed's configuration.
-
-    Args:
-        options: The options of the strategy.
-        model: The dtype of its parameters is that of all communication, except in a 16-bit mode.
-        blocks: Its layers; see `deepspeed_limits`.
-    """
+    """Return DeepSpeed's configuration; all communication has the dtype of the parameters, except in a 16-bit mode."""
     zero: dict[str, Any] = {"stage": options.stage}
     if next(model.parameters()).dtype == torch.float64:
         # DeepSpeed has no reduce-scatter for float64; each rank then gets the sums of all gradients and drops most.

@@ -49,11 +49,7 @@ HSDP = FSDPKind(TRAITS["hsdp"], has_groups=True)
 
 
 class FSDPStrategy:
-    """See `protocol.Strategy`.
-
-    Args:
-        shard_size: Ranks of a group, for a kind with groups: by default all processes of a machine.
-    """
+    """See `protocol.Strategy`. A group has `shard_size` ranks: by default all processes of a machine."""
 
     def __init__(
         self,
@@ -73,7 +69,7 @@ class FSDPStrategy:
         self._mesh_shape: tuple[int, ...] = (world_size,)
         if kind.has_groups:
             shard_size = shard_size or parse_count(os.environ.get("LOCAL_WORLD_SIZE")) or world_size
-            # Only the processes know whether machines have unequal numbers of processes.
+            # Machines may have unequal numbers of processes, which only the environment of the processes shows.
             traits = strategy_traits(kind.traits.kind, {"shard_size": shard_size})
             assert traits is not None
             refuse(world_size_reasons(traits, Ranks(world_size, None)))

@@ -18,7 +18,10 @@ from paratune.strategies.protocol import UnavailableEstimate
 
 
 class GradientWatch:
-    """Sums |g_i|^2 of the watched parameters within its `with` block; never waits for the device."""
+    """Sums |g_i|^2 of the watched parameters within its `with` block; never waits for the device. See `protocol.Watch`.
+
+    The sums are those of gradients without the scale.
+    """
 
     def __init__(
         self,
@@ -46,20 +49,13 @@ class GradientWatch:
         self._handles: list[Any] = []
 
     def squared_norm(self) -> Tensor | None:
-        """Return the sum of squares without the scale, a float64 scalar on the device; None without a gradient."""
         return _squared_sum(self._norms, self._scale) if self._norms else None
 
     @property
     def why_not_preconditioned(self) -> UnavailableEstimate | None:
-        """The reason why `preconditioned_squared_norms` is always None; None if there is no such reason."""
         return self._preconditioner if isinstance(self._preconditioner, UnavailableEstimate) else None
 
     def preconditioned_squared_norms(self) -> tuple[Tensor, Tensor] | None:
-        """Return the sum of |P g_i|^2, and this rank's part of |P g|^2, without the scales; None where P is unknown.
-
-        Call it after the gradients of the step are reduced and before the optimizer's step. Both are float64 scalars on
-        the device.
-        """
         if isinstance(self._preconditioner, UnavailableEstimate):
             return None
         whole = self._preconditioner.whole_squared_norm()

@@ -29,16 +29,12 @@ class LossScaler:
         """The factor by which the loss of the next step is multiplied: a float32 scalar, after the first update on the
         device of the norm."""
         self.last_scale = self.scale
-        """The scale of the last step."""
         self._num_good_steps = torch.tensor(0, dtype=torch.int32)
         """Steps since the last overflow or growth."""
 
     @torch.no_grad()
     def unscale(self, norm: Tensor) -> tuple[Tensor, Tensor]:
         """Divide the norm of a scaled gradient by the scale, and check that it is finite.
-
-        Args:
-            norm: A scalar of any floating dtype.
 
         Returns:
             The norm without the scale, and a float32 scalar: 1 if the norm is not finite, otherwise 0. Both on the
@@ -51,11 +47,7 @@ class LossScaler:
         return unscaled, overflow
 
     def update(self, overflow: Tensor) -> None:
-        """Halve the scale after an overflow; double it after `GROWTH_INTERVAL` good steps.
-
-        Args:
-            overflow: The second result of `unscale`.
-        """
+        """Halve the scale after an overflow, a result of `unscale`; double it after `GROWTH_INTERVAL` good steps."""
         self._move_to(overflow.device)
         self.last_scale = self.scale.clone()
         torch._amp_update_scale_(

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -182,3 +183,15 @@ class WatchesGradients(Protocol):
 def loss_scale_of(strategy: object) -> Tensor | float | None:
     """Return the loss scale of the last step; None if the strategy does not scale the loss in this run."""
     return strategy.loss_scale if isinstance(strategy, ScalesLoss) else None
+
+
+def raise_on_all_ranks(reduce: Callable[[Tensor, ReduceOp], Tensor], error: Exception | None, other: Exception) -> None:
+    """Raise `error` on the rank where it happened, and `other` on all other ranks if any rank has an error. Collective.
+
+    Without this, the other ranks would continue and wait in their next collective for a rank that has ended.
+    """
+    failed = reduce(torch.tensor([float(error is not None)]), "max")
+    if error is not None:
+        raise error
+    if float(failed):
+        raise other

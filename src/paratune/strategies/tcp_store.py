@@ -23,12 +23,7 @@ _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def open_store(rendezvous: Rendezvous, rank: int, timeout: timedelta) -> Store:
-    """Return the store; rank 0 makes it, the others connect to it.
-
-    Args:
-        rendezvous: Host, port and name of the store.
-        rank: The rank of this process.
-        timeout: How long to wait for rank 0, and in a read for a key.
+    """Return the store; rank 0 makes it, the others connect to it; `timeout` is for both, and for reading a key.
 
     Raises:
         OSError: The port is taken (EADDRINUSE), or the host has no address.

@@ -82,11 +82,6 @@ def forward_backward_one(
 
     Args:
         runner: The module to call: the model or its wrapper.
-        model: Computes the loss.
-        batch: The micro-batch.
-        phases: Measures the two phases.
-        precision: Autocast of the forward pass.
-        device: The device of the model.
         gradient_scale: A factor of the gradients, but not of the returned loss.
         scaler: Its scale is a further factor of the gradients, until `clip_and_step`.
         working: Copies of the weights in the dtype of autocast; without them autocast casts the weights.
@@ -122,8 +117,6 @@ def clip_and_step(
     """Clip gradients to `max_grad_norm`, update the weights, clear the gradients; return the norm before clipping.
 
     Args:
-        optimizer: The optimizer of these parameters.
-        parameters: The parameters of this rank, whole or as shards.
         max_grad_norm: None leaves gradients as they are.
         scaler: The gradients are multiplied by its scale; the returned norm is not. If the norm is not finite, no rank
             changes its weights, as the norm is the same on every rank. A fused optimizer decides this on the device;
@@ -167,8 +160,12 @@ def _step(
     fused = _fused_adamw(optimizer)
     if fused is None and overflow is not None and bool(overflow):
         return
-    if divisor is not None and (fused is not optimizer or not _can_divide_in_kernel(parameters)):
-        _divide_gradients(parameters, divisor)
+    # Fused AdamW divides in its kernel, but by a float32, which is not exact enough for float64, and not for shards.
+    if divisor is not None and (
+        fused is not optimizer or any(isinstance(p, DTensor) or p.dtype == torch.float64 for p in parameters)
+    ):
+        with torch.no_grad():
+            torch._foreach_div_([parameter.grad for parameter in parameters if parameter.grad is not None], divisor)
         divisor = None
     if fused is None:
         optimizer.step()
@@ -181,14 +178,6 @@ def _fused_adamw(optimizer: Optimizer) -> AdamW | None:
     inner = getattr(optimizer, "optim", optimizer)
     # Not isinstance: the `step` of a subclass may ignore `grad_scale` and `found_inf`.
     return inner if type(inner) is AdamW and inner.defaults.get("fused") else None
-
-
-def _can_divide_in_kernel(parameters: Sequence[nn.Parameter]) -> bool:
-    """Return whether fused AdamW can divide these gradients itself.
-
-    Its scale is a float32, which is not exact enough for float64.
-    """
-    return not any(isinstance(parameter, DTensor) or parameter.dtype == torch.float64 for parameter in parameters)
 
 
 def _step_fused(optimizer: Optimizer, fused: AdamW, divisor: Tensor | None, overflow: Tensor | None) -> None:
@@ -212,11 +201,6 @@ def _clip_divisor(norm: Tensor, max_grad_norm: float | None) -> Tensor:
     if max_grad_norm is None:
         return torch.ones_like(norm)
     return torch.clamp((norm + 1e-6) / max_grad_norm, min=1.0)
-
-
-@torch.no_grad()
-def _divide_gradients(parameters: Iterable[nn.Parameter], divisor: Tensor) -> None:
-    torch._foreach_div_([parameter.grad for parameter in parameters if parameter.grad is not None], divisor)
 
 
 def _gather(tensor: Tensor) -> Tensor:

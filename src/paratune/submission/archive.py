@@ -30,9 +30,8 @@ def write_archive(path: Path, texts: Mapping[str, str]) -> None:
                     entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
                     archive.writestr(entry, texts[name])
     except OSError as error:
-        raise DataError(
-            f"{path} could not be written: {error.strerror or error}", code="output.not_writable", path=path
-        ) from error
+        message = f"{path} could not be written: {error.strerror or error}"
+        raise DataError(message, code="output.not_writable", path=path) from error
 
 
 def check_archive(path: Path, wanted: Sequence[str], *, any_size: bool) -> list[SubmissionNote]:

@@ -22,23 +22,18 @@ def run_predictions(folder: Path) -> dict[str, TablePredictions]:
     if not (folder / RUN_FILE).is_file():
         raise CheckpointError(f"{folder} is not a run: it has no {RUN_FILE}", code="run.not_a_run", folder=folder)
     if not is_finished(folder):
-        raise CheckpointError(
-            f"{folder} is not finished; continue it with --resume", code="run.not_finished", folder=folder
-        )
+        message = f"{folder} is not finished; resume it with --resume"
+        raise CheckpointError(message, code="run.not_finished", folder=folder)
     record = read_run(folder)
     try:
         task, data = record["task"].get("glue"), record["data"]
         data = {name: about for name, about in data.items() if about is not None}
     except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{folder / RUN_FILE} is damaged: it is not the record of a run ({error!r})", code="run.damaged"
-        ) from error
+        message = f"{folder / RUN_FILE} is damaged: it is not the record of a run ({error!r})"
+        raise CheckpointError(message, code="run.damaged") from error
     if task not in GLUE:
-        raise CheckpointError(
-            f"{folder} is not a run of a GLUE task (task: {', '.join(GLUE)})",
-            code="run.other_task",
-            folder=folder,
-        )
+        message = f"{folder} is not a run of a GLUE task (task: {', '.join(GLUE)})"
+        raise CheckpointError(message, code="run.other_task", folder=folder)
     sets = {
         name: [set_name for set_name in table.sets if set_name in data]
         for name, table in TABLES.items()
@@ -46,24 +41,21 @@ def run_predictions(folder: Path) -> dict[str, TablePredictions]:
     }
     for name, set_names in sets.items():
         if len(set_names) > 1:
-            raise CheckpointError(
+            message = (
                 f"{folder} has {' and '.join(set_names)}, but {name} needs one of them; predict the right file with "
-                f"`paratune predict` and give {name.removesuffix('.tsv')}=FILE",
-                code="run.other_task",
-                folder=folder,
-                name=name,
+                f"`paratune predict` and give {name.removesuffix('.tsv')}=FILE"
             )
+            raise CheckpointError(message, code="run.other_task", folder=folder, name=name)
     predictions = {
         name: _predicted(folder, set_names[0], data[set_names[0]]) for name, set_names in sets.items() if set_names
     }
     if not predictions:
         names = [set_name for table in TABLES.values() if table.task == task for set_name in table.sets]
-        raise CheckpointError(
-            f"{folder} has no set called {' or '.join(names)}; name the file of the test in data.predict, or "
-            "predict it with `paratune predict` and give TABLE=FILE",
-            code="run.no_predictions",
-            folder=folder,
+        message = (
+            f"{folder} has no set called {' or '.join(names)}; name the file of the test in data.predict, or predict "
+            "it with `paratune predict` and give TABLE=FILE"
         )
+        raise CheckpointError(message, code="run.no_predictions", folder=folder)
     return predictions
 
 

@@ -104,11 +104,8 @@ def table_text(name: str, predicted: TablePredictions) -> str:
             name=name,
         )
     if len(rows) < len(predicted.rows):
-        raise DataError(
-            f"{predicted.source}: {len(predicted.rows) - len(rows)} rows are duplicate; predict again",
-            code="submission.rows",
-            source=predicted.source,
-        )
+        message = f"{predicted.source}: {len(predicted.rows) - len(rows)} rows are duplicate; predict again"
+        raise DataError(message, code="submission.rows", source=predicted.source)
     words = TABLES[name].words
     written = [_written(rows[row], words, name, predicted.source, row) for row in range(last)]
     return "\n".join([HEADER, *(f"{row}\t{word}" for row, word in enumerate(written))]) + "\n"
@@ -121,14 +118,8 @@ def _written(value: Any, words: dict[str, str] | None, name: str, source: str, r
     if number is not None:
         return f"{min(max(number, LOWEST), HIGHEST):.3f}"
     allowed = "numbers" if words is None else f"classes: {', '.join(words)}"
-    raise DataError(
-        f"{source}: row {row} has the prediction {value!r}; {name} requires {allowed}",
-        code="submission.value",
-        source=source,
-        row=row,
-        value=value,
-        name=name,
-    )
+    message = f"{source}: row {row} has the prediction {value!r}; {name} requires {allowed}"
+    raise DataError(message, code="submission.value", source=source, row=row, value=value, name=name)
 
 
 def _number(value: Any) -> float | None:

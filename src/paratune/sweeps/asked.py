@@ -31,7 +31,7 @@ def none_possible(matrix: Matrix, cells: Sequence[Cell]) -> ConfigError | None:
         by_reason.setdefault(cell.impossible, []).append(cell)
     lines = [f"  {reason} (in {names_of(same_reason, len(cells))})" for reason, same_reason in by_reason.items()]
     return ConfigError(
-        "\n".join([f"{matrix.source}: none of its runs is possible here", *lines]), code="sweep.none_possible"
+        "\n".join([f"{matrix.source}: no run of it is possible here", *lines]), code="sweep.none_possible"
     )
 
 
@@ -58,9 +58,7 @@ def only(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[
     """Return the cells that `--only` selects.
 
     Args:
-        matrix: The file.
-        cells: All of them.
-        wanted: All must hold: AXIS=VALUE[,VALUE...], or a pattern of names (`*_linear_*`).
+        wanted: Conditions, which are combined: AXIS=VALUE[,VALUE...], or a pattern of names (`*_linear_*`).
 
     Raises:
         ConfigError: There is no such axis, value or cell.
@@ -73,31 +71,19 @@ def only(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[
             selected = tuple(cell for cell in selected if fnmatchcase(cell.name, word))
         elif key not in by_label:
             known = ", ".join(axis.axis.label for axis in matrix.axes)
-            raise option_error(
-                "--only",
-                word,
-                f"{key} is not an axis{did_you_mean(key, by_label)}; axes: {known}",
-                code="sweep.unknown_run",
-                key=key,
-            )
+            reason = f"{key} is not an axis{did_you_mean(key, by_label)}; axes: {known}"
+            raise option_error("--only", word, reason, code="sweep.unknown_run", key=key)
         else:
             axis = by_label[key]
             names = {value: find_value(axis, value) for value in values.split(",")}
             for value, name in names.items():
                 if name is None:
-                    raise option_error(
-                        "--only",
-                        word,
-                        f"{value or 'nothing'} is not on the axis {key}; it has: "
-                        f"{', '.join(axis.axis.values.values())}",
-                        code="sweep.unknown_run",
-                        key=key,
+                    reason = (
+                        f"{value or 'nothing'} is not on the axis {key}; it has: {', '.join(axis.axis.values.values())}"
                     )
+                    raise option_error("--only", word, reason, code="sweep.unknown_run", key=key)
             selected = tuple(cell for cell in selected if cell.values[axis.axis.label] in names.values())
     if not selected:
-        raise ConfigError(
-            f"--only {' '.join(wanted)}: none of the {len(cells)} runs matches; --dry-run lists them",
-            code="sweep.unknown_run",
-            option="--only",
-        )
+        message = f"--only {' '.join(wanted)}: not one of {len(cells)} runs matches; --dry-run lists them"
+        raise ConfigError(message, code="sweep.unknown_run", option="--only")
     return selected

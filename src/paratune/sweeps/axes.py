@@ -1,4 +1,4 @@
-"""The axes of a matrix: what each value sets, and which axes hold seeds.
+"""The axes of a matrix: the settings of each value, and the axes of seeds.
 
 Each axis is a list of values of one option, or a mapping of names to settings that go together.
 """
@@ -17,8 +17,7 @@ from paratune.config.yaml_tree import read_scalar
 from paratune.records.sweep import Axis
 from paratune.sweeps.environment import ENV
 from paratune.sweeps.matrix_file import MatrixFile
-from paratune.sweeps.names import short
-from paratune.sweeps.values import Value, read_listed, read_named
+from paratune.sweeps.values import Value, read_listed, read_named, short
 
 SEED = "run.seed"
 FOLD = "data.split.fold"
@@ -30,7 +29,7 @@ OURS = ("run.name", "run.folder")
 
 @dataclass(frozen=True)
 class AxisOfValues:
-    """An axis with what each value sets."""
+    """An axis with the settings of each value."""
 
     axis: Axis
     values: tuple[Value, ...]
@@ -54,8 +53,6 @@ def read_axes(file: MatrixFile, content: Any, base: Layer) -> tuple[AxisOfValues
     """Return the axes of a file.
 
     Args:
-        file: Collects the problems.
-        content: The value of `axes`.
         base: The settings of the matrix for all runs.
     """
     if not isinstance(content, dict) or not content:
@@ -77,12 +74,11 @@ def read_axes(file: MatrixFile, content: Any, base: Layer) -> tuple[AxisOfValues
     axes = [_with_seeds(file, axis, through_files=not says_seed) for axis in axes]
     repeated = [axis.axis.key for axis in axes if axis.axis.is_seed]
     if len(repeated) > 1 and any(axis.axis.is_seed and FOLD in axis.varied for axis in axes):
-        file.refuse(
+        message = (
             f"axes.{repeated[0]} and axes.{repeated[1]} both repeat runs, and the mean is taken over one axis; name "
-            f"pairs of values on one axis: {{first: {{{SEED}: 41, {FOLD}: 0}}, second: ...}}",
-            f"axes.{repeated[1]}",
-            code="config.conflict",
+            f"pairs of values on one axis: {{first: {{{SEED}: 41, {FOLD}: 0}}, second: ...}}"
         )
+        file.refuse(message, f"axes.{repeated[1]}", code="config.conflict")
     return tuple(replace(axis, axis=replace(axis.axis, keys=_recorded_keys(axis))) for axis in axes)
 
 
@@ -103,7 +99,7 @@ def _with_seeds(file: MatrixFile, axis: AxisOfValues, *, through_files: bool) ->
 
     Refuses an axis that varies the seed and something else: the mean would be over more than seeds.
     """
-    # Seeds of files have no effect below one that the matrix says itself.
+    # A seed that the matrix sets itself has priority over seeds in files.
     values = [value.settings if through_files else value.above for value in axis.values]
     varied = _varied(values) if len(values) > 1 else list(values[0])
     if varied == [FOLD]:
@@ -119,7 +115,7 @@ def _with_seeds(file: MatrixFile, axis: AxisOfValues, *, through_files: bool) ->
         at = f"axes.{axis.axis.key}"
         file.refuse(
             f"{at}: its values differ in {SEED}, and {fault}; the mean is taken over seeds, and the best of all "
-            f"else is chosen: put {SEED} on an axis of its own ({SEED}: [41, 42, 43])",
+            f"else is chosen: put {SEED} on a separate axis ({SEED}: [41, 42, 43])",
             at,
         )
     return axis
@@ -148,8 +144,8 @@ def _axis(file: MatrixFile, key: str, name: str, content: Any) -> AxisOfValues |
         return None
     if key in OURS or any(own in value.own.places for own in OURS for value in values):
         file.refuse(f"{at}: the matrix gives each run its folder and name; see folder: and name:", at)
-    is_right = len(file.problems) == before  # what is wrong is read as something else, which may be there twice
-    names = [value.name.lower() for value in values if is_right]  # some file systems do not tell A from a
+    is_right = len(file.problems) == before  # a wrong value was replaced by another one, which may be there twice
+    names = [value.name.lower() for value in values if is_right]  # some file systems do not distinguish A and a
     for value in values:
         if names.count(value.name.lower()) > 1:
             file.refuse(
@@ -177,12 +173,11 @@ def _check_apart(file: MatrixFile, axes: Sequence[AxisOfValues]) -> None:
         for other in axes[:number]:
             both = _common(_own_leaves(axis), _own_leaves(other)) or _common(_of_files(axis), _of_files(other))
             if both:
-                file.refuse(
+                message = (
                     f"axes.{axis.axis.key} sets {both[0]}, which axes.{other.axis.key} sets too; put values that "
-                    "go together on one axis",
-                    f"axes.{axis.axis.key}",
-                    code="config.conflict",
+                    "go together on one axis"
                 )
+                file.refuse(message, f"axes.{axis.axis.key}", code="config.conflict")
 
 
 def find_value(axis: AxisOfValues, wanted: Any) -> str | None:

@@ -19,7 +19,7 @@ class Cell:
     """The name of its value on each axis, by the axis' label."""
     num_processes: int
     num_nodes: int | None
-    """Nodes that the matrix asks for; None leaves them to whoever starts the run."""
+    """Nodes that the matrix asks for; None: the program that starts the run decides."""
     loaded: LoadedConfig | None
     """Its configuration; None when it has problems."""
     problems: tuple[Problem, ...] = ()

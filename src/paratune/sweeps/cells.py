@@ -1,4 +1,4 @@
-"""The cells of a matrix: every combination of its axes, each with its whole configuration or what is wrong with it."""
+"""The cells of a matrix: every combination of its axes, with its whole configuration or its problems."""
 
 import hashlib
 import itertools
@@ -14,6 +14,7 @@ from paratune.config.layers import Layer, expand_shorthands, layer_of, merge, re
 from paratune.config.load import LoadedConfig, check_layer
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem, SourceLocation, overlap
+from paratune.config.sections import data_sources
 from paratune.config.sources import local_path, path_and_split
 from paratune.config.validate import describe_value
 from paratune.errors import ConfigError, did_you_mean, option_error
@@ -25,7 +26,6 @@ from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.order import repeated
 from paratune.sweeps.possible import why_no_nodes, why_not_here, why_nowhere
 from paratune.sweeps.probe import ProbeLength, as_probe
-from paratune.sweeps.switch import drop_superseded_settings
 from paratune.sweeps.teachers import TEACHER, check_teachers, missing_teachers, resolve_teachers
 from paratune.sweeps.values import Value
 
@@ -40,9 +40,7 @@ def cells_of(
     """Return every combination that is not excluded, the last axis varying fastest, and each of its repeats behind it.
 
     Args:
-        matrix: The file.
-        overrides: `section.key=value` for all cells, on top of what the file says.
-        here: Whether the cells are to run on this machine; without it, what any machine could run is possible.
+        here: Whether the cells are to run on this machine; without it, all that any machine can run is possible.
         need_files: Whether a data file that is absent is a problem.
 
     Raises:
@@ -53,11 +51,8 @@ def cells_of(
     _check_overrides(matrix, above)
     size = math.prod(len(axis.values) for axis in matrix.axes) * matrix.repeats
     if size > MAX_CELLS:
-        raise ConfigError(
-            f"{matrix.source}: {size:,} runs; at most {MAX_CELLS:,} in one matrix",
-            code="sweep.too_many_runs",
-            source=matrix.source,
-        )
+        message = f"{matrix.source}: {size:,} runs; at most {MAX_CELLS:,} in one matrix"
+        raise ConfigError(message, code="sweep.too_many_runs", source=matrix.source)
     cells, used = [], set()
     for values in itertools.product(*(axis.values for axis in matrix.axes)):
         names = {axis.axis.label: value.name for axis, value in zip(matrix.axes, values, strict=True)}
@@ -67,22 +62,15 @@ def cells_of(
             cells.append(_cell(matrix, names, values, above, here=here, need_files=need_files))
     for number, excluded in enumerate(matrix.exclude):
         if number not in used:
-            raise ConfigError(
-                f"{matrix.source}: exclude[{number}] leaves nothing out: {_written(excluded)}",
-                code="sweep.exclude",
-                source=matrix.source,
-                number=number,
-            )
+            message = f"{matrix.source}: exclude[{number}] leaves nothing out: {_written(excluded)}"
+            raise ConfigError(message, code="sweep.exclude", source=matrix.source, number=number)
     if not cells:
         raise ConfigError(
             f"{matrix.source}: exclude leaves no run of {size}", code="sweep.exclude", source=matrix.source
         )
     if not any(matrix.baseline.items() <= cell.values.items() for cell in cells):
-        raise ConfigError(
-            f"{matrix.source}: baseline names no run of the matrix, or one that exclude leaves out",
-            code="sweep.exclude",
-            source=matrix.source,
-        )
+        message = f"{matrix.source}: baseline names no run of the matrix, or one that exclude leaves out"
+        raise ConfigError(message, code="sweep.exclude", source=matrix.source)
     cells = list(check_teachers(cells))
     _check_different(matrix, cells)
     cells = list(_each_probe_once([_shortened(matrix, cell) for cell in check_choices(matrix, cells)]))
@@ -140,13 +128,8 @@ def _check_overrides(matrix: Matrix, above: Layer) -> None:
         for axis in matrix.axes:
             own = [set_key for value in axis.values for set_key in value.own.places]
             if any(overlap(key, set_key) for set_key in (*own, *axis.varied)):
-                raise option_error(
-                    "--set",
-                    key,
-                    f"the axis {axis.axis.key} sets it in each run; see --only, or the axis",
-                    code="sweep.override",
-                    key=axis.axis.key,
-                )
+                reason = f"the axis {axis.axis.key} sets it in each run; see --only, or the axis"
+                raise option_error("--set", key, reason, code="sweep.override", key=axis.axis.key)
         if key in ("run.name", "run.folder", "run"):
             raise option_error(
                 "--set", key, "the matrix gives each run its name and folder (name:, folder:)", code="sweep.override"
@@ -189,7 +172,7 @@ def _cell(
     runs = str(matrix.folder / RUNS_FOLDER)
     for key, text in (("run.folder", runs), ("run.name", cell.name)):
         layer = merge(layer, layer_of(key, text, {key: place}))
-    # Cells share what they do not set; what a check fills in must stay with its cell.
+    # Cells share the settings of the matrix; an option that a check fills in must stay with its cell.
     layer = replace(layer, values=deepcopy(layer.values), places=dict(layer.places))
     loaded, problems = check_layer(expand_shorthands(layer), matrix.source)
     if loaded is None:
@@ -228,13 +211,8 @@ def _name(names: Mapping[str, str]) -> str:
 
 def missing_files(loaded: LoadedConfig) -> Iterator[tuple[str, str]]:
     """Yield the option of each data file that does not exist, with a message."""
-    data = loaded.config.data
-    trains = [data.train] if isinstance(data.train, str) else data.train or []
-    names = [*(("data.train", name) for name in trains), ("data.validation", data.validation), ("data.test", data.test)]
-    names += [(f"data.extra.{name}", source) for name, source in data.extra.items()]
-    names += [(f"data.predict.{name}", source) for name, source in data.predict.items()]
-    for key, file in names:
-        path = local_path(file) if file is not None else None
+    for key, file in data_sources(loaded.config.data):
+        path = local_path(file)
         if path is not None and not (place := path_and_split(path)[0]).exists():
             siblings = [item.name for item in place.parent.iterdir()] if place.parent.is_dir() else []
             near = did_you_mean(place.name, siblings)
@@ -246,13 +224,11 @@ def _check_names(matrix: Matrix, cells: Sequence[Cell]) -> None:
     for cell in cells:
         other = seen.setdefault(cell.name.lower(), cell)
         if other is not cell:
-            raise ConfigError(
+            message = (
                 f"{matrix.source}: two runs would be called {cell.name}: {dict(other.values)} and {dict(cell.values)}; "
-                "give the values of an axis other names",
-                code="sweep.same_run",
-                source=matrix.source,
-                name=cell.name,
+                "give the values of an axis other names"
             )
+            raise ConfigError(message, code="sweep.same_run", source=matrix.source, name=cell.name)
 
 
 def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
@@ -266,12 +242,53 @@ def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
             apart = [axis for axis in matrix.axes if cell.values[axis.axis.label] != other.values[axis.axis.label]]
             labels = " and ".join(axis.axis.label for axis in apart)
             keys = ", ".join(dict.fromkeys(key for axis in apart for key in axis.varied)) or "nothing"
-            raise ConfigError(
+            message = (
                 f"{matrix.source}: {other.name} and {cell.name} would train the same, although {labels} sets {keys}: "
-                "these are the defaults, or lie in files, above which base, the axes and --set are; leave out what has "
-                f"no effect, or write the settings themselves below {labels}",
-                code="sweep.same_run",
-                source=matrix.source,
-                name=other.name,
-                keys=keys,
+                "these are the defaults, or are in files, over which base, the axes and --set have priority; leave out "
+                f"what has no effect, or write the settings themselves below {labels}"
             )
+            raise ConfigError(message, code="sweep.same_run", source=matrix.source, name=other.name, keys=keys)
+
+
+_OTHER_RULE = {"global": ("per_device", "grad_accum_steps"), "per_device": ("global", "micro_batch_size")}
+"""By the key that sets the samples of a step: the keys of the other rule."""
+
+
+def drop_superseded_settings(base: Layer, part: Layer) -> Layer:
+    """Return a layer without the settings that `part`, which is merged on top, supersedes."""
+    return _without_strategy(_without_rule(base, part), part)
+
+
+def _without_rule(base: Layer, part: Layer) -> Layer:
+    below, above = base.values.get("batch"), part.values.get("batch")
+    if not isinstance(below, dict) or not isinstance(above, dict):
+        return base
+    superseded = {other for key, others in _OTHER_RULE.items() if above.get(key) is not None for other in others} - {
+        *above
+    }
+    return _without(base, "batch", {key: value for key, value in below.items() if key not in superseded})
+
+
+def _without_strategy(base: Layer, part: Layer) -> Layer:
+    below, above = _kind(base.values.get("strategy")), _kind(part.values.get("strategy"))
+    if below is None or above is None or below == above:
+        return base
+    return _without(base, "strategy", {})
+
+
+def _kind(section: Any) -> Any:
+    return section.get("kind") if isinstance(section, dict) else section
+
+
+def _without(base: Layer, section: str, left: dict[Any, Any]) -> Layer:
+    """Return the layer with the remaining settings of a section; an empty section is dropped."""
+    values = {key: value for key, value in base.values.items() if key != section} | ({section: left} if left else {})
+    names = {f"{section}.{key}" for key in left}
+    places = {
+        key: place
+        for key, place in base.places.items()
+        if key.partition("[")[0].split(".")[0] != section
+        or (left and key == section)
+        or ".".join(key.split(".")[:2]).partition("[")[0] in names
+    }
+    return replace(base, values=values, places=places)

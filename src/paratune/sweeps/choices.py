@@ -50,11 +50,10 @@ def _of_the_metric(matrix: Matrix, cell: Cell) -> Iterator[Problem]:
         )
     data = cell.config.data
     if matrix.search is not None and data.validation is None and not (data.split and data.split.validation_share):
-        yield Problem(
-            "search: trials are compared by their scores on validation; set data.validation or data.split.validation",
-            ("search", "data.validation", "data.split"),
-            code="data.validation_missing",
+        message = (
+            "search: trials are compared by their scores on validation; set data.validation or data.split.validation"
         )
+        yield Problem(message, ("search", "data.validation", "data.split"), code="data.validation_missing")
 
 
 def _of_a_group(matrix: Matrix, group: Sequence[Cell], seeds: set[str]) -> Iterator[Problem]:
@@ -64,18 +63,14 @@ def _of_a_group(matrix: Matrix, group: Sequence[Cell], seeds: set[str]) -> Itera
     remedy = "name the axis that differs in select_per"
     kinds = {cell.config.task.kind for cell in group}
     if len(kinds) > 1:
-        yield Problem(
-            f"the best of runs of different tasks is asked for ({', '.join(sorted(kinds))}); {remedy}",
-            code="sweep.select",
-        )
+        message = f"the best of runs of different tasks is asked for ({', '.join(sorted(kinds))}); {remedy}"
+        yield Problem(message, code="sweep.select")
         return
     metrics = {cell.metric for cell in group}
     if matrix.select_by is None and len(metrics) > 1:
         listed = ", ".join(sorted(metrics))
-        yield Problem(
-            f"evaluate.best differs between runs of which one is to be selected ({listed}); set select_by",
-            code="sweep.select",
-        )
+        message = f"evaluate.best differs between runs of which one is to be selected ({listed}); set select_by"
+        yield Problem(message, code="sweep.select")
     measured: dict[tuple[str, ...], set[str]] = {}
     for cell in group:
         rows = _validation_rows(cell.config)
@@ -89,10 +84,8 @@ def _of_a_group(matrix: Matrix, group: Sequence[Cell], seeds: set[str]) -> Itera
         seed = tuple(cell.values[label] for label in sorted(seeds))
         measured.setdefault(seed, set()).add(one_line(rows))
     if any(len(rows_of_seed) > 1 for rows_of_seed in measured.values()):
-        yield Problem(
-            f"runs with different validation sets, or tasks with other scores, cannot be compared; {remedy}",
-            code="sweep.select",
-        )
+        message = f"runs with different validation sets, or tasks with other scores, cannot be compared; {remedy}"
+        yield Problem(message, code="sweep.select")
 
 
 def _validation_rows(config: Config) -> list[Any] | None:
@@ -106,5 +99,5 @@ def _validation_rows(config: Config) -> list[Any] | None:
         data.model_dump(include={"validation", "columns", "missing", "hub_revision"}),
         data.max_rows.validation,
         data.model_dump(include={"train", "split"}) if is_cut else None,
-        data.max_length if task.kind == "mlm" else None,  # which is then what text is cut into
+        data.max_length if task.kind == "mlm" else None,  # the length of the windows then
     ]

@@ -1,4 +1,4 @@
-"""The section `compress` of a matrix file: smaller forms of each finished run, and how they are measured."""
+"""The section `compress` of a matrix file: smaller forms of each finished run, and their measurement."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.config.validate import describe_value
-from paratune.errors import CheckpointError, did_you_mean, require_installed
+from paratune.errors import CheckpointError, require_installed
 from paratune.records import MODEL_FOLDER
 from paratune.records.compressed import FORMS, FP32, SPLITS, measured_folder, read_measured
 from paratune.records.sweep import CellRecord
@@ -17,7 +17,7 @@ COMPRESS = "compress"
 
 @dataclass(frozen=True)
 class Compress:
-    """What `paratune compress` does with each finished run; see its options."""
+    """Options of `paratune compress` for each finished run."""
 
     forms: tuple[str, ...] = ("bf16", "int8")
     split: str | None = None
@@ -53,12 +53,7 @@ class Compress:
 
 
 def is_compressed(folder: Path, cell: CellRecord) -> bool:
-    """Return whether smaller forms of a run are made: it is finished, its scores count, and it has a model.
-
-    Args:
-        folder: Of the run.
-        cell: Its record.
-    """
+    """Return whether smaller forms of a run are made: it is finished, its scores count, and it has a model."""
     return cell.state == "finished" and cell.counts and cell.task != "mlm" and (folder / MODEL_FOLDER).is_dir()
 
 
@@ -77,16 +72,9 @@ def read_compress(file: MatrixFile, content: Any) -> Compress | None:
     """Return the section, or None without one; problems are added to the file."""
     if content is None:
         return None
-    known = tuple(Compress.__dataclass_fields__)
-    if not isinstance(content, dict):
-        file.refuse(
-            f"{COMPRESS} is {describe_value(content)}; allowed: a mapping, such as {{forms: [bf16, int8]}}", COMPRESS
-        )
+    allowed = "a mapping, such as {forms: [bf16, int8]}"
+    if (content := file.mapping(content, COMPRESS, allowed, tuple(Compress.__dataclass_fields__))) is None:
         return None
-    for key in content:
-        if key not in known:
-            near = did_you_mean(str(key), known) or f"; it has: {', '.join(known)}"
-            file.refuse(f"{COMPRESS}.{key} is not an option{near}", f"{COMPRESS}.{key}", "config.unknown_key")
     given: dict[str, Any] = {}
     for key, least in (("rows", 2), ("timed_rows", 1), ("explain_rows", 0)):
         if key in content:
@@ -110,9 +98,7 @@ def _listed(file: MatrixFile, content: Mapping[Any, Any], key: str, allowed: tup
     values = content[key] if isinstance(content[key], list) else [content[key]]
     wrong = next((value for value in values if value not in allowed), None)
     if wrong is not None or not values:
-        file.refuse(
-            f"{COMPRESS}.{key} is {describe_value(content[key])}; allowed: a list of {', '.join(allowed)}",
-            f"{COMPRESS}.{key}",
-        )
+        message = f"{COMPRESS}.{key} is {describe_value(content[key])}; allowed: a list of {', '.join(allowed)}"
+        file.refuse(message, f"{COMPRESS}.{key}")
         return ()
     return tuple(dict.fromkeys(values))

@@ -19,13 +19,7 @@ def variable_of(key: str) -> str | None:
 
 
 def read_environment(file: MatrixFile, content: Any, at: str) -> Environment:
-    """Return the variables of `env`.
-
-    Args:
-        file: Collects the problems.
-        content: A mapping of names to values, or None.
-        at: Its dotted key.
-    """
+    """Return the variables of `env`."""
     if content is None:
         return {}
     if not isinstance(content, dict) or not content:
@@ -52,7 +46,7 @@ def read_variable(file: MatrixFile, name: str, value: Any, at: str) -> str | Non
     if value is None or isinstance(value, str | int | float):
         text = None if value is None else str(value)
         if text is not None and not text.isprintable():
-            file.refuse(f"{at} holds a line break or a control character; allowed: one line of text", at)
+            file.refuse(f"{at} has a line break or a control character; allowed: one line of text", at)
         return text
     file.refuse(f"{at} is {describe_value(value)}; allowed: text, a number, or null to unset it", at)
     return None

@@ -30,12 +30,7 @@ def write_listed(folder: Path, record: SweepRecord, steps: Sequence[Step]) -> No
 
 
 def listed(folder: Path, step: Step) -> dict[str, Any]:
-    """Return a run as plain data: its command, its variables and its files.
-
-    Args:
-        folder: Of the matrix.
-        step: The cell.
-    """
+    """Return a run as plain data: its command, its variables and its files."""
     environment = for_a_run(step.cell.environment)
     command = [PROGRAM, *words_of(folder, step)]
     return {

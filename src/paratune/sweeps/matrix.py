@@ -1,4 +1,4 @@
-"""A matrix file: a configuration, the axes along which it varies, and what is left out."""
+"""A matrix file: a configuration, the axes along which it varies, and the excluded combinations."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,16 +15,15 @@ from paratune.sweeps.axes import AxisOfValues, find_value, read_axes
 from paratune.sweeps.compressing import COMPRESS, Compress, read_compress
 from paratune.sweeps.environment import ENV, read_environment
 from paratune.sweeps.matrix_file import MatrixFile
-from paratune.sweeps.names import short, show, slug
 from paratune.sweeps.order import ORDERS, Order
 from paratune.sweeps.probe import PROBE, ProbeLength, read_probe
 from paratune.sweeps.published import published_beside
 from paratune.sweeps.search import STEPS, TRIAL, Search, known_trials, read_search, trial_title, with_search_axes
-from paratune.sweeps.values import NODES, NPROC
+from paratune.sweeps.values import NODES, NPROC, short, show, slug
 
 KEYS = {
     "name": "name of the matrix and of its folder; the file's name when not given",
-    "folder": "folder that holds the matrix' folder; runs when not given",
+    "folder": "folder in which the folder of the matrix is created; runs when not given",
     "base": "a configuration file, a list of files, or the sections of a configuration",
     "axes": "lists of values of an option, or mappings of names to settings",
     "search": "trials with sampled settings: {method: random, trials: 20, space: {...}}",
@@ -66,7 +65,7 @@ class Matrix:
     """By label, the values (or lists of them) to leave out together."""
     num_processes: int
     num_nodes: int | None
-    """Of each run; None where the file does not say."""
+    """Of each run; None where the file does not set it."""
     environment: Mapping[str, str | None]
     """Variables of all runs; those of axes have priority."""
     probe: ProbeLength | None
@@ -76,7 +75,7 @@ class Matrix:
     repeats: int
     order: Order
     warmup_runs: int | None
-    """None where the file does not say; see `paratune.sweeps.warmup`."""
+    """None where the file does not set it; see `paratune.sweeps.warmup`."""
     timeout_s: float | None
     max_processes: int | None
     price_per_device_hour: float | None
@@ -163,18 +162,17 @@ def _axes(
     file: MatrixFile, content: Mapping[Any, Any], own: Layer, search: Search | None, trials: Mapping[str, Any]
 ) -> tuple[AxisOfValues, ...]:
     if search is None:
-        # A search with problems has no trials; that `axes` is absent is then not a problem of its own.
+        # A search with problems has no trials; then absent `axes` are no further problem.
         return () if "search" in content and "axes" not in content else read_axes(file, content.get("axes"), own)
     axes = read_axes(file, with_search_axes(file, content.get("axes"), search, trials), own)
     for axis in axes:
         key = axis.axis.key
         if search.is_adaptive and key not in (TRIAL, STEPS) and not axis.axis.is_seed:
-            file.refuse(
+            message = (
                 f"axes.{key}: with search.method: {search.method} the scores decide which trials follow, so no "
-                f"other axis than seeds is allowed; put {key} into search.space, or use method: random",
-                f"axes.{key}",
-                "config.conflict",
+                f"other axis than seeds is allowed; put {key} into search.space, or use method: random"
             )
+            file.refuse(message, f"axes.{key}", "config.conflict")
     titles: dict[str, Callable[[str], str]] = {
         TRIAL: lambda name: trial_title(name, trials[name]),
         **({STEPS: lambda name: name.removeprefix("steps-")} if search.steps else {}),
@@ -210,15 +208,7 @@ def _order(file: MatrixFile, content: Any) -> Order:
 
 def _unknown(file: MatrixFile, key: Any) -> None:
     near = did_you_mean(str(key), KEYS)
-    if not near and str(key).partition(".")[0] in (
-        "task",
-        "data",
-        "model",
-        "train",
-        "batch",
-        "evaluate",
-        "strategy",
-    ):
+    if not near and str(key).partition(".")[0] in ("task", "data", "model", "train", "batch", "evaluate", "strategy"):
         near = "; options of all runs belong below base:"
     file.refuse(
         f"{key} is not a key of a matrix{near or '; it has: ' + ', '.join(KEYS)}", str(key), "config.unknown_key"
@@ -256,11 +246,7 @@ def _base(file: MatrixFile, content: Mapping[Any, Any]) -> tuple[Layer, Layer]:
 
 
 def _exclude(
-    file: MatrixFile,
-    content: Any,
-    axes: Sequence[AxisOfValues],
-    labels: Mapping[str, str],
-    search: Search | None,
+    file: MatrixFile, content: Any, axes: Sequence[AxisOfValues], labels: Mapping[str, str], search: Search | None
 ) -> Iterator[Mapping[str, Any]]:
     if content is None:
         return
@@ -293,10 +279,8 @@ def _combination(
         wanted = value if isinstance(value, list) else [value]
         names = [name for item in wanted if (name := find_value(axis, item)) is not None]
         if len(names) < len(wanted):
-            file.refuse(
-                f"{at}: {show(value)} is not on the axis {key}; it has: {', '.join(axis.axis.values.values())}",
-                at,
-            )
+            message = f"{at}: {show(value)} is not on the axis {key}; it has: {', '.join(axis.axis.values.values())}"
+            file.refuse(message, at)
         yield labels[key], names
 
 
@@ -316,7 +300,7 @@ def _baseline(
         return
     for label, names in _combination(file, content, "baseline", known, labels):
         if known[label].axis.is_seed:
-            file.refuse(f"baseline: {label} holds seeds, over which the mean is taken; leave it out", "baseline")
+            file.refuse(f"baseline: {label} has seeds, and tables show means over seeds; leave it out", "baseline")
         elif len(names) > 1:
             file.refuse(f"baseline: {label} has {len(names)} values; name one", "baseline")
         elif names:
@@ -330,13 +314,9 @@ def _groups(
     if content is None:
         return
     known = {axis.axis.label: axis for axis in axes}
-    if not isinstance(content, dict):
-        file.refuse(f"groups is {describe_value(content)}; allowed: a mapping of axes to headings", "groups")
-        return
-    for key, headings in content.items():
+    for key, headings in (file.mapping(content, "groups", "a mapping of axes to headings") or {}).items():
         at = f"groups.{key}"
-        if not isinstance(headings, dict):
-            file.refuse(f"{at} is {describe_value(headings)}; allowed: a mapping of headings to values", at)
+        if file.mapping(headings, at, "a mapping of headings to values") is None:
             continue
         names: dict[str, tuple[str, ...]] = {}
         for heading, values in headings.items():
@@ -371,7 +351,7 @@ def _select_per(
             near = _near(name, labels, known)
             file.refuse(f"select_per: {name} is not an axis{near}", "select_per", "config.unknown_key")
         elif known[labels[name]].axis.is_seed:
-            file.refuse(f"select_per: {name} holds seeds, over which the mean is taken", "select_per")
+            file.refuse(f"select_per: {name} has seeds, and the selection is by the mean over seeds", "select_per")
     return tuple(dict.fromkeys(labels[name] for name in per if name in labels))
 
 

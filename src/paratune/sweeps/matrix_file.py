@@ -1,6 +1,6 @@
 """A matrix file while it is read, with its lines and its problems."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from paratune.config.problems import Problem, SourceLocation
 from paratune.config.section import LONGEST_S
 from paratune.config.validate import describe_value
 from paratune.config.yaml_tree import read_tree
+from paratune.errors import did_you_mean
 
 
 class MatrixFile:
@@ -35,6 +36,22 @@ class MatrixFile:
             key = key.rpartition(".")[0]
         self.problems.append(Problem(message, keys, self.places.get(key, SourceLocation(self.label, 1)), code=code))
 
+    def mapping(self, content: Any, at: str, allowed: str, known: Collection[str] = ()) -> dict[Any, Any] | None:
+        """Return a mapping; None when the value is not one. Keys that are not `known` are problems.
+
+        Args:
+            allowed: What is allowed instead of another value, with an example.
+            known: All options; any key is allowed when it is empty.
+        """
+        if not isinstance(content, dict):
+            self.refuse(f"{at} is {describe_value(content)}; allowed: {allowed}", at)
+            return None
+        for key in content if known else ():
+            if key not in known:
+                near = did_you_mean(str(key), known) or f"; it has: {', '.join(known)}"
+                self.refuse(f"{at}.{key} is not an option{near}", f"{at}.{key}", "config.unknown_key")
+        return content
+
     def text(self, content: Mapping[Any, Any], key: str, default: Any) -> Any:
         """Return a text; the default when it is absent or not a text."""
         value = content.get(key)
@@ -57,7 +74,7 @@ class MatrixFile:
         value = content.get(key)
         if value is None:
             return None
-        # Compared before it is converted: no float holds a whole number of 400 digits. NaN compares as false.
+        # Compared before it is converted: a float cannot represent a whole number of 400 digits. NaN compares as false.
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and value <= LONGEST_S
         if not is_number or value < 0 or (value == 0 and not zero):
             allowed = "0" if zero else "above 0"

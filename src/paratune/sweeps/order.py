@@ -38,20 +38,17 @@ def in_order(cells: Sequence[Cell], matrix: str, order: Order, axes: Sequence[Ax
     and a new value of an axis leaves the order of the others unchanged.
 
     Args:
-        cells: In the order of the file.
-        matrix: Its name.
         order: `given` keeps the order of the file within each repeat.
-        axes: Of the matrix.
     """
     if order == "given":
         return tuple(sorted(cells, key=lambda cell: cell.repeat))
-    return tuple(sorted(cells, key=lambda cell: (block_of(cell, axes), _draw(f"{matrix}/{cell.name}"))))
+
+    def draw(cell: Cell) -> str:
+        return hashlib.sha256(f"{matrix}/{cell.name}".encode()).hexdigest()
+
+    return tuple(sorted(cells, key=lambda cell: (block_of(cell, axes), draw(cell))))
 
 
 def block_of(cell: Cell | CellRecord, axes: Sequence[Axis]) -> tuple[int, ...]:
     """Return the number of the repeat and of each seed: runs with the same ones are a block."""
     return (cell.repeat, *(list(axis.values).index(cell.values[axis.label]) for axis in axes if axis.is_seed))
-
-
-def _draw(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The state of each cell of a matrix, what the matrix has changed since, and which cells run now."""
+"""The state of each cell of a matrix, its changed settings, and the cells that run now."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -145,7 +145,7 @@ def check_unchanged(matrix: Matrix, steps: Sequence[Step]) -> None:
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         lines += [f"  {shown}:", *(f"    {difference}" for difference in differences)]
     raise CheckpointError(
-        f"{matrix.folder} holds {len(changed)} {'run' if len(changed) == 1 else 'runs'} that {matrix.source} has "
+        f"{matrix.folder} has {len(changed)} {'run' if len(changed) == 1 else 'runs'} that {matrix.source} has "
         "changed since:\n"
         + "\n".join(lines)
         + "\nnothing was changed: change name: to start another matrix, or use --overwrite to delete these runs and "
@@ -158,21 +158,15 @@ def _before(folder: Path) -> SweepRecord | None:
     if holds_sweep(folder):
         return read_sweep(folder)
     if folder.exists() and not folder.is_dir():
-        raise CheckpointError(
-            f"{folder} is a file; the folder of the matrix needs this name: change name: or folder:",
-            code="run.folder_taken",
-            folder=folder,
-        )
+        message = f"{folder} is a file; the folder of the matrix needs this name: change name: or folder:"
+        raise CheckpointError(message, code="run.folder_taken", folder=folder)
     if (folder / records.RUN_FILE).exists():
-        raise CheckpointError(
-            f"{folder} is the folder of a run; change name: or folder: of the matrix",
-            code="run.folder_taken",
-            folder=folder,
-        )
+        message = f"{folder} is the folder of a run; change name: or folder: of the matrix"
+        raise CheckpointError(message, code="run.folder_taken", folder=folder)
     others = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.exists() else []
     if others:
         raise CheckpointError(
-            f"{folder} holds files but no matrix of runs ({SWEEP_FILE} is missing); nothing of it was touched: change "
+            f"{folder} has files but no matrix of runs ({SWEEP_FILE} is missing); nothing in it was changed: change "
             "name: or folder:",
             code="run.folder_taken",
             folder=folder,
@@ -200,7 +194,7 @@ def _step(matrix: Matrix, cell: Cell, old: CellRecord | None) -> Step:
     folder = cell_run_folder(matrix.folder, cell.name)
     is_begun = (folder / records.RUN_FILE).exists()
     changed = tuple(_changes(folder, cell)) if is_begun else ()
-    if not changed and records.is_finished(folder):  # also of what another machine has trained that this one could not
+    if not changed and records.is_finished(folder):  # also a run of another machine that is impossible on this one
         return Step(cell, replace(record, state="finished"), is_begun=is_begun)
     if cell.impossible is not None:
         return Step(cell, replace(record, state="skipped", reason=cell.impossible), is_begun=is_begun)
@@ -241,7 +235,7 @@ def _with_changed_teachers(steps: Sequence[Step]) -> Iterator[Step]:
 def _why(folder: Path, old: CellRecord | None) -> str:
     if is_in_use(folder):
         return IN_USE
-    old_reason = old.reason if old and old.reason != IN_USE else None  # who was at work on it then has ended since
+    old_reason = old.reason if old and old.reason != IN_USE else None  # the process that trained it then has ended
     return old_reason or "interrupted before its end"
 
 
@@ -250,7 +244,7 @@ def _changes(folder: Path, cell: Cell) -> list[str]:
     run = records.read_run(folder)
     assert cell.loaded is not None
     try:
-        last = run["sessions"][-1] if run["sessions"] else run  # it may have been gone on with otherwise, by hand
+        last = run["sessions"][-1] if run["sessions"] else run  # it may have been resumed by hand with other settings
         then, world_size = compared_settings(last["config"]), last["world_size"]
         given = given_environment(last, cell.environment) or {}
     except (KeyError, TypeError, AttributeError) as error:

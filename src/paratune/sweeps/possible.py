@@ -78,8 +78,6 @@ def why_not_here(
     """Return why a run is not possible on this machine: GPUs, arithmetic, packages. None when it is.
 
     Args:
-        config: The whole configuration.
-        num_processes: Number of processes of the run.
         environment: Variables of the run; CUDA_VISIBLE_DEVICES hides GPUs.
         machine: In place of this machine.
     """
@@ -140,7 +138,7 @@ def why_no_nodes(num_processes: int, num_nodes: int | None, *, here: bool) -> st
 
     Args:
         num_processes: Of the run.
-        num_nodes: Nodes of the run; None where the matrix does not say.
+        num_nodes: Nodes of the run; None where the matrix does not set them.
         here: Whether the run is to be made on this machine.
     """
     if num_nodes is None:

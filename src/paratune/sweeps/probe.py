@@ -9,8 +9,6 @@ from paratune.config.check import check
 from paratune.config.differences import flatten
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
-from paratune.config.validate import describe_value
-from paratune.errors import did_you_mean
 from paratune.sweeps.matrix_file import MatrixFile
 
 PROBE = "probe"
@@ -27,39 +25,29 @@ class ProbeLength:
     """The first of them, which are left out of medians and rates."""
 
 
-_KEYS = ("steps", "warmup_steps")
-
-
 def read_probe(file: MatrixFile, content: Any, at: str) -> ProbeLength | None:
     """Return the length of a probe from `probe`; None for a full run.
 
     Args:
-        file: Collects the problems.
         content: A mapping; true for the defaults, false or null for a full run.
-        at: Its dotted key.
     """
     if content is None or content is False:
         return None
     if content is True:
         return ProbeLength()
-    if not isinstance(content, dict):
-        allowed = "{steps: 20, warmup_steps: 5}, true or false"
-        file.refuse(f"{at} is {describe_value(content)}; allowed: {allowed}", at)
+    allowed = "{steps: 20, warmup_steps: 5}, true or false"
+    if (content := file.mapping(content, at, allowed, ("steps", "warmup_steps"))) is None:
         return None
-    for key in content:
-        if key not in _KEYS:
-            near = did_you_mean(str(key), _KEYS) or f"; it has: {', '.join(_KEYS)}"
-            file.refuse(f"{at}.{key} is not an option of probe{near}", f"{at}.{key}", "config.unknown_key")
     before = len(file.problems)
     probe = ProbeLength(
         file.count(content.get("steps", ProbeLength.steps), f"{at}.steps"),
         file.count(content.get("warmup_steps", ProbeLength.warmup_steps), f"{at}.warmup_steps", least=0),
     )
     if len(file.problems) == before and probe.warmup_steps >= probe.steps:
-        file.refuse(
-            f"{at}: warmup_steps: {probe.warmup_steps} leaves none of steps: {probe.steps} to time; take more",
-            at,
+        message = (
+            f"{at}: warmup_steps: {probe.warmup_steps} leaves no step of steps: {probe.steps} to time; increase steps"
         )
+        file.refuse(message, at)
     return probe
 
 
@@ -70,8 +58,6 @@ def as_probe(loaded: LoadedConfig, probe: ProbeLength, *, reads_all: bool = Fals
     the peak, as in the run.
 
     Args:
-        loaded: The run.
-        probe: Its length.
         reads_all: Whether the sets that a probe does not need are read too, so that their tokens are cached.
     """
     values = deepcopy(loaded.values)

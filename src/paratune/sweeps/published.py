@@ -22,7 +22,7 @@ from paratune.records.published import (
 )
 from paratune.sweeps.axes import AxisOfValues, find_value
 from paratune.sweeps.matrix_file import MatrixFile
-from paratune.sweeps.names import show
+from paratune.sweeps.values import show
 
 KEYS = ("source", "matrices")
 _OF_A_MATRIX = ("where", "figures", "claims")
@@ -32,15 +32,13 @@ _AMOUNT = re.compile(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,
 
 
 def read_published(path: Path, matrix: str, axes: Sequence[AxisOfValues]) -> tuple[Published, MatrixFile]:
-    """Read what a file says of a matrix.
+    """Read the figures and claims of a file about a matrix.
 
     Args:
-        path: The file.
         matrix: Name of the matrix: the file may be about several.
-        axes: Of the matrix.
 
     Returns:
-        What it says; and the file, whose `problems` are what is wrong with it.
+        The figures and claims; and the file with its `problems`.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -50,7 +48,7 @@ def read_published(path: Path, matrix: str, axes: Sequence[AxisOfValues]) -> tup
 
 
 class _PublishedReader:
-    """Reads one file, and notes what is wrong with it."""
+    """Reads one file, and collects its problems."""
 
     def __init__(self, file: MatrixFile, matrix: str, axes: Mapping[str, AxisOfValues]) -> None:
         self.file, self.matrix, self.axes = file, matrix, axes
@@ -62,11 +60,8 @@ class _PublishedReader:
         matrices = self._mapping(content.get("matrices"), "matrices")
         if matrices and self.matrix not in matrices:
             near = did_you_mean(self.matrix, map(str, matrices)) or f"; it has: {', '.join(map(str, matrices))}"
-            self.file.refuse(
-                f"matrices has nothing of {self.matrix}{near}; add it, or leave published: out of the matrix",
-                "matrices",
-                "published.no_matrix",
-            )
+            message = f"matrices has nothing of {self.matrix}{near}; add it, or leave published: out of the matrix"
+            self.file.refuse(message, "matrices", "published.no_matrix")
         self.source = self.file.text(content, "source", "")
         at = f"matrices.{self.matrix}"
         own = self._mapping(matrices.get(self.matrix), at, _OF_A_MATRIX) if self.matrix in matrices else {}
@@ -140,7 +135,7 @@ class _PublishedReader:
         return 0.0
 
     def _pairs(self, line: Mapping[Any, Any], at: str) -> Iterator[ComparedPair]:
-        """Yield what is compared: `of` beside `than`, or each value `along` an axis beside the first one."""
+        """Yield the compared configurations: `of` beside `than`, or each value `along` an axis beside the first one."""
         if not line:
             return
         given = [key for key in ("of", "than", "along", "held") if key in line]
@@ -159,12 +154,11 @@ class _PublishedReader:
                 first, *others = self.axes[label].axis.values
                 yield from (ComparedPair({**fixed, label: name}, {**fixed, label: first}) for name in others)
         else:
-            self.file.refuse(
+            message = (
                 f"{at} has {' and '.join(given) or 'nothing to compare'}; give of: and than: (values of axes), or "
-                "along: (an axis) with held: (values of other axes)",
-                at,
-                "published.values",
+                "along: (an axis) with held: (values of other axes)"
             )
+            self.file.refuse(message, at, "published.values")
 
     def _values(self, content: Any, at: str) -> dict[str, str] | None:
         """Return the names of values by axis; None where something is wrong with them."""
@@ -184,11 +178,8 @@ class _PublishedReader:
                     "published.values",
                 )
             elif axis.axis.is_seed:
-                self.file.refuse(
-                    f"{at}: {key} holds seeds, over which the mean is taken; leave it out",
-                    f"{at}.{key}",
-                    "published.values",
-                )
+                message = f"{at}: {key} has seeds, and figures are means over seeds; leave it out"
+                self.file.refuse(message, f"{at}.{key}", "published.values")
             else:
                 names[label] = name
         return names if len(self.file.problems) == before else None
@@ -232,7 +223,7 @@ class _PublishedReader:
     def _mapping(self, content: Any, at: str, known: Sequence[str] = ()) -> dict[Any, Any]:
         if not isinstance(content, dict) or not content:
             problem = "missing" if content is None else describe_value(content)
-            if not at and self.file.problems:  # what is wrong with the YAML itself is enough
+            if not at and self.file.problems:  # the problems of the YAML itself are enough
                 return {}
             self.file.refuse(f"{at or 'the file'} is {problem}; allowed: a mapping", at, "config.not_mapping")
             return {}
@@ -255,7 +246,7 @@ class _PublishedReader:
 def published_beside(
     matrix: MatrixFile, content: Mapping[Any, Any], name: str, axes: Sequence[AxisOfValues]
 ) -> Published | None:
-    """Return what the file says that a matrix names by `published`; None where it names none."""
+    """Return the figures and claims of the file that `published` names; None without the key."""
     given = matrix.text(content, "published", None)
     if given is None:
         return None

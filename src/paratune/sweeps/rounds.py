@@ -2,9 +2,10 @@
 
 import re
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from paratune.errors import ConfigError
 from paratune.records.sweep import Axis, CellRecord, Rounds, SweepRecord
@@ -27,9 +28,6 @@ def read_rounds(matrix: Matrix, cells: Sequence[CellRecord], until: str | None, 
     """Return the rounds that a command line requests; None without `--until`.
 
     Args:
-        matrix: The file.
-        cells: Its cells.
-        until: One of `UNTIL`.
         budget: A duration such as 8h, 90min or 1h30m, of all runs together.
 
     Raises:
@@ -37,11 +35,8 @@ def read_rounds(matrix: Matrix, cells: Sequence[CellRecord], until: str | None, 
     """
     if until is None:
         if budget is not None:
-            raise ConfigError(
-                "--budget has no effect without --until; add --until decided, or leave it out",
-                code="cli.no_effect",
-                option="--budget",
-            )
+            message = "--budget has no effect without --until; add --until decided, or leave it out"
+            raise ConfigError(message, code="cli.no_effect", option="--budget")
         return None
     if until not in UNTIL:
         raise ConfigError(
@@ -68,16 +63,13 @@ def _seconds(budget: str) -> float:
     if match is not None:
         seconds = sum(float(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True))
     if seconds <= 0:
-        raise ConfigError(
-            f"--budget {budget}: a duration such as 8h, 90min or 1h30m is needed",
-            code="cli.invalid_value",
-            option="--budget",
-        )
+        message = f"--budget {budget}: a duration such as 8h, 90min or 1h30m is needed"
+        raise ConfigError(message, code="cli.invalid_value", option="--budget")
     return seconds
 
 
 def configuration_of(cell: CellRecord, axes: Sequence[Axis]) -> Configuration:
-    """Return what a cell has in common with its seeds and repeats."""
+    """Return the values that a cell shares with its seeds and repeats."""
     return (cell.kind, *(cell.values[axis.label] for axis in axes if not axis.is_seed))
 
 
@@ -88,7 +80,6 @@ def next_round(record: SweepRecord, todo: Sequence[Step], undecided: Collection[
     is not decided.
 
     Args:
-        record: Of the matrix.
         todo: Runs that were not tried in this call, in order.
         undecided: Configurations whose verdict needs more runs, baselines included.
     """
@@ -101,12 +92,9 @@ def next_round(record: SweepRecord, todo: Sequence[Step], undecided: Collection[
     return [step for step in needed if block_of(step.record, record.axes) == block]
 
 
-def run_s(cell: CellRecord) -> float:
-    """Return the seconds of all attempts of a run."""
-    return sum(
-        (datetime.fromisoformat(attempt["ended"]) - datetime.fromisoformat(attempt["began"])).total_seconds()
-        for attempt in cell.attempts
-    )
+def attempt_s(attempt: Mapping[str, Any]) -> float:
+    """Return the seconds of an attempt of a run."""
+    return (datetime.fromisoformat(attempt["ended"]) - datetime.fromisoformat(attempt["began"])).total_seconds()
 
 
 def expected_s(record: SweepRecord, cell: CellRecord) -> float:
@@ -114,24 +102,18 @@ def expected_s(record: SweepRecord, cell: CellRecord) -> float:
     without any."""
     finished = [other for other in record.cells if other.state == "finished" and other.attempts]
     alike = [other for other in finished if configuration_of(other, record.axes) == configuration_of(cell, record.axes)]
-    return statistics.fmean(map(run_s, alike or finished)) if finished else 0.0
+    return statistics.fmean(sum(map(attempt_s, other.attempts)) for other in alike or finished) if finished else 0.0
 
 
 def is_over_budget(record: SweepRecord, step: Step) -> bool:
     """Return whether another run would exceed the budget of all runs of the matrix, of earlier calls too."""
     budget_s = None if record.rounds is None else record.rounds.budget_s
-    used_s = sum(map(run_s, record.cells))
+    used_s = sum(attempt_s(attempt) for cell in record.cells for attempt in cell.attempts)
     return budget_s is not None and used_s + expected_s(record, step.record) > budget_s
 
 
 def end_rounds(record: SweepRecord, not_needed: Sequence[Step], ended: str) -> SweepRecord:
-    """Return the record at the end of the rounds, with what the runs that were not needed would have taken.
-
-    Args:
-        record: Of the matrix.
-        not_needed: Runs of configurations that are decided.
-        ended: Why; see `Rounds`.
-    """
+    """Return the record at the end of the rounds, with the time that the runs that were not needed would have used."""
     assert record.rounds is not None
     saved_s = sum(expected_s(record, step.record) for step in not_needed)
     rounds = replace(record.rounds, ended=ended, num_saved=len(not_needed), saved_s=saved_s)

@@ -13,14 +13,7 @@ from paratune.base.text import plain
 from paratune.config.load import show_text
 from paratune.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED, EXIT_TIMED_OUT, CheckpointError
 from paratune.records.run_folder import is_in_use, locked_folder
-from paratune.records.sweep import (
-    CONFIGS_FOLDER,
-    LOGS_FOLDER,
-    CellRecord,
-    SweepRecord,
-    cell_run_folder,
-    write_sweep,
-)
+from paratune.records.sweep import CONFIGS_FOLDER, LOGS_FOLDER, CellRecord, SweepRecord, cell_run_folder, write_sweep
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.environment import for_a_run
 from paratune.sweeps.plan import IN_USE, Step, now
@@ -44,13 +37,9 @@ def locked(folder: Path) -> AbstractContextManager[None]:
 def run_step(
     folder: Path, record: SweepRecord, step: Step, start: Start, *, stopped: Callable[[], bool]
 ) -> SweepRecord:
-    """Train one cell, from the start or from its checkpoint, and return the record with how it ended.
+    """Train one cell of a matrix, whose folder is locked, from its start or its checkpoint; return the record.
 
     Args:
-        folder: Of the matrix, locked by this process.
-        record: Of the matrix; written before and after.
-        step: The cell.
-        start: Runs the command.
         stopped: Returns whether a signal came; an unusual end is no failure then.
 
     Raises:
@@ -65,6 +54,7 @@ def run_step(
     write_cell(folder, record.matrix, step.cell)
     began = now()
     if _is_free(run, stopped):
+        # Earlier attempts wrote into the same log; the message of this one is behind their output.
         position = log.stat().st_size if log.exists() else 0
         code = start(words_of(folder, step), log, for_a_run(cell.environment))
         cell = _ended(cell, run, code, _last_message(log, position), was_stopped=stopped())
@@ -149,11 +139,8 @@ def write_text(path: Path, text: str) -> None:
         path.parent.mkdir(exist_ok=True)
         atomic.write_text(path, text)
     except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be written: {error.strerror}; free some space there, or change folder:",
-            code="run.not_writable",
-            path=path,
-        ) from error
+        message = f"{path} cannot be written: {error.strerror}; free some space there, or change folder:"
+        raise CheckpointError(message, code="run.not_writable", path=path) from error
 
 
 def exit_code(record: SweepRecord, asked: Sequence[str], *, was_stopped: bool) -> int:

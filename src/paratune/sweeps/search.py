@@ -1,6 +1,6 @@
 """The key `search` of a matrix file: trials with sampled settings, which become the values of the axis `trial`.
 
-So everything that holds for an axis holds for trials: names, resumption, clusters, reports with all of them.
+Trials have all features of an axis: names, resumption, clusters, reports.
 """
 
 import itertools
@@ -13,11 +13,10 @@ from typing import Any, Literal, get_args
 
 from paratune.config.plain import one_line
 from paratune.config.validate import describe_value
-from paratune.errors import did_you_mean
 from paratune.records.sweep import SearchRecord, holds_sweep, read_sweep
 from paratune.sweeps.axes import SEEDS
 from paratune.sweeps.matrix_file import MatrixFile
-from paratune.sweeps.names import short, show
+from paratune.sweeps.values import short, show
 
 Method = Literal["random", "bayesian", "halving"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -129,46 +128,35 @@ def read_search(file: MatrixFile, content: Any) -> Search | None:
     """Return the value of `search`; None when it is absent or has problems, which `file` collects."""
     if content is None:
         return None
-    if not isinstance(content, dict):
-        file.refuse(
-            f"search is {describe_value(content)}; allowed: a mapping, such as {{method: random, trials: 20, "
-            "space: {train.learning_rate: {min: 1e-5, max: 1e-4, scale: log}}}",
-            "search",
-        )
-        return None
     before = len(file.problems)
+    space = "{train.learning_rate: {min: 1e-5, max: 1e-4, scale: log}}"
+    allowed = f"a mapping, such as {{method: random, trials: 20, space: {space}}}"
+    if (content := file.mapping(content, "search", allowed, tuple(KEYS))) is None:
+        return None
     method = content.get("method", "random")
     if method not in METHODS:
         file.refuse(f"search.method is {describe_value(method)}; allowed: {', '.join(METHODS)}", "search.method")
         method = "random"
     for key in content:
-        if key not in KEYS:
-            near = did_you_mean(str(key), KEYS) or f"; it has: {', '.join(KEYS)}"
-            file.refuse(f"search.{key} is not an option of a search{near}", f"search.{key}", "config.unknown_key")
-        elif key in _ONLY_FOR and method != _ONLY_FOR[key]:
-            file.refuse(
-                f"search.{key} has no effect with method: {method}; it belongs to {_ONLY_FOR[key]}: remove it",
-                f"search.{key}",
-                "config.no_effect",
-            )
+        if key in _ONLY_FOR and method != _ONLY_FOR[key]:
+            message = f"search.{key} has no effect with method: {method}; it belongs to {_ONLY_FOR[key]}: remove it"
+            file.refuse(message, f"search.{key}", "config.no_effect")
     num_trials = file.count(content.get("trials"), "search.trials", least=2)
     if num_trials > MAX_TRIALS:
         file.refuse(f"search.trials is {num_trials}; allowed: at most {MAX_TRIALS}", "search.trials")
     seed = file.count(content.get("seed", 0), "search.seed", least=0)
-    space = tuple(_read_space(file, content.get("space")))
+    ranges = tuple(_read_space(file, content.get("space")))
     num_random = num_trials
     if method == "bayesian":
         default = min(10, max(1, num_trials // 2))
         num_random = file.count(content.get("random_trials", default), "search.random_trials")
         if num_random >= num_trials:
-            file.refuse(
-                f"search.random_trials is {num_random}; allowed: fewer than trials: {num_trials}",
-                "search.random_trials",
-            )
+            message = f"search.random_trials is {num_random}; allowed: fewer than trials: {num_trials}"
+            file.refuse(message, "search.random_trials")
     steps = tuple(_read_steps(file, content.get("steps"))) if method == "halving" else ()
     keep = file.count(content.get("keep", 3), "search.keep", least=2)
     at_once = file.count(content.get("at_once", 1), "search.at_once")
-    search = Search(method, num_trials, space, seed, num_random, at_once, steps, keep)
+    search = Search(method, num_trials, ranges, seed, num_random, at_once, steps, keep)
     if len(file.problems) == before and (num_found := len(sampled(search, num_trials))) < num_trials:
         file.refuse(
             f"search.trials is {num_trials}, and the space has {num_found} combinations of values (numbers with "
@@ -180,11 +168,8 @@ def read_search(file: MatrixFile, content: Any) -> Search | None:
 
 def _read_space(file: MatrixFile, content: Any) -> Iterator[Range]:
     if not isinstance(content, dict) or not content:
-        file.refuse(
-            "search.space is required: a mapping of options to {min: ..., max: ...} or to a list of choices",
-            "search.space",
-            "config.required",
-        )
+        message = "search.space is required: a mapping of options to {min: ..., max: ...} or to a list of choices"
+        file.refuse(message, "search.space", "config.required")
         return
     for key, wanted in content.items():
         at = f"search.space.{key}"
@@ -198,7 +183,8 @@ def _read_space(file: MatrixFile, content: Any) -> Iterator[Range]:
                 file.refuse(f"{at} has a choice twice; keep one", at)
             yield Range(str(key), choices=tuple(wanted))
             continue
-        low, high = _limits(wanted)
+        ends: list[Any] = [wanted.get(end) if isinstance(wanted, dict) else None for end in ("min", "max")]
+        low, high = ends
         if not (_is_number(low) and _is_number(high) and low < high):
             file.refuse(
                 f"{at} is {describe_value(wanted)}; allowed: {{min: 1e-5, max: 1e-4, scale: log}}, with min below max, "
@@ -214,10 +200,6 @@ def _read_space(file: MatrixFile, content: Any) -> Iterator[Range]:
             file.refuse(f"{at}.min is {low}; allowed with scale: log: above 0", at)
         else:
             yield Range(str(key), low, high, scale == "log", type(low) is int and type(high) is int)
-
-
-def _limits(wanted: Any) -> tuple[Any, Any]:
-    return (wanted.get("min"), wanted.get("max")) if isinstance(wanted, dict) else (None, None)
 
 
 def _is_number(value: Any) -> bool:
@@ -241,12 +223,8 @@ def sampled(search: Search, num_trials: int, known: Sequence[Mapping[str, Any]] 
     """Return random settings that differ from each other and from known ones; more of them start with the same.
 
     There are fewer where the space has no more of them.
-
-    Args:
-        search: The space and the seed.
-        num_trials: How many.
-        known: Settings of other trials.
     """
+    # Another stream for each number of known trials: the same stream would first draw the known settings again.
     generator = random.Random(f"{search.seed}/{len(known)}")
     seen = {one_line(dict(settings)) for settings in known}
     trials: list[dict[str, Any]] = []
@@ -269,7 +247,6 @@ def known_trials(search: Search, folder: Path) -> dict[str, dict[str, Any]]:
     """Return the settings of the trials by name: the random ones, and those that were suggested in earlier calls.
 
     Args:
-        search: Of the file.
         folder: Of the matrix. Suggestions of a search with another space or seed are not used.
 
     Raises:

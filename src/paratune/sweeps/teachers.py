@@ -18,7 +18,7 @@ from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder
 from paratune.sweeps.axes import find_value
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.matrix import Matrix
-from paratune.sweeps.names import show
+from paratune.sweeps.values import show
 
 TEACHER = "distil.teacher"
 
@@ -29,10 +29,7 @@ def resolve_teachers(
     """Return the settings with the folders of the teachers, the names of the teachers' runs, and problems.
 
     Args:
-        matrix: The file.
         values: The name of the student's value on each axis, by label.
-        layer: The student's settings.
-        name_of: Returns the name of the run with these values.
     """
     distil = layer.values.get("distil")
     wanted = distil.get("teacher") if isinstance(distil, dict) else None

@@ -17,8 +17,8 @@ from paratune.config.plain import one_line
 from paratune.errors import require_installed
 from paratune.records import SUMMARY_FILE, read_json
 from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder
-from paratune.sweeps.names import short
 from paratune.sweeps.search import STEPS, TRIAL, Range, Search, named, sampled
+from paratune.sweeps.values import short
 
 NOT_NEEDED = "not needed: its trial was not among the best of a round before (search.method: halving)"
 
@@ -37,9 +37,6 @@ def halving_needs(folder: Path, record: SweepRecord, search: Search, todo: Colle
     """Return the runs of the first round that has runs to train, and the ones that no round needs.
 
     Args:
-        folder: Of the matrix.
-        record: Its record.
-        search: With `steps`.
         todo: Names of the runs that are not tried yet.
     """
     trials = list(record.search.trials if record.search else ())
@@ -76,7 +73,6 @@ def trial_scores(folder: Path, cells: Sequence[CellRecord]) -> dict[str, float]:
     Trials with a failed run or a score that is not finite are left out.
 
     Args:
-        folder: Of the matrix.
         cells: Its cells, with at most one number of steps.
     """
     values: dict[str, list[float]] = {}
@@ -105,8 +101,6 @@ def next_trials(search: Search, record: SweepRecord, scores: Mapping[str, float]
     The suggestion follows from the seed, the settings and the scores alone.
 
     Args:
-        search: With method `bayesian`.
-        record: With the known trials.
         scores: Of the trials that are finished, by name.
 
     Raises:
@@ -133,11 +127,7 @@ def check_search(search: Search | None) -> None:
 
 
 def _suggestions(
-    search: Search,
-    known: Mapping[str, Mapping[str, Any]],
-    scores: Mapping[str, float],
-    metric: str,
-    count: int,
+    search: Search, known: Mapping[str, Mapping[str, Any]], scores: Mapping[str, float], metric: str, count: int
 ) -> Iterator[dict[str, Any]]:
     check_search(search)
     import optuna

@@ -1,17 +1,18 @@
-"""One value of an axis: its name in the names of runs, and what it sets."""
+"""One value of an axis: its settings, and names of axes and values in tables and in the names of runs."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from paratune.config.differences import flatten
 from paratune.config.layers import Layer, layer_of, merge
+from paratune.config.plain import one_line
 from paratune.config.validate import describe_value
 from paratune.hardware.environment import UNSET
 from paratune.records.sweep import NAME
 from paratune.sweeps.environment import ENV, Environment, read_environment, read_variable, variable_of
 from paratune.sweeps.matrix_file import MatrixFile
-from paratune.sweeps.names import show, slug, value_name
 from paratune.sweeps.probe import PROBE, ProbeLength, read_probe
 
 NPROC = "nproc"
@@ -35,9 +36,9 @@ class Value:
     own: Layer = field(default_factory=Layer)
     """Its own settings."""
     num_processes: int | None = None
-    """None where the axis does not say."""
+    """None where the axis does not set it."""
     num_nodes: int | None = None
-    """None where the axis does not say."""
+    """None where the axis does not set it."""
     environment: Mapping[str, str | None] = field(default_factory=dict)
     """Variables that it gives; None unsets one."""
     probe: ProbeLength | Literal[False] | None = None
@@ -66,11 +67,7 @@ def read_listed(file: MatrixFile, key: str, name: str, value: Any, at: str) -> V
     """Return a value of the option or variable that the axis `key` sets.
 
     Args:
-        file: Collects the problems.
-        key: Key of the axis.
         name: Name of the axis in names of runs.
-        value: As in the file.
-        at: Its dotted key.
     """
     if key == NPROC:
         count = file.count(value, at)
@@ -104,10 +101,8 @@ def read_named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
         )
         name = slug(name)
     if not isinstance(settings, dict) or not settings:
-        file.refuse(
-            f"{at} is {describe_value(settings)}; allowed: a mapping, such as {{train.learning_rate: 1e-5}}",
-            at,
-        )
+        message = f"{at} is {describe_value(settings)}; allowed: a mapping, such as {{train.learning_rate: 1e-5}}"
+        file.refuse(message, at)
         return Value(name, name, name)
     count = file.count(settings[NPROC], f"{at}.{NPROC}") if NPROC in settings else None
     num_nodes = file.count(settings[NODES], f"{at}.{NODES}") if NODES in settings else None
@@ -133,3 +128,36 @@ def _environment(file: MatrixFile, settings: Mapping[Any, Any], at: str) -> Envi
                 file.refuse(f"{at}.{key} is also given below {ENV}; keep one of them", f"{at}.{key}", "config.conflict")
             variables[variable] = read_variable(file, variable, value, f"{at}.{key}")
     return variables
+
+
+def show(value: Any) -> str:
+    """Return a value for tables: short numbers, a kind followed by its options, other values as YAML."""
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, list):
+        return f"[{', '.join(show(item) for item in value)}]"
+    if _has_kind(value):
+        rest = ", ".join(f"{key}: {show(item)}" for key, item in value.items() if key != "kind")
+        return f"{value['kind']} ({rest})" if rest else str(value["kind"])
+    return value if isinstance(value, str) and value else one_line(value)
+
+
+def value_name(value: Any, axis: str) -> str:
+    """Return a value as part of the name of a run: a text by itself, other values after the name of the axis."""
+    text = slug(show(value)) if isinstance(value, str | dict) else ""
+    return text or slug(f"{axis}-{show(value)}")
+
+
+def _has_kind(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("kind"), str)
+
+
+def slug(text: str) -> str:
+    """Return text as part of a file name."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("._-")
+
+
+def short(key: str) -> str:
+    """Return the last part of a key; for `name` and `kind` the part before: model of model.name."""
+    *above, last = key.split(".")
+    return above[-1] if above and last in ("name", "kind") else last

@@ -56,10 +56,6 @@ def warm_ups(matrix: Matrix, todo: Sequence[Step]) -> list[WarmUp]:
     """Return the warm-up runs: `warmup_runs` for each model and data set.
 
     The default is one when speed is measured (probes, repeats), else none.
-
-    Args:
-        matrix: The file.
-        todo: The runs that will be trained.
     """
     number = matrix.warmup_runs
     if number is None:

@@ -26,16 +26,10 @@ def write_answers(
     chosen: Sequence[str],
     threshold: float | None,
 ) -> None:
-    """Write the files of a split.
+    """Write the files of a split of questions, from the row outputs by window and the best answer of each question.
 
-    Args:
-        folder: Folder of the run.
-        split: Questions.
-        outputs: Row outputs of the model, by window.
-        answers: The best answer of each question.
-        raw: Scores of these answers; None without gold answers.
-        chosen: (N,), predicted answers; the empty text where a question is predicted to be unanswerable.
-        threshold: Null odds above which it is; None where every question is answered.
+    `raw` are the scores of these answers, None without gold answers. `chosen`, (N,), are the predicted answers: the
+    empty text where the null odds are above `threshold`, which is None where every question is answered.
     """
     ids, golds = question_ids(split), split.samples.answers
     columns: dict[str, Any] = {}

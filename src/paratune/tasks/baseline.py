@@ -22,7 +22,6 @@ class ConstantAnswer:
     """One answer for all samples."""
 
     predicts: str
-    """Description of the answer."""
     value: str | float
     """Name of a class, or a number."""
     outputs: Array

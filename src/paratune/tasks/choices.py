@@ -3,25 +3,22 @@
 Dimensions: `N` questions, `K` most choices of a question.
 """
 
-from collections.abc import Mapping
-from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
 import pyarrow as pa
 
-from paratune.config.sections import Columns, ModelOptions
 from paratune.config.task_sections import MultipleChoiceTask
 from paratune.data.choices import choice_names, select_choices, tokenize_choices
-from paratune.data.columns import Missing, Samples
-from paratune.data.load import Split, samples_fingerprint
+from paratune.data.columns import Samples, TableReader
+from paratune.data.load import Split
 from paratune.data.loader import Collator
+from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
 from paratune.metrics.choices import choice_scores
-from paratune.models.load import Head, load_model
+from paratune.models.load import Head
 from paratune.models.task_model import TaskModel, freeze_output_bias
-from paratune.precision import Precision
-from paratune.records.predictions import softmax, write_predictions
+from paratune.records.predictions import softmax
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 
 PREDICTION_NAMES = ("prediction", "scores")
@@ -30,56 +27,33 @@ PREDICTION_NAMES = ("prediction", "scores")
 class MultipleChoiceRecipe(TaskRecipe):
     """Recipe of multiple choice."""
 
-    def __init__(self, task: MultipleChoiceTask) -> None:
-        self._task = task
-        self._choice_names: list[str] | None = None
-        self.names: list[str] = []
+    _task: MultipleChoiceTask
+    """Once data was read, with the format of its labels."""
+    _choice_names: list[str] | None = None
 
-    @property
-    def task(self) -> MultipleChoiceTask:
-        """The task of the configuration; once data was read, with the format of its labels."""
-        return self._task
-
-    def select(
-        self,
-        table: pa.Table,
-        *,
-        columns: Columns,
-        options: TokenizeOptions,
-        missing: Missing,
-        source: str,
-        group_by: str | None = None,
-        require_labels: bool = True,
-    ) -> Samples:
-        samples, label_format = select_choices(
-            table, columns, self._task, missing, source=source, group_by=group_by, require_labels=require_labels
-        )
+    def select(self, table: pa.Table, *, options: TokenizeOptions, **how: Any) -> Samples:
+        reader = TableReader(table, **how)
+        samples, label_format = select_choices(reader, self._task)
         # Files are read in the order train, validation, test: all have the format of the training data.
         self._task = self._task.model_copy(update={"label_format": label_format})
-        self._choice_names = choice_names(columns)
+        self._choice_names = choice_names(reader.columns)
         return samples
 
-    def make_split(
-        self, name: str, source: str, samples: Samples, options: TokenizeOptions, *, require_labels: bool = True
-    ) -> Split:
-        """Return questions as a split whose samples have a sequence for each choice."""
-        store = tokenize_choices(samples, options, source=source)
-        return Split(name, source, samples, store, samples_fingerprint(samples, self._task))
+    def make_tokens(self, samples: Samples, options: TokenizeOptions, source: str) -> TokenStore:
+        """Return the tokens of questions: a sequence for each choice."""
+        return tokenize_choices(samples, options, source=source)
 
-    def load_model(
-        self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
-    ) -> TaskModel:
-        head = Head("AutoModelForMultipleChoice")  # it has one output for each sequence
-        made = load_model(model, self._task.kind, head, tokenizer, precision, seed, head_must_exist=head_must_exist)
-        freeze_output_bias(made)
-        return made
+    def make_head(self) -> Head:
+        return Head("AutoModelForMultipleChoice")  # it has one output for each sequence
+
+    def load_model(self, *arguments: Any, **options: Any) -> TaskModel:
+        model = super().load_model(*arguments, **options)
+        freeze_output_bias(model)
+        return model
 
     def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collator:
         most_choices = int(split.store.num_sequences.max())
         return Collator(split.store, split.labels, tokenizer.pad_token_id, row_size=most_choices)
-
-    def warnings(self, splits: Mapping[str, Split]) -> list[str]:
-        return []
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:
         assert split.labels is not None
@@ -106,14 +80,9 @@ class MultipleChoiceRecipe(TaskRecipe):
             return [_letter(place) for place in places.tolist()]
         return [place + (how == "number") for place in places.tolist()]
 
-    def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
+    def file_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
         known = {} if split.labels is None else {"label": self._shown(split, split.labels)}
-        samples = split.samples
-        write_predictions(
-            folder, split.name, rows=samples.rows, ids=samples.ids,
-            columns=known | self.prediction_columns(split, outputs, tokenizer), sources=samples.sources,
-            clusters=samples.clusters,
-        )  # fmt: skip
+        return known | self.prediction_columns(split, outputs, tokenizer)
 
 
 def _letter(place: int) -> str:

@@ -10,22 +10,22 @@ import numpy as np
 import pyarrow as pa
 
 from paratune.base.units import format_share
-from paratune.config.sections import Columns, ModelOptions
+from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import EmbeddingTask, group_size
-from paratune.data.columns import LabelArray, Missing, Samples
-from paratune.data.load import Split, samples_fingerprint
+from paratune.data.columns import LabelArray, Missing, Samples, TableReader, select
+from paratune.data.load import Split
 from paratune.data.loader import Collator
 from paratune.data.text_groups import num_texts, text_numbers, tokenize_texts
+from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import ConfigError, DataError, coded
 from paratune.metrics.embeddings import ranking_scores, retrieval_scores, similarity_scores, triplet_scores
 from paratune.models.embedding import COSINE, NEGATIVE, RANK, embedding
-from paratune.models.load import ENCODER, Head, load_config, load_model
+from paratune.models.load import ENCODER, Head, load_config
 from paratune.models.locate import locate
+from paratune.models.objectives import Objective
 from paratune.models.sentence_transformers import read_modules
 from paratune.models.task_model import TaskModel
-from paratune.precision import Precision
-from paratune.records.predictions import write_predictions
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 
 log = logging.getLogger(__name__)
@@ -36,13 +36,7 @@ EMBEDDING = "embedding"
 class EmbeddingRecipe(TaskRecipe):
     """Recipe of sentence embeddings."""
 
-    def __init__(self, task: EmbeddingTask) -> None:
-        self._task = task
-        self.names: list[str] = []
-
-    @property
-    def task(self) -> EmbeddingTask:
-        return self._task
+    _task: EmbeddingTask
 
     @property
     def group_size(self) -> int:
@@ -53,11 +47,12 @@ class EmbeddingRecipe(TaskRecipe):
         """Whether the data has a label or a score for each pair."""
         return self._task.loss in ("cosine_similarity", "contrastive")
 
-    def select(self, table: pa.Table, *, columns: Columns, require_labels: bool = True, **options: Any) -> Samples:
+    def select(self, table: pa.Table, *, options: TokenizeOptions, **how: Any) -> Samples:
         """Return the samples of a table; for a prediction, which compares pairs, without the negatives of triplets."""
-        if not require_labels:
-            columns = columns.model_copy(update={"negative": None})
-        return super().select(table, columns=columns, require_labels=require_labels, **options)
+        reader = TableReader(table, **how)
+        if not reader.require_labels:
+            reader = replace(reader, columns=reader.columns.model_copy(update={"negative": None}))
+        return select(reader, self._task)
 
     def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
         """Set the range of scores from the training data, or from the only file, where the task has none."""
@@ -78,13 +73,22 @@ class EmbeddingRecipe(TaskRecipe):
     def make_split(
         self, name: str, source: str, samples: Samples, options: TokenizeOptions, *, require_labels: bool = True
     ) -> Split:
-        store, fingerprint = tokenize_texts(samples, options, source=source), samples_fingerprint(samples, self._task)
-        if require_labels and not self._has_labels:
-            samples = replace(samples, labels=text_numbers(store, num_texts(samples)))
-        return Split(name, source, samples, store, fingerprint)
+        split = super().make_split(name, source, samples, options)
+        if not require_labels or self._has_labels:
+            return split
+        return replace(split, samples=replace(samples, labels=text_numbers(split.store, num_texts(samples))))
+
+    def make_tokens(self, samples: Samples, options: TokenizeOptions, source: str) -> TokenStore:
+        return tokenize_texts(samples, options, source=source)
+
+    def make_head(self) -> Head:
+        return Head(ENCODER)
+
+    def make_objective(self) -> Objective:
+        return embedding(self._task)
 
     def load_model(
-        self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
+        self, model: ModelOptions, *arguments: Any, head_must_exist: bool = False, **options: Any
     ) -> TaskModel:
         """Return the encoder with pooling; it has no new weights.
 
@@ -101,10 +105,7 @@ class EmbeddingRecipe(TaskRecipe):
                 key="model.name",
                 name=model.name,
             )
-        return load_model(
-            model, self._task.kind, Head(ENCODER), tokenizer, precision, seed, head_must_exist=head_must_exist,
-            objective=embedding(self._task),
-        )  # fmt: skip
+        return super().load_model(model, *arguments, head_must_exist=head_must_exist, **options)
 
     def _check_modules(self, model: ModelOptions, *, warns: bool) -> None:
         """Warn where the pooling is not the one with which the vectors of the folder were trained."""
@@ -169,8 +170,8 @@ class EmbeddingRecipe(TaskRecipe):
         values = pa.array(outputs.astype(np.float32).reshape(-1))
         return {EMBEDDING: pa.FixedSizeListArray.from_arrays(values, outputs.shape[1])}
 
-    def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
-        """Write the cosine of each pair, and its label, or its rank and the cosine of the negative."""
+    def file_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
+        """Return the cosine of each pair, and its label, or its rank and the cosine of the negative."""
         columns: dict[str, Any] = {}
         if outputs.shape[1] == 1:
             columns["prediction"] = outputs[:, 0].astype(np.float64)
@@ -182,8 +183,4 @@ class EmbeddingRecipe(TaskRecipe):
                 columns["rank"] = np.nan_to_num(outputs[:, RANK], nan=0).astype(np.int64)
             if outputs.shape[1] > NEGATIVE:
                 columns["negative"] = outputs[:, NEGATIVE].astype(np.float64)
-        samples = split.samples
-        write_predictions(
-            folder, split.name, rows=samples.rows, ids=samples.ids, columns=columns, sources=samples.sources,
-            clusters=samples.clusters,
-        )  # fmt: skip
+        return columns

@@ -5,7 +5,7 @@ from dataclasses import replace
 from paratune.config.sections import Data
 from paratune.data.load import Split
 from paratune.data.read import read_table
-from paratune.data.sources import is_pseudo, refuse_pseudo
+from paratune.data.sources import mark_pseudo, refuse_pseudo
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import ConfigError, DataError
 from paratune.tasks.protocol import TaskRecipe
@@ -41,5 +41,5 @@ def _load(recipe: TaskRecipe, data: Data, options: TokenizeOptions, name: str, s
     labelled = name in data.extra
     split = recipe.load_split(source, table, data.columns, options, missing=data.missing, require_labels=labelled)
     if labelled:
-        refuse_pseudo(split.samples.with_pseudo(is_pseudo(table)[split.samples.rows]), f"data.extra.{name}", source)
+        refuse_pseudo(mark_pseudo(split.samples, table), f"data.extra.{name}", source)
     return replace(split, name=name)

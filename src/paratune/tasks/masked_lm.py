@@ -10,19 +10,16 @@ from typing import Any
 import numpy as np
 
 from paratune.base.units import format_share
-from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import MaskedLMTask
 from paratune.data.columns import Samples
 from paratune.data.documents import check_tokenizer, make_questions, make_windows, mask_vocabulary
 from paratune.data.load import Split, samples_fingerprint
 from paratune.data.loader import Collate
-from paratune.data.masking import MaskingCollator, QuestionCollator, num_hidden
+from paratune.data.masking import MaskingCollator, num_hidden, question_batches
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import DataError
 from paratune.metrics.masked_lm import masked_lm_scores
-from paratune.models.load import Head, load_model
-from paratune.models.task_model import TaskModel
-from paratune.precision import Precision
+from paratune.models.load import Head
 from paratune.records.predictions import write_predictions
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 
@@ -30,13 +27,7 @@ from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 class MaskedLMRecipe(TaskRecipe):
     """Recipe of masked language models."""
 
-    def __init__(self, task: MaskedLMTask) -> None:
-        self._task = task
-        self.names: list[str] = []
-
-    @property
-    def task(self) -> MaskedLMTask:
-        return self._task
+    _task: MaskedLMTask
 
     def check(self, options: TokenizeOptions) -> None:
         check_tokenizer(options.tokenizer, whole_words=self._task.whole_words)
@@ -59,15 +50,12 @@ class MaskedLMRecipe(TaskRecipe):
             samples, store = make_questions(samples, options, source=source)
         return Split(name, source, samples, store, samples_fingerprint(samples, self._task))
 
-    def load_model(
-        self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
-    ) -> TaskModel:
-        head = Head("AutoModelForMaskedLM")
-        return load_model(model, "mlm", head, tokenizer, precision, seed, head_must_exist=head_must_exist)
+    def make_head(self) -> Head:
+        return Head("AutoModelForMaskedLM")
 
     def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collate:
         if _has_masks(split):
-            return QuestionCollator(split.store, tokenizer.pad_token_id)
+            return question_batches(split.store, tokenizer.pad_token_id)
         return MaskingCollator(
             split.store,
             mask_vocabulary(tokenizer),

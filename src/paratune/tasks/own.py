@@ -4,12 +4,11 @@ Dimensions: `N` samples of a split, `B` samples of a batch, `Q` sequences of a b
 outputs of the head, `K` row outputs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,18 +19,13 @@ from paratune.batch import Batch
 from paratune.config.metric_names import OWN_PREFIX
 from paratune.config.own_code import RECIPE_KEY, call_own_code, own_code_errors, wrong_result
 from paratune.config.section import OwnCode
-from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import OwnTask
 from paratune.data.columns import Samples
 from paratune.data.load import Split
-from paratune.data.loader import Collate, CollateOptions, Collator, IntArray
-from paratune.data.token_store import TokenStore
+from paratune.data.loader import ChangedBatches, Collate, Collator
 from paratune.errors import ConfigError
-from paratune.models.load import Head, load_model
+from paratune.models.load import Head
 from paratune.models.objectives import Objective
-from paratune.models.task_model import TaskModel
-from paratune.precision import Precision
-from paratune.records.predictions import write_predictions
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 
 
@@ -42,14 +36,11 @@ class OwnRecipe(TaskRecipe):
     `data.columns.label`, float32, or (N, 0) without such a column; override `select` for others.
     """
 
+    _task: OwnTask
+
     def __init__(self, task: OwnTask) -> None:
         """Store the task. A subclass may have keyword arguments, which are `task.options`."""
-        self._task = task
-        self.names: list[str] = []
-
-    @property
-    def task(self) -> OwnTask:
-        return self._task
+        super().__init__(task)
 
     def select(self, table: pa.Table, *, require_labels: bool = True, **options: Any) -> Samples:
         """Return the samples of a table; see `paratune.data.columns.select`.
@@ -105,18 +96,11 @@ class OwnRecipe(TaskRecipe):
         wanted = "a Batch with the same samples (dataclasses.replace of the given one)"
         raise wrong_result(f"{self._task.recipe}.change_batch", RECIPE_KEY, returned, wanted)
 
-    def load_model(
-        self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
-    ) -> TaskModel:
-        head = Head("AutoModelForSequenceClassification", num_outputs=self._task.num_outputs)
-        objective = Objective(partial(_row_losses, self), row_outputs=partial(_outputs, self))
-        return load_model(
-            model, self._task.kind, head, tokenizer, precision, seed, head_must_exist=head_must_exist,
-            objective=objective,
-        )  # fmt: skip
+    def make_head(self) -> Head:
+        return Head("AutoModelForSequenceClassification", num_outputs=self._task.num_outputs)
 
-    def warnings(self, splits: Mapping[str, Split]) -> list[str]:
-        return []
+    def make_objective(self) -> Objective:
+        return Objective(partial(_row_losses, self), row_outputs=partial(_outputs, self))
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:
         """Return `compute_scores` with the names own_NAME.
@@ -154,32 +138,9 @@ class OwnRecipe(TaskRecipe):
             wanted = f"a name for each of the {num_outputs} outputs of a sample, or override prediction_columns"
             raise wrong_result(f"{self._task.recipe}.prediction_names", RECIPE_KEY, f"{names}", wanted)
 
-    def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
-        samples = split.samples
+    def file_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
         known = {"label": split.labels} if split.labels is not None and split.labels.ndim == 1 else {}
-        write_predictions(
-            folder, split.name, rows=samples.rows, ids=samples.ids, sources=samples.sources, clusters=samples.clusters,
-            columns={**known, **self.prediction_columns(split, outputs, tokenizer)},
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class ChangedBatches:
-    """A collator whose batches a function changes. See `Collate`."""
-
-    inner: Collator
-    change: Callable[..., Batch]
-    """Called with a padded batch and `epoch`."""
-
-    @property
-    def store(self) -> TokenStore:
-        return self.inner.store
-
-    def loss_denominator(self, indices: IntArray, *, epoch: int | None = None) -> float:
-        return self.inner.loss_denominator(indices, epoch=epoch)
-
-    def __call__(self, indices: IntArray, loss_denominator: float, **options: Unpack[CollateOptions]) -> Batch:
-        return self.change(self.inner(indices, loss_denominator, **options), epoch=options.get("epoch"))
+        return {**known, **self.prediction_columns(split, outputs, tokenizer)}
 
 
 def make_own_recipe(task: OwnTask) -> TaskRecipe:
@@ -239,4 +200,4 @@ def _errors(recipe: TaskRecipe, method: str) -> AbstractContextManager[None]:
 
 def _wrong_shape(recipe: OwnRecipe, method: str, value: Any, wanted: str) -> ConfigError:
     returned = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor | np.ndarray) else type(value).__name__
-    return wrong_result(f"{recipe.task.recipe}.{method}", RECIPE_KEY, returned, f"a floating-point tensor {wanted}")
+    return wrong_result(f"{recipe._task.recipe}.{method}", RECIPE_KEY, returned, f"a floating-point tensor {wanted}")

@@ -12,15 +12,8 @@ from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 def own_scores(metrics: Sequence[OwnMetric], recipe: TaskRecipe, split: Split, outputs: Outputs) -> Scores:
     """Return the scores of own metrics by their names, own_NAME; None where one is undefined or an output is NaN.
 
-    Args:
-        metrics: Of the configuration; empty for tasks without `TaskRecipe.metric_input`.
-        recipe: Of the task.
-        split: With labels.
-        outputs: (N, K), row outputs of an evaluation.
-
-    Raises:
-        ConfigError: A metric cannot be imported, raises an error, or does not return one number.
-        MissingDependency: A module of `evaluate` is named, which is not installed.
+    `metrics` are empty for tasks without `TaskRecipe.metric_input`; `outputs` are (N, K), row outputs of an evaluation.
+    Errors as in `paratune.metrics.own.own_score`.
     """
     scores: Scores = {}
     for metric in metrics:

@@ -12,13 +12,17 @@ import numpy as np
 import pyarrow as pa
 
 from paratune.config.sections import Columns, Data, ModelOptions
-from paratune.config.task_sections import Task
-from paratune.data.columns import Missing, Samples, select
+from paratune.config.task_sections import Task, class_names
+from paratune.data.columns import Missing, Samples, TableReader, select
 from paratune.data.load import Split, load_samples, parts_with_progress, samples_fingerprint
 from paratune.data.loader import Collate
+from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions, tokenize
+from paratune.models.load import Head, load_model
+from paratune.models.objectives import Objective
 from paratune.models.task_model import TaskModel
 from paratune.precision import Precision
+from paratune.records.predictions import write_predictions
 
 Outputs = np.ndarray[Any, Any]
 """(N, K), row outputs of an evaluation, in the order of the split."""
@@ -33,11 +37,17 @@ class TaskRecipe(Protocol):
 
     names: list[str]
     """Names of the classes in the order of their ids; empty where there are no classes."""
+    _task: Task
+
+    def __init__(self, task: Task) -> None:
+        """Store the task of the configuration."""
+        self._task = task
+        self.names = class_names(task)
 
     @property
     def task(self) -> Task:
         """The task of the configuration; options that depend on the data are set once data was read."""
-        ...
+        return self._task
 
     @property
     def group_size(self) -> int:
@@ -52,21 +62,15 @@ class TaskRecipe(Protocol):
         """
         return
 
-    def select(
-        self,
-        table: pa.Table,
-        *,
-        columns: Columns,
-        options: TokenizeOptions,
-        missing: Missing,
-        source: str,
-        group_by: str | None = None,
-        require_labels: bool = True,
-    ) -> Samples:
-        """Return the samples of a table; see `paratune.data.columns.select`."""
-        return select(
-            table, columns, self.task, missing, source=source, group_by=group_by, require_labels=require_labels
-        )
+    def select(self, table: pa.Table, *, options: TokenizeOptions, **how: Any) -> Samples:
+        """Return the samples of a table.
+
+        Args:
+            table: From `read_table`.
+            options: Tokenizer and limits.
+            how: Other values of `paratune.data.columns.TableReader`.
+        """
+        return select(TableReader(table, **how), self.task)
 
     def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
         """Set options of the task that depend on the data, and return (source, samples) of each part that remain."""
@@ -75,21 +79,19 @@ class TaskRecipe(Protocol):
     def make_split(
         self, name: str, source: str, samples: Samples, options: TokenizeOptions, *, require_labels: bool = True
     ) -> Split:
-        """Return samples as a split with tokens: here one row of tokens for each sample."""
-        store = tokenize(samples, options, source=source)
+        """Return samples as a split with tokens."""
+        store = self.make_tokens(samples, options, source)
         return Split(name, source, samples, store, samples_fingerprint(samples, self.task))
+
+    def make_tokens(self, samples: Samples, options: TokenizeOptions, source: str) -> TokenStore:
+        """Return the tokens of samples: here one sequence for each sample."""
+        return tokenize(samples, options, source=source)
 
     def load_splits(self, data: Data, options: TokenizeOptions) -> dict[str, Split]:
         """Return the splits that the configuration names or cuts from train, by name: train, validation, test.
 
-        Args:
-            data: The section of the configuration.
-            options: Tokenizer, limits, cache; `progress` counts the samples of all splits.
-
-        Raises:
-            ConfigError: The task cannot use the tokenizer.
-            DataError: A file or a column is wrong, or a part of the cut would be empty.
-            Stopped: `options.stop` returned true.
+        `progress` of the options counts the samples of all splits. Errors as in `load_split`; a part of the cut may be
+        empty, which is a DataError, too.
         """
         self.check(options)
         selector = partial(self.select, columns=data.columns, options=options, missing=data.missing)
@@ -111,13 +113,8 @@ class TaskRecipe(Protocol):
     ) -> Split:
         """Return one file as a split, to evaluate or predict with a trained model.
 
-        Args:
-            source: Name of the file in messages.
-            table: Its content, from `read_table`.
-            columns: Names of the columns.
-            options: Tokenizer, limits, cache.
-            missing: Whether rows with missing values are an error, or are dropped and counted.
-            require_labels: False, for prediction, does not read labels.
+        `source` names the file in messages; `table` is from `read_table`. See `paratune.data.columns.TableReader` for
+        `columns`, `missing` and `require_labels`.
 
         Raises:
             ConfigError: The task cannot use the tokenizer.
@@ -125,8 +122,9 @@ class TaskRecipe(Protocol):
             Stopped: `options.stop` returned true.
         """
         self.check(options)
-        choices: dict[str, Any] = {"columns": columns, "options": options, "missing": missing}
-        samples = self.select(table, source=source, require_labels=require_labels, **choices)
+        samples = self.select(
+            table, columns=columns, options=options, missing=missing, source=source, require_labels=require_labels
+        )
         _, samples = self.resolve({"data": (source, samples)}, missing)["data"]
         return self.make_split("data", source, samples, options, require_labels=require_labels)
 
@@ -134,7 +132,18 @@ class TaskRecipe(Protocol):
         self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
     ) -> TaskModel:
         """Return the model with the head of this task; see `paratune.models.load.load_model`."""
+        return load_model(
+            model, self.task.kind, self.make_head(), tokenizer, precision, seed, head_must_exist=head_must_exist,
+            objective=self.make_objective(),
+        )  # fmt: skip
+
+    def make_head(self) -> Head:
+        """Return the head of the task on the encoder."""
         ...
+
+    def make_objective(self) -> Objective | None:
+        """Return the objective of the task; None for that of its kind in `paratune.models.objectives.OBJECTIVES`."""
+        return None
 
     def initialise(self, model: TaskModel, train: Split) -> None:
         """Set new weights from the training data where the task requires it; the same on every rank.
@@ -150,13 +159,12 @@ class TaskRecipe(Protocol):
 
     def warnings(self, splits: Mapping[str, Split]) -> list[str]:
         """Return a sentence for each fact about the data that users should know before training."""
-        ...
+        return []
 
     def tuned(self, validation: tuple[Split, Outputs] | None) -> Self:
-        """Return the recipe for a trained model, with options that are chosen on its validation set.
+        """Return the recipe for a trained model, with options chosen on its validation set.
 
-        Args:
-            validation: The validation split and the outputs of the kept model; None without such a split.
+        `validation` is this split, if there is one, and the outputs of the kept model for it.
         """
         return self
 
@@ -180,13 +188,7 @@ class TaskRecipe(Protocol):
         ...
 
     def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
-        """Return the columns of predictions by name, with a value for each of `split.samples`.
-
-        Args:
-            split: Samples.
-            outputs: Row outputs of the model.
-            tokenizer: Tokenizer of the split; converts token ids to words.
-        """
+        """Return the columns of predictions by name, with a value for each of `split.samples`."""
         ...
 
     def document_problem(self, split: Split) -> str | None:
@@ -203,4 +205,12 @@ class TaskRecipe(Protocol):
 
     def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
         """Write the predictions of a split into the folder of a run; arguments as in `prediction_columns`."""
-        ...
+        samples, columns = split.samples, self.file_columns(split, outputs, tokenizer)
+        write_predictions(
+            folder, split.name, rows=samples.rows, ids=samples.ids, columns=columns, sources=samples.sources,
+            clusters=samples.clusters,
+        )  # fmt: skip
+
+    def file_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
+        """Return the columns of a file of predictions: labels where they are known, and `prediction_columns`."""
+        return self.prediction_columns(split, outputs, tokenizer)

@@ -15,14 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paratune.base.units import format_share
-from paratune.config.sections import Columns, ModelOptions
 from paratune.config.task_sections import QuestionAnsweringTask
-from paratune.data.columns import Missing, Samples
-from paratune.data.load import Split, samples_fingerprint
-from paratune.data.loader import Collator
+from paratune.data.columns import Missing, Samples, TableReader
+from paratune.data.load import Split
+from paratune.data.loader import ChangedBatches, Collator
 from paratune.data.questions import drop_unanswered, select_questions
+from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
-from paratune.data.window_batches import WindowCollator
+from paratune.data.window_batches import window_batches
 from paratune.data.windows import (
     answer_tokens,
     are_too_long,
@@ -31,19 +31,10 @@ from paratune.data.windows import (
     window_limits,
 )
 from paratune.errors import DataError, coded
-from paratune.metrics.squad import (
-    NAMES,
-    RawScores,
-    best_threshold,
-    chosen_threshold,
-    raw_scores,
-    squad_scores,
-)
+from paratune.metrics.squad import NAMES, RawScores, best_threshold, chosen_threshold, raw_scores, squad_scores
 from paratune.metrics.values import all_none
-from paratune.models.load import Head, load_model
-from paratune.models.objectives import question_answering
-from paratune.models.task_model import TaskModel
-from paratune.precision import Precision
+from paratune.models.load import Head
+from paratune.models.objectives import Objective, question_answering
 from paratune.tasks.answer_files import question_ids, why_no_ids, write_answers
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 from paratune.tasks.spans import Answers, best_answers
@@ -57,38 +48,21 @@ PREDICTION_NAMES = ("prediction", "null_odds", "best_answer")
 class QuestionAnsweringRecipe(TaskRecipe):
     """Recipe of extractive question answering."""
 
+    _task: QuestionAnsweringTask
+    """Once data was read, with `unanswerable` set from the data."""
+
     def __init__(self, task: QuestionAnsweringTask) -> None:
-        self._task = task
-        self.names: list[str] = []
+        super().__init__(task)
         self._answer_tokens: dict[str, IntArray] = {}
         """Labels by the fingerprint of a split; each evaluation needs them."""
         self._last: tuple[Split, Outputs, Answers, RawScores | None] | None = None
         """The last answers, which scores, details and files of a split all need."""
 
-    @property
-    def task(self) -> QuestionAnsweringTask:
-        """The task of the configuration; once data was read, with `unanswerable` set from the data."""
-        return self._task
-
-    def select(
-        self,
-        table: pa.Table,
-        *,
-        columns: Columns,
-        options: TokenizeOptions,
-        missing: Missing,
-        source: str,
-        group_by: str | None = None,
-        require_labels: bool = True,
-    ) -> Samples:
+    def select(self, table: pa.Table, *, options: TokenizeOptions, **how: Any) -> Samples:
+        limits = window_limits(options, self._task.stride)
         return select_questions(
-            table,
-            columns,
-            missing,
-            source=source,
-            too_long=partial(are_too_long, options=options, window_limits=window_limits(options, self._task.stride)),
-            group_by=group_by,
-            require_labels=require_labels,
+            TableReader(table, **how),
+            too_long=partial(are_too_long, options=options, window_limits=limits),
             may_lack_answers=self._task.unanswerable is not False,
         )
 
@@ -103,10 +77,8 @@ class QuestionAnsweringRecipe(TaskRecipe):
             return parts | {"test": (source, drop_unanswered(samples, missing, source=source))}
         return parts
 
-    def make_split(
-        self, name: str, source: str, samples: Samples, options: TokenizeOptions, *, require_labels: bool = True
-    ) -> Split:
-        """Return questions as a split with the windows of their contexts."""
+    def make_tokens(self, samples: Samples, options: TokenizeOptions, source: str) -> TokenStore:
+        """Return the windows of the contexts of questions."""
         if samples.file_index is not None and samples.ids is not None and len(set(samples.ids)) < len(samples.ids):
             twice, _ = Counter(samples.ids).most_common(1)[0]
             raise DataError(
@@ -114,21 +86,17 @@ class QuestionAnsweringRecipe(TaskRecipe):
                 code="data.id_twice",
                 source=source,
             )
-        store = tokenize_windows(samples, options, self._task.stride, source=source)
-        return Split(name, source, samples, store, samples_fingerprint(samples, self._task))
+        return tokenize_windows(samples, options, self._task.stride, source=source)
 
-    def load_model(
-        self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
-    ) -> TaskModel:
-        objective = question_answering(num_best=self._task.num_best, max_answer_tokens=self._task.max_answer_tokens)
+    def make_head(self) -> Head:
         # Two outputs per token: heads of some architectures read this number from the configuration.
-        head = Head("AutoModelForQuestionAnswering", num_outputs=2)
-        return load_model(
-            model, "qa", head, tokenizer, precision, seed, head_must_exist=head_must_exist, objective=objective
-        )
+        return Head("AutoModelForQuestionAnswering", num_outputs=2)
 
-    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> WindowCollator:
-        return WindowCollator(Collator(split.store, self._positions(split), tokenizer.pad_token_id))
+    def make_objective(self) -> Objective:
+        return question_answering(num_best=self._task.num_best, max_answer_tokens=self._task.max_answer_tokens)
+
+    def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> ChangedBatches:
+        return window_batches(Collator(split.store, self._positions(split), tokenizer.pad_token_id))
 
     def _positions(self, split: Split) -> IntArray | None:
         if split.samples.answers is None:

@@ -1,24 +1,22 @@
 """The recipe of tasks with one answer for each text or pair of texts: one class, several classes, a rank, a number."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from paratune.config.sections import ModelOptions
-from paratune.config.task_sections import ClassificationTask, RegressionTask, class_names
+from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.data.columns import Missing, Samples
 from paratune.data.labels import absence_warnings, balanced_weights, class_counts
-from paratune.data.load import Split, samples_fingerprint
+from paratune.data.load import Split
 from paratune.data.loader import Collator
 from paratune.data.text_windows import tokenize_text_windows
+from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
-from paratune.models.load import Head, load_model
+from paratune.models.load import Head
 from paratune.models.objectives import OBJECTIVES, Objective, classification, own_loss, pooled
 from paratune.models.task_model import TaskModel, set_output_bias
-from paratune.precision import Precision
-from paratune.records.predictions import prediction_names, write_predictions
+from paratune.records.predictions import prediction_names
 from paratune.tasks.answers import SequenceTask, make_answer_kind, number_scale
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 
@@ -26,14 +24,11 @@ from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 class SequenceRecipe(TaskRecipe):
     """Recipe of classification, multi-label and ordinal classification, and regression."""
 
-    def __init__(self, task: SequenceTask) -> None:
-        self._task = task
-        self._answer = make_answer_kind(task)
-        self.names = class_names(task)
+    _task: SequenceTask
 
-    @property
-    def task(self) -> SequenceTask:
-        return self._task
+    def __init__(self, task: SequenceTask) -> None:
+        super().__init__(task)
+        self._answer = make_answer_kind(task)
 
     def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
         """Set balanced weights of classes from the training set."""
@@ -44,31 +39,21 @@ class SequenceRecipe(TaskRecipe):
             self._task = self._task.model_copy(update={"class_weights": weights})
         return parts
 
-    def make_split(
-        self, name: str, source: str, samples: Samples, options: TokenizeOptions, *, require_labels: bool = True
-    ) -> Split:
-        """Return samples as a split with their tokens, or with the windows of their texts."""
+    def make_tokens(self, samples: Samples, options: TokenizeOptions, source: str) -> TokenStore:
+        """Return the tokens of samples, or the windows of their texts."""
         if self._task.windows is None:
-            return super().make_split(name, source, samples, options, require_labels=require_labels)
-        store = tokenize_text_windows(samples, options, self._task.windows, source=source)
-        return Split(name, source, samples, store, samples_fingerprint(samples, self._task))
+            return super().make_tokens(samples, options, source)
+        return tokenize_text_windows(samples, options, self._task.windows, source=source)
 
-    def load_model(
-        self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
-    ) -> TaskModel:
-        head = Head(
+    def make_head(self) -> Head:
+        return Head(
             "AutoModelForSequenceClassification",
             num_outputs=max(1, len(self._answer.heads)),
             names=tuple(self._answer.heads),
             problem_type=self._answer.problem_type,
         )
-        return load_model(
-            model, self._task.kind, head, tokenizer, precision, seed, head_must_exist=head_must_exist,
-            objective=self._objective(),
-        )  # fmt: skip
 
-    def _objective(self) -> Objective | None:
-        """Return the objective of a task with options of its loss or windows; None for the usual one of the kind."""
+    def make_objective(self) -> Objective | None:
         objective, windows = self._loss_objective(), self._task.windows
         if windows is None:
             return objective
@@ -132,11 +117,6 @@ class SequenceRecipe(TaskRecipe):
     def prediction_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
         return self._answer.columns(outputs, by_name=True)
 
-    def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
+    def file_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
         known = {} if split.labels is None else {"label": self._answer.label_column(split.labels)}
-        columns = known | self._answer.columns(outputs, by_name=False)
-        samples = split.samples
-        write_predictions(
-            folder, split.name, rows=samples.rows, ids=samples.ids, columns=columns, sources=samples.sources,
-            clusters=samples.clusters,
-        )  # fmt: skip
+        return known | self._answer.columns(outputs, by_name=False)

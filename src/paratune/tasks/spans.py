@@ -80,9 +80,7 @@ def _values_at(values: Any, offsets: Ints, tokens: Floats) -> Ints:
 def best_answers(split: Split, outputs: Outputs) -> Answers:
     """Return the best answer of each question over its windows.
 
-    Args:
-        split: Questions with the windows of their contexts.
-        outputs: (W, 4 n + 2), row outputs of `paratune.models.objectives.question_answering`.
+    `outputs` are (W, 4 n + 2), row outputs of `paratune.models.objectives.question_answering`.
     """
     assert split.samples.text_pairs is not None
     spans = _spans(split, outputs)
@@ -105,16 +103,11 @@ def best_answers(split: Split, outputs: Outputs) -> Answers:
 
 
 def nbest_lists(split: Split, outputs: Outputs, *, may_lack_answers: bool) -> list[list[dict[str, Any]]]:
-    """Return the best answers of each question with different texts, the best first.
-
-    Args:
-        split: As for `best_answers`.
-        outputs: As for `best_answers`.
-        may_lack_answers: Add "no answer", the empty text, to each list.
+    """Return the best answers of each question with different texts, the best first; outputs as for `best_answers`.
 
     Returns:
-        (N,) lists of at most `num_best` answers (plus "no answer"), each with text, probability (softmax of the scores
-        over the list), start_logit and end_logit: the format of run_squad.
+        (N,) lists of at most `num_best` answers (plus "no answer", the empty text, with `may_lack_answers`), each with
+        text, probability (softmax of the scores over the list), start_logit and end_logit: the format of run_squad.
     """
     assert split.samples.text_pairs is not None
     spans = _spans(split, outputs)

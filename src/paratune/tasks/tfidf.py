@@ -69,15 +69,10 @@ class FittedTfidf:
         return outputs_NC
 
     def loss(self, outputs: Array, labels: Array) -> float | None:
-        """Return the mean loss of a split as training defines it.
+        """Return the mean loss of a split from outputs, (N, K), and targets or class ids, (N,).
 
-        Args:
-            outputs: (N, K), from `outputs`.
-            labels: (N,), targets or class ids.
-
-        Returns:
-            The mean squared error, or the cross-entropy of logistic regression; None for a support vector machine,
-            which has no probabilities, and where a class does not occur in training.
+        It is the mean squared error, or the cross-entropy of logistic regression; None for a support vector machine,
+        which has no probabilities, and where a class does not occur in training.
         """
         if self.mean is not None:
             return float(np.square(outputs[:, 0] - labels.astype(np.float64)).mean())
@@ -167,14 +162,9 @@ class TfidfFitter:
 def tfidf_fitter(
     options: TfidfOptions, texts: Sequence[str], labels: Array, *, num_classes: int, seed: int
 ) -> TfidfFitter:
-    """Return a fitter with the words of the training rows and their idf.
+    """Return a fitter with the words of the training rows and their idf; arguments as in `TfidfFitter`.
 
-    Args:
-        options: The section of the configuration.
-        texts: (N,), the training rows.
-        labels: (N,), float targets or int64 class ids.
-        num_classes: C; 0 for a number.
-        seed: Seed of the order of rows in support vector machines.
+    `num_classes` is C, or 0 for a number; `seed` is that of the order of rows in support vector machines.
 
     Raises:
         DataError: No word occurs in enough rows.

@@ -1,20 +1,20 @@
 """The recipe of token classification: a tag for each word, such as named entities or parts of speech."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from paratune.base.units import format_share
-from paratune.config.sections import Columns, ModelOptions
-from paratune.config.task_sections import TokenClassificationTask, class_names
-from paratune.data.columns import Missing, Samples
-from paratune.data.load import Split, samples_fingerprint
+from paratune.config.task_sections import TokenClassificationTask
+from paratune.data.columns import Samples, TableReader
+from paratune.data.load import Split
+from paratune.data.token_store import TokenStore
+from paratune.data.tokenizers import require_fast
 from paratune.data.tokens import TokenizeOptions
 from paratune.data.word_table import select_words
-from paratune.data.words import WORD, WordCollator, check_word_tokenizer, tags_by_word, tokenize_words
+from paratune.data.words import WORD, WordCollator, tags_by_word, tokenize_words
 from paratune.metrics.entities import (
     COUNTS,
     NAMES,
@@ -25,53 +25,26 @@ from paratune.metrics.entities import (
     sentence_counts,
 )
 from paratune.metrics.values import all_none
-from paratune.models.load import Head, load_model
-from paratune.models.task_model import TaskModel
-from paratune.precision import Precision
-from paratune.records.predictions import write_predictions
+from paratune.models.load import Head
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 
 
 class TokenClassificationRecipe(TaskRecipe):
     """Recipe of token classification."""
 
-    def __init__(self, task: TokenClassificationTask) -> None:
-        self._task = task
-        self.names = class_names(task)
-
-    @property
-    def task(self) -> TokenClassificationTask:
-        return self._task
+    _task: TokenClassificationTask
 
     def check(self, options: TokenizeOptions) -> None:
-        check_word_tokenizer(options.tokenizer)
+        require_fast(options.tokenizer, "tags of words need")
 
-    def select(
-        self,
-        table: pa.Table,
-        *,
-        columns: Columns,
-        options: TokenizeOptions,
-        missing: Missing,
-        source: str,
-        group_by: str | None = None,
-        require_labels: bool = True,
-    ) -> Samples:
-        return select_words(
-            table, columns, self._task, missing, source=source, group_by=group_by, require_labels=require_labels
-        )
+    def select(self, table: pa.Table, *, options: TokenizeOptions, **how: Any) -> Samples:
+        return select_words(TableReader(table, **how), self._task)
 
-    def make_split(
-        self, name: str, source: str, samples: Samples, options: TokenizeOptions, *, require_labels: bool = True
-    ) -> Split:
-        store = tokenize_words(samples, options, source=source)
-        return Split(name, source, samples, store, samples_fingerprint(samples, self._task))
+    def make_tokens(self, samples: Samples, options: TokenizeOptions, source: str) -> TokenStore:
+        return tokenize_words(samples, options, source=source)
 
-    def load_model(
-        self, model: ModelOptions, tokenizer: Any, precision: Precision, seed: int, *, head_must_exist: bool = False
-    ) -> TaskModel:
-        head = Head("AutoModelForTokenClassification", num_outputs=len(self.names), names=tuple(self.names))
-        return load_model(model, self._task.kind, head, tokenizer, precision, seed, head_must_exist=head_must_exist)
+    def make_head(self) -> Head:
+        return Head("AutoModelForTokenClassification", num_outputs=len(self.names), names=tuple(self.names))
 
     def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> WordCollator:
         return WordCollator(split.store, split.samples.tags, tokenizer.pad_token_id)
@@ -131,18 +104,15 @@ class TokenClassificationRecipe(TaskRecipe):
         """Return the list of the tags of each sentence, with null for a word without a token."""
         return {"prediction": self._predicted(split, np.nan_to_num(outputs, nan=-1.0))}
 
-    def write_predictions(self, folder: Path, split: Split, outputs: Outputs, tokenizer: Any) -> None:
-        """Write the tags of each sentence as text, and where they are known the true tags and `COUNTS`."""
-        outputs, samples = np.nan_to_num(outputs, nan=-1.0), split.samples
+    def file_columns(self, split: Split, outputs: Outputs, tokenizer: Any) -> dict[str, Any]:
+        """Return the tags of each sentence as text, and where they are known the true tags and `COUNTS`."""
+        outputs = np.nan_to_num(outputs, nan=-1.0)
         columns: dict[str, Any] = {"prediction": list(map(_joined, self._predicted(split, outputs)))}
-        if samples.tags is not None:
-            tagged = self._tagged(split, outputs)
-            counts = dict(zip(COUNTS, sentence_counts(tagged).T, strict=True))
-            columns = {"label": list(map(_joined, tagged.true)), **columns, **counts}
-        write_predictions(
-            folder, split.name, rows=samples.rows, ids=samples.ids, columns=columns, sources=samples.sources,
-            clusters=samples.clusters,
-        )  # fmt: skip
+        if split.samples.tags is None:
+            return columns
+        tagged = self._tagged(split, outputs)
+        counts = dict(zip(COUNTS, sentence_counts(tagged).T, strict=True))
+        return {"label": list(map(_joined, tagged.true)), **columns, **counts}
 
 
 def _joined(tags: Sequence[str | None]) -> str:

@@ -132,15 +132,11 @@ def load_vocabulary(path: Path) -> Any:
     try:
         entries = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"{path} cannot be read as a vocabulary: {error}", code="tokenizer.vocabulary_unreadable", path=path
-        ) from error
+        message = f"{path} cannot be read as a vocabulary: {error}"
+        raise ConfigError(message, code="tokenizer.vocabulary_unreadable", path=path) from error
     if "[UNK]" not in entries:
-        raise ConfigError(
-            f"{path} is not a WordPiece vocabulary: it has no line [UNK]; use the folder of a tokenizer",
-            code="tokenizer.vocabulary_unreadable",
-            path=path,
-        )
+        message = f"{path} is not a WordPiece vocabulary: it has no line [UNK]; use the folder of a tokenizer"
+        raise ConfigError(message, code="tokenizer.vocabulary_unreadable", path=path)
     is_lower = not any(entry != entry.lower() for entry in entries if not entry.startswith("["))
     ids = {entry: number for number, entry in enumerate(entries)}
     return BertTokenizerFast(vocab=ids, do_lower_case=is_lower)

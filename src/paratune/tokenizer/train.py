@@ -52,19 +52,12 @@ class TokenizerRecipe:
         least = len(self.special_tokens) + (_BYTES if self.kind == "bpe" else 1)
         if self.vocab_size < least:
             minimum = "special tokens and 256 bytes" if self.kind == "bpe" else "special tokens and one of its own"
-            raise option_error(
-                "--vocab-size",
-                self.vocab_size,
-                f"at least {least} for {self.kind} ({minimum})",
-                code="tokenizer.vocabulary_size",
-                least=least,
-                kind=self.kind,
-            )
+            reason = f"at least {least} for {self.kind} ({minimum})"
+            raise _vocabulary_error(self.vocab_size, reason, least=least, kind=self.kind)
         for name in ("min_frequency", "limit_alphabet", "max_length"):
             if getattr(self, name) < 1:
-                raise ConfigError(
-                    f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1", code="cli.out_of_range"
-                )
+                message = f"--{name.replace('_', '-')} {getattr(self, name)}: at least 1"
+                raise ConfigError(message, code="cli.out_of_range")
 
 
 @dataclass
@@ -79,6 +72,10 @@ class TextCounts:
             self.num_texts += 1
             self.num_characters += len(text)
             yield text
+
+
+def _vocabulary_error(size: int, reason: str, **facts: Any) -> ConfigError:
+    return option_error("--vocab-size", size, reason, code="tokenizer.vocabulary_size", **facts)
 
 
 def train_tokenizer(
@@ -102,7 +99,7 @@ def train_tokenizer(
     if recipe.kind == "wordpiece":
         tokenizer = _train_wordpiece(texts, watched, recipe, shows_progress)
     else:
-        tokenizer, trainer = (_bpe if recipe.kind == "bpe" else _unigram)(recipe, shows_progress)
+        tokenizer, trainer = _bpe_or_unigram(recipe, shows_progress)
         _train(tokenizer, trainer, watched, recipe)
     _frame(tokenizer, recipe)
     return tokenizer, counted
@@ -133,11 +130,8 @@ def save_tokenizer(
             wrapped.save_pretrained(str(temporary))
             records.write_json(temporary / RECORD_FILE, {"recipe": asdict(recipe), **record})
     except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be written: {error.strerror or error}; choose another --output",
-            code="output.not_writable",
-            folder=folder,
-        ) from error
+        message = f"{folder} cannot be written: {error.strerror or error}; choose another --output"
+        raise CheckpointError(message, code="output.not_writable", folder=folder) from error
 
 
 def _train_wordpiece(
@@ -170,14 +164,11 @@ def _train_wordpiece(
     inner = sorted(piece for letter in alphabet if (piece := f"##{letter}") in vocabulary)
     least = len(specials) + len(inner) + len(alphabet)
     if least > recipe.vocab_size:
-        raise option_error(
-            "--vocab-size",
-            recipe.vocab_size,
+        reason = (
             f"these texts have {len(alphabet)} letters, which need {least} entries; use a larger vocabulary, or a "
-            f"smaller --limit-alphabet than {recipe.limit_alphabet}",
-            code="tokenizer.vocabulary_size",
-            least=least,
+            f"smaller --limit-alphabet than {recipe.limit_alphabet}"
         )
+        raise _vocabulary_error(recipe.vocab_size, reason, least=least)
     tokenizer = _wordpiece(recipe)
     trainer = trainers.WordPieceTrainer(
         vocab_size=recipe.vocab_size,
@@ -204,35 +195,27 @@ def _wordpiece(recipe: TokenizerRecipe) -> Any:
     return tokenizer
 
 
-def _bpe(recipe: TokenizerRecipe, shows_progress: bool) -> tuple[Any, Any]:
+def _bpe_or_unigram(recipe: TokenizerRecipe, shows_progress: bool) -> tuple[Any, Any]:
+    """Return an untrained tokenizer and its trainer."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = _normalizer(recipe, normalizers.NFC())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer, trainers.BpeTrainer(
-        vocab_size=recipe.vocab_size,
-        min_frequency=recipe.min_frequency,
-        special_tokens=list(recipe.special_tokens.values()),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=shows_progress,
-    )
-
-
-def _unigram(recipe: TokenizerRecipe, shows_progress: bool) -> tuple[Any, Any]:
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-
+    options: dict[str, Any] = {
+        "vocab_size": recipe.vocab_size,
+        "special_tokens": list(recipe.special_tokens.values()),
+        "show_progress": shows_progress,
+    }
+    if recipe.kind == "bpe":
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.normalizer = _normalizer(recipe, normalizers.NFC())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        options |= {"min_frequency": recipe.min_frequency, "initial_alphabet": pre_tokenizers.ByteLevel.alphabet()}
+        return tokenizer, trainers.BpeTrainer(**options)
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = _normalizer(recipe, normalizers.NFKC(), normalizers.Replace(" {2,}", " "))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
-    return tokenizer, trainers.UnigramTrainer(
-        vocab_size=recipe.vocab_size,
-        special_tokens=list(recipe.special_tokens.values()),
-        unk_token=recipe.special_tokens["unk"],
-        show_progress=shows_progress,
-    )
+    return tokenizer, trainers.UnigramTrainer(unk_token=recipe.special_tokens["unk"], **options)
 
 
 def _train(tokenizer: Any, trainer: Any, texts: Iterable[str], recipe: TokenizerRecipe) -> None:
@@ -241,12 +224,8 @@ def _train(tokenizer: Any, trainer: Any, texts: Iterable[str], recipe: Tokenizer
     except Exception as error:  # the library raises plain exceptions
         if "not large enough" not in str(error):
             raise
-        raise option_error(
-            "--vocab-size",
-            recipe.vocab_size,
-            "not enough for all letters of these texts; use more",
-            code="tokenizer.vocabulary_size",
-        ) from error
+        reason = "not enough for all letters of these texts; use more"
+        raise _vocabulary_error(recipe.vocab_size, reason) from error
 
 
 def _normalizer(recipe: TokenizerRecipe, *first: Any) -> Any:

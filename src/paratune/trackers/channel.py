@@ -67,6 +67,7 @@ class Channel:
         is_ended = self._ended.wait(max(0.0, deadline - time.monotonic()))
         with self._condition:
             num_left = len(self._calls)
+            # From now on an error in the thread is not logged: the run has ended, and the warning below is the last.
             self._is_off = True
             self._calls.clear()
         if self.num_dropped:

@@ -1,7 +1,7 @@
 """Selects the metrics for trackers from events and from the summary."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 StepMetrics = tuple[int, dict[str, float]]
@@ -19,23 +19,19 @@ def event_metrics(event: str, values: Mapping[str, Any]) -> StepMetrics | None:
         scores = {f"{values['split']}/{name}": value for name, value in values["scores"].items()}
         return step, finite_numbers({**scores, f"{values['split']}/time_s": values.get("time_s")})
     if event == "checkpoint":
-        return step, finite_numbers(
-            {"checkpoint/time_s": values.get("time_s"), "checkpoint/num_bytes": values["num_bytes"]}
-        )
+        return step, finite_numbers({f"checkpoint/{key}": values.get(key) for key in ("time_s", "num_bytes")})
     return None
 
 
-def _step(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key in ("loss", "grad_norm", "learning_rate", "epoch", "loss_scale"):
-        yield f"train/{key}", values.get(key)
-    for name, duration in values["phases_ms"].items():
-        yield f"phases_ms/{name}", duration
+def _step(values: Mapping[str, Any]) -> dict[str, Any]:
     wall_ms = values["wall_ms"]
-    yield "phases_ms/step", wall_ms
+    numbers = {f"train/{key}": values.get(key) for key in ("loss", "grad_norm", "learning_rate", "epoch", "loss_scale")}
+    numbers |= {f"phases_ms/{name}": duration for name, duration in values["phases_ms"].items()}
+    numbers["phases_ms/step"] = wall_ms
     # Rank 0 only: the throughput of all ranks is in the summary.
-    yield "rank0/tokens_per_s", 1000 * values["num_tokens"] / wall_ms if wall_ms else None
-    yield "rank0/samples_per_s", 1000 * values["num_samples"] / wall_ms if wall_ms else None
-    yield "rank0/memory_bytes", values.get("memory_bytes")
+    for counted in ("tokens", "samples"):
+        numbers[f"rank0/{counted}_per_s"] = 1000 * values[f"num_{counted}"] / wall_ms if wall_ms else None
+    return numbers | {"rank0/memory_bytes": values.get("memory_bytes")}
 
 
 def summary_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
@@ -50,11 +46,10 @@ def summary_metrics(summary: Mapping[str, Any]) -> dict[str, float]:
     return finite_numbers(values)
 
 
-def finite_numbers(values: Mapping[str, Any] | Iterator[tuple[str, Any]]) -> dict[str, float]:
+def finite_numbers(values: Mapping[str, Any]) -> dict[str, float]:
     """Return the finite numbers among values, since trackers treat others differently."""
-    items = values.items() if isinstance(values, Mapping) else values
     return {
         name: float(value)
-        for name, value in items
+        for name, value in values.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     }

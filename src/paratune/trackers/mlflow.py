@@ -37,7 +37,7 @@ class MLflowTracker:
         self._entities = require("mlflow.entities", extra=NAME)
         self._client = mlflow.MlflowClient(tracking_uri=self._options.uri or default_uri(about.folder))
         self._step = about.step
-        known = load_run_id(about.folder, NAME) if about.step > 0 else None
+        known = load_run_id(about, NAME)
         if known is not None:
             self._run = known
             self._client.update_run(known, status="RUNNING")
@@ -45,7 +45,7 @@ class MLflowTracker:
         experiment = self._client.get_experiment_by_name(self._options.experiment)
         number = experiment.experiment_id if experiment else self._client.create_experiment(self._options.experiment)
         self._run = self._client.create_run(number, run_name=self._options.name or about.name).info.run_id
-        save_run_id(about.folder, NAME, self._run)
+        save_run_id(about, NAME, self._run)
         # Parameters cannot be changed later: only the first session logs them.
         params = [self._entities.Param(_key(key), str(value)[:MAX_VALUE]) for key, value in about.config.items()]
         for begin in range(0, len(params), MAX_PARAMS):

@@ -38,7 +38,7 @@ class TrackerSession:
         if not self._channels or (point := event_metrics(event, values)) is None:
             return
         step, figures = point
-        now = time.time()
+        now = time.time()  # of the event; the thread of a tracker may make the call much later
         for channel in self._channels:
             channel.put(lambda tracker: tracker.log(step, now, figures))
 
@@ -56,6 +56,7 @@ class TrackerSession:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         status: Status = "finished" if error is None else "stopped" if isinstance(error, Stopped) else "failed"
+        # Close all before waiting for the first: the trackers finish at the same time, within one deadline.
         for channel in self._channels:
             channel.close(status)
         deadline = time.monotonic() + (FINISH_S if error is None else STOP_S)

@@ -39,7 +39,7 @@ class TrackioTracker:
     def _begin(self, about: TrackedRun, **place: Any) -> None:
         trackio = require("trackio", extra=NAME)
         options = self._options
-        known = load_run_id(about.folder, NAME) if about.step > 0 else None
+        known = load_run_id(about, NAME)
         self._run = trackio.init(
             project=options.project,
             name=known or options.name or about.name,
@@ -51,7 +51,7 @@ class TrackioTracker:
             auto_log_gpu=False,
             **place,
         )
-        save_run_id(about.folder, NAME, str(self._run.name))
+        save_run_id(about, NAME, str(self._run.name))
         self._step = about.step
 
     def log(self, step: int, time: float, values: Mapping[str, float]) -> None:
@@ -70,8 +70,7 @@ def _hub_offline() -> Iterator[None]:
     """Make the hub offline in the block: the package requests the user name from the hub, also for a local run."""
     from huggingface_hub import constants
 
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = True
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
     try:
         yield
     finally:

@@ -25,7 +25,7 @@ class WandBTracker:
         if options.mode == "offline":
             os.environ["WANDB_ERROR_REPORTING"] = "false"  # the package sends its errors over the network
         wandb = require("wandb", extra=NAME)
-        known = load_run_id(about.folder, NAME) if about.step > 0 else None
+        known = load_run_id(about, NAME)
         # A resumed run has its configuration; offline, the same id joins the sessions.
         more: dict[str, Any] = {"id": known} if known is not None else {"config": dict(about.config)}
         if known is not None and options.mode == "online":
@@ -41,7 +41,7 @@ class WandBTracker:
             settings=wandb.Settings(console="off", silent=True, disable_git=True),
             **more,
         )
-        save_run_id(about.folder, NAME, str(self._run.id))
+        save_run_id(about, NAME, str(self._run.id))
         # `step` is a metric, because the package refuses steps below the last one, and a killed run resumes from an
         # earlier checkpoint.
         self._run.define_metric("step")

@@ -28,9 +28,9 @@ from paratune.tasks.own_metrics import own_scores
 from paratune.tasks.tfidf import FOLDER, FittedTfidf, TfidfFitter, texts_with_pairs, tfidf_fitter
 from paratune.trackers.protocol import TrackedRun
 from paratune.trackers.session import TrackerSession
+from paratune.training.evaluations import sliced_scores
 from paratune.training.prepare import Prepared
 from paratune.training.record import run_kind, run_record, session_facts
-from paratune.training.sliced import sliced_scores
 
 log = logging.getLogger(__name__)
 Array = np.ndarray[Any, Any]
@@ -45,7 +45,6 @@ class Chosen:
     fitted: FittedTfidf
     c: float
     metric: str
-    """The metric of the choice."""
     candidates: list[dict[str, Any]]
     """For each value of C: c; score on validation, None without a validation set; converged."""
 
@@ -55,13 +54,7 @@ def fit_baseline(
 ) -> dict[str, Any]:
     """Fit, evaluate and record a baseline; return the content of summary.json.
 
-    Args:
-        prepared: The prepared run, with the same rows as runs of a model.
-        options: The section `baseline` of the configuration.
-        mode: What to do if the run folder exists; an unfinished baseline is fitted from the start.
-        stop: Checked before each fit.
-        rank_progress: Receives the run folder.
-        began: `time.perf_counter()` at the start of the command.
+    An unfinished baseline is fitted from the start. `began` is `time.perf_counter()` at the start of the command.
 
     Raises:
         DataError: scikit-learn cannot fit the rows.

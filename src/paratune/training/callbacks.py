@@ -66,14 +66,7 @@ class CallbackSession:
     """Calls callbacks of one session of a run; a callback that raises an error is not called again."""
 
     def __init__(self, callbacks: Sequence[tuple[str, Any]], *, folder: Path, num_steps: int, step: int) -> None:
-        """Call `on_start`.
-
-        Args:
-            callbacks: From `make_callbacks`; none on other ranks than 0.
-            folder: The run folder.
-            num_steps: Steps of the whole run.
-            step: Steps before this session.
-        """
+        """Call `on_start` of the callbacks, which only rank 0 has; `step` steps were taken before this session."""
         self._callbacks = list(callbacks)
         self._state = TrainingState(folder, num_steps, step)
         self._call("on_start", self._state)
@@ -93,11 +86,7 @@ class CallbackSession:
             self._call("on_evaluate", replace(self._state, scores=scores, **known))
 
     def end(self, summary: Mapping[str, Any]) -> None:
-        """Call `on_end` of a finished run.
-
-        Args:
-            summary: The content of summary.json; empty on other ranks than 0.
-        """
+        """Call `on_end` of a finished run; `summary` is the content of summary.json, empty on other ranks than 0."""
         scores = (summary.get("scores") or {}).get("validation")
         self._call("on_end", replace(self._state, scores=None if scores is None else MappingProxyType(dict(scores))))
 

@@ -57,14 +57,11 @@ class CertificateJob:
     name: str
     """Displayed name of the strategy."""
     values: dict[str, Any]
-    """The resolved configuration."""
     source: str
-    """The file of the configuration."""
     num_steps: int
     exact: bool
     """Whether the strategy supports fp64, which is used if the device is fast enough with it."""
     folder: str
-    """Folder for the results."""
     reference: str | None
     """Folder of the reference, with whose gradients the job compares its own; None in the reference itself."""
     precision: str | None = None
@@ -236,13 +233,11 @@ def _gradients(job: CertificateJob, strategy: Strategy, prepared: Prepared) -> d
     if job.reference is None:
         gradients = {key: tensor.contiguous() for key, tensor in moments if tensor is not None}
         if isinstance(own, OwnOptimizer) and not gradients:
-            raise ConfigError(
+            message = (
                 f"train.optimizer.function: {own.function} keeps no states, from which the gradients of a strategy are "
-                "read; certify with train.optimizer=adamw, on which gradients do not depend",
-                code="certify.no_states",
-                key="train.optimizer.function",
-                value=own.function,
+                "read; certify with train.optimizer=adamw, on which gradients do not depend"
             )
+            raise ConfigError(message, code="certify.no_states", key="train.optimizer.function", value=own.function)
         largest = max(float(tensor.abs().max()) for tensor in gradients.values())
         save_file(gradients, Path(job.folder) / "gradients.safetensors", metadata={"largest": repr(largest)})
         return {"largest": 0.0, "tensor": None, "missing": [], "unexpected": [], **Differences().as_dict()}

@@ -1,17 +1,26 @@
-"""Batches and scores of the splits of a run, for its evaluations."""
+"""Batches and scores of the splits of a run, for its evaluations and its summary."""
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 from paratune.batch import Batch
 from paratune.data.loader import Collate, EvalBatches, eval_batches
 from paratune.data.workers import BatchesAhead
 from paratune.engine.evaluate import Evaluation
+from paratune.errors import DataError, coded
 from paratune.hangs.progress import working
 from paratune.models.batch_layout import BatchLayout
 from paratune.strategies.protocol import Layout
 from paratune.tasks.own_metrics import own_scores
+from paratune.tasks.protocol import TaskRecipe
 from paratune.training.prepare import Prepared, make_collator, worker_settings
+from paratune.verdicts.rows import CannotTell
+from paratune.verdicts.slices import ScoredTask, slice_records
+
+log = logging.getLogger(__name__)
 
 Scores = dict[str, float | None]
 
@@ -60,3 +69,18 @@ class SplitEvaluations:
         """Choose open values of the task on the validation set, such as the threshold for no answer."""
         split = self._prepared.splits.get("validation")
         self.recipe = self.recipe.tuned(None if validation is None or split is None else (split, validation.outputs))
+
+
+def sliced_scores(prepared: Prepared, recipe: TaskRecipe, folder: Path, splits: Iterable[str]) -> dict[str, Any]:
+    """Return `summary.slices`, from the prediction files that the run has just written; empty without slices."""
+    slices = {split: _split_slices(prepared, recipe, folder, split) for split in splits if split in prepared.slices}
+    return {"slices": slices} if slices else {}
+
+
+def _split_slices(prepared: Prepared, recipe: TaskRecipe, folder: Path, split: str) -> dict[str, Any]:
+    task = ScoredTask(folder.name, folder, recipe.task.kind, recipe.names, recipe.task.model_dump())
+    try:
+        return slice_records(task, split, prepared.config.evaluate.slices, prepared.slices[split])
+    except (CannotTell, DataError) as error:  # the run itself is finished
+        log.warning("no scores of slices of %s: %s", split, error, extra=coded("run.no_slices", split=split))
+        return {}

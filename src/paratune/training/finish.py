@@ -14,15 +14,13 @@ from paratune.data.duplicates import write_text_hashes
 from paratune.engine.evaluate import Evaluation
 from paratune.engine.keeper import RunKeeper
 from paratune.engine.loop import Progress
-from paratune.engine.memory import peak_memory
-from paratune.engine.summary import summarise
+from paratune.engine.summary import rank_peaks, summarise
 from paratune.errors import CheckpointError, DataError
 from paratune.hangs.progress import working
 from paratune.models.adapters import base_model_name
 from paratune.models.save import save_model
-from paratune.strategies.protocol import Strategy
 from paratune.tasks.baseline import constant_baseline
-from paratune.training.evaluations import Scores, SplitEvaluations
+from paratune.training.evaluations import Scores, SplitEvaluations, sliced_scores
 from paratune.training.flops import flops_record
 from paratune.training.measured import communication_unavailable_reason, profile_unavailable_reason
 from paratune.training.model_card import write_card
@@ -30,7 +28,6 @@ from paratune.training.prediction import prediction_record
 from paratune.training.prepare import Prepared
 from paratune.training.record import device_name, num_requeued, num_restarts, run_kind, task_record
 from paratune.training.rendezvous import gather_texts
-from paratune.training.sliced import sliced_scores
 from paratune.training.values import PlacedRun, TrainedRun
 
 log = logging.getLogger(__name__)
@@ -51,7 +48,7 @@ def write_results(trained: TrainedRun, progress: Progress) -> dict[str, Any]:
     results, kept_step = {}, None
     if not prepared.config.measure.probe:
         results, kept_step = _evaluate_best(prepared, trained.keeper, run.evaluations, progress)
-    peaks = _gather_peaks(strategy, prepared.device)
+    peaks = rank_peaks(prepared.device, strategy.reduce)
     devices = gather_texts(device_name(prepared.device))
     if kept_step is not None:
         trained.activity.set("writing the model")
@@ -119,7 +116,7 @@ def _write_model(run: PlacedRun, results: Results, kept_step: int) -> None:
             write_text_hashes(folder / records.TRAIN_TEXTS_FILE, prepared.splits["train"].samples)
     except DataError as error:
         raise CheckpointError(
-            f"{error}; make room there or make it writable, then continue with --resume", code="run.not_writable"
+            f"{error}; free some space there or make it writable, then continue with --resume", code="run.not_writable"
         ) from error
     options, base_model = prepared.config.model, None
     if options.adapter is not None and options.adapter.save == "adapter":
@@ -136,18 +133,8 @@ def _write_model(run: PlacedRun, results: Results, kept_step: int) -> None:
     )
 
 
-def _gather_peaks(strategy: Strategy, device: torch.device) -> list[dict[str, Any]]:
-    """Return the peak memory of every rank. Collective."""
-    peak = peak_memory(device)
-    peaks = strategy.reduce(torch.tensor([-1 if peak is None else peak]), "concat").tolist()
-    return [
-        {"rank": rank, "peak_memory_bytes": None if value < 0 else value, "device": device.type}
-        for rank, value in enumerate(peaks)
-    ]
-
-
 def _summary(
-    trained: TrainedRun, results: Results, progress: Progress, peaks: list[dict[str, Any]], kept_step: int | None
+    trained: TrainedRun, results: Results, progress: Progress, peaks: list[int | None], kept_step: int | None
 ) -> dict[str, Any]:
     run, sized, recorder = trained.placed, trained.placed.sized, trained.loop.recorder
     prepared, folder, recipe = sized.session.prepared, sized.session.folder, run.evaluations.recipe
@@ -155,15 +142,14 @@ def _summary(
     cost_ms = 1000 * recorder.cost_s / recorder.num_steps if recorder.num_steps else None
     summary = summarise(
         folder,
-        run_id=folder.name,
-        progress=progress,
+        progress,
         kept_step=kept_step,
         world_size=layout.world_size,
         num_steps=sized.num_steps,
         steps_per_epoch=sized.steps_per_epoch,
         peaks=peaks,
-        memory_kind="cuda_allocated" if prepared.device.type == "cuda" else "rss",
-        recorder={"cost_ms_per_step": cost_ms},
+        device=prepared.device.type,
+        cost_ms=cost_ms,
         noise_reason=trained.loop.noise.reason,
         why_not_preconditioned=trained.loop.noise.why_not_preconditioned,
         profile_reason=profile_unavailable_reason(config.measure),
@@ -171,8 +157,6 @@ def _summary(
         traits=prepared.traits,
         global_batch_size=sized.batch.global_batch_size,
     )
-    median = summary["step_ms"]["median"]
-    summary["recorder"]["cost_share"] = cost_ms / median if cost_ms is not None and median else None
     summary["scores"] = {split: scores for split, (_, scores) in results.items() if split in prepared.labelled}
     summary["kind"] = run_kind(config)
     summary["num_requeued"] = num_requeued(folder)

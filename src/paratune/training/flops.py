@@ -58,16 +58,9 @@ def flops_record(
     devices: Sequence[str],
     is_masked_lm: bool,
 ) -> dict[str, Any]:
-    """Return `flops` of the summary (see docs/reference/records.md).
+    """Return `flops` of the summary (see docs/reference/records.md). `batches` may be those of any rank.
 
-    Args:
-        count: The count of the run's model.
-        folder: The run folder, whose events name the measured steps.
-        batches: The batches of any rank, for the samples of each step.
-        tokens_per_s: Real tokens per second over all ranks in the measured steps.
-        precision: The option `precision`.
-        devices: Names of all ranks' devices.
-        is_masked_lm: Whether the task is a masked language model.
+    `tokens_per_s` counts real tokens over all ranks.
     """
     steps = [event["step"] for event in records.read_events(folder) if is_measured(event)]
     work, reason = count.work()

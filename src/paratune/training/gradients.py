@@ -20,13 +20,7 @@ in bf16."""
 def compare_gradients(
     reference: Path, tensors: Iterator[tuple[str, Tensor | None]], *, floor: float = FLOORS["fp64"], is_first: bool
 ) -> dict[str, Any]:
-    """Compare tensors with the tensors of the same names in a file.
-
-    Args:
-        reference: A safetensors file.
-        tensors: Name and whole tensor; None on ranks other than the first.
-        floor: A value of `FLOORS`.
-        is_first: Whether this is the first rank; the other ranks only take part in the collectives.
+    """Compare tensors with those of the same names in a safetensors file, on the first rank.
 
     Returns:
         `largest`: the largest entry of a tensor's difference, divided by its largest entry in the file, and `tensor`,
@@ -107,10 +101,8 @@ def relative_difference(tensor: Tensor, expected: Tensor, largest: float, floor:
     """Return the largest entry of the difference, divided by that of `expected` or, if larger, by `floor * largest`.
 
     Args:
-        tensor: A tensor of any shape.
         expected: Its reference; infinity is returned if the shapes differ or an entry is not a number.
         largest: The largest entry of all tensors, for tensors that are 0 apart from rounding.
-        floor: A value of `FLOORS`.
     """
     if tensor.shape != expected.shape:
         return math.inf

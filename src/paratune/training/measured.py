@@ -9,10 +9,7 @@ from paratune.strategies.protocol import Layout
 def noise_unavailable_reason(batch: ResolvedBatch, layout: Layout, *, compiles: bool) -> str | None:
     """Return why no step has two micro-batches whose gradients can be compared; None if steps have or can have them.
 
-    Args:
-        batch: Sizes of a step.
-        layout: Ranks of the run.
-        compiles: `train.compile`: a micro-batch of a new shape would be compiled during the run.
+    `train.compile` would compile a micro-batch of a new shape during the run.
     """
     if batch.grad_accum_steps * layout.data_world_size > 1:
         return None
@@ -31,10 +28,6 @@ def noise_interval(measure: MeasureOptions, num_steps: int) -> int | None:
     """Return the steps between two samples of the noise scale; None for no samples.
 
     With `auto` at most every 5th step is sampled, because a sampled step takes longer and may have more padding.
-
-    Args:
-        measure: The options.
-        num_steps: Optimizer steps of the run.
     """
     if measure.noise_scale_every != "auto":
         return measure.noise_scale_every

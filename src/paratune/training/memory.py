@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,8 @@ class StepBatches:
 
         Args:
             make: Returns the batches of the run for given sizes.
-            sizes: The first sizes.
             steps: The steps, counted from 0.
             set_activity: Called with "training" and the step, counted from 1, before its batches are made.
-            workers: Number and settings of the loader workers.
         """
         self._make = make
         self._steps = steps
@@ -85,63 +84,45 @@ class StepBatches:
         self._ahead.close()
 
 
+@dataclass
 class Activity:
     """The current activity of this process, for the hang watchdog, the event log and out-of-memory messages."""
 
-    def __init__(self, rank_progress: RankProgress, recorder: Recorder | None = None, doing: str = PLACING) -> None:
-        """Set the first activity, without an event.
-
-        Args:
-            rank_progress: Receives every activity.
-            recorder: Writes an event when the activity changes; None before the event log is open.
-            doing: The first activity.
-        """
-        self._rank_progress = rank_progress
-        self._recorder = recorder
-        self.doing = doing
+    rank_progress: RankProgress
+    """Receives every activity but the first one."""
+    recorder: Recorder | None = None
+    """Writes an event when the activity changes; None before the event log is open."""
+    doing: str = PLACING
 
     def set(self, doing: str, step: int | None = None) -> None:
         """Set the activity, and the step in which it happens if there is one."""
-        self._rank_progress.begin(doing)
-        self._rank_progress.step = self._rank_progress.step if step is None else step
-        if doing != self.doing and self._recorder is not None:
-            self._recorder.add("begin", doing=doing)
+        self.rank_progress.begin(doing)
+        self.rank_progress.step = self.rank_progress.step if step is None else step
+        if doing != self.doing and self.recorder is not None:
+            self.recorder.add("begin", doing=doing)
         self.doing = doing
 
 
+@dataclass
 class MemoryGuard:
-    """Handles out-of-memory errors in one part of the run; each part has its own guard."""
+    """Handles out-of-memory errors in one part of the run, with the objects that exist in this part."""
 
-    def __init__(
-        self,
-        prepared: Prepared,
-        sizes: ResolvedBatch,
-        activity: Activity,
-        *,
-        model: TaskModel | None = None,
-        batches: StepBatches | None = None,
-        recorder: Recorder | None = None,
-        holds_folder: bool = False,
-    ) -> None:
-        """Create a guard with the objects that exist in this part of the run.
+    prepared: Prepared
+    sizes: ResolvedBatch
+    """The current batch sizes; `shrink` changes them."""
+    activity: Activity
+    model: TaskModel | None = None
+    """The model whose memory is measured; None before it is loaded."""
+    batches: StepBatches | None = None
+    """The batches that `shrink` makes smaller; None in parts without steps."""
+    recorder: Recorder | None = None
+    """Writes events; None before the event log is open."""
+    holds_folder: bool = False
+    """Whether this run has locked the run folder."""
 
-        Args:
-            prepared: The prepared run.
-            sizes: The current batch sizes; `shrink` changes them.
-            activity: The current activity of the process, for messages.
-            model: The model whose memory is measured; None before it is loaded.
-            batches: The batches that `shrink` makes smaller; None in parts without steps.
-            recorder: Writes events; None before the event log is open.
-            holds_folder: Whether this run has locked the run folder.
-        """
-        self._prepared = prepared
-        self._folder = run_path(prepared.config)
-        self.sizes = sizes
-        self._activity = activity
-        self._model = model
-        self._batches = batches
-        self._recorder = recorder
-        self._holds_folder = holds_folder
+    @property
+    def folder(self) -> Path:
+        return run_path(self.prepared.config)
 
     def shrink(self, step: int, error: BaseException) -> bool:
         """Halve the micro-batch from a step on and return True; see `loop.Loop.shrink`.
@@ -151,9 +132,9 @@ class MemoryGuard:
         """
         smaller = self.sizes.halved()
         # With several processes, the other ranks may already wait in a collective of this step: it cannot be repeated.
-        if smaller is None or self._prepared.traits.max_world_size != 1:
+        if smaller is None or self.prepared.traits.max_world_size != 1:
             raise self.post_mortem(error, step) from error
-        use = memory_use(self._model, self._prepared.device, error)
+        use = memory_use(self.model, self.prepared.device, error)
         self._note(step, use, smaller)
         log.warning(
             "step %d: out of memory with micro-batches of %d; continuing with %d x %d, the global batch stays %d. %s",
@@ -166,19 +147,17 @@ class MemoryGuard:
             extra=coded("memory.halved"),
         )
         self._change_record(step, smaller)
-        assert self._batches is not None
+        assert self.batches is not None
         self.sizes = smaller
-        self._batches.repeat_step(smaller)
+        self.batches.repeat_step(smaller)
         return True
 
     def post_mortem(self, error: BaseException, step: int | None = None) -> OutOfMemory:
         """Record what used the memory, pass a smaller size to the launcher, and return the error to raise.
 
-        Args:
-            error: The error of PyTorch or Python.
-            step: The step, counted from 1, if its gradients were being computed.
+        `step` is given, counted from 1, if its gradients were being computed.
         """
-        use = memory_use(self._model, self._prepared.device, error)
+        use = memory_use(self.model, self.prepared.device, error)
         smaller = self.sizes.halved() if step is not None else None
         text = self._note(step, use, smaller)
         if smaller is not None:
@@ -187,55 +166,53 @@ class MemoryGuard:
 
     def probe_failed(self, error: BaseException, size: int, smaller: int | None) -> OutOfMemory:
         """Return the error for a rank that ran out of memory in a collective probe; the launcher tries `smaller`."""
-        use = memory_use(self._model, self._prepared.device, error)
+        use = memory_use(self.model, self.prepared.device, error)
         if smaller is not None:
             self._leave_note(smaller)
         advice = (
-            f"{self._change(smaller)}, which fit on rank {self._prepared.place.rank}"
+            f"{self._change(smaller)}, which fit on rank {self.prepared.place.rank}"
             if smaller is not None
             else "Even one sample does not fit"
         )
-        return OutOfMemory(
+        message = (
             f"batch.micro_batch_size: auto: out of memory while trying {size} samples on rank "
-            f"{self._prepared.place.rank}, where the other ranks wait for it. {use.text()}. {advice}",
-            code="memory.out",
-            key="batch.micro_batch_size",
-            rank=self._prepared.place.rank,
+            f"{self.prepared.place.rank}, where the other ranks wait for it. {use.text()}. {advice}"
         )
+        return OutOfMemory(message, code="memory.out", key="batch.micro_batch_size", rank=self.prepared.place.rank)
 
     def _note(self, step: int | None, use: MemoryUse, smaller: ResolvedBatch | None) -> str:
         """Write the event to the event log and to the out-of-memory file; return the message."""
         shortage = self._shortage(use, smaller)
-        changes = [remedy.text() for remedy in remedies(shortage, self._prepared.traits)]
+        changes = [remedy.text() for remedy in remedies(shortage, self.prepared.traits)]
         text = self._message(step, use, smaller, changes)
         happening = {
             "step": step,
-            "doing": self._activity.doing,
-            "rank": self._prepared.place.rank,
+            "doing": self.activity.doing,
+            "rank": self.prepared.place.rank,
             "micro_batch_size": self.sizes.micro_batch_size,
             "next_micro_batch_size": smaller.micro_batch_size if smaller else None,
-            "memory": use.as_dict(),
+            "memory": asdict(use),
             "remedies": changes,
         }
-        if self._recorder is not None:
-            self._recorder.add("out_of_memory", **happening)
-        if self._holds_folder:
-            path = self._folder / records.out_of_memory_file(self._prepared.place.rank)
+        if self.recorder is not None:
+            self.recorder.add("out_of_memory", **happening)
+        if self.holds_folder:
+            path = self.folder / records.out_of_memory_file(self.prepared.place.rank)
             before = records.read_json(path)["happenings"] if path.exists() else []
-            now = {"time": round(time.time(), 3), **happening, "setup": memory_setup(self._prepared), "message": text}
+            now = {"time": round(time.time(), 3), **happening, "setup": memory_setup(self.prepared), "message": text}
             records.write_json(path, {"schema_version": records.SCHEMA_VERSION, "happenings": [*before, now]})
         return text
 
     def _message(self, step: int | None, use: MemoryUse, smaller: ResolvedBatch | None, changes: list[str]) -> str:
-        where = f"step {step}" if step is not None else self._activity.doing
+        where = f"step {step}" if step is not None else self.activity.doing
         asked = f" ({use.asked_bytes:,} more bytes were requested)" if use.asked_bytes else ""
         lines = [
-            f"out of memory on rank {self._prepared.place.rank}, {where}, micro-batches of "
+            f"out of memory on rank {self.prepared.place.rank}, {where}, micro-batches of "
             f"{self.sizes.micro_batch_size}{asked}",
             f"  {use.text()}",
             *(f"  {number}. {change}" for number, change in enumerate(changes, start=1)),
         ]
-        if smaller is not None and self._prepared.traits.max_world_size != 1:
+        if smaller is not None and self.prepared.traits.max_world_size != 1:
             lines.append(f"  {self._change(smaller.micro_batch_size)}")
         return "\n".join(lines)
 
@@ -245,19 +222,19 @@ class MemoryGuard:
             return f"all processes restart with micro-batches of {size}"
         smaller = self.sizes.at_most(size)
         values = {"batch.micro_batch_size": smaller.micro_batch_size}
-        if self._prepared.config.batch.per_device is not None:
+        if self.prepared.config.batch.per_device is not None:
             values = {
                 "batch.per_device": smaller.micro_batch_size,
                 "batch.grad_accum_steps": smaller.grad_accum_steps,
             }
-        origin = self._prepared.loaded.origin
+        origin = self.prepared.loaded.origin
         settings = " and ".join(f"{key}: {value} ({origin.get(key, 'default')})" for key, value in values.items())
-        return f"Set {settings} and restart all processes{' with --resume' if self._holds_folder else ''}"
+        return f"Set {settings} and restart all processes{' with --resume' if self.holds_folder else ''}"
 
     def _shortage(self, use: MemoryUse, smaller: ResolvedBatch | None) -> Shortage:
-        config = self._prepared.config
+        config = self.prepared.config
         return Shortage(
-            doing=self._activity.doing,
+            doing=self.activity.doing,
             weights_bytes=use.weights_bytes,
             gradients_bytes=use.gradients_bytes,
             optimizer_bytes=use.optimizer_bytes,
@@ -269,24 +246,24 @@ class MemoryGuard:
             batch_key="batch.micro_batch_size" if config.batch.per_device is None else "batch.per_device",
             smaller_grad_accum_steps=smaller.grad_accum_steps if smaller and config.batch.per_device else None,
             evaluate_batch_size=config.evaluate.batch_size,
-            num_blocks=len(find_blocks(self._model)) if self._model is not None else 0,
+            num_blocks=len(find_blocks(self.model)) if self.model is not None else 0,
             checkpoints_activations=bool(getattr(config.train, "activation_checkpointing", None)),
-            offload_option=self._prepared.traits.offload_option,
-            world_size=self._prepared.place.world_size,
-            is_gpu=self._prepared.device.type == "cuda",
+            offload_option=self.prepared.traits.offload_option,
+            world_size=self.prepared.place.world_size,
+            is_gpu=self.prepared.device.type == "cuda",
         )
 
     def _leave_note(self, size: int) -> None:
         """Leave a note for the launcher that restarts the processes: `paratune train --nproc`, or torchrun."""
-        note_micro_batch(size, self._prepared.place.rank)
+        note_micro_batch(size, self.prepared.place.rank)
         place = os.environ.get(OUT_OF_MEMORY_VARIABLE)
         if place:
-            note = {"micro_batch_size": size, "holds_folder": self._holds_folder}
-            records.write_json(Path(f"{place}.rank{self._prepared.place.rank}"), note)
+            note = {"micro_batch_size": size, "holds_folder": self.holds_folder}
+            records.write_json(Path(f"{place}.rank{self.prepared.place.rank}"), note)
 
     def _change_record(self, step: int, smaller: ResolvedBatch) -> None:
         """Add the change to the session in run.json."""
-        record = records.read_run(self._folder)
+        record = records.read_run(self.folder)
         change = {
             "step": step,
             "micro_batch_size": smaller.micro_batch_size,
@@ -296,7 +273,7 @@ class MemoryGuard:
         record["sessions"][-1]["batch"]["changes"].append(change)
         if len(record["sessions"]) == 1:  # the top level of run.json repeats the first session
             record["batch"]["changes"].append(change)
-        records.write_run(self._folder, record)
+        records.write_run(self.folder, record)
 
 
 @contextmanager
@@ -314,12 +291,7 @@ def reports_out_of_memory(guard: MemoryGuard) -> Iterator[None]:
 
 
 def recorded_size(folder: Path, wanted: Mapping[str, Any]) -> tuple[int, str] | None:
-    """Return the smallest micro-batch size that a run used under the same setup, and why; None if there is none.
-
-    Args:
-        folder: The run folder.
-        wanted: The setup, as `record.memory_setup` returns it.
-    """
+    """Return the smallest micro-batch size that a run used under the setup `wanted` (of `memory_setup`), and why."""
     if not (folder / records.RUN_FILE).exists():
         return None
     sizes: list[tuple[int, str]] = []
@@ -346,12 +318,7 @@ def limit_from_environment() -> int | None:
 
 
 def device_facts(prepared: Prepared, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return device_bytes, device_name and link_bytes_per_s for `config.advice`; None where not known.
-
-    Args:
-        prepared: The prepared run.
-        nodes: Descriptions of all nodes of the run.
-    """
+    """Return device_bytes, device_name and link_bytes_per_s for `config.advice`, from all nodes; None if unknown."""
     if prepared.device.type != "cuda":
         part = hardware.total_memory_bytes() // local_world_size(prepared.place)
         return {"device_bytes": part, "device_name": "memory a process has here", "link_bytes_per_s": None}

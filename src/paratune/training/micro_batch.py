@@ -9,7 +9,7 @@ import torch
 from paratune.config.batch_size import ResolvedBatch
 from paratune.console import Display
 from paratune.data.loader import longest_batches
-from paratune.engine.fitting import Prober, RanOutInCollective, find_micro_batch_size, make_meter
+from paratune.engine.fitting import DeviceMeter, Prober, RanOutInCollective, find_micro_batch_size
 from paratune.engine.memory import free_memory
 from paratune.hangs.progress import RankProgress
 from paratune.models.task_model import find_blocks
@@ -52,13 +52,7 @@ def choose_micro_batch(
 ) -> Choice:
     """Return the sizes of the first step, the same on every rank. Collective.
 
-    Args:
-        prepared: The prepared run.
-        strategy: The strategy, not prepared yet.
-        sizes: The configured sizes; with auto, the largest ones to try.
-        resumed: Folder of the run to resume, if any.
-        rank_progress: The progress of this process, for the hang watchdog.
-        display: Shows progress.
+    `sizes` are the configured ones; with auto, the largest ones to try.
 
     Raises:
         OutOfMemory: One sample does not fit; or this rank ran out of memory in a collective.
@@ -112,7 +106,7 @@ def _search(
             device=prepared.device,
             longest=longest_batches(collator, num_samples=sizes.global_batch_size),
             share=share,
-            meter=make_meter(prepared.device, local_world_size(prepared.place)),
+            meter=DeviceMeter(prepared.device, local_world_size(prepared.place)),
         )
         try:
             result = find_micro_batch_size(prober, [size for size in sizes.possible() if size <= largest])

@@ -82,10 +82,7 @@ class BaseModel:
 def write_card(folder: Path, run: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
     """Write the model card of a run atomically; an existing one is replaced.
 
-    Args:
-        folder: Run folder with a `model/` and prediction files.
-        run: Content of run.json.
-        summary: Content of summary.json.
+    `run` is the content of run.json, `summary` that of summary.json.
 
     Raises:
         CheckpointError: The card cannot be written.
@@ -227,7 +224,7 @@ def _usage(run: Mapping[str, Any], base: BaseModel, *, is_adapter: bool) -> list
     lines += ["```", "paratune predict . --input rows.csv --output predictions.csv", "```", ""]
     if own:
         name = own["function"] if isinstance(own, Mapping) else own
-        lines.append(f"The model has Python code of its own, `{plain(name)}`, which Python must find.")
+        lines.append(f"The model uses your Python code `{plain(name)}`, which Python must be able to import.")
     lines.append(f"`paratune predict` also applies the settings in `paratune.json`; it reads {', '.join(texts)}.")
     if kind == "ordinal":
         lines.append("The outputs are the scores of the thresholds between classes, which `paratune predict` decodes.")
@@ -266,7 +263,7 @@ def _training(
         f"{session['strategy']['kind']}, {session['world_size']} process{'es' if session['world_size'] > 1 else ''}"
         for session in sessions
     )
-    batch = run["batch"]
+    total, trained = (format_duration(summary["time"][name]) for name in ("total_s", "train_s"))
     energy_j = (summary.get("utilisation") or {}).get("energy_j")
     facts = [
         ("base model", base.name or "none: all weights were new"),
@@ -275,14 +272,14 @@ def _training(
         ("seed", run["seed"]),
         ("strategy", " → ".join(strategies)),
         ("precision", config["precision"]),
-        ("global batch size", batch["global_batch_size"]),
+        ("global batch size", run["batch"]["global_batch_size"]),
         ("data.max_length", saved["max_length"]),
         ("data.truncation", saved["truncation"]),
         *_options("train", config["train"]),
         *_options("model.adapter", config["model"].get("adapter") or {}),
         ("steps", f"{summary['num_steps']:,} ({summary['num_epochs']:.4g} epochs), kept: {summary.get('kept_step')}"),
         ("hardware", _hardware(sessions)),
-        ("time", f"{format_duration(summary['time']['total_s'])}, of which {_train_time(summary)} in training steps"),
+        ("time", f"{total}, of which {trained} in training steps"),
         ("energy", "not measured" if energy_j is None else f"{energy_j / 3.6e6:.4g} kWh in training steps"),
         ("largest memory of a process", format_bytes((summary.get("memory") or {}).get("largest_bytes"))),
     ]
@@ -296,10 +293,6 @@ def _options(section: str, options: Mapping[str, Any]) -> Iterator[tuple[str, An
             yield from _options(f"{section}.{name}", value)
         elif value not in (None, False, [], ()):
             yield f"{section}.{name}", value
-
-
-def _train_time(summary: Mapping[str, Any]) -> str:
-    return format_duration(summary["time"]["train_s"])
 
 
 def _hardware(sessions: Sequence[Mapping[str, Any]]) -> str:

@@ -27,10 +27,7 @@ log = logging.getLogger(__name__)
 def prediction_record(prepared: Prepared, model: TaskModel, sizes: ResolvedBatch) -> dict[str, Any]:
     """Return the prediction, or only `reason` if there is none; never raise because a model cannot be traced.
 
-    Args:
-        prepared: The prepared run.
-        model: The trained model, of which only the architecture is used.
-        sizes: The batch sizes at the end of the training.
+    `sizes` are those at the end; of the model only the architecture is used.
     """
     if not prepared.config.measure.plan:
         return {"reason": "measure.plan: false"}

@@ -78,9 +78,7 @@ class Prepared:
     strategy_type: Any
     """The class of the strategy, or another object that makes it when called."""
     traits: Traits
-    """The traits of the strategy with its options."""
     recipe: TaskRecipe
-    """The functions of the kind of task."""
     tokenizer: Any
     max_length: int
     """Tokens per sample, special tokens included."""
@@ -90,7 +88,6 @@ class Prepared:
     slices: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By scored split and name in `evaluate.slices`, without `label`: the value of each row, (N,)."""
     teachers: list[dict[str, Any]] = field(default_factory=list)
-    """The record of each teacher of a distillation."""
 
     @property
     def config(self) -> Config:
@@ -117,22 +114,19 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     """
     config = loaded.config
     if config.data.train is None:
-        raise ConfigError(
-            f"{loaded.source}: data.train is missing; training needs it",
-            code="config.required",
-            key="data.train",
-            source=loaded.source,
-        )
+        message = f"{loaded.source}: data.train is missing; training needs it"
+        raise ConfigError(message, code="config.required", key="data.train", source=loaded.source)
     strategy_type = strategy_class(config.strategy.kind)
     check_options(strategy_type, config)
-    traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy)) or strategy_type.traits
+    options = strategy_options(config.strategy)
+    own_traits = strategy_traits(config.strategy.kind, options)
+    traits = own_traits or strategy_type.traits
     ranks = Ranks(place.world_size, max(1, place.world_size // local_world_size(place)))
     refuse(reasons_against(config, traits, None, ranks, is_installed=is_installed), source=loaded.source)
     device = choose_device(config.device, place)
     refuse(reasons_against(config, traits, target_of(device), ranks), source=loaded.source)
-    options = strategy_options(config.strategy)
     precision, warning = precision_policy(config.precision, device, hardware.cpu_flags())
-    if strategy_traits(config.strategy.kind, options):  # `param_dtype` of an outside strategy may mean anything
+    if own_traits is not None:  # `param_dtype` of an outside strategy may mean anything
         precision = precision.with_weights(options.get("param_dtype", "fp32"))
     if warning:
         log.warning("%s", warning, extra=coded("precision.slow"))
@@ -141,22 +135,18 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
         require_weights(config.model)
         if config.model.adapter is not None and config.model.adapter.save == "adapter":
             base_model_name(config.model.name)  # refuses an adapter folder before the data is read
-        check_blocks(config, traits)
+        # Blocks are checked again when the model is loaded.
+        num_layers = getattr(load_config(config.model, None), "num_hidden_layers", None) if traits.cuts_blocks else None
+        if isinstance(num_layers, int):
+            refuse(stages(config, traits, num_layers))
         max_length = token_limit(config, tokenizer)
     recipe = make_recipe(config.task)
     begin = time.perf_counter()
-    try:
-        with working(READING):
-            splits = _load(config, recipe, tokenizer, max_length, stop, display)
-    except Stopped as stopped:
-        raise Stopped(
-            f"stopped by {stop.signal_name()}: {stopped}; nothing was trained, start it again", code="stopped.signal"
-        ) from stopped
+    splits = _load(config, recipe, tokenizer, max_length, stop, display)
     tokenize_s = time.perf_counter() - begin
     if place.rank == 0:
         _log_splits(splits, recipe, unlabelled=config.data.predict)
-    slices = _slices(config, splits)
-    _set_clusters(config, splits)
+    slices = _add_columns(config, splits)
     train = splits["train"]
     num_samples, unit = train.num_samples, "rows" if train.num_samples == train.num_rows else "windows"
     refuse(sample_reasons(traits, ranks, num_samples))
@@ -175,49 +165,40 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
     if place.world_size == 1:  # several processes stop together after they are connected
         stop.raise_if_came("preparing")
     return Prepared(
-        loaded,
-        place,
-        device,
-        precision,
-        strategy_type,
-        traits,
-        recipe,
-        tokenizer,
-        max_length,
-        splits,
-        tokenize_s,
-        slices,
-        teachers,
-    )
+        loaded, place, device, precision, strategy_type, traits, recipe, tokenizer, max_length, splits, tokenize_s,
+        slices, teachers,
+    )  # fmt: skip
 
 
-def _slices(config: Config, splits: dict[str, Split]) -> dict[str, dict[str, Any]]:
-    """Return the values by which the scored splits are sliced; a missing column is thus an error before training."""
-    if not config.evaluate.slices or config.measure.probe:
+def _add_columns(config: Config, splits: dict[str, Split]) -> dict[str, dict[str, Any]]:
+    """Set the clusters of rows of the scored splits, and return the values by which these splits are sliced.
+
+    Columns are read here, so that a missing one is an error before training.
+    """
+    if config.measure.probe:
         return {}
-    scored = {name: split for name, split in splits.items() if name != "train" and name not in config.data.predict}
-    with working(READING):
-        return {
-            name: slice_values(split, config.evaluate.slices, revision=config.data.hub_revision)
-            for name, split in scored.items()
-        }
-
-
-def _set_clusters(config: Config, splits: dict[str, Split]) -> None:
-    """Set the clusters of rows of the scored splits; a missing column is thus an error before training."""
-    if config.measure.probe or config.task.kind == "mlm":
-        return
+    slices, revision = {}, config.data.hub_revision
     with working(READING):
         for name, split in [*splits.items()]:
-            if name != "train" and name not in config.data.predict:
-                clusters = cluster_numbers(split, config.evaluate.cluster, revision=config.data.hub_revision)
+            if name == "train" or name in config.data.predict:
+                continue
+            if config.evaluate.slices:
+                slices[name] = slice_values(split, config.evaluate.slices, revision=revision)
+            if config.task.kind != "mlm":
+                clusters = cluster_numbers(split, config.evaluate.cluster, revision=revision)
                 splits[name] = replace(split, samples=replace(split.samples, clusters=clusters))
+    return slices
 
 
 def _load(
     config: Config, recipe: TaskRecipe, tokenizer: Any, max_length: int, stop: StopRequest, display: Display
 ) -> dict[str, Split]:
-    with display.bar("tokenize", 1) as bar:
+    """Return the tokenized splits.
+
+    Raises:
+        Stopped: A signal came.
+    """
+    with working(READING), display.bar("tokenize", 1) as bar:
         options = TokenizeOptions(
             tokenizer,
             max_length,
@@ -229,7 +210,11 @@ def _load(
             stop=stop.came,
             waits=lambda: display.notify(WAITING, 0, 1),
         )
-        return recipe.load_splits(config.data, options) | load_extra_splits(recipe, config.data, options)
+        try:
+            return recipe.load_splits(config.data, options) | load_extra_splits(recipe, config.data, options)
+        except Stopped as stopped:
+            message = f"stopped by {stop.signal_name()}: {stopped}; nothing was trained, start it again"
+            raise Stopped(message, code="stopped.signal") from stopped
 
 
 def check_options(strategy_type: Any, config: Config) -> None:
@@ -240,35 +225,14 @@ def check_options(strategy_type: Any, config: Config) -> None:
     """
     kind, traits = config.strategy.kind, getattr(strategy_type, "traits", None)
     if not callable(strategy_type) or not isinstance(traits, Traits):
-        raise ConfigError(
-            f"strategy.kind: {kind} is not a strategy: it has no `traits` (see docs/explanation/strategies.md)",
-            code="strategy.outside",
-            key="strategy.kind",
-            value=kind,
-        )
+        message = f"strategy.kind: {kind} is not a strategy: it has no `traits` (see docs/explanation/strategies.md)"
+        raise ConfigError(message, code="strategy.outside", key="strategy.kind", value=kind)
     arguments = dict.fromkeys(("device", "precision", "rank", "world_size"))
     try:
         inspect.signature(strategy_type).bind(**{**strategy_options(config.strategy), **arguments})
     except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"strategy.options of {kind}: {error} (see docs/explanation/strategies.md)",
-            code="strategy.outside",
-            key="strategy.options",
-            kind=kind,
-        ) from error
-
-
-def check_blocks(config: Config, traits: Traits) -> None:
-    """Check that a pipeline has not more stages than the layers in the model's own configuration, if it has a number.
-
-    Blocks are checked again when the model is loaded.
-
-    Raises:
-        ConfigError: There are more stages than layers.
-    """
-    num_layers = getattr(load_config(config.model, None), "num_hidden_layers", None) if traits.cuts_blocks else None
-    if isinstance(num_layers, int):
-        refuse(stages(config, traits, num_layers))
+        message = f"strategy.options of {kind}: {error} (see docs/explanation/strategies.md)"
+        raise ConfigError(message, code="strategy.outside", key="strategy.options", kind=kind) from error
 
 
 def make_strategy(prepared: Prepared) -> Strategy:
@@ -289,12 +253,8 @@ def make_strategy(prepared: Prepared) -> Strategy:
     except Exception as error:  # the constructor of an outside class may raise anything
         if isinstance(error, ParatuneError) or not isinstance(config.strategy, OutsideStrategy):
             raise
-        raise ConfigError(
-            f"strategy.kind: {config.strategy.kind} cannot be made: {type(error).__name__}: {error}",
-            code="strategy.outside",
-            key="strategy.kind",
-            value=config.strategy.kind,
-        ) from error
+        message = f"strategy.kind: {config.strategy.kind} cannot be made: {type(error).__name__}: {error}"
+        raise ConfigError(message, code="strategy.outside", key="strategy.kind", value=config.strategy.kind) from error
     if prepared.precision.scales_loss and loss_scale_of(strategy) is None:
         raise ConfigError(
             f"precision: {prepared.precision.name} needs a loss scale, and strategy.kind: {config.strategy.kind} has "
@@ -474,11 +434,8 @@ def choose_device(name: str, place: Place) -> torch.device:
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise ConfigError(
-            "device: cuda, but PyTorch sees no GPU here (paratune doctor gives the reason); set device: cpu",
-            code="device.no_gpu",
-            key="device",
-        )
+        message = "device: cuda, but PyTorch sees no GPU here (paratune doctor gives the reason); set device: cpu"
+        raise ConfigError(message, code="device.no_gpu", key="device")
     count = torch.cuda.device_count()
     local_rank = 0 if count == 1 and has_own_gpu() else place.local_rank
     if local_rank >= count:

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,9 @@ def model_facts(model: TaskModel, name: str) -> dict[str, Any]:
 
 
 def gather_nodes(folder: Path, data_folder: Path | None, *, local_rank: int) -> list[dict[str, Any]]:
-    """Return a description of each node of the run, in the order of its first rank. Collective.
+    """Return a description of each node of the run and the storage of both folders, by its first rank. Collective.
 
-    Args:
-        folder: The run folder, whose storage is described.
-        data_folder: The folder of the token files, whose storage is described; None if there is none.
-        local_rank: Number of this process on its node; only 0 describes the node.
+    Only the process with local rank 0 describes its node.
     """
     nodes: dict[str, dict[str, Any]] = {}
     own = json.dumps(hardware.describe_node(folder, data_folder)) if local_rank == 0 else ""
@@ -78,10 +76,6 @@ def session_record(
     """Return the record of one session of a run; docs/reference/records.md lists the fields.
 
     Args:
-        prepared: The prepared run.
-        batch: Batch sizes for this world size.
-        batch_layout: Layout of the batches.
-        nodes: The result of `gather_nodes`.
         step: Number of steps before this session.
         batch_reason: Why the micro-batch is not the configured one, or how auto chose it.
         advice: Lines of `paratune.config.advice`.
@@ -139,7 +133,7 @@ def process_facts() -> dict[str, Any]:
         "code": hardware.code_version(),
         "launcher": launcher(),
         "job": None if job is None else {**job, "batch_script": recorded_batch_script()},
-        "torchrun": start.as_dict() if start else None,
+        "torchrun": asdict(start) if start else None,
         "num_threads": torch.get_num_threads(),
         "environment": recorded_environment(),
         "environment_unset": unset_variables(),
@@ -161,13 +155,7 @@ def memory_setup(prepared: Prepared) -> dict[str, Any]:
 
 
 def tracked_config(prepared: Prepared, session: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what trackers receive as the configuration: options by dotted key, and facts of device and model.
-
-    Args:
-        prepared: The prepared run.
-        session: The result of `session_record`.
-        model: The result of `model_facts`.
-    """
+    """Return what trackers receive as the configuration: options by dotted key, and facts of device and model."""
     facts = {
         "run_on.world_size": session["world_size"],
         "run_on.device": session["device"],
@@ -184,11 +172,7 @@ def run_record(
     """Return the content of run.json (see docs/reference/records.md).
 
     Args:
-        prepared: The prepared run.
-        folder: The run folder.
         session: The first session, from `session_record`; the top level repeats its fields.
-        model: The result of `model_facts`.
-        plan: num_steps, steps_per_epoch, num_epochs, batches_per_epoch, num_batches.
     """
     return {
         "schema_version": records.SCHEMA_VERSION,
@@ -255,9 +239,7 @@ def _sum_of_maxima(counts: Iterable[tuple[Any, int]]) -> int | None:
 def task_record(prepared: Prepared, task: Task) -> dict[str, Any]:
     """Return the file next to a saved model with which it can be evaluated and used without the configuration.
 
-    Args:
-        prepared: The prepared run.
-        task: The task, with the values chosen on the validation set.
+    `task` has the values chosen on the validation set.
     """
     values = prepared.loaded.values
     return {

@@ -39,6 +39,7 @@ def resume(strategy: Strategy, folder: Path, *, is_writer: bool) -> Progress:
         for rank in records.event_ranks(folder):
             progress.num_lost_events += records.repair_events(folder, rank)
         note_resume(folder, progress, world_size=strategy.layout.world_size)
+    # A barrier: no rank may append to its event log before rank 0 has repaired and marked it.
     strategy.reduce(torch.zeros(1), "max")
     return progress
 
@@ -46,12 +47,8 @@ def resume(strategy: Strategy, folder: Path, *, is_writer: bool) -> Progress:
 def note_resume(folder: Path, progress: Progress, *, world_size: int) -> None:
     """Write the event `resume` into the logs of all earlier ranks, also of ranks that no longer exist.
 
-    The time of writing the checkpoint, which the checkpoint itself cannot contain, is added to the times.
-
-    Args:
-        folder: The run folder.
-        progress: The progress of the checkpoint.
-        world_size: The number of ranks of the new session.
+    The time of writing the checkpoint, which the checkpoint itself cannot contain, is added to the times. `world_size`
+    is that of the new session.
     """
     checkpoints = folder / records.CHECKPOINTS_FOLDER
     resumed = checkpoint.step_folder(checkpoints, progress.step)

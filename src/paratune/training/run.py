@@ -12,8 +12,6 @@ from contextlib import closing
 from functools import partial
 from typing import Any, TypeVar
 
-import torch
-
 from paratune import hardware, records
 from paratune.config.advice import JobSizes, advice
 from paratune.config.batch_size import ResolvedBatch
@@ -38,15 +36,14 @@ from paratune.engine.recorder import Recorder
 from paratune.engine.sampler import Sampler
 from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.errors import CheckpointError, LaunchError, Stopped, coded
-from paratune.hangs.diagnosis import MEETING, PREPARING
+from paratune.hangs.diagnosis import JOINING, PREPARING
 from paratune.hangs.progress import RankProgress, working
 from paratune.hangs.watchdog import watching
-from paratune.metrics.scores import is_better
 from paratune.models.load import log_new_weights
 from paratune.models.task_model import find_blocks
 from paratune.processes.place import local_world_size, place_from_environment
 from paratune.records.run_folder import Mode, check_same_code, check_same_run, take_folder
-from paratune.strategies.protocol import Strategy
+from paratune.strategies.protocol import Strategy, raise_on_all_ranks
 from paratune.trackers.protocol import TrackedRun
 from paratune.trackers.session import TrackerSession
 from paratune.training.baseline import fit_baseline
@@ -79,8 +76,7 @@ from paratune.training.record import (
 )
 from paratune.training.rendezvous import check_same, process_group
 from paratune.training.resume import resume
-from paratune.training.steps import check_steps, is_due, num_steps
-from paratune.training.trainer_state import first_step
+from paratune.training.steps import check_steps, first_step, is_due, num_steps
 from paratune.training.values import PlacedRun, Session, SizedRun, TrainedRun
 
 log = logging.getLogger(__name__)
@@ -121,7 +117,7 @@ def train(
         prepared = prepare(loaded, place, stop, display)
         if loaded.config.baseline is not None:
             return fit_baseline(prepared, loaded.config.baseline, mode, stop, rank_progress, began)
-        rank_progress.begin(MEETING)
+        rank_progress.begin(JOINING)
         with process_group(prepared, stop), prepared.switched():
             return _run(Session(prepared, mode, stop, display, rank_progress, began))
 
@@ -208,7 +204,7 @@ def _place_model(sized: SizedRun, activity: Activity) -> PlacedRun:
         }
     )
     optimizer = optimizer_factory(prepared, model, sized.num_steps)
-    # Before `prepare`: afterwards a rank may hold only shards, of which no work can be counted.
+    # Before `prepare`: afterwards a rank may have only shards, whose FLOPs cannot be counted.
     work = WorkCount(model) if session.is_writer else None
     with reports_out_of_memory(MemoryGuard(prepared, sized.batch, activity, model=model)):
         strategy.prepare(model, find_blocks(model), optimizer)
@@ -371,7 +367,6 @@ def _make_keeper(run: PlacedRun, recorder: Recorder, activity: Activity) -> RunK
         checkpoints=session.folder / records.CHECKPOINTS_FOLDER,
         split_batches=run.evaluations.batches,
         score=run.evaluations.score,
-        is_better=is_better,
         recorder=recorder,
         stop=session.stop,
         display=session.display,
@@ -457,13 +452,8 @@ def _on_rank_0(strategy: Strategy, act: Callable[[], T]) -> T | None:
             result = act()
         except Exception as problem:
             error = problem
-    failed = strategy.reduce(torch.tensor([float(error is not None)]), "max")
-    if error is not None:
-        raise error
-    if float(failed):
-        raise LaunchError(
-            "rank 0 could not use the run folder; its message has the reason", code="launch.rank_0_failed"
-        )
+    message = "rank 0 could not use the run folder; its message has the reason"
+    raise_on_all_ranks(strategy.reduce, error, LaunchError(message, code="launch.rank_0_failed"))
     return result
 
 

@@ -168,14 +168,11 @@ def _compute(work: TeacherPass, name: str, folder: Path) -> TeacherOutputs:
         outputs = teacher.apply(rows, work.config.evaluate.batch_size, report, recorder.record).outputs
     is_known = np.isfinite(outputs).all(axis=1) & np.isfinite(recorder.states).all(axis=(1, 2))
     if unknown := np.flatnonzero(~is_known).tolist():
-        raise ConfigError(
+        message = (
             f"distil.teacher: {name} has outputs that are not finite for {len(unknown)} of {len(outputs)} training "
-            f"rows: {first_rows(unknown)}; train it again, or name another model",
-            code="distil.not_finite",
-            key="distil.teacher",
-            value=name,
-            num_rows=len(unknown),
+            f"rows: {first_rows(unknown)}; train it again, or name another model"
         )
+        raise ConfigError(message, code="distil.not_finite", key="distil.teacher", value=name, num_rows=len(unknown))
     return TeacherOutputs(outputs, recorder.states)
 
 
@@ -190,13 +187,11 @@ class _StateRecorder:
         if hidden is None:
             return
         if teacher.tokenizer.cls_token_id is None:
-            raise ConfigError(
+            message = (
                 f"distil.hidden: the tokenizer of {name} has no token for the whole text ([CLS]), whose state is "
-                "learned; leave distil.hidden out",
-                code="distil.hidden",
-                key="distil.hidden",
-                value=name,
+                "learned; leave distil.hidden out"
             )
+            raise ConfigError(message, code="distil.hidden", key="distil.hidden", value=name)
         self._kept = keep_first_states(teacher.model, self._layers, "distil.hidden.teacher_layers", name)
 
     def record(self, batch: Batch, outputs: torch.Tensor) -> None:
@@ -225,12 +220,10 @@ def _check_task(work: TeacherPass, name: str, teacher: TrainedModel, *, is_recor
         has, wanted = ("single texts", "pairs") if has_pair else ("pairs", "single texts")
         problem = f"was trained on {has}, and the training data has {wanted}"
     if problem is not None:
-        raise ConfigError(
-            f"distil.teacher: {name} {problem}; name a model with the same task, and the same labels in the same order",
-            code="distil.other_task",
-            key="distil.teacher",
-            value=name,
+        message = (
+            f"distil.teacher: {name} {problem}; name a model with the same task, and the same labels in the same order"
         )
+        raise ConfigError(message, code="distil.other_task", key="distil.teacher", value=name)
 
 
 def _inputs_sha256(folder: Path, files: dict[str, str]) -> str:

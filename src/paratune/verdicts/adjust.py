@@ -23,8 +23,6 @@ def adjust_for_order(
     runs without time stamps, is returned unchanged.
 
     Args:
-        base: Runs of the baseline.
-        others: Runs of the other configurations.
         rates: Of each other configuration: the baseline's rates, and its own.
         measured: Of each other configuration.
     """
@@ -36,32 +34,24 @@ def adjust_for_order(
             for place, comparison in enumerate(measured)
             if comparison.finding.measure == measure and comparison.estimate is not None and _times(others[place])
         ]
-        if base_times and places:
-            times = [base_times, *(_times(others[place]) for place in places)]
-            logs = [_logs(rates[places[0]][0]), *(_logs(rates[place][1]) for place in places)]
-            for number, place in enumerate(places, start=1):
-                adjusted[place] = _adjusted(measured[place], number, logs, times)
+        if not (base_times and places):
+            continue
+        times = [base_times, *(_times(others[place]) for place in places)]
+        logs = [_logs(rates[places[0]][0]), *(_logs(rates[place][1]) for place in places)]
+        if (model := order_model(logs, times)) is None:
+            continue
+        adjusts = has_to_adjust(model, times)
+        for number, place in enumerate(places, start=1):
+            comparison = measured[place]
+            finding = replace(comparison.finding, order=order_effect(model, number, times, is_adjusted=adjusts))
+            adjusted[place] = replace(comparison, finding=finding)
+            if adjusts:
+                estimate = model.estimate(logs, number)
+                finding = with_interval(finding, estimate)
+                adjusted[place] = replace(
+                    comparison, finding=finding, estimate=estimate, unadjusted=comparison.estimate
+                )
     return adjusted
-
-
-def _adjusted(
-    comparison: UncorrectedComparison, place: int, logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTime]]
-) -> UncorrectedComparison:
-    model = order_model(logs, times)
-    if model is None:
-        return comparison
-    adjusts = has_to_adjust(model, times)
-    effect = order_effect(model, place, times, is_adjusted=adjusts)
-    finding = replace(comparison.finding, order=effect)
-    if not adjusts:
-        return replace(comparison, finding=finding)
-    estimate = model.estimate(logs, place)
-    return replace(
-        comparison,
-        finding=with_interval(finding, estimate),
-        estimate=estimate,
-        unadjusted=comparison.estimate,
-    )
 
 
 def _times(group: Group) -> list[RunTime]:

@@ -1,4 +1,4 @@
-"""Whether two models give the same words the same weight: rank correlation of effects."""
+"""Compares how much each word matters to two models: rank correlation of effects."""
 
 from collections.abc import Sequence
 
@@ -24,9 +24,7 @@ def mean_correlation(
 ) -> tuple[float, tuple[float, float] | None, int] | None:
     """Return the mean rank correlation over rows, its 95% interval over rows, and the number of rows.
 
-    Args:
-        rows: For each row, the effects of its words by both models, once for each pair of models: the mean over pairs
-            is the figure of the row.
+    A row has the effects of its words by both models, once for each pair of models; their mean is that of the row.
 
     Returns:
         None without a row with a correlation; no interval for a single row.

@@ -18,7 +18,7 @@ Scope = Literal["runs", "seeds", "seeds and samples", "samples"]
 
 @dataclass(frozen=True)
 class Side:
-    """What varies from run to run on one side of a comparison (or from pair to pair)."""
+    """The variation from run to run on one side of a comparison, or from pair to pair."""
 
     mean_square: float
     """Sample variance over runs, or over the differences of pairs, with n - 1."""
@@ -54,7 +54,7 @@ class Estimate:
     num_samples: int
     """Samples (or blocks, or clusters of them) from which `shared` was estimated; 0 without any."""
     scope: Scope
-    """What the interval is over."""
+    """The variation that the interval covers."""
     num_rows: int = 0
     """Number of samples, where `num_samples` counts blocks or clusters; else 0."""
     num_clusters: int = 0
@@ -115,7 +115,9 @@ class Estimate:
 
     def half_width(self, level: float = LEVEL) -> float:
         """Return half the width of the interval."""
-        return _quantile((1 + level) / 2, self.degrees_of_freedom) * self.standard_error
+        from scipy import special
+
+        return float(special.stdtrit(self.degrees_of_freedom, (1 + level) / 2)) * self.standard_error
 
     def p_different(self) -> float:
         """Return the two-sided p-value of "there is no change"."""
@@ -124,13 +126,9 @@ class Estimate:
         return min(1.0, 2 * _above(abs(self.value) / self.standard_error, self.degrees_of_freedom))
 
     def p_equal(self, low: float, high: float) -> float:
-        """Return the p-value of "the change is outside of these limits"; small when it is shown to be inside.
+        """Return the p-value of "the change is outside of these limits" around 0; small if it is shown to be inside.
 
         Two one-sided tests; the larger p-value counts.
-
-        Args:
-            low: Lower limit, below 0.
-            high: Upper limit, above 0.
 
         Source: Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15(6), 1987.
         """
@@ -168,9 +166,7 @@ def paired(first: Sequence[float], second: Sequence[float], *, scope: Scope, sha
     Args:
         first: (n,), of the baseline, at least 2.
         second: (n,), in the same order.
-        scope: What the interval is over.
         shared: Variance of the mean difference that all pairs share.
-        num_samples: Samples from which that was estimated.
     """
     differences = [b - a for a, b in zip(first, second, strict=True)]
     mean, mean_square = _moments(differences, max(map(abs, (*first, *second))))
@@ -184,9 +180,7 @@ def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope, s
     Args:
         first: (n,), of the baseline, at least 2.
         second: (m,), at least 2.
-        scope: What the interval is over.
         shared: Variance of the difference that all runs share.
-        num_samples: Samples from which that was estimated.
 
     Source: Welch, Biometrika 34, 1947, for sides with as many runs; for others see `Estimate.degrees_of_freedom`.
     """
@@ -195,12 +189,7 @@ def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope, s
 
 
 def mean_of(values: Sequence[float], *, scope: Scope) -> Estimate:
-    """Return the mean of figures over runs or seeds.
-
-    Args:
-        values: (n,), at least 2.
-        scope: What the interval is over.
-    """
+    """Return the mean of at least 2 figures over runs or seeds."""
     mean, mean_square = _moments(values, max(map(abs, values)))
     return Estimate(mean, (Side(mean_square, len(values)),), 0.0, 0, scope)
 
@@ -223,12 +212,6 @@ def _moments(values: Sequence[float], scale: float) -> tuple[float, float]:
     mean = math.fsum(values) / len(values)
     square = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
     return mean, square if square > (1e-13 * scale) ** 2 else 0.0
-
-
-def _quantile(probability: float, degrees_of_freedom: float) -> float:
-    from scipy import special
-
-    return float(special.stdtrit(degrees_of_freedom, probability))
 
 
 def _above(statistic: float, degrees_of_freedom: float) -> float:

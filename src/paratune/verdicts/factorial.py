@@ -7,7 +7,7 @@ alike, and are Welch's elsewhere. An interaction is a difference that varies ove
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -59,7 +59,7 @@ class FactorEffect:
     num_combinations: int
     """Combinations of the other axes that have both values."""
     interaction: Interaction | None = None
-    """None of a single combination, and of scores."""
+    """None for a single combination, and for scores."""
 
 
 def factor_effects(
@@ -74,45 +74,46 @@ def factor_effects(
     An axis that changes the global batch size has no effect on speed here: a sample is not worth the same then.
 
     Args:
-        cells: All configurations, each once.
         baseline: Value of each axis with which its others are compared.
         margins: By measure; `default_margin` for those that are absent.
-        history: Earlier looks at these runs; none when None.
     """
     effects: list[FactorEffect] = []
     runs = [run for cell in cells for run in cell.group.runs]
-    task = str(runs[0].get("run.task.kind"))
-    given = margins or {}
-    split = shared_split(runs)
+    task, split = str(runs[0].get("run.task.kind")), shared_split(runs)
+    given, history = margins or {}, history or LookHistory()
     adjusted = _logs(cells)
     for axis, base in baseline.items():
         levels = [level for level in dict.fromkeys(cell.levels[axis] for cell in cells) if level != base]
-        pairs = {level: _pairs(cells, axis, base, level) for level in levels}
-        pairs = {level: some for level, some in pairs.items() if some}
-        looks = {level: _looks(cells, some, history or LookHistory()) for level, some in pairs.items()}
+        pairs = {level: some for level in levels if (some := _pairs(cells, axis, base, level))}
         margin = given.get(SPEED) or default_margin(SPEED, task)
         speeds = [_speed(adjusted, cells, some, margin) for some in pairs.values()]
-        speeds = [
-            replace(speed, looks=look, num_planned=history.num_planned if history else None)
-            for speed, look in zip(speeds, looks.values(), strict=True)
-        ]
-        for (level, some), comparison in zip(pairs.items(), decide(speeds), strict=True):
+        for level, comparison in _decided(cells, pairs, speeds, history):
+            some = pairs[level]
             interaction = _interaction(adjusted, cells, some, comparison) if comparison.change is not None else None
             effects.append(FactorEffect(axis, level, base, comparison, len(some), interaction))
         for metric in metrics_of(runs, split, [*given]):
             assert split is not None
-            wanted = given.get(metric) or default_margin(metric, task)
-            scores = [
-                replace(
-                    difference(_merged(cells, some, 0), _merged(cells, some, 1), split, metric, wanted),
-                    looks=looks[level],
-                    num_planned=history.num_planned if history else None,
-                )
-                for level, some in pairs.items()
-            ]
-            for (level, some), comparison in zip(pairs.items(), decide(scores), strict=True):
-                effects.append(FactorEffect(axis, level, base, comparison, len(some)))
+            margin = given.get(metric) or default_margin(metric, task)
+            sides = [(_merged(cells, some, 0), _merged(cells, some, 1)) for some in pairs.values()]
+            scores = [difference(first, second, split, metric, margin) for first, second in sides]
+            for level, comparison in _decided(cells, pairs, scores, history):
+                effects.append(FactorEffect(axis, level, base, comparison, len(pairs[level])))
     return _with_holm(effects)
+
+
+def _decided(
+    cells: Sequence[FactorCell],
+    pairs: Mapping[str, Sequence[tuple[int, int]]],
+    measured: Sequence[UncorrectedComparison],
+    history: LookHistory,
+) -> Iterator[tuple[str, MeasureComparison]]:
+    """Yield each value of an axis with its decided comparison."""
+    looked = []
+    for some, comparison in zip(pairs.values(), measured, strict=True):
+        names = [{run.name for run in _merged(cells, some, side).runs} for side in (0, 1)]
+        looks = history.at(*names) or FIRST_LOOK
+        looked.append(replace(comparison, looks=looks, num_planned=history.num_planned))
+    return zip(pairs, decide(looked), strict=True)
 
 
 def _pairs(cells: Sequence[FactorCell], axis: str, base: str, level: str) -> list[tuple[int, int]]:
@@ -131,21 +132,14 @@ def _merged(cells: Sequence[FactorCell], pairs: Sequence[tuple[int, int]], side:
     return Group(str(side), tuple(run for pair in pairs for run in cells[pair[side]].group.runs))
 
 
-def _looks(
-    cells: Sequence[FactorCell], pairs: Sequence[tuple[int, int]], history: LookHistory
-) -> tuple[tuple[float, float], ...]:
-    names = [{run.name for run in _merged(cells, pairs, side).runs} for side in (0, 1)]
-    return history.at(*names) or FIRST_LOOK
-
-
 @dataclass(frozen=True)
 class _CellRates:
     """Logarithms of rates of all cells, adjusted for the order of runs where there is a drift."""
 
     values: list[list[float] | None]
-    """None of a cell with an unknown rate."""
+    """None for a cell with an unknown rate."""
     sides: list[Side | None]
-    """None of a cell with one run."""
+    """None for a cell with one run."""
     covariates: list[Floats] | None = None
     covariance: Floats | None = None
     freedom: float = math.inf

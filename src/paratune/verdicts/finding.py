@@ -50,11 +50,11 @@ class MeasureComparison:
     change: float | None = None
     """With `order.is_adjusted`, adjusted for the order of the runs."""
     low: float | None = None
-    """Lower end of its interval; None where there is none, and `reason` says why."""
+    """Lower end of its interval; None where there is none, for the reason in `reason`."""
     high: float | None = None
     outcome: Outcome = "n/a"
     is_better: bool | None = None
-    """Of what is different, whether it is the better side."""
+    """Whether a different value is better than the baseline's."""
     margin: float | None = None
     """Largest change that counts as none, in the unit of `change`."""
     p_different: float | None = None
@@ -66,7 +66,7 @@ class MeasureComparison:
     """Of the change; of a ratio, of its logarithm."""
     degrees_of_freedom: float | None = None
     scope: str | None = None
-    """What the interval is over: runs; seeds and samples; seeds (on these samples); samples (of these models)."""
+    """The interval covers: runs; seeds and samples; seeds (on these samples); or samples (of these models)."""
     is_paired: bool | None = None
     num_samples: int = 0
     num_clusters: int = 0
@@ -75,7 +75,7 @@ class MeasureComparison:
     look: int = 1
     """Number of times that this comparison was made while runs were added, this one included."""
     level: float | None = None
-    """Level of this look by itself, such that all looks together have an error of 5%; None without a test."""
+    """Level of this look alone at which all looks together have an error of 5%; None without a test."""
     interval_level: float = LEVEL
     """Of the interval: 95% at the first look, 1 - `level` at later ones."""
     runs_to_tell: RunRange | None = None
@@ -83,13 +83,13 @@ class MeasureComparison:
     runs_to_equal: RunRange | None = None
     """Likewise, that would show a change of 0 to be inside of the margin."""
     num_samples_needed: int | None = None
-    """Samples to be scored at least, where no number of runs would tell with those at hand."""
+    """Smallest number of scored samples, where no number of runs is enough with the present samples."""
     order: OrderEffect | None = None
-    """What the order of the runs explains; None where it is unknown, or has no influence on this measure."""
+    """The part that the order of the runs explains; None where it is unknown, or has no influence on this measure."""
     code: Code | None = None
     """Why it is not decided; None where it is."""
     reason: str | None = None
-    """The same in words, where there is more to say than the numbers."""
+    """The same in words, where the numbers do not show it."""
 
     @property
     def can_be_decided(self) -> bool:
@@ -120,7 +120,7 @@ class UncorrectedComparison:
 
     @property
     def level(self) -> float:
-        """Level of this look by itself."""
+        """Level of this look alone."""
         return last_level(ALPHA, self.looks)
 
     def corrected(self, p_value: float) -> float:
@@ -132,12 +132,9 @@ def decide(measured: Sequence[UncorrectedComparison]) -> list[MeasureComparison]
     """Return the comparisons of one measure, of several configurations with one baseline, with their outcomes.
 
     "equal" has priority over "different": a change that exists and is smaller than the margin counts as none.
-
-    Args:
-        measured: One for each configuration. Those without an estimate are returned unchanged; those over samples alone
-            are "cannot tell".
+    Comparisons without an estimate are returned unchanged; those over samples alone are "cannot tell".
     """
-    # Samples alone say nothing of other seeds: without a test they are not among those that Holm counts.
+    # An interval over samples does not cover other seeds: there is no test, so Holm does not count it.
     tests = [
         (position, comparison, comparison.estimate)
         for position, comparison in enumerate(measured)
@@ -191,15 +188,7 @@ def _limits(finding: MeasureComparison) -> tuple[float, float]:
 def _decided(
     comparison: UncorrectedComparison, p_different: float, p_equal: float, p_alone: float, num_tests: int
 ) -> MeasureComparison:
-    """Return a comparison with its outcome.
-
-    Args:
-        comparison: With an estimate over runs.
-        p_different: Corrected for looks and configurations.
-        p_equal: Likewise.
-        p_alone: Of "different", corrected for looks alone.
-        num_tests: Configurations that are tested.
-    """
+    """Return a comparison over runs with its outcome; `p_alone` is corrected for looks alone, as of one test."""
     estimate = comparison.estimate
     assert estimate is not None
     look = len(comparison.looks)

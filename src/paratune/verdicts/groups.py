@@ -1,6 +1,5 @@
 """Groups of runs that are equal except for seed and repeat, and how runs of two groups are matched."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +35,7 @@ class Differs:
     allowed: tuple[str, ...] = ()
     """Differences that are allowed because they are what is compared; the text names them."""
     unknown: tuple[str, ...] = ()
-    """What a run does not record."""
+    """Settings that a run does not record."""
     batch: bool = False
     """Whether the global batch size differs: then goodput is compared, not samples/s."""
     elsewhere: bool = False
@@ -44,12 +43,7 @@ class Differs:
 
 
 def matched(first: Sequence[Any], second: Sequence[Any]) -> tuple[list[int], list[int]] | None:
-    """Return the places of runs with equal keys, in order; None unless every run of the smaller side has a partner.
-
-    Args:
-        first: Keys of the runs of one side, without duplicates.
-        second: Keys of the other side.
-    """
+    """Return the places of runs with equal keys, in order; None unless every run of the smaller side has a partner."""
     shared = [key for key in first if key in second]
     if len(shared) < min(len(first), len(second)) or len(shared) < 2:
         return None
@@ -62,7 +56,3 @@ def why_one(first: int, second: int, noun: str) -> str | None:
         return None
     who = f"one {noun} each" if first == second else f"one {noun} on one side"
     return f"{who}: how far another {noun} would be from it is not known"
-
-
-def mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

@@ -49,22 +49,18 @@ def of_mean(values: npt.ArrayLike) -> JackknifeScore:
 def of_sums(values: Floats, score: Callable[[Floats], Floats]) -> JackknifeScore | None:
     """Return a score that is a function of sums over samples; None where it is undefined.
 
-    Args:
-        values: (N, K), what each sample adds to each sum.
-        score: From sums, (..., K), to scores, (...,).
+    `values` is (N, K): what each sample adds to each sum; `score` maps sums, (..., K), to scores, (...,).
     """
     sums = values.sum(axis=0)
     with np.errstate(all="ignore"):
         without = np.asarray(score(sums - values), dtype=np.float64)
-        return _scored(float(score(sums)), without, len(values))
+        return scored_without(float(score(sums)), without, len(values))
 
 
 def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | None]) -> JackknifeScore | None:
     """Return a score that depends on the number of samples of each kind, such as a label with a prediction.
 
-    Args:
-        kinds: (N,), kinds from 0.
-        score: From the number of samples of each kind to a score; None where it is undefined.
+    `kinds` is (N,), from 0.
     """
     counts = np.bincount(kinds).astype(np.float64)
     without = np.full(len(counts), np.nan)
@@ -72,7 +68,7 @@ def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | Non
         fewer = counts.copy()
         fewer[kind] -= 1
         without[kind] = _number(score(fewer) if fewer.any() else None)
-    return _scored(_number(score(counts)), without[kinds], len(kinds))
+    return scored_without(_number(score(counts)), without[kinds], len(kinds))
 
 
 def of_blocks(
@@ -83,9 +79,8 @@ def of_blocks(
     """Return any score, with pseudovalues of `NUM_BLOCKS` blocks of samples.
 
     Args:
-        num_samples: N.
         score: From the samples that are left, in order, to a score; None where it is undefined.
-        clusters: (N,), numbers from 0: samples with the same one are in one block; None where each is by itself.
+        clusters: (N,), numbers from 0: samples with the same one are in one block; None: independent samples.
     """
     clusters = np.arange(num_samples) if clusters is None else clusters
     num_clusters = int(clusters.max()) + 1 if num_samples else 0
@@ -96,12 +91,7 @@ def of_blocks(
     without = [
         _number(score(everything[block_of != block]) if num_samples > 1 else None) for block in range(num_blocks)
     ]
-    return _scored(_number(score(everything)), np.asarray(without), num_samples)
-
-
-def of_scores_without(score: float, without: Floats) -> JackknifeScore | None:
-    """Return a score whose values without each sample, (N,), are known; None where it is undefined."""
-    return _scored(score, without, len(without))
+    return scored_without(_number(score(everything)), np.asarray(without), num_samples)
 
 
 def by_cluster(scored: JackknifeScore, clusters: npt.NDArray[np.int64]) -> JackknifeScore:
@@ -109,11 +99,8 @@ def by_cluster(scored: JackknifeScore, clusters: npt.NDArray[np.int64]) -> Jackk
 
     The pseudovalue of a cluster is the score plus G / N times the sum of its samples' distances from the score, of G
     clusters of N samples: their variance over G is that of the score over other clusters (Liang and Zeger, Biometrika
-    73(1), 1986, for a mean). Blocks are returned as they are: clusters are whole in them.
-
-    Args:
-        scored: Of samples one by one, or of blocks that were made with these clusters.
-        clusters: (N,), numbers from 0 without gaps.
+    73(1), 1986, for a mean). Blocks are returned as they are: clusters are whole in them. `clusters` is (N,), numbers
+    from 0 without gaps.
     """
     num_clusters = int(clusters.max()) + 1
     values = scored.pseudovalues
@@ -123,7 +110,8 @@ def by_cluster(scored: JackknifeScore, clusters: npt.NDArray[np.int64]) -> Jackk
     return JackknifeScore(scored.score, values, scored.num_samples, num_clusters)
 
 
-def _scored(score: float, without: Floats, num_samples: int) -> JackknifeScore | None:
+def scored_without(score: float, without: Floats, num_samples: int) -> JackknifeScore | None:
+    """Return a score whose values without each sample, or block, are known, (G,); None where it is undefined."""
     pseudovalues = len(without) * score - (len(without) - 1) * without
     return JackknifeScore(score, pseudovalues, num_samples) if np.isfinite(score) else None
 

@@ -64,8 +64,8 @@ def judge(
         groups: Configurations; labels are unique, none is without runs, and no run is in two.
         baseline: Label of the one that the others are compared with.
         margins: By measure (`speed`, or a metric); `default_margin` for those that are absent. Metrics named here are
-            judged too, besides those that stand for the task.
-        differs: By label, in what a group and the baseline trained something different; nothing when absent.
+            judged too, besides the headline metrics of the task.
+        differs: By label, how the experiment of a group differs from that of the baseline; absent: not at all.
         history: Earlier looks at these runs, of which p-values are corrected; none when None.
     """
     base = next(group for group in groups if group.label == baseline)

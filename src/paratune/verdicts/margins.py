@@ -37,18 +37,13 @@ _OF_THE_BASELINE = {
     "mse": 0.02,
     "mae": 0.01,
 }
-"""Shares of the baseline's figure, for measures without a scale of their own."""
+"""Shares of the baseline's figure, for measures without a fixed scale."""
 _POINTS = 0.005
 """For scores from 0 to 1: half a point of a hundred."""
 
 
 def default_margin(measure: str, task: str) -> Margin:
-    """Return the margin of a measure that none was given for.
-
-    Args:
-        measure: `SPEED` or a metric.
-        task: Kind of the task; scores of qa are per cent.
-    """
+    """Return the margin of `SPEED` or of a metric for which no margin is given; scores of qa are per cent."""
     if task == "ordinal" and measure == "mae":
         return Margin(_POINTS)
     if measure in _OF_THE_BASELINE:
@@ -60,7 +55,7 @@ def read_margins(words: Iterable[str]) -> Mapping[str, Margin]:
     """Return margins by measure from words such as "f1=0.01", "rmse=2%" and "speed=3%".
 
     Raises:
-        ConfigError: A word is none of these; all of them are named at once.
+        ConfigError: A word is not a margin; the message lists all such words.
     """
     known = [SPEED, *dict.fromkeys(metric for metrics in METRICS.values() for metric in metrics)]
     margins, problems = {}, []

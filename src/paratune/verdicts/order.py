@@ -1,4 +1,4 @@
-"""The order of runs in time, and what a drift of the machine does to the comparison of their speeds.
+"""The order of runs in time, and the effect of a drift of the machine on the comparison of their speeds.
 
 A machine that becomes slower while runs are made changes the speed of the later ones. The runs of each configuration
 show how much: their rates are regressed on covariates (the place in time, or the session; the load by other programs).
@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,7 @@ MOST_SHARE = 0.25
 
 @dataclass(frozen=True)
 class RunTime:
-    """When a run was made, and beside which load."""
+    """The time of a run, and the load by other programs."""
 
     began: float
     """Unix seconds."""
@@ -42,7 +43,7 @@ class RunTime:
 
 @dataclass(frozen=True)
 class OrderEffect:
-    """What the order of runs explains of the speed; changes are ratios less 1."""
+    """The part of the speed that the order of runs explains; changes are ratios less 1."""
 
     covariates: tuple[str, ...]
     """`order`, `session` or `load`."""
@@ -68,7 +69,7 @@ class OrderEffect:
 
 
 def run_time(run: ComparedRun) -> RunTime | None:
-    """Return when a run was made; None where its record does not say."""
+    """Return when a run was made; None where its record does not have the times."""
     try:
         began, ended = (
             datetime.fromisoformat(str(run.get(source))).timestamp() for source in ("run.created", "summary.finished")
@@ -141,14 +142,12 @@ class OrderModel:
 def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTime]]) -> OrderModel | None:
     """Return the regression; None where too few runs are there for one.
 
-    Args:
-        logs: Of each configuration, the baseline first: logarithms of the rates of its runs, at least 2 each.
-        times: Of the same runs.
+    `logs` has the logarithms of the rates, at least 2, of each configuration, the baseline first.
     """
     num_free = sum(len(side) - 1 for side in logs)
     candidates = [column for column in (_in_time(times), _loads(times)) if column is not None]
     while candidates:
-        names = tuple(name for name, _ in candidates for _ in range(_width(candidates, name)))
+        names = tuple(name for name, column in candidates for _ in range(column.shape[1]))
         table = np.concatenate([column for _, column in candidates], axis=1)
         fits = table.shape[1] == 1 or table.shape[1] <= MOST_SHARE * num_free
         if fits and num_free > table.shape[1]:
@@ -159,16 +158,11 @@ def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTim
     return None
 
 
-def _width(candidates: Sequence[tuple[str, Floats]], name: str) -> int:
-    return int(next(column.shape[1] for known, column in candidates if known == name))
-
-
 def _fit(logs: Sequence[Sequence[float]], table: Floats, names: tuple[str, ...]) -> OrderModel | None:
     from scipy import special
 
-    ends = np.cumsum([len(side) for side in logs])[:-1]
-    columns = tuple(np.split(table, ends))
-    within = np.concatenate([part - part.mean(axis=0) for part in columns])
+    columns, parts = _divided(table, logs)
+    within = np.concatenate(parts)
     values = np.concatenate([np.asarray(side) - np.mean(side) for side in logs])
     products = within.T @ within
     if np.linalg.matrix_rank(within) < table.shape[1]:
@@ -180,18 +174,23 @@ def _fit(logs: Sequence[Sequence[float]], table: Floats, names: tuple[str, ...])
     square = residual / freedom
     explained = float(slopes @ products @ slopes) / table.shape[1]
     p_value = float(special.fdtrc(table.shape[1], freedom, explained / square)) if square else float(explained == 0)
-    parts = np.split(within, ends)
     in_time = np.asarray([name != "load" for name in names])
     first, last = table.min(axis=0) * in_time, table.max(axis=0) * in_time
     if "session" in names:  # indicators of all sessions but the first
         sessions = np.flatnonzero([name == "session" for name in names])
         first, last = np.zeros(len(names)), np.eye(len(names))[sessions[-1]]
     return OrderModel(
-        names, columns, slopes, square * inverse, square, freedom, p_value,
+        names, tuple(columns), slopes, square * inverse, square, freedom, p_value,
         tuple(float(np.trace(inverse @ (part.T @ part))) for part in parts),
         float((last - first) @ slopes),
         math.sqrt(max(0.0, float((last - first) @ (square * inverse) @ (last - first)))),
     )  # fmt: skip
+
+
+def _divided(table: Floats, sides: Sequence[Sequence[Any]]) -> tuple[list[Floats], list[Floats]]:
+    """Return the rows of each configuration, and the same less their means."""
+    columns = np.split(table, np.cumsum([len(side) for side in sides])[:-1])
+    return columns, [part - part.mean(axis=0) for part in columns]
 
 
 def _in_time(times: Sequence[Sequence[RunTime]]) -> tuple[str, Floats] | None:
@@ -202,9 +201,8 @@ def _in_time(times: Sequence[Sequence[RunTime]]) -> tuple[str, Floats] | None:
     count = int(sessions.max()) + 1
     if count > 1:
         indicators = (sessions[:, None] == np.arange(1, count)[None]).astype(np.float64)
-        ends = np.cumsum([len(side) for side in times])[:-1]
-        within = np.concatenate([part - part.mean(axis=0) for part in np.split(indicators, ends)])
-        if np.linalg.matrix_rank(within) == count - 1:
+        _, parts = _divided(indicators, times)
+        if np.linalg.matrix_rank(np.concatenate(parts)) == count - 1:
             return "session", indicators
     ordered = np.sort(began)
     places = (np.searchsorted(ordered, began, "left") + np.searchsorted(ordered, began, "right") - 1) / 2
@@ -242,7 +240,7 @@ def is_confounded(first: Sequence[RunTime], second: Sequence[RunTime]) -> bool:
 def order_effect(
     model: OrderModel, place: int, times: Sequence[Sequence[RunTime]], *, is_adjusted: bool
 ) -> OrderEffect:
-    """Return what a model says of the comparison of the first configuration with the one at `place`."""
+    """Return the effect of the order on the comparison of the first configuration with the one at `place`."""
     from scipy import special
 
     half = float(special.stdtrit(model.freedom, 0.975)) * model.total_error

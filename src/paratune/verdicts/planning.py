@@ -12,14 +12,14 @@ MOST_RUNS = 200
 """Largest number of runs in a plan: the variances of a few runs are not known well enough for more."""
 _NODES = 400
 _MANY = 1_000_000
-"""Stands for infinite degrees of freedom where a noncentral distribution needs a number."""
+"""Replaces infinite degrees of freedom where a noncentral distribution needs a number."""
 SPREAD = 0.8
 """Probability that the true variance of runs is between those from which a range of numbers of runs is computed."""
 
 
 @dataclass(frozen=True)
 class RunRange:
-    """Runs (or seeds) that each side needs, those at hand included."""
+    """Runs (or seeds) that each side needs, the present ones included."""
 
     low: int
     high: int | None
@@ -28,7 +28,7 @@ class RunRange:
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """What would decide a comparison."""
+    """Numbers of runs or samples that would decide a comparison."""
 
     different: RunRange | None
     """To find a change of the present size; None when that is within the margin, or no number is enough."""
@@ -42,12 +42,7 @@ def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> floa
     """Return the probability that both one-sided tests find a change of 0 to be within the margin.
 
     The mean is normal, and its squared standard error has a chi-squared distribution; the probability is averaged over
-    `_NODES` quantiles of the latter.
-
-    Args:
-        estimate: Whose standard error and degrees of freedom count; its value does not.
-        margin: Largest change that counts as none, above 0.
-        alpha: Level of each test.
+    `_NODES` quantiles of the latter. Only the standard error and the degrees of freedom of the estimate count.
 
     Source: Phillips, Journal of Pharmacokinetics and Biopharmaceutics 18(2), 1990.
     """
@@ -58,35 +53,31 @@ def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> floa
         return 1.0
     freedom = min(estimate.degrees_of_freedom, _MANY)
     errors = np.sqrt(special.chdtri(freedom, (np.arange(_NODES) + 0.5) / _NODES) / freedom)
-    room = margin / estimate.standard_error - special.stdtrit(freedom, 1 - alpha) * errors
-    return float(np.maximum(2 * special.ndtr(room) - 1, 0).mean())
+    distance = margin / estimate.standard_error - special.stdtrit(freedom, 1 - alpha) * errors
+    return float(np.maximum(2 * special.ndtr(distance) - 1, 0).mean())
 
 
 def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> float:
     """Return the probability that the two-sided test finds a change of this size.
 
-    Args:
-        estimate: Whose standard error and degrees of freedom count; its value does not.
-        change: The true one.
-        alpha: Level of the test.
+    Only the standard error and the degrees of freedom of the estimate count.
     """
+    from scipy import special
+
     if not estimate.standard_error:
         return 1.0 if change else 0.0
+    freedom = min(estimate.degrees_of_freedom, _MANY)
+    noncentrality = abs(change) / estimate.standard_error
     # The other tail, a finding of the wrong sign, is left out.
-    return 1 - _below(estimate, abs(change) / estimate.standard_error, alpha / 2)
+    below = float(special.nctdtr(freedom, noncentrality, special.stdtrit(freedom, 1 - alpha / 2)))
+    return 1.0 if math.isnan(below) else 1 - below  # SciPy returns NaN where a result is below the smallest number
 
 
 def plan(estimate: Estimate, margin: float, alpha: float = ALPHA, power: float = POWER) -> ComparisonPlan:
     """Return how many runs decide a comparison, as ranges: the variance of a few runs is not known well.
 
     A range is from the number of runs for a variance at the lower end of its interval to that for one at the upper end.
-    The change that was found counts as the true one.
-
-    Args:
-        estimate: Of the runs at hand, at least 2 a side.
-        margin: Largest change that counts as none, above 0.
-        alpha: Level of each test.
-        power: Chance of a decision.
+    The change that was found counts as the true one. Each side of the estimate has at least 2 runs.
     """
     if not estimate.sides:
         return ComparisonPlan(None, None)
@@ -117,14 +108,14 @@ def _range(estimate: Estimate, decides: Callable[[Estimate], bool]) -> RunRange 
     return None if low is None else RunRange(low, first((1 + SPREAD) / 2))
 
 
-def _first(least: int, holds: Callable[[int], bool]) -> int | None:
-    """Return the smallest number from `least` to `MOST_RUNS` for which a test that then stays true holds."""
-    if not holds(MOST_RUNS) or least > MOST_RUNS:
+def _first(least: int, decides: Callable[[int], bool]) -> int | None:
+    """Return the smallest number from `least` to `MOST_RUNS` for which `decides` is true, as for all larger ones."""
+    if not decides(MOST_RUNS) or least > MOST_RUNS:
         return None
     low, high = least, MOST_RUNS
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+        low, high = (low, middle) if decides(middle) else (middle + 1, high)
     return low
 
 
@@ -136,17 +127,6 @@ def _samples(estimate: Estimate, margin: float, alpha: float, power: float) -> i
         return None
     quantiles = -float(special.ndtri(alpha)) - float(special.ndtri((1 - power) / 2))
     wanted = (margin / quantiles) ** 2
-    return (
-        None
-        if estimate.shared <= wanted
-        else int((estimate.num_rows or estimate.num_samples) * estimate.shared / wanted) + 1
-    )
-
-
-def _below(estimate: Estimate, noncentrality: float, alpha: float) -> float:
-    """Return the probability that a t statistic of this noncentrality is below the one-sided critical value."""
-    from scipy import special
-
-    freedom = min(estimate.degrees_of_freedom, _MANY)
-    below = float(special.nctdtr(freedom, noncentrality, special.stdtrit(freedom, 1 - alpha)))
-    return 0.0 if math.isnan(below) else below  # SciPy's answer to what is smaller than the smallest number
+    if estimate.shared <= wanted:
+        return None
+    return int((estimate.num_rows or estimate.num_samples) * estimate.shared / wanted) + 1

@@ -18,35 +18,25 @@ baseline's is in all comparisons, so it leaves the pool earlier. Chosen by simul
 def pool(measured: Sequence[UncorrectedComparison]) -> list[UncorrectedComparison]:
     """Return comparisons with the common variance of the configurations that vary alike; others keep their own.
 
-    Args:
-        measured: Several configurations against one baseline, of one figure or more. Those without two runs on each
-            side stay as they are, and so do those of a figure that fewer than three configurations have.
+    The comparisons are of one baseline. Those without two runs on each side, or of a figure that fewer than three
+    configurations have, stay as they are.
     """
     pooled = list(measured)
     for measure in {comparison.finding.measure for comparison in measured}:
-        places = [
-            place
+        estimates = {
+            place: comparison.estimate
             for place, comparison in enumerate(measured)
-            if comparison.finding.measure == measure and _has_sides(comparison)
-        ]
-        sides = [
-            comparison.estimate.sides
-            for comparison in (measured[place] for place in places)
-            if comparison.estimate is not None
-        ]
-        if len(places) < 2 or any(side[0] != sides[0][0] for side in sides):
+            if comparison.finding.measure == measure and comparison.estimate and len(comparison.estimate.sides) == 2
+        }
+        bases = {estimate.sides[0] for estimate in estimates.values()}
+        if len(estimates) < 2 or len(bases) > 1:
             continue
-        common = common_sides([sides[0][0], *(side[1] for side in sides)])
-        for place, (base, other) in zip(places, ((common[0], side) for side in common[1:]), strict=True):
-            comparison = measured[place]
-            assert comparison.estimate is not None
-            estimate = replace(comparison.estimate, sides=(base, other))
-            pooled[place] = replace(comparison, finding=with_interval(comparison.finding, estimate), estimate=estimate)
+        base, *others = common_sides([*bases, *(estimate.sides[1] for estimate in estimates.values())])
+        for (place, estimate), other in zip(estimates.items(), others, strict=True):
+            common = replace(estimate, sides=(base, other))
+            finding = with_interval(measured[place].finding, common)
+            pooled[place] = replace(measured[place], finding=finding, estimate=common)
     return pooled
-
-
-def _has_sides(comparison: UncorrectedComparison) -> bool:
-    return comparison.estimate is not None and len(comparison.estimate.sides) == 2
 
 
 def common_sides(sides: Sequence[Side]) -> list[Side]:

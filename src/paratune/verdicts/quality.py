@@ -1,8 +1,8 @@
 """The difference of scores between two configurations, over other seeds and other samples.
 
-Each run is a reader and each sample a case of a multiple-reader, multiple-case study, with seeds for readers: what
-varies from seed to seed is seen in the scores, and what all runs share, because they were scored on the same samples,
-in the covariance of their scores.
+Each run is a reader and each sample a case of a multiple-reader, multiple-case study, with seeds for readers: the
+variation from seed to seed is seen in the scores, and the part that all runs share, because they were scored on the
+same samples, in the covariance of their scores.
 
 Source: Obuchowski and Rockette, Communications in Statistics - Simulation and Computation 24(2), 1995; Hillis,
 Statistics in Medicine 26(3), 2007; Dorfman, Berbaum and Metz, Investigative Radiology 27(9), 1992, for pseudovalues.
@@ -22,10 +22,7 @@ def over_seeds_and_samples(
 ) -> Estimate:
     """Return the mean score of `second` less that of `first`.
 
-    Args:
-        first: Runs of the baseline, on the same samples as all others; at least 2.
-        second: Runs of the other, at least 2; in the order of the baseline's seeds where they are paired.
-        is_paired: Whether runs of both sides share their seeds.
+    Both sides have at least 2 runs on the same samples, in the same order of seeds if they are paired.
     """
     a, b = (np.stack([run.pseudovalues for run in runs]) for runs in (first, second))
     scores = [[run.score for run in runs] for runs in (first, second)]
@@ -42,12 +39,7 @@ def over_seeds_and_samples(
 
 
 def over_samples(first: Sequence[JackknifeScore], second: Sequence[JackknifeScore]) -> Estimate:
-    """Return the mean score of `second` less that of `first`, for these very models and other samples.
-
-    Args:
-        first: Runs of the baseline, on the same samples as all others.
-        second: Runs of the other.
-    """
+    """Return the mean score of `second` less that of `first`, the baseline, for these models and other samples."""
     means = [np.stack([run.pseudovalues for run in runs]).mean(axis=0) for runs in (first, second)]
     change = float(np.mean([run.score for run in second]) - np.mean([run.score for run in first]))
     difference = means[1] - means[0]
@@ -56,7 +48,7 @@ def over_samples(first: Sequence[JackknifeScore], second: Sequence[JackknifeScor
 
 
 def _covariance(pseudovalues: Floats) -> tuple[float, float]:
-    """Return the mean covariance of two rows' scores, of (R, G) pseudovalues, and the variance that is a row's own."""
+    """Return the mean covariance of two rows' scores, of (R, G) pseudovalues, and the rest of a row's variance."""
     num_runs, num_samples = pseudovalues.shape
     of_sum = float(pseudovalues.sum(axis=0).var(ddof=1))
     of_each = float(pseudovalues.var(axis=1, ddof=1).sum())
@@ -65,14 +57,10 @@ def _covariance(pseudovalues: Floats) -> tuple[float, float]:
 
 
 def _untied(estimate: Estimate, own: Sequence[float]) -> Estimate:
-    """Return an estimate in which seeds that all score the same vary as much as their own answers to samples make them.
+    """Return an estimate in which seeds with equal scores have the variance that their answers to samples imply.
 
-    On few samples the scores of two seeds are the same by chance up to 19% of the time, which is no reason to think
-    that seeds do not matter.
-
-    Args:
-        estimate: Over seeds and samples.
-        own: Of each of its sides, the variance of a seed's score that it shares with no other seed.
+    On few samples the scores of two seeds are the same by chance up to 19% of the time, which does not show that seeds
+    do not matter. `own` is, for each side, the variance of the score of a seed that it shares with no other seed.
     """
     sides = zip(estimate.sides, own, strict=True)
     return replace(estimate, sides=tuple(replace(side, mean_square=side.mean_square or least) for side, least in sides))

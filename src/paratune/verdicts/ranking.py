@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paratune.verdicts.jackknife import Floats, JackknifeScore, of_scores_without
+from paratune.verdicts.jackknife import Floats, JackknifeScore, scored_without
 
 Bools = npt.NDArray[np.bool_]
 
@@ -22,16 +22,15 @@ def mean_over_classes(
     Args:
         metric: roc_auc or average_precision.
         is_class: For each class (N,), whether a sample is of this class.
-        scores: For each class (N,), finite; larger for samples that rather are of this class.
+        scores: For each class (N,), finite; larger where this class is more likely.
     """
     function = {"roc_auc": _roc_auc, "average_precision": _average_precision}[metric]
     if any(mask.all() or not mask.any() for mask in is_class):
         return None
     with np.errstate(all="ignore"):  # without a class that has a single sample, the score is undefined
         by_class = [function(mask.astype(np.float64), score) for mask, score in zip(is_class, scores, strict=True)]
-    return of_scores_without(
-        float(np.mean([score for score, _ in by_class])), np.mean([without for _, without in by_class], axis=0)
-    )
+    without = np.mean([without for _, without in by_class], axis=0)
+    return scored_without(float(np.mean([score for score, _ in by_class])), without, len(without))
 
 
 def _grouped(is_class: Floats, scores: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], Floats, Floats]:
@@ -64,8 +63,9 @@ def _average_precision(is_class: Floats, scores: npt.NDArray[Any]) -> tuple[floa
     """
     group, positive_G, negative_G = _grouped(is_class, scores)
     hits_G, size_G = np.cumsum(positive_G), np.cumsum(positive_G + negative_G)
-    before_G = _before(positive_G * hits_G / size_G)
-    total = float((positive_G * hits_G / size_G).sum())
+    parts_G = positive_G * hits_G / size_G
+    before_G = np.cumsum(parts_G) - parts_G
+    total = float(parts_G.sum())
     # Groups below the sample have one sample less above them, and for a sample of the class also one hit less.
     without = np.empty_like(is_class)
     for value in (0.0, 1.0):
@@ -75,8 +75,3 @@ def _average_precision(is_class: Floats, scores: npt.NDArray[Any]) -> tuple[floa
         chosen = is_class == value
         without[chosen] = (before_G + own_G + after_G)[group[chosen]] / (positive_G.sum() - value)
     return total / positive_G.sum(), without
-
-
-def _before(values: Floats) -> Floats:
-    """Return the sum of the values in front of each one."""
-    return np.asarray(np.cumsum(values) - values)

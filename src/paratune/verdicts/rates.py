@@ -19,7 +19,7 @@ _REFERENCE = "run.config.measure.reference_batch"
 
 @dataclass(frozen=True)
 class Rates:
-    """The rates that are compared, of each run."""
+    """The rates of each run that are compared."""
 
     measure: str
     baseline: tuple[float | None, ...]
@@ -33,14 +33,7 @@ def rates_of(
     baseline: Sequence[ComparedRun], others: Sequence[ComparedRun], *, is_same_batch: bool,
     kind: NoiseKind = "plain",
 ) -> Rates:  # fmt: skip
-    """Return samples/s of each run; goodput, samples/s times efficiency, where global batches differ.
-
-    Args:
-        baseline: Runs of the baseline.
-        others: Runs beside it.
-        is_same_batch: Whether all have the same global batch size.
-        kind: The noise scale of `noise_kind`.
-    """
+    """Return samples/s of each run; goodput, samples/s times efficiency, where global batches differ."""
     first, second = (tuple(run.number(_RATE) for run in side) for side in (baseline, others))
     if is_same_batch:
         return Rates(SPEED, first, second)
@@ -49,7 +42,7 @@ def rates_of(
     for side in (baseline, others):
         stand_in = pooled_noise(side, kind)
         goodputs.append(tuple(goodput_of(run, stand_in, reference, kind) for run in side))
-        # At the reference batch the efficiency is 1, whatever the noise is.
+        # At the reference batch the efficiency is 1 with any noise scale.
         figure = noise_field(kind, "value")
         lacking = [run for run in side if run.number(figure) is None and run.number(_BATCH) != reference]
         if stand_in is None and lacking:
@@ -91,15 +84,15 @@ def noise_kind(runs: Iterable[ComparedRun]) -> NoiseKind:
 def pooled_noise(runs: Sequence[ComparedRun], kind: NoiseKind = "plain") -> float | None:
     """Return the noise scale of runs of one configuration together: their traces over their squared norms.
 
-    Each counts by its sampled steps, also one that has no figure of its own: to leave out what came out negative would
-    make the others' too large. None where nothing is known.
+    Each run counts by its sampled steps, also a run without a known noise scale: without the runs whose estimate is
+    negative, the result would be too large. None where no run has an estimate.
     """
     fields = [noise_field(kind, key) for key in ("trace", "squared_norm", "num_steps")]
     sums = [[run.number(field) for field in fields] for run in runs]
     complete = [(trace, norm, steps) for trace, norm, steps in sums if None not in (trace, norm, steps)]
     figure = noise_field(kind, "value")
     values = [value for run in runs if (value := run.number(figure)) is not None]
-    if len(complete) < len(values):  # records that say no more than the figure
+    if len(complete) < len(values):  # old records have only the noise scale
         return statistics.fmean(values)
     trace, norm = (math.fsum((run_sums[at] or 0.0) * (run_sums[2] or 0.0) for run_sums in complete) for at in (0, 1))
     return trace / norm if norm > 0 and trace >= 0 else None
@@ -110,11 +103,7 @@ def efficiency_of(
 ) -> float | None:
     """Return the statistical efficiency of a run: by its own noise scale, else by `stand_in`; 1 at the reference batch.
 
-    Args:
-        run: The run.
-        stand_in: The noise scale of all runs of its configuration together; None where there is none.
-        reference: m0, samples of an optimizer step.
-        kind: The noise scale of `noise_kind`.
+    `stand_in` is the noise scale of all runs of its configuration together, `reference` is m0, samples of a step.
     """
     batch = run.number(_BATCH)
     if batch is None or reference is None:

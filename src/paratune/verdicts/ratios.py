@@ -3,40 +3,26 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from paratune.base.text import plain
 from paratune.verdicts.estimate import unpaired
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
-from paratune.verdicts.groups import Group, mean, why_one
+from paratune.verdicts.groups import Group, why_one
 from paratune.verdicts.rows import ComparedRun
 
 
 def change_of(
     base: Group, other: Group, measure: str, figure: Callable[[ComparedRun], float | None]
 ) -> MeasureComparison:
-    """Return the ratio of any figure of runs, such as a time or a peak of memory, with its interval and no outcome.
-
-    Args:
-        base: Runs of the baseline.
-        other: Runs of the other.
-        measure: What the figure is called.
-        figure: Of a run; None where it is unknown.
-    """
+    """Return the ratio of any figure of runs, such as a time or a peak of memory, with its interval and no outcome."""
     return ratio(measure, base, other, [*map(figure, base.runs)], [*map(figure, other.runs)]).finding
 
 
 def ratio(
     measure: str, base: Group, other: Group, first: Sequence[float | None], second: Sequence[float | None]
 ) -> UncorrectedComparison:
-    """Return the ratio of the geometric means of a figure over runs.
-
-    Args:
-        measure: What the figure is called.
-        base: Runs of the baseline.
-        other: Runs of the other.
-        first: The figure of each run of the baseline; None where it is unknown.
-        second: Of the other.
-    """
+    """Return the ratio of the geometric means of a figure over runs; None is a run for which it is unknown."""
     counts = len(first), len(second)
     unknown = [
         plain(run.name)
@@ -50,7 +36,7 @@ def ratio(
             MeasureComparison(measure, True, None, None, counts, code="unknown_value", reason=reason)
         )
     logs = [[math.log(value) for value in side if value is not None] for side in (first, second)]
-    a, b = mean(logs[0]), mean(logs[1])
+    a, b = fmean(logs[0]), fmean(logs[1])
     finding = MeasureComparison(measure, True, math.exp(a), math.exp(b), counts, change=math.expm1(b - a))
     too_few = why_one(*counts, "run")
     if too_few is not None:

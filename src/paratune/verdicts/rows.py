@@ -34,7 +34,7 @@ class ComparedRun(Protocol):
 
 
 class CannotTell(Exception):
-    """Why something cannot be computed, in words that follow a colon."""
+    """A score cannot be computed; the message is the reason, and follows a colon in a sentence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class PredictionRows:
         """Return a column, (N,).
 
         Raises:
-            CannotTell: There is none of that name.
+            CannotTell: There is no such column.
         """
         if name not in self.columns:
             raise CannotTell(f"the predictions of {plain(self.run)} have no column {name}")
@@ -58,14 +58,14 @@ class PredictionRows:
         """Return a column of numbers, (N,).
 
         Raises:
-            CannotTell: There is none of that name, or it holds something else.
+            CannotTell: There is no such column, or it has other values.
         """
         try:
             values = np.asarray(self[name], dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise CannotTell(f"column {name} in the predictions of {plain(self.run)} holds no numbers") from error
+            raise CannotTell(f"column {name} in the predictions of {plain(self.run)} has no numbers") from error
         if not np.isfinite(values).all():
-            raise CannotTell(f"column {name} in the predictions of {plain(self.run)} holds no number in some rows")
+            raise CannotTell(f"column {name} in the predictions of {plain(self.run)} has rows without a number")
         return values
 
     @property
@@ -93,7 +93,7 @@ def read_rows(run: ComparedRun, split: str) -> PredictionRows:
     """Read the prediction file of a split.
 
     Raises:
-        CannotTell: There is none, it is damaged, or it holds no rows.
+        CannotTell: There is no file, it is damaged, or it has no rows.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -107,7 +107,7 @@ def read_rows(run: ComparedRun, split: str) -> PredictionRows:
     except (OSError, pa.ArrowException, ValueError) as error:
         raise CannotTell(f"{path.name} of {plain(run.name)} cannot be read ({plain(error)[:80]})") from error
     if not table.num_rows or "index" not in columns:
-        raise CannotTell(f"{path.name} of {plain(run.name)} holds no rows")
+        raise CannotTell(f"{path.name} of {plain(run.name)} has no rows")
     if table.num_rows == 1:
         raise CannotTell(f"{path.name} of {plain(run.name)} has a single row, from which no interval can be computed")
     return PredictionRows(run.name, columns)

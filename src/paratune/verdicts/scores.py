@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from paratune.base.text import plain
 from paratune.config.metric_names import direction
 from paratune.verdicts.estimate import Estimate, paired, unpaired
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
-from paratune.verdicts.groups import Group, matched, mean, why_one
+from paratune.verdicts.groups import Group, matched, why_one
 from paratune.verdicts.jackknife import JackknifeScore
 from paratune.verdicts.margins import Margin
 from paratune.verdicts.quality import over_samples, over_seeds_and_samples
@@ -24,22 +25,15 @@ _NOT_BY_CHANCE = 3
 def difference(base: Group, other: Group, split: str, metric: str, margin: Margin) -> UncorrectedComparison:
     """Return the difference of a score.
 
-    Over seeds and samples where both sides have two seeds or more and their predictions are at hand; over seeds, on
+    Over seeds and samples where both sides have two seeds or more and their predictions exist; over seeds, on
     these samples, where predictions are not; over samples, of these models, where a side has one seed.
-
-    Args:
-        base: Runs of the baseline, all with the score.
-        other: Runs of the other, likewise.
-        split: Of the scores.
-        metric: Its name.
-        margin: Largest difference that counts as none.
     """
     sides: tuple[Seeds, Seeds] = [*base.by_seed.values()], [*other.by_seed.values()]
     pairs = matched([*base.by_seed], [*other.by_seed])
     if pairs is not None:  # runs without a partner are not part of the change, nor of the figures next to it
         sides = ([sides[0][place] for place in pairs[0]], [sides[1][place] for place in pairs[1]])
-    scores = [[mean([_recorded(run, split, metric) for run in runs]) for runs in side] for side in sides]
-    first, second = mean(scores[0]), mean(scores[1])
+    scores = [[fmean([_recorded(run, split, metric) for run in runs]) for runs in side] for side in sides]
+    first, second = fmean(scores[0]), fmean(scores[1])
     counts = len(scores[0]), len(scores[1])
     limit = margin.of(first)
     finding = MeasureComparison(metric, False, first, second, counts, change=second - first, margin=limit or None)
@@ -101,7 +95,7 @@ def _mean_score(runs: Sequence[tuple[ComparedRun, PredictionRows]], split: str, 
     scored = [score_again(run, rows, split, metric) for run, rows in runs]
     values = np.mean([repeat.pseudovalues for repeat in scored], axis=0)
     first = scored[0]
-    return JackknifeScore(mean([repeat.score for repeat in scored]), values, first.num_samples, first.num_clusters)
+    return JackknifeScore(fmean([repeat.score for repeat in scored]), values, first.num_samples, first.num_clusters)
 
 
 def _recorded(run: ComparedRun, split: str, metric: str) -> float:

@@ -40,12 +40,6 @@ Scorer = Callable[[ComparedRun, PredictionRows, str], JackknifeScore | None]
 def score_again(run: ComparedRun, rows: PredictionRows, split: str, metric: str) -> JackknifeScore:
     """Return a score of a run with the pseudovalues of its samples.
 
-    Args:
-        run: The run, with its task and its recorded score.
-        rows: Its predictions.
-        split: Of the rows.
-        metric: One of the task's.
-
     Raises:
         CannotTell: The metric cannot be computed from predictions, the file does not match the record, or the score is
             undefined with all samples or without one of them.
@@ -64,11 +58,6 @@ def score_again(run: ComparedRun, rows: PredictionRows, split: str, metric: str)
 
 def score_rows(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     """Return a score of some rows, without a check against the record; None where it is undefined.
-
-    Args:
-        run: The run, with its task.
-        rows: Predictions, at least one.
-        metric: One of the task's.
 
     Raises:
         CannotTell: The metric cannot be computed from predictions, or the columns do not match the task.
@@ -326,4 +315,4 @@ _SCORERS: Mapping[str, Mapping[str, Scorer]] = {
         _answers, "exact", "f1", "has_answer_exact", "has_answer_f1", "no_answer_exact", "no_answer_f1"
     ),
 }  # fmt: skip
-"""What is computed again, by the kind of task and the metric."""
+"""Scores that can be computed again, by the kind of task and the metric."""

@@ -58,11 +58,7 @@ class LookHistory:
         """Return the looks at two configurations, the present one included.
 
         The information is 1 / (1/n + 1/m) of n and m runs. Looks without two runs on each side do not count, nor do
-        looks without a new run.
-
-        Args:
-            first: Names of the runs of one side.
-            second: Names of the runs of the other side.
+        looks without a new run. Both sides are given by the names of their runs.
         """
         if self.num_earlier:
             return tuple((float(look), spent_share(look, 1)) for look in range(1, self.num_earlier + 2))
@@ -90,12 +86,8 @@ def spent_share(information: float, first: float, num_planned: int | None = None
     """Return the share of the error that is spent at an amount of information.
 
     Up to the planned runs it is that of Lan and DeMets for a boundary like Pocock's, times `PLANNED_SHARE`; the rest is
-    spent beyond them, as 1 / information decreases. Without planned runs the plan ends at the first look.
-
-    Args:
-        information: Of the look.
-        first: Of the first look.
-        num_planned: Runs of a configuration; None where no rounds are planned.
+    spent beyond them, as 1 / information decreases. Without planned runs the plan ends at the first look. `first` is
+    the information of the first look.
     """
     share, end = (FIRST_SHARE, first) if num_planned is None else (PLANNED_SHARE, num_planned / 2)
     fraction = information / end
@@ -108,12 +100,7 @@ FIRST_LOOK: Looks = ((1.0, FIRST_SHARE),)
 
 
 def sequential_p(p_value: float, looks: Looks = FIRST_LOOK) -> float:
-    """Return the smallest error of the whole sequence at which the last look rejects.
-
-    Args:
-        p_value: Of the last look by itself.
-        looks: At least one.
-    """
+    """Return the smallest error of the whole sequence at which the last look, which has this p-value alone, rejects."""
     alphas, levels = _levels_by_alpha(looks)
     if p_value == 0 or not levels[-1]:
         return 0.0 if levels[-1] else 1.0
@@ -125,12 +112,7 @@ def sequential_p(p_value: float, looks: Looks = FIRST_LOOK) -> float:
 
 
 def last_level(alpha: float, looks: Looks = FIRST_LOOK) -> float:
-    """Return the level of the last look by itself, such that all looks together have the error `alpha`.
-
-    Args:
-        alpha: Error of the whole sequence, two-sided.
-        looks: At least one.
-    """
+    """Return the level of the last look alone at which all looks together have the error `alpha`, two-sided."""
     from scipy import special
 
     spent, before = 0.0, 0.0

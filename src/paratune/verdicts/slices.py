@@ -23,7 +23,7 @@ from paratune.verdicts.rows import CannotTell, PredictionRows, read_rows
 from paratune.verdicts.scoring import members, score_rows
 
 _NEED_OTHER_LABELS = {"r2", "pearson", "spearman", "qwk"}
-"""Of rows with one label these are undefined, or say nothing."""
+"""These are undefined or meaningless for rows with one label."""
 _SHARES = {
     *("accuracy", "f1_micro", "within_one", "exact_agreement", "adjacent_agreement"),
     *("exact", "has_answer_exact", "no_answer_exact", "recall_at_1"),
@@ -36,7 +36,7 @@ _LOWEST = {"r2": -math.inf, "pearson": -1.0, "spearman": -1.0, "qwk": -1.0, "mat
 
 @dataclass(frozen=True)
 class ScoredTask:
-    """What `scoring` asks of a run: where its predictions are, and what its task is."""
+    """The part of a run that `scoring` reads: its predictions and its task."""
 
     name: str
     """For messages."""
@@ -66,13 +66,9 @@ class _Slice:
 def slice_records(
     task: ScoredTask, split: str, names: Sequence[str], values: Mapping[str, npt.NDArray[Any]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return what `paratune.records.slices` describes, by column, from the prediction file of a split.
+    """Return the records of slices (see `paratune.records.slices`) by column, from the prediction file of a split.
 
-    Args:
-        task: Whose predictions.
-        split: Its name.
-        names: Columns, `label` or `length`.
-        values: By name but `label`, (N,): the value of each row of the prediction file.
+    `values` has the value of each row, (N,), by name, except for `label`.
 
     Raises:
         CannotTell: The prediction file cannot be used.
@@ -81,17 +77,16 @@ def slice_records(
     rows = read_rows(task, split)
     records = {}
     for name in names:
-        slices = _by_label(task, rows, split) if name == LABEL else _by_value(name, values[name])
+        if name == LABEL:
+            slices = _by_label(task, rows, split)
+        else:
+            slices = _quartiles(values[name]) if name == LENGTH else _equal(values[name])
         records[name] = [_record(task, rows, part, is_label=name == LABEL) for part in slices]
     return records
 
 
 def split_records(task: ScoredTask, split: str) -> dict[str, dict[str, Any]]:
     """Return the scores of a whole split by metric, each with `value` and `interval` (or null); of slices see above.
-
-    Args:
-        task: Whose predictions.
-        split: Its name.
 
     Raises:
         CannotTell: The prediction file cannot be used.
@@ -100,17 +95,13 @@ def split_records(task: ScoredTask, split: str) -> dict[str, dict[str, Any]]:
     return dict(_scores(task, rows, _Slice(split, np.arange(len(rows["index"]))), is_label=False))
 
 
-def _by_value(name: str, values: npt.NDArray[Any]) -> list[_Slice]:
-    return _quartiles(values) if name == LENGTH else _equal(values)
-
-
 def _equal(values: npt.NDArray[Any]) -> list[_Slice]:
     texts = np.asarray([str(value) for value in values], dtype=object)
     return [_Slice(text, np.flatnonzero(texts == text)) for text in sorted(set(texts.tolist()), key=_order)]
 
 
 def _order(text: str) -> tuple[bool, float, str]:
-    """Return by what values are sorted: numbers by their size, then texts."""
+    """Return the sort key of a value: numbers by their size, then texts."""
     try:
         number = float(text)
     except ValueError:
@@ -174,7 +165,7 @@ def _scores(
         if not (is_constant and metric in _NEED_OTHER_LABELS):
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # few rows: what is undefined is None
+                    warnings.simplefilter("ignore")  # of few rows; an undefined score is None
                     scored = score_rows(task, rows, metric)
             except CannotTell:
                 continue
@@ -195,13 +186,9 @@ def _with_interval(task: ScoredTask, metric: str, scored: JackknifeScore | None,
 
 
 def _interval(metric: str, scored: JackknifeScore, *, highest: float, is_share: bool) -> tuple[float, float] | None:
-    """Return the interval, None where there are too few rows, or rows that all bear on the score alike.
+    """Return the interval, None where there are too few rows, or all rows have the same influence on the score.
 
-    Args:
-        metric: Its name.
-        scored: The score.
-        highest: That a score of this task which has a limit can have.
-        is_share: Whether the score is a share of rows where each row is right or wrong.
+    `highest` is the largest possible score; `is_share` is whether each row is right or wrong.
     """
     if scored.num_samples < MIN_ROWS or not scored.is_known:
         return None
@@ -217,11 +204,7 @@ def _interval(metric: str, scored: JackknifeScore, *, highest: float, is_share: 
 
 
 def wilson(num_right: int, num_rows: int) -> tuple[float, float]:
-    """Return the 95% interval of a share.
-
-    Args:
-        num_right: From 0 to `num_rows`.
-        num_rows: At least 1.
+    """Return the 95% interval of a share of at least one row.
 
     Source: Wilson, Journal of the American Statistical Association 22, 1927.
     """

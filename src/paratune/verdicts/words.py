@@ -116,7 +116,7 @@ def _cannot_tell(comparison: MeasureComparison) -> str:
 
 
 def order_notes(speed: MeasureComparison) -> Iterator[str]:
-    """Yield what is to be said of the order of the runs, and of other programs, with its size."""
+    """Yield notes on the order of the runs and on other programs, with the size of their effects."""
     effect = speed.order
     if effect is None:
         return
@@ -183,7 +183,7 @@ def needs_words(comparison: MeasureComparison) -> str:
 
 
 def range_words(runs: RunRange, num_there: int) -> str:
-    """Return the runs that are needed beyond those at hand: "4", "3–12", "at least 40"."""
+    """Return how many more runs are needed: "4", "3–12", "at least 40"."""
     low = runs.low - num_there
     if runs.high is None:
         return f"at least {low}"
@@ -247,11 +247,6 @@ def label_of(metric: str) -> str:
     return LABELS.get(metric, metric)
 
 
-def count_words(count: int, noun: str) -> str:
-    """Return "1 seed", "3 seeds"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def _plain_amount(comparison: MeasureComparison, value: float, task: str) -> str:
     """Return an amount with digits that fit the width of its interval."""
     in_points = is_in_points(comparison.measure)
@@ -270,7 +265,7 @@ def _percent(comparison: MeasureComparison, value: float) -> str:
 
 
 def _signed(text: str) -> str:
-    """Return a number with its sign; none of what rounds to 0."""
+    """Return a number with its sign; without a sign if it rounds to 0."""
     digits = text.lstrip(f"{_MINUS}+")
     if not any(digit in "123456789" for digit in digits):
         return digits

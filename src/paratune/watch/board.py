@@ -1,19 +1,27 @@
-"""Watches several runs and matrices together."""
+"""Finds runs and matrices in folders, and watches several of them together."""
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paratune.records import is_finished
-from paratune.watch.find import find_all, folder_kind
+from paratune.base.text import plain
+from paratune.errors import CheckpointError
+from paratune.records import CHECKPOINTS_FOLDER, MODEL_FOLDER, RUN_FILE, SUMMARY_FILE, events_file, is_finished
+from paratune.records.run_folder import LOCK_FILE
+from paratune.records.sweep import SWEEP_FILE
 from paratune.watch.run import RunWatch
 from paratune.watch.state import RunView, SweepView
 from paratune.watch.sweep import SweepWatch
 
 FIND_EVERY_S = 5.0
 """Seconds between two searches for new runs."""
+MAX_DEPTH = 6
+"""Maximum depth of the search."""
+_NO_RUNS = {CHECKPOINTS_FOLDER, MODEL_FOLDER, "report", "configs", "logs", "node_modules", "__pycache__"}
+_SIGNS = {RUN_FILE, SUMMARY_FILE, events_file(0)}
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,9 @@ class Board:
         """Return the present state of all of them."""
         now = time.time()
         if self._folders and time.monotonic() >= self._next_find:
-            self._found = {path: kind for path, kind in find_all(self._folders).items() if path not in self._named}
+            self._found = {
+                path: kind for folder in self._folders for kind, path in find(folder) if path not in self._named
+            }
             self._next_find = time.monotonic() + FIND_EVERY_S
         runs, others = self._look_at_runs(now)
         sweeps, num_others = self._look_at_sweeps(now)
@@ -104,3 +114,48 @@ class Board:
             else:
                 num_others += 1
         return tuple(shown), num_others
+
+
+def folder_kind(folder: Path) -> str:
+    """Return the kind of a path: "sweep", "run" or "folder".
+
+    Raises:
+        CheckpointError: It does not exist, or is a file.
+    """
+    try:
+        names = {path.name for path in folder.iterdir()}
+    except FileNotFoundError:
+        message = f"{plain(folder)} does not exist; give a run, a matrix or a folder of them"
+        raise CheckpointError(message, code="run.not_found", folder=folder) from None
+    except NotADirectoryError:
+        message = f"{plain(folder)} is a file; give a run, a matrix or a folder of them"
+        raise CheckpointError(message, code="run.not_a_run", folder=folder) from None
+    except OSError as error:
+        message = f"{plain(folder)} cannot be read: {error.strerror}"
+        raise CheckpointError(message, code="run.unreadable", folder=folder) from error
+    return _kind(names) or "folder"
+
+
+def _kind(names: set[str]) -> str | None:
+    if SWEEP_FILE in names:
+        return "sweep"
+    is_starting = LOCK_FILE in names and any(name.startswith("log.rank") for name in names)
+    return "run" if is_starting or names & _SIGNS else None
+
+
+def find(folder: Path, depth: int = MAX_DEPTH) -> Iterator[tuple[str, Path]]:
+    """Yield ("run" | "sweep", folder) in a folder, which may be deleted; runs of a matrix are not yielded."""
+    try:
+        with os.scandir(folder) as entries:
+            inside = sorted(entries, key=lambda entry: entry.name)
+            folders = [entry.name for entry in inside if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return
+    kind = _kind({entry.name for entry in inside})
+    if kind is not None:
+        yield kind, folder
+        return
+    if depth > 0:
+        for name in folders:
+            if not name.startswith(".") and name not in _NO_RUNS:
+                yield from find(folder / name, depth - 1)

@@ -124,7 +124,6 @@ def rank_views(histories: Sequence[RankHistory], *, own_phases: Sequence[str], l
     """Return the state of each rank, and the stragglers.
 
     Args:
-        histories: Of each rank.
         own_phases: Phases in which a rank does not wait for other ranks; may be empty.
         log_every: Steps between two writes of the log.
     """

@@ -122,7 +122,7 @@ class RunWatch:
         )
 
     def _read_events(self) -> None:
-        num_ranks = min(max(self._session_ranks(), 1), MAX_RANKS)
+        num_ranks = min(max(whole(self._session().get("world_size")) or 1, 1), MAX_RANKS)
         while len(self._tails) < num_ranks:
             self._tails.append(EventTail(self.folder / events_file(len(self._tails))))
             self._histories.append(RankHistory())
@@ -137,9 +137,6 @@ class RunWatch:
             for event in events:
                 self._histories[rank].add(event)
 
-    def _session_ranks(self) -> int:
-        return whole(self._session().get("world_size")) or 1
-
     def _unfinished(self, in_use: bool, now: float) -> RunView:
         about, first = self._about(), self._histories[0]
         last_event = max((history.time or 0.0 for history in self._histories), default=0.0) or None
@@ -147,8 +144,7 @@ class RunWatch:
         tokens_per_s, samples_per_s = rates(self._histories)
         evaluation = mapping(first.evaluation)
         newest = first.steps[-1] if first.steps else {}
-        config = mapping(self._session().get("config"))
-        metric = _text(mapping(config.get("evaluate")).get("best"))
+        metric = _text(self._option("evaluate", "best"))
         best = first.bests[-1] if first.bests else {}
         return RunView(
             **about,
@@ -163,11 +159,7 @@ class RunWatch:
             tokens_per_s=tokens_per_s,
             samples_per_s=samples_per_s,
             phases=phase_shares(self._histories),
-            ranks=rank_views(
-                self._histories,
-                own_phases=self._own_phases(),
-                log_every=whole(mapping(config.get("measure")).get("log_every")) or 1,
-            ),
+            ranks=rank_views(self._histories, own_phases=self._own_phases(), log_every=self._log_every()),
             scores=_scores(evaluation.get("scores")),
             scored_at=whole(evaluation.get("step")),
             scored_on=_text(evaluation.get("split")),
@@ -177,6 +169,13 @@ class RunWatch:
             left_s=self._left_s(about["num_steps"]) if in_use or state in _DOING.values() else None,
             num_damaged_lines=sum(tail.num_damaged for tail in self._tails),
         )
+
+    def _option(self, section: str, name: str) -> Any:
+        """Return an option of the configuration in the record."""
+        return mapping(mapping(self._session().get("config")).get(section)).get(name)
+
+    def _log_every(self) -> int:
+        return whole(self._option("measure", "log_every")) or 1
 
     def _own_phases(self) -> tuple[str, ...]:
         """Return the phases in which no rank waits for another, from the traits in the record; empty in old records."""
@@ -218,11 +217,9 @@ class RunWatch:
         first = self._histories[0]
         if doing != "training":
             return max(MIN_PAUSE_S, SLOWER * first.longest_pause_s)
-        config = mapping(self._session().get("config"))
-        log_every = whole(mapping(config.get("measure")).get("log_every")) or 1
         step_s = first.mean_wall_s()
         # Before the first logged steps their duration is unknown.
-        return max(MIN_SILENCE_S, SLOWER * log_every * step_s) if step_s is not None else MIN_PAUSE_S
+        return max(MIN_SILENCE_S, SLOWER * self._log_every() * step_s) if step_s is not None else MIN_PAUSE_S
 
     def _left_s(self, num_steps: int | None) -> float | None:
         first = self._histories[0]

@@ -102,7 +102,7 @@ class _Block:
     full: list[Text]
     short: Text
     fitted: Callable[[int], list[Text]] | None = None
-    """Returns at most this many lines; None of what has only a full and a short form."""
+    """Returns at most this many lines; None if there is only a full and a short form."""
 
 
 def _fitted(blocks: Sequence[_Block], room: int) -> list[list[Text]]:
@@ -315,16 +315,13 @@ def sweep_block(sweep: SweepView, now: float, width: int, ascii_only: bool) -> _
     def fitted(room: int) -> list[Text]:
         lines = [*head, *_signs(sweep, width, ascii_only)]
         whole = sum(map(len, details)) <= room - len(lines) - min(2, len(rest))
-        shown = [line for lines_of_run in details for line in lines_of_run] if whole else _short_lines(running)
+        shown = [line for lines_of_run in details for line in lines_of_run]
+        shown = shown if whole else [Text("  ") + _short(run) for run in running]
         lines += shown[: max(0, room - len(lines))]
         return [*lines, *_cells(rest, room - len(lines), width)][: max(1, room)]
 
     full = [*head, *(line for lines_of_run in details for line in lines_of_run), *_cells(rest, MAX_CELLS + 1, width)]
     return _Block([*full, Text()], _sweep_head(sweep, width)[0], fitted)
-
-
-def _short_lines(running: Sequence[RunView]) -> list[Text]:
-    return [Text("  ") + _short(run) for run in running]
 
 
 def _best(sweep: SweepView, width: int) -> list[Text]:
@@ -343,16 +340,11 @@ def _best(sweep: SweepView, width: int) -> list[Text]:
 def _signs(sweep: SweepView, width: int, ascii_only: bool) -> list[Text]:
     """Return a sign for each run in the order of the matrix, and what the signs mean."""
     states = ["running" if cell.state in RUNNING and cell.state != "stalled" else cell.state for cell in sweep.cells]
-    signs = [_SIGNS[state][ascii_only] for state in states]
+    signs = [Text(_SIGNS[state][ascii_only], style=_STYLES[state]) for state in states]
     size = max(1, width - 4)
-    lines = []
-    for start in range(0, len(states), size):
-        line = Text("  ")
-        for state, sign in zip(states[start : start + size], signs[start : start + size], strict=True):
-            line.append(sign, style=_STYLES[state])
-        lines.append(line)
-    meaning = {state: f"{_SIGNS[state][ascii_only]} {state}" for state in states}
-    return [*lines, *_flow([Text(text, style=_STYLES[state]) for state, text in meaning.items()], width)]
+    lines = [Text("  ").append_text(Text().join(signs[start : start + size])) for start in range(0, len(signs), size)]
+    meaning = [Text(f"{_SIGNS[state][ascii_only]} {state}", style=_STYLES[state]) for state in dict.fromkeys(states)]
+    return [*lines, *_flow(meaning, width)]
 
 
 def _cells(cells: Sequence[CellView], room: int, width: int) -> list[Text]:

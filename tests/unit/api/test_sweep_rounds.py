@@ -1,4 +1,4 @@
-"""`paratune sweep --until`: which runs are added, when it ends, and what it records; no run is made."""
+"""`paratune sweep --until`: the added runs, the end of the rounds, and the record; no run is made."""
 
 import shutil
 from dataclasses import replace
@@ -47,7 +47,7 @@ class FakeTrainer:
 def write(folder: Path, record: SweepRecord) -> None:
     """Write the matrix as it is, with the records of its finished runs."""
 
-    def tell(values):
+    def measure(values):
         seed, strategy = int(values["seed"].rpartition("-")[2]), list(STRATEGY.values).index(values["strategy"])
         noise = np.exp(np.random.default_rng([seed, strategy]).normal(0, 0.02))
         return Made(step_ms={"ddp": 80.0, "zero1": 80.0, "zero3": 160.0}[values["strategy"]] * noise)
@@ -58,7 +58,7 @@ def write(folder: Path, record: SweepRecord) -> None:
     make_matrix(
         folder,
         record.axes,
-        tell,
+        measure,
         states=states,
         changes=lambda cell: cells[cell.name],
         looks=record.looks,
@@ -85,7 +85,7 @@ def test_only_the_undecided_configuration_and_its_baseline_get_more_seeds(tmp_pa
     trainer = FakeTrainer(tmp_path)
     record = train_rounds(tmp_path, record, todo, trainer)
     assert trainer.trained[:9] == [step.record.name for step in todo[:9]]
-    assert seeds(trainer.trained, "zero3") == 3  # twice as slow: told at the first look
+    assert seeds(trainer.trained, "zero3") == 3  # twice as slow: decided at the first look
     assert seeds(trainer.trained, "zero1") == seeds(trainer.trained, "ddp") > 3
     assert read_sweep(tmp_path) == record
     num_saved = 24 - len(trainer.trained)

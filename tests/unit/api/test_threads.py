@@ -1,4 +1,4 @@
-"""The threads of one process in a container: by its quota, unless they are said."""
+"""The threads of one process in a container: by its quota, unless their number is set."""
 
 import logging
 import os

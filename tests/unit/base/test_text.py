@@ -1,4 +1,4 @@
-"""Control characters made visible: in one line, in several, and in what the command line says."""
+"""Control characters made visible: in one line, in several, and in the output of the command line."""
 
 import signal
 

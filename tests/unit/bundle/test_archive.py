@@ -110,7 +110,7 @@ def test_a_byte_that_changed(tmp_path, bundle):
 
 
 def pass_over(source, target, length=None, **_):
-    """Copy nothing and leave a hole as long: the tar then has its true size, and takes no room on the disk."""
+    """Copy nothing and leave a hole as long: the tar then has its true size, and uses no space on the disk."""
     source.seek(length, os.SEEK_CUR)
     target.seek(length, os.SEEK_CUR)
 
@@ -166,8 +166,8 @@ def test_a_file_over_8_gib_is_unpacked_to_its_size(large_bundle, tmp_path, monke
         return packed[0].sha256
 
     monkeypatch.setattr(archive, "_copy", copy_but_the_large)
-    room = shutil.disk_usage(tmp_path)._replace(free=2**40)
-    monkeypatch.setattr(archive.shutil, "disk_usage", lambda _path: room)
+    usage = shutil.disk_usage(tmp_path)._replace(free=2**40)
+    monkeypatch.setattr(archive.shutil, "disk_usage", lambda _path: usage)
     received = []
     unpack(path, tmp_path / "out", lambda done, whole: received.append((done, whole)))
     assert (tmp_path / "out" / packed[0].name).stat().st_size == OVER_8_GIB

@@ -1,4 +1,4 @@
-"""What has become of jobs, as Slurm's commands and the folder of a run tell it; the commands are stand-ins."""
+"""The states of jobs, from replacements of Slurm's commands and from the folder of a run."""
 
 import json
 import os

@@ -83,7 +83,7 @@ def test_a_port_is_drawn_and_one_that_is_taken_is_passed_over(tmp_path):
     lines = script_text(job(Site(nodes=2))).splitlines()
     begin = next(number for number, line in enumerate(lines) if line.startswith("draw()"))
     text = "\n".join([*lines[begin : begin + 4], 'echo "$endpoint"'])
-    # A stand-in for od gives these numbers one after the other.
+    # A replacement of od returns these numbers one after the other.
     (tmp_path / "od").write_text("#!/bin/bash\nhead -n 1 numbers; sed -i 1d numbers\n")
     (tmp_path / "od").chmod(0o755)
     environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "address": "n1", "head": "h"}

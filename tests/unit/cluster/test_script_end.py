@@ -1,4 +1,4 @@
-"""What the batch script does as a run ends: bash runs it, with stand-ins for srun and scontrol."""
+"""The end of the batch script: bash runs it, with replacements of srun and scontrol."""
 
 import os
 import subprocess
@@ -86,12 +86,12 @@ def test_a_run_that_ends_well_ends_well(tmp_path: Path):
 @pytest.mark.parametrize(
     ("codes", "code"),
     [
-        ("rank0:5 rank1:3", 3),  # rank 0 lost rank 1, which says why
+        ("rank0:5 rank1:3", 3),  # rank 0 lost rank 1, whose code is the reason
         ("rank0:8 rank1:5", 8),
         ("rank0:1 rank1:5", 1),
         ("rank0:5 rank1:5", 5),
         ("rank0:5", 5),
-        ("", 1),  # what srun says, where no rank has a word
+        ("", 1),  # the code of srun, because no rank has written one
     ],
 )
 def test_the_most_specific_exit_code_is_that_of_the_job(codes: str, code: int, tmp_path: Path):

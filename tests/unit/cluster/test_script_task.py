@@ -1,4 +1,4 @@
-"""What each node runs: the task of the script, with stand-ins that write down how they were called."""
+"""The task that runs on each node, with replacements of programs that record their calls."""
 
 import os
 import subprocess
@@ -53,7 +53,7 @@ def test_one_node_runs_paratune_itself(tmp_path: Path):
     assert words_of(tmp_path, Site(processes_per_node=3)) == ["paratune", "train", config, "--nproc", "3", "--resume"]
 
 
-def test_several_nodes_run_torchrun_which_meets_at_the_first(tmp_path: Path):
+def test_several_nodes_run_torchrun_with_the_rendezvous_on_the_first(tmp_path: Path):
     words = words_of(tmp_path, Site(nodes=2, gpus_per_node=4))
     assert words[:5] == ["torchrun", "--nnodes=2", "--nproc-per-node=4", "--rdzv-backend=static", "--rdzv-id=7.0"]
     host, _, port = words[5].removeprefix("--rdzv-endpoint=").partition(":")

@@ -1,4 +1,4 @@
-"""What a shell makes of quoted values: bash itself is asked."""
+"""Quoted values, as bash itself reads them."""
 
 import subprocess
 

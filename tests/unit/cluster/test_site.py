@@ -1,4 +1,4 @@
-"""Profiles of sites: those that come along are read, and what is wrong with one is said, all of it, with its line."""
+"""Site files: the examples are valid, and all problems of a file are listed with their lines."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The toy cluster as far as it can be told without Slurm; tests/slurm starts real ones."""
+"""The toy cluster without Slurm; tests/slurm starts real ones."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from paratune.errors import MissingDependency
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Programs of Slurm that do nothing but say why they do not come up."""
+    """Programs of Slurm that only log why they do not start."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in toy.PROGRAMS:
@@ -93,7 +93,7 @@ def test_only_own_daemons_count_as_running(tmp_path: Path):
     assert result == {"slurmctld": own.pid}
 
 
-def test_where_none_runs_status_and_stop_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_status_and_stop_report_that_no_cluster_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert toy_cluster("status", folder=tmp_path, nodes=3) == 1
     assert toy_cluster("stop", folder=tmp_path, nodes=3) == 0
     assert capsys.readouterr().out == f"no toy cluster runs in {tmp_path}\n" * 2
@@ -165,7 +165,7 @@ def test_a_daemon_that_dies_during_start_is_named(cluster: toy.ToyCluster, name:
     assert ("\n  slurmd: starting\n  fatal: no plugin" in str(caught.value)) == (name == "n2")
 
 
-def test_where_all_daemons_run_the_controller_is_the_one_that_does_not_come_up(
+def test_the_controller_is_named_when_all_daemons_run_and_nodes_are_not_idle(
     cluster: toy.ToyCluster, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(toy, "START_S", 0.2)

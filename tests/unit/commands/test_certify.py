@@ -1,4 +1,4 @@
-"""What `paratune certify` refuses at once, and what it says in the end."""
+"""`paratune certify`: options that are refused at once, and the verdict."""
 
 import json
 from dataclasses import asdict

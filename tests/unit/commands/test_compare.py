@@ -182,12 +182,12 @@ def test_a_matrix_of_two_axes_has_main_effects(tmp_path, capsys):
     strategy = Axis("strategy", "strategy", {"ddp": "ddp", "zero3": "zero3"}, keys=("strategy.kind",))
     precision = Axis("precision", "precision", {"fp32": "fp32", "bf16": "bf16"}, keys=("precision",))
 
-    def tell(values):
+    def measure(values):
         number = int(values["seed"][-1]) + 3 * (values["strategy"] == "zero3") + 5 * (values["precision"] == "bf16")
         faster = 2.0 if values["precision"] == "bf16" else 1.0
         return Made(step_ms=80.0 / faster * (1 + 0.001 * (number * 7 % 5)))
 
-    folder = make_matrix(tmp_path / "m", (strategy, precision, seeds), tell)
+    folder = make_matrix(tmp_path / "m", (strategy, precision, seeds), measure)
     assert compare(str(folder), "--json") == 0
     (family,) = json.loads(capsys.readouterr().out)["families"]
     speeds = {

@@ -1,4 +1,4 @@
-"""`paratune compress`: what is refused, and what is kept when the command is repeated."""
+"""`paratune compress`: refused options, and the results that a repeated command keeps."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What datatrove's executors are told, and what is refused before anything is started."""
+"""The settings that datatrove's executors get, and options that are refused before a task starts."""
 
 import subprocess
 

@@ -34,8 +34,8 @@ def test_the_progress_page_shows_the_counts_of_the_files(tmp_path):
     (folder / "stage.json").unlink()
     page = ProgressPage(tmp_path, STAGES, update_s=0.02)
     with page:
-        page.hear("extract", 1, 4)
-        page.hear("extract", 2, 4)
+        page.store_update("extract", 1, 4)
+        page.store_update("extract", 2, 4)
         (folder / "counts-00002.json").write_text(json.dumps({"kept": 5, "dropped": {"empty": 2}, "sha256": []}))
 
         def followed():

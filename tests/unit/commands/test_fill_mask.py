@@ -1,4 +1,4 @@
-"""`fill-mask`: what is printed, for people and for programs."""
+"""`fill-mask`: the output, for people and for programs."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`evaluate` and `predict` on a tiny model: what is found beforehand, what is shown, and which row gets what."""
+"""`evaluate` and `predict` on a tiny model: early checks, the output, and the prediction of each row."""
 
 import csv
 import json
@@ -11,7 +11,7 @@ from raised import raises_code
 from tiny import tiny_model
 
 from paratune.api.apply import _at_rows
-from paratune.commands import infer, infer_file
+from paratune.commands import infer
 from paratune.commands.infer import evaluate as run_evaluate
 from paratune.commands.infer import predict as run_predict
 from paratune.errors import EXIT_OK
@@ -101,7 +101,7 @@ def test_class_names_are_escaped_in_the_terminal(model: str, tmp_path: Path, cap
 @pytest.mark.parametrize(("num_classes", "shown"), [(2, True), (3, False)])
 def test_f1_is_shown_once(num_classes: int, shown: bool, capsys: pytest.CaptureFixture[str]):
     labels = [f"c{number}" for number in range(num_classes)]
-    infer_file.show(
+    infer.show(
         {
             "num_samples": 1,
             "num_dropped": {},
@@ -216,7 +216,7 @@ def test_an_invalid_output_is_refused_before_the_model_is_loaded(tmp_path: Path)
         _predict(taken)
     with raises_code("output.no_folder", option="--output"):
         _predict(tmp_path / "nowhere" / "out.csv")
-    # With --overwrite it goes on to read the input, which is not there.
+    # With --overwrite it reads the input next, which is missing.
     with raises_code("data.not_found"):
         _predict(taken, overwrite=True)
     assert taken.read_text() == "mine"

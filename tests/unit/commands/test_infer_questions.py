@@ -119,7 +119,7 @@ def test_the_head_of_a_foreign_model_is_used(model: Path, tmp_path: Path, capsys
     # Not the threshold that is best for this very file.
     assert result["answers"]["null_threshold"] == 0
     predict(model, source, tmp_path / "out.json")
-    # Nothing says that questions may lack an answer: the best passage is given.
+    # By no option may questions lack an answer: the best passage is given.
     assert "" not in json.loads((tmp_path / "out.json").read_text()).values()
 
 
@@ -158,7 +158,7 @@ def test_columns_that_are_not_needed_may_have_any_name(model: Path, tmp_path: Pa
     source.write_text("question,context,null_odds\nfilm was?,the film was one,mine\n")
     with raises_code("data.column_taken", "null_odds"):
         predict(model, source, tmp_path / "out.csv")
-    (model / TASK_FILE).unlink()  # nothing says that questions may lack an answer: there are no odds
+    (model / TASK_FILE).unlink()  # by no option may questions lack an answer: there are no odds
     predict(model, source, tmp_path / "out.csv")
     with (tmp_path / "out.csv").open(newline="") as file:
         assert [row["null_odds"] for row in csv.DictReader(file)] == ["mine"]

@@ -263,7 +263,7 @@ def test_cancelling_by_number_and_by_folder(launch: Launch, here: Path, capsys: 
     (here / "queue").write_text("1|1|N/A|RUNNING|0:05|1|n1|None\n")
     assert cancel("runs/c", json=True) == 0
     assert (here / "cancelled").read_text() == "1\n"
-    # Of these scancel says nothing, and ends with 0.
+    # For these scancel prints nothing, and ends with 0.
     with raises_code("slurm.unknown_job", "99"):
         cancel("12", "99")
     (here / "state").write_text("COMPLETED")

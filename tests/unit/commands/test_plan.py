@@ -1,4 +1,4 @@
-"""`paratune plan`: from a configuration, without its weights, to a table, JSON and a file; and what it refuses."""
+"""`paratune plan`: from a configuration, without its weights, to a table, JSON and a file; and refused options."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`pseudo-label` on tiny models: the file that a training reads, the record, and what is refused."""
+"""`pseudo-label` on tiny models: the file that a training reads, the record, and refused options."""
 
 import csv
 import hashlib

@@ -1,4 +1,4 @@
-"""`paratune push`: what is uploaded and what is refused; the hub is a stand-in on loopback or in this process."""
+"""`paratune push`: uploaded files and refused runs; the hub is a stand-in on loopback or in this process."""
 
 import json
 from inspect import signature

@@ -1,4 +1,4 @@
-"""`paratune quantize`: options that are refused, what it prints, and its default files."""
+"""`paratune quantize`: refused options, the output, and the default files."""
 
 import json
 import logging

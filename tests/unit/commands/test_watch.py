@@ -166,7 +166,7 @@ def test_a_resized_terminal_is_redrawn_at_once(tmp_path: Path):
 def test_a_signal_ends_watch_and_restores_the_screen(tmp_path: Path, number: int, code: int):
     terminal = Terminal(str(tmp_path), "--interval", "0.2")
     terminal.wait_for("nothing is running")
-    shutil.rmtree(tmp_path)  # what is watched may vanish
+    shutil.rmtree(tmp_path)  # a watched folder may vanish
     terminal.read(0.6)
     terminal.process.send_signal(number)
     assert terminal.end() == code

@@ -1,4 +1,4 @@
-"""Holds smaller models to the outputs of PyTorch, and their folders to what loads them elsewhere."""
+"""Compares smaller models with the outputs of PyTorch, and loads their folders with other libraries."""
 
 import errno
 import json

@@ -251,6 +251,7 @@ MASKED_LM = "task=mlm", "data.columns.label="
             "config.no_effect",
             ["task.focal_gamma: 2", "weight: 1"],
         ),
+        ("distil.teacher=a distil.weight=1 task.loss.function=m:f", "config.no_effect", ["task.loss.function: m:f"]),
         ("distil.teacher=[a,a]", "config.invalid_value", ["distil.teacher", "a"]),
         ("baseline=tfidf distil.teacher=a", "config.no_effect", ["distil.teacher: a", "tfidf"]),
         ("distil.weight=0.5", "config.required", ["distil.teacher"]),

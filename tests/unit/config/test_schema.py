@@ -117,7 +117,7 @@ def test_its_commented_lines_are_the_defaults(tmp_path, task):
     text = init_text(task)
     path.write_text(text)
     before = load_config(path).values
-    # The section of a tracker is what turns it on, whatever it says.
+    # The section of a tracker switches it on, with any content.
     text = text.partition("# Trackers ")[0]
     # So is that of an adapter.
     text = re.sub(r"^  #adapter:\n(?:    .*\n)+", "", text, flags=re.MULTILINE)

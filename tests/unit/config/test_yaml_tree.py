@@ -70,7 +70,7 @@ def test_a_duplicate_key_is_a_problem_with_both_lines_and_the_first_value_counts
     ("text", "line", "what"),
     [
         ("a: 1\nb: \x07\n", 2, "character #x0007"),
-        ("a: &x [*x]\n", 1, "an alias that holds itself"),
+        ("a: &x [*x]\n", 1, "an alias that contains itself"),
         ("a: !!python/object/apply:os.system [ls]\n", 1, "!!python/object/apply:os.system"),
         ("a: 1\nb: !mine 3\n", 2, "!mine"),
         ("a: !!int three\n", 1, "'three' cannot be read as int"),

@@ -2,16 +2,14 @@ import random
 from pathlib import Path
 
 import pytest
+from corpus_documents import runner
 from corpus_work import letters
 
-from paratune.console import Display
 from paratune.corpus.repeated import find_repeated, repeated_rows
-
-DISPLAY = Display(speaks=False)
 
 
 def found_in(folder, inputs, workers=1, **options):
-    find_repeated(folder, inputs, letters, settings=1, source=inputs, workers=workers, display=DISPLAY, **options)
+    find_repeated(folder, inputs, letters, settings=1, source=inputs, run=runner(workers), **options)
     return [repeated_rows(folder, number) for number in range(len(inputs))]
 
 

@@ -81,7 +81,7 @@ def test_no_records_are_no_blocks(tmp_path):
 
 
 def test_hashes_are_the_same_everywhere():
-    # Python's hashlib.blake2b(b"abc", digest_size=8).hexdigest() and `b2sum -l 64` say d8bb14d833d59559.
+    # Python's hashlib.blake2b(b"abc", digest_size=8).hexdigest() and `b2sum -l 64` print d8bb14d833d59559.
     assert hash_64(b"abc") == int.from_bytes(bytes.fromhex("d8bb14d833d59559"), "little")
 
 

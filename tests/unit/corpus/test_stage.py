@@ -66,7 +66,7 @@ def test_an_interrupted_deletion_leaves_no_record_of_missing_shards(tmp_path, mo
         patched.setattr(Path, "unlink", killed)
         with pytest.raises(KeyboardInterrupt):
             begin(stage(tmp_path / "a", settings=2))
-    # The settings of before again: what is missing is made, and not taken for done.
+    # The earlier settings again: missing shards are made.
     assert {"stage.json", *(f"counts-0000{n}.json" for n in range(3))} < set(unlinked)
     run_stage(stage(tmp_path / "a"), INPUTS, workers=1, display=DISPLAY)
     assert files(tmp_path / "a") == before

@@ -11,6 +11,7 @@ from tiny import tiny_tokenizer
 from paratune.config.sections import Columns
 from paratune.config.task_sections import MultipleChoiceTask
 from paratune.data.choices import select_choices, tokenize_choices
+from paratune.data.columns import TableReader
 from paratune.data.duplicates import repeats
 from paratune.data.tokens import TokenizeOptions
 
@@ -32,7 +33,7 @@ def select(labels, *, choices=CHOICES, as_lists=False, task=None, missing="refus
         text="question", choices="options" if as_lists else list("wxyz"), label="answer",
         text_pair="start" if "start" in columns else None, separator=" ",
     )  # fmt: skip
-    return select_choices(pa.table(values), names, task, missing, source="t")
+    return select_choices(TableReader(pa.table(values), names, missing, "t"), task)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from raised import raises_code
 
 from paratune.config.sections import Columns
 from paratune.config.task_sections import ClassificationTask, RegressionTask
-from paratune.data.columns import joined_texts, select
+from paratune.data.columns import TableReader, select
 from paratune.data.text_tables import parse_json
 
 CLASSES = ClassificationTask(kind="classification", labels=["bad", "good"])
@@ -16,7 +16,7 @@ NUMBERS = RegressionTask(kind="regression")
 
 def take(columns, task=CLASSES, missing="refuse", *, names=None, **options):
     named = Columns(**(names or {"text": "text", "label": "label"}))
-    return select(pa.table(columns), named, task, missing, source="here.csv", **options)
+    return select(TableReader(pa.table(columns), named, missing, "here.csv", **options), task)
 
 
 def test_texts_labels_and_ids_are_taken_in_the_order_of_the_file():
@@ -120,6 +120,6 @@ def test_objects_in_a_text_column_are_an_error(value: str):
     lines = f'{{"text": "a", "other": 1}}\n{{"text": {value}, "other": {value}}}\n'
     table = parse_json(lines.encode(), "a.jsonl")
     with raises_code("data.not_text", "a.jsonl, line 2", "column text"):
-        joined_texts(table, "text", " ", "a.jsonl", "text", refuse_numbers=True)
-    # Columns that are not used may hold whatever they like, here as JSON.
+        TableReader(table, Columns(text="text"), "refuse", "a.jsonl").texts("text")
+    # Columns that are not used may have any values, here as JSON.
     assert table["other"].to_pylist() == ["1", value]

@@ -90,7 +90,7 @@ def test_word_starts_are_those_of_the_tokenizer(tmp_path):
         [CLS, *ids("bad x ##y ##z"), SEP],
     ]
     assert rows_of(store, store.token_values["word_start"]) == [[1, 1, 1, 0, 0, 1, 1], [1, 1, 1, 0, 0, 1]]
-    # What a cut leaves of a word is a word of its own, and no part of [CLS].
+    # What a cut leaves of a word is a separate word, and no part of [CLS].
     store = windows(["good xyz"], tmp_path, max_length=5, whole_words=True)
     assert rows_of(store) == [[CLS, *ids("good x ##y"), SEP], [CLS, *ids("##z"), SEP]]
     assert rows_of(store, store.token_values["word_start"]) == [[1, 1, 1, 0, 1], [1, 1, 1]]
@@ -177,7 +177,7 @@ def test_a_window_without_room_for_text_is_an_error(tmp_path):
 
 
 def test_unknown_special_tokens_around_a_text_are_an_error(tmp_path):
-    plain = tiny_tokenizer()  # it has no letter A, and an ordinary word stands before each text
+    plain = tiny_tokenizer()  # it has no letter A, and an ordinary word is before each text
     plain.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
         single="good $A [SEP]", special_tokens=[("good", *ids("good")), ("[SEP]", SEP)]
     )

@@ -13,7 +13,7 @@ from paratune.data.columns import Samples
 from paratune.data.loader import Collator, PackedCollator, TrainBatches, eval_batches
 from paratune.data.memory_store import joined_store
 from paratune.data.tokens import TokenizeOptions, tokenize
-from paratune.strategies.pipeline.strategy import _parts
+from paratune.strategies.pipeline.parts import parts_of
 
 COUNTS = np.array([2, 1, 3, 2, 4, 1, 2])
 """Sequences of each sample."""
@@ -116,7 +116,7 @@ def test_samples_of_stores_are_joined_with_their_sequences(collator):
 
 
 def test_a_pipeline_divides_a_batch_between_samples(collator):
-    parts = _parts(collator(np.array([3, 1, 0]), 9), 2)
+    parts = parts_of(collator(np.array([3, 1, 0]), 9), 2)
     assert [part.sample_offsets.tolist() for part in parts] == [[0, 2, 3], [0, 2]]
     assert [part.attention_mask.sum(1).tolist() for part in parts] == [[4, 4, 5], [6, 3]]
     assert [part.index.tolist() for part in parts] == [[3, 1], [0]]

@@ -85,7 +85,7 @@ def test_each_window_hides_the_exact_number_of_ordinary_tokens():
 
 
 def within(count: int, total: int, share: float) -> bool:
-    """Say whether a count is within five standard deviations of the binomial distribution: 1 draw in 1.7 million."""
+    """Return whether a count is within five standard deviations of the binomial distribution: 1 draw in 1.7 million."""
     return abs(count - total * share) <= 5 * math.sqrt(total * share * (1 - share))
 
 
@@ -232,7 +232,7 @@ def test_a_step_without_maskable_tokens_has_the_denominator_1():
     ],
 )
 def test_words_are_hidden_as_long_as_they_fit(sizes, room, chosen):
-    # As the loop of BERT's create_masked_lm_predictions: skip a word that would be too much, go on with the next.
+    # As the loop of BERT's create_masked_lm_predictions: skip a word that would be too much, then try the next.
     assert greedy_fit(np.asarray(sizes, dtype=np.int64), room) == chosen
 
 
@@ -270,7 +270,7 @@ def test_a_window_of_long_words_hides_one_of_them():
 
 
 def test_pieces_of_a_word_are_hidden_together(tmp_path):
-    # In WordPiece a token that begins with ## goes on with the word of the one before it.
+    # In WordPiece a token that begins with ## continues the word of the one before it.
     texts = ["good xyz film qwerty", "bad books and abc", "the phones again"] * 5
     tokenizer = tiny_tokenizer()
     samples = Samples(texts, None, None, None, np.arange(15), None, {})

@@ -1,4 +1,4 @@
-"""The order of samples and how they are dealt to ranks."""
+"""The order of samples and how they are assigned to ranks."""
 
 import numpy as np
 import pytest
@@ -72,7 +72,7 @@ def test_dealing_by_hand():
         deal(np.arange(9), np.ones(9, dtype=np.int64), data_rank=0, **options)
 
 
-def test_one_rank_keeps_the_order_and_equal_lengths_are_dealt_in_turn():
+def test_one_rank_keeps_the_order_and_equal_lengths_are_assigned_in_turn():
     first = {"micro_batch_size": 2, "num_micro_steps": 2, "data_rank": 0}
     lengths = np.asarray([3, 9, 1, 4])
     assert [list(part) for part in deal(np.arange(4), lengths, data_world_size=1, **first)] == [[0, 1], [2, 3]]

@@ -9,7 +9,7 @@ import pytest
 from raised import raises_code
 
 from paratune.config.sections import Columns
-from paratune.data.columns import AnswerSpan, Samples
+from paratune.data.columns import AnswerSpan, Samples, TableReader
 from paratune.data.questions import drop_unanswered, select_questions
 from paratune.errors import DataError
 
@@ -29,14 +29,18 @@ def table(answers: Sequence[Any], **columns: Any) -> pa.Table:
     return pa.table({**received, **columns})
 
 
-def select(data: pa.Table, columns: Columns = COLUMNS, missing: Any = "refuse", **options: Any) -> Samples:
+def select(
+    data: pa.Table,
+    columns: Columns = COLUMNS,
+    missing: Any = "refuse",
+    *,
+    may_lack_answers: bool = True,
+    require_labels: bool = True,
+) -> Samples:
     return select_questions(
-        data,
-        columns,
-        missing,
-        source="x.json",
+        TableReader(data, columns, missing, "x.json", require_labels=require_labels),
         too_long=lambda questions: ["long" in question for question in questions],
-        **options,
+        may_lack_answers=may_lack_answers,
     )
 
 

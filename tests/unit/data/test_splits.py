@@ -24,7 +24,7 @@ def test_sizes_follow_the_shares():
 def test_largest_remainder_by_hand():
     # Quotas 5.6, 0.7, 0.7: two seats are left after 5, 0, 0; the remainders .7 come before .6.
     assert largest_remainder(7, [0.8, 0.1, 0.1]) == [5, 1, 1]
-    # Both remainders are one half, whatever the last bit of 0.7 says: the earlier part gets the seat.
+    # Both remainders are one half, and the last bit of 0.7 does not matter: the earlier part gets the row.
     assert largest_remainder(5, [0.6999999999999998, 0.1, 0.2]) == [4, 0, 1]
     assert largest_remainder(0, [0.5, 0.5]) == [0, 0]
 

@@ -24,7 +24,8 @@ import paratune.data.tokens as tokens_module
 from paratune.data import token_store
 from paratune.data.columns import Samples
 from paratune.data.token_store import StoreWriter, open_store
-from paratune.data.tokens import TokenizeOptions, cache_folder, hash_texts, tokenizer_fingerprint
+from paratune.data.tokenizers import tokenizer_fingerprint
+from paratune.data.tokens import TokenizeOptions, cache_folder, hash_texts
 
 TEXTS = ["a good film", "bad", "the film was very very very very very bad and the book was good", "xyz!"]
 PAIRS = ["not really", "a poor story and an awful place, and never again this ugly phone", "bad", "one two three"]
@@ -400,6 +401,6 @@ def test_more_than_half_unknown_tokens_are_an_error(tmp_path):
 
 def test_an_unknown_token_with_another_role_is_not_counted(tmp_path):
     tokenizer = tiny_tokenizer()
-    tokenizer.unk_token = tokenizer.sep_token  # as in GPT-2, whose end of a text stands for unknown text too
+    tokenizer.unk_token = tokenizer.sep_token  # as in GPT-2, whose end of a text replaces unknown text, too
     store = tokenize(samples(), tokenizer, max_length=8, cache_dir=tmp_path)
     assert (store.num_unknown, store.share_unknown) == (None, None)

@@ -151,7 +151,7 @@ def test_without_cls_an_added_end_token_means_no_answer(tmp_path: Path):
         ids = store.tokens[store.offsets[window] : store.offsets[window + 1]].tolist()
         assert len(ids) <= 12
         assert (null, ids[null], begin, end) == (len(ids) - 1, 0, 3, len(ids) - 1)
-    # "Ġtwo" is " two" to the tokenizer and "two" here; each of the emoji's four bytes stands for all of it.
+    # "Ġtwo" is " two" to the tokenizer and "two" here; each of the emoji's four bytes has the place of all of it.
     assert spans(store, 0, context)[:9] == ["-", "-", "-", "a", "two", "", "b", "😀", "😀"]
     answers = [(AnswerSpan("😀", 7),)]
     assert answer_tokens(store, answers)[0].tolist() == [7, 10]

@@ -10,6 +10,7 @@ from tiny import tiny_decoder_tokenizer, tiny_tokenizer
 from paratune.batch.packing import pack, round_up
 from paratune.config.sections import Columns
 from paratune.config.task_sections import TokenClassificationTask
+from paratune.data.columns import TableReader
 from paratune.data.tokens import TokenizeOptions
 from paratune.data.word_table import select_words
 from paratune.data.words import IGNORED, WORD, WordCollator, tags_by_word, tokenize_words
@@ -21,7 +22,7 @@ TAGS = [["B-PER", "O", "O", "O"], ["O", "O"], ["B-PER", "I-PER", "I-PER", "I-PER
 
 
 def samples(words=WORDS, tags=TAGS, missing="refuse"):
-    return select_words(pa.table({"tokens": words, "tags": tags}), COLUMNS, TASK, missing, source="t")
+    return select_words(TableReader(pa.table({"tokens": words, "tags": tags}), COLUMNS, missing, "t"), TASK)
 
 
 def store_of(tmp_path, given, max_length=64, tokenizer=None):
@@ -69,7 +70,7 @@ def test_labels_are_at_first_tokens_padded_and_packed(tmp_path):
 
 
 def test_without_tags_the_places_are_known(tmp_path):
-    given = select_words(pa.table({"tokens": WORDS}), COLUMNS, TASK, "drop", source="t", require_labels=False)
+    given = select_words(TableReader(pa.table({"tokens": WORDS}), COLUMNS, "drop", "t", require_labels=False), TASK)
     collator = WordCollator(store_of(tmp_path, given), given.tags, 0)
     padded = collator(np.arange(3), 1.0)
     assert padded.labels is None

@@ -14,6 +14,7 @@ from paratune import doctor
 from paratune.config.feasibility.words import CODES
 from paratune.doctor import checkup, devices, installation, processes, storage
 from paratune.doctor.feasible import FINDING_CODES
+from paratune.doctor.files import CODES_OF_ERRORS
 from paratune.doctor.finding import Finding, MachineFacts
 
 NODE = {
@@ -100,7 +101,8 @@ def test_the_page_lists_every_code():
     documented = set(re.findall(r"^\| `([\w.]+)` \|", tables, re.MULTILINE))
     folder = Path(doctor.__file__).parent
     sources = "".join(path.read_text() for path in folder.glob("*.py"))
-    used = set(re.findall(r'Finding\(\s*"(\w+)"', sources)) | {"torch", "transformers", "run_disk", "cache_disk"}
+    used = set(re.findall(r'(?:Finding\(\s*|code, fact = )"(\w+)"', sources)) | set(CODES_OF_ERRORS.values())
+    used |= {"torch", "transformers", "run_disk", "cache_disk"}
     # The file decides on the first, nodes have equal numbers of processes, and `device: cpu` hides GPUs.
     elsewhere = {"strategy.excluded", "ranks.uneven_nodes", "device.is_gpu"}
     used |= {FINDING_CODES.get(code, code) for code in CODES - elsewhere}

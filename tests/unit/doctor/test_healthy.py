@@ -78,7 +78,7 @@ HEALTHY = {
     "fp16 with a BERT": lambda s: (with_gpus(s, 1, T4), s.set("precision", "fp16")),
     "two nodes of a site": on_site,
     "a site without a network": lambda s: on_site(s, no_network=True),
-    "an unfinished run on a site": lambda s: (unfinished_run(s), on_site(s)),  # paratune launch goes on with it
+    "an unfinished run on a site": lambda s: (unfinished_run(s), on_site(s)),  # paratune launch resumes it
     "NVLink between all": with_probes(gpus=2, topology=NVLINK_TOPOLOGY),
     "a task a GPU, each of which sees its own": slurm(
         SLURM_NTASKS_PER_NODE="4",
@@ -188,7 +188,7 @@ def test_our_own_configurations_raise_no_alarm(set_up, path, monkeypatch):
 
 
 def test_resources_of_the_login_node_do_not_matter_for_a_site(set_up, monkeypatch):
-    """A login node: no GPU, little memory, no name of its own, and limits on cores."""
+    """A login node: no GPU, little memory, a host name that does not resolve, and limits on cores."""
     on_site(set_up)
     set_up.machine_checks = True
     set_up.node |= {"num_usable_cores": 2.0, "ram_limit_bytes": 2**30, "hostname": "login7.invalid"}

@@ -1,4 +1,4 @@
-"""What NVIDIA's tools print, as their users posted it, read as the checks need it: no test machine has a GPU."""
+"""Outputs of NVIDIA's tools that their users posted, read as the checks need them: no test machine has a GPU."""
 
 import ctypes
 import shlex
@@ -28,7 +28,7 @@ def test_the_newest_cuda_of_a_driver(heading):
 
 
 def test_rows_of_gpus():
-    # --query-gpu=index,driver_version,memory.used --format=csv,noheader,nounits; a GB10 tells no memory.
+    # --query-gpu=index,driver_version,memory.used --format=csv,noheader,nounits; a GB10 reports no memory.
     text = "0, 550.54.15, 4\n1, 550.54.15, 71233\n2, 550.54.15, [N/A]\n"
     assert probe.parse_gpu_rows(text) == ({0: 4 * 2**20, 1: 71233 * 2**20}, "550.54.15")
     assert probe.parse_gpu_rows("No devices were found\n") == ({}, None)

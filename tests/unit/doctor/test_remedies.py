@@ -1,4 +1,4 @@
-"""Whatever option a finding tells the user to set, the schema has it: under the strategy of the configuration too."""
+"""The schema has every option that a finding recommends, also for the strategy of the configuration."""
 
 import re
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def _exists(key: str, strategy: str, task: str) -> bool:
             return False
         option = known[name]
         if not option.sections:
-            return True  # what lies in a mapping of the user's own is not listed
+            return True  # the keys of a user's mapping are not listed
         chosen = {"strategy": strategy, "task": task}.get(name) if number == 0 else None
         section = kinds(option)[chosen] if chosen else option.sections[0]
     return True
@@ -53,7 +53,7 @@ def _exists(key: str, strategy: str, task: str) -> bool:
 def test_advised_options_exist(set_up, case):
     case.break_it(set_up)
     for finding in set_up.alarms():
-        if finding.code != "config":  # what the file has wrong, named as it stands there
+        if finding.code != "config":  # wrong keys are named as in the file
             assert unknown_options(finding, set_up.config) == [], finding
 
 

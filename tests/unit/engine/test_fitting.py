@@ -50,9 +50,9 @@ def test_the_search_finds_the_largest_size_with_few_trials(share: int, largest: 
 
 @dataclass
 class Meter:
-    """Memory of a constant and so much a row, as if a rank had `room_bytes`."""
+    """Memory of a constant and so much a row, as if a rank had `available_bytes`."""
 
-    room_bytes: int
+    available_bytes: int
     fixed: int = 1000
     per_row: int = 100
     rows: int = 0
@@ -68,8 +68,8 @@ class Meter:
     def peak(self) -> int:
         return self.fixed + self.per_row * self.rows
 
-    def room(self) -> int:
-        return self.room_bytes
+    def available(self) -> int:
+        return self.available_bytes
 
 
 class Metered(RowModel):
@@ -90,7 +90,7 @@ class Metered(RowModel):
 
 
 class Together:
-    """Two ranks whose passes are shared; the other one needs `other` bytes more, and has as much room."""
+    """Two ranks whose passes are shared; the other one needs `other` bytes more, and has as much memory."""
 
     traits = TRAITS["zero3"]
     layout = Layout(rank=0, world_size=2, data_rank=0, data_world_size=2)
@@ -110,10 +110,12 @@ class Together:
 
     def reduce(self, value: torch.Tensor, op: str) -> torch.Tensor:
         assert op == "concat"
-        (fits, needs, room) = value[0].tolist()
+        (fits, needs, available) = value[0].tolist()
         theirs = needs + self._other if needs >= 0 else needs
         self.asked.append([fits, needs])
-        return torch.tensor([[fits, needs, room], [float(bool(fits) and theirs <= room), theirs, room]]).double()
+        return torch.tensor(
+            [[fits, needs, available], [float(bool(fits) and theirs <= available), theirs, available]]
+        ).double()
 
 
 def find(strategy: Any, meter: Meter, *, most: int = 10**6, share: int = 32) -> tuple[FittingSize | None, Metered]:
@@ -165,15 +167,15 @@ class Accumulated(Meter):
         self.passes = 0
 
 
-@pytest.mark.parametrize("room", [1800, 1900])
+@pytest.mark.parametrize("available", [1800, 1900])
 @pytest.mark.parametrize("strategy", [single, Together])
-def test_the_whole_share_can_fit_although_parts_of_it_do_not(strategy: Any, room: int):
+def test_the_whole_share_can_fit_although_parts_of_it_do_not(strategy: Any, available: int):
     # 8 rows at once need 1000 + 8 x 100 = 1800 bytes; 1 row with accumulated gradients 2000.
-    fitting, _ = find(strategy(), Accumulated(room), share=8)
+    fitting, _ = find(strategy(), Accumulated(available), share=8)
     assert fitting is not None
     assert (fitting.size, fitting.reason) == (
         8,
-        f"8 fits (1.76 KiB of {room / 1024:.3g} KiB) and is all of a rank's share",
+        f"8 fits (1.76 KiB of {available / 1024:.3g} KiB) and is all of a rank's share",
     )
 
 
@@ -196,7 +198,7 @@ def test_on_a_host_no_size_beyond_the_memory_is_tried():
     assert max(model.passes) == 8
 
 
-def test_a_prediction_leaves_room_for_fragmentation():
+def test_a_prediction_leaves_memory_for_fragmentation():
     # 8 rows need 1800 bytes: 90% of 2000.
     fitting, _ = find(single(), Meter(2000, usable_share=0.9))
     assert fitting is not None
@@ -264,6 +266,6 @@ def test_on_a_host_resident_memory_decides():
     script = Path(__file__).parents[2] / "heavy_rows.py"
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     printed = json.loads(done.stdout)
-    assert printed["size"] == 8  # 16 rows would be 32 while they are made, and there is room for 24
+    assert printed["size"] == 8  # 16 rows would be 32 while they are made, and there is memory for 24
     assert "16 does not: it would need" in printed["reason"]
-    assert printed["peak_bytes"] <= printed["room_bytes"]
+    assert printed["peak_bytes"] <= printed["available_bytes"]

@@ -5,6 +5,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +23,6 @@ from paratune.console import Display
 from paratune.engine.keeper import RunKeeper, best_folder
 from paratune.engine.loop import Progress
 from paratune.engine.stop import StopRequest
-from paratune.metrics.scores import is_better
 
 CPU = torch.device("cpu")
 
@@ -46,7 +46,6 @@ class Kept(Bench):
             checkpoints=self.folder / "checkpoints",
             split_batches=lambda split: (2, iter([row_batch(range(4), 7), row_batch(range(4, 7), 7)])),
             score=lambda split, evaluation: {self.name: next(self.values), "loss": evaluation.loss},
-            is_better=is_better,
             recorder=self.recorder,
             stop=self.stop,
             display=Display(speaks=False),
@@ -210,7 +209,7 @@ def test_without_a_snapshot_of_the_best_step_the_last_model_is_kept_with_a_warni
     damage_best(bench, 2, is_missing=is_missing)
     before = bench.model.head.weight.detach().clone()
     events: dict[str, dict[str, Any]] = {}
-    bench.keeper._recorder = SimpleNamespace(add=lambda name, **values: events.update({name: values}))
+    bench.keeper.recorder = SimpleNamespace(add=lambda name, **values: events.update({name: values}))
     assert bench.keeper.load_best(progress) == 5
     assert torch.equal(bench.model.head.weight, before)
     assert progress.best is None
@@ -279,7 +278,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run_and_is_not_counted(
 def test_all_ranks_fail_if_the_writer_fails(bench: Kept, monkeypatch: pytest.MonkeyPatch):
     bench.with_scores([0.5], tiny_run_config(None)).build(Progress())
     bench.events.close()
-    bench.keeper._is_writer = False
+    bench.strategy.layout = replace(bench.strategy.layout, rank=1)
     monkeypatch.setattr(bench.strategy, "reduce", lambda value, op: torch.ones_like(value), raising=False)
     with raises_code("run.not_writable", "rank 0", "step_000000"):
         bench.keeper.save(Progress(), "scheduled")
@@ -341,6 +340,6 @@ def test_damaged_progress_of_an_older_checkpoint_is_ignored(tmp_path: Path, prog
         (checkpoints / name).mkdir(parents=True)
     (checkpoints / "step_000001" / "progress.json").write_text(progress)
     keeper = object.__new__(RunKeeper)
-    keeper._checkpoints = checkpoints
+    keeper.checkpoints = checkpoints
     keeper._drop_old_best(Progress(best={"step": 2}))
     assert sorted(path.name for path in checkpoints.glob("best_*")) == ["best_000002"]

@@ -22,7 +22,7 @@ from paratune.engine import loop
 from paratune.engine.keeper import RunKeeper
 from paratune.engine.loop import Progress
 from paratune.errors import Stopped
-from paratune.metrics.scores import is_better, scores
+from paratune.metrics.scores import scores
 from paratune.models.task_model import TaskModel, freeze_encoder
 from paratune.precision import POLICIES
 
@@ -57,7 +57,6 @@ class Whole(Bench):
                 **scores("classification", evaluation.outputs, validation.labels),
                 "loss": evaluation.loss,
             },
-            is_better=is_better,
             recorder=self.recorder,
             stop=self.stop,
             display=Display(speaks=False),

@@ -20,16 +20,16 @@ def test_partial_correlation_is_the_correlation_of_residuals_of_ranks():
     design = np.stack([np.ones(40), ranks[2]], axis=1)
     rests = [rank - design @ np.linalg.lstsq(design, rank, rcond=None)[0] for rank in ranks[:2]]
     assert found.partial is not None
-    assert found.partial.value == pytest.approx(np.corrcoef(*rests)[0, 1])
-    assert found.output.value == pytest.approx(np.corrcoef(*ranks[:2])[0, 1])
+    assert found.partial.rho == pytest.approx(np.corrcoef(*rests)[0, 1])
+    assert found.output.rho == pytest.approx(np.corrcoef(*ranks[:2])[0, 1])
     # Fisher's z with Fieller's factor and one constant variable: 40 - 3 - 1 = 36.
     half = 1.959964 * (1.06 / 36) ** 0.5
-    assert found.partial.low == pytest.approx(np.tanh(np.arctanh(found.partial.value) - half))
+    assert found.partial.low == pytest.approx(np.tanh(np.arctanh(found.partial.rho) - half))
 
 
 def test_no_labels_or_constant_outputs_give_no_correlation():
     assert length_bias(np.arange(9.0), np.arange(9.0), None).partial is None
-    assert length_bias(np.ones(9), np.arange(9.0), None).output.value is None
+    assert length_bias(np.ones(9), np.arange(9.0), None).output.rho is None
     assert length_bias(np.arange(3.0), np.asarray([0.0, 2, 1]), None).output.low is None
 
 
@@ -48,7 +48,7 @@ def test_overview_of_rows_with_labels(tmp_path: Path):
     found = make_overview(trained, split, ExplainOptions(), lambda number, total: done.append((number, total)))
     assert {effect.word: effect.num_rows for effect in found.words} == {"good": 7, "film": 7}
     assert found.length.label is not None
-    assert found.length.label.value == pytest.approx(1.0)
+    assert found.length.label.rho == pytest.approx(1.0)
     assert done[-1] == (7, 7)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paratune.feedback.neighbours import nearest
+from paratune.feedback.feedback import nearest
 from paratune.feedback.surface import compare_length, surface_facts
 
 ESSAY = """In my opinion it is good. In my opinion it is bad!

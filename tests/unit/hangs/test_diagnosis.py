@@ -1,10 +1,10 @@
-"""Who is missing, from what ranks say of themselves."""
+"""The cause of a hang, from the heartbeats of the ranks."""
 
 from dataclasses import replace
 
 import pytest
 
-from paratune.hangs.diagnosis import MEETING, PREPARING, WAITING, diagnose
+from paratune.hangs.diagnosis import JOINING, PREPARING, WAITING, diagnose
 from paratune.hangs.heartbeat import Collective, Heartbeat, parse_trace
 
 ALL_REDUCE = Collective("0", 41, "gloo:all_reduce", ((24450,),), is_done=False)
@@ -57,7 +57,7 @@ def test_with_queues_of_kernels_the_lowest_number_is_missing():
 
 
 def test_before_they_meet():
-    meeting = {"doing": MEETING, "phase": None, "step": 0}
+    meeting = {"doing": JOINING, "phase": None, "step": 0}
     work = {"doing": PREPARING, "phase": None, "step": 0, "detail": "tokenize 2000/90000"}
     verdict = judged(beat(0, **meeting), beat(1, **work), beat(2, **meeting))
     assert (verdict.cause, verdict.ranks) == ("tokenizing", (1,))

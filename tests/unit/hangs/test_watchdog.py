@@ -108,7 +108,7 @@ def test_progress_of_one_rank_is_enough(tmp_path, monkeypatch):
     ]
     for dog in dogs:
         dog._began = dog._looked = now[0]
-    for second in range(40):  # looks once a second; one rank gets on for 30 s, the other never
+    for second in range(40):  # checks once a second; one rank makes progress for 30 s, the other never
         now[0] += 1
         if second < 30:
             both_ranks[1].tick()
@@ -141,7 +141,7 @@ def test_a_suspended_job_is_not_a_hang(tmp_path, monkeypatch):
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
     dog = Watchdog(RankProgress(), 0, 1, tmp_path / "r", 8.0, end=lambda _: None)
     dog._began = dog._looked = now[0]
-    for second in range(12):  # looks once a second; gets on for 4 s, then no more
+    for second in range(12):  # checks once a second; progress for 4 s, then none
         now[0] += 1
         if second == 7:
             now[0] += 3600  # suspended
@@ -181,7 +181,7 @@ def test_the_state_of_a_process():
 
 
 def test_a_thread_that_waits_for_a_disk_counts(tmp_path):
-    # proc(5), /proc/PID/stat: the state stands behind the name in parentheses, which may hold any character.
+    # proc(5), /proc/PID/stat: the state follows the name in parentheses, which may contain any character.
     for thread, state in ((7, "S"), (8, "D")):
         (tmp_path / "7" / "task" / str(thread)).mkdir(parents=True)
         (tmp_path / "7" / "task" / str(thread) / "stat").write_text(f"{thread} (a) D) {state} 1 7")
@@ -200,6 +200,6 @@ def test_nothing_is_left_of_a_run_that_ends_well(tmp_path):
         assert not (tmp_path / "a").exists()  # most runs that fail do so before it is worth a folder
     assert list(tmp_path.iterdir()) == []
     with watching(RankProgress(), 0, 1, folder, 5.0):
-        assert not (tmp_path / "a").exists()  # a single process has nobody to tell
+        assert not (tmp_path / "a").exists()  # a single process writes no heartbeats
     with watching(RankProgress(), 0, 2, folder, None):
         assert "watchdog" not in [thread.name for thread in threading.enumerate()]

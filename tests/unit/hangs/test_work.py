@@ -48,7 +48,7 @@ def test_bytes_that_arrive_count_though_nobody_has_read_them():
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
         other, _ = server.accept()
         with other:
-            # Not more than a socket holds by itself: nobody receives.
+            # Not more than the buffer of a socket: nobody receives.
             meter = measured(lambda: other.sendall(bytes(SIGN_BYTES)))
     assert meter.num_bytes >= SIGN_BYTES
 
@@ -85,7 +85,7 @@ def test_a_counter_that_begins_again_is_not_subtracted():
     assert (meter.num_bytes, meter.cpu_s) == (8, 0.5)
 
 
-def test_a_system_that_tells_nothing(tmp_path):
+def test_a_system_without_counters(tmp_path):
     assert read_work(tmp_path / "none") == Readings({}, {})
 
 

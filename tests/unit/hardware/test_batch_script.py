@@ -1,4 +1,4 @@
-"""The batch script of a job, read with a stand-in for scontrol."""
+"""The batch script of a job, read with a replacement of scontrol."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ JOB = {"SLURM_JOB_ID": "77"}
 
 @pytest.fixture
 def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put a scontrol on PATH that knows job 77 alone; return the file with the text of its script."""
+    """Put a scontrol on PATH that has only job 77; return the file with the text of its script."""
     program, script = tmp_path / "scontrol", tmp_path / "script"
     program.write_text(f'#!/bin/sh\n[ "$*" = "write batch_script 77 -" ] && cat {script}\n')
     program.chmod(0o755)

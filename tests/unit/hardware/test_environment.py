@@ -49,7 +49,7 @@ def test_names_of_variables_are_passed_to_the_run():
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "part"),
     [
         ("NCCL_DEBUG", None),
         ("PARATUNE_CACHE", None),
@@ -69,6 +69,6 @@ def test_names_of_variables_are_passed_to_the_run():
         ("", "is not the name of a variable"),
     ],
 )
-def test_variables_that_a_matrix_cannot_set(name: str, says: str | None):
+def test_variables_that_a_matrix_cannot_set(name: str, part: str | None):
     reason = why_not_to_set(name)
-    assert reason is None if says is None else says in (reason or "")
+    assert reason is None if part is None else part in (reason or "")

@@ -1,4 +1,4 @@
-"""What killed compilations leave: locks that nobody will ever delete, and libraries that are torn."""
+"""Files of killed compilations: stale locks and incomplete libraries."""
 
 import _ctypes
 import os

@@ -1,4 +1,4 @@
-"""How GPUs reach each other, by a module that stands for NVML and by texts of nvidia-smi; versions of libraries."""
+"""Links between GPUs, from a replacement of NVML and from texts of nvidia-smi; versions of libraries."""
 
 import ctypes
 from pathlib import Path
@@ -20,7 +20,7 @@ LEVELS = {(0, 1): 30, (0, 2): 50, (0, 3): 50, (1, 2): 50, (1, 3): 50, (2, 3): 20
 
 
 class FakeNvml:
-    """Stands for pynvml: four GPUs, of which a pair is bridged; the others are apart by PCIe or by the processors."""
+    """Replaces pynvml: four GPUs, of which two have a bridge; PCIe or the processors connect the others."""
 
     NVMLError = NVMLError
     NVML_NVLINK_MAX_LINKS = 6
@@ -133,7 +133,7 @@ def test_nvidia_smi_replaces_a_failing_nvml(monkeypatch):
     assert gpus.links_between(uuids(0)) == [None]
 
 
-def test_hidden_and_reordered_devices_are_found_by_the_uuid_that_torch_knows(monkeypatch):
+def test_hidden_and_reordered_devices_are_found_by_the_uuid_of_torch(monkeypatch):
     # As with CUDA_VISIBLE_DEVICES=3,0,1.
     def properties(index: int) -> Any:
         uuid = uuids(3, 0, 1)[index]

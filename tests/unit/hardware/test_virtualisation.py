@@ -58,7 +58,7 @@ def test_the_hypervisor(tmp_path: Path, files, hypervisor):
             "kubernetes",
         ),
         ({**PLAIN, "proc/self/cgroup": "0::/user.slice/libpod-12.scope/container\n"}, "podman"),
-        # With a namespace of its own, the path is empty, and other files tell.
+        # With its own namespace, the path is empty, and other files show the container.
         ({**PLAIN, "proc/self/cgroup": "0::/\n", ".dockerenv": ""}, "docker"),
         ({**PLAIN, "run/.containerenv": "engine=podman\n"}, "podman"),
         ({**PLAIN, "run/systemd/container": "lxc\n"}, "lxc"),

@@ -23,7 +23,7 @@ def asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def silent() -> Iterator[socket.socket]:
-    """Takes connections, and says nothing."""
+    """Accepts connections, and sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server
 
@@ -39,7 +39,7 @@ def test_any_answer_of_the_hub_counts(monkeypatch: pytest.MonkeyPatch):
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
         _endpoint(monkeypatch, server.server_port)
-        assert hub.unreachable_reason() is None  # 501: it knows no HEAD
+        assert hub.unreachable_reason() is None  # 501: it does not support HEAD
     assert hub.unreachable_reason() is None, "it was asked again"
 
 

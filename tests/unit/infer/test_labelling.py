@@ -1,4 +1,4 @@
-"""Which rows are out whatever models say of them."""
+"""Rows that are excluded before the predictions of models count."""
 
 import numpy as np
 

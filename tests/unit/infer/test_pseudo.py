@@ -44,7 +44,7 @@ def test_models_of_classes_agree_and_their_probabilities_are_averaged():
     first = logits([0.9, 0.1], [0.3, 0.7], [0.6, 0.4])
     second = logits([0.7, 0.3], [0.1, 0.9], [0.2, 0.8])
     result = combine_classes([first, second])
-    # Means: 0.8 0.2; 0.2 0.8; 0.4 0.6, where the first model says class 0.
+    # Means: 0.8 0.2; 0.2 0.8; 0.4 0.6, where the first model predicts class 0.
     assert result.values.tolist() == [0, 1, 1]
     np.testing.assert_allclose(result.certainty, [0.8, 0.8, 0.6])
     assert result.agreed.tolist() == [True, True, False]

@@ -45,7 +45,7 @@ def write(folder: Path, record: Any) -> None:
     (folder / TASK_FILE).write_text(json.dumps(record))
 
 
-def said(
+def error_text(
     target: Path | str, named: NamedColumns = TEXT, device: str = "cpu", error: type[Exception] = ConfigError
 ) -> str:
     with pytest.raises(error) as caught:
@@ -97,10 +97,10 @@ def test_the_code_of_a_model_is_loaded_for_a_run_that_was_trained_with_it(
 
 def test_a_run_that_is_not_finished_has_no_model(tmp_path: Path):
     (tmp_path / RUN_FILE).write_text("{}")
-    text = said(tmp_path, error=CheckpointError)
+    text = error_text(tmp_path, error=CheckpointError)
     assert f"{tmp_path} is a run without a model: it is not finished; continue it with --resume" in text
     (tmp_path / RUN_FILE).write_text('{"kind": "probe"}')
-    assert f"{tmp_path} is a probe" in said(tmp_path, error=CheckpointError)
+    assert f"{tmp_path} is a probe" in error_text(tmp_path, error=CheckpointError)
 
 
 def test_the_task_of_another_programs_model_comes_from_its_configuration(tmp_path: Path):
@@ -115,13 +115,14 @@ def test_the_task_of_another_programs_model_comes_from_its_configuration(tmp_pat
 
 def test_another_programs_model_needs_the_option_for_the_text_column(tmp_path: Path):
     tiny_model(tmp_path / "model")
-    assert "does not record which column has the text; name it with --text COLUMN" in said(tmp_path / "model", NONE)
+    text = error_text(tmp_path / "model", NONE)
+    assert "does not record which column has the text; name it with --text COLUMN" in text
 
 
 def test_a_model_without_a_head_is_refused(tmp_path: Path):
     BertModel(tiny_config()).save_pretrained(tmp_path / "model")
     tiny_tokenizer(tmp_path / "model")
-    text = said(tmp_path / "model")
+    text = error_text(tmp_path / "model")
     assert "was not trained for this task: it has no weights for classifier.bias, classifier.weight" in text
 
 
@@ -145,19 +146,19 @@ def test_another_programs_multi_label_model_is_recognised(tmp_path: Path):
 )
 def test_a_damaged_record_next_to_the_model_is_an_error(folder: Path, record: Any):
     write(folder, record)
-    text = said(folder, error=CheckpointError)
+    text = error_text(folder, error=CheckpointError)
     assert TASK_FILE in text
     assert "is damaged" in text
 
 
 def test_invalid_columns_in_the_record_are_refused(folder: Path):
     write(folder, {**RECORD, "columns": {"text": 5}})
-    assert "its columns cannot be used" in said(folder, NONE)
+    assert "its columns cannot be used" in error_text(folder, NONE)
 
 
 def test_a_missing_gpu_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert "--device cuda: PyTorch sees no GPU here" in said(folder, NONE, "cuda")
+    assert "--device cuda: PyTorch sees no GPU here" in error_text(folder, NONE, "cuda")
     assert load_trained(str(folder), NONE, "auto").device == torch.device("cpu")
 
 
@@ -211,7 +212,7 @@ def test_another_programs_masked_lm_is_recognised(tmp_path: Path):
         ("--label y", NamedColumns("sentence", label="y")),
         ("--text-pair b", NamedColumns("sentence", "b")),
     ):
-        assert f"{option} has no effect on {tmp_path / 'model'}" in said(tmp_path / "model", named)
+        assert f"{option} has no effect on {tmp_path / 'model'}" in error_text(tmp_path / "model", named)
 
 
 @pytest.mark.parametrize("names", [["BertForPreTraining"], ["BertWithLMHeadModel"], None])
@@ -237,4 +238,4 @@ def test_an_encoder_without_a_head_is_not_a_masked_lm(tmp_path: Path):
     BertModel(tiny_config()).save_pretrained(folder)
     tiny_tokenizer(folder)
     write(folder, {**RECORD, "task": {"kind": "mlm"}, "columns": {"text": "text"}})
-    assert "was not trained for this task: it has no weights for cls.predictions.bias" in said(folder)
+    assert "was not trained for this task: it has no weights for cls.predictions.bias" in error_text(folder)

@@ -26,7 +26,7 @@ SLOW = """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
         signal.signal(number, stop)
     Path("ready").write_text("")
-    while True:  # in short pieces: a signal that comes just before a sleep is heard after it
+    while True:  # in short sleeps: a signal that comes just before a sleep is handled after it
         time.sleep(0.02)
 """
 
@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path):
         children.run([], tmp_path / "nowhere" / "log.txt")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a process of its parent's death")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals the death of the parent")
 def test_it_is_asked_to_end_when_this_process_is_killed(tmp_path: Path):
     code = (
         "import sys\nfrom pathlib import Path\nfrom paratune.launch.command_runner import CommandRunner\n"

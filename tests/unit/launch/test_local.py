@@ -41,7 +41,7 @@ def wait_for(name):
         time.sleep(0.01)
 
 def rest():
-    # In short pieces: a signal that comes just before a sleep is heard after it.
+    # In short sleeps: a signal that comes just before a sleep is handled after it.
     for _ in range(50_000):
         time.sleep(0.02)
 
@@ -58,7 +58,7 @@ Run = Callable[..., int]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Launch a small program in two processes; each knows its rank and a folder that they share."""
+    """Launch a small program in two processes; each has its rank and a shared folder."""
 
     def start(body: str, num_processes: int = 2, grace_s: float = PATIENCE_S) -> int:
         """Short times are for ranks that do not end by themselves."""
@@ -83,7 +83,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_all_well_is_0_and_each_process_knows_its_place(run: Run, tmp_path: Path):
+def test_success_is_0_and_each_process_has_its_rank(run: Run, tmp_path: Path):
     assert (
         run(
             """
@@ -177,7 +177,7 @@ DEATHS = {
 def test_a_rank_that_dies_ends_the_others_quickly_and_is_named(
     run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str], death: str, others: str
 ):
-    # Deaf: it waits in a collective, where signals (blocked at the start) are not heard.
+    # Deaf: it waits in a collective, where signals (blocked at the start) are not handled.
     rest = {
         "hear": "listen(); ready(); rest()",
         "are deaf": "ready(); rest()",
@@ -194,7 +194,7 @@ def test_a_rank_that_dies_ends_the_others_quickly_and_is_named(
     assert not is_alive(int((tmp_path / "ready0").read_text()))
 
 
-def test_a_killed_rank_is_named_before_the_others_say_that_they_lost_it(
+def test_a_killed_rank_is_named_before_the_errors_of_the_others(
     run: Run, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ):
     code = run(
@@ -374,7 +374,7 @@ class Scripted:
 @pytest.mark.parametrize(
     ("ends", "signal_at", "expected"),
     [
-        ([(0, 5), (0, 75)], None, []),  # one look does not tell which was first
+        ([(0, 5), (0, 75)], None, []),  # one poll does not show which was first
         ([(0, 75), (0, 5)], None, []),
         ([(0, 75), (1, 5)], None, []),
         ([(1, 5), (0, 75)], None, []),
@@ -413,9 +413,9 @@ KILLED = -signal.SIGKILL
 @pytest.mark.parametrize(
     ("failed", "named", "expected"),
     [
-        ([(2, 3), (1, 4)], 2, 3),  # of alike ones, the one that was seen first
+        ([(2, 3), (1, 4)], 2, 3),  # of equal ones, the one that was detected first
         ([(1, 4), (2, 3)], 1, 4),
-        ([(2, 1), (1, 3)], 1, 3),  # a code of its own explains a traceback
+        ([(2, 1), (1, 3)], 1, 3),  # a specific code explains a traceback
         ([(2, EXIT_LAUNCH), (1, 1)], 1, 1),  # a traceback explains a lost peer
         ([(2, EXIT_LAUNCH), (1, 1), (3, 3)], 3, 3),
         ([(2, 3), (1, KILLED)], 1, EXIT_LAUNCH),  # being killed explains everything else
@@ -456,7 +456,7 @@ def test_a_checkpoint_that_takes_long_is_waited_for(run: Run, poke: Callable[...
     assert (tmp_path / "saved1").exists()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent died")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals the death of the parent")
 def test_no_process_survives_the_launcher(tmp_path: Path):
     body = "listen(); ready(); rest()"
     code = (

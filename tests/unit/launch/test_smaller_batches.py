@@ -12,7 +12,7 @@ from paratune.processes.place import MICRO_BATCH_LIMIT_VARIABLE, OUT_OF_MEMORY_V
 
 
 class Processes:
-    """Stands for `launch`: each start takes the next outcome, a code and what ranks leave behind."""
+    """Replaces `launch`: each start has the next outcome, a code and the notes of ranks."""
 
     def __init__(self, *outcomes: tuple[int, dict[int, dict[str, Any]]]) -> None:
         self._outcomes = list(outcomes)

@@ -174,6 +174,6 @@ def test_a_configured_scale_replaces_the_scale_of_the_targets():
     # Targets are integers, but half bands are reported: 5.5 is one step from 5, and not 5.
     assert regression_scores([5.4, 7.0], [5, 7])["exact_agreement"] == 1.0
     assert regression_scores([5.4, 7.0], [5, 7], BANDS)["exact_agreement"] == 0.5
-    # Off the scale, nothing can be said.
+    # Off the scale, the scores are unknown.
     assert regression_scores([5.4, 7.0], [5.25, 7], BANDS)["exact_agreement"] is None
     assert regression_scores([8.3, 1.0], np.float32([8.3, 1.1]), NumberScale(0.1))["exact_agreement"] == 0.5

@@ -99,7 +99,7 @@ def test_the_best_threshold_is_the_last_odds_that_gain():
 def test_without_correct_answers_no_question_is_answered():
     raw = raw_scores(["x", "y"], [["q"], []])
     odds = np.asarray([-4.0, 3.0])
-    assert best_threshold(raw.f1, raw, odds) == (50, 0.0)  # the official script says 0 then
+    assert best_threshold(raw.f1, raw, odds) == (50, 0.0)  # the official script returns 0 then
     threshold = chosen_threshold(raw, odds)
     assert threshold < -4
     assert with_threshold(raw.f1, raw, odds, threshold).tolist() == [0, 1]

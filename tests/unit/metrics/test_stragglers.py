@@ -11,7 +11,7 @@ OWN = ("get_batch", "forward")
 
 
 def events(*own_ms: float, wall_ms: float = 20.0, warmup: int = 0, first: int = 1) -> list[dict[str, Any]]:
-    """Return steps of one rank, with 1 ms of get batch and the rest of its own time in forward."""
+    """Return steps of one rank, with 1 ms of get batch and the rest of its time in forward."""
     return [
         {
             "event": "step",

@@ -11,7 +11,7 @@ from paratune.models.batch_layout import BatchLayout, choose_batch_layout
 from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel
 
-WHY = "Own has attention of its own"
+WHY = "Own has its own attention"
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import ClassificationTask, RegressionTask
 from paratune.data.columns import Samples
 from paratune.data.loader import Collator
-from paratune.data.tokens import TokenizeOptions, pair_separator, tokenize
+from paratune.data.tokenizers import pair_separator
+from paratune.data.tokens import TokenizeOptions, tokenize
 from paratune.models.limits import max_positions
 from paratune.models.load import load_tokenizer
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder, set_output_bias

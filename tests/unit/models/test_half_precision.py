@@ -9,7 +9,7 @@ from paratune.models.half_precision import REPORTED, overflow_warning
 
 @pytest.mark.parametrize("name", REPORTED)
 def test_reported_model_types_have_a_warning_with_the_report(name: str):
-    assert name in CONFIG_MAPPING, "transformers knows no such model type"
+    assert name in CONFIG_MAPPING, "transformers has no such model type"
     warning = overflow_warning(AutoConfig.for_model(name))
     assert warning is not None
     assert f"models of the type {name} have been reported to overflow in fp16 ({REPORTED[name]})" in warning

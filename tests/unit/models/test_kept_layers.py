@@ -1,4 +1,4 @@
-"""Holds a model with some of its layers to the layers of the whole model."""
+"""Compares a model with some of its layers to the whole model."""
 
 from pathlib import Path
 

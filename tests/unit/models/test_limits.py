@@ -49,7 +49,7 @@ def test_the_limit_is_the_smaller_of_model_and_tokenizer_or_none():
 
 
 def test_the_table_agrees_with_the_installed_transformers():
-    # Their code says it with this function; a type that is missing here would fail at its longest samples.
+    # Their code calls this function; a type that is missing here would fail at its longest samples.
     known = transformers.models.auto.modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
     folder = Path(transformers.__file__).parent / "models"
     actual = set()

@@ -52,7 +52,7 @@ def error_text(call: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def test_weights_are_those_of_the_folder_and_the_head_knows_its_labels(folder: Path):
+def test_weights_are_those_of_the_folder_and_the_head_has_its_labels(folder: Path):
     model = loaded(folder)
     state = load_file(folder / "model.safetensors")
     for name, value in model.hf.named_parameters():

@@ -1,4 +1,4 @@
-"""Which folder a name stands for: a run folder stands for its model."""
+"""The folder of a name: for a run folder, that of its model."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_run_stands_for_its_model(run: Path):
+def test_a_run_gives_the_folder_of_its_model(run: Path):
     tiny_model(run / "model")
     assert locate(str(run)) == str(run / "model")
     model = ModelOptions(name=str(run), tokenizer=str(run))
@@ -39,5 +39,5 @@ def test_a_run_without_a_model_is_refused(run: Path, kind: str, code: str):
     assert num_layers(ModelOptions(name=str(run))) is None
 
 
-def test_another_folder_stands_for_itself(tmp_path: Path):
+def test_another_folder_does_not_change(tmp_path: Path):
     assert locate(str(tmp_path)) == str(tmp_path)

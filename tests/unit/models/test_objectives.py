@@ -132,7 +132,7 @@ def test_an_evaluation_reads_the_losses_of_words_from_row_outputs():
     outputs = model(made)
     row_outputs = model.row_outputs(outputs, made)
     assert torch.equal(model.loss_sum(outputs, made, row_outputs), model.loss_sum(outputs, made))
-    # Not computed again: what is kept says it.
+    # Not computed again: the kept values are used.
     assert model.loss_sum(outputs, made, row_outputs + 1).item() == pytest.approx(
         model.loss_sum(outputs, made).item() + 6
     )

@@ -110,7 +110,7 @@ def test_training_equals_separate_dropout_and_addition(name, checkpoints):
         squares = sum(float((actual[key] - wide[key]).square().sum()) for key in wide)
         return (squares / sum(float(grad.square().sum()) for grad in wide.values())) ** 0.5
 
-    # Masks are the same in both, so roundings alone tell them apart from float64, whose masks are the same too.
+    # Masks are the same in both, so that only roundings differ from float64, whose masks are the same too.
     assert 0 < distance(gradients) < 1.1 * distance(expected) < 0.02
 
 

@@ -109,7 +109,7 @@ def test_a_model_takes_the_objective_of_its_options():
 
 
 def test_filler_rows_have_a_context_of_their_own():
-    # The first window is longer than a filler row, and its answer may lie behind it.
+    # The first window is longer than a filler row, and its answer may be behind it.
     for collator in (tiny_windows(20, seed=seed) for seed in range(5)):
         filler = collator(np.zeros(0, dtype=np.int64), 1.0)
         assert filler.row_bounds.tolist() == [[0, 0, 1]]

@@ -197,7 +197,7 @@ def test_means_of_packed_and_padded_rows_are_equal(dtype: torch.dtype):
     tolerance = {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 2**-8}[dtype]
     lengths = [5, 1, 300, 8]
     ends = torch.tensor([0, 5, 6, 306, 314], dtype=torch.int32)
-    # All positive: a sum of 300 in bfloat16 itself would stand still before its end.
+    # All positive: a sum of 300 in bfloat16 itself would not grow before its end.
     hidden_TD = torch.rand(314, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
     found_TD, expected_TD = (hidden_TD.clone().requires_grad_() for _ in range(2))
     padded_BSD = nn.utils.rnn.pad_sequence(expected_TD.split(lengths), batch_first=True)

@@ -1,4 +1,4 @@
-"""What follows from two traces is what a third one finds."""
+"""A profile extrapolated from two traces equals a third trace."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,9 +7,8 @@ import pytest
 from transformers import AutoConfig
 
 from paratune.config.task_sections import ClassificationTask, MaskedLMTask
-from paratune.planning.affine import NotAffineError, extrapolate_profile
 from paratune.planning.profile import Profile, Shape, profile
-from paratune.planning.profiles import TRACED_ROWS
+from paratune.planning.profiles import TRACED_ROWS, NotAffineError, extrapolate_profile
 from paratune.precision import POLICIES
 
 TASK = ClassificationTask(kind="classification", labels=["no", "yes"])

@@ -29,7 +29,7 @@ from paratune.precision import POLICIES
         ([2.25] * 8, 20),  # below 10 MiB: segments of 20 MiB, the rest of 2 MiB is too small for another one
         ([2.25] * 9, 40),
         ([9.0] * 3, 40),
-        ([11.0], 12),  # a segment of its own, a multiple of 2 MiB
+        ([11.0], 12),  # its own segment, a multiple of 2 MiB
         ([10.0, 10.0], 20),
     ],
 )

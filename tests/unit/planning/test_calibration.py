@@ -1,4 +1,4 @@
-"""What is measured, kept and read again; probes that are so short that they only show that they run."""
+"""Constants are measured, stored and read again; the probes are too short for real values."""
 
 import json
 from dataclasses import replace

@@ -48,7 +48,7 @@ class OneDevice(TorchDispatchMode):
 
 
 class GivenClock:
-    """Makes each call once under `OneDevice` and gives a reading of its own for each kind of time."""
+    """Makes each call once under `OneDevice`, and returns another value for each kind of time."""
 
     def __init__(self) -> None:
         self.num_read = {"device": 0, "host": 0, "wall": 0}
@@ -73,7 +73,7 @@ class GivenClock:
 
 
 def packed_on_gpu(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor, max_seqlen: int, **_: Any) -> Tensor:
-    """Stand for the kernel, which reads where rows begin on the device."""
+    """Replace the kernel, which reads the offsets of rows on the device."""
     if cu_seqlens.device != query.device:
         raise RuntimeError(f"cu_seqlens is on {cu_seqlens.device}, queries are on {query.device}")
     return query + key + value
@@ -93,7 +93,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setattr(
         probes, "cpu_target", lambda: MeasuredDevice(torch.device("cpu"), HostCallClock(1e-4), SMALL, False)
     )
-    # The fused update knows the devices that it has kernels for; of tensors without numbers it needs none.
+    # The fused update checks that the device has kernels; tensors without numbers need none.
     monkeypatch.setattr(adam, "_device_dtype_check_for_fused", lambda parameter, cuda_unsupported=False: None)
 
 

@@ -1,4 +1,4 @@
-"""Figures of a machine: curves, bounds, and what is read back."""
+"""Constants of a machine: curves, bounds, and reading them from JSON."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from paratune.planning.constants import BoundedConstant, Constants
 
 
-def test_a_rate_lies_on_a_straight_line_in_the_logarithms() -> None:
+def test_a_rate_is_interpolated_linearly_in_logarithms() -> None:
     rate = BoundedConstant(8.0, 4.0, 16.0, "test", curve=((1.0, 2.0), (100.0, 8.0)))
     assert rate.at(0.1) == 2.0
     assert rate.at(1.0) == 2.0

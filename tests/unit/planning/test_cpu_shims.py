@@ -1,4 +1,4 @@
-"""What stands in for training's own layers on a CPU keeps what those keep, by autograd's hooks."""
+"""Replacements of the training's own layers on a CPU keep the same tensors as these, by autograd's hooks."""
 
 import pytest
 import torch

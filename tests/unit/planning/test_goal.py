@@ -1,4 +1,4 @@
-"""Goals in one line, what they come to, and the probes for what is open."""
+"""Goals in one line, their verdicts, and probes for undecided options."""
 
 from dataclasses import replace
 from pathlib import Path

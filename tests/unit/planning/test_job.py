@@ -1,4 +1,4 @@
-"""What a job asks of a micro-batch, and whether a small copy of a model tells how the model packs."""
+"""The micro-batches of a job, and packed rows in a small copy of a model."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_steps_are_counted_as_the_training_does() -> None:
     assert capped.num_steps(32) == 7
 
 
-def test_without_data_an_epoch_is_not_known() -> None:
+def test_steps_of_an_epoch_are_unknown_without_data() -> None:
     job = make_job(max_length=64, overrides=("train.epochs=2",))
     assert (job.steps_per_epoch(32), job.num_steps(32)) == (None, None)
 

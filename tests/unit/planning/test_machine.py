@@ -1,4 +1,4 @@
-"""Machines: listed devices, files of one's own, and what is said about wrong ones."""
+"""Machines: listed devices, device files, and the errors of wrong ones."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -61,7 +61,7 @@ def test_nvlink_bridge_is_only_the_upper_bound() -> None:
     assert constants["link"].high == pytest.approx(0.9 * 56.25e9)
 
 
-def test_unknown_device_lists_known_ones() -> None:
+def test_error_of_an_unlisted_device_lists_all_devices() -> None:
     of_a100 = ["a100-40gb", "a100-80gb", "a100-40gb-pcie", "a100-80gb-pcie"]
     with raises_code("plan.unknown_device", "a100-41gb", "h100-80gb", similar=of_a100):
         find_machine("a100-41gb")
@@ -114,7 +114,7 @@ def test_a_file_describes_a_device_that_is_not_listed(tmp_path: Path) -> None:
         ("device: t4\npeak_tflops: 3\n", ("config.invalid_value", "line 2", "peak_tflops", "3")),
         ("memory_gib: 3\n", ("config.required", "memory_gb_per_s", "peak_tflops")),
         ("- a\n", ("config.not_mapping",)),
-        ("", ("config.not_mapping",)),
+        ("", ("config.required", "memory_gib", "memory_gb_per_s", "peak_tflops")),
         ("device: [\n", ("config.syntax", "YAML")),
     ],
 )

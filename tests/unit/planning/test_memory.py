@@ -68,7 +68,7 @@ def test_the_peak_of_one_process_is_that_of_pytorchs_tracker() -> None:
 
 def test_working_copies_of_weights_count_for_the_whole_step(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    # `Kernels` stands in for autocast here.
+    # `Kernels` replaces autocast here.
     monkeypatch.setattr(working_linear, "_is_under_autocast", lambda x: True)
     # Attention that drops something is written out on a CPU, in other dtypes than on the meta device.
     small = config(attention_probs_dropout_prob=0.0)

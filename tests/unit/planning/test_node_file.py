@@ -1,4 +1,4 @@
-"""Device files with measured constants: what is written is read again on another machine."""
+"""Device files with measured constants: a written file is read on another machine."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +7,9 @@ import pytest
 from raised import raises_code
 
 from paratune.base.units import GIB
+from paratune.planning.calibration import write_node_file
 from paratune.planning.constants import BoundedConstant, Constants
 from paratune.planning.machine import Machine, find_machine, with_measurements
-from paratune.planning.node_file import write_node_file
 
 ONE = Constants({"link": BoundedConstant(4.0, 3.0, 5.0, "measured: 2 processes", ((1.0, 2.0), (2.0, 4.0)))})
 FOUR = Constants({"network": BoundedConstant(1e9, 9e8, 2e9, 'measured: "x"')})

@@ -17,16 +17,15 @@ from paratune.planning import predict as predict_module
 from paratune.planning.advice import plan_advice, recommended, span_text
 from paratune.planning.enumerate import PlanRequest, list_options
 from paratune.planning.figure_range import FigureRange
-from paratune.planning.host_memory import host_memory
 from paratune.planning.job import PlannedJob
 from paratune.planning.lengths import lengths_of_rows
 from paratune.planning.machine import Machine, find_machine
-from paratune.planning.memory import Memory
+from paratune.planning.memory import Memory, host_memory
 from paratune.planning.predict import JobPredictor, Prediction, start_command
 from paratune.planning.profiles import Profiles
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.table import Plan, _break_name, impossible_lines
-from paratune.planning.time import BOUND_OF, TERMS, StepTime
+from paratune.planning.time import PARTS, TERMS, StepCase, StepTime
 
 CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"
 GIB, MIB = 2**30, 2**20
@@ -45,16 +44,17 @@ def simple(monkeypatch: pytest.MonkeyPatch) -> None:
         states = GIB // setup.num_ranks if setup.traits.shards else GIB
         return Memory({"weights": states, "activations": GIB * setup.micro_batch_size}, {}, "backward")
 
-    def time(shape: Any, setup: PredictionSetup, machine: Machine, figures: Any) -> StepTime:
+    def time(case: StepCase) -> tuple[StepTime, None]:
+        setup = case.setup
         terms = dict.fromkeys(TERMS, 0.0)
         terms["forward"] = 2e-3 * setup.micro_batch_size * setup.grad_accum_steps
         terms["optimizer"] = 1e-3
         terms["communication_exposed"] = (4e-3 if setup.num_ranks > 1 else 0) * (2 if setup.traits.shards else 1)
         total = math.fsum(terms.values())
         python = 5e-3 if setup.num_ranks > 1 and setup.traits.shards else 0.0
-        parts = dict.fromkeys(BOUND_OF, 0.0) | {"compute": terms["forward"], "update": 1e-3, "python": python}
+        parts = dict.fromkeys(PARTS, 0.0) | {"compute": terms["forward"], "update": 1e-3, "python": python}
         parts["communication"] = terms["communication_exposed"] - python
-        return StepTime(terms, total, total / 1.5, total * 1.5, "compute", (), parts)
+        return StepTime(terms, total, total / 1.5, total * 1.5, "compute", (), parts), None
 
     monkeypatch.setattr(predict_module, "peak", peak)
     monkeypatch.setattr(predict_module, "step_time", time)
@@ -149,7 +149,7 @@ def test_times_of_step_epoch_and_run() -> None:
     assert ddp.run.value == pytest.approx(step * 12)  # three epochs of four steps
     assert ddp.price is not None
     assert ddp.price.value == pytest.approx(step * 12 * 2 / 3600 * 2.0)
-    # An A100's sheet says 400 W; steps take half as long again at most.
+    # 400 W on the data sheet of an A100; steps take at most 1.5 times as long.
     assert ddp.energy_j == pytest.approx(1.5 * step * 12 * 2 * 400)
 
 

@@ -1,4 +1,4 @@
-"""What the trace counts is what a real pass on the CPU keeps, which autograd's own hooks tell."""
+"""The trace counts the same bytes that a real pass on the CPU keeps, by autograd's own hooks."""
 
 import gc
 import weakref

@@ -31,7 +31,7 @@ def padded(rows: int, length: int = 12) -> Shape:
 
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the rows of what is traced, as it is."""
+    """Record the numbers of rows that are traced, and return this list."""
     num_rows: list[int] = []
     plain = profiles_module.profile
 

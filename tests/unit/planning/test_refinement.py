@@ -1,4 +1,4 @@
-"""Factors after runs, by the arithmetic of a normal prior; and runs as their records tell them."""
+"""Factors after runs, by the arithmetic of a normal prior; and runs from their records."""
 
 import json
 import math
@@ -20,7 +20,7 @@ FACTORS = Constants({f"factor.{name}": PRIOR for name in NAMES})
 
 
 def run(kind: str = "single", total_s: float | None = None, **measured: float) -> Observation:
-    """Return a run of which each local phase was predicted to take 1 s, and what lies between ranks 1 s."""
+    """Return a run of which each local phase was predicted to take 1 s, and the wait for other ranks 1 s."""
     predicted = dict.fromkeys(TERMS, 0.0) | {"forward": 1.0, "backward": 1.0, "optimizer": 1.0}
     if kind in ("ddp", "zero3"):
         predicted["communication_exposed"] = 1.0
@@ -32,7 +32,7 @@ def run(kind: str = "single", total_s: float | None = None, **measured: float) -
 
 
 def test_posterior_is_the_weighted_mean() -> None:
-    # One run weighs 1 / 0.1^2 = 100, what was known 1 / 0.2^2 = 25: four fifths of ln 1.5.
+    # One run weighs 1 / 0.1^2 = 100, the prior 1 / 0.2^2 = 25: four fifths of ln 1.5.
     factor = posterior(PRIOR, [1.5])
     assert factor.value == pytest.approx(math.exp(0.8 * math.log(1.5)))
     reach = SURE / math.sqrt(125)
@@ -65,14 +65,14 @@ def test_rest_of_a_step_refines_communication() -> None:
     refined = refine(FACTORS, [run("ddp", backward=4.0)] * 8)
     assert refined["factor.backward"] == PRIOR
     assert refined["factor.communication"].value == pytest.approx(3.0, rel=0.05)
-    # Of a pipeline what is left is its waiting.
+    # The rest of a step of a pipeline is its waiting.
     waiting = refine(FACTORS, [run("pipeline", other=2.0)] * 8)
     assert waiting["factor.pipeline"].value == pytest.approx(2.0, rel=0.05)
     assert waiting["factor.communication"] == PRIOR
 
 
 def test_sharded_runs_do_not_share_their_factor_with_ddp() -> None:
-    # Of ZeRO-3 what lies between ranks took 2 s and of DDP 0.5 s, 1 s predicted: with one factor the mean stays at 1.
+    # Waiting for other ranks took 2 s of ZeRO-3 and 0.5 s of DDP, 1 s predicted: with one factor the mean stays at 1.
     runs = [run("zero3", total_s=5.0)] * 4 + [run("ddp", total_s=3.5)] * 4
     refined = refine(FACTORS, runs)
     assert refined["factor.sharding"].value == pytest.approx(2.0, rel=0.05)
@@ -84,7 +84,7 @@ def test_runs_that_differ_widen_the_bounds_of_a_run() -> None:
     runs = [run(total_s=total) for total in (2.0, 3.0, 4.5)]
     factor = refine(FACTORS, runs)["factor.run"]
     assert factor.value == 1.0
-    # ln(2/3), 0 and ln(1.5), and three times 0.2^2 of what was known, over six.
+    # ln(2/3), 0 and ln(1.5), and three times 0.2^2 of the prior, over six.
     spread = math.sqrt((2 * math.log(1.5) ** 2 + 3 * 0.2**2) / 6)
     assert factor.high == pytest.approx(math.exp(SURE * spread))
 

@@ -9,7 +9,7 @@ from paratune.config.strategy_sections import DDPOptions, Strategy
 from paratune.planning.constants import BoundedConstant, Constants
 from paratune.planning.machine import Machine, find_machine
 from paratune.planning.refit import NINETY, NOISE, OTHER_WAY, MeasuredStep, Refit, refit
-from paratune.planning.time import StepCase, TimeInputs, step_case, step_seconds, step_time
+from paratune.planning.time import StepCase, TimeInputs, step_seconds, step_time
 
 from .test_time import ROUND, bert_base, setup
 
@@ -35,7 +35,7 @@ MULTIPLIED = ROUND.replaced(
 
 def case(constants: Constants, num_ranks: int, ranks_per_node: int | None = None) -> StepCase:
     machine = Machine("round", None, is_cuda=True, memory_bytes=None, constants=constants)
-    return step_case(bert_base(), setup(DDP, num_ranks, ranks_per_node), machine, INPUTS)
+    return StepCase(bert_base(), setup(DDP, num_ranks, ranks_per_node), machine, INPUTS)
 
 
 def fitted(constants: Constants, slower: float, *cases: StepCase) -> Refit:
@@ -62,7 +62,7 @@ def test_interval_of_a_measured_option_after_the_refit() -> None:
     two = case(MULTIPLIED, 2)
     constants = fitted(MULTIPLIED, 1.4, two)
     machine = replace(two.machine, constants=constants.constants)
-    time = step_time(two.profile, two.setup, machine, INPUTS)
+    time = step_time(StepCase(two.profile, two.setup, machine, INPUTS))[0]
     assert time is not None
     variance = sum((math.log(spread) / NINETY) ** 2 for spread in (1.2, 1.3))
     posterior = math.sqrt(1 / (1 / variance + 1 / NOISE**2))
@@ -99,7 +99,7 @@ def test_one_time_of_a_listed_device_is_explained(slower: float) -> None:
     machine = find_machine("a100-40gb")
     assert machine.constants is not None
     single: Strategy = DDP
-    step = step_case(bert_base("bf16"), setup(single, 1), machine, INPUTS)
+    step = StepCase(bert_base("bf16"), setup(single, 1), machine, INPUTS)
     refitted = fitted(machine.constants, slower, step)
     assert refitted.after_s[0] / refitted.before_s[0] == pytest.approx(slower, rel=0.03)
     assert not {"link", "network", "link.latency"} & set(refitted.moved)

@@ -20,10 +20,10 @@ from paratune.config.traits import strategy_traits
 from paratune.models.task_model import find_blocks
 from paratune.planning.build import build_model
 from paratune.planning.engines import GRADIENTS, EngineInputs
-from paratune.planning.kinds import KINDS, states, states_of_rank
+from paratune.planning.kinds import KINDS, states_of_rank
 from paratune.planning.profile import Parameter, Profile, parameters_of
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.states import States
+from paratune.planning.states import States, distinct_ranks
 from paratune.planning.trace import Phase
 from paratune.precision import POLICIES
 
@@ -45,6 +45,12 @@ def setup_of(strategy: Any, num_ranks: int) -> PredictionSetup:
     traits = strategy_traits(strategy.kind, strategy.model_dump(exclude={"kind"}))
     assert traits is not None
     return PredictionSetup(strategy, traits, POLICIES["fp32"], num_ranks, num_ranks, 1, 1)
+
+
+def states(profile: Profile, setup: PredictionSetup) -> States:
+    """Return the states of the rank with most, which `memory.peak` chooses too."""
+    ranks = [states_of_rank(profile, setup, rank) for rank in distinct_ranks(setup)]
+    return max(ranks, key=lambda of_rank: (of_rank.device, of_rank.host))
 
 
 def test_a_whole_model_with_frozen_and_unused_weights():

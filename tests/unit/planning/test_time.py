@@ -26,12 +26,13 @@ from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import Traits, strategy_traits
 from paratune.planning.constants import BoundedConstant, Constants, UnknownConstant
 from paratune.planning.kernels import pass_time
+from paratune.planning.kinds import KINDS
 from paratune.planning.kinds.replicated import ddp_buckets
 from paratune.planning.machine import Machine, find_machine
 from paratune.planning.profile import Parameter, Profile, Shape, Weights, profile
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.states import padded_sum
-from paratune.planning.time import TERMS, TimeInputs, step_time, why_no_time
+from paratune.planning.time import TERMS, StepCase, TimeInputs, step_time
 from paratune.planning.trace import Operation, Phase
 from paratune.planning.work import exposed_s
 from paratune.precision import POLICIES
@@ -90,7 +91,7 @@ JOB = TimeInputs(num_tokens=512)
 def terms(
     way: PredictionSetup, constants: Constants = ROUND, model: Profile | None = None, job: TimeInputs = JOB
 ) -> dict[str, float]:
-    step = step_time(model or bert_base(), way, machine(constants), job)
+    step = step_time(StepCase(model or bert_base(), way, machine(constants), job))[0]
     assert step is not None
     assert tuple(step.terms) == TERMS
     assert sum(step.terms.values()) == pytest.approx(step.total_s)
@@ -151,11 +152,11 @@ def test_operation_takes_the_longest_of_arithmetic_memory_and_launch() -> None:
 
 def test_step_is_host_bound_with_slow_launches() -> None:
     slow = ROUND.replaced(figures(launch__forward=1.0, launch__backward=1.0).by_name)
-    step = step_time(bert_base(), SINGLE, machine(slow), JOB)
+    step = step_time(StepCase(bert_base(), SINGLE, machine(slow), JOB))[0]
     assert step is not None
     assert step.bound == "host"
     assert step.terms["forward"] == bert_base().forward.num_kernels
-    fast = step_time(bert_base(), SINGLE, machine(), JOB)
+    fast = step_time(StepCase(bert_base(), SINGLE, machine(), JOB))[0]
     assert fast is not None
     assert fast.bound == "compute"
 
@@ -234,8 +235,8 @@ def test_outside_strategy_is_planned_from_its_traits() -> None:
 
 def test_no_time_when_traits_do_not_describe_the_messages() -> None:
     stages = outside(4, ranks_per_replica=2)
-    assert step_time(bert_base(), stages, machine(), JOB) is None
-    assert "mine:Mine" in (why_no_time(bert_base(), stages, machine(), JOB) or "")
+    assert step_time(StepCase(bert_base(), stages, machine(), JOB))[0] is None
+    assert "mine:Mine" in (step_time(StepCase(bert_base(), stages, machine(), JOB))[1] or "")
 
 
 def test_zero3_gathers_twice_and_reduces_once() -> None:
@@ -243,7 +244,7 @@ def test_zero3_gathers_twice_and_reduces_once() -> None:
     num_bytes = 4 * 109_483_778
     step = terms(setup(Zero3Options(kind="zero3"), 4), exposed)
     assert step["communication_exposed"] == pytest.approx(3 * 0.75 * num_bytes / 1e11, rel=1e-3)
-    # Gradients are divided by what clips them in a pass of its own: ten times the bytes of a quarter.
+    # A separate pass clips the gradients: ten times the bytes of a quarter.
     assert step["optimizer"] == pytest.approx(10 * num_bytes / 4 / 1e12)
     # With two micro-batches gathered four times, reduced once; ZeRO-2 gathers once whatever their number.
     twice = terms(setup(Zero3Options(kind="zero3"), 4, steps=2), exposed)
@@ -269,7 +270,7 @@ def half(strategy: Strategy, figures_of: Constants) -> dict[str, float]:
     """Return the terms of a way with weights of bf16, on 4 devices."""
     policy = POLICIES["bf16"].with_weights("bf16")
     model = profile(AutoConfig.for_model("bert"), TASK, Shape((128,) * 4), policy)
-    step = step_time(model, replace(setup(strategy, 4), precision=policy), machine(figures_of), JOB)
+    step = step_time(StepCase(model, replace(setup(strategy, 4), precision=policy), machine(figures_of), JOB))[0]
     assert step is not None
     return dict(step.terms)
 
@@ -387,7 +388,7 @@ def test_python_of_engines_counts_where_the_host_is_not_ahead(
     assert terms(way, quick) == terms(way)
     # Python is the host's, whatever the term that has it.
     busy = ROUND.replaced(figures(**{figure: (ahead + 100) / number}).by_name)
-    quiet, loud = (step_time(bert_base(), way, machine(constants), JOB) for constants in (ROUND, busy))
+    quiet, loud = (step_time(StepCase(bert_base(), way, machine(constants), JOB))[0] for constants in (ROUND, busy))
     assert quiet is not None
     assert loud is not None
     assert (quiet.bound, loud.bound) == ("compute", "host")
@@ -426,7 +427,7 @@ def test_loading_counts_without_workers_or_idle_host() -> None:
     # 4 rows a second each; the host makes them while the device computes.
     assert terms(SINGLE, slow)["get_batch"] == pytest.approx(4 - computing)
     hiding = slow.replaced(figures(loader__hiding=0.01).by_name)
-    # 512 tokens, 10 ms each, on top.
+    # And 10 ms for each of 512 tokens.
     get_batch_s = terms(SINGLE, hiding, job=TimeInputs(512, hides_words=True))["get_batch"]
     assert get_batch_s == pytest.approx(4 + 5.12 - computing)
     rest = sum(local_step.values())
@@ -435,11 +436,11 @@ def test_loading_counts_without_workers_or_idle_host() -> None:
 
 
 def test_interval_follows_the_bounds_of_the_constants() -> None:
-    sure = step_time(bert_base(), SINGLE, machine(), JOB)
+    sure = step_time(StepCase(bert_base(), SINGLE, machine(), JOB))[0]
     assert sure is not None
     assert sure.low_s == pytest.approx(sure.total_s) == pytest.approx(sure.high_s)
     unsure = ROUND.replaced({"product.fp32": BoundedConstant(1e12, 0.5e12, 2e12, "test")})
-    step = step_time(bert_base(), SINGLE, machine(unsure), JOB)
+    step = step_time(StepCase(bert_base(), SINGLE, machine(unsure), JOB))[0]
     assert step is not None
     assert step.main_constants == ("product.fp32",)
     half = terms(
@@ -453,12 +454,12 @@ def test_interval_follows_the_bounds_of_the_constants() -> None:
 
 
 def test_no_time_when_a_constant_is_unknown() -> None:
-    assert step_time(bert_base(), SINGLE, machine(None), JOB) is None
-    assert "paratune plan --calibrate" in (why_no_time(bert_base(), SINGLE, machine(None), JOB) or "")
+    assert step_time(StepCase(bert_base(), SINGLE, machine(None), JOB))[0] is None
+    assert "paratune plan --calibrate" in (step_time(StepCase(bert_base(), SINGLE, machine(None), JOB))[1] or "")
     bf16 = replace(SINGLE, precision=POLICIES["bf16"])
-    assert step_time(bert_base("bf16"), bf16, find_machine("v100-16gb"), JOB) is None
-    assert "product.bf16" in (why_no_time(bert_base("bf16"), bf16, find_machine("v100-16gb"), JOB) or "")
-    assert why_no_time(bert_base(), SINGLE, machine(), JOB) is None
+    assert step_time(StepCase(bert_base("bf16"), bf16, find_machine("v100-16gb"), JOB))[0] is None
+    assert "product.bf16" in (step_time(StepCase(bert_base("bf16"), bf16, find_machine("v100-16gb"), JOB))[1] or "")
+    assert step_time(StepCase(bert_base(), SINGLE, machine(), JOB))[1] is None
 
 
 def test_own_key_errors_are_raised(monkeypatch):
@@ -467,10 +468,9 @@ def test_own_key_errors_are_raised(monkeypatch):
     def broken(work):
         raise KeyError("a typing error")
 
-    monkeypatch.setattr("paratune.planning.time.strategy_seconds", broken)
-    for ask in (step_time, why_no_time):
-        with pytest.raises(KeyError, match="typing error"):
-            ask(bert_base(), SINGLE, machine(), JOB)
+    monkeypatch.setitem(KINDS, "single", replace(KINDS["single"], seconds=broken))
+    with pytest.raises(KeyError, match="typing error"):
+        step_time(StepCase(bert_base(), SINGLE, machine(), JOB))
     with pytest.raises(KeyError, match="lnk") as caught:
         ROUND["lnk"]
     assert caught.type is not UnknownConstant
@@ -479,8 +479,8 @@ def test_own_key_errors_are_raised(monkeypatch):
 def test_ranks_that_share_cores_slow_each_other_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     cpu = replace(machine(), is_cuda=False, num_cores=1.0)
-    local_step = step_time(bert_base(), SINGLE, cpu, JOB)
-    both = step_time(bert_base(), setup(DDPOptions(kind="ddp"), 2), cpu, JOB)
+    local_step = step_time(StepCase(bert_base(), SINGLE, cpu, JOB))[0]
+    both = step_time(StepCase(bert_base(), setup(DDPOptions(kind="ddp"), 2), cpu, JOB))[0]
     assert local_step is not None
     assert both is not None
     assert both.terms["forward"] == pytest.approx(2 * local_step.terms["forward"])

@@ -4,7 +4,7 @@ import pytest
 
 from paratune.base.units import GIB
 from paratune.hardware.devices import DEVICES, find_device
-from paratune.planning.usable import usable_bytes
+from paratune.planning.machine import usable_bytes
 
 
 @pytest.mark.parametrize(

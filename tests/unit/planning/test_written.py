@@ -1,4 +1,4 @@
-"""The configuration that is written: what it extends, that it is read as what was meant, and what is refused."""
+"""The written configuration: its base, its options when it is read again, and refused paths."""
 
 from pathlib import Path
 

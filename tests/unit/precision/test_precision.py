@@ -39,7 +39,7 @@ def test_the_dtypes_of_each_policy(name: str, computed: torch.dtype, kept: torch
 def test_passes_with_16_bit_weights_need_no_autocast(name: str, dtype: torch.dtype):
     policy = POLICIES[name].with_weights(name)
     assert (policy.autocast_dtype, policy.pass_dtype, policy.compute_dtype) == (None, dtype, dtype)
-    # What they are copies of, and what is summed, stays in fp32.
+    # The weights that are copied, and the sums, stay in fp32.
     assert (policy.param_dtype, policy.reduce_dtype) == (torch.float32, torch.float32)
     assert policy.scales_loss == POLICIES[name].scales_loss
     assert policy.with_weights(name) == policy

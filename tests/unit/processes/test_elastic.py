@@ -1,4 +1,4 @@
-"""What a start by torchrun is: the first one, one of its own again, or one that is to end."""
+"""Starts by torchrun: the first one, a restart, and one after a request to stop."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def test_torchruns_variables_are_read():
         (variables(restart=1), "resume", "resume"),
         # A node joined, which counts as no restart.
         (variables(), "new", "resume"),
-        # Begun by another torchrun, or not yet by this one: it stays in the way, or is deleted as was said.
+        # A run of another torchrun: it is an error, or is deleted with --overwrite.
         (variables("b-8", restart=1), "new", "new"),
         (variables("b-8", restart=1), "overwrite", "overwrite"),
         (variables("none"), "overwrite", "overwrite"),
@@ -75,7 +75,7 @@ def test_a_restart_before_there_was_a_run_begins_one(tmp_path: Path, mode: Mode)
 
 
 @pytest.mark.parametrize("mode", ["new", "overwrite"])
-def test_a_restart_that_cannot_know_its_run_is_refused(run: Path, mode: Mode):
+def test_a_restart_without_a_run_id_is_refused(run: Path, mode: Mode):
     with raises_code("elastic.restart", "2 of 3"):
         start_mode(mode, run, variables("none", restart=2))
 
@@ -106,7 +106,7 @@ def test_without_a_folder_of_torchrun_nothing_is_noted(file: str | None):
     assert not stop_was_requested(environ)
 
 
-def test_the_smallest_micro_batch_that_was_noted_holds_for_later_starts(tmp_path: Path):
+def test_the_smallest_recorded_micro_batch_limits_later_starts(tmp_path: Path):
     def start(attempt: int, rank: int) -> dict[str, str]:
         return variables(TORCHELASTIC_ERROR_FILE=str(tmp_path / f"attempt_{attempt}" / str(rank) / "error.json"))
 

@@ -1,4 +1,4 @@
-"""What started a process, told from variables as Slurm 22.05, torchrun and accelerate set them."""
+"""The launcher of a process, from the variables of Slurm 22.05, torchrun and accelerate."""
 
 import socket
 
@@ -159,7 +159,7 @@ def test_healthy_starts_raise_no_alarm(environ: dict[str, str]):
 
 
 @pytest.mark.parametrize(
-    ("environ", "num_processes", "says"),
+    ("environ", "num_processes", "message"),
     [
         ({**BATCH, "SLURM_NNODES": "2"}, 1, "srun paratune train"),
         ({**BATCH, "SLURM_NNODES": "2"}, 4, "--nproc 4"),
@@ -182,8 +182,8 @@ def test_healthy_starts_raise_no_alarm(environ: dict[str, str]):
         ({**ACCELERATE, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"}, 1, "batch: {grad_accum_steps: 4}"),
     ],
 )
-def test_a_wrong_start_is_named_with_the_line_to_change(environ: dict[str, str], num_processes: int, says: str):
-    assert says in (launch_problem(num_processes, environ) or "")
+def test_a_wrong_start_is_named_with_the_line_to_change(environ: dict[str, str], num_processes: int, message: str):
+    assert message in (launch_problem(num_processes, environ) or "")
     assert launch_problem(num_processes, {**environ, "PARATUNE_RENDEZVOUS": "file:///x"}) is None
 
 
@@ -195,11 +195,11 @@ def test_tasks_without_srun_give_a_warning():
 
 
 @pytest.mark.parametrize(
-    ("environ", "says"),
+    ("environ", "message"),
     [
         ({}, None),
         (BATCH, None),
-        # One task of srun on one node of two: it has all that it asks for.
+        # One task of srun on one node of two: it uses all of its tasks.
         ({**STEP, "SLURM_STEP_NUM_TASKS": "1", "SLURM_STEP_NUM_NODES": "1"}, None),
         ({"RANK": "0", "WORLD_SIZE": "1"}, None),
         (
@@ -210,6 +210,6 @@ def test_tasks_without_srun_give_a_warning():
         ({"RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"}, "leave out torchrun"),
     ],
 )
-def test_a_matrix_is_run_from_one_process_of_one_machine(environ: dict[str, str], says: str | None):
+def test_a_matrix_is_run_from_one_process_of_one_machine(environ: dict[str, str], message: str | None):
     result = sweep_problem(environ)
-    assert result is None if says is None else says in str(result)
+    assert result is None if message is None else message in str(result)

@@ -70,7 +70,7 @@ def test_a_task_of_srun_is_a_rank(monkeypatch: pytest.MonkeyPatch):
     assert local_world_size(Place(3, 1, 4)) == 1
     monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "9999999")
     assert local_world_size(Place(3, 1, 4)) == 4
-    # What torchrun says within a task comes first.
+    # The variables of torchrun inside a task have priority.
     assert place(monkeypatch, **step, RANK="1", LOCAL_RANK="0", WORLD_SIZE="2") == Place(1, 0, 2)
     monkeypatch.delenv("SLURM_PROCID")
     with raises_code("launch.environment", "SLURM_PROCID"):
@@ -86,4 +86,4 @@ def test_a_process_writes_its_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_pat
     note_exit_code(75)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"command": "3\n", "rank2": "75\n"}
     monkeypatch.setenv(EXIT_CODES_VARIABLE, str(tmp_path / "gone"))
-    note_exit_code(75)  # nobody to tell; the run ends as it would
+    note_exit_code(75)  # no folder is set: nothing is written

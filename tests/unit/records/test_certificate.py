@@ -1,4 +1,4 @@
-"""The verdict on strategies: what counts as the same, and what is said when it is not."""
+"""The verdict on strategies: equal trainings, and the reasons of differences."""
 
 import json
 import math

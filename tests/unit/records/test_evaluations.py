@@ -32,7 +32,7 @@ def test_a_line_has_the_loss_and_two_metrics():
         ("accuracy", False, None, ["not kept", "accuracy"]),
     ],
 )
-def test_a_line_tells_whether_the_evaluation_is_the_best(metric, is_best, best, values):
+def test_a_line_shows_whether_the_evaluation_is_the_best(metric, is_best, best, values):
     scores, state = line(metric, is_best=is_best, best=best)
     assert scores == "step 1,120/3,360, epoch 1.00: validation loss 0.412, accuracy 0.834, f1 0.8291"
     assert [value for value in values if value not in state] == []

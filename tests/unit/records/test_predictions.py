@@ -97,7 +97,7 @@ def test_an_ordinal_class_is_the_number_of_thresholds_passed():
     columns = ordinal_columns(logits, ["low", "middle", "high"])
     assert columns["prediction"] == ["middle", "middle"]
     shares = np.stack([columns[f"score_{index}"] for index in range(3)], axis=1)
-    # 1 - 3/4, 3/4 - 1/4, 1/4; and, with the later one brought down to 1/4: 1 - 1/4, 0, 1/4.
+    # 1 - 3/4, 3/4 - 1/4, 1/4; and, with the later one reduced to 1/4: 1 - 1/4, 0, 1/4.
     assert shares == pytest.approx(np.array([[0.25, 0.5, 0.25], [0.75, 0.0, 0.25]]))
 
 
@@ -151,7 +151,7 @@ def test_a_file_that_cannot_be_written_is_unchanged(tmp_path: Path, monkeypatch:
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
-def test_lists_stand_in_a_csv_as_json(tmp_path: Path):
+def test_lists_are_json_in_a_csv(tmp_path: Path):
     table = pa.table({"tokens": [[["golo", "é"]], None], "number": [1, 2]})
     write_table(tmp_path / "out.csv", table)
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:

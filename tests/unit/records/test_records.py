@@ -33,7 +33,7 @@ def test_json_is_read_back_without_temporary_files(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
-def test_numbers_that_json_cannot_say_become_null(tmp_path):
+def test_numbers_that_json_does_not_have_become_null(tmp_path):
     write_json(tmp_path / "a.json", {"loss": math.nan, "list": [math.inf, 1.0], "tuple": (-math.inf, 2)})
     assert read_json(tmp_path / "a.json") == {"loss": None, "list": [None, 1.0], "tuple": [None, 2]}
 
@@ -225,14 +225,14 @@ def test_a_full_disk_is_an_error_of_the_event_log(tmp_path):
         log.close()
 
 
-def test_a_listener_hears_each_event_that_was_added(tmp_path):
-    heard = []
-    log = EventLog(tmp_path, 0, listener=lambda event, values: heard.append((event, values)))
+def test_a_listener_is_called_with_each_added_event(tmp_path):
+    received = []
+    log = EventLog(tmp_path, 0, listener=lambda event, values: received.append((event, values)))
     log.add("step", step=1, loss=math.nan)
     log.add("end", step=1)
     log.close()
-    assert [event for event, _ in heard] == ["step", "end"]
-    assert math.isnan(heard[0][1]["loss"])
+    assert [event for event, _ in received] == ["step", "end"]
+    assert math.isnan(received[0][1]["loss"])
 
 
 def test_the_summary_marks_a_finished_run(tmp_path):

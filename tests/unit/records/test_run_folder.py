@@ -245,7 +245,7 @@ def test_taking_makes_the_folder_and_a_lock(tmp_path: Path):
 def test_overwriting_empties_the_folder(tmp_path: Path):
     folder = begun(tmp_path / "run", finished=True)
     (folder / "checkpoints" / "step_000001").mkdir(parents=True)
-    # Whoever comes second looks again once it holds the folder: it may be finished by then.
+    # The second process checks again when it has the lock: the run may be finished by then.
     with raises_code("run.exists"):
         take_folder(folder, "new")
     assert (folder / RUN_FILE).exists()
@@ -253,12 +253,12 @@ def test_overwriting_empties_the_folder(tmp_path: Path):
     assert {path.name for path in folder.iterdir()} <= {LOCK_FILE}
 
 
-HOLD = """
+LOCKS_FOLDER = """
 import sys
 from pathlib import Path
 from paratune.records.run_folder import take_folder
 lock = take_folder(Path(sys.argv[1]), "resume")
-print("held", flush=True)
+print("locked", flush=True)
 sys.stdin.read()
 """
 
@@ -267,12 +267,12 @@ sys.stdin.read()
 def test_two_processes_cannot_train_in_one_folder(tmp_path: Path, mode: Any):
     folder = begun(tmp_path / "run")
     other = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", LOCKS_FOLDER, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert other.stdin is not None
     assert other.stdout is not None
     try:
-        assert other.stdout.readline() == "held\n"
+        assert other.stdout.readline() == "locked\n"
         with raises_code("run.in_use"):
             take_folder(folder, mode)
         with raises_code("run.in_use"):
@@ -288,7 +288,7 @@ def test_ranks_can_check_the_folder_at_the_same_time(tmp_path: Path):
     folder = begun(tmp_path / "run")
     take_folder(folder, "resume").release()
     with (folder / LOCK_FILE).open("rb") as other:
-        fcntl.flock(other, fcntl.LOCK_SH)  # as `check_usable` of another rank holds it for a moment
+        fcntl.flock(other, fcntl.LOCK_SH)  # as `check_usable` of another rank does for a moment
         check_usable(folder, "resume")
 
 
@@ -297,16 +297,16 @@ def test_a_folder_on_a_full_disk_is_an_error_at_once_without_temporary_files(
 ):
     check_usable(tmp_path / "runs" / "a", "new")
     assert list(tmp_path.iterdir()) == []
-    asked = []
+    tried = []
 
     def refuse(dir: Path) -> None:
-        asked.append(dir)
+        tried.append(dir)
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
     with raises_code("run.not_writable", "Read-only file system", "run.folder", folder=tmp_path / "runs" / "a"):
         check_usable(tmp_path / "runs" / "a", "new")
-    assert asked == [tmp_path], "where the folder would be made"
+    assert tried == [tmp_path], "where the folder would be made"
 
 
 def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path):

@@ -43,7 +43,7 @@ def test_other_host_names_are_refused_on_loopback(header: str | None):
     check_host("0.0.0.0", header)
 
 
-def test_the_rate_has_a_burst_and_says_when_to_try_again():
+def test_the_rate_has_a_burst_and_a_time_to_retry():
     now = 0.0
     rate = ClientRateLimit(2.0, lambda: now)
     for _ in range(4):  # the burst of two seconds

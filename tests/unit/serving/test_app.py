@@ -223,7 +223,7 @@ def test_a_token_is_required_and_no_text_is_logged(folder: Path):
     assert "secret" not in "".join(lines)
 
 
-def test_a_server_that_stops_answers_what_it_has_and_refuses_new_requests(folder: Path):
+def test_a_stopping_server_answers_accepted_requests_and_refuses_new_ones(folder: Path):
     with client(folder) as (http, service):
         has_begun, may_end = threading.Event(), threading.Event()
         compute = service.predictor.predict

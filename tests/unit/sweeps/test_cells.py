@@ -1,4 +1,4 @@
-"""The cells of a matrix: combinations, names, what each is trained with, and what is wrong with them."""
+"""The cells of a matrix: combinations, names, their settings, and their problems."""
 
 import re
 from pathlib import Path
@@ -36,10 +36,12 @@ def test_every_combination_in_order(matrix_file: Path):
 
 
 @pytest.mark.parametrize(
-    ("nproc", "here", "said"),
+    ("nproc", "here", "expected"),
     [(4, True, "nodes: 2 needs several machines"), (4, False, None), (3, False, "cannot be divided equally among")],
 )
-def test_nodes_are_for_a_cluster_and_divide_the_processes(matrix_file: Path, nproc: int, here: bool, said: str | None):
+def test_nodes_are_for_a_cluster_and_divide_the_processes(
+    matrix_file: Path, nproc: int, here: bool, expected: str | None
+):
     _add(matrix_file, f"  nodes: [2]\nnproc: {nproc}\n")
     text = (
         matrix_file.read_text()
@@ -49,7 +51,7 @@ def test_nodes_are_for_a_cluster_and_divide_the_processes(matrix_file: Path, npr
     matrix_file.write_text(text)
     cell = cells_of(read_matrix(matrix_file), here=here)[0]
     assert (cell.name, cell.num_nodes) == ("learning_rate-0.0001_seed-41_nodes-2", 2)
-    assert (said in cell.impossible) if said else (cell.impossible is None)
+    assert (expected in cell.impossible) if expected else (cell.impossible is None)
 
 
 def test_nodes_make_another_run(matrix_file: Path):
@@ -181,7 +183,7 @@ def test_what_cannot_be_chosen_among(old: str, new: str, refused: tuple[str, ...
 @pytest.mark.parametrize(
     "axis",
     [
-        # None of these changes the validation rows, or what is right for them.
+        # These settings change neither the validation rows nor their labels.
         "data.max_length: [16, 32]",
         "data.max_rows.train: [10, 20]",
         "x: {a: {task: {kind: regression, start_at_mean: true}}, b: {task: {kind: regression, start_at_mean: false}}}",
@@ -281,7 +283,7 @@ def test_runs_of_two_names_that_train_the_same_are_refused(above: str, matrix_fi
     for steps in (2, 4):
         Path(f"{steps}.yaml").write_text(f"train: {{max_steps: {steps}}}\n")
     _add(matrix_file, "  length: {short: {extends: 2.yaml}, long: {extends: 4.yaml}}\n")
-    if above == "axis":  # the base of the fixture says train.max_steps
+    if above == "axis":  # the base of the fixture has train.max_steps
         matrix_file.write_text(matrix_file.read_text().replace("  train: {max_steps: 3}\n", ""))
         assert {cell.config.train.max_steps for cell in _cells(matrix_file)} == {2, 4}
         _add(matrix_file, "  train.max_steps: [5]\n")

@@ -47,13 +47,13 @@ def test_a_run_is_told_what_to_record():
 
 
 @pytest.mark.parametrize(
-    ("axes", "top", "says"),
+    ("axes", "top", "expected"),
     [
         ("", "env: 3\n", r"line 11: env is 3 \(a whole number\); allowed: a mapping of variables"),
         ("", "env: {RANK: 1}\n", "line 11: env.RANK: RANK is set by paratune and torchrun"),
         ("", "env: {A: true}\n", "line 11: env.A is true .* put it in quotes"),
         ("", "env: {A: [1]}\n", "line 11: env.A is .* allowed: text, a number, or null"),
-        ("", 'env: {A: "x\\ny"}\n', "line 11: env.A holds a line break or a control character"),
+        ("", 'env: {A: "x\\ny"}\n', "line 11: env.A has a line break or a control character"),
         ("", 'env: {"A B": 1}\n', 'line 11: env.A B: "A B" is not the name of a variable'),
         ("  env.MASTER_PORT: [1]\n", "", "line 10: axes.env.MASTER_PORT.*: MASTER_PORT is set by paratune"),
         ("  env: [{A: 1}]\n", "", "line 10: axes.env: an axis is of one variable"),
@@ -63,9 +63,9 @@ def test_a_run_is_told_what_to_record():
         ("  x: {a: {run.seed: 1, env.A: 1}, b: {run.seed: 2, env.A: 2}}\n", "", "they differ in env.A too"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(axes: str, top: str, says: str, matrix_file: Path):
+def test_problems_are_reported_with_their_lines(axes: str, top: str, expected: str, matrix_file: Path):
     _with(matrix_file, axes or "  run.seed: [41]\n", top)
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=expected):
         read_matrix(matrix_file)
 
 

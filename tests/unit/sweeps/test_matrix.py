@@ -1,4 +1,4 @@
-"""What a matrix file may say, and what is said of one that is wrong."""
+"""Valid matrix files, and the problems of invalid ones."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from raised import raises_code
 
 from paratune.errors import ConfigError
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.names import short, show, slug, value_name
+from paratune.sweeps.values import short, show, slug, value_name
 
 
 def test_axes_of_lists_and_of_names(matrix_file: Path):
@@ -46,7 +46,7 @@ def test_files_lie_below_what_the_matrix_says(matrix_file: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         ("[]\n", "line 1: a matrix is a mapping .* found"),
         ("", "it is empty"),
@@ -80,13 +80,13 @@ def test_files_lie_below_what_the_matrix_says(matrix_file: Path, tmp_path: Path)
         ("base: {}\naxes: {run.seed: [1]}\ntimeout_s: .nan\n", "timeout_s is .nan"),
         ("base: {}\naxes: {run.seed: [1]}\nexclude: {seed: 1}\n", "exclude is .* a list of mappings"),
         ("base: {}\naxes: {run.seed: [1]}\nbaseline: ddp\n", "baseline is .* a mapping of axes to values"),
-        ("base: {}\naxes: {run.seed: [1]}\nbaseline: {seed: 1}\n", "baseline: seed holds seeds"),
+        ("base: {}\naxes: {run.seed: [1]}\nbaseline: {seed: 1}\n", "baseline: seed has seeds"),
         ("base: {}\naxes: {nproc: [1, 2]}\nbaseline: {nproc: [1, 2]}\n", "baseline: nproc has 2 values"),
         ("base: {}\naxes: {nproc: [1, 2]}\nbaseline: {nproc: 4}\n", "4 is not on the axis nproc; it has: 1, 2"),
         ("base: {}\naxes: {run.seed: [1]}\nexclude: [3]\n", r"exclude\[0\] is 3"),
         ("base: {}\naxes: {run.seed: [1]}\nexclude: [{sed: 1}]\n", "sed is not an axis; did you mean seed?"),
         ("base: {}\naxes: {run.seed: [1]}\nexclude: [{seed: 2}]\n", "2 is not on the axis seed; it has: 1"),
-        ("base: {}\naxes: {run.seed: [1]}\nselect_per: [seed]\n", "select_per: seed holds seeds"),
+        ("base: {}\naxes: {run.seed: [1]}\nselect_per: [seed]\n", "select_per: seed has seeds"),
         ("base: {}\naxes: {run.seed: [1]}\nselect_per: [x]\n", "select_per: x is not an axis; there are: seed"),
         ("base: {}\naxes: {run.seed: [1]}\nselect_per: x\n", "select_per is .* a list of axes"),
         ("base: {}\naxes: {nproc: [1]}\ngroups: x\n", "groups is .* a mapping of axes to headings"),
@@ -100,9 +100,9 @@ def test_files_lie_below_what_the_matrix_says(matrix_file: Path, tmp_path: Path)
         ("base: {a: [\n", "not valid YAML"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(text: str, says: str, matrix_file: Path):
+def test_problems_are_reported_with_their_lines(text: str, expected: str, matrix_file: Path):
     matrix_file.write_text(text)
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=expected):
         read_matrix(matrix_file)
 
 

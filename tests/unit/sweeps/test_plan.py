@@ -1,4 +1,4 @@
-"""How far each cell came already, as its folder and the record tell it."""
+"""The state of each cell, from its folder and the record."""
 
 import json
 import sys
@@ -80,7 +80,7 @@ def test_finished_begun_and_failed(matrix_file: Path):
 
 
 def test_a_record_of_a_sweep_that_was_killed(matrix_file: Path):
-    # It says running; the folder says how far the run came.
+    # Its state is running; the folder has the progress of the run.
     keep(matrix_file, state="running")
     assert states(plan(matrix_file))[0] == "pending"
     begin(matrix_file, FIRST)

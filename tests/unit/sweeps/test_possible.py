@@ -31,7 +31,7 @@ def _config(path: Path, *overrides: str) -> Config:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "count", "says"),
+    ("overrides", "count", "expected"),
     [
         (["strategy=ddp"], 4, None),
         (["strategy=ddp"], 5, "batch.global is 8, which 5 ranks cannot share evenly"),
@@ -46,16 +46,18 @@ def _config(path: Path, *overrides: str) -> Config:
         (["device=cpu", "precision=fp16"], 1, "and device is cpu; use precision: fp32"),
     ],
 )
-def test_what_no_machine_can_do(overrides: list[str], count: int, says: str | None, matrix_file: Path):
+def test_runs_that_are_impossible_on_every_machine(
+    overrides: list[str], count: int, expected: str | None, matrix_file: Path
+):
     Path("model").mkdir()
     Path("model/config.json").write_text(json.dumps({"n_layer": 3}))
     reason = why_nowhere(_config(matrix_file, *overrides), count, max_processes=6)
-    assert reason is None if says is None else says in (reason or "")
+    assert reason is None if expected is None else expected in (reason or "")
     assert "--nproc" not in (reason or "")
 
 
 @pytest.mark.parametrize(
-    ("overrides", "count", "machine", "says"),
+    ("overrides", "count", "machine", "expected"),
     [
         ([], 1, NO_GPU, None),
         (["strategy=ddp"], 4, NO_GPU, None),  # more processes than cores are slow, and possible
@@ -81,10 +83,10 @@ def test_what_no_machine_can_do(overrides: list[str], count: int, says: str | No
     ],
 )
 def test_what_this_machine_cannot_do(
-    overrides: list[str], count: int, machine: AvailableMachine, says: str | None, matrix_file: Path
+    overrides: list[str], count: int, machine: AvailableMachine, expected: str | None, matrix_file: Path
 ):
     reason = why_not_here(_config(matrix_file, *overrides), count, {}, machine)
-    assert reason is None if says is None else says in (reason or "")
+    assert reason is None if expected is None else expected in (reason or "")
 
 
 @pytest.mark.parametrize(("visible", "is_possible"), [("0,1", True), ("1", False), ("", False), ("-1,0", False)])
@@ -139,7 +141,7 @@ def test_the_others_are_left_in_peace(matrix_file: Path):
     assert len(cells) == 6
     assert {(cell.config.strategy.kind, cell.num_processes) for cell in cells if cell.impossible is None} == {
         *(("single", 1), ("ddp", 1), ("ddp", 2)),
-    }  # 4 samples are not dealt to 3
+    }  # 3 processes cannot share 4 samples
     error = none_possible(matrix, [cell for cell in cells if cell.num_processes == 3])
     check_code(error, "sweep.none_possible")
     assert "batch.global is 4, which 3 ranks cannot share evenly" in str(error)

@@ -1,4 +1,4 @@
-"""The key `search` of a matrix: what trials are sampled, which rounds follow from scores, what is refused."""
+"""The key `search` of a matrix: sampled trials, rounds that follow from scores, and refused values."""
 
 import json
 import math

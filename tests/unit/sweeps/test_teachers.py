@@ -1,4 +1,4 @@
-"""Teachers that are runs of the same matrix: their names, their order, and what is refused."""
+"""Teachers that are runs of the same matrix: their names, their order, and refused values."""
 
 import json
 import sys

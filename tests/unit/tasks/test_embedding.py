@@ -180,7 +180,7 @@ def test_equal_texts_have_the_same_number(tmp_path):
     assert split_of(MNR, tmp_path, table, columns=columns).labels.tolist() == [[0, 1], [0, 2], [1, 0]]
 
 
-def test_models_that_do_not_fit_are_refused_or_told(tmp_path, folder, caplog):
+def test_models_that_do_not_fit_are_refused_or_logged(tmp_path, folder, caplog):
     write_modules(tmp_path, SentenceModules("cls", True), width=32)
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
@@ -191,7 +191,7 @@ def test_models_that_do_not_fit_are_refused_or_told(tmp_path, folder, caplog):
         model_of(MNR, tmp_path)
 
 
-def test_equal_pairs_and_equal_labels_are_told(tmp_path):
+def test_equal_pairs_and_equal_labels_give_a_warning(tmp_path):
     split = split_of(MNR, tmp_path, columns=Columns(text="text", text_pair="text"))
     (warning,) = make_recipe(MNR).warnings({"train": split})
     assert "22 of 22 pairs" in warning

@@ -58,7 +58,7 @@ def load(recipe: QuestionAnsweringRecipe, how: TokenizeOptions, path: Path, **op
 
 
 def oracle(split: Split, *, null: float = 0.0) -> np.ndarray[Any, Any]:
-    """Return what a model would that always finds the answer, and whose logits say so by 5; "no answer" has `null`."""
+    """Return outputs with the right answer, whose logits are larger by 5 than others; "no answer" has `null`."""
     from paratune.data.windows import answer_tokens
 
     assert split.samples.answers is not None

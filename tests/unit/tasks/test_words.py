@@ -90,7 +90,7 @@ def test_scores_details_and_files(tmp_path):
     assert recipe.scores(split, np.full_like(outputs, np.nan))["f1"] is None
 
 
-def test_words_without_a_token_count_as_wrong_and_are_told(tmp_path):
+def test_words_without_a_token_count_as_wrong_and_give_a_warning(tmp_path):
     split, recipe = split_of(tmp_path, max_length=6), make_recipe(TASK)
     outputs = outputs_of(split, split.samples.tags)
     # Lost: good after [CLS] z ##o ##e was [SEP], fine after the film is very, lena after a ##n ##n ##a.
@@ -99,7 +99,7 @@ def test_words_without_a_token_count_as_wrong_and_are_told(tmp_path):
     assert any("3 of 10 words" in warning for warning in recipe.warnings({"train": split}))
 
 
-def test_inside_tags_without_begin_are_told(tmp_path):
+def test_inside_tags_without_begin_give_a_warning(tmp_path):
     split = split_of(tmp_path, [["zoe", "was"]], [["I-PER", "O"]])
     (warning,) = make_recipe(TASK).warnings({"train": split})
     assert " 1 I- tags" in warning

@@ -36,7 +36,7 @@ def test_texts_and_pairs_are_framed_as_the_family_does(tmp_path: Path, kind: Kin
     assert tokenizer.model_max_length == 512
 
 
-def test_wordpiece_tells_the_texts_of_a_pair_apart(tmp_path: Path):
+def test_wordpiece_has_a_type_for_each_text_of_a_pair(tmp_path: Path):
     tokenizer = trained(tmp_path / "t", TokenizerRecipe(vocab_size=400))
     assert tokenizer("golo", "jogo")["token_type_ids"] == [0, 0, 0, 1, 1]
 

@@ -75,7 +75,7 @@ def end(channel: Channel, seconds: float = PATIENCE_S) -> float:
     return time.monotonic() - begin
 
 
-def test_calls_are_handed_over_in_order(said):
+def test_calls_are_made_in_order(said):
     received = Told()
     channel = Channel("t", received, ABOUT)
     for step in (1, 2, 3):
@@ -119,7 +119,7 @@ def test_an_exception_is_logged_once_and_switches_the_tracker_off(said, call: st
         assert "finish" not in [name for name, *_ in received.calls]
 
 
-def test_one_that_wants_to_end_the_process_is_switched_off_too(said):
+def test_a_tracker_that_raises_system_exit_is_switched_off(said):
     def leaving() -> None:
         raise SystemExit(1)
 
@@ -128,7 +128,7 @@ def test_one_that_wants_to_end_the_process_is_switched_off_too(said):
 
 
 @pytest.mark.parametrize("call", ["start", "log", "finish"])
-def test_one_that_hangs_is_unfinished_when_its_time_is_up(said, blocked: threading.Event, call: str):
+def test_a_hanging_tracker_is_unfinished_at_the_deadline(said, blocked: threading.Event, call: str):
     at_work = threading.Event()
     channel = Channel("stuck", Told(**{call: lambda: (at_work.set(), blocked.wait())}), ABOUT)
     for step in range(1, 11):

@@ -1,4 +1,4 @@
-"""When the micro-batches of a step tell how noisy gradients are."""
+"""Runs in which the noise scale can be measured."""
 
 import pytest
 

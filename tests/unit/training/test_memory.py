@@ -1,4 +1,4 @@
-"""Which micro-batch a resumed run takes, and steps that are had again in smaller ones."""
+"""The micro-batch of a resumed run, and steps that are repeated with smaller micro-batches."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ def ran_out(size: int, smaller: int | None, setup: dict[str, Any] = HERE) -> dic
         ([], {}, None),
         ([session(32)], {}, (32, "as in the session of with 32")),
         ([session(32, 16, 8)], {}, (8, "as in the session of with 32")),
-        # Under another setup another size may fit; a record from before there were setups says nothing.
+        # Under another setup another size may fit; a record of an older version has no setup.
         ([session(32, setup=ELSEWHERE)], {}, None),
         ([{"began": "then", "batch": {"micro_batch_size": 4}}], {}, None),
         ([session(32), session(64, setup=ELSEWHERE)], {}, (32, "as in the session of with 32")),
@@ -111,8 +111,8 @@ def test_the_innermost_guard_reports_out_of_memory():
         with reports_out_of_memory(placing), reports_out_of_memory(training):
             raise error
 
-    with pytest.raises(OutOfMemory, match="training: no room"):
-        fail(MemoryError("no room"))
+    with pytest.raises(OutOfMemory, match="training: no memory"):
+        fail(MemoryError("no memory"))
     with pytest.raises(ValueError, match="another"):
         fail(ValueError("another"))
 

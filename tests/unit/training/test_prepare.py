@@ -1,4 +1,4 @@
-"""What is known before processes meet: what the log says of the data, and what options exclude."""
+"""Preparation before the processes connect: the log of the data, and options that exclude each other."""
 
 import logging
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ def test_splits_without_common_texts_cause_no_warning(caplog: pytest.LogCaptureF
     assert "also in" not in caplog.text
 
 
-def test_a_class_without_a_row_is_logged(caplog: pytest.LogCaptureFixture):
+def test_a_class_without_a_row_warns(caplog: pytest.LogCaptureFixture):
     splits = {"train": split("train", ["a", "b"], [0, 0]), "test": split("test", ["c", "d", "e"], [2, 0, 1])}
     prepare._log_splits(splits, recipe(["bad", "fair", "good"]), unlabelled=())
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -210,20 +210,20 @@ def test_activation_checkpointing_applies_to_the_configured_blocks(
     assert [function is activation_checkpointing._forward_twice for function in again] == expected
 
 
-@pytest.mark.parametrize(("precision", "rank", "is_said"), [("fp16", 0, True), ("fp16", 1, False), ("bf16", 0, False)])
+@pytest.mark.parametrize(("precision", "rank", "warns"), [("fp16", 0, True), ("fp16", 1, False), ("bf16", 0, False)])
 def test_a_model_that_is_known_to_overflow_causes_a_warning_in_fp16(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     precision: str,
     rank: int,
-    is_said: bool,
+    warns: bool,
 ):
     monkeypatch.setitem(half_precision.REPORTED, "bert", "https://github.com/a/b")
     prepared = prepared_for(tmp_path, precision=precision)
     prepared.place.rank = rank
     prepare.initial_model(prepared)
-    assert ("models of the type bert have been reported to overflow in fp16" in caplog.text) == is_said
+    assert ("models of the type bert have been reported to overflow in fp16" in caplog.text) == warns
 
 
 class OwnStrategy:

@@ -1,4 +1,4 @@
-"""What run.json says of the sessions and machines of a run, and what is noted when it is gone on with."""
+"""The sessions and machines in run.json, and the records of a resumed run."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def node(name: str) -> str:
 def test_each_machine_is_described_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(hardware, "describe_node", lambda run, data: {"hostname": "a", "folders": f"{run} {data}"})
     data, own = tmp_path / "cache", {"hostname": "a", "folders": f"{tmp_path} {tmp_path / 'cache'}"}
-    # Rank 1 is a second process of a; rank 2 is the first of b; rank 3 a process of b that was not told its number.
+    # Rank 1 is a second process of a; rank 2 is the first of b; rank 3 a process of b without a local rank.
     with_ranks(monkeypatch, "", node("b"), node("b"))
     nodes = gather_nodes(tmp_path, data, local_rank=0)
     assert nodes == [own, {"hostname": "b", "cpu_model": "Prozessor ä"}]
@@ -114,7 +114,7 @@ def test_a_session_is_added_and_the_top_level_does_not_change(monkeypatch: pytes
     assert "step" not in recorded
     assert (recorded["kind"], recorded["environment"]["NCCL_DEBUG"]) == ("full", "WARN")
     assert recorded["sessions"][1]["environment_unset"] == ["GLOO_SOCKET_IFNAME"]
-    told = [
+    facts = [
         (
             session["step"],
             session["world_size"],
@@ -124,7 +124,7 @@ def test_a_session_is_added_and_the_top_level_does_not_change(monkeypatch: pytes
         )
         for session in recorded["sessions"]
     ]
-    assert told == [(0, 1, "single", 4, [{"hostname": "a"}]), (5, 2, "ddp", 2, [{"hostname": "b"}])]
+    assert facts == [(0, 1, "single", 4, [{"hostname": "a"}]), (5, 2, "ddp", 2, [{"hostname": "b"}])]
     assert recorded["sessions"][1]["config"]["strategy"]["kind"] == "ddp"
     assert recorded["sessions"][1]["config_origin"]["strategy.kind"] == "--set"
     same = {
@@ -187,14 +187,14 @@ def test_requeues_are_counted_by_job(tmp_path: Path):
 
 def test_restarts_are_counted_by_rendezvous_and_start_of_the_job(tmp_path: Path):
     def sessions(*starts: tuple[str, int, int | None] | None) -> int | None:
-        told = [
+        facts = [
             {
                 "torchrun": start and {"run_id": start[0], "num_restarts": start[1], "max_restarts": 3},
                 "job": start and start[2] is not None and {"id": "1", "num_requeued": start[2]},
             }
             for start in starts
         ]
-        records.write_json(tmp_path / records.RUN_FILE, {"sessions": told})
+        records.write_json(tmp_path / records.RUN_FILE, {"sessions": facts})
         return num_restarts(tmp_path)
 
     assert sessions(None, None) is None

@@ -1,4 +1,4 @@
-"""What processes compare before they begin; threads stand for them."""
+"""The values that processes compare before they train; threads replace the processes."""
 
 import threading
 from collections.abc import Callable
@@ -93,7 +93,7 @@ def test_code_is_compared_by_content_and_name(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "is_loss"),
     [
-        # As gloo and NCCL say it (torch 2.13 and 2.11).
+        # Messages of gloo and NCCL (torch 2.13 and 2.11).
         ("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:544] Connection closed by peer [127.0.0.1]:9", True),
         ("NCCL error: remote process exited or there was a network error", True),
         ("CUDA error: device-side assert triggered", False),

@@ -1,4 +1,4 @@
-"""A process's part of a run: what it says when it ends badly."""
+"""A process's part of a run: the records and messages of a failure."""
 
 from pathlib import Path
 

@@ -8,7 +8,7 @@ from raised import check_logged, raises_code
 from transformers import TrainerState
 
 from paratune.config.sections import Config
-from paratune.training.trainer_state import STATE_FILE, first_step
+from paratune.training.steps import STATE_FILE, first_step
 
 
 def config_of(folder: Path, *, continues: bool = True) -> Config:

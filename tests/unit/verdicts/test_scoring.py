@@ -226,11 +226,11 @@ def test_damaged_columns_are_named(change, said):
 
 
 def test_numbers_that_are_none_are_named():
-    with pytest.raises(CannotTell, match="column prediction in the predictions of r holds no number in some rows"):
+    with pytest.raises(CannotTell, match="column prediction in the predictions of r has rows without a number"):
         score_again(
             run_of("regression", {}, {}), rows_of({"label": [1.0, 2.0], "prediction": [1.0, np.nan]}), "test", "rmse"
         )
-    with pytest.raises(CannotTell, match="holds no numbers"):
+    with pytest.raises(CannotTell, match="has no numbers"):
         score_again(
             run_of("regression", {}, {}), rows_of({"label": [1.0, 2.0], "prediction": ["x", "y"]}), "test", "rmse"
         )

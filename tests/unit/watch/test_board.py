@@ -111,7 +111,7 @@ def test_the_cells_of_a_matrix_are_as_their_folders_say(tmp_path: Path):
         "r3": "waiting",
         "r4": "failed",
         "r5": "killed",
-        "r6": "killed",  # it says running, and nobody holds the matrix
+        "r6": "killed",  # its record has the state running, and no process has locked the matrix
         "r7": "finished",
         "r8": "stopped",
     }

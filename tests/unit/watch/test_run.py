@@ -89,7 +89,7 @@ def test_the_last_events_have_the_reason_of_the_end(tmp_path: Path, last: dict, 
     view = look(folder)
     assert view.state == state
     assert words in str(view.reason)
-    with held(folder, since=NOW + 5):  # started again: what the log says is of before
+    with held(folder, since=NOW + 5):  # started again: the log is that of the previous start
         assert look(folder, 6).state == "starting"
     log(folder, event("resume", step=5), event("begin", doing="training"), step(6))
     assert look(folder).state == "killed"
@@ -159,7 +159,7 @@ def test_the_rank_whose_own_work_takes_longer_lags(tmp_path: Path):
         # Its own work takes 100 ms, that of the others 50.
         assert [rank.slower for rank in view.ranks] == [None, None, pytest.approx(1.0)]
         assert [rank.behind for rank in view.ranks] == [50, 50, 0]
-        # Where forward gathers weights from others, it says nothing of the rank itself; 40 ms against 10 do.
+        # Where forward gathers weights from others, its time does not show a straggler; 40 ms against 10 do.
         begin(folder, world_size=3, traits={"own_phases": ["get_batch"]})
         assert [rank.slower for rank in look(folder).ranks] == [None, None, pytest.approx(3.0)]
         begin(folder, world_size=3, traits={"own_phases": None})

@@ -28,7 +28,7 @@ def lacks_decoder_start(values: Mapping[str, Any]) -> bool:
 
 
 def num_layers(model: ModelOptions) -> int | None:
-    """Return the number of layers of a run's model; None where only the hub knows it."""
+    """Return the number of layers of a run's model; None where only the hub has it."""
     if model.keep_layers is not None:
         return len(model.keep_layers)
     path = model_folder(model.name)

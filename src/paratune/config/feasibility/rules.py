@@ -60,7 +60,6 @@ def excluded_settings(config: Config, excludes: Mapping[str, str]) -> Iterator[R
     """Yield the settings that a strategy excludes.
 
     Args:
-        config: The whole configuration.
         excludes: From the traits of the strategy: "key=value", or "key!=value" for all other values, with the reason.
     """
     values = flatten(config.model_dump(mode="json", by_alias=True)) if excludes else {}
@@ -171,8 +170,6 @@ def stage_reasons(num_ranks: int, chunks: int, balance: str | list[int], num_blo
     Args:
         num_ranks: Ranks of one pipeline.
         chunks: Stages on each rank.
-        balance: As in the configuration.
-        num_blocks: Repeated layers of the model.
     """
     if num_ranks * chunks > num_blocks:
         facts = {"stages": num_ranks, "chunks": chunks, "num_blocks": num_blocks}

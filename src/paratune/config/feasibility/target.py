@@ -1,4 +1,4 @@
-"""The device and the processes for which a configuration is checked, as far as a command knows them."""
+"""The device and the processes for which a configuration is checked, as far as they are known to a command."""
 
 from dataclasses import dataclass
 

@@ -39,15 +39,16 @@ CERTIFY = Surface(may_change_strategy=False)
 
 def text(reason: Reason, surface: Surface = TRAIN) -> str:
     """Return the message of a reason: where, what was found, what is allowed, what to do."""
-    return _WORDS[reason.code](reason.facts, surface, reason.keys[0])
+    words, facts, key = _WORDS[reason.code], reason.facts, reason.keys[0]
+    if not isinstance(words, str):
+        return words(facts, surface, key)
+    return words.format(**{**facts, "key": key, "nearest": _either(facts.get("nearest", ())), "surface": surface})
 
 
 def error(reasons: Sequence[Reason], surface: Surface = TRAIN, *, source: object = None) -> ParatuneError:
     """Return the error that lists all reasons. The first reason decides its class, and so the exit code.
 
     Args:
-        reasons: At least one.
-        surface: Words of the command.
         source: File of the configuration; in the message where there are several reasons.
     """
     first, *others = reasons
@@ -112,27 +113,12 @@ def _too_many_ranks(facts: Facts, surface: Surface, key: str) -> str:
     )
 
 
-def _uneven_share(facts: Facts, surface: Surface, key: str) -> str:
-    return (
-        f"batch.global is {facts['global_batch_size']}, which {facts['data_world_size']} ranks cannot share evenly; "
-        f"the nearest sizes that they can: {_either(facts['nearest'])}"
-    )
-
-
 def _not_a_divisor(facts: Facts, surface: Surface, key: str) -> str:
     num_ranks = facts["data_world_size"]
     owner = "one rank" if num_ranks == 1 else f"each of {num_ranks} ranks"
     return (
         f"batch.micro_batch_size is {facts['micro_batch_size']}, which does not divide the {facts['share']} samples "
         f"that {owner} takes of batch.global: {facts['global_batch_size']}; the nearest that do: "
-        f"{_either(facts['nearest'])}"
-    )
-
-
-def _group_is_cut(facts: Facts, surface: Surface, key: str) -> str:
-    return (
-        f"{key}: a step has {facts['global_batch_size']} samples on {facts['data_world_size']} ranks, in micro-batches "
-        f"that do not consist of whole groups of {facts['group_size']} samples (task.group_size); set {key} to "
         f"{_either(facts['nearest'])}"
     )
 
@@ -201,32 +187,25 @@ def _needs_newer_gpu(facts: Facts, surface: Surface, key: str) -> str:
     )
 
 
-def _too_few_samples(facts: Facts, surface: Surface, key: str) -> str:
-    return (
-        f"data.train: {facts['num_samples']} samples are too few for {facts['world_size']} processes; start at "
-        f"most {facts['most']}"
-    )
-
-
-_WORDS: Mapping[str, Callable[[Facts, Surface, str], str]] = {
-    "strategy.excluded": lambda facts, surface, key: (
-        f"{key}: {facts['value']} cannot be combined with strategy.kind: {facts['kind']}: {facts['why']}"
-    ),
+_WORDS: Mapping[str, str | Callable[[Facts, Surface, str], str]] = {
+    "strategy.excluded": "{key}: {value} cannot be combined with strategy.kind: {kind}: {why}",
     "strategy.too_few_ranks": _too_few_ranks,
     "strategy.ranks_not_multiple": _ranks_not_multiple,
     "strategy.too_many_ranks": _too_many_ranks,
-    "strategy.single_group": lambda facts, surface, key: (
-        f"strategy.kind: {facts['kind']} has one group on one machine, which is zero3; {surface.group_advice}"
+    "strategy.single_group": (
+        "strategy.kind: {kind} has one group on one machine, which is zero3; {surface.group_advice}"
     ),
-    "ranks.uneven_nodes": lambda facts, surface, key: (
-        f"{facts['world_size']} processes cannot be spread evenly over {facts['num_nodes']} nodes"
+    "ranks.uneven_nodes": "{world_size} processes cannot be spread evenly over {num_nodes} nodes",
+    "batch.too_large": "{key}: a step has {global_batch_size} samples; at most {max} are possible",
+    "batch.uneven_share": (
+        "batch.global is {global_batch_size}, which {data_world_size} ranks cannot share evenly; the nearest sizes "
+        "that they can: {nearest}"
     ),
-    "batch.too_large": lambda facts, surface, key: (
-        f"{key}: a step has {facts['global_batch_size']} samples; at most {facts['max']} are possible"
-    ),
-    "batch.uneven_share": _uneven_share,
     "batch.micro_batch_not_divisor": _not_a_divisor,
-    "batch.group": _group_is_cut,
+    "batch.group": (
+        "{key}: a step has {global_batch_size} samples on {data_world_size} ranks, in micro-batches that do not "
+        "consist of whole groups of {group_size} samples (task.group_size); set {key} to {nearest}"
+    ),
     "batch.too_few_micro_batches": _too_few_micro_batches,
     "batch.micro_batches_not_multiple": _micro_batches_not_multiple,
     "strategy.too_many_stages": _too_many_stages,
@@ -235,25 +214,26 @@ _WORDS: Mapping[str, Callable[[Facts, Surface, str], str]] = {
         f"{facts['num_blocks']}"
     ),
     "dependency.missing": _extra_missing,
-    "device.no_gpu": lambda facts, surface, key: (
-        "device: cuda, but PyTorch sees no GPU here (paratune doctor gives the reason); set device: cpu"
-    ),
-    "device.is_gpu": lambda facts, surface, key: f"device: cpu, and {facts['description']}; set device: auto",
+    "device.no_gpu": "device: cuda, but PyTorch sees no GPU here (paratune doctor gives the reason); set device: cpu",
+    "device.is_gpu": "device: cpu, and {description}; set device: auto",
     "device.too_few_gpus": lambda facts, surface, key: (
         f"{surface.ranks_option.format(facts['num_processes'])} needs as many GPUs on a machine, and there "
         f"{'is 1' if facts['num_devices'] == 1 else 'are {}'.format(facts['num_devices'])}"
     ),
     "strategy.needs_accelerator": _needs_accelerator,
-    "train.order_of_sums_on_cpu": lambda facts, surface, key: (
-        f"train.deterministic: false has an effect only on a GPU, and {facts['description']}; leave it out, or start "
-        "on a machine with a GPU"
+    "train.order_of_sums_on_cpu": (
+        "train.deterministic: false has an effect only on a GPU, and {description}; leave it out, or start on a "
+        "machine with a GPU"
     ),
     "precision.needs_gpu": _precision_needs_gpu,
     "precision.needs_newer_gpu": _needs_newer_gpu,
-    "precision.tf32_disabled": lambda facts, surface, key: (
+    "precision.tf32_disabled": (
         "precision: tf32 has no effect while the environment has NVIDIA_TF32_OVERRIDE=0; unset it, or use fp32"
     ),
-    "data.too_few_rows": _too_few_samples,
+    "data.too_few_rows": (
+        "data.train: {num_samples} samples are too few for {world_size} processes; start at most {most}"
+    ),
 }
+"""Messages by code: a text with facts in braces, or a function where parts depend on facts or on the command."""
 CODES = frozenset(_WORDS)
 """Codes of all reasons."""

@@ -28,8 +28,6 @@ def convert(settings_read: Mapping[str, Any], source: str, options: Mapping[str,
     """Convert settings to a configuration.
 
     Args:
-        settings_read: As read from the file.
-        source: The file, for messages.
         options: From the command line by dotted key (`model.name`, `data.train`, `task`, ...); they override the file.
 
     Raises:
@@ -48,11 +46,8 @@ def convert(settings_read: Mapping[str, Any], source: str, options: Mapping[str,
     if settings.problems:
         count = len(settings.problems)
         listed = "\n".join(f"  {entry}" for entry in settings.problems)
-        raise ConfigError(
-            f"{source}: {count} {'problem' if count == 1 else 'problems'}\n{listed}",
-            code="trainer.settings",
-            source=source,
-        )
+        message = f"{source}: {count} {'problem' if count == 1 else 'problems'}\n{listed}"
+        raise ConfigError(message, code="trainer.settings", source=source)
     return out
 
 
@@ -67,11 +62,8 @@ def check_text(text: str, source: str) -> None:
     _, problems = check_layer(expand_shorthands(Layer(tree.value, tree.places)), Path("converted.yaml"))
     if problems:
         listed = "\n".join(f"  {problem.message}" for problem in problems)
-        raise ConfigError(
-            f"{source} and the given options are not a valid configuration:\n{listed}",
-            code="trainer.settings",
-            source=source,
-        )
+        message = f"{source} and the given options are not a valid configuration:\n{listed}"
+        raise ConfigError(message, code="trainer.settings", source=source)
 
 
 def _without_state(settings: Mapping[str, Any], out: Conversion) -> dict[str, Any]:
@@ -91,7 +83,7 @@ def _without_state(settings: Mapping[str, Any], out: Conversion) -> dict[str, An
 
 
 def _leave_out(settings: Settings, out: Conversion) -> None:
-    """Add the keys without an equivalent, and those that the Trainer does not know, to the result."""
+    """Add the keys without an equivalent, and those that the Trainer does not have, to the result."""
     for key, value in settings.values.items():
         if key in MAPPED or key in PLACES:
             continue

@@ -4,7 +4,7 @@ from paratune.config.trainer.conversion import DECIDE, Conversion
 from paratune.config.trainer.settings import Settings
 
 _ADAMW = {
-    *("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw_torch_npu_fused", "adamw_torch_xla"),
+    *("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw_torch_npu_fused", "adamw_torch_xla")
 }
 """Optimizers that compute the same as AdamW in paratune."""
 _SCHEDULES = {
@@ -31,12 +31,8 @@ def write(settings: Settings, out: Conversion) -> None:
     out.put("train.max_grad_norm", settings.number("max_grad_norm") or None, settings.origin("max_grad_norm"))
     optimizer = settings.word("optim") or "adamw_torch_fused"
     if optimizer not in _ADAMW:
-        out.to_decide(
-            "optim",
-            optimizer,
-            "the optimizers here are adamw, lamb, adamw_8bit, adafactor and your own (train.optimizer.function)",
-            changes=True,
-        )
+        reason = "the optimizers here are adamw, lamb, adamw_8bit, adafactor and your own (train.optimizer.function)"
+        out.to_decide("optim", optimizer, reason, changes=True)
     _schedule(settings, out)
     _activations(settings, out)
     for option, key in (

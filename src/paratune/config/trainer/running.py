@@ -199,4 +199,4 @@ def _machine(settings: Settings, out: Conversion) -> None:
             out.put("data.prefetch_factor", factor, "dataloader_prefetch_factor")
     every = settings.number("logging_steps")
     if "logging_steps" in settings.values and settings.word("logging_strategy") == "steps" and every and every >= 1:
-        out.put("measure.log_every", int(every), "logging_steps; the record holds every step")
+        out.put("measure.log_every", int(every), "logging_steps; the record has every step")

@@ -34,13 +34,10 @@ def read_settings(path: Path) -> dict[str, Any]:
             raise
         raise ConfigError(f"{path} is not JSON: {error}", code="trainer.settings_unreadable", path=path) from error
     if not isinstance(settings, dict):
-        raise ConfigError(
-            f"{path} holds {describe_value(settings)}; the settings of a Trainer are a mapping",
-            code="trainer.settings_unreadable",
-            path=path,
-        )
+        message = f"{path} has {describe_value(settings)}; the settings of a Trainer are a mapping"
+        raise ConfigError(message, code="trainer.settings_unreadable", path=path)
     if not settings:
-        raise ConfigError(f"{path} holds no settings", code="trainer.settings_unreadable", path=path)
+        raise ConfigError(f"{path} has no settings", code="trainer.settings_unreadable", path=path)
     return settings
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from paratune.base.atomic import replace_file
-from paratune.corpus.shard import writing
-from paratune.errors import CheckpointError, os_error_as
+from paratune.corpus.shard import reading, writing
 
 ROOTS_FILE = "roots.bin"
 ROOTS_AT_ONCE = 1 << 16
@@ -43,9 +42,7 @@ def read_roots(path: Path, start: int, count: int) -> list[int]:
     Raises:
         CheckpointError: The file is unreadable.
     """
-    with os_error_as(
-        CheckpointError, f"{path} cannot be read", f"delete {path.parent}", code="corpus.damaged", path=path
-    ):
+    with reading(path):
         parents = np.fromfile(path, "<u8", count, offset=8 * start).astype(np.int64) - 1
     roots: list[int] = np.where(parents < 0, np.arange(start, start + count), parents).tolist()
     return roots

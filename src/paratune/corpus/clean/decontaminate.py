@@ -11,7 +11,6 @@ Source: Brown et al., Language Models are Few-Shot Learners, 2020, appendix C (s
 
 import shutil
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,19 +22,18 @@ import numpy as np
 import pyarrow as pa
 
 from paratune.base.atomic import replace_file
-from paratune.console import Display
 from paratune.corpus.clean.evaluation_sets import read_texts
 from paratune.corpus.clean.lines import CUT_SCHEMA, cut_file
 from paratune.corpus.clean.settings import Decontaminate
 from paratune.corpus.clean.signatures import normalized_words
-from paratune.corpus.clean.step import Document, drop, with_text
-from paratune.corpus.index.inputs import find_files
+from paratune.corpus.clean.step import Document, drop, require_unique_names, with_text
+from paratune.corpus.index.inputs import file_identity, find_files
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import ShardWriter, read_rows
 from paratune.corpus.sorted_runs import RunWriter, hash_64, merge
-from paratune.corpus.stage import Stage, begin, is_finished, run_stage, stage_output, stage_tables
-from paratune.errors import ConfigError, DataError
+from paratune.corpus.stage import RunStage, Stage, begin, is_finished, stage_output, stage_tables
+from paratune.errors import DataError
 
 FORMAT = 1  # version of the rows; increased when the same input gives other rows
 SETS_FOLDER = "sets"
@@ -71,7 +69,7 @@ class _Hit:
     text: int
 
 
-def run_decontaminate(corpus: Corpus, before: Path, folder: Path, workers: int, display: Display) -> dict[str, Any]:
+def run_decontaminate(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
     """Run the step.
 
     Returns:
@@ -84,23 +82,12 @@ def run_decontaminate(corpus: Corpus, before: Path, folder: Path, workers: int, 
         CheckpointError: The previous stage is not finished, or the folder is not writable.
     """
     options = corpus.clean.decontaminate
-    twice = [
-        name for name, count in Counter(evaluation_set.name for evaluation_set in options.sets).items() if count > 1
-    ]
-    if twice:
-        raise ConfigError(
-            f"clean.decontaminate.sets: two sets have the name {twice[0]}; give each set its own name",
-            code="config.named_twice",
-            key="clean.decontaminate.sets",
-        )
+    require_unique_names("clean.decontaminate.sets", options.sets)
     paths = [
         find_files(evaluation_set.files, f"clean.decontaminate.sets: {evaluation_set.name}")
         for evaluation_set in options.sets
     ]
-    described = [
-        [[path.as_posix(), path.stat().st_size, path.stat().st_mtime_ns] for path in set_paths] for set_paths in paths
-    ]
-    settings = {**options.model_dump(), "files": described, "format": FORMAT}
+    settings = {**options.model_dump(), "files": [*map(file_identity, paths)], "format": FORMAT}
     work = partial(drop_contaminated, options, folder)
     stage = Stage("decontaminate", folder, DOCUMENT_SCHEMA, work, settings, stage_output(before))
     sets = _Sets((), (0,), (), ())
@@ -108,9 +95,7 @@ def run_decontaminate(corpus: Corpus, before: Path, folder: Path, workers: int, 
         begin(stage)
         sets = read_sets(options, paths, folder / SETS_FOLDER)
     inputs = [(sets, path, number) for number, path in enumerate(stage_tables(before))]
-    totals = run_stage(
-        stage, inputs, workers=workers, display=display, more=lambda: {"sets": _count_found(folder, len(inputs), sets)}
-    )
+    totals = run(stage, inputs, more=lambda: {"sets": _count_found(folder, len(inputs), sets)})
     shutil.rmtree(folder / SETS_FOLDER, ignore_errors=True)
     return totals
 

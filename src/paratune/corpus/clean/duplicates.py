@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib.metadata import version
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +27,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paratune.base.atomic import replace_file
-from paratune.console import Display
+from paratune.corpus.clean import signatures as minhash
 from paratune.corpus.clean.clusters import ROOTS_FILE, read_roots, write_roots
-from paratune.corpus.clean.settings import Duplicates, Near
-from paratune.corpus.clean.signatures import (
-    ID_BYTES,
-    Signatures,
-    band_keys,
-    candidate_probability,
-    normalized_words,
-    row_dtype,
-    shingles,
-    signature_file,
-    signatures,
-    words_sha256,
-)
+from paratune.corpus.clean.settings import Near
 from paratune.corpus.clean.step import Document, drop
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import read_rows
-from paratune.corpus.sorted_runs import NAMES_SCHEMA, RunWriter, groups, merge, run_names, shard_runs, spans
-from paratune.corpus.stage import Stage, begin, finished_record, is_finished, run_stage, stage_output, stage_tables
+from paratune.corpus.sorted_runs import NAMES_SCHEMA, RunWriter, all_runs, groups, merge, run_names, spans
+from paratune.corpus.stage import RunStage, Stage, begin, finished_record, is_finished, stage_output, stage_tables
 from paratune.errors import DataError, require_installed
 
 FORMAT = 2  # version of the rows; increased when the same input gives other rows
@@ -59,7 +47,7 @@ BATCH_SIZE = 200
 """Documents in memory."""
 
 
-def run_duplicates(corpus: Corpus, before: Path, folder: Path, workers: int, display: Display) -> dict[str, Any]:
+def run_duplicates(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
     """Run the step.
 
     Returns:
@@ -83,9 +71,9 @@ def run_duplicates(corpus: Corpus, before: Path, folder: Path, workers: int, dis
     stage = Stage("duplicates", folder, DOCUMENT_SCHEMA, work, settings, stage_output(before))
     if not is_finished(stage):
         begin(stage)
-        _cluster(stage, paths, starts, sum(counts), options, workers, display)
+        _cluster(stage, paths, starts, sum(counts), options.near, run)
     inputs = list(zip(paths, starts, counts, strict=True))
-    totals = run_stage(stage, inputs, workers=workers, display=display, more=lambda: _more(folder, options.near))
+    totals = run(stage, inputs, more=lambda: _more(folder, options.near))
     for name in (SIGNATURES_FOLDER, PAIRS_FOLDER, CLUSTERS_FOLDER):
         shutil.rmtree(folder / name, ignore_errors=True)
     return totals
@@ -97,28 +85,22 @@ def num_hashes(near: Near | None) -> int:
 
 
 def _more(folder: Path, near: Near | None) -> dict[str, Any]:
-    share = None if near is None else round(candidate_probability(near.threshold, near.bands, near.rows), 4)
+    share = None if near is None else round(minhash.candidate_probability(near.threshold, near.bands, near.rows), 4)
     return {"pairs": finished_record(folder / PAIRS_FOLDER)["kept"], "found_at_threshold": share}
 
 
 def _cluster(
-    stage: Stage,
-    paths: Sequence[Path],
-    starts: tuple[int, ...],
-    num_documents: int,
-    options: Duplicates,
-    workers: int,
-    display: Display,
+    stage: Stage, paths: Sequence[Path], starts: tuple[int, ...], num_documents: int, near: Near | None, run: RunStage
 ) -> None:
     """Write the first document of the cluster of each document."""
-    folder, near = stage.folder / SIGNATURES_FOLDER, options.near
+    folder = stage.folder / SIGNATURES_FOLDER
     signed = Stage("duplicates: sign", folder, NAMES_SCHEMA, partial(sign, near, folder), stage.settings, stage.source)
     documents = [(path, number, start) for number, (path, start) in enumerate(zip(paths, starts, strict=True))]
-    run_stage(signed, documents, workers=workers, display=display)
-    runs = tuple(chain.from_iterable(shard_runs(folder)))
+    run(signed, documents)
+    runs = all_runs(folder)
     pairs, work = stage.folder / PAIRS_FOLDER, partial(compare, near, folder, runs, starts)
     compared = Stage("duplicates: compare", pairs, PAIRS_SCHEMA, work, stage.settings, stage.source)
-    run_stage(compared, [(span,) for span in spans(runs)], workers=workers, display=display)
+    run(compared, [(span,) for span in spans(runs)])
     roots = stage.folder / CLUSTERS_FOLDER / ROOTS_FILE
     if not roots.exists():
         shutil.rmtree(roots.parent, ignore_errors=True)  # left by a killed process
@@ -129,14 +111,14 @@ def _cluster(
 
 def sign(near: Near | None, folder: Path, path: Path, number: int, position: int) -> Iterator[dict[str, str]]:
     """Write signatures and records of bands of the documents in a table; yield the names of the runs."""
-    signatures_path, seen, all_documents = folder / signature_file(number), set[bytes](), read_rows(path)
+    signatures_path, seen, all_documents = folder / minhash.signature_file(number), set[bytes](), read_rows(path)
     with (
         replace_file(signatures_path) as temporary,
         temporary.open("wb") as file,
         RunWriter(folder, number) as writer,
     ):
         while documents := list(islice(all_documents, BATCH_SIZE)):
-            words = [normalized_words(document["text"]) for document in documents]
+            words = [minhash.normalized_words(document["text"]) for document in documents]
             rows = signed_rows(documents, words, near)
             rows.tofile(file)
             positions = np.arange(position, position + len(rows))
@@ -148,7 +130,7 @@ def sign(near: Near | None, folder: Path, path: Path, number: int, position: int
                 for key, document_words in zip(map(bytes, rows["sha256"]), words, strict=True)
             ]
             if near is not None:
-                keys = band_keys(rows["signature"][is_new], near.bands, near.rows)
+                keys = minhash.band_keys(rows["signature"][is_new], near.bands, near.rows)
                 writer.add(keys, np.arange(near.bands), positions[is_new][:, None])
             position += len(rows)
     yield from run_names(writer)
@@ -160,20 +142,16 @@ def signed_rows(documents: Sequence[Document], words: Sequence[Sequence[str]], n
     Raises:
         DataError: A document has an id of more than 16 bytes.
     """
-    rows = np.zeros(len(documents), row_dtype(num_hashes(near)))
+    rows = np.zeros(len(documents), minhash.row_dtype(num_hashes(near)))
     for row, document, document_words in zip(rows, documents, words, strict=True):
-        if len(document["id"].encode()) > ID_BYTES:
-            raise DataError(
-                f"the id {document['id']} is longer than {ID_BYTES} bytes; extract the documents again",
-                code="corpus.id_too_long",
-            )
-        row["id"], row["sha256"] = (
-            document["id"],
-            np.frombuffer(words_sha256(document["text"], document_words), np.uint8),
-        )
+        if len(document["id"].encode()) > minhash.ID_BYTES:
+            message = f"the id {document['id']} is longer than {minhash.ID_BYTES} bytes; extract the documents again"
+            raise DataError(message, code="corpus.id_too_long")
+        row["id"] = document["id"]
+        row["sha256"] = np.frombuffer(minhash.words_sha256(document["text"], document_words), np.uint8)
     if near is not None:
-        sets = [shingles(document_words, near.shingle_words) for document_words in words]
-        rows["signature"] = signatures(sets, num_hashes(near), near.seed)
+        sets = [minhash.shingles(document_words, near.shingle_words) for document_words in words]
+        rows["signature"] = minhash.signatures(sets, num_hashes(near), near.seed)
     return rows
 
 
@@ -193,7 +171,7 @@ def compare(
     min_equal = near.threshold * num_hashes(near)
     positions: list[int] = []
     representatives = np.empty((MAX_REPRESENTATIVES, num_hashes(near)), np.uint32)
-    with Signatures(folder, starts, num_hashes(near)) as signed:
+    with minhash.Signatures(folder, starts, num_hashes(near)) as signed:
         for is_first, position in members:
             positions = [] if is_first else positions
             signature = signed[position]["signature"]
@@ -211,7 +189,7 @@ def drop_duplicates(
 ) -> Iterator[Document | DroppedRow]:
     """Yield the documents that are the first of their cluster, and drop the others with the id of the first one."""
     roots = read_roots(folder / CLUSTERS_FOLDER / ROOTS_FILE, start, count)
-    with Signatures(folder / SIGNATURES_FOLDER, starts, num_hashes) as signed:
+    with minhash.Signatures(folder / SIGNATURES_FOLDER, starts, num_hashes) as signed:
         for position, document in enumerate(read_rows(path), start=start):
             root = roots[position - start]
             if root == position:

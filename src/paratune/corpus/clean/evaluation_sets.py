@@ -28,19 +28,12 @@ def read_texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
     """
     kind = Path(path.name.removesuffix(".gz")).suffix.lower()
     if kind not in KINDS or path.name.endswith(".parquet.gz"):
-        raise DataError(
-            f"{path}: {kind or 'no suffix'} is not a supported format ({', '.join(KINDS)})",
-            code="data.format",
-            path=path,
-        )
+        message = f"{path}: {kind or 'no suffix'} is not a supported format ({', '.join(KINDS)})"
+        raise DataError(message, code="data.format", path=path)
     if (kind == ".txt") == bool(columns):
         problem = "has no columns; leave columns out" if columns else "needs columns; name those with texts"
-        raise DataError(
-            f"{path}: a {kind} file {problem} (clean.decontaminate.sets.columns)",
-            code="data.columns_unfit",
-            path=path,
-            kind=kind,
-        )
+        message = f"{path}: a {kind} file {problem} (clean.decontaminate.sets.columns)"
+        raise DataError(message, code="data.columns_unfit", path=path, kind=kind)
     try:
         read = {".txt": _lines, ".json": _squad}.get(kind, _cells)
         yield from read(path, kind, columns)
@@ -66,18 +59,9 @@ def _squad(path: Path, _: str, columns: Sequence[str]) -> Iterator[str]:
     with _opened(path) as file:
         content = json.load(file)
     try:
-        articles = [
-            (article.get("title"), [(paragraph["context"], paragraph["qas"]) for paragraph in article["paragraphs"]])
-            for article in content["data"]
-        ]
-        for title, paragraphs in articles:
-            yield from _texts(title) if "title" in columns else ()
-            for context, questions in paragraphs:
-                yield from _texts(context) if "context" in columns else ()
-                for question in questions:
-                    yield from _texts(question["question"]) if "question" in columns else ()
-                    answers = [answer["text"] for answer in question.get("answers", ())]
-                    yield from _texts(answers) if "answers" in columns else ()
+        for column, cell in _squad_cells(content):
+            if column in columns:
+                yield from _texts(cell)
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path} is not JSON in SQuAD's layout (data, paragraphs, context, qas, question); convert it to .jsonl "
@@ -85,6 +69,17 @@ def _squad(path: Path, _: str, columns: Sequence[str]) -> Iterator[str]:
             code="data.columns_unfit",
             path=path,
         ) from error
+
+
+def _squad_cells(content: Any) -> Iterator[tuple[str, Any]]:
+    """Yield column and cell of each text, each once: the title of an article, the context of a paragraph, and so on."""
+    for article in content["data"]:
+        yield "title", article.get("title")
+        for paragraph in article["paragraphs"]:
+            yield "context", paragraph["context"]
+            for question in paragraph["qas"]:
+                yield "question", question["question"]
+                yield "answers", [answer["text"] for answer in question.get("answers", ())]
 
 
 def _cells(path: Path, kind: str, columns: Sequence[str]) -> Iterator[str]:
@@ -98,11 +93,8 @@ def _cells(path: Path, kind: str, columns: Sequence[str]) -> Iterator[str]:
 def _refuse_missing(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
     missing = [name for name in columns if name not in names]
     if missing:
-        raise DataError(
-            f"{path} has no column {missing[0]}{did_you_mean(missing[0], names)} ({', '.join(names)})",
-            code="data.column_missing",
-            path=path,
-        )
+        message = f"{path} has no column {missing[0]}{did_you_mean(missing[0], names)} ({', '.join(names)})"
+        raise DataError(message, code="data.column_missing", path=path)
 
 
 def _batches(path: Path, kind: str, columns: Sequence[str]) -> Iterator[Any]:

@@ -9,13 +9,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from paratune.console import Display
 from paratune.corpus.clean.settings import Language
-from paratune.corpus.clean.step import Document, drop, run_documents
+from paratune.corpus.clean.step import Document, drop, run_documents, unknown_value
 from paratune.corpus.rows import DroppedRow
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import read_rows
-from paratune.errors import ConfigError, did_you_mean, require
+from paratune.corpus.stage import RunStage
+from paratune.errors import require
 
 FORMAT = 1  # version of the rows; increased when the same input gives other rows
 NUM_DIGITS = 4
@@ -24,7 +24,7 @@ MAX_CHARACTERS = 10_000
 """Characters at the start of a document that are read."""
 
 
-def run_language(corpus: Corpus, before: Path, folder: Path, workers: int, display: Display) -> dict[str, Any]:
+def run_language(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
     """Run the step.
 
     Raises:
@@ -34,7 +34,7 @@ def run_language(corpus: Corpus, before: Path, folder: Path, workers: int, displ
     options = corpus.clean.language
     check_languages(options)
     settings = {**options.model_dump(), "format": FORMAT, "py3langid": version("py3langid")}
-    return run_documents(folder, before, keep_languages, options, settings, workers=workers, display=display)
+    return run_documents(folder, before, keep_languages, options, settings, run)
 
 
 def check_languages(options: Language) -> None:
@@ -47,12 +47,7 @@ def check_languages(options: Language) -> None:
     known = _identifier().labels
     for code in options.keep:
         if code not in known:
-            raise ConfigError(
-                f"clean.language.keep: {code} is not known{did_you_mean(code, known)}; {', '.join(known)}",
-                code="config.invalid_value",
-                key="clean.language.keep",
-                value=code,
-            )
+            raise unknown_value("clean.language.keep", code, known, ", ".join(known))
 
 
 def keep_languages(options: Language, path: Path) -> Iterator[Document | DroppedRow]:

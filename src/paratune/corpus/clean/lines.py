@@ -22,14 +22,13 @@ import numpy as np
 import pyarrow as pa
 
 from paratune.base.atomic import replace_file
-from paratune.console import Display
 from paratune.corpus.clean.settings import Lines
 from paratune.corpus.clean.step import Document, drop, with_text
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import ShardWriter, read_rows
 from paratune.corpus.sorted_runs import NAMES_SCHEMA, RunWriter, counts, hash_64, merge, run_names, shard_runs, spans
-from paratune.corpus.stage import Stage, begin, is_finished, run_stage, stage_output, stage_tables
+from paratune.corpus.stage import RunStage, Stage, begin, is_finished, stage_output, stage_tables
 
 FORMAT = 1  # version of the rows; increased when the same input gives other rows
 RUNS_FOLDER, COMMON_FOLDER = "runs", "common"
@@ -55,7 +54,7 @@ _ENDS_SENTENCE = re.compile(r"[.!?:;,…][\"'»”’)]*$")
 _DIGITS = re.compile(r"\d+")
 
 
-def run_lines(corpus: Corpus, before: Path, folder: Path, workers: int, display: Display) -> dict[str, Any]:
+def run_lines(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
     """Run the step.
 
     Returns:
@@ -72,30 +71,27 @@ def run_lines(corpus: Corpus, before: Path, folder: Path, workers: int, display:
     if not is_finished(stage):
         begin(stage)
         if options.min_pages is not None:
-            inputs = _with_common_lines(stage, inputs, options.min_pages, workers, display)
-    num_shards = len(inputs)
-    totals = run_stage(
-        stage, inputs, workers=workers, display=display, more=lambda: {"lines": _count_removed(folder, num_shards)}
-    )
+            inputs = _with_common_lines(stage, inputs, options.min_pages, run)
+    totals = run(stage, inputs, more=lambda: {"lines": _count_removed(folder, len(inputs))})
     for name in (RUNS_FOLDER, COMMON_FOLDER):
         shutil.rmtree(folder / name, ignore_errors=True)
     return totals
 
 
 def _with_common_lines(
-    stage: Stage, inputs: Sequence[tuple[Any, ...]], min_pages: int, workers: int, display: Display
+    stage: Stage, inputs: Sequence[tuple[Any, ...]], min_pages: int, run: RunStage
 ) -> list[tuple[Any, ...]]:
     """Find the lines that enough pages have, and return the inputs of `cut_lines` with the runs of these lines."""
     run_folder, common_folder = stage.folder / RUNS_FOLDER, stage.folder / COMMON_FOLDER
     work = partial(count_lines, run_folder)
     counted = Stage("lines: count", run_folder, NAMES_SCHEMA, work, stage.settings, stage.source)
-    run_stage(counted, inputs, workers=workers, display=display)
+    run(counted, inputs)
     own = shard_runs(run_folder)
     runs = tuple(chain.from_iterable(own))
     ranges = spans(runs)
     work = partial(find_common_lines, runs, min_pages, common_folder)
     compared = Stage("lines: compare", common_folder, NAMES_SCHEMA, work, stage.settings, stage.source)
-    run_stage(compared, [(span, number) for number, span in enumerate(ranges)], workers=workers, display=display)
+    run(compared, [(span, number) for number, span in enumerate(ranges)])
     common = tuple((start, tuple(paths)) for (start, _), paths in zip(ranges, shard_runs(common_folder), strict=True))
     return [(*arguments, tuple(paths), common) for arguments, paths in zip(inputs, own, strict=True)]
 

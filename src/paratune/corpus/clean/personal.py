@@ -12,12 +12,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from paratune.console import Display
 from paratune.corpus.clean.settings import Personal
-from paratune.corpus.clean.step import Document, run_documents, with_text
+from paratune.corpus.clean.step import Document, run_documents, unknown_value, with_text
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import read_rows
-from paratune.errors import ConfigError, did_you_mean, require
+from paratune.corpus.stage import RunStage
+from paratune.errors import require
 
 FORMAT = 5  # version of the rows; increased when the same input gives other rows
 TOKENS = {"email": "<EMAIL>", "phone": "<PHONE>", "nif": "<NIF>", "iban": "<IBAN>"}
@@ -81,7 +81,7 @@ _SPACES = dict.fromkeys([0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0
 Span = tuple[int, int]
 
 
-def run_personal(corpus: Corpus, before: Path, folder: Path, workers: int, display: Display) -> dict[str, Any]:
+def run_personal(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
     """Run the step; the column `num_masked` counts the replaced parts.
 
     Raises:
@@ -92,16 +92,11 @@ def run_personal(corpus: Corpus, before: Path, folder: Path, workers: int, displ
     regions = require("phonenumbers", extra="corpus").SUPPORTED_REGIONS
     require("stdnum", extra="corpus")
     if options.region not in regions:
-        hint = did_you_mean(options.region, regions)
-        raise ConfigError(
-            f"clean.personal.region: {options.region} is not known{hint}; allowed: ISO 3166 codes of two letters",
-            code="config.invalid_value",
-            key="clean.personal.region",
-            value=options.region,
-        )
+        allowed = "allowed: ISO 3166 codes of two letters"
+        raise unknown_value("clean.personal.region", options.region, regions, allowed)
     versions = {name: version(name) for name in ("phonenumbers", "python-stdnum")}
     settings = {**options.model_dump(), "format": FORMAT, **versions}
-    return run_documents(folder, before, mask_documents, options, settings, workers=workers, display=display)
+    return run_documents(folder, before, mask_documents, options, settings, run)
 
 
 def mask_documents(options: Personal, path: Path) -> Iterator[Document]:

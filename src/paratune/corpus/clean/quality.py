@@ -9,16 +9,18 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from paratune.console import Display
 from paratune.corpus.clean.settings import Quality
 from paratune.corpus.clean.step import Document, drop, run_documents
 from paratune.corpus.rows import DroppedRow
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import read_rows
+from paratune.corpus.stage import RunStage
 
 FORMAT = 1  # version of the rows; increased when the same input gives other rows
 SHORT_LINE = 30
 """Maximum number of characters of a short line."""
+TOP_SIZES, REPEATED_SIZES = range(2, 5), range(5, 11)
+"""Numbers of words of the n-grams of `Quality.max_top_ngrams` and `Quality.max_repeated_ngrams`."""
 BULLETS = ("•", "-", "–", "*", "·")
 ELLIPSES = ("...", "…")
 ENDS = (".", "!", "?", ";", ":", "…", '"', "»", "”", "'", "’", ")")
@@ -44,6 +46,9 @@ class MeasuredText:
         """Lines that are not blank."""
         return [line for line in self.text.split("\n") if line.strip()]
 
+    def share_of_lines(self, is_counted: Callable[[str], bool]) -> float:
+        return sum(map(is_counted, self.lines)) / len(self.lines)
+
     @cached_property
     def stop_words(self) -> Counter[str]:
         """Number of occurrences of each stop word."""
@@ -57,15 +62,15 @@ class QualityRule:
 
     reason: str
     measure: Callable[[MeasuredText], float]
-    least: float | None = None
-    most: float | None = None
+    least: float | None
+    most: float | None
 
 
-def run_quality(corpus: Corpus, before: Path, folder: Path, workers: int, display: Display) -> dict[str, Any]:
+def run_quality(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
     """Run the step."""
     options = corpus.clean.quality
     settings = {**options.model_dump(), "format": FORMAT}
-    return run_documents(folder, before, keep_running_text, options, settings, workers=workers, display=display)
+    return run_documents(folder, before, keep_running_text, options, settings, run)
 
 
 def keep_running_text(options: Quality, path: Path) -> Iterator[Document | DroppedRow]:
@@ -94,98 +99,6 @@ def failed_rule(text: str, options: Quality, rules: Sequence[QualityRule]) -> tu
     return None
 
 
-def quality_rules(options: Quality) -> list[QualityRule]:
-    """Return the rules of these options, the fastest first."""
-    o = options
-    rules = [
-        QualityRule("words", num_words, o.min_words, o.max_words),
-        QualityRule("word length", mean_word_length, o.min_word_length, o.max_word_length),
-        QualityRule("hash signs", hashes_per_word, most=o.max_symbols),
-        QualityRule("ellipses", ellipses_per_word, most=o.max_symbols),
-        QualityRule("bullet lines", bullet_lines, most=o.max_bullet_lines),
-        QualityRule("ellipsis lines", ellipsis_lines, most=o.max_ellipsis_lines),
-        QualityRule("alphabetic words", alphabetic_words, o.min_alphabetic_words),
-        QualityRule("letters", letters, o.min_letters),
-        QualityRule("stop words", lambda page: len(page.stop_words), o.min_stop_words),
-        QualityRule("stop word share", stop_word_share, o.min_stop_word_share),
-        QualityRule("punctuated lines", punctuated_lines, o.min_punctuated_lines),
-        QualityRule("short lines", short_lines, most=o.max_short_lines),
-        QualityRule("lines per word", lines_per_word, most=o.max_lines_per_word),
-        QualityRule("repeated lines", repeated_lines, most=o.max_repeated_lines),
-        QualityRule("repeated line characters", repeated_line_characters, most=o.max_repeated_line_characters),
-    ]
-    for n, limit in enumerate(o.max_top_ngrams, start=2):
-        rules.append(QualityRule(f"top {n}-gram", partial(top_ngram, n=n), most=limit))
-    for n, limit in enumerate(o.max_repeated_ngrams, start=5):
-        rules.append(QualityRule(f"repeated {n}-grams", partial(repeated_ngrams, n=n), most=limit))
-    return [rule for rule in rules if rule.least is not None or rule.most is not None]
-
-
-def num_words(page: MeasuredText) -> float:
-    return len(page.words)
-
-
-def mean_word_length(page: MeasuredText) -> float:
-    """Return the mean length of a word, in characters."""
-    return sum(map(len, page.words)) / len(page.words)
-
-
-def hashes_per_word(page: MeasuredText) -> float:
-    return page.text.count("#") / len(page.pieces)
-
-
-def ellipses_per_word(page: MeasuredText) -> float:
-    return sum(map(page.text.count, ELLIPSES)) / len(page.pieces)
-
-
-def bullet_lines(page: MeasuredText) -> float:
-    """Return the share of lines that begin with a bullet."""
-    return sum(line.lstrip().startswith(BULLETS) for line in page.lines) / len(page.lines)
-
-
-def ellipsis_lines(page: MeasuredText) -> float:
-    """Return the share of lines that end with an ellipsis."""
-    return sum(line.rstrip().endswith(ELLIPSES) for line in page.lines) / len(page.lines)
-
-
-def alphabetic_words(page: MeasuredText) -> float:
-    """Return the share of pieces with a letter."""
-    return sum(any(map(str.isalpha, piece)) for piece in page.pieces) / len(page.pieces)
-
-
-def letters(page: MeasuredText) -> float:
-    """Return the share of letters among all characters that are not white space."""
-    return sum(map(str.isalpha, page.text)) / sum(map(len, page.pieces))
-
-
-def stop_word_share(page: MeasuredText) -> float:
-    return page.stop_words.total() / len(page.words)
-
-
-def punctuated_lines(page: MeasuredText) -> float:
-    """Return the share of lines that end as running text does."""
-    return sum(line.rstrip().endswith(ENDS) for line in page.lines) / len(page.lines)
-
-
-def short_lines(page: MeasuredText) -> float:
-    return sum(len(line) <= SHORT_LINE for line in page.lines) / len(page.lines)
-
-
-def lines_per_word(page: MeasuredText) -> float:
-    return page.text.count("\n") / len(page.pieces)
-
-
-def repeated_lines(page: MeasuredText) -> float:
-    """Return the share of lines that repeat an earlier line."""
-    return 1 - len(set(page.lines)) / len(page.lines)
-
-
-def repeated_line_characters(page: MeasuredText) -> float:
-    """Return the share of characters in lines that repeat an earlier line."""
-    once = sum(map(len, set(page.lines)))
-    return (sum(map(len, page.lines)) - once) / len(page.text)
-
-
 def top_ngram(page: MeasuredText, n: int) -> float:
     """Return the share of characters in the most frequent n-gram of pieces, 0 if no n-gram occurs twice."""
     counts = Counter(zip(*(page.pieces[k:] for k in range(n)), strict=False))
@@ -207,6 +120,56 @@ def repeated_ngrams(page: MeasuredText, n: int) -> float:
             seen.add(ngram)
             position += 1
     return num_characters / len(page.text)
+
+
+MEASURES: dict[str, Callable[[MeasuredText], float]] = {
+    "words": lambda page: len(page.words),
+    "word length": lambda page: sum(map(len, page.words)) / len(page.words),
+    "hash signs": lambda page: page.text.count("#") / len(page.pieces),
+    "ellipses": lambda page: sum(map(page.text.count, ELLIPSES)) / len(page.pieces),
+    "bullet lines": lambda page: page.share_of_lines(lambda line: line.lstrip().startswith(BULLETS)),
+    "ellipsis lines": lambda page: page.share_of_lines(lambda line: line.rstrip().endswith(ELLIPSES)),
+    "alphabetic words": lambda page: sum(any(map(str.isalpha, piece)) for piece in page.pieces) / len(page.pieces),
+    "letters": lambda page: sum(map(str.isalpha, page.text)) / sum(map(len, page.pieces)),
+    "stop words": lambda page: len(page.stop_words),
+    "stop word share": lambda page: page.stop_words.total() / len(page.words),
+    "punctuated lines": lambda page: page.share_of_lines(lambda line: line.rstrip().endswith(ENDS)),
+    "short lines": lambda page: page.share_of_lines(lambda line: len(line) <= SHORT_LINE),
+    "lines per word": lambda page: page.text.count("\n") / len(page.pieces),
+    "repeated lines": lambda page: 1 - len(set(page.lines)) / len(page.lines),
+    "repeated line characters": lambda page: (
+        (sum(map(len, page.lines)) - sum(map(len, set(page.lines)))) / len(page.text)
+    ),
+    **{f"top {n}-gram": partial(top_ngram, n=n) for n in TOP_SIZES},
+    **{f"repeated {n}-grams": partial(repeated_ngrams, n=n) for n in REPEATED_SIZES},
+}
+"""Measures by reason, the fastest first. The limits in `Quality` describe them; a share is from 0 to 1."""
+
+
+def quality_rules(options: Quality) -> list[QualityRule]:
+    """Return the rules with a limit in these options, in the order of `MEASURES`."""
+    o = options
+    limits: dict[str, tuple[float | None, float | None]] = {
+        "words": (o.min_words, o.max_words),
+        "word length": (o.min_word_length, o.max_word_length),
+        "hash signs": (None, o.max_symbols),
+        "ellipses": (None, o.max_symbols),
+        "bullet lines": (None, o.max_bullet_lines),
+        "ellipsis lines": (None, o.max_ellipsis_lines),
+        "alphabetic words": (o.min_alphabetic_words, None),
+        "letters": (o.min_letters, None),
+        "stop words": (o.min_stop_words, None),
+        "stop word share": (o.min_stop_word_share, None),
+        "punctuated lines": (o.min_punctuated_lines, None),
+        "short lines": (None, o.max_short_lines),
+        "lines per word": (None, o.max_lines_per_word),
+        "repeated lines": (None, o.max_repeated_lines),
+        "repeated line characters": (None, o.max_repeated_line_characters),
+        **{f"top {n}-gram": (None, most) for n, most in zip(TOP_SIZES, o.max_top_ngrams, strict=True)},
+        **{f"repeated {n}-grams": (None, most) for n, most in zip(REPEATED_SIZES, o.max_repeated_ngrams, strict=True)},
+    }
+    rules = [QualityRule(reason, measure, *limits[reason]) for reason, measure in MEASURES.items()]
+    return [rule for rule in rules if rule.least is not None or rule.most is not None]
 
 
 def _is_punctuation(character: str) -> bool:

@@ -1,12 +1,13 @@
 """Runs the cleaning steps; each reads the kept rows of the previous step. Steps can be left out.
 
-WORK/4_clean/<n>_<step>/   a stage of its own, see `paratune.corpus.stage`
+WORK/4_clean/<n>_<step>/   a separate stage, see `paratune.corpus.stage`
 WORK/4_clean/stage.json    the steps, their totals, and the folder of the last step; written last
 """
 
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,15 @@ from paratune.corpus.clean.personal import run_personal
 from paratune.corpus.clean.quality import run_quality
 from paratune.corpus.clean.variety.run import run_variety
 from paratune.corpus.settings import Corpus
-from paratune.corpus.shard import writing
-from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, finished_record
-from paratune.errors import CheckpointError
+from paratune.corpus.stage import (
+    BEGUN_FILE,
+    STAGE_FILE,
+    RunStage,
+    finished_record,
+    refuse_other_files,
+    run_stage,
+    write_begun,
+)
 from paratune.records import write_json
 
 log = logging.getLogger(__name__)
@@ -30,8 +37,8 @@ log = logging.getLogger(__name__)
 FOLDER = "4_clean"
 BEFORE = "3_extract"
 
-Run = Callable[[Corpus, Path, Path, int, Display], dict[str, Any]]
-"""Takes settings, folder of the previous stage, folder of the step, number of processes, display; returns totals."""
+Run = Callable[[Corpus, Path, Path, RunStage], dict[str, Any]]
+"""Takes settings, folder of the previous stage, folder of the step, and `run_stage`; returns totals."""
 
 STEPS: list[tuple[str, Run]] = [
     ("lines", run_lines),
@@ -79,7 +86,7 @@ def run_clean(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     _begin(folder, [step_folder for _, _, step_folder in chain])
     steps: dict[str, dict[str, Any]] = {}
     for name, run, step_folder in chain:
-        steps[name] = run(corpus, before, folder / step_folder, workers, display)
+        steps[name] = run(corpus, before, folder / step_folder, partial(run_stage, workers=workers, display=display))
         before = folder / step_folder
     dropped = Counter[str]()
     for totals in steps.values():
@@ -100,15 +107,10 @@ def run_clean(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
 
 def _begin(folder: Path, wanted: Sequence[str]) -> None:
     """Make the folder; log and delete the folders of steps that no longer run."""
-    if not (folder / BEGUN_FILE).exists() and folder.exists() and any(folder.iterdir()):
-        raise CheckpointError(
-            f"{folder} holds other files; choose another work", code="run.folder_taken", folder=folder
-        )
+    refuse_other_files(folder)
     (folder / STAGE_FILE).unlink(missing_ok=True)
     for path in sorted(folder.glob("*_*")):
         if path.name not in wanted and (path / BEGUN_FILE).exists():
             log.info("clean: %s no longer runs; deleted", path.name)
             delete_folder(path)
-    with writing("made", folder=folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / BEGUN_FILE, {"steps": wanted})
+    write_begun(folder, {"steps": wanted})

@@ -9,12 +9,14 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from paratune.errors import CheckpointError, os_error_as, require
+from paratune.corpus.shard import reading
+from paratune.errors import CheckpointError, require
 
 ID_BYTES = 16
 MAX_OPEN = 64
@@ -70,6 +72,7 @@ def band_keys(signatures: np.ndarray, bands: int, rows: int) -> np.ndarray:
     keys = np.zeros((len(signatures), bands), np.uint64)
     values = signatures.reshape(len(signatures), bands, rows).astype(np.uint64)
     for row in range(rows):
+        # Plus 1: otherwise any number of zeros would have the same hash.
         keys = (keys + values[:, :, row] + np.uint64(1)) * _FACTOR
         keys ^= keys >> np.uint64(29)
     return keys
@@ -88,16 +91,13 @@ def candidate_probability(similarity: float, bands: int, rows: int) -> float:
     return float(1 - (1 - similarity**rows) ** bands)
 
 
-class Signatures:
+class Signatures(AbstractContextManager["Signatures"]):
     """Reads rows from all files of signatures, by the position of the document in the corpus."""
 
     def __init__(self, folder: Path, starts: Sequence[int], num_hashes: int) -> None:
         """Store the parameters; files are opened when they are read."""
         self._folder, self._starts, self._layout = folder, starts, row_dtype(num_hashes)
         self._open: dict[int, int] = {}
-
-    def __enter__(self) -> "Signatures":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._close()
@@ -106,19 +106,16 @@ class Signatures:
         """Return a row; see `row_dtype`.
 
         Raises:
-            CheckpointError: The file is gone or torn.
+            CheckpointError: The file is missing or truncated.
         """
         number = bisect_right(self._starts, position) - 1
         size = self._layout.itemsize
         path = self._folder / signature_file(number)
-        with os_error_as(
-            CheckpointError, f"{path} cannot be read", f"delete {path.parent}", code="corpus.damaged", path=path
-        ):
+        with reading(path):
             raw = os.pread(self._handle(number, path), size, (position - self._starts[number]) * size)
         if len(raw) < size:
-            raise CheckpointError(
-                f"{path} is truncated; delete {path.parent} to make it again", code="corpus.damaged", path=path
-            )
+            message = f"{path} is truncated; delete {path.parent} to make it again"
+            raise CheckpointError(message, code="corpus.damaged", path=path)
         return np.frombuffer(raw, self._layout)[0]
 
     def _handle(self, number: int, path: Path) -> int:

@@ -47,8 +47,8 @@ def decode(payload: bytes, content_type: str | None, *, fallback: str) -> tuple[
             return payload[len(mark) :].decode(name, "replace"), name
     try:
         text = payload.decode("utf-8")
-        if text.isascii() and b"\x1b" not in payload:
-            return text, _declared_or(payload, content_type, "utf-8")
+        if text.isascii() and b"\x1b" not in payload:  # equal in the declared charset; ISO-2022 has escapes
+            return text, next(_declared(payload, content_type), "utf-8")
         if not text.isascii():
             return text, "utf-8"
     except UnicodeDecodeError:
@@ -58,11 +58,6 @@ def decode(payload: bytes, content_type: str | None, *, fallback: str) -> tuple[
         if text.count("\ufffd") <= FEW * sum(not character.isascii() for character in text):
             return text, name
     return _decoded(payload, _name(fallback) or fallback), _name(fallback) or fallback
-
-
-def _declared_or(payload: bytes, content_type: str | None, name: str) -> str:
-    """Return the declared charset of ASCII text, which does not change the text."""
-    return next(_declared(payload, content_type), name)
 
 
 def _candidates(payload: bytes, content_type: str | None) -> Iterator[str]:

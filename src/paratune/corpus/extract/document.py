@@ -63,19 +63,14 @@ def _text(document: Document, _: str, limits: TextLimits) -> Read:
     return {"text": "\n".join(unwrap(without_mojibake(text).split("\n")))}, charset
 
 
-def _pdf(document: Document, *_: object) -> Read:
-    return read_pdf(document.payload), None
-
-
-def _office(document: Document, mime: str, _: TextLimits) -> Read:
-    return read_office(document.payload, mime), None
-
-
 READERS: dict[str, tuple[str, Callable[[Document, str, TextLimits], Read]]] = {
     HTML: ("trafilatura", _html),
     XHTML: ("trafilatura", _html),
     TEXT: ("plain", _text),
-    PDF: ("pypdfium2", _pdf),
-    **dict.fromkeys((RTF, DOC, DOCX, ODT), ("kreuzberg", _office)),
+    PDF: ("pypdfium2", lambda document, mime, limits: (read_pdf(document.payload), None)),
+    **dict.fromkeys(
+        (RTF, DOC, DOCX, ODT),
+        ("kreuzberg", lambda document, mime, limits: (read_office(document.payload, mime), None)),
+    ),
 }
 """Library and reader of each MIME type."""

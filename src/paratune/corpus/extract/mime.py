@@ -45,7 +45,7 @@ def _by_signature(payload: bytes) -> str | None:
         return RTF
     if head.startswith(_OLE):
         return DOC if "WordDocument".encode("utf-16-le") in payload else None
-    start = head[_end_of_prologue(head) :]
+    start = _PROLOGUE.sub(b"", head, count=1)
     if _HTML_TAGS.match(start):  # before the check for binary data: pages may contain control characters by mistake
         return HTML
     if _is_binary(head):
@@ -62,11 +62,6 @@ def _by_declaration(payload: bytes, declared: str | None) -> str:
     is_binary_kind = declared in (None, PDF, RTF, DOC, DOCX, ODT, OCTETS)
     # Text that is declared as a PDF is usually an error message of the server.
     return TEXT if is_binary_kind or declared is None else declared
-
-
-def _end_of_prologue(head: bytes) -> int:
-    prologue = _PROLOGUE.match(head)
-    return prologue.end() if prologue else 0
 
 
 def _is_binary(head: bytes) -> bool:

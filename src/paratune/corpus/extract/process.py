@@ -14,15 +14,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from pydantic import TypeAdapter
 
 from paratune.base.text import plain
 from paratune.corpus.extract.frames import TornFrame, read_frame, write_frame
 from paratune.corpus.extract.results import Document, ExtractedText, NoText, TextLimits
-from paratune.corpus.extract.settings import Extract
+from paratune.corpus.settings import Extract
 from paratune.errors import LaunchError
 
 COMMAND = ("-P", "-m", "paratune.corpus.extract.child")
@@ -60,7 +61,7 @@ class _Answer:
 _ANSWER = TypeAdapter(_Answer)
 
 
-class DocumentReader:
+class DocumentReader(AbstractContextManager["DocumentReader"]):
     """Reads documents in a child process; a context manager that ends the process."""
 
     def __init__(self, settings: Extract) -> None:
@@ -68,9 +69,6 @@ class DocumentReader:
         self._limits = TextLimits(settings.min_characters, settings.max_characters, settings.charset)
         self._max_answer_bytes = HEADER_BYTES + BYTES_A_CHARACTER * settings.max_characters
         self._process: _Process | None = None
-
-    def __enter__(self) -> "DocumentReader":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._end()
@@ -152,11 +150,9 @@ class _Process:
                 env={**os.environ, **ENVIRONMENT},
             )
         except OSError as error:
-            raise LaunchError(
-                f"extract: the process cannot be started ({error}); fewer workers may help",
-                code="launch.not_started",
-                key="extract",
-            ) from error
+            raise _not_started(f"the process cannot be started ({error}); fewer workers may help") from error
+        self._stdin = cast(BinaryIO, self._process.stdin)
+        self._stdout = cast(BinaryIO, self._process.stdout)
         try:
             with self._time_limit(START_S):
                 answer = read_frame(self._stdout, max_bytes=HEADER_BYTES)
@@ -165,11 +161,7 @@ class _Process:
         if answer is None:
             message = self._stderr_end()
             self.end()
-            raise LaunchError(
-                f"extract: the process that reads documents does not start: {message or 'no output'}",
-                code="launch.not_started",
-                key="extract",
-            )
+            raise _not_started(f"the process that reads documents does not start: {message or 'no output'}")
 
     def request(self, header: dict[str, Any], payload: bytes, max_bytes: int) -> tuple[ExtractedText | NoText, bool]:
         """Send a message and return the answer, and whether the process needed much memory.
@@ -202,14 +194,6 @@ class _Process:
         for file in (self._stdin, self._stdout, self._errors):
             with contextlib.suppress(BrokenPipeError):  # unsent data
                 file.close()
-
-    @property
-    def _stdin(self) -> Any:
-        return self._process.stdin
-
-    @property
-    def _stdout(self) -> Any:
-        return self._process.stdout
 
     @contextlib.contextmanager
     def _time_limit(self, seconds: float) -> Iterator[None]:
@@ -245,3 +229,7 @@ class _Process:
         self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, self._errors.tell() - 300))
         return " ".join(self._errors.read().decode("utf-8", "replace").split())
+
+
+def _not_started(problem: str) -> LaunchError:
+    return LaunchError(f"extract: {problem}", code="launch.not_started", key="extract")

@@ -13,10 +13,9 @@ import pyarrow.parquet as pq
 from paratune.console import Display
 from paratune.corpus.extract.process import CLOCK_FACTOR, DocumentReader
 from paratune.corpus.extract.results import Document, ExtractedText, NoText
-from paratune.corpus.extract.settings import Extract
 from paratune.corpus.extract.tika import Tika
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Corpus, Extract
 from paratune.corpus.stage import Stage, run_stage, stage_output, stage_tables
 from paratune.errors import DataError, LaunchError, require_installed
 
@@ -50,18 +49,16 @@ def run_extract(corpus: Corpus, workers: int, display: Display) -> dict[str, Any
     for module in LIBRARIES:
         require_installed(module, extra="corpus")
     if not STATUS_FILE.exists():
-        raise LaunchError(
-            "extract needs Linux, for the memory limits of its child processes",
-            code="corpus.needs_linux",
-        )
+        message = "extract needs Linux, for the memory limits of its child processes"
+        raise LaunchError(message, code="corpus.needs_linux")
     work = Path(corpus.work)
-    inputs = [(path,) for path in stage_tables(work / BEFORE)]
-    source = stage_output(work / BEFORE)
     versions = {package: importlib.metadata.version(package) for package in LIBRARIES.values()}
+    # The address of the server does not change the texts.
     settings = {**corpus.extract.model_dump(), "tika": corpus.extract.tika is not None}
-    work_on = partial(extract_table, corpus.extract)
-    stage_settings = {**settings, "format": FORMAT, "versions": versions}
-    stage = Stage("extract", work / FOLDER, DOCUMENT_SCHEMA, work_on, stage_settings, source)
+    settings |= {"format": FORMAT, "versions": versions}
+    make = partial(extract_table, corpus.extract)
+    stage = Stage("extract", work / FOLDER, DOCUMENT_SCHEMA, make, settings, stage_output(work / BEFORE))
+    inputs = [(path,) for path in stage_tables(work / BEFORE)]
     return run_stage(stage, inputs, workers=workers, display=display)
 
 
@@ -71,45 +68,33 @@ def extract_table(settings: Extract, path: Path) -> Iterator[dict[str, Any] | Dr
     Raises:
         DataError: The table is unreadable, or Tika does not respond.
     """
-    with _Extraction(settings) as extraction:
+    tika, max_bytes = None, int(settings.max_mib * 2**20)
+    if settings.tika is not None:
+        tika = Tika(settings.tika, time_s=CLOCK_FACTOR * settings.time_s, max_bytes=max_bytes)
+    with DocumentReader(settings) as reader:
         for row in _rows(path):
             known = {"id": _id(row), "url": row["url"]}
-            result = extraction.extract(row)
+            result = _extract(row, reader, tika, max_bytes)
             if isinstance(result, NoText):
                 yield DroppedRow(reason=result.reason, detail=result.detail, **known)
             else:
                 yield {**known, **_document_fields(row, result)}
 
 
-class _Extraction:
-    """Extracts texts with the child process and Tika."""
-
-    def __init__(self, settings: Extract) -> None:
-        self._reader = DocumentReader(settings)
-        self._max_bytes = int(settings.max_mib * 2**20)
-        self._tika = None
-        if settings.tika is not None:
-            self._tika = Tika(settings.tika, time_s=CLOCK_FACTOR * settings.time_s, max_bytes=self._max_bytes)
-
-    def __enter__(self) -> "_Extraction":
-        self._reader.__enter__()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._reader.__exit__(*exception)
-
-    def extract(self, row: Mapping[str, Any]) -> ExtractedText | NoText:
-        """Return the text of a row, or the reason why there is none."""
-        payload = row["payload"] or b""
-        if len(payload) > self._max_bytes:
-            return NoText("large", f"{len(payload)} bytes")
-        result = self._reader.read(Document(payload, row["url"], row["mime"], row["content_type"]))
-        if self._tika is None or not isinstance(result, NoText) or result.reason != "kind" or result.mime is None:
-            return result
-        answer = self._tika.read(payload, result.mime)
-        if isinstance(answer, NoText):
-            return answer
-        return self._reader.finish(*answer, mime=result.mime, extractor="tika")
+def _extract(
+    row: Mapping[str, Any], reader: DocumentReader, tika: Tika | None, max_bytes: int
+) -> ExtractedText | NoText:
+    """Return the text of a row, or the reason why there is none."""
+    payload = row["payload"] or b""
+    if len(payload) > max_bytes:
+        return NoText("large", f"{len(payload)} bytes")
+    result = reader.read(Document(payload, row["url"], row["mime"], row["content_type"]))
+    if tika is None or not isinstance(result, NoText) or result.reason != "kind" or result.mime is None:
+        return result
+    answer = tika.read(payload, result.mime)
+    if isinstance(answer, NoText):
+        return answer
+    return reader.finish(*answer, mime=result.mime, extractor="tika")
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -119,9 +104,8 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             for batch in table.iter_batches(batch_size=1, use_threads=False):
                 yield from batch.to_pylist()
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path} cannot be read: {error}; delete its folder to make it again", code="data.unreadable", path=path
-        ) from error
+        message = f"{path} cannot be read: {error}; delete its folder to make it again"
+        raise DataError(message, code="data.unreadable", path=path) from error
 
 
 def _id(row: Mapping[str, Any]) -> str:

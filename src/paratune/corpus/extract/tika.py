@@ -52,12 +52,8 @@ class Tika:
                 time.sleep(wait_s)
         if self._is_alive():  # so the document is the cause
             return NoText("unreadable", f"Tika: {problem}")
-        raise DataError(
-            f"extract.tika: {self._endpoint} does not respond ({problem}); start it, or remove extract.tika",
-            code="corpus.server",
-            key="extract.tika",
-            endpoint=self._endpoint,
-        )
+        message = f"extract.tika: {self._endpoint} does not respond ({problem}); start it, or remove extract.tika"
+        raise DataError(message, code="corpus.server", key="extract.tika", endpoint=self._endpoint)
 
     def _send(self, method: str, path: str, payload: bytes | None, mime: str) -> tuple[int, bytes | None]:
         """Return status and body, None for a body that is too long; redirects are not followed."""

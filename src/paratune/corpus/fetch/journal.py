@@ -6,6 +6,7 @@ Records are appended to one file in any order. A truncated record at the end is 
 import json
 import os
 import threading
+from contextlib import AbstractContextManager
 from io import RawIOBase
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from paratune.corpus.rows import DroppedRow
 PAYLOAD = "payload"
 
 
-class Journal:
+class Journal(AbstractContextManager["Journal"]):
     """A file of fetched captures by position in the shard; threads may share it."""
 
     def __init__(self, path: Path) -> None:
@@ -25,9 +26,6 @@ class Journal:
         self._places: dict[int, int] = {}
         self._end = self._scan(os.fstat(self._file.fileno()).st_size)
         self._file.truncate(self._end)
-
-    def __enter__(self) -> "Journal":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from paratune.corpus.index.cdx import essence
 from paratune.corpus.rows import DroppedRow
 
 SCANNED_BYTES = 2 << 20
@@ -70,7 +71,7 @@ def fetched_row(row: Mapping[str, Any], received: Received, wanted: PayloadChoic
     if is_sha1(digest) and digest not in known and not received.is_unframed:
         return DroppedRow(url, "digest", f"{digest} in the index, {' or '.join(sorted(known))} now")
     content_type = received.headers.get("content-type") or None
-    mime = row["mime"] or _essence(content_type)
+    mime = row["mime"] or (essence(content_type or "") or None)
     robots, licence = usage_terms(received.headers, payload if "html" in f"{mime} {content_type}" else b"")
     return {
         "url": url,
@@ -96,10 +97,6 @@ def sha1(content: bytes) -> str:
 def is_sha1(digest: str | None) -> bool:
     """Return whether a digest of an index is SHA-1 (Arquivo.pt's text search has MD5)."""
     return digest is not None and re.fullmatch("[A-Z2-7]{32}", digest) is not None
-
-
-def _essence(content_type: str | None) -> str | None:
-    return re.split(r"[;,\s]", content_type.strip().lower(), maxsplit=1)[0] or None if content_type else None
 
 
 def decode_content(body: bytes, encodings: str | None, max_bytes: int) -> bytes | None:

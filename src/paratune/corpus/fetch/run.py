@@ -19,15 +19,13 @@ from paratune.corpus.fetch.journal import Journal
 from paratune.corpus.fetch.payload import PayloadChoice, Received, fetched_row
 from paratune.corpus.fetch.records import MISSING, from_file, from_range
 from paratune.corpus.fetch.replay import REDIRECT, from_replay
-from paratune.corpus.fetch.settings import Fetch
-from paratune.corpus.index.inputs import find_files
+from paratune.corpus.index.inputs import file_identity, find_files
 from paratune.corpus.index.run import FOLDER as INDEX_FOLDER
 from paratune.corpus.rows import FETCHED_SCHEMA, DroppedRow
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Corpus, Fetch
 from paratune.corpus.shard import counts_file, read_rows
 from paratune.corpus.stage import Stage, run_stage, stage_output, stage_tables
-from paratune.corpus.web.client import Client, Unavailable
-from paratune.corpus.web.limits import archive_client
+from paratune.corpus.web.client import Client, Unavailable, archive_client
 from paratune.corpus.web.settings import Network
 from paratune.errors import DataError, require_installed
 
@@ -56,10 +54,6 @@ class FetchShard:
     fetch: Fetch
     network: Network
     wanted: PayloadChoice
-
-    @property
-    def journal(self) -> Path:
-        return self.folder / f"journal-{self.number:05d}"
 
 
 def run_fetch(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
@@ -100,14 +94,11 @@ def _files(corpus: Corpus) -> tuple[dict[str, Path], list[Any]]:
     others = find_files(corpus.fetch.warcs, "fetch.warcs")
     for path in [*find_files(corpus.index.warcs, "index.warcs"), *others]:
         if paths.setdefault(path.name, path) != path:
-            raise DataError(
-                f"{path} and {paths[path.name]} have the same name, which an index uses; rename one",
-                code="config.named_twice",
-                path=path,
-            )
+            message = f"{path} and {paths[path.name]} have the same name, which an index uses; rename one"
+            raise DataError(message, code="config.named_twice", path=path)
     if paths:
         require_installed("warcio", extra="corpus")
-    return paths, [[path.as_posix(), path.stat().st_size, path.stat().st_mtime_ns] for path in others]
+    return paths, file_identity(others)
 
 
 def _forget_finished(folder: Path) -> None:
@@ -181,7 +172,7 @@ class _Fetcher:
         self._threads: ThreadPoolExecutor | None = None
         self._journal: Journal | None = None
         if shard.fetch.replay is not None or shard.fetch.ranges is not None:
-            self._journal = stack.enter_context(Journal(shard.journal))
+            self._journal = stack.enter_context(Journal(shard.folder / f"journal-{shard.number:05d}"))
 
     def start(self, position: int, row: Mapping[str, Any]) -> Callable[[], FetchResult]:
         """Start to fetch a capture; return a function that waits for the result."""

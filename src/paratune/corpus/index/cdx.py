@@ -84,7 +84,7 @@ def _fields(line: str, header: list[str] | None) -> Mapping[str, Any]:
     """Return the fields of a line by name, for `capture_row`.
 
     Raises:
-        ValueError: The line has none of the formats.
+        ValueError: The line has another format.
     """
     if line.startswith("{"):
         return _json_fields(line)
@@ -159,6 +159,11 @@ def capture_row(fields: Mapping[str, Any], source: str) -> CaptureRow:
         filename=text("filename"),
         source=source,
     )
+
+
+def essence(mime: str) -> str:
+    """Return a MIME type in lower case, without its parameters."""
+    return re.split(r"[;,\s]", mime.strip().lower(), maxsplit=1)[0]
 
 
 def base32_digest(digest: str | None) -> str | None:

@@ -7,7 +7,7 @@ import gzip
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob, has_magic
@@ -58,6 +58,12 @@ def find_files(patterns: Sequence[str], key: str) -> list[Path]:
     return list(dict.fromkeys(paths))
 
 
+def file_identity(paths: Iterable[Path]) -> list[list[Any]]:
+    """Return a JSON value that changes when the files change: path, size and time of each."""
+    stats = [(path.as_posix(), path.stat()) for path in paths]
+    return [[path, stat.st_size, stat.st_mtime_ns] for path, stat in stats]
+
+
 def index_sources(path: Path, max_bytes: int) -> tuple[list[Source], list[str]]:
     """Return the indexes in a file, and the names of other files in a ZIP.
 
@@ -70,17 +76,13 @@ def index_sources(path: Path, max_bytes: int) -> tuple[list[Source], list[str]]:
         with zipfile.ZipFile(path) as archive:
             members = [member for member in archive.infolist() if not member.filename.endswith("/")]
     except (OSError, UnicodeError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise DataError(
-            f"{path} cannot be read as a ZIP: {error}", code="corpus.archive_unreadable", path=path
-        ) from error
+        message = f"{path} cannot be read as a ZIP: {error}"
+        raise DataError(message, code="corpus.archive_unreadable", path=path) from error
     _check_zip(path, members, max_bytes)
     wanted = [member.filename for member in members if member.filename.lower().endswith(SUFFIXES)]
     if not wanted:
-        raise DataError(
-            f"{path} contains no index; names of indexes end in {', '.join(SUFFIXES)}",
-            code="corpus.archive_unreadable",
-            path=path,
-        )
+        message = f"{path} contains no index; names of indexes end in {', '.join(SUFFIXES)}"
+        raise DataError(message, code="corpus.archive_unreadable", path=path)
     others = [member.filename for member in members if member.filename not in wanted]
     return [Source(path, "cdx", name) for name in wanted], others
 
@@ -133,9 +135,8 @@ def open_index(source: Source, max_bytes: int) -> Iterator[BinaryIO]:
                 # The sizes in a ZIP may be wrong, so bytes are counted again.
                 yield _unpacked(cast(BinaryIO, member), archive.getinfo(source.member).compress_size, source, max_bytes)
     except (OSError, EOFError, UnicodeError, zlib.error, zipfile.BadZipFile, NotImplementedError) as error:
-        raise DataError(
-            f"{source.name} cannot be read to its end: {error}", code="corpus.archive_unreadable", name=source.name
-        ) from error
+        message = f"{source.name} cannot be read to its end: {error}"
+        raise DataError(message, code="corpus.archive_unreadable", name=source.name) from error
 
 
 def _unpacked(file: BinaryIO, packed: int, source: Source, max_bytes: int) -> BinaryIO:

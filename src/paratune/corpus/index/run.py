@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from paratune.console import Display
-from paratune.corpus.index.cdx import read_lines
+from paratune.corpus.index.cdx import essence, read_lines
 from paratune.corpus.index.inputs import Source, find_files, index_sources, open_index
 from paratune.corpus.index.servers import Query, read_query, server_queries
 from paratune.corpus.index.warcs import read_records
@@ -112,7 +112,7 @@ def _inputs(corpus: Corpus) -> tuple[list[IndexInput], list[str]]:
         require_installed("warcio", extra="corpus")
     sources += [Source(path, "warc") for path in warcs]
     sources += [query for server in index.servers for query in server_queries(server)]
-    wanted = tuple(_essence(mime) for mime in index.mimes)
+    wanted = tuple(essence(mime) for mime in index.mimes)
     return [IndexInput(source, wanted, tuple(index.statuses), max_bytes, corpus.network) for source in sources], ignored
 
 
@@ -149,7 +149,7 @@ def _unwanted(row: CaptureRow, task: IndexInput) -> tuple[str, str] | None:
     if scheme and scheme[1].lower() not in SCHEMES:
         return "scheme", scheme[1].lower()
     mime, status = row.mime, row.status
-    kind = _essence(mime or "")
+    kind = essence(mime or "")
     if kind == "warc/revisit":
         return "revisit", "the document is in another record"
     # Results of a search may have neither; they are documents, and are checked when they are fetched.
@@ -161,11 +161,6 @@ def _unwanted(row: CaptureRow, task: IndexInput) -> tuple[str, str] | None:
     return None
 
 
-def _essence(mime: str) -> str:
-    """Return a MIME type without its parameters."""
-    return re.split(r"[;,\s]", mime.strip().lower(), maxsplit=1)[0]
-
-
 def _merge(stage: Stage, tables: Sequence[Path], *, unique: bool, rows: int) -> int:
     """Write shards of `rows` rows, with the first row of each digest if `unique`; return their number."""
     scratch = stage.folder / SCRATCH_FOLDER
@@ -173,7 +168,7 @@ def _merge(stage: Stage, tables: Sequence[Path], *, unique: bool, rows: int) -> 
     results = _once(_rows(tables), _later(tables, scratch)) if unique else _rows(tables)
     number = 0
     following = next(results, None)
-    while following is not None or number == 0:
+    while following is not None or number == 0:  # an empty index has one empty shard
         shard = _ShardRows(following, results, rows)
         write_shard(stage.folder, number, stage.schema, shard)
         following, number = shard.following, number + 1

@@ -11,8 +11,7 @@ from urllib.parse import urlencode, urlsplit
 from paratune.corpus.index.cdx import capture_row, read_lines
 from paratune.corpus.index.settings import CdxServer, Server, TextSearchServer, Windowed, after, first_moment
 from paratune.corpus.rows import CaptureOrDropped, CaptureRow, DroppedRow
-from paratune.corpus.web.client import ArchiveResponse, Client, TooLarge
-from paratune.corpus.web.limits import archive_client
+from paratune.corpus.web.client import ArchiveResponse, Client, TooLarge, archive_client
 from paratune.corpus.web.settings import Network
 from paratune.errors import DataError
 
@@ -43,6 +42,9 @@ class Query:
     def target(self, **more: str | int) -> str:
         """Return path and query of a request."""
         return f"{urlsplit(self.endpoint).path or '/'}?{urlencode([*self.parameters, *more.items()])}"
+
+    def error(self, problem: str, **facts: Any) -> DataError:
+        return DataError(f"{self.name}: {problem}", code="corpus.server", name=self.name, **facts)
 
 
 def server_queries(server: Server) -> list[Query]:
@@ -83,29 +85,22 @@ def _search_options(server: TextSearchServer) -> Iterator[tuple[str, str]]:
 def _windows(server: Windowed) -> Iterator[Parameters]:
     """Yield `from` and `to` of each window, both inclusive."""
     if server.window == "whole":
-        limits = {"from": server.from_, "to": server.to}
-        yield tuple((key, _stamp(stamp, key)) for key, stamp in limits.items() if stamp is not None)
+        limits = (("from", server.from_, first_moment), ("to", server.to, _end))
+        yield tuple((key, _digits(moment_of(stamp))) for key, stamp, moment_of in limits if stamp is not None)
         return
     assert server.from_ is not None
     assert server.to is not None
     start, end = first_moment(server.from_), _end(server.to)
     while start <= end:
-        following = after(_begin(start, DIGITS[server.window]), DIGITS[server.window])
+        num_digits = DIGITS[server.window]
+        following = after(first_moment(int(_digits(start)[:num_digits])), num_digits)
         last = min(following - timedelta(seconds=1), end)
         yield (("from", _digits(start)), ("to", _digits(last)))
         start = following
 
 
-def _begin(moment: datetime, num_digits: int) -> datetime:
-    return first_moment(int(_digits(moment)[:num_digits]))
-
-
 def _end(stamp: int) -> datetime:
     return after(first_moment(stamp), len(str(stamp))) - timedelta(seconds=1)
-
-
-def _stamp(stamp: int, key: str) -> str:
-    return _digits(first_moment(stamp) if key == "from" else _end(stamp))
 
 
 def _digits(moment: datetime) -> str:
@@ -123,11 +118,7 @@ def read_query(query: Query, network: Network, max_bytes: int) -> Iterator[Captu
         with archive_client(query.endpoint, network) as client:
             yield from _listed(query, client, max_bytes) if query.per_request is None else _searched(query, client)
     except TooLarge as error:
-        raise DataError(
-            f"{query.name}: the response has {error}; use a shorter window",
-            code="corpus.server",
-            name=query.name,
-        ) from error
+        raise query.error(f"the response has {error}; use a shorter window") from error
 
 
 def _listed(query: Query, client: Client, max_bytes: int) -> Iterator[CaptureOrDropped]:
@@ -143,21 +134,10 @@ def _check(query: Query, answer: ArchiveResponse) -> None:
     kind, status = answer.headers.get_content_type(), answer.status
     if 300 <= status < 400:
         where = answer.headers.get("Location")
-        raise DataError(
-            f"{query.name}: HTTP {status}, moved to {where}; use this as the endpoint",
-            code="corpus.server",
-            name=query.name,
-            status=status,
-            where=where,
-        )
+        raise query.error(f"HTTP {status}, moved to {where}; use this as the endpoint", status=status, where=where)
     if status != 200 or kind == "text/html":
-        raise DataError(
-            f"{query.name}: HTTP {status} of {kind}, not a response to a query; check the endpoint",
-            code="corpus.server",
-            name=query.name,
-            status=status,
-            kind=kind,
-        )
+        problem = f"HTTP {status} of {kind}, not a response to a query; check the endpoint"
+        raise query.error(problem, status=status, kind=kind)
 
 
 def _searched(query: Query, client: Client) -> Iterator[CaptureOrDropped]:
@@ -183,11 +163,7 @@ def _searched(query: Query, client: Client) -> Iterator[CaptureOrDropped]:
                 yield result
         if len(seen) == num_seen:
             return
-    raise DataError(
-        f"{query.name}: no end after {MAX_PAGES} responses; use a shorter window",
-        code="corpus.server",
-        name=query.name,
-    )
+    raise query.error(f"no end after {MAX_PAGES} responses; use a shorter window")
 
 
 def _items(query: Query, body: bytes) -> Sequence[Any]:
@@ -198,11 +174,7 @@ def _items(query: Query, body: bytes) -> Sequence[Any]:
             return items
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
-    raise DataError(
-        f"{query.name}: the response is not JSON with response_items: {body[:80]!r}",
-        code="corpus.server",
-        name=query.name,
-    )
+    raise query.error(f"the response is not JSON with response_items: {body[:80]!r}")
 
 
 def _result(item: Any, source: str, number: int) -> CaptureOrDropped:

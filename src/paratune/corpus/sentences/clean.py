@@ -18,12 +18,12 @@ from paratune.corpus.index.inputs import find_files
 from paratune.corpus.repeated import repeated_rows
 from paratune.corpus.sentences.ngram import train
 from paratune.corpus.sentences.rows import REPEATED_FOLDER, SPLIT_FOLDER, read_sentences
-from paratune.corpus.sentences.settings import SentenceSettings
-from paratune.corpus.sentences.split import rejection_reason, split_sentences
-from paratune.corpus.sentences.words import ngram_words
+from paratune.corpus.sentences.split import ngram_words, rejection_reason, split_sentences
+from paratune.corpus.settings import SentenceSettings
 from paratune.corpus.stage import stage_tables
 from paratune.errors import DataError
 
+KEY = "sentences.clean.files"
 NUM_HALVES = 2
 _BINS = 1000
 """Bins of language scores from 0 to 1."""
@@ -44,23 +44,13 @@ def clean_text_files(settings: SentenceSettings) -> list[Path]:
     Raises:
         DataError: A file is missing, or is neither .parquet with a column `text` nor .txt.
     """
-    files = find_files(settings.clean.files, "sentences.clean.files")
+    files = find_files(settings.clean.files, KEY)
     for path in files:
         if path.suffix not in (".parquet", ".txt"):
-            raise DataError(
-                f"sentences.clean.files: {path} is neither .parquet nor .txt",
-                code="data.format",
-                key="sentences.clean.files",
-                path=path,
-            )
+            raise DataError(f"{KEY}: {path} is neither .parquet nor .txt", code="data.format", key=KEY, path=path)
         if path.suffix == ".parquet" and "text" not in pq.read_schema(path).names:
-            raise DataError(
-                f"sentences.clean.files: {path} has no column text",
-                code="data.column_missing",
-                key="sentences.clean.files",
-                path=path,
-                column="text",
-            )
+            message = f"{KEY}: {path} has no column text"
+            raise DataError(message, code="data.column_missing", key=KEY, path=path, column="text")
     return files
 
 
@@ -82,11 +72,8 @@ def train_models(folder: Path, stage_folder: Path, settings: SentenceSettings) -
     if files := clean_text_files(settings):
         learnt = train(lambda: file_sentences(files, settings), folder / model_file(0), vocabulary=vocabulary)
         if learnt is None:
-            raise DataError(
-                f"sentences.clean.files: no sentence in {', '.join(map(str, files))} is usable for training",
-                code="corpus.too_little_text",
-                key="sentences.clean.files",
-            )
+            message = f"{KEY}: no sentence in {', '.join(map(str, files))} is usable for training"
+            raise DataError(message, code="corpus.too_little_text", key=KEY)
         return [asdict(learnt)]
     corpus = _Corpus(stage_folder, settings)
     models = [

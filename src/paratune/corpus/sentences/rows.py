@@ -4,18 +4,15 @@ from functools import partial
 
 import pyarrow as pa
 
+from paratune.corpus.rows import text_columns
 from paratune.corpus.shard import read_rows
 
 SPLIT_FOLDER, REPEATED_FOLDER, MODEL_FOLDER, SCORED_FOLDER = "split", "repeated", "model", "scored"
 
 SPLIT_SCHEMA = pa.schema(
-    [
-        *((name, pa.string()) for name in ("document_id", "url")),
-        ("language_score", pa.float32()),
-        ("position", pa.int32()),
-        ("num_words", pa.int32()),
-        *((name, pa.string()) for name in ("text", "sha256")),
-    ]
+    text_columns("document_id", "url")
+    | {"language_score": pa.float32(), "position": pa.int32(), "num_words": pa.int32()}
+    | text_columns("text", "sha256")
 )
 """Sentences as in SENTENCE_SCHEMA, with columns of their document; `num_words` counts words between white space."""
 SCORED_SCHEMA = pa.schema([("row", pa.int64()), ("perplexity", pa.float32())])

@@ -1,6 +1,6 @@
 """The stage `sentences`: splits documents, keeps each sentence once, and computes perplexities.
 
-Each step is a stage in the folder of its own, so that a new threshold needs only the last step:
+Each step is a stage with a separate folder, so that a new threshold needs only the last step:
 
     WORK/5_sentences/split/      sentences of each shard of documents
     WORK/5_sentences/repeated/   sentences that repeat an earlier one
@@ -21,16 +21,16 @@ from typing import Any
 from paratune.base.atomic import write_text
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
+from paratune.corpus.index.inputs import file_identity
 from paratune.corpus.repeated import find_repeated, repeated_rows
 from paratune.corpus.rows import SENTENCE_SCHEMA, DroppedRow
 from paratune.corpus.sentences import rows
 from paratune.corpus.sentences.clean import clean_text_files, model_file, train_models
 from paratune.corpus.sentences.rows import read_sentences
 from paratune.corpus.sentences.score import LoadScorer, ScoringModels, score_shard
-from paratune.corpus.sentences.settings import SentenceSettings
 from paratune.corpus.sentences.split import rejection_reason, split_sentences
 from paratune.corpus.sentences.thresholds import evaluate_thresholds
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Corpus, SentenceSettings
 from paratune.corpus.shard import dropped_file, read_rows, writing
 from paratune.corpus.stage import Stage, begin, is_finished, read_record, run_stage, stage_output, stage_tables
 from paratune.errors import coded
@@ -70,18 +70,16 @@ def run_sentences(
     described = {**settings.model_dump(), "format": FORMAT, "learnt_from": learnt_from}
     work = partial(_finish_shard, folder, settings.max_perplexity)
     whole = Stage("sentences", folder, SENTENCE_SCHEMA, work, described, source)
-    if is_finished(whole):
-        return run_stage(whole, [], workers=workers, display=display)
-    begin(whole, keep=(rows.SPLIT_FOLDER, rows.REPEATED_FOLDER, rows.MODEL_FOLDER, rows.SCORED_FOLDER))
     run = partial(run_stage, workers=workers, display=display)
+    if is_finished(whole):
+        return run(whole, [])
+    begin(whole, keep=(rows.SPLIT_FOLDER, rows.REPEATED_FOLDER, rows.MODEL_FOLDER, rows.SCORED_FOLDER))
 
     rule = {name: described[name] for name in (*RULE, "format")}
     split = Stage("split", folder / rows.SPLIT_FOLDER, rows.SPLIT_SCHEMA, partial(split_shard, settings), rule, source)
     split_output = run(split, [(path,) for path in documents])["output"]
     tables, repeated = stage_tables(split.folder), folder / rows.REPEATED_FOLDER
-    repeated_id = find_repeated(
-        repeated, tables, _keys, settings=None, source=split_output, workers=workers, display=display
-    )
+    repeated_id = find_repeated(repeated, tables, _keys, settings=None, source=split_output, run=run)
     paths, models_id = _models(folder, settings, [split_output, repeated_id, learnt_from])
     models = ScoringModels(settings.scorer, paths, models_id, settings.device, hooks.load_masked_lm)
     # Perplexities depend only on the models and the sentences.
@@ -103,8 +101,7 @@ def _identity(settings: SentenceSettings) -> list[list[Any]]:
         files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
     else:
         files = clean_text_files(settings)
-    stats = [(path, path.stat()) for path in files]
-    return [[path.as_posix(), stat.st_size, stat.st_mtime_ns] for path, stat in stats]
+    return file_identity(files)
 
 
 def split_shard(settings: SentenceSettings, path: Path) -> Iterator[dict[str, Any] | DroppedRow]:

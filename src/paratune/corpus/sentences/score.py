@@ -13,7 +13,7 @@ from typing import Any
 from paratune.corpus.repeated import repeated_rows
 from paratune.corpus.sentences.clean import corpus_half
 from paratune.corpus.sentences.rows import read_sentences
-from paratune.corpus.sentences.words import ngram_words
+from paratune.corpus.sentences.split import ngram_words
 from paratune.errors import require
 
 Scorer = Callable[[Sequence[str]], list[float | None]]

@@ -1,6 +1,6 @@
-"""Splits texts into sentences, line by line, and rejects what does not look like a sentence.
+"""Splits texts into sentences, line by line, rejects what does not look like one, and splits sentences into words.
 
-Blingfire splits. It knows most abbreviations; wrong splits after Portuguese abbreviations are joined again.
+Blingfire splits; it recognizes most abbreviations. Wrong splits after Portuguese abbreviations are joined again.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from paratune.corpus.sentences.settings import SentenceSettings
+from paratune.corpus.settings import SentenceSettings
 from paratune.errors import require
 
 _ABBREVIATIONS = """
@@ -24,6 +24,11 @@ _NUMERAL = re.compile(r"\(?(?:\d{1,3}|[ivxlIVXL]{1,5}|[a-zA-Z])[.)]")
 _BEGINS = re.compile(rf"[{_OPENING}\s]*(?:[^\W\d_]|\d)")
 _ENDS = re.compile(rf"[.!?…][{_CLOSING}\s]*$")
 _OPENING_MARKS = re.compile(rf"[{_OPENING}]+")
+_NGRAM_WORD = re.compile(
+    r"(?P<number>\d+(?:[.,:]\d+)*)"
+    r"|[^\W\d_]+(?:['’-][^\W\d_]+)*"  # with clitics and compounds: disse-lhe, guarda-chuva, d'água
+    r"|[^\w\s\x00-\x1f\x7f-\x9f]"
+)
 _HAS_LETTER = re.compile(r"[^\W_]")
 
 
@@ -87,3 +92,8 @@ def rejection_reason(sentence: str, settings: SentenceSettings) -> str | None:
         if _ENDS.search(sentence) is None:
             return "no end"
     return None
+
+
+def ngram_words(sentence: str) -> list[str]:
+    """Return words and punctuation marks of a sentence in lower case, with 0 for each number."""
+    return ["0" if match["number"] else match.group() for match in _NGRAM_WORD.finditer(sentence.lower())]

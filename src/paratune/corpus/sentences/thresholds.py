@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from paratune.corpus.sentences.settings import SentenceSettings
+from paratune.corpus.settings import SentenceSettings
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 NUM_SAMPLES = 6

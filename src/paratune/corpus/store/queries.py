@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -74,11 +74,8 @@ def draw_dropped(work: Path, *, stage: str | None, reason: str | None, num: int,
     reasons = dict.fromkeys(name for finished in chosen for name in finished.totals["dropped"])
     if reason is not None and reason not in reasons:
         known = ", ".join(reasons) or "nothing was dropped"
-        raise ConfigError(
-            f"--reason {reason}: nothing was dropped for it{did_you_mean(reason, reasons)} ({known})",
-            code="cli.unknown_name",
-            option="--reason",
-        )
+        message = f"--reason {reason}: nothing was dropped for it{did_you_mean(reason, reasons)} ({known})"
+        raise ConfigError(message, code="cli.unknown_name", option="--reason")
     chosen = [finished for finished in chosen if finished.totals["dropped"]]
     if not chosen:
         return []
@@ -136,12 +133,8 @@ def search(
         return []
     columns = _columns(stage)
     if not {"url", "timestamp", "text"} <= set(columns):
-        raise ConfigError(
-            f"--stage {stage.name}: its rows have no text with a URL",
-            code="cli.no_effect",
-            option="--stage",
-            name=stage.name,
-        )
+        message = f"--stage {stage.name}: its rows have no text with a URL"
+        raise ConfigError(message, code="cli.no_effect", option="--stage", name=stage.name)
     where, values = _conditions(stage, wanted)
     tests = " AND ".join(["regexp_matches(text, ?)"] * len(patterns))
     name = "document_id" if "document_id" in columns else "id"
@@ -192,24 +185,16 @@ def _filtered_stage(work: Path, wanted: TextFilter) -> FinishedStage:
     stages = finished_stages(work)
     name = wanted.stage or f"store/{wanted.unit}"
     if wanted.stage is None and name not in {stage.name for stage in stages}:
-        raise CheckpointError(
-            f"{work} has no finished {name}; run the stage store first, or name a --stage",
-            code="corpus.not_finished",
-            folder=work,
-            name=name,
-        )
+        message = f"{work} has no finished {name}; run the stage store first, or name a --stage"
+        raise CheckpointError(message, code="corpus.not_finished", folder=work, name=name)
     return _stage_by_name(stages, name)
 
 
 def _stage_by_name(stages: Sequence[FinishedStage], name: str) -> FinishedStage:
     known = [stage.name for stage in stages]
     if name not in known:
-        raise ConfigError(
-            f"--stage {name}: no such stage is finished{did_you_mean(name, known)} ({', '.join(known)})",
-            code="cli.unknown_name",
-            option="--stage",
-            name=name,
-        )
+        message = f"--stage {name}: no such stage is finished{did_you_mean(name, known)} ({', '.join(known)})"
+        raise ConfigError(message, code="cli.unknown_name", option="--stage", name=name)
     return stages[known.index(name)]
 
 
@@ -218,34 +203,28 @@ def _columns(stage: FinishedStage) -> list[str]:
 
 
 def _conditions(stage: FinishedStage, wanted: TextFilter) -> tuple[str, list[Any]]:
-    """Return the WHERE clause of a filter, and its values."""
-    columns = _columns(stage)
-    conditions, values = [], []
-    for column in ("language", "variety"):
-        value = getattr(wanted, column)
-        if value is not None:
-            _require(column, columns, stage)
-            conditions.append(f"{column} = ?")
-            values.append(value)
-    if wanted.year is not None:
-        _require("timestamp", columns, stage)
-        conditions.append("timestamp[:4] = ?")
-        values.append(f"{wanted.year:04d}")
-    if wanted.host is not None:
-        _require("url", columns, stage)
-        conditions.append(f"('.' || {_HOST}).ends_with(?)")
-        values.append("." + wanted.host.lower().removeprefix("www."))
+    """Return the WHERE clause of a filter, and its values.
+
+    Raises:
+        ConfigError: The rows of the stage lack a column of the filter.
+    """
+    year = None if wanted.year is None else f"{wanted.year:04d}"
+    host = None if wanted.host is None else "." + wanted.host.lower().removeprefix("www.")
+    columns, conditions, values = _columns(stage), [], []
+    for column, condition, value in (
+        ("language", "language = ?", wanted.language),
+        ("variety", "variety = ?", wanted.variety),
+        ("timestamp", "timestamp[:4] = ?", year),
+        ("url", f"('.' || {_HOST}).ends_with(?)", host),
+    ):
+        if value is None:
+            continue
+        if column not in columns:
+            message = f"rows of {stage.name} have no {column}; leave this condition out"
+            raise ConfigError(message, code="cli.no_effect", name=stage.name, column=column)
+        conditions.append(condition)
+        values.append(value)
     return (" WHERE " + " AND ".join(conditions) if conditions else ""), values
-
-
-def _require(column: str, columns: Iterable[str], stage: FinishedStage) -> None:
-    if column not in columns:
-        raise ConfigError(
-            f"rows of {stage.name} have no {column}; leave this condition out",
-            code="cli.no_effect",
-            name=stage.name,
-            column=column,
-        )
 
 
 def _rows(work: Path, sql: str, values: Sequence[Any]) -> list[dict[str, Any]]:

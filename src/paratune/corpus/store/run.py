@@ -20,7 +20,17 @@ from paratune.corpus.finished import finished_stages
 from paratune.corpus.rows import STORED_DOCUMENT_SCHEMA, STORED_SENTENCE_SCHEMA
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import writing
-from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, Stage, finished_record, run_stage, stage_output, stage_tables
+from paratune.corpus.stage import (
+    STAGE_FILE,
+    RunStage,
+    Stage,
+    finished_record,
+    refuse_other_files,
+    run_stage,
+    stage_output,
+    stage_tables,
+    write_begun,
+)
 from paratune.corpus.store import database, texts
 from paratune.corpus.store.tables import stored_documents, stored_sentences
 from paratune.errors import CheckpointError, ConfigError, coded, require_installed
@@ -51,14 +61,13 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     work = Path(corpus.work)
     folder = work / FOLDER
     if corpus.store.unit == SENTENCES and not _has_sentences(work):
-        raise ConfigError(
-            "store.unit is sentences, but the corpus has none; set store.unit: documents",
-            code="config.conflict",
-            key="store.unit",
-        )
-    _begin(folder)
-    documents = _documents(corpus, workers, display)
-    sentences = _sentences(corpus, documents, workers, display) if _has_sentences(work) else None
+        message = "store.unit is sentences, but the corpus has none; set store.unit: documents"
+        raise ConfigError(message, code="config.conflict", key="store.unit")
+    refuse_other_files(folder)
+    write_begun(folder, {"format": FORMAT})
+    run = partial(run_stage, workers=workers, display=display)
+    documents = _documents(corpus, run)
+    sentences = _sentences(corpus, documents, run) if _has_sentences(work) else None
     made = _fingerprint(corpus, [documents, sentences])
     if (folder / STAGE_FILE).exists() and finished_record(folder)["made"] == made:
         log.info("store: already finished")
@@ -80,46 +89,32 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     return totals
 
 
-def _begin(folder: Path) -> None:
-    if not (folder / BEGUN_FILE).exists() and folder.exists() and any(folder.iterdir()):
-        raise CheckpointError(
-            f"{folder} holds other files; choose another work", code="run.folder_taken", folder=folder
-        )
-    with writing("made", folder=folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / BEGUN_FILE, {"format": FORMAT})
-
-
 def _has_sentences(work: Path) -> bool:
     return (work / BEFORE_SENTENCES / STAGE_FILE).exists()
 
 
-def _documents(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
+def _documents(corpus: Corpus, run: RunStage) -> dict[str, Any]:
     before = output_folder(corpus)
     settings = {"validation": corpus.store.validation, "format": FORMAT}
     folder = Path(corpus.work) / FOLDER / DOCUMENTS
     work = partial(stored_documents, corpus.store.validation)
     stage = Stage("store documents", folder, STORED_DOCUMENT_SCHEMA, work, settings, stage_output(before))
-    return run_stage(stage, [(table,) for table in stage_tables(before)], workers=workers, display=display)
+    return run(stage, [(table,) for table in stage_tables(before)])
 
 
-def _sentences(corpus: Corpus, documents: dict[str, Any], workers: int, display: Display) -> dict[str, Any]:
+def _sentences(corpus: Corpus, documents: dict[str, Any], run: RunStage) -> dict[str, Any]:
     work = Path(corpus.work)
     before, folder = work / BEFORE_SENTENCES, work / FOLDER
     tables, document_tables = stage_tables(before), stage_tables(folder / DOCUMENTS)
     made_of = finished_record(before)["input"]
     if made_of != stage_output(output_folder(corpus)) or len(tables) != len(document_tables):
-        raise CheckpointError(
-            f"{before} was made of other documents; run the stage sentences again",
-            code="corpus.not_finished",
-            path=before,
-        )
-    inputs = list(zip(tables, document_tables, strict=True))
+        message = f"{before} was made of other documents; run the stage sentences again"
+        raise CheckpointError(message, code="corpus.not_finished", path=before)
     source = [stage_output(before), documents["output"]]
     stage = Stage(
         "store sentences", folder / SENTENCES, STORED_SENTENCE_SCHEMA, stored_sentences, {"format": FORMAT}, source
     )
-    return run_stage(stage, inputs, workers=workers, display=display)
+    return run(stage, list(zip(tables, document_tables, strict=True)))
 
 
 def _fingerprint(corpus: Corpus, tables: list[dict[str, Any] | None]) -> str:
@@ -140,9 +135,7 @@ def _write_forms(corpus: Corpus, folder: Path, *, has_sentences: bool) -> dict[s
     for split, count in counts.items():
         if not count and corpus.store.exports:
             log.warning(
-                "store: the split %s is empty and has no file",
-                split,
-                extra=coded("corpus.empty_split", split=split),
+                "store: the split %s is empty and has no file", split, extra=coded("corpus.empty_split", split=split)
             )
     (folder / database.FILE).unlink(missing_ok=True)
     if corpus.store.database:

@@ -41,11 +41,8 @@ def stored_sentences(table: Path, documents_table: Path) -> Iterator[dict[str, A
     for row in read_rows(table):
         document = documents.get(row["document_id"])
         if document is None:
-            raise DataError(
-                f"{table}: {row['document_id']} is not a document of {documents_table}",
-                code="data.damaged",
-                table=table,
-            )
+            message = f"{table}: {row['document_id']} is not a document of {documents_table}"
+            raise DataError(message, code="data.damaged", table=table)
         yield row | document
 
 

@@ -7,14 +7,18 @@ in the environment are not used.
 import http.client
 import io
 import logging
+import os
+import re
 import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
@@ -22,7 +26,7 @@ from paratune import __version__
 from paratune.base.text import plain
 from paratune.corpus.rate import LONGEST_HOLD_S, RateLimit
 from paratune.corpus.web.settings import Network
-from paratune.errors import DataError, coded
+from paratune.errors import CheckpointError, DataError, coded, os_error_as
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +63,7 @@ class ArchiveResponse:
     """Decoded from the transfer encoding, not from the content encoding. Empty if it was written to a file."""
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     """Sends requests to one archive. Threads may share it; each has its own connection. Use as a context manager."""
 
     def __init__(self, endpoint: str, network: Network, limit: RateLimit) -> None:
@@ -74,9 +78,6 @@ class Client:
         self._connections: list[http.client.HTTPConnection] = []
         self._stopped = threading.Event()
 
-    def __enter__(self) -> "Client":
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.stop()
         for connection in self._connections:
@@ -87,12 +88,7 @@ class Client:
         self._stopped.set()
 
     def request(
-        self,
-        target: str,
-        *,
-        max_bytes: int,
-        headers: Mapping[str, str] | None = None,
-        into: BinaryIO | None = None,
+        self, target: str, *, max_bytes: int, headers: Mapping[str, str] | None = None, into: BinaryIO | None = None
     ) -> ArchiveResponse:
         """Send a request and return the response with any status that is not retried.
 
@@ -159,7 +155,13 @@ class Client:
     def _once(self, target: str, headers: Mapping[str, str], body: "_Body") -> tuple[int, http.client.HTTPMessage]:
         until = time.monotonic() + self._network.deadline_s
         connection, is_new = self._connection()
-        connection.response_class = cast(Any, lambda sock, **more: _timed_response(sock, until, self._network, more))
+
+        def timed_response(sock: Any, **more: Any) -> http.client.HTTPResponse:
+            # HTTPResponse uses its socket only to open this file. The deadline is for all of it, including headers.
+            file = io.BufferedReader(_Timed(sock, until, self._network))
+            return http.client.HTTPResponse(cast(Any, SimpleNamespace(makefile=lambda _: file)), **more)
+
+        connection.response_class = cast(Any, timed_response)
         sent = {"User-Agent": self._agent, "Accept-Encoding": "identity", **headers}
         try:
             try:
@@ -196,6 +198,29 @@ class Client:
             except OSError as error:
                 raise _NoConnection(str(error)) from error
         return connection, is_new
+
+
+def archive_client(endpoint: str, network: Network) -> Client:
+    """Return a client for a service of an archive, which shares the limit of its host.
+
+    Raises:
+        CheckpointError: The folder of the limits cannot be made.
+    """
+    folder = limit_folder(network)
+    failure, remedy = f"{folder} cannot be made", "name network.limit_folder"
+    with os_error_as(CheckpointError, failure, remedy, code="corpus.not_writable", folder=folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    # Without the port: arquivo.pt and arquivo.pt:443 are the same archive, and so are services on other ports.
+    host = re.sub(r"[^a-z0-9.-]", "_", (urlsplit(endpoint).hostname or "").rstrip("."))
+    return Client(endpoint, network, RateLimit(folder / host, network.requests_per_minute))
+
+
+def limit_folder(network: Network) -> Path:
+    """Return the folder of the limits, shared by all corpora, since archives count requests per IP address."""
+    if network.limit_folder is not None:
+        return Path(network.limit_folder)
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "paratune" / "limits"
 
 
 class _NoConnection(OSError):
@@ -240,23 +265,9 @@ def _read(response: http.client.HTTPResponse, body: _Body) -> None:
         raise ConnectionError(f"truncated after {body.num_bytes} of {expected} bytes")
 
 
-def _timed_response(sock: Any, until: float, network: Network, more: Mapping[str, Any]) -> http.client.HTTPResponse:
-    return http.client.HTTPResponse(cast(Any, _TimedSocket(sock, until, network)), **more)
-
-
-@dataclass(frozen=True)
-class _TimedSocket:
-    """A socket with a deadline for the whole response, including headers."""
-
-    sock: Any
-    until: float
-    network: Network
-
-    def makefile(self, _: str) -> BinaryIO:
-        return io.BufferedReader(_Timed(self.sock, self.until, self.network))
-
-
 class _Timed(io.RawIOBase):
+    """Reads from a socket until a deadline."""
+
     def __init__(self, sock: Any, until: float, network: Network) -> None:
         # The file keeps the socket open until the file is closed, also after the connection is closed.
         self._sock, self._file = sock, sock.makefile("rb", buffering=0)

@@ -307,11 +307,11 @@ def _backward(
     Q, N, V = inputs
     dO = grad
     G, L, K = V.shape
-    room = Q.new_empty if window is None else Q.new_zeros
+    new = Q.new_empty if window is None else Q.new_zeros
     # For long rows dN and dV are stored transposed: D^T Q as (Q^T D)^T is 1.6 times as fast at L = 512.
     transposed = L > SHORT
     dQ = Q.new_empty(G, L, K)
-    dN, dV = (room(G, K, L).mT if transposed else room(G, L, K) for _ in range(2))
+    dN, dV = (new(G, K, L).mT if transposed else new(G, L, K) for _ in range(2))
 
     def add(total: Tensor, tile: Tensor, x: Tensor, beta: int) -> None:
         if transposed:

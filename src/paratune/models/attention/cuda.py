@@ -60,14 +60,7 @@ def attention_settings(*, deterministic: bool = True) -> Iterator[None]:
 
 
 def choose_kernel(dtype: torch.dtype, head_width: int, window: int | None, capability: tuple[int, int]) -> Kernel:
-    """Return the fastest kernel that supports the arguments.
-
-    Args:
-        dtype: Dtype of queries, keys and values.
-        head_width: K.
-        window: See `attend`.
-        capability: Compute capability of the device, such as (8, 0).
-    """
+    """Return the fastest kernel for a dtype, K, `window` (see `attend`) and a compute capability, such as (8, 0)."""
     half = dtype in HALF
     is_supported: dict[kernels.Kernel, bool] = {
         "flash": half and head_width % 8 == 0 and head_width <= 256 and capability >= (8, 0),

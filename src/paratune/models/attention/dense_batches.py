@@ -78,18 +78,21 @@ def _rounded(length: int) -> int:
 
 
 def attend(
-    query: Tensor, key: Tensor, value: Tensor, places: DensePlaces, *, scale: float, masks: MaskSource | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    places: DensePlaces,
+    *,
+    scale: float,
+    masks: MaskSource | None,
+    is_first: bool = False,
 ) -> Tensor:
-    """Return the result of `cpu.attend_tiles`, with the `places` of the batch, and `masks` for dropout."""
-    out: Tensor = _DenseAttention.apply(query, key, value, places, scale, masks, False)  # type: ignore[no-untyped-call]
-    return out
+    """Return the result of `cpu.attend_tiles`, with the `places` of the batch, and `masks` for dropout.
 
-
-def attend_first(
-    query: Tensor, key: Tensor, value: Tensor, places: DensePlaces, *, scale: float, masks: MaskSource | None
-) -> Tensor:
-    """Return the result of `attend` for one query of each row: query and result are (B, H, K); no row is empty."""
-    out: Tensor = _DenseAttention.apply(query, key, value, places, scale, masks, True)  # type: ignore[no-untyped-call]
+    With `is_first`, query and result are (B, H, K), one for each row, of which no one is empty.
+    """
+    options = places, scale, masks, is_first
+    out: Tensor = _DenseAttention.apply(query, key, value, *options)  # type: ignore[no-untyped-call]
     return out
 
 

@@ -89,18 +89,10 @@ def _forward(
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def attend(layer: Any, query: Tensor, key: Tensor, value: Tensor, rows: PackedRows, rel_embeddings: Tensor) -> Tensor:
-    """Return the attention of each row by itself, with dropout on the probabilities by `layer.dropout`.
+    """Return the attention of each row by itself, (T, H, K), with dropout on the probabilities by `layer.dropout`.
 
-    Args:
-        layer: A DisentangledSelfAttention; gives projections of positions and `pos_att_type`.
-        query: (T, H, K).
-        key: As `query`.
-        value: As `query`.
-        rows: Lengths of the rows.
-        rel_embeddings: (P, D), from the encoder.
-
-    Returns:
-        (T, H, K).
+    Queries, keys and values are (T, H, K); `rel_embeddings`, (P, D), are from the encoder. The layer, a
+    DisentangledSelfAttention, gives the projections of positions and `pos_att_type`.
     """
     keys_PHK, queries_PHK = _positions(layer, layer.pos_dropout(rel_embeddings[: 2 * layer.pos_ebd_size]))
     kinds = (keys_PHK is not None) + (queries_PHK is not None)

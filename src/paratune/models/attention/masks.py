@@ -39,15 +39,10 @@ def masks_without_sync(device: torch.device, *, is_full: bool) -> Iterator[None]
 
 
 def make_mask(make: MakeMask, is_full: bool, /, *args: Any, **kwargs: Any) -> Tensor | None:
-    """Return the mask of transformers' function, or an equivalent one for a mask on a GPU.
+    """Return the mask of transformers' function `sdpa_mask` or `eager_mask`, or an equivalent one for a mask on a GPU.
 
-    Without padding and window it is None on a GPU, too, so that PyTorch can use its flash kernel.
-
-    Args:
-        make: `sdpa_mask` or `eager_mask` of transformers.
-        is_full: Whether the batch has no padding.
-        args: Arguments of `make`, as `kwargs`.
-        kwargs: Further arguments.
+    Without padding (`is_full`) and window it is None on a GPU, too, so that PyTorch can use its flash kernel. The other
+    arguments are those of `make`.
     """
     padding: Tensor | None = kwargs.get("attention_mask")
     if padding is None or padding.device.type not in ON_DEVICE:

@@ -48,12 +48,9 @@ class Places:
 
 
 def find_places(rows: Sequence[tuple[int, int, int]], num_heads: int, never: float) -> Places:
-    """Return the places of a batch.
+    """Return the places of a batch; `rows` are first token, number of tokens and L of each row, block by block.
 
-    Args:
-        rows: First token, number of tokens and L of each row, block by block.
-        num_heads: H.
-        never: Bias of padding.
+    `never` is the bias of padding.
     """
     starts, lengths, padded = np.array(rows, dtype=np.int64).T
     begins = np.cumsum(padded * num_heads) - padded * num_heads
@@ -84,13 +81,9 @@ def forward(
 ) -> tuple[Tensor, list[Tensor]] | None:
     """Return the outputs, (T, H, K), in `dtype`, and the tensors for `backward`; None where a maximum is needed.
 
-    Args:
-        inputs: Queries, keys and values, (T, H, K).
-        places: Places of the batch.
-        factor: Factor of queries: the scale of the scores in base 2.
-        dtype: Dtype of the computation.
-        masks: Masks of dropout, or None; no mask is drawn where the result is None.
-        is_safe: From sums of exp2(scores) to whether the softmax needs no subtracted maximum.
+    Inputs are queries, keys and values, (T, H, K); `factor` of queries is the scale of the scores in base 2. `is_safe`
+    returns from sums of exp2(scores) whether the softmax needs no subtracted maximum. No mask of dropout is drawn where
+    the result is None.
     """
     query, key, value = inputs
     Q, N, V = _to_places(query, places, dtype, 2), _to_places(key, places, dtype, 2), _to_places(value, places, dtype)

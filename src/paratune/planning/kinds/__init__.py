@@ -4,13 +4,11 @@ from paratune.planning.kinds.by_traits import BY_TRAITS
 from paratune.planning.kinds.deepspeed import DEEPSPEED
 from paratune.planning.kinds.fsdp import FSDP
 from paratune.planning.kinds.pipeline import PIPELINE
-from paratune.planning.kinds.plan_functions import PlanFunctions
 from paratune.planning.kinds.replicated import DDP, SINGLE, ZERO1
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.states import States, distinct_ranks
-from paratune.planning.traffic import Transfer
-from paratune.planning.work import StepSeconds, Work
+from paratune.planning.states import States
+from paratune.planning.work import PlanFunctions, Transfer
 
 KINDS: dict[str, PlanFunctions] = {
     "single": SINGLE,
@@ -30,43 +28,12 @@ def kind_of(setup: PredictionSetup) -> PlanFunctions:
     return KINDS.get(setup.strategy.kind, BY_TRAITS)
 
 
-def states(profile: Profile, setup: PredictionSetup) -> States:
-    """Return the states of the rank with most, without buffers of the model (`profile.num_buffer_bytes`).
-
-    Raises:
-        ConfigError: A pipeline has fewer blocks than stages.
-    """
-    ranks = (states_of_rank(profile, setup, rank) for rank in distinct_ranks(setup))
-    return max(ranks, key=lambda states: (states.device, states.host))
-
-
 def states_of_rank(profile: Profile, setup: PredictionSetup, rank: int) -> States:
-    """Return the states of one rank.
-
-    Args:
-        profile: Of a micro-batch of any size.
-        setup: Its strategy, precision, ranks and micro-batches.
-        rank: From 0; see `distinct_ranks`.
-    """
+    """Return the states of one rank, from 0; see `distinct_ranks`. The micro-batch of the profile has any size."""
     return kind_of(setup).states(profile, setup, rank)
 
 
 def step_transfers(profile: Profile, setup: PredictionSetup, rank: int = 0) -> list[Transfer]:
-    """Return the collectives of one rank in one optimizer step.
-
-    Args:
-        profile: Of one micro-batch of the setup; of a pipeline with its division.
-        setup: Strategy, precision, ranks and micro-batches of the job.
-        rank: From 0; the ranks of a pipeline differ.
-    """
+    """Return the collectives of a rank in one optimizer step; ranks of a pipeline differ, and need its division."""
     transfers = kind_of(setup).transfers(profile, setup, rank)
     return [transfer for transfer in transfers if transfer.num_ranks > 1 and transfer.num_bytes > 0]
-
-
-def strategy_seconds(work: Work) -> StepSeconds:
-    """Return the step with the strategy of the setup.
-
-    Raises:
-        UnknownConstant: The constant of a link is unknown.
-    """
-    return kind_of(work.setup).seconds(work)

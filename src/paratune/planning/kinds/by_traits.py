@@ -1,15 +1,23 @@
 """A strategy from outside this package, predicted from its traits."""
 
 from paratune.config.model_states import model_state_bytes
-from paratune.planning.kinds.plan_functions import PlanFunctions
 from paratune.planning.kinds.replicated import replicated
 from paratune.planning.links import link_between
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.sharded import offload_s
 from paratune.planning.states import STEP_BYTES, States, count, numbers_of, shard_size
-from paratune.planning.traffic import Transfer, unit_gradients, unit_weights
-from paratune.planning.work import StepSeconds, Work, local_step, optimizer_s, scaled_communication_s
+from paratune.planning.work import (
+    PlanFunctions,
+    StepSeconds,
+    Transfer,
+    Work,
+    local_step,
+    offload_s,
+    optimizer_s,
+    scaled_communication_s,
+    unit_gradients,
+    unit_weights,
+)
 
 
 def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
@@ -33,9 +41,8 @@ def _transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Tran
     after the update. Gradients are summed over all ranks; sharded ones are reduce-scattered within the group that
     shares them and then summed over the other groups.
     """
-    traits, group, steps = setup.traits, shard_size(setup), setup.grad_accum_steps
+    traits, group, times = setup.traits, shard_size(setup), setup.num_reductions
     gradients = sum(unit_gradients(profile, setup))
-    times = steps if traits.reduces_each_micro_step else 1
     transfers = []
     if "gradients" in traits.shards:
         transfers.append(Transfer("reduce_scatter", gradients, group, times))
@@ -44,7 +51,8 @@ def _transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Tran
         transfers.append(Transfer("all_reduce", gradients, setup.num_ranks, times))
     if "weights" in traits.shards:
         weights = sum(unit_weights(profile))
-        transfers.append(Transfer("all_gather", weights, group, max(1, traits.gathers_per_micro_step * steps)))
+        gathers = max(1, traits.gathers_per_micro_step * setup.grad_accum_steps)
+        transfers.append(Transfer("all_gather", weights, group, gathers))
     elif "optimizer" in traits.shards:
         transfers.append(Transfer("all_gather", profile.weight_bytes * profile.num_trained, group))
     return transfers
@@ -59,17 +67,12 @@ def _seconds(work: Work) -> StepSeconds:
         # Gradients that were scattered within groups are summed between them.
         is_between = transfer.collective == "all_reduce" and "gradients" in traits.shards
         link = link_between(work.constants, transfer.num_ranks, setup.ranks_per_node, stride=group if is_between else 1)
-        seconds = {
-            "all_reduce": link.all_reduce_s,
-            "all_gather": link.all_gather_s,
-            "reduce_scatter": link.reduce_scatter_s,
-        }[transfer.collective]
-        waiting += transfer.num_calls * seconds(transfer.num_bytes)
+        seconds: float = getattr(link, f"{transfer.collective}_s")(transfer.num_bytes)
+        waiting += transfer.num_calls * seconds
     exposed = scaled_communication_s(work, waiting)
     if traits.states_on == "cpu":
-        times = setup.grad_accum_steps if traits.reduces_each_micro_step else 1
         gathered = work.weights * max(1, traits.gathers_per_micro_step * setup.grad_accum_steps)
-        offload = offload_s(work, group, gathered=gathered, copies_out=times)
+        offload = offload_s(work, group, gathered=gathered, copies_out=setup.num_reductions)
         return StepSeconds(whole.forward_s, whole.backward_s, 0.0, exposed, offload_s=offload)
     is_sharded = "optimizer" in traits.shards
     updating = optimizer_s(work, 1 / group if is_sharded else 1.0, is_sharded=is_sharded)
@@ -80,9 +83,8 @@ def _why_no_seconds(setup: PredictionSetup) -> str | None:
     if setup.traits.ranks_per_replica == 1:
         return None
     return (
-        f"the traits of {setup.strategy.kind} do not describe what the {setup.traits.ranks_per_replica} ranks "
-        f"of a replica "
-        "send to each other; measure it: paratune sweep MATRIX --probe"
+        f"the traits of {setup.strategy.kind} do not describe what the {setup.traits.ranks_per_replica} ranks of a "
+        "replica send to each other; measure it: paratune sweep MATRIX --probe"
     )
 
 

@@ -6,26 +6,33 @@ from typing import Any
 from paratune.config.deepspeed_limits import Limits, deepspeed_limits
 from paratune.config.strategy_sections import DeepSpeedOptions, strategy_options
 from paratune.planning.engines import COMMUNICATION, GATHERED, GRADIENTS, EngineInputs, EngineMemory
-from paratune.planning.kinds.plan_functions import PlanFunctions
 from paratune.planning.kinds.replicated import whole_states
 from paratune.planning.links import link_between
 from paratune.planning.profile import Parameter, Profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.sharded import gathered_backward_s, gathered_forward_s, offload_s
 from paratune.planning.states import STEP_BYTES, States, count, optimizer_groups
 from paratune.planning.timeline import Delta
-from paratune.planning.traffic import Transfer, unit_gradients
-from paratune.planning.work import StepSeconds, Work, engine_python_s, local_step, optimizer_s, scaled_communication_s
+from paratune.planning.work import (
+    PlanFunctions,
+    StepSeconds,
+    Transfer,
+    Work,
+    engine_python_s,
+    gathered_backward_s,
+    gathered_forward_s,
+    local_step,
+    offload_s,
+    optimizer_s,
+    scaled_communication_s,
+    unit_gradients,
+)
 
 ALIGNMENT = 2
 """DeepSpeed aligns each rank's part to a multiple of so many elements (`nccl_start_alignment_factor`)."""
-
 ALLREDUCE = 500_000_000
 """Elements of the flat copies in which stage 0 sums gradients (`MEMORY_OPT_ALLREDUCE_SIZE`)."""
-
 WAITS = {2: "wait.reduce", 3: "wait.gather"}
 """By stage, the constant for the time that a device waits for each parameter, also where the host is ahead of it."""
-
 DOUBLE_BYTES = 8
 """DeepSpeed computes norms in float64, a tensor at a time."""
 
@@ -147,10 +154,8 @@ def _engine_memory_1_2(view: EngineInputs, strategy: DeepSpeedOptions, bucket: i
         `get_grad_norm_direct`, `step`.
     """
     profile, size = view.profile, view.profile.weight_bytes
-    groups = [
-        [parameter.numel for parameter in group] for group in optimizer_groups(profile.parameters, with_unused=True)
-    ]
-    trained = size * sum(map(sum, groups))
+    groups = list(optimizer_groups(profile.parameters, with_unused=True))
+    trained = size * sum(map(count, groups))
     own_gradients = view.states.gradients
     deltas = [Delta(profile.timeline.num_forward, COMMUNICATION, bucket)]
     if strategy.stage == 1:
@@ -162,8 +167,8 @@ def _engine_memory_1_2(view: EngineInputs, strategy: DeepSpeedOptions, bucket: i
         full = _bucket_flushes(view, bucket)
         deltas += [*view.copied_gradients(), Delta(min(full), GRADIENTS, own_gradients)]
         deltas += [delta for position, held in full.items() for delta in _sent_copy(position, held)]
-    part = max((sum(group) // view.setup.num_ranks for group in groups), default=0)
-    largest = max((max(group) for group in groups), default=0)
+    part = max((count(group) // view.setup.num_ranks for group in groups), default=0)
+    largest = max((parameter.numel for group in groups for parameter in group), default=0)
     at_step = {COMMUNICATION: max(_flat_gradients(view, part), DOUBLE_BYTES * largest)}
     if strategy.offload_optimizer:
         # One gradient at a time is copied to the host, and used for the norm; updated weights are copied back.
@@ -240,15 +245,10 @@ def _gathered(view: EngineInputs, strategy: DeepSpeedOptions) -> Iterator[Delta]
     """
     profile, size = view.profile, view.profile.weight_bytes
     limits = _limits(profile, strategy)
-
-    def gathered(parameters: tuple[Parameter, ...]) -> int:
-        return size * sum(
-            parameter.numel for parameter in parameters if parameter.numel > limits.param_persistence_threshold
-        )
-
-    blocks = max((gathered(block.parameters) for block in profile.blocks), default=0)
-    outside = max((gathered((parameter,)) for parameter in profile.rest.parameters), default=0)
-    everything, fewest = gathered(profile.parameters), max(2 * blocks, outside)
+    units, _ = stage_3_weights(profile, strategy)
+    blocks = max(units[:-1], default=0)
+    outside = [numel for numel in profile.rest.sizes if numel > limits.param_persistence_threshold]
+    everything, fewest = sum(units), max(2 * blocks, size * max(outside, default=0))
     kept = min(everything, size * (limits.max_reuse_distance // 2))
     num_bytes = max(fewest, kept)
     yield Delta(0, GATHERED, num_bytes)
@@ -259,11 +259,6 @@ def _gathered(view: EngineInputs, strategy: DeepSpeedOptions) -> Iterator[Delta]
         yield Delta(profile.timeline.num_forward, COMMUNICATION, -ahead)
 
 
-def reductions_per_step(setup: PredictionSetup) -> int:
-    """Return how often a step reduces each gradient."""
-    return setup.grad_accum_steps if setup.traits.reduces_each_micro_step else 1
-
-
 def stage_3_weights(profile: Profile, strategy: DeepSpeedOptions) -> tuple[list[int], int]:
     """Return the weights that DeepSpeed's stage 3 gathers.
 
@@ -271,11 +266,9 @@ def stage_3_weights(profile: Profile, strategy: DeepSpeedOptions) -> tuple[list[
         The bytes of each unit that are gathered for every pass (in fact up to two blocks stay gathered between the
         passes), the rest last; and the bytes of persistent weights, which are gathered once, after the update.
     """
-    threshold, units = _limits(profile, strategy).param_persistence_threshold, []
-    for part in (*profile.blocks, profile.rest):
-        units.append(
-            profile.weight_bytes * sum(parameter.numel for parameter in part.parameters if parameter.numel > threshold)
-        )
+    threshold, size = _limits(profile, strategy).param_persistence_threshold, profile.weight_bytes
+    parts = (*profile.blocks, profile.rest)
+    units = [size * sum(numel for numel in part.sizes if numel > threshold) for part in parts]
     return units, profile.weight_bytes * profile.num_parameters - sum(units)
 
 
@@ -286,7 +279,7 @@ def _transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Tran
     """
     strategy = setup.strategy
     assert isinstance(strategy, DeepSpeedOptions)
-    ranks, times = setup.num_ranks, reductions_per_step(setup)
+    ranks, times = setup.num_ranks, setup.num_reductions
     if strategy.stage == 3:
         gathers = setup.traits.gathers_per_micro_step * setup.grad_accum_steps
         units, persistent = stage_3_weights(profile, strategy)
@@ -314,7 +307,7 @@ def _seconds(work: Work) -> StepSeconds:
     ranks, steps = setup.num_ranks, setup.grad_accum_steps
     link = link_between(work.constants, ranks, setup.ranks_per_node)
     unsharded = local_step(work)
-    times = reductions_per_step(setup)
+    times = setup.num_reductions
     copied = times * work.moved_s(4 * work.grads) if ranks > 1 or strategy.stage else 0.0
     if strategy.stage == 3:
         copied += 2 * steps * work.moved_s(2 * work.weights)
@@ -338,9 +331,8 @@ def _seconds(work: Work) -> StepSeconds:
     exposed = scaled_communication_s(work, waiting)
     if setup.traits.states_on == "cpu":
         copies_in = 2 * steps if strategy.offload_parameters else 1
-        offload = offload_s(
-            work, ranks, gathered=copies_in * work.weights, copies_out=_num_gradient_copies(strategy, steps)
-        )
+        copies_out = steps if strategy.stage >= 2 else 1  # after each micro-batch in which gradients are reduced
+        offload = offload_s(work, ranks, gathered=copies_in * work.weights, copies_out=copies_out)
         return StepSeconds(unsharded.forward_s, backward, 0.0, exposed, offload_s=offload, **python)
     updating = optimizer_s(work, share) + _cast_s(work, share)
     return StepSeconds(unsharded.forward_s, backward, updating, exposed, **python)
@@ -354,11 +346,6 @@ def _cast_s(work: Work, share: float) -> float:
     Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `step`; stage3.py, `_prepare_fp32_grad_for_sub_group`.
     """
     return work.moved_s(16 * share * work.profile.num_trained) if work.setup.keeps_16_bits else 0.0
-
-
-def _num_gradient_copies(strategy: DeepSpeedOptions, steps: int) -> int:
-    """Return how often gradients are copied to the host in a step: after each micro-batch in which they are reduced."""
-    return steps if strategy.stage >= 2 else 1
 
 
 DEEPSPEED = PlanFunctions(_states, _transfers, _seconds, _engine_memory)

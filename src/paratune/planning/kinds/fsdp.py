@@ -8,15 +8,26 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paratune.planning.engines import COMMUNICATION, GATHERED, GRADIENTS, EngineInputs, EngineMemory
-from paratune.planning.kinds.plan_functions import PlanFunctions
 from paratune.planning.links import Link, link_between
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.sharded import gathered_backward_s, gathered_forward_s, offload_s
 from paratune.planning.states import States, padded, shard, shard_size, sharded_numbers_of, unsharded
 from paratune.planning.timeline import Delta
-from paratune.planning.traffic import Transfer, unit_gradients, unit_weights
-from paratune.planning.work import StepSeconds, Work, engine_python_s, local_step, optimizer_s, scaled_communication_s
+from paratune.planning.work import (
+    PlanFunctions,
+    StepSeconds,
+    Transfer,
+    Work,
+    engine_python_s,
+    gathered_backward_s,
+    gathered_forward_s,
+    local_step,
+    offload_s,
+    optimizer_s,
+    scaled_communication_s,
+    unit_gradients,
+    unit_weights,
+)
 
 
 def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
@@ -148,7 +159,7 @@ def _backward(view: EngineInputs, units: list[_Unit], root: _Unit) -> Iterator[D
                 yield from _all_gather(view, begin, running[at + 1][2])
         yield from _reduce_scatter(view, end, unit, held)
         held = unit.trained
-    if gathers and not running:
+    if gathers and not running:  # the blocks are frozen; FSDP2 has nevertheless prefetched the last one
         yield Delta(view.end, COMMUNICATION, -units[-1].gathered)
     yield from _reduce_scatter(view, view.end, root, held)
     yield Delta(view.end, COMMUNICATION, -root.trained)
@@ -175,12 +186,6 @@ def backward_gathers(profile: Profile, setup: PredictionSetup) -> list[int]:
     last = profile.num_blocks - 1
     runs = [part.num_trained > 0 or number == last for number, part in enumerate(profile.blocks)]
     return [size if is_gathered else 0 for size, is_gathered in zip(weights, [*runs, True], strict=True)]
-
-
-def gathered_bytes(profile: Profile, setup: PredictionSetup) -> int:
-    """Return the bytes of all weights that FSDP2 gathers in a step, forward and backward."""
-    weights = sum(unit_weights(profile, shard_size(setup)))
-    return forward_gathers(setup) * weights + setup.grad_accum_steps * sum(backward_gathers(profile, setup))
 
 
 def forward_gathers(setup: PredictionSetup) -> int:
@@ -212,13 +217,14 @@ def _seconds(work: Work) -> StepSeconds:
     early = gathered_backward_s(work, gathers_again, first_again, [0.0] * (len(gathers) + 1))
     last = gathered_backward_s(work, gathers_again, first_again, reductions)
     waiting = forward_gathers(setup) * forward + (setup.grad_accum_steps - 1) * early + last
-    weights, gathered = sum(unit_weights(work.profile, group)), gathered_bytes(work.profile, setup)
+    weights = sum(unit_weights(work.profile, group))
+    gathered = forward_gathers(setup) * weights + setup.grad_accum_steps * sum(gathered_again)
     copied = work.moved_s(2 * weights) * gathered / weights
     copied += work.moved_s(2 * work.grads)
     if setup.keeps_16_bits:  # each rank casts its shards before they are gathered: 4 bytes read, 2 written
         numbers = work.profile.num_parameters / group
         copied += work.moved_s(6 * numbers) * gathered / weights
-    held_up, hidden = engine_python_s(work, "hooks.unit", len(work.blocks) + 1)
+    held_up, hidden = engine_python_s(work, "hooks.unit", len(work.profile.blocks) + 1)
     hooks = scaled_communication_s(work, held_up)
     python: dict[str, Any] = {"python_s": {"communication_exposed": hooks}, "hidden_s": hidden}
     unsharded = local_step(work)

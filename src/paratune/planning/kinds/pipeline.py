@@ -7,13 +7,19 @@ import math
 from collections import defaultdict
 
 from paratune.config.strategy_sections import PipelineOptions
-from paratune.planning.kinds.plan_functions import PlanFunctions
 from paratune.planning.links import link_between
 from paratune.planning.profile import Parameter, Profile
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.states import States, count, numbers_of, unsharded
-from paratune.planning.traffic import Transfer
-from paratune.planning.work import StepSeconds, Work, accumulated_s, optimizer_s, scaled_communication_s
+from paratune.planning.work import (
+    PlanFunctions,
+    StepSeconds,
+    Transfer,
+    Work,
+    accumulated_s,
+    optimizer_s,
+    scaled_communication_s,
+)
 
 
 def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
@@ -23,7 +29,7 @@ def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
 
 
 def stage_parameters(profile: Profile, setup: PredictionSetup, rank: int) -> tuple[list[Parameter], list[Parameter]]:
-    """Return the parameters that a rank of a pipeline holds, and those among them that it trains.
+    """Return the parameters in the memory of a rank of a pipeline, and those among them that it trains.
 
     Parameters that no stage uses belong to the last stage.
     """
@@ -125,7 +131,8 @@ def _fullest_rank(work: Work) -> tuple[float, float]:
     strategy, traits, division = work.setup.strategy, work.setup.traits, work.profile.division
     p, v = traits.ranks_per_replica, traits.stages_per_rank
     if division is None:
-        return math.ceil(len(work.blocks) / (p * v)) * v / len(work.blocks), 1 / p
+        num_blocks = work.profile.num_blocks
+        return math.ceil(num_blocks / (p * v)) * v / num_blocks, 1 / p
     assert isinstance(strategy, PipelineOptions)
     ranks = [division.stages_of_rank(place, strategy, traits) for place in range(p)]
     costs = [sum(sum(division.costs[span.begin : span.end]) for span in spans) for spans in ranks]

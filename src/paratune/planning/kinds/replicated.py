@@ -1,18 +1,19 @@
 """Strategies with a whole model on each rank: one process, DDP, and ZeRO-1, which divides the optimizer states."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from paratune.base.units import MIB
 from paratune.config.strategy_sections import DDPOptions, Zero1Options
 from paratune.planning.engines import CAST_WEIGHTS, GRADIENTS, EngineInputs, EngineMemory
-from paratune.planning.kinds.plan_functions import PlanFunctions
 from paratune.planning.links import link_between
 from paratune.planning.profile import Profile, Weights
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.states import States, numbers_of, optimizer_groups, unsharded
-from paratune.planning.traffic import Transfer
 from paratune.planning.work import (
+    PlanFunctions,
     StepSeconds,
+    Transfer,
     Work,
     exposed_s,
     local_step,
@@ -106,55 +107,43 @@ def ddp_buckets(
     return [*buckets, (ready, filled)] if filled else buckets
 
 
-def _reduced_in_buckets(profile: Profile, setup: PredictionSetup, cap_mb: float) -> list[Transfer]:
-    buckets = ddp_buckets(profile.blocks, profile.rest, profile.weight_bytes, cap_mb * MIB)
-    return [Transfer("all_reduce", num_bytes, setup.num_ranks) for _, num_bytes in buckets]
+def _buckets(profile: Profile, setup: PredictionSetup) -> list[tuple[float, int]]:
+    assert isinstance(setup.strategy, DDPOptions | Zero1Options)
+    cap_bytes = setup.strategy.bucket_cap_mb * MIB
+    return ddp_buckets(profile.blocks, profile.rest, profile.weight_bytes, cap_bytes)
 
 
 def _ddp_transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
-    assert isinstance(setup.strategy, DDPOptions)
-    return _reduced_in_buckets(profile, setup, setup.strategy.bucket_cap_mb)
+    return [Transfer("all_reduce", num_bytes, setup.num_ranks) for _, num_bytes in _buckets(profile, setup)]
 
 
 def _zero1_transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Transfer]:
-    assert isinstance(setup.strategy, Zero1Options)
     sent = [Transfer("broadcast", num_bytes, setup.num_ranks) for num_bytes in trained_tensors(profile)]
-    return [*_reduced_in_buckets(profile, setup, setup.strategy.bucket_cap_mb), *sent]
-
-
-def _reduced_s(work: Work, cap_mb: float) -> float:
-    """Return the exposed seconds of DDP's all-reduces, in the last micro-batch."""
-    setup = work.setup
-    link = link_between(work.constants, setup.num_ranks, setup.ranks_per_node)
-    buckets = ddp_buckets(work.blocks, work.rest, work.profile.weight_bytes, cap_mb * MIB)
-    passes = [(share * work.backward_s, link.all_reduce_s(num_bytes)) for share, num_bytes in buckets]
-    return scaled_communication_s(work, exposed_s(passes, work.backward_s, work.overlap))
+    return [*_ddp_transfers(profile, setup, rank), *sent]
 
 
 def _ddp_seconds(work: Work) -> StepSeconds:
-    assert isinstance(work.setup.strategy, DDPOptions)
-    unsharded = local_step(work)
+    setup = work.setup
     # Gradients are divided by the number of ranks and copied into their buckets.
-    copied = work.moved_s(2 * work.grads) if work.setup.num_ranks > 1 else 0.0
-    reduced = _reduced_s(work, work.setup.strategy.bucket_cap_mb)
-    return StepSeconds(unsharded.forward_s, unsharded.backward_s + copied, unsharded.optimizer_s, reduced)
+    copied = work.moved_s(2 * work.grads) if setup.num_ranks > 1 else 0.0
+    link = link_between(work.constants, setup.num_ranks, setup.ranks_per_node)
+    passes = [(share * work.backward_s, link.all_reduce_s(size)) for share, size in _buckets(work.profile, setup)]
+    reduced = scaled_communication_s(work, exposed_s(passes, work.backward_s, work.overlap))
+    unsharded = local_step(work)
+    return replace(unsharded, backward_s=unsharded.backward_s + copied, communication_s=reduced)
 
 
 def _zero1_seconds(work: Work) -> StepSeconds:
-    strategy, setup = work.setup.strategy, work.setup
-    assert isinstance(strategy, Zero1Options)
-    unsharded = local_step(work)
-    copied = work.moved_s(2 * work.grads) if setup.num_ranks > 1 else 0.0
+    setup, ddp = work.setup, _ddp_seconds(work)
     sizes = trained_tensors(work.profile)
     # Whole tensors are assigned to ranks: one rank has at least the largest tensor.
     share = max(1 / setup.num_ranks, max(sizes) / max(1, work.grads)) if setup.num_ranks > 1 else 1.0
     link = link_between(work.constants, setup.num_ranks, setup.ranks_per_node)
     sent = scaled_communication_s(work, link.broadcasts_s(sum(sizes), len(sizes)))
-    reduced = _reduced_s(work, strategy.bucket_cap_mb)
     # Every rank computes the norm of all gradients.
     passes = update_passes(setup)
     updating = optimizer_s(work, (1 + (passes - 1) * share) / passes)
-    return StepSeconds(unsharded.forward_s, unsharded.backward_s + copied, updating, reduced + sent)
+    return replace(ddp, optimizer_s=updating, communication_s=ddp.communication_s + sent)
 
 
 SINGLE = PlanFunctions(whole_states, lambda profile, setup, rank: [], local_step, replicated, holds_whole_model=True)

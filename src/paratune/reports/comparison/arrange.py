@@ -3,9 +3,10 @@
 import glob
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from os.path import commonprefix
 from pathlib import Path
 
+from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.errors import CheckpointError, ConfigError, did_you_mean
 from paratune.records import RUN_FILE
@@ -169,10 +170,11 @@ def _as_named(expanded: Mapping[str, Sequence[Path]], records: FoundRuns) -> dic
 
 def by_configuration(runs: Sequence[RunRecord]) -> list[Group]:
     """Return groups of runs that differ only in seed and repeat and ran on one kind of machine."""
-    groups_by_key: dict[tuple[object, ...], list[RunRecord]] = {}
-    for run, machine in zip(runs, machine_kinds(runs), strict=True):
-        groups_by_key.setdefault((configuration_key(run), _environment(run), machine), []).append(run)
-    groups = [tuple(group) for group in groups_by_key.values()]
+    by_key = grouped(
+        ((configuration_key(run), _environment(run), machine), run)
+        for run, machine in zip(runs, machine_kinds(runs), strict=True)
+    )
+    groups = [tuple(group) for group in by_key.values()]
     return _distinct([_label(group) for group in groups], [group[0].name for group in groups], groups)
 
 
@@ -196,11 +198,8 @@ def _label(group: Sequence[RunRecord]) -> str:
     if len(group) == 1:
         return group[0].name
     names = [run.name for run in group]
-    stem = (
-        "".join(letters[0] for letters in takewhile(lambda column: len(set(column)) == 1, zip(*names, strict=False)))
-        .rstrip("0123456789")
-        .rstrip("-_. /")
-    )
+    shared = commonprefix(names)  # noqa: RUF071 - characters are meant, not folders
+    stem = shared.rstrip("0123456789").rstrip("-_. /")
     for word in ("seed", "s", "run"):
         if stem.endswith(("-" + word, "_" + word, "." + word)):
             stem = stem[: -len(word) - 1]
@@ -216,8 +215,13 @@ def baseline_of(groups: Sequence[Group], wanted: str | None) -> str:
         if wanted in names or Path(wanted).resolve() in {run.folder.resolve() for run in group.runs}:
             return group.label
     known = [group.label for group in groups]
-    listed = ", ".join(plain(label) for label in known[:5])
-    raise ConfigError(
+    raise _unknown_baseline(wanted, known, known)
+
+
+def _unknown_baseline(wanted: str, labels: Sequence[str], known: Iterable[str]) -> ConfigError:
+    """Return the error for a baseline that is not one of the configurations; `known` are all words for one."""
+    listed = ", ".join(plain(label) for label in labels[:5])
+    return ConfigError(
         f"--baseline {plain(wanted)} is not one of the compared configurations ({listed}){did_you_mean(wanted, known)}",
         code="compare.unknown_run",
         option="--baseline",
@@ -262,16 +266,13 @@ def _families(
     """Yield the groups within each combination of the values that are not compared."""
     held = [axis for axis in axes if axis not in compared]
 
-    families: dict[str, dict[str, list[tuple[RunRecord, CellRecord]]]] = {}
-    for run, cell in runs:
-        probe = " (probe)" if cell.kind == "probe" else ""
+    def title_of(cell: CellRecord) -> str:
         held_at = ", ".join(f"{axis.label} {axis.values[cell.values[axis.label]]}" for axis in held)
-        title = f"{held_at}{probe}".strip()
-        families.setdefault(title, {}).setdefault(label_of(compared, cell.values) or record.name, []).append(
-            (run, cell)
-        )
+        return f"{held_at}{' (probe)' if cell.kind == 'probe' else ''}".strip()
+
     is_base = _names_baseline(record, compared, baseline)
-    for title, groups in families.items():
+    for title, pairs in grouped((title_of(cell), (run, cell)) for run, cell in runs).items():
+        groups = grouped((label_of(compared, cell.values) or record.name, (run, cell)) for run, cell in pairs)
         members = tuple(Group(label, tuple(run for run, _ in cell_runs)) for label, cell_runs in groups.items())
         named = [label for label, cell_runs in groups.items() if is_base(label, cell_runs[0][1])]
         levels = {
@@ -291,13 +292,7 @@ def _names_baseline(
     values = {name for axis in compared for pair in axis.values.items() for name in pair}
     labels = {label_of(compared, cell.values) or record.name for cell in record.cells}
     if wanted not in values | labels:
-        listed = ", ".join(plain(label) for label in sorted(labels)[:5])
-        near = did_you_mean(wanted, values | labels)
-        raise ConfigError(
-            f"--baseline {plain(wanted)} is not one of the compared configurations ({listed}){near}",
-            code="compare.unknown_run",
-            option="--baseline",
-        )
+        raise _unknown_baseline(wanted, sorted(labels), values | labels)
     return lambda label, cell: (
         wanted == label
         or any(wanted in (cell.values[axis.label], axis.values[cell.values[axis.label]]) for axis in compared)

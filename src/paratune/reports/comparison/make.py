@@ -90,7 +90,7 @@ def make_comparison(
         baseline: Configuration that the others are compared with; the first when None.
         by: Axes of a matrix whose values are compared.
         margins: As `judge` takes them.
-        allowed: Names of `paratune.reports.runs.differing.ALLOW`: what may differ because it is what is compared.
+        allowed: Names of `paratune.reports.runs.differing.ALLOW`: differences that are the subject of the comparison.
         looks: How many times these runs were compared while runs were added, this time included; 1 when None. The
             record of a matrix has its own.
 
@@ -165,18 +165,14 @@ def _notes(families: Sequence[Compared]) -> list[str]:
 
 
 def _family_dict(compared: Compared) -> dict[str, Any]:
+    labels = [verdict.label for verdict in compared.verdicts]
     return {
         "within": compared.family.title or None,
         "baseline": compared.family.baseline,
         "groups": [_group_dict(group) for group in compared.family.groups],
         "verdicts": [verdict.as_dict() for verdict in compared.verdicts],
         "effects": [asdict(effect) for effect in compared.effects],
-        "figures": {
-            row.key: {
-                verdict.label: asdict(finding) for verdict, finding in zip(compared.verdicts, row.findings, strict=True)
-            }
-            for row in compared.rows
-        },
+        "figures": {row.key: dict(zip(labels, map(asdict, row.findings), strict=True)) for row in compared.rows},
     }
 
 

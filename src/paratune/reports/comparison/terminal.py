@@ -1,18 +1,18 @@
 """A comparison in a terminal: the verdicts first, then the figures."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from rich.console import Console, ConsoleOptions, RenderResult
 from rich.padding import Padding
 from rich.text import Text
 
+from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.reports.comparison.figures import OTHER_MEMORY
 from paratune.reports.comparison.make import Compared, Comparison
 from paratune.reports.comparison.tables import figures_table, overview_table
 from paratune.reports.tables.table import Table
-from paratune.reports.tables.terminal import rich_table
+from paratune.reports.tables.terminal import TerminalParts
 from paratune.reports.text import shorten
 from paratune.verdicts import Verdict
 from paratune.verdicts.words import effect_words, head_of, parts_of
@@ -23,31 +23,23 @@ _MOST_IN_FULL = 4
 _STYLES = {True: "bold green", False: "bold red", None: "bold yellow"}
 
 
-@dataclass(frozen=True)
-class TerminalComparison:
-    """A comparison that rich can print; texts of runs are printed literally, never as markup."""
-
-    comparison: Comparison
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for compared in self.comparison.families:
-            if compared.family.title:
-                yield Text(plain(compared.family.title), style="bold")
-            is_long = len(compared.verdicts) > _MOST_IN_FULL
-            if is_long:
-                yield Text(f"Against {plain(compared.family.baseline)}:", style="bold")
-            for verdict in compared.verdicts:
-                yield from _sentence(verdict, is_alone=not is_long)
-            yield from _effects(compared)
-            yield Text()
-            table = _with_short_names(overview_table(compared)) if is_long else figures_table(compared)
-            yield from rich_table(table, options.max_width)
-        yield from _remarks(self.comparison)
-
-
-def terminal_comparison(comparison: Comparison) -> TerminalComparison:
+def terminal_comparison(comparison: Comparison) -> TerminalParts:
     """Return a comparison as an object that `rich.console.Console.print` prints."""
-    return TerminalComparison(comparison)
+    families = (part for compared in comparison.families for part in _family(compared))
+    return TerminalParts([*families, *_remarks(comparison)])
+
+
+def _family(compared: Compared) -> Iterator[Table | Text | Padding]:
+    if compared.family.title:
+        yield Text(plain(compared.family.title), style="bold")
+    is_long = len(compared.verdicts) > _MOST_IN_FULL
+    if is_long:
+        yield Text(f"Against {plain(compared.family.baseline)}:", style="bold")
+    for verdict in compared.verdicts:
+        yield from _sentence(verdict, is_alone=not is_long)
+    yield from _effects(compared)
+    yield Text()
+    yield _with_short_names(overview_table(compared)) if is_long else figures_table(compared)
 
 
 def _with_short_names(table: Table) -> Table:
@@ -77,14 +69,18 @@ def _effects(compared: Compared) -> Iterator[Text | Padding]:
 
 
 def _remarks(comparison: Comparison) -> Iterator[Text]:
-    reasons: dict[str, list[str]] = {}
-    for verdict in (verdict for compared in comparison.families for verdict in compared.verdicts):
-        for finding in (verdict.speed, *verdict.quality):
-            if finding.reason is not None and not verdict.differs.refused and finding.outcome != "cannot tell":
-                reasons.setdefault(finding.reason, []).append(finding.measure)
-    for finding in (finding for compared in comparison.families for row in compared.rows for finding in row.findings):
-        if finding.code == OTHER_MEMORY and finding.reason is not None:
-            reasons.setdefault(finding.reason, []).append("memory")
+    verdicts = [verdict for compared in comparison.families for verdict in compared.verdicts]
+    findings = [finding for compared in comparison.families for row in compared.rows for finding in row.findings]
+    reasons = grouped(
+        [
+            *((finding.reason, finding.measure)
+              for verdict in verdicts if not verdict.differs.refused
+              for finding in (verdict.speed, *verdict.quality)
+              if finding.reason is not None and finding.outcome != "cannot tell"),
+            *((finding.reason, "memory") for finding in findings
+              if finding.code == OTHER_MEMORY and finding.reason is not None),
+        ]
+    )  # fmt: skip
     for certificate in comparison.certificates:
         style = "green" if certificate.verdict == "holds" else "bold yellow"
         text = f"Certificate ({', '.join(certificate.runs[:4])}): {certificate.sentence} {certificate.path}"

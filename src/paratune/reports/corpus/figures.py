@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from paratune.base.units import NOT_AVAILABLE, format_number
-from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing, Key
+from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing, Hovers, Key, label_rows
 from paratune.reports.text import shorten
 
 _KEPT, _DROPPED = RUN_COLOURS[0], MUTED
@@ -14,11 +14,7 @@ _WIDTH = 40
 
 
 def corpus_figures(figures: Mapping[str, Any]) -> Iterator[Drawing]:
-    """Yield the figures that have data.
-
-    Args:
-        figures: As `paratune.corpus.store.figures.corpus_figures` has it.
-    """
+    """Yield the figures that have data, from the result of `paratune.corpus.store.figures.corpus_figures`."""
     steps = [entry for entry in figures["funnel"] if "sentences" not in entry["stage"] and not entry["is_stale"]]
     if any(entry["kept"] + sum(entry["dropped"].values()) for entry in steps):
         yield _funnel(steps)
@@ -40,24 +36,15 @@ def _funnel(steps: Sequence[Mapping[str, Any]]) -> Drawing:
     num_kept = [entry["kept"] for entry in steps]
     num_dropped = [sum(entry["dropped"].values()) for entry in steps]
 
-    def draw(axes: Any, hovers: dict[str, str]) -> None:
-        places = range(len(steps))
-        for name, values, left, colour in (
-            ("kept", num_kept, None, _KEPT),
-            ("dropped", num_dropped, num_kept, _DROPPED),
-        ):
-            alpha = 0.85 if name == "kept" else 0.35
-            bars = axes.barh(places, values, left=left, height=0.68, color=colour, alpha=alpha)
-            _hover_text(
-                bars, hovers, name, [f"{entry['stage']}: {name} {n:,}" for entry, n in zip(steps, values, strict=True)]
-            )
-        axes.set_yticks(places, [entry["stage"] for entry in steps])
-        axes.set_ylim(len(steps) - 0.4, -0.6)
-        axes.set_xlabel("Captures, then documents")
-        _thousands(axes.xaxis)
-        axes.grid(axis="x")
-
     legend = (Key("Kept", _KEPT, is_area=True, alpha=0.85), Key("Dropped", _DROPPED, is_area=True, alpha=0.35))
+
+    def draw(axes: Any, hovers: Hovers) -> None:
+        for key, values, left in zip(legend, (num_kept, num_dropped), (None, num_kept), strict=True):
+            bars = axes.barh(range(len(steps)), values, left=left, height=0.68, color=key.colour, alpha=key.alpha)
+            counts = zip(steps, values, strict=True)
+            hovers.add_texts(bars, (f"{entry['stage']}: {key.label.lower()} {count:,}" for entry, count in counts))
+        _name_rows(axes, hovers, [entry["stage"] for entry in steps], "Captures, then documents")
+
     caption = (
         "Rows that each stage kept and dropped, of those that the stage before it kept. The table has the numbers."
     )
@@ -65,10 +52,10 @@ def _funnel(steps: Sequence[Mapping[str, Any]]) -> Drawing:
 
 
 def _years(years: Sequence[Mapping[str, Any]]) -> Drawing:
-    def draw(axes: Any, hovers: dict[str, str]) -> None:
+    def draw(axes: Any, hovers: Hovers) -> None:
         values = [entry["value"] for entry in years]
         bars = axes.bar(values, [entry["num"] for entry in years], width=0.8, color=_KEPT, alpha=0.85)
-        _hover_text(bars, hovers, "year", [f"{entry['value']}: {entry['num']:,} documents" for entry in years])
+        hovers.add_texts(bars, map(_num_documents, years))
         axes.set(xlabel="Year of the capture", ylabel="Documents")
         axes.xaxis.get_major_locator().set_params(integer=True)
         _thousands(axes.yaxis)
@@ -78,15 +65,11 @@ def _years(years: Sequence[Mapping[str, Any]]) -> Drawing:
 
 
 def _hosts(hosts: Sequence[Mapping[str, Any]]) -> Drawing:
-    def draw(axes: Any, hovers: dict[str, str]) -> None:
-        places = range(len(hosts))
-        bars = axes.barh(places, [entry["num"] for entry in hosts], height=0.68, color=_KEPT, alpha=0.85)
-        _hover_text(bars, hovers, "host", [f"{entry['value']}: {entry['num']:,} documents" for entry in hosts])
-        axes.set_yticks(places, [shorten(entry["value"], _WIDTH) for entry in hosts])
-        axes.set_ylim(len(hosts) - 0.4, -0.6)
-        axes.set_xlabel("Documents")
-        _thousands(axes.xaxis)
-        axes.grid(axis="x")
+    def draw(axes: Any, hovers: Hovers) -> None:
+        counts = [entry["num"] for entry in hosts]
+        bars = axes.barh(range(len(hosts)), counts, height=0.68, color=_KEPT, alpha=0.85)
+        hovers.add_texts(bars, map(_num_documents, hosts))
+        _name_rows(axes, hovers, [shorten(entry["value"], _WIDTH) for entry in hosts], "Documents")
 
     caption = f"The {len(hosts)} hosts with the most documents." if len(hosts) > 1 else "One host."
     return Drawing("hosts", "Documents by host", caption, draw, 1.0 + 0.26 * len(hosts))
@@ -95,11 +78,10 @@ def _hosts(hosts: Sequence[Mapping[str, Any]]) -> Drawing:
 def _histogram(key: str, title: str, spread: Mapping[str, Any], quantity: str, counted: str) -> Drawing:
     bins = spread["histogram"]
 
-    def draw(axes: Any, hovers: dict[str, str]) -> None:
+    def draw(axes: Any, hovers: Hovers) -> None:
         places = range(len(bins))
         bars = axes.bar(places, [num for _, _, num in bins], width=0.92, align="edge", color=_KEPT, alpha=0.85)
-        texts = [f"{first:,} to below {below:,}: {num:,}" for first, below, num in bins]
-        _hover_text(bars, hovers, key, texts)
+        hovers.add_texts(bars, (f"{first:,} to below {below:,}: {num:,}" for first, below, num in bins))
         axes.set_xticks(places, [f"{first:,}" for first, _, _ in bins])
         axes.set(xlabel=f"{quantity}; each bar reaches up to the next number", ylabel=counted)
         _thousands(axes.yaxis)
@@ -117,8 +99,12 @@ def _thousands(axis: Any) -> None:
     axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
 
 
-def _hover_text(bars: Any, hovers: dict[str, str], kind: str, texts: Sequence[str]) -> None:
-    for number, (bar, text) in enumerate(zip(bars, texts, strict=True)):
-        gid = f"hover-{kind}-{number}"
-        bar.set_gid(gid)
-        hovers[gid] = text
+def _name_rows(axes: Any, hovers: Hovers, names: Sequence[str], label: str) -> None:
+    label_rows(axes, hovers, names, [()] * len(names))
+    axes.set_xlabel(label)
+    _thousands(axes.xaxis)
+    axes.grid(axis="x")
+
+
+def _num_documents(entry: Mapping[str, Any]) -> str:
+    return f"{entry['value']}: {entry['num']:,} documents"

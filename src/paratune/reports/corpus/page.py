@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paratune.base.text import plain
-from paratune.base.units import NOT_AVAILABLE, counted, format_duration
+from paratune.base.units import counted, format_as, format_duration
 from paratune.reports.corpus.figures import corpus_figures
 from paratune.reports.corpus.tables import corpus_tables, reasons_table
 from paratune.reports.document import QuotedTexts, ReportDocument, ReportSection, document_markdown
 from paratune.reports.page.document import document_html, made_by, page, section_html
-from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.reports.tables.table import Row, Table, TableCell, make_table
 from paratune.reports.text import shorten, tag
 
 MAX_CHARACTERS = 700
@@ -37,13 +37,7 @@ class ShownTexts:
 
 
 def corpus_html(title: str, figures: Mapping[str, Any], samples: Sequence[ShownTexts]) -> str:
-    """Return the page of a corpus.
-
-    Args:
-        title: Title of the page.
-        figures: Result of `paratune.corpus.store.figures.corpus_figures`.
-        samples: Texts in the order of the page.
-    """
+    """Return the page of a corpus from the result of `paratune.corpus.store.figures.corpus_figures`."""
     return document_html(_document(title, figures, samples))
 
 
@@ -130,13 +124,7 @@ class CorpusProgress:
 
 
 def progress_html(title: str, progress: CorpusProgress, *, every_s: int) -> str:
-    """Return the page of a running corpus; browsers reload it until the corpus is finished.
-
-    Args:
-        title: Title of the page.
-        progress: The progress.
-        every_s: Seconds between two reloads.
-    """
+    """Return the page of a running corpus; browsers reload it every `every_s` seconds until the corpus is finished."""
     task = []
     if progress.label and not progress.is_over:
         left = "" if progress.left_s is None else f"; about {format_duration(progress.left_s)} left"
@@ -162,13 +150,9 @@ def _funnel(lines: Sequence[StageLine]) -> list[dict[str, Any]]:
 
 
 def _stages(progress: CorpusProgress) -> Table:
-    columns = (
-        *(Column(name, is_text=True) for name in ("Stage", "State")),
-        *map(Column, ("Kept", "Dropped", "Rows/s")),
-    )
-    lines = []
+    rows: list[Row] = []
     for line in progress.lines:
         numbers = (line.num_kept, None if line.dropped is None else sum(line.dropped.values()), line.rows_per_s)
-        cells = (TableCell(NOT_AVAILABLE if number is None else f"{number:,.0f}", number) for number in numbers)
-        lines.append((TableCell(line.name), TableCell(line.state), *cells))
-    return Table("stages", "Stages", columns, tuple(lines))
+        cells = (TableCell(format_as(number, ",.0f"), number) for number in numbers)
+        rows.append([line.name, line.state, *cells])
+    return make_table("stages", "Stages", ("Stage", "State", "Kept", "Dropped", "Rows/s"), rows, 2)

@@ -6,20 +6,16 @@ from typing import Any
 
 from paratune.base.units import format_number, format_share
 from paratune.reports.document import Notice, Part, ReportDocument, ReportSection
-from paratune.reports.figures.canvas import INK, MUTED, RUN_COLOURS, Drawing
+from paratune.reports.figures.canvas import INK, MUTED, RUN_COLOURS, Drawing, Hovers
 from paratune.reports.page.document import document_html, made_by
-from paratune.reports.tables.table import Column, Table, TableCell, table_of_texts
+from paratune.reports.tables.table import Table, TableCell, make_table
 
 _SCORERS = {"ngram": "an n-gram model", "mlm": "a masked language model (pseudo-perplexity)"}
 _TITLE = "Perplexity of the sentences"
 
 
 def perplexity_page(scores: Mapping[str, Any]) -> str:
-    """Return a page that needs no other file.
-
-    Args:
-        scores: Contents of perplexity.json.
-    """
+    """Return a page that needs no other file from the contents of perplexity.json."""
     sections = tuple(_sections(scores))
     return document_html(ReportDocument(_TITLE, (_lead(scores),), sections, made_by("perplexity.json")))
 
@@ -47,20 +43,13 @@ def _sections(scores: Mapping[str, Any]) -> Iterator[ReportSection]:
 
 
 def _thresholds(thresholds: Sequence[Mapping[str, Any]]) -> Table:
-    columns = (
-        Column("Threshold", "perplexity"),
-        Column("Sentences above", "num_above"),
-        Column("Share above", "share_above"),
+    labels = {"perplexity": "Threshold", "num_above": "Sentences above", "share_above": "Share above"}
+    texts = {"perplexity": format_number, "num_above": "{:,}".format, "share_above": format_share}
+    rows = (
+        [TableCell(text(threshold[key]), threshold[key]) for key, text in texts.items()] for threshold in thresholds
     )
-    lines = tuple(
-        (
-            TableCell(format_number(threshold["perplexity"]), threshold["perplexity"]),
-            TableCell(f"{threshold['num_above']:,}", threshold["num_above"]),
-            TableCell(format_share(threshold["share_above"]), threshold["share_above"]),
-        )
-        for threshold in thresholds
-    )
-    return Table("thresholds", "Thresholds", columns, lines)
+    columns = ((label, key) for key, label in labels.items())
+    return make_table("thresholds", "Thresholds", columns, rows, 0)
 
 
 def _samples(threshold: Mapping[str, Any], number: int) -> Iterator[Part]:
@@ -69,20 +58,22 @@ def _samples(threshold: Mapping[str, Any], number: int) -> Iterator[Part]:
                         ("above", "Dropped sentences next to the threshold")):  # fmt: skip
         rows = [(format_number(row["perplexity"]), row["text"], row["url"]) for row in threshold[side]]
         header = ("Perplexity", "Sentence", "Source")
-        yield table_of_texts(f"threshold-{number}-{side}", title, header, rows, 3, () if rows else ("None.",))
+        yield make_table(f"threshold-{number}-{side}", title, header, rows, 3, () if rows else ("None.",))
 
 
 def _histogram(scores: Mapping[str, Any]) -> Drawing:
     """Draw the number of sentences over a logarithmic axis of perplexity, with a line at each threshold."""
     edges, counts = scores["histogram"]["edges"], scores["histogram"]["counts"]
 
-    def draw(axes: Any, hovers: dict[str, str]) -> None:
+    def draw(axes: Any, hovers: Hovers) -> None:
         bins = list(pairwise(edges))
         widths = [right - left for left, right in bins]
         bars = axes.bar(edges[:-1], counts, width=widths, align="edge", color=RUN_COLOURS[0], edgecolor="white")
-        for number, (bar, (left, right), count) in enumerate(zip(bars, bins, counts, strict=True)):
-            bar.set_gid(f"hover-{number}")
-            hovers[f"hover-{number}"] = f"{format_number(left)} to {format_number(right)}: {count:,} sentences"
+        texts = (
+            f"{format_number(left)} to {format_number(right)}: {count:,} sentences"
+            for (left, right), count in zip(bins, counts, strict=True)
+        )
+        hovers.add_texts(bars, texts)
         for threshold in scores["thresholds"]:
             value = threshold["perplexity"]
             if edges[0] <= value <= edges[-1]:

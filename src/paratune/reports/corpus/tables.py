@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from paratune.base.text import plain
-from paratune.base.units import NOT_AVAILABLE, format_number, format_share
-from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.base.units import NOT_AVAILABLE, format_as, format_number, format_share
+from paratune.reports.tables.table import Heading, Row, Table, TableCell, make_table
 
 GROUPS = {
     "by_language": ("Languages", "Language"),
@@ -20,14 +20,11 @@ GROUPS = {
 }
 """Groups of documents by their key in the figures: title of the table, and heading of its first column."""
 _MOST_REASONS = 12
+_DROPPED = ("Dropped", "num_dropped")
 
 
 def corpus_tables(figures: Mapping[str, Any]) -> list[Table]:
-    """Return the tables of a corpus that are not empty.
-
-    Args:
-        figures: As `paratune.corpus.store.figures.corpus_figures` has it.
-    """
+    """Return the tables of a corpus that are not empty, from `paratune.corpus.store.figures.corpus_figures`."""
     documents = figures["documents"]
     has_documents = documents is not None and documents["num"]
     tables = [_totals(documents, figures["sentences"])] if has_documents else []
@@ -41,21 +38,15 @@ def corpus_tables(figures: Mapping[str, Any]) -> list[Table]:
 def funnel_table(funnel: Sequence[Mapping[str, Any]]) -> Table:
     """Return the rows that each stage read, kept and dropped."""
     columns = (
-        Column("Stage", is_text=True),
-        Column("Read", "num_read"),
-        Column("Kept", "num_kept"),
-        Column("Dropped", "num_dropped"),
-        Column("Kept (%)", "kept_percent"),
-    )
+        "Stage", ("Read", "num_read"), ("Kept", "num_kept"), _DROPPED, ("Kept (%)", "kept_percent"),
+    )  # fmt: skip
     lines = []
     for stage in funnel:
         dropped = sum(stage["dropped"].values())
         read = stage["kept"] + dropped
-        share = stage["kept"] / read if read else None
         name = f"{stage['stage']} (of an earlier run)" if stage["is_stale"] else stage["stage"]
-        counts = [_count(number) for number in (read, stage["kept"], dropped)]
-        percent = None if share is None else 100 * share
-        lines.append((TableCell(name), *counts, TableCell(format_share(share), percent)))
+        counts = map(_count, (read, stage["kept"], dropped))
+        lines.append((name, *counts, _percent(stage["kept"] / read if read else None)))
     notes = []
     if any(stage["stage"] == "sentences" for stage in funnel):
         notes.append("Rows are captures, then documents, and sentences in the stages of that name.")
@@ -63,82 +54,58 @@ def funnel_table(funnel: Sequence[Mapping[str, Any]]) -> Table:
         notes.append(
             "Stages of an earlier run were made from what the stages before them kept then; run the corpus again."
         )
-    return Table("funnel", "Kept rows by stage", columns, tuple(lines), tuple(notes))
+    return make_table("funnel", "Kept rows by stage", columns, lines, 1, notes)
 
 
 def reasons_table(funnel: Sequence[Mapping[str, Any]]) -> Table:
     """Return the reasons why rows were dropped, the most frequent ones of each stage."""
-    columns = (
-        Column("Stage", is_text=True),
-        Column("Reason", is_text=True),
-        Column("Dropped", "num_dropped"),
-        Column("Share of the rows read (%)", "percent"),
-    )
-    lines = []
+    lines: list[Row] = []
     for stage in funnel:
         read = stage["kept"] + sum(stage["dropped"].values())
         ordered = sorted(stage["dropped"].items(), key=lambda item: (-item[1], item[0]))
-        for reason, count in ordered[:_MOST_REASONS]:
-            share = count / read
-            lines.append(
-                (
-                    TableCell(stage["stage"]),
-                    TableCell(plain(reason)),
-                    _count(count),
-                    TableCell(format_share(share), 100 * share),
-                )
-            )
-        if len(ordered) > _MOST_REASONS:
-            left = sum(count for _, count in ordered[_MOST_REASONS:])
-            name = f"{len(ordered) - _MOST_REASONS} more reasons"
-            lines.append(
-                (TableCell(stage["stage"]), TableCell(name), _count(left), TableCell(format_share(left / read)))
-            )
-    return Table("reasons", "Reasons for dropped rows", columns, tuple(lines))
+        shown, others = ordered[:_MOST_REASONS], ordered[_MOST_REASONS:]
+        lines += [(stage["stage"], plain(reason), _count(count), _percent(count / read)) for reason, count in shown]
+        if others:
+            left = sum(count for _, count in others)
+            share = TableCell(format_share(left / read))
+            lines.append((stage["stage"], f"{len(others)} more reasons", _count(left), share))
+    columns = ("Stage", "Reason", _DROPPED, ("Share of the rows read (%)", "percent"))
+    return make_table("reasons", "Reasons for dropped rows", columns, lines, 2)
 
 
 def _duplicates(duplicates: Sequence[Mapping[str, Any]]) -> Table:
-    columns = (Column("Stage", is_text=True), Column("Reason", is_text=True), Column("Dropped", "num_dropped"))
-    lines = tuple(
-        (TableCell(entry["stage"]), TableCell(plain(entry["reason"])), _count(entry["num"])) for entry in duplicates
-    )
-    return Table("duplicates", "Duplicates", columns, lines)
+    rows = ((entry["stage"], plain(entry["reason"]), _count(entry["num"])) for entry in duplicates)
+    return make_table("duplicates", "Duplicates", ("Stage", "Reason", _DROPPED), rows, 2)
 
 
 def _varieties(varieties: Sequence[Mapping[str, Any]]) -> Table:
     """Return the accuracy of the variety classifier on texts of known variety."""
-    columns = (
-        *(Column(label, is_text=True) for label in ("Texts", "Source", "Length")),
-        *(
-            Column("European recognised (%)", "european_percent"),
-            Column("Brazilian recognised (%)", "brazilian_percent"),
-        ),
-        Column("Area under the curve", "auc"),
-    )
-    lines = []
-    for entry in varieties:
-        recognised = [TableCell(format_share(entry[key]), 100 * entry[key]) for key in ("european", "brazilian")]
-        lines.append(
-            (*(TableCell(entry[key]) for key in ("texts", "source", "length")), *recognised, _number(entry["auc"]))
-        )
-    notes = (
-        ("Texts of unseen sources show what to expect for a corpus that differs from all of them.",) if lines else ()
-    )
-    return Table("variety_evaluation", "Accuracy of the variety classifier", columns, tuple(lines), notes)
+    recognised = {"european": "European recognised (%)", "brazilian": "Brazilian recognised (%)"}
+    columns: list[Heading] = [
+        "Texts", "Source", "Length", *((label, f"{key}_percent") for key, label in recognised.items()),
+        ("Area under the curve", "auc"),
+    ]  # fmt: skip
+    rows = [
+        (entry["texts"], entry["source"], entry["length"], *(_percent(entry[key]) for key in recognised),
+         _number(entry["auc"]))
+        for entry in varieties
+    ]  # fmt: skip
+    note = "Texts of unseen sources show what to expect for a corpus that differs from all of them."
+    title = "Accuracy of the variety classifier"
+    return make_table("variety_evaluation", title, columns, rows, 3, [note] if rows else [])
 
 
 def _totals(documents: Mapping[str, Any], sentences: Mapping[str, Any] | None) -> Table:
-    columns = (Column("Of the finished corpus", is_text=True), Column("Number", "num"))
-    counts = [
-        ("Documents", documents["num"]),
-        ("Words", documents["num_words"]),
-        ("Characters", documents["num_characters"]),
-        ("Hosts", documents["num_hosts"]),
-        ("Masked personal data", documents["num_masked"]),
-        ("Sentences", None if sentences is None else sentences["num"]),
-    ]
-    lines = tuple((TableCell(name), _count(number)) for name, number in counts)
-    return Table("totals", "The finished corpus", columns, lines)
+    counts = {
+        "Documents": documents["num"],
+        "Words": documents["num_words"],
+        "Characters": documents["num_characters"],
+        "Hosts": documents["num_hosts"],
+        "Masked personal data": documents["num_masked"],
+        "Sentences": None if sentences is None else sentences["num"],
+    }
+    rows = ((name, _count(number)) for name, number in counts.items())
+    return make_table("totals", "The finished corpus", ("Of the finished corpus", ("Number", "num")), rows)
 
 
 def _groups(documents: Mapping[str, Any]) -> Iterator[Table]:
@@ -147,27 +114,19 @@ def _groups(documents: Mapping[str, Any]) -> Iterator[Table]:
         if not any(group["value"] is not None for group in groups):
             continue
         columns = (
-            Column(name, "value", is_text=True),
-            Column("Documents", "num_documents"),
-            Column("Documents (%)", "documents_percent"),
-            Column("Words", "num_words"),
-        )
-        lines = tuple(_group(group, documents["num"]) for group in groups)
+            (name, "value"), ("Documents", "num_documents"), ("Documents (%)", "documents_percent"),
+            ("Words", "num_words"),
+        )  # fmt: skip
+        rows = (_group(group, documents["num"]) for group in groups)
         notes: tuple[str, ...] = ()
         if key == "by_host" and len(groups) < documents["num_hosts"]:
             notes = (f"The {len(groups)} hosts with most documents, of {documents['num_hosts']:,}.",)
-        yield Table(key, title, columns, lines, notes)
+        yield make_table(key, title, columns, rows, 1, notes)
 
 
-def _group(group: Mapping[str, Any], num_documents: int) -> tuple[TableCell, ...]:
-    share = group["num"] / num_documents
+def _group(group: Mapping[str, Any], num_documents: int) -> Row:
     name = NOT_AVAILABLE if group["value"] is None else plain(group["value"])
-    return (
-        TableCell(name),
-        _count(group["num"]),
-        TableCell(format_share(share), 100 * share),
-        _count(group["num_words"]),
-    )
+    return name, _count(group["num"]), _percent(group["num"] / num_documents), _count(group["num_words"])
 
 
 def lengths_tables(figures: Mapping[str, Any]) -> Iterator[Table]:
@@ -183,22 +142,22 @@ def lengths_tables(figures: Mapping[str, Any]) -> Iterator[Table]:
     shares = list(known[0][1]["quantiles"])
     names = {"0": "least", "0.5": "median", "1": "most"}
     columns = (
-        Column("Quantity", "what", is_text=True),
-        Column("Mean", "mean"),
-        *(Column(names.get(share, f"{100 * float(share):g}%"), f"quantile_{share}") for share in shares),
-    )
-    lines = tuple(
-        (TableCell(name), *(_number(value) for value in (spread["mean"], *spread["quantiles"].values())))
-        for name, spread in known
-    )
+        ("Quantity", "what"), ("Mean", "mean"),
+        *((names.get(share, f"{100 * float(share):g}%"), f"quantile_{share}") for share in shares),
+    )  # fmt: skip
+    rows: list[Row] = [[name, *map(_number, (spread["mean"], *spread["quantiles"].values()))] for name, spread in known]
     note = (
         "A quantile is the smallest value that this share of the texts does not exceed; perplexities are exact to 0.5%."
     )
-    yield Table("lengths", "Lengths", columns, lines, (note,))
+    yield make_table("lengths", "Lengths", columns, rows, 1, (note,))
 
 
 def _count(number: int | None) -> TableCell:
-    return TableCell(NOT_AVAILABLE if number is None else f"{number:,}", number)
+    return TableCell(format_as(number, ","), number)
+
+
+def _percent(share: float | None) -> TableCell:
+    return TableCell(format_share(share), None if share is None else 100 * share)
 
 
 def _number(value: float) -> TableCell:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.base.units import format_share
-from paratune.reports.data.word_cloud import MAX_WORDS, count_words, place_words
+from paratune.reports.data.word_cloud import MAX_WORDS, count_words, most_frequent, place_words
 from paratune.reports.figures.canvas import INK, MUTED, RUN_COLOURS, WIDTH, Draw, Drawing
 from paratune.reports.text import shorten
 
@@ -79,20 +79,32 @@ def _parts(view: DataView) -> list[tuple[str, slice]]:
     return [(name, slice(end - count, end)) for (name, count), end in zip(view.splits.items(), ends, strict=True)]
 
 
-def _stacked(axes: Any, places: Any, counts: Mapping[str, Any], width: float, *, across: bool = False) -> None:
+def _stacked(axes: Any, places: Any, counts: Mapping[str, Any], width: float) -> None:
     """Draw stacked bars with a colour for each split, and a legend if there are several splits."""
     base = np.zeros(len(places))
     for number, (name, values) in enumerate(counts.items()):
-        colour = RUN_COLOURS[number % len(RUN_COLOURS)]
-        if across:
-            axes.barh(places, values, left=base, height=width, color=colour, alpha=0.85, label=name)
-        else:
-            axes.bar(places, values, bottom=base, width=width, color=colour, alpha=0.85, label=name)
+        axes.bar(places, values, bottom=base, width=width, color=_colour(number), alpha=0.85, label=name)
         base += values
     if len(counts) > 1:
-        place = {"loc": "center left", "bbox_to_anchor": (1, 0.5)} if across else {}
-        axes.legend(frameon=False, fontsize=9.5, **place)
-    axes.grid(axis="x" if across else "y")
+        axes.legend(frameon=False, fontsize=9.5)
+    axes.grid(axis="y")
+
+
+def _stacked_rows(axes: Any, names: Sequence[str], counts: Mapping[str, Any]) -> None:
+    """Draw a stacked horizontal bar for each name, the first on top, and a legend if there are several parts."""
+    base = np.zeros(len(names))
+    for number, (name, values) in enumerate(counts.items()):
+        axes.barh(np.arange(len(names)), values, left=base, height=0.7, color=_colour(number), alpha=0.85, label=name)
+        base += values
+    if len(counts) > 1:
+        axes.legend(frameon=False, fontsize=9.5, loc="center left", bbox_to_anchor=(1, 0.5))
+    axes.grid(axis="x")
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+
+
+def _colour(number: int) -> str:
+    return RUN_COLOURS[number % len(RUN_COLOURS)]
 
 
 def _score_distribution(view: DataView) -> Drawing:
@@ -121,9 +133,7 @@ def _class_balance(view: DataView) -> Drawing:
     totals = np.sum(list(counts.values()), axis=0)
 
     def draw(axes: Any, hovers: dict[str, str]) -> None:
-        _stacked(axes, np.arange(size), counts, 0.7, across=True)
-        axes.set_yticks(range(size), [shorten(name, 30) for name in view.classes])
-        axes.set_ylim(size - 0.4, -0.6)
+        _stacked_rows(axes, [shorten(name, 30) for name in view.classes], counts)
         axes.set_xlabel("Rows")
 
     share = format_share(float(totals.max()) / view.num_rows)
@@ -154,10 +164,9 @@ def _length_by_score(view: DataView) -> Drawing:
     def draw(axes: Any, hovers: dict[str, str]) -> None:
         for number, (name, rows) in enumerate(_groups(view).items()):
             shown = rows[:: max(1, -(-view.num_rows // _MAX_POINTS))]
-            colour = RUN_COLOURS[number % len(RUN_COLOURS)]
             axes.plot(
-                view.words[shown], view.labels[shown], linestyle="none", marker="o", markersize=3.4,
-                markeredgewidth=0, alpha=0.45, color=colour, label=shorten(name, 30),
+                view.words[shown], view.labels[shown], "o", markersize=3.4, markeredgewidth=0, alpha=0.45,
+                color=_colour(number), label=shorten(name, 30),
             )  # fmt: skip
         if view.groups is not None:
             legend = axes.legend(title=view.by, frameon=False, fontsize=9.5)
@@ -195,9 +204,7 @@ def _classes_by_group(view: DataView) -> Drawing:
 
     def draw(axes: Any, hovers: dict[str, str]) -> None:
         counts = {shorten(name, 24): 100 * shares[:, number] for number, name in enumerate(view.classes)}
-        _stacked(axes, np.arange(len(groups)), counts, 0.7, across=True)
-        axes.set_yticks(range(len(groups)), names)
-        axes.set_ylim(len(groups) - 0.4, -0.6)
+        _stacked_rows(axes, names, counts)
         axes.set(xlabel="Share of the rows (%)", xlim=(0, 100))
 
     height = max(2.0, 1.1 + 0.34 * len(groups), 0.5 + 0.22 * size)
@@ -297,20 +304,16 @@ def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) ->
     def draw(figure: Any, hovers: dict[str, str]) -> None:
         for number, placed_word in enumerate(placed):
             place = placed_word.x / (72 * WIDTH), placed_word.y / (72 * height)
-            colour = RUN_COLOURS[number % len(RUN_COLOURS)]
-            figure.text(*place, placed_word.word, fontsize=placed_word.size, color=colour, ha="left", va="baseline")
+            style = {"fontsize": placed_word.size, "color": _colour(number), "ha": "left", "va": "baseline"}
+            figure.text(*place, placed_word.word, **style)
 
     few = min(MAX_WORDS, len(counts))
-    commonest = ", ".join(f"{word} {count:,}" for word, count in sorted(counts.items(), key=_by_count)[:5])
+    commonest = ", ".join(f"{word} {count:,}" for word, count in most_frequent(counts)[:5])
     caption = (
         f"{len(placed)} of the {few} commonest words of {len(texts):,} texts ({share} of the rows are empty), stop "
         f"words and words under three letters left out; area by count. The first: {commonest}."
     )
     return Drawing(name, title, caption, draw, height, whole=True)
-
-
-def _by_count(item: tuple[str, int]) -> tuple[int, str]:
-    return -item[1], item[0]
 
 
 def _without(name: str, title: str, note: str) -> Drawing:
@@ -356,6 +359,6 @@ def _file_names(columns: Sequence[str]) -> dict[str, str]:
     for column in columns:
         plain = "".join(letter if letter.isalnum() else "_" for letter in column)[:60]
         numbered = (plain if number == 1 else f"{plain}_{number}" for number in itertools.count(1))
-        taken = {name.lower() for name in file_names.values()}  # some disks know no case
+        taken = {name.lower() for name in file_names.values()}  # some file systems ignore case
         file_names[column] = next(name for name in numbered if name.lower() not in taken)
     return file_names

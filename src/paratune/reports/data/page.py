@@ -19,20 +19,15 @@ def check_figures_folder(folder: Path) -> None:
     """Check, before any work is done, that figures may be written to a folder.
 
     Raises:
-        CheckpointError: It is a file, or holds something that is no earlier set of such pictures.
+        CheckpointError: It is a file, or contains files that are not the figures of an earlier call.
     """
+    problem = ""
     if folder.exists() and not folder.is_dir():
-        raise CheckpointError(
-            f"{plain(folder)} is a file; give --figures a folder, new or from an earlier call",
-            code="output.foreign",
-            folder=folder,
-        )
-    if folder.is_dir() and any(folder.iterdir()) and _earlier(folder) is None:
-        raise CheckpointError(
-            f"{plain(folder)} holds files that no paratune data --figures wrote; give --figures another folder",
-            code="output.foreign",
-            folder=folder,
-        )
+        problem = "is a file; give --figures a folder, new or from an earlier call"
+    elif folder.is_dir() and any(folder.iterdir()) and _earlier(folder) is None:
+        problem = "contains files that no paratune data --figures wrote; give --figures another folder"
+    if problem:
+        raise CheckpointError(f"{plain(folder)} {problem}", code="output.foreign", folder=folder)
 
 
 def write_figures(folder: Path, drawings: Sequence[Drawing], *, title: str, about: str) -> list[dict[str, Any]]:
@@ -54,15 +49,8 @@ def write_figures(folder: Path, drawings: Sequence[Drawing], *, title: str, abou
             files = figure_files(drawing)
             for kind, content in files.items():
                 (folder / f"{drawing.key}.{kind}").write_bytes(content)
-            listed.append(
-                {
-                    "name": drawing.key,
-                    "title": drawing.title,
-                    "caption": drawing.caption,
-                    "note": drawing.note,
-                    "files": [f"{drawing.key}.{kind}" for kind in files],
-                }
-            )
+            about_figure = {key: getattr(drawing, key) for key in ("title", "caption", "note")}
+            listed.append({"name": drawing.key, **about_figure, "files": [f"{drawing.key}.{kind}" for kind in files]})
         (folder / PAGE).write_text(_page(drawings, title, about), encoding="utf-8")
     except OSError as error:
         raise CheckpointError(

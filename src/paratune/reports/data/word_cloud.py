@@ -52,18 +52,18 @@ def _is_stop(word: str, left_out: Collection[str]) -> bool:
     return word in left_out or word.endswith("n't") or ("'" in word and word.split("'")[0] in left_out)
 
 
+def most_frequent(counts: Counter[str]) -> list[tuple[str, int]]:
+    """Return the words with their counts, the most frequent first; words of one count in alphabetical order."""
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
 def place_words(counts: Counter[str], *, width: float, height: float) -> list[PlacedWord]:
-    """Return the most frequent words that fit, at most `MAX_WORDS`; font sizes follow the square root of the counts.
+    """Return the most frequent words that fit in a picture of this size in points, at most `MAX_WORDS`.
 
-    Words go outwards on an Archimedean spiral from the middle to the first place where they touch no other. One that
-    finds no place is left out.
-
-    Args:
-        counts: From `count_words`.
-        width: Of the picture, in points.
-        height: Of the picture, in points.
+    Font sizes follow the square root of the counts. Each word is at the first place on an Archimedean spiral, from the
+    middle outwards, where it touches no other word; a word without such a place is left out.
     """
-    words = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MAX_WORDS]
+    words = most_frequent(counts)[:MAX_WORDS]
     if not words:
         return []
     width, height = width - 2 * _MARGIN, height - 2 * _MARGIN

@@ -63,16 +63,24 @@ class Hovers(dict[str, str]):
         self.parts: dict[str, tuple[tuple[str, ...], int | None]] = {}
         """Owners and row by gid."""
 
-    def part_of(self, *owners: str, row: int | None = None) -> str:
+    def part_of(self, *owners: str, row: int | None = None, text: str = "") -> str:
         """Return the gid of a new part of the figure, which a page hides while none of its owners is selected.
 
         Args:
             owners: Names of configurations or runs; a part without an owner is never hidden.
             row: Row from the top, 0 first, in a figure with a row for each owner: a page moves rows together.
+            text: Tooltip; none if it is empty.
         """
         gid = f"part-{len(self.parts)}"
         self.parts[gid] = (owners, row)
+        if text:
+            self[gid] = text
         return gid
+
+    def add_texts(self, bars: Iterable[Any], texts: Iterable[str]) -> None:
+        """Give each bar its tooltip."""
+        for bar, text in zip(bars, texts, strict=True):
+            bar.set_gid(self.part_of(text=text))
 
 
 Draw = Callable[[Any, Hovers], None]
@@ -126,10 +134,9 @@ class Drawing:
 
     @cached_property
     def laid_out(self) -> "tuple[Any, Hovers]":
-        """The matplotlib figure with its legend, and its tooltips.
+        """The matplotlib figure with its legend, and its tooltips; to be read inside `figure_style`.
 
-        Page, files and PDF are written of the same one, so that its parts are made and find their places once.
-        Asked for inside `figure_style`.
+        Page, files and PDF are written from the same figure, so that it is drawn and laid out once.
         """
         from matplotlib.figure import Figure
 
@@ -154,10 +161,7 @@ def can_draw() -> str | None:
 def page_figure(drawing: Drawing, *, prefix: str, owners: Mapping[str, str] | None = None) -> Html:
     """Return a figure for a page, without legend and caption.
 
-    Args:
-        drawing: The figure.
-        prefix: Makes its ids unique.
-        owners: Number in the page of each configuration or run that readers can select.
+    `prefix` makes its ids unique; `owners` has the number of each configuration or run that readers can select.
     """
     file = io.StringIO()
     with figure_style():
@@ -199,9 +203,9 @@ def figure_files(drawing: Drawing) -> dict[str, bytes]:
 
 
 def drawing_files(drawings: Iterable[Drawing]) -> dict[str, bytes]:
-    """Return the files of figures by file name below the folder of the report; nothing when figures cannot be drawn.
+    """Return the files of figures by file name below the folder of the report; empty when figures cannot be drawn.
 
-    One that says why there is nothing to see has none.
+    Figures without data, which show the reason instead, have no files.
     """
     if can_draw() is not None:
         return {}
@@ -214,16 +218,12 @@ def drawing_files(drawings: Iterable[Drawing]) -> dict[str, bytes]:
 
 
 def label_rows(axes: Any, hovers: Hovers, texts: Sequence[str], owners: Sequence[Sequence[str]], **style: Any) -> None:
-    """Write the names of rows at the vertical places 0, 1, 2, ..., as parts of their owners.
+    """Write the names of rows at the vertical places 0, 1, 2, ..., row 0 on top, as parts of the owners of each row.
 
-    Args:
-        axes: Axes of matplotlib.
-        hovers: Parts of the figure.
-        texts: The names.
-        owners: Owners of each row; none for a row that is never hidden.
-        style: Style of the texts.
+    A row without owners is never hidden; `style` is the style of the texts.
     """
     axes.set_yticks(range(len(texts)), texts, **style)
+    axes.set_ylim(len(texts) - 0.4, -0.6)
     for row, (label, names) in enumerate(zip(axes.get_yticklabels(), owners, strict=True)):
         label.set_gid(hovers.part_of(*names, row=row))
 
@@ -248,8 +248,8 @@ def figure_style(changes: dict[str, Any] | None = None) -> Iterator[None]:
 def settle(figure: Any) -> None:
     """Compute the layout of a figure once, for all files that are written from it.
 
-    Left to itself matplotlib looks for them whenever it writes one, and draws the whole figure once more for that;
-    so it does for any layout engine, that of "none" too, which is why the figure is left without one.
+    matplotlib would otherwise compute it for each file, and draw the whole figure once more for that. It does so for
+    any layout engine, also "none": so the figure is left without one.
     """
     if figure.axes:  # a note alone needs no layout
         figure.get_layout_engine().execute(figure)

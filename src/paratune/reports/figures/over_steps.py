@@ -14,9 +14,9 @@ import numpy as np
 from paratune import records
 from paratune.errors import CheckpointError
 from paratune.records.efficiency import NoiseKind, statistical_efficiency
-from paratune.reports.figures.canvas import Drawing, Hovers, Key
-from paratune.reports.figures.runs import run_style
-from paratune.reports.runs.read import RunRecord, number_in
+from paratune.reports.figures.canvas import Drawing, Hovers
+from paratune.reports.figures.runs import draw_band, line_keys, line_style
+from paratune.reports.runs.read import MAX_DRAWN_BYTES, RunRecord, events_bytes, number_in
 from paratune.verdicts.rates import noise_kind
 
 HEADING = "Speed and efficiency over the steps"
@@ -25,8 +25,6 @@ NUM_BINS = 40
 """Points of a line at most; each covers the same number of steps."""
 NOISE_WINDOW = 20
 """Sampled steps over which a noise scale is estimated."""
-_MAX_BYTES = 40_000_000
-"""Largest size of the events of a figure; larger reports have no figure."""
 PANELS = ("utilisation", "throughput", "noise", "goodput")
 _LABELS = {
     "utilisation": "Utilisation (%)",
@@ -50,7 +48,7 @@ class StepLine:
     owners: tuple[str, ...] = ()
     """Names of the configuration and of its runs."""
 
-    def knows(self, panel: str) -> bool:
+    def has_values(self, panel: str) -> bool:
         return any(value is not None for run in self.values[panel] for value in run)
 
     def band(self, panel: str) -> tuple[Any, Any, Any, Any]:
@@ -67,30 +65,22 @@ class StepLine:
 def step_drawings(
     groups: Sequence[tuple[str, Sequence[RunRecord]]], reference_batch: float | None, selection: str = ""
 ) -> Iterator[Drawing]:
-    """Yield the figure, if any of its values is known.
+    """Yield the figure of the runs of each configuration under its name, if any of its values is known.
 
     Args:
-        groups: The runs of each configuration under its name; the first `MAX_LINES` are drawn.
+        groups: Of which the first `MAX_LINES` are drawn.
         reference_batch: Samples of a step at which the statistical efficiency is 1.
-        selection: Which configurations are drawn, where not all are.
+        selection: Sentence about the drawn configurations, where not all are drawn.
     """
-    size = sum(_size(run) for _, runs in groups for run in runs)
-    if size > _MAX_BYTES:
+    if events_bytes(run for _, runs in groups for run in runs) > MAX_DRAWN_BYTES:
         return
     kind = noise_kind(run for _, runs in groups for run in runs)
     lines = [_line(label, runs, reference_batch, kind) for label, runs in groups[:MAX_LINES]]
-    panels = [panel for panel in PANELS if any(line.knows(panel) for line in lines)]
+    panels = [panel for panel in PANELS if any(line.has_values(panel) for line in lines)]
+    if not selection and len(groups) > MAX_LINES:
+        selection = f"The first {MAX_LINES} of {len(groups)} configurations."
     if panels:
-        yield _drawing(lines, panels, reference_batch, kind, selection or _some(len(groups)))
-
-
-def _some(num_groups: int) -> str:
-    return f"The first {MAX_LINES} of {num_groups} configurations." if num_groups > MAX_LINES else ""
-
-
-def _size(run: RunRecord) -> int:
-    path = run.folder / records.events_file(0)
-    return path.stat().st_size if path.is_file() else 0
+        yield _drawing(lines, panels, reference_batch, kind, selection)
 
 
 def _line(label: str, runs: Sequence[RunRecord], reference_batch: float | None, kind: NoiseKind = "plain") -> StepLine:
@@ -146,6 +136,7 @@ def _run_values(
     for members in bins:
         steps = [event for event in members if event["event"] == "step"]
         sampled = [event["noise_scale"] for event in steps if isinstance(event.get("noise_scale"), Mapping)]
+        # The window includes earlier bins: one bin may have too few sampled steps for an estimate.
         noise = [*noise, *sampled][-NOISE_WINDOW:]
         rate = _rate(steps, batch)
         scale = _noise(noise) if steps else None
@@ -219,13 +210,8 @@ def _drawing(
         "Utilisation: device of rank 0." if "utilisation" in panels else "",
         selection,
     ]
-    keys = (
-        tuple(Key(line.label, *run_style(at), owners=line.owners) for at, line in enumerate(lines))
-        if len(lines) > 1
-        else ()
-    )
-    names = ", ".join(_LABELS[panel].partition(" (")[0].lower() for panel in panels)
-    title = f"Over the steps: {names}"
+    keys = line_keys([line.label for line in lines], [line.owners for line in lines])
+    title = f"Over the steps: {', '.join(_LABELS[panel].partition(' (')[0].lower() for panel in panels)}"
     caption = " ".join(filter(None, parts))
     return Drawing("over_steps", title, caption, draw, 0.4 + 2.3 * num_rows, whole=True, legend=keys)
 
@@ -234,12 +220,10 @@ def _panel(axes: Any, hovers: Hovers, lines: Sequence[StepLine], panel: str, *, 
     for at, line in enumerate(lines):
         x, mean, low, high = line.band(panel)
         x = x * line.batch if by_samples and line.batch else x
-        colour, dashes = run_style(at)
-        few = {"marker": "o", "markersize": 3.5} if len(x) == 1 else {}
-        gids = [hovers.part_of(*line.owners) for _ in range(2)]
-        axes.plot(x, mean, color=colour, linewidth=1.5, dashes=dashes or (None, None), gid=gids[0], **few)
+        style = line_style(at) | ({"marker": "o", "markersize": 3.5} if len(x) == 1 else {})
+        axes.plot(x, mean, linewidth=1.5, gid=hovers.part_of(*line.owners), **style)
         if len(line.values[panel]) > 1:
-            axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, gid=gids[1])
+            draw_band(axes, hovers, x, low, high, style["color"], line.owners)
     axes.set_title(_LABELS[panel], fontsize=9.5, loc="left")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)

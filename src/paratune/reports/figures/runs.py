@@ -1,20 +1,23 @@
 """Figures of runs: loss curves, phases of a step, memory, predictions."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_bytes, format_share
 from paratune.records import ALL_PHASES
-from paratune.reports.figures.canvas import INK, MUTED, ON_PHASE, RUN_COLOURS, Drawing, Hovers, Key
+from paratune.reports.figures.canvas import INK, MUTED, ON_PHASE, RUN_COLOURS, Draw, Drawing, Hovers, Key
 from paratune.reports.rows.row import byte_unit, decimals
 from paratune.reports.rows.speed import MEMORY_KINDS, PHASE_NAMES, step_parts_ms
 from paratune.reports.runs.read import Curve, RunRecord, rank_memory
 from paratune.reports.text import shorten, some_names
 
+Floats = npt.NDArray[np.float64]
 DASHES: tuple[tuple[int, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2))  # type: ignore[assignment]
 PHASE_COLOURS = {
     "get_batch": "#e3b23c",
@@ -34,48 +37,103 @@ _MAX_RANK_BARS = 16
 _NAME_WIDTH = 26
 
 
+@dataclass(frozen=True, eq=False)
+class LossBand:
+    """A curve of several runs, at the steps that all of them have."""
+
+    x: Floats
+    """(N,), steps or epochs."""
+    mean: Floats
+    """(N,)."""
+    low: Floats
+    """(N,), smallest value of the runs."""
+    high: Floats
+    """(N,), largest value of the runs."""
+
+
 def loss_curves(runs: Sequence[RunRecord], styles: Mapping[str, int], *, name: str = "loss") -> Drawing:
-    """Draw the training loss (steps faint, running mean strong) and the validation loss (points) of runs.
+    """Draw the training loss (steps faint, running mean strong) and the validation loss (points) of runs of one task.
 
-    Args:
-        runs: Runs of one task.
-        styles: Position of each run's colour and dashes, by name; the same in all figures of a page.
-        name: Of its files and its place in the page.
+    `styles` has the position of each run's colour and dashes, the same in all figures of a page.
     """
-    by_epoch = len({run.get("run.batch.global_batch_size") for run in runs}) > 1
-
-    def draw(axes: Any, hovers: Hovers) -> None:
-        for number, run in enumerate(runs):
-            # Curves of the same experiment coincide: the earlier run stays visible as the edge of the later, thinner
-            # line.
-            width = 1.4 + 1.8 * (len(runs) - 1 - number) / max(1, len(runs) - 1)
-            colour, dashes = run_style(styles[run.name])
-            line = {"color": colour, "dashes": dashes or (None, None)}
-            x, y = curve_points(run.train, by_epoch)
-            if len(x) > 1:
-                if len(runs) <= MAX_FAINT:
-                    axes.plot(*thinned(x, y), color=colour, linewidth=0.6, alpha=0.3, gid=hovers.part_of(run.name))
-                means = running_mean(y, window_size(len(y)))
-                axes.plot(*thinned(x, means), linewidth=width, gid=hovers.part_of(run.name), **line)
-            x, y = curve_points(run.validation, by_epoch)
-            axes.plot(x, y, linewidth=0.7, alpha=0.7, gid=hovers.part_of(run.name), **line)
-            for at, loss in zip(x, y, strict=True):
-                gid = hovers.part_of(run.name)
-                axes.plot([at], [loss], marker="o", markersize=3.6 + width, color=colour, gid=gid)
-                hovers[gid] = f"{run.name}: validation loss {loss:.4f} at {'epoch' if by_epoch else 'step'} {at:g}"
-        axes.set_xlabel("Epoch" if by_epoch else "Optimizer step")
-        axes.set_ylabel("Loss")
-        axes.set_xlim(left=0)
-        axes.grid(axis="y")
-
-    keys = tuple(Key(run.name, *run_style(styles[run.name])) for run in runs) if len(styles) > 1 else ()
-    title = f"Loss curves: {_names(runs)}"
+    is_faint = len(runs) <= MAX_FAINT
     caption = loss_caption(runs)
-    if len(runs) <= MAX_FAINT and any(window_size(len(run.train.steps)) > 1 for run in runs):
+    if is_faint and any(window_size(len(run.train.steps)) > 1 for run in runs):
         caption += " Faint: training loss of each step."
     if len(runs) > 1:
         caption += " Where curves coincide, the earlier run is the wider line."
-    return Drawing(name, title, caption, draw, 3.5, legend=keys)
+    keys = tuple(Key(run.name, *run_style(styles[run.name])) for run in runs) if len(styles) > 1 else ()
+    draw = draw_losses({run.name: [run] for run in runs}, [styles[run.name] for run in runs], has_steps=is_faint)
+    return Drawing(name, f"Loss curves: {_names(runs)}", caption, draw, 3.5, legend=keys)
+
+
+def draw_losses(lines: Mapping[str, Sequence[RunRecord]], positions: Sequence[int], *, has_steps: bool = False) -> Draw:
+    """Return a function that draws the running mean of the training loss and, as points, the validation loss.
+
+    Args:
+        lines: Runs of each line by its label. Of several runs the mean is drawn, and a band from the smallest to the
+            largest value.
+        positions: Position of the colour and dashes of each line.
+        has_steps: Whether the training loss of each step is drawn, too.
+    """
+    by_epoch = len({run.get("run.batch.global_batch_size") for runs in lines.values() for run in runs}) > 1
+
+    def draw(axes: Any, hovers: Hovers) -> None:
+        for number, (label, runs) in enumerate(lines.items()):
+            # Lines of the same experiment coincide: the earlier one stays visible as the edge of the later, thinner
+            # one.
+            width = 1.4 + 1.8 * (len(lines) - 1 - number) / max(1, len(lines) - 1)
+            line = line_style(positions[number])
+            window = window_size(min(len(run.train.steps) for run in runs))
+            band = loss_band([run.train for run in runs], by_epoch=by_epoch, window=window)
+            if len(band.x) > 1:
+                for points in (curve_points(run.train, by_epoch) for run in runs if has_steps):
+                    gid = hovers.part_of(label)
+                    axes.plot(*thinned(*points), color=line["color"], linewidth=0.6, alpha=0.3, gid=gid)
+                axes.plot(*thinned(band.x, band.mean), linewidth=width, gid=hovers.part_of(label), **line)
+                if len(runs) > 1:
+                    x, low, high = thinned(band.x, band.low, band.high)
+                    draw_band(axes, hovers, x, low, high, line["color"], [label])
+            scored = loss_band([run.validation for run in runs], by_epoch=by_epoch)
+            axes.plot(scored.x, scored.mean, linewidth=0.7, alpha=0.7, gid=hovers.part_of(label), **line)
+            for at, loss, low, high in zip(scored.x, scored.mean, scored.low, scored.high, strict=True):
+                spread = ""
+                if len(runs) > 1:
+                    axes.plot([at, at], [low, high], color=line["color"], linewidth=1.0, gid=hovers.part_of(label))
+                    spread = f" ({low:.4f} to {high:.4f} over {len(runs)} runs)"
+                text = f"{label}: validation loss {loss:.4f}{spread} at {'epoch' if by_epoch else 'step'} {at:g}"
+                gid = hovers.part_of(label, text=text)
+                axes.plot([at], [loss], marker="o", markersize=3.6 + width, color=line["color"], gid=gid)
+        axes.set(xlabel="Epoch" if by_epoch else "Optimizer step", ylabel="Loss")
+        axes.set_xlim(left=0)
+        axes.grid(axis="y")
+
+    return draw
+
+
+def draw_band(axes: Any, hovers: Hovers, x: Any, low: Any, high: Any, colour: str, owners: Sequence[str]) -> None:
+    """Draw a band from the smallest to the largest values of the runs of a line."""
+    gid = hovers.part_of(*owners)
+    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0, gid=gid)
+
+
+def loss_band(curves: Sequence[Curve], *, by_epoch: bool, window: int = 1) -> LossBand:
+    """Return mean, smallest and largest loss over runs, at the steps or epochs that all of them have.
+
+    The losses of each run are running means over `window` steps.
+    """
+    points = [curve_points(curve, by_epoch) for curve in curves]
+    if len(points) == 1:
+        ((x, y),) = points
+        mean = running_mean(y, window)
+        return LossBand(x, mean, mean, mean)
+    shared = sorted(set.intersection(*(set(x.tolist()) for x, _ in points)))
+    places = np.array(shared, dtype=np.float64)
+    if not shared:
+        return LossBand(places, places, places, places)
+    by_place = [dict(zip(x.tolist(), running_mean(y, window).tolist(), strict=True)) for x, y in points]
+    values = np.array([[means[at] for at in shared] for means in by_place], dtype=np.float64)
+    return LossBand(places, values.mean(axis=0), values.min(axis=0), values.max(axis=0))
 
 
 def loss_caption(runs: Sequence[RunRecord]) -> str:
@@ -102,14 +160,9 @@ def phase_bars(runs: Sequence[RunRecord]) -> Drawing:
 
 
 def stack_phases(axes: Any, hovers: Hovers, rows: Sequence[Sequence[float]], names: Sequence[str], unit: str) -> None:
-    """Draw a horizontal bar for each row, stacked from its phases.
+    """Draw a horizontal bar for each row, stacked from the times of its phases in the order of `ALL_PHASES`.
 
-    Args:
-        axes: Axes of matplotlib.
-        hovers: Tooltips by gid.
-        rows: Time of each phase, in the order of `ALL_PHASES`.
-        names: Names of the rows in tooltips; they own the rows.
-        unit: Unit of the times.
+    `names` are the owners of the rows, and their names in tooltips.
     """
     totals, left = [sum(row) for row in rows], [0.0] * len(rows)
     places = decimals([max(row) for row in rows])
@@ -117,10 +170,10 @@ def stack_phases(axes: Any, hovers: Hovers, rows: Sequence[Sequence[float]], nam
         widths = [row[number] for row in rows]
         bars = axes.barh(range(len(rows)), widths, left=left, height=0.63, color=PHASE_COLOURS[phase])
         for row, (bar, width) in enumerate(zip(bars, widths, strict=True)):
-            text, gid = f"{width:,.{places}f}", hovers.part_of(names[row], row=row)
-            bar.set_gid(gid)
+            text = f"{width:,.{places}f}"
             share = format_share(width / totals[row] if totals[row] else None)
-            hovers[gid] = f"{names[row]}: {PHASE_NAMES[phase].lower()} {text} {unit} ({share})"
+            about = f"{names[row]}: {PHASE_NAMES[phase].lower()} {text} {unit} ({share})"
+            bar.set_gid(hovers.part_of(names[row], row=row, text=about))
             if width > 0.08 * max(totals) and len(rows) <= _MAX_NUMBERED:
                 gid = hovers.part_of(names[row], row=row)
                 axes.text(
@@ -145,11 +198,9 @@ def memory_bars(runs: Sequence[RunRecord]) -> Drawing:
             for rank, value in enumerate(values):
                 if value is None:
                     continue
-                gid = hovers.part_of(run.name)
                 y = bottoms[row] + (rank + 0.5) * thick
                 bar = axes.barh([y], [value / size], height=0.86 * thick, color=RUN_COLOURS[0], alpha=0.85)[0]
-                bar.set_gid(gid)
-                hovers[gid] = f"{run.name}, rank {rank}: {format_bytes(value)}"
+                bar.set_gid(hovers.part_of(run.name, text=f"{run.name}, rank {rank}: {format_bytes(value)}"))
         middles = [bottom + room / 2 for bottom, room in zip(bottoms, rooms, strict=True)]
         _run_axis(axes, hovers, runs, middles, kinds=len(kinds) > 1)
         axes.set_ylim(bottoms[-1] + rooms[-1] + 0.4, -0.4)
@@ -165,15 +216,9 @@ def memory_bars(runs: Sequence[RunRecord]) -> Drawing:
 def predicted_against_actual(
     labels: Any, predictions: Any, run: str, split: str, *, limits: tuple[float, float], name: str = "predictions"
 ) -> Drawing:
-    """Draw predictions over labels, and a histogram of the errors.
+    """Draw predictions over labels, (N,) and finite, and a histogram of the errors.
 
-    Args:
-        labels: (N,), finite.
-        predictions: (N,), finite.
-        run: Name of the run, or of its configuration.
-        split: Of which they are.
-        limits: Lowest and highest value of both axes, the same for runs that are compared.
-        name: Of its files and its place in the page.
+    `limits` are the lowest and highest value of both axes, the same for runs that are compared.
     """
 
     def draw(figure: Any, hovers: Hovers) -> None:
@@ -182,9 +227,7 @@ def predicted_against_actual(
         low, high = limits
         pad = 0.04 * (high - low) or 0.5
         left.plot([low - pad, high + pad], [low - pad, high + pad], color=MUTED, linewidth=0.8, dashes=(4, 3))
-        left.plot(
-            x, y, linestyle="none", marker="o", markersize=3.2, markeredgewidth=0, alpha=0.4, color=RUN_COLOURS[0]
-        )
+        left.plot(x, y, "o", markersize=3.2, markeredgewidth=0, alpha=0.4, color=RUN_COLOURS[0])
         left.set(xlim=(low - pad, high + pad), ylim=(low - pad, high + pad), aspect="equal")
         left.set(xlabel="Actual", ylabel="Predicted")
         errors = predictions - labels
@@ -192,11 +235,8 @@ def predicted_against_actual(
         bars = right.bar(
             edges[:-1], counts, width=np.diff(edges) * 0.94, align="edge", color=RUN_COLOURS[0], alpha=0.85
         )
-        for position, bar in enumerate(bars):
-            bar.set_gid(f"hover-{position}")
-            hovers[f"hover-{position}"] = (
-                f"{counts[position]} rows from {edges[position]:.3g} to {edges[position + 1]:.3g}"
-            )
+        bins = zip(counts, edges[:-1], edges[1:], strict=True)
+        hovers.add_texts(bars, (f"{count} rows from {low:.3g} to {high:.3g}" for count, low, high in bins))
         right.axvline(0, color=INK, linewidth=0.8)
         right.set(xlabel="Error (predicted - actual)", ylabel="Rows")
         right.grid(axis="y")
@@ -215,6 +255,19 @@ def predicted_against_actual(
 def run_style(position: int) -> tuple[str, tuple[int, ...]]:
     """Return colour and dashes of the run at a position: first the solid colours, then the same colours dashed."""
     return RUN_COLOURS[position % len(RUN_COLOURS)], DASHES[position // len(RUN_COLOURS) % len(DASHES)]
+
+
+def line_style(position: int) -> dict[str, Any]:
+    """Return `run_style` as options of matplotlib."""
+    colour, dashes = run_style(position)
+    return {"color": colour, "dashes": dashes or (None, None)}
+
+
+def line_keys(labels: Sequence[str], owners: Sequence[tuple[str, ...]] = ()) -> tuple[Key, ...]:
+    """Return the legend of lines in the styles of their positions, with the owners of each line; empty for one line."""
+    of_lines = owners or [()] * len(labels)
+    keys = tuple(Key(label, *run_style(at), owners=of_lines[at]) for at, label in enumerate(labels))
+    return keys if len(keys) > 1 else ()
 
 
 def window_size(num_steps: int) -> int:

@@ -1,7 +1,7 @@
 """Matplotlib figures as part of a page: colours that follow the page, unique ids, text as text.
 
-matplotlib writes a whole XML file; a page needs an element that knows light and dark, that shares no id with the next
-figure, and that a screen reader and a pointer can ask for values.
+matplotlib writes a whole XML file. A page needs an element that follows light and dark, shares no id with another
+figure, and has its values as texts for screen readers and pointers.
 """
 
 import re

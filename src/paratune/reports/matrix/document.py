@@ -25,14 +25,14 @@ from paratune.reports.matrix.published import published_tables
 from paratune.reports.matrix.summary import summary_statements
 from paratune.reports.matrix.tables import candidates, chosen, missing, runs
 from paratune.reports.matrix.trust import TITLE as TRUST_TITLE
-from paratune.reports.matrix.trust import trust_statements
+from paratune.reports.matrix.trust import certificate_table, trust_statements
 from paratune.reports.page.document import made_by
 from paratune.reports.runs import reproduce, slice_tables
-from paratune.reports.runs.reproduce import ReproducedRun, reproduction
+from paratune.reports.runs.read import RunRecord
+from paratune.reports.runs.reproduce import reproduction
 from paratune.reports.systems import ladder_parts
 from paratune.reports.systems import tables as system_tables
-from paratune.reports.systems.effect_figures import effect_drawings
-from paratune.reports.systems.judging import verdict_table
+from paratune.reports.systems.effect_figures import verdict_section
 from paratune.reports.systems.labels import drawn_configurations
 from paratune.reports.systems.layouts import layout_table
 from paratune.reports.systems.learning_rate_figures import learning_rate_drawings
@@ -43,9 +43,7 @@ from paratune.reports.systems.overview_figures import pareto, time_and_memory
 from paratune.reports.systems.phase_figures import phase_drawings
 from paratune.reports.systems.prediction_figures import prediction_drawings
 from paratune.reports.systems.scaling_figures import scaling_drawings
-from paratune.reports.systems.slices import sliced_configurations
 from paratune.reports.systems.time_to_quality import target_tables
-from paratune.reports.systems.trust import certificate_table, unreadable
 from paratune.verdicts.rates import reference_batch_of
 
 
@@ -91,7 +89,7 @@ def matrix_sections(report: SweepReport) -> tuple[ReportSection, ...]:
 
 def _summary(report: SweepReport, sections: Sequence[ReportSection]) -> ReportSection:
     """Return the conclusions, whether they can be trusted, and how the runs are reproduced."""
-    runs = [run for member in report.systems.measured for run in member.runs] if report.systems is not None else []
+    runs = report.systems.runs if report.systems is not None else []
     boxes = (
         StatementBox(summary_statements(report)),
         StatementBox(trust_statements(report), TRUST_TITLE),
@@ -110,13 +108,13 @@ def _linked(statement: Statement, headings: Mapping[str, str]) -> Statement:
     return replace(statement, evidence=statement.evidence if heading else "", evidence_name=heading or "")
 
 
-def reproduced_runs(report: SweepReport) -> list[ReproducedRun]:
-    """Return a run of each configuration, that of the baseline first."""
+def reproduced_runs(report: SweepReport) -> list[RunRecord]:
+    """Return a run of each configuration under its name, that of the baseline first."""
     systems = report.systems
     if systems is None:
         return []
     measured = sorted(systems.measured, key=lambda configuration: configuration is not systems.baseline)
-    return [ReproducedRun(configuration.label, configuration.runs[0]) for configuration in measured]
+    return [replace(configuration.runs[0], name=configuration.label) for configuration in measured]
 
 
 def _subject(report: SweepReport) -> str:
@@ -146,9 +144,7 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
     if systems is not None:
         layout = () if report.layout is None else (layout_table(systems, report.layout),)
         yield ReportSection("layout", "Layout of the study", layout)
-        effects = tuple(effect_drawings(report.verdicts, report.effects))
-        tables = verdict_table(report.verdicts, report.verdict_notes, is_closed=bool(effects))
-        yield ReportSection("verdicts", "Verdicts", (*effects, *tables))
+        yield verdict_section(report.verdicts, report.verdict_notes, report.effects)
         yield ReportSection(ladder_parts.KEY, ladder_parts.HEADING, tuple(ladder_parts.ladder_parts(report.ladders)))
         yield ReportSection("targets", "Time to quality", tuple(target_tables(systems, report.targets)))
         yield from _system_sections(systems)
@@ -160,23 +156,21 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
         yield ReportSection("loss", "Loss curves", tuple(loss_drawings(systems)), is_short=False)
         predictions = tuple(prediction_drawings(systems))
         yield ReportSection("predictions", "Predicted against actual", predictions, is_short=False)
-        slices = tuple(sliced_configurations(systems))
+        slices = tuple(system_tables.sliced_configurations(systems))
         yield ReportSection(slice_tables.KIND, slice_tables.HEADING, slices, is_short=False)
         yield ReportSection("certificates", "Certificates", tuple(certificate_table(systems)))
         machines = tuple(machine_tables(systems))
         yield ReportSection("machine", "Systems, models and software", machines, is_short=False)
-    broken = unreadable(report.systems) if report.systems is not None else ()
-    yield ReportSection("missing", "Missing runs", (*missing(report), *broken))
+    yield ReportSection("missing", "Missing runs", tuple(missing(report)))
     yield ReportSection("runs", "All runs", (runs(report),), is_short=False)
     yield ReportSection("reproduce", reproduce.HEADING, _reproduction(report), is_short=False)
 
 
 def _reproduction(report: SweepReport) -> tuple[Part, ...]:
-    measured = report.systems.measured if report.systems is not None else ()
-    members = [run for configuration in measured for run in configuration.runs]
+    runs = report.systems.runs if report.systems is not None else []
     # The folder of a run is two levels below the folder of its matrix.
     folders = list(dict.fromkeys(outcome.folder.parent.parent for outcome in report.outcomes))
-    return reproduction(reproduced_runs(report), members, report.matrices, folders)
+    return reproduction(reproduced_runs(report), runs, report.matrices, folders)
 
 
 def _system_sections(systems: Systems) -> Iterator[ReportSection]:
@@ -185,7 +179,8 @@ def _system_sections(systems: Systems) -> Iterator[ReportSection]:
     scaling: list[Part] = [*system_tables.scaling_tables(systems), *scaling_drawings(systems)]
     yield ReportSection("scaling", "Scaling over devices and batch", tuple(scaling))
     yield ReportSection("subjects", "Effect of each axis", tuple(system_tables.subject_tables(systems)))
-    yield ReportSection("efficiency", "Efficiency and goodput", tuple(system_tables.efficiency_tables(systems)))
+    changes = (system_tables.efficiency_table(systems),) if len(systems.measured) > 1 else ()
+    yield ReportSection("efficiency", "Efficiency and goodput", changes)
     phases: list[Part] = [system_tables.phases_table(systems), *phase_drawings(systems)]
     yield ReportSection("phases", "Time by phase", tuple(phases), is_short=False)
     yield ReportSection("over_steps", over_steps.HEADING, tuple(_over_steps(systems)), is_short=False)

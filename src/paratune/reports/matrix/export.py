@@ -1,8 +1,5 @@
 """A matrix of runs as CSV and JSON."""
 
-import csv
-import io
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -11,7 +8,7 @@ from paratune.reports.matrix.outcomes import CandidateGroup, CandidateRuns, Figu
 from paratune.reports.matrix.tables import score_columns
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems import measures
-from paratune.reports.text import GENERATOR, csv_text
+from paratune.reports.text import GENERATOR, csv_lines
 
 SWEEP_REPORT_SCHEMA_VERSION = 1
 CSV_MEASURES = (
@@ -29,49 +26,26 @@ def matrix_csv(report: SweepReport) -> str:
     """
     columns = score_columns(report.outcomes, all_metrics=True)
     labels = [axis.label for axis in report.record.axes]
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(
-        ["run", "folder", *(csv_text(label) for label in labels), "num_processes", "task", "kind", "repeat", "state"]
-        + ["chosen", "reason"]
-        + [measure.key for measure in CSV_MEASURES]
-        + [csv_text(f"{split}_{metric}") for split, metric in columns]
-    )
-    runs = _records(report)
-    chosen = chosen_names(report)
+    lines: list[list[Any]] = [
+        ["run", "folder", *labels, "num_processes", "task", "kind", "repeat", "state", "chosen", "reason",
+         *(measure.key for measure in CSV_MEASURES), *(f"{split}_{metric}" for split, metric in columns)]
+    ]  # fmt: skip
+    runs, chosen = _records(report), chosen_names(report)
     for outcome in report.outcomes:
-        cell = outcome.cell
-        writer.writerow(
-            [
-                *(csv_text(text) for text in (cell.name, str(outcome.folder))),
-                *(csv_text(report.shown(label, cell.values[label])) for label in labels),
-                cell.num_processes,
-                csv_text(cell.task),
-                cell.kind,
-                cell.repeat,
-                cell.state,
-                int(cell.name in chosen),
-                csv_text(outcome.reason or ""),
-                *_measures(runs.get(cell.name)),
-                *("" if (score := outcome.score(*column)) is None else score for column in columns),
-            ]
-        )
-    return file.getvalue()
+        cell, run = outcome.cell, runs.get(outcome.cell.name)
+        lines.append(
+            [cell.name, str(outcome.folder), *(report.shown(label, cell.values[label]) for label in labels),
+             cell.num_processes, cell.task, cell.kind, cell.repeat, cell.state, int(cell.name in chosen),
+             outcome.reason, *(None if run is None else measure.read(run) for measure in CSV_MEASURES),
+             *(outcome.score(*column) for column in columns)]
+        )  # fmt: skip
+    return csv_lines(lines)
 
 
 def _records(report: SweepReport) -> dict[str, RunRecord | None]:
     """Return the records of the runs, by the names of their cells."""
-    return (
-        {cell_run.cell.name: cell_run.record for cell_run in report.systems.cell_runs}
-        if report.systems is not None
-        else {}
-    )
-
-
-def _measures(run: RunRecord | None) -> Iterator[float | str]:
-    for measure in CSV_MEASURES:
-        value = None if run is None else measure.read(run)
-        yield "" if value is None else value
+    cell_runs = report.systems.cell_runs if report.systems is not None else ()
+    return {cell_run.cell.name: cell_run.record for cell_run in cell_runs}
 
 
 def chosen_names(report: SweepReport) -> set[str]:

@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepReport:
     """Read several matrices as one; a single matrix unchanged except for the price of a device-hour.
 
-    Each is chosen within, and has its baseline within: what was run elsewhere does not compare in time. Axes that all
-    matrices have stay axes. Where matrices have others too, one axis names the values of those together.
+    Each matrix has its own choices and its own baseline, because times of different matrices are not comparable. Axes
+    that all matrices have stay axes; the values of all other axes become one axis.
 
     Raises:
         CheckpointError: One is absent, damaged, of another schema version, or named twice; matrices with the same axes
-            differ in the baseline or in what is chosen among; a value of an axis is called the same in two and is not.
+            differ in the baseline or in the axes of the choice; a name has different values in two matrices.
     """
     reports = [read_outcomes(folder) for folder in folders]
     if len(reports) == 1:

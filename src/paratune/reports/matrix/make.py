@@ -7,13 +7,12 @@ from pathlib import Path
 from paratune.config.targets import ScoreTarget
 from paratune.errors import ConfigError
 from paratune.reports.document import ReportSection
-from paratune.reports.json_text import json_text
 from paratune.reports.matrix.document import matrix_document, matrix_sections, reproduced_runs
 from paratune.reports.matrix.export import as_dict, matrix_csv
 from paratune.reports.matrix.joined import read_joined
 from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.matrix.planned import PlannedCell, read_plan
-from paratune.reports.output import MARKER, check_folder, write_files
+from paratune.reports.output import MARKER, check_folder, json_text, write_files
 from paratune.reports.report_files import FILES, document_files
 from paratune.reports.runs.reproduce import reproduction_files
 from paratune.reports.systems.effects import axis_effects

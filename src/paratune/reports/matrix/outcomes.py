@@ -1,14 +1,13 @@
 """The results of a matrix: scores of every run, mean and spread over seeds, and the chosen candidates.
 
-Chosen is by the mean over seeds of one metric on validation; test scores are read, and never looked at for that. A
-candidate of which a seed is missing is shown with what there is, and not chosen; so is one of which a seed is left out
-that another candidate has. Probes, repeats and runs that cannot run here are left out.
+The choice is by the mean over seeds of one metric on validation, never by test scores. A candidate without all of its
+seeds is shown with the scores that exist, and not chosen; so is one without a seed that another candidate has.
+Probes, repeats and runs that cannot run here are left out.
 
 Candidates differ in axes that may change the quality. Runs that differ only in other axes (devices, strategy, loader
 workers) are one candidate: a choice among them would be random.
 """
 
-import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune import records
+from paratune.base.grouping import grouped
 from paratune.base.units import counted
 from paratune.config.metric_names import direction
 from paratune.config.targets import ScoreTarget
@@ -24,12 +24,15 @@ from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folde
 from paratune.reports.document import ReportSection
 from paratune.reports.matrix.planned import PlannedCell
 from paratune.reports.runs.differing import allowed_by_axes
-from paratune.reports.runs.read import read_whole
+from paratune.reports.runs.read import number_in, read_whole
 from paratune.reports.systems.effects import AxisEffects
 from paratune.reports.systems.ladder import Ladder
 from paratune.reports.systems.model import Systems
 from paratune.verdicts import Verdict
-from paratune.verdicts.estimate import ALPHA, holm, paired, unpaired
+from paratune.verdicts.estimate import ALPHA, Estimate, holm, paired, unpaired
+
+SeedScores = dict[tuple[str, ...], float | None]
+"""Scores by seed."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Figure:
 
     @property
     def mean(self) -> float | None:
-        """Mean over the existing runs; `is_whole` tells whether these are all runs."""
+        """Mean over the existing runs; `is_whole` is whether these are all runs."""
         return statistics.fmean(self.known) if self.known else None
 
     @property
@@ -107,12 +110,9 @@ class CandidateRuns:
     @property
     def by_seed(self) -> Mapping[tuple[str, ...], list[Outcome]]:
         """The runs of each seed."""
-        by_seed: dict[tuple[str, ...], list[Outcome]] = {}
-        for outcome in self.outcomes:
-            by_seed.setdefault(tuple(outcome.cell.values[label] for label in self.seeds), []).append(outcome)
-        return by_seed
+        return grouped((tuple(item.cell.values[label] for label in self.seeds), item) for item in self.outcomes)
 
-    def scores(self, split: str, metric: str) -> dict[tuple[str, ...], float | None]:
+    def scores(self, split: str, metric: str) -> SeedScores:
         """Return the score of each seed, the mean over its runs; None when no run has it."""
         scores = {}
         for seed, outcomes in self.by_seed.items():
@@ -252,28 +252,27 @@ def read_outcomes(folder: Path) -> SweepReport:
 
 def _outcome(folder: Path, cell: CellRecord) -> Outcome:
     run = cell_run_folder(folder, cell.name)
+    if cell.state == "pending":
+        return Outcome(cell, run, {}, cell.reason or "not trained yet")
     if cell.state != "finished":
-        return Outcome(cell, run, {}, cell.reason or "not trained yet" if cell.state == "pending" else _reason(cell))
+        return Outcome(cell, run, {}, f"{cell.state}: {cell.reason}" if cell.reason else cell.state)
     if cell.kind == "probe":
         return Outcome(cell, run, {}, None)
     try:
         summary = read_whole(run, records.SUMMARY_FILE)
         constant = summary.get("baseline") or {}
-        return Outcome(
-            cell,
-            run,
-            _by_split(summary["scores"]),
-            None,
-            constant=_by_split(constant.get("scores") or {}),
-            predicts=constant.get("predicts"),
-            global_batch_size=_global_batch_size(run),
-        )
+        scores, constant_scores = (_by_split(part) for part in (summary["scores"], constant.get("scores") or {}))
+        return Outcome(cell, run, scores, None, constant_scores, constant.get("predicts"), _global_batch_size(run))
     except (CheckpointError, KeyError, TypeError, AttributeError, ValueError) as error:
         return Outcome(cell, run, {}, f"its record cannot be read: {error}")
 
 
 def _by_split(scores: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
-    return {split: _numbers(split_scores) for split, split_scores in scores.items() if split_scores}
+    return {
+        split: {str(metric): number_in(value) for metric, value in split_scores.items()}
+        for split, split_scores in scores.items()
+        if split_scores
+    }
 
 
 def _global_batch_size(run: Path) -> int | None:
@@ -281,18 +280,6 @@ def _global_batch_size(run: Path) -> int | None:
         return int(read_whole(run, records.RUN_FILE)["batch"]["global_batch_size"])
     except (CheckpointError, KeyError, TypeError, ValueError):
         return None
-
-
-def _reason(cell: CellRecord) -> str:
-    return f"{cell.state}: {cell.reason}" if cell.reason else cell.state
-
-
-def _numbers(scores: Mapping[str, Any]) -> dict[str, float | None]:
-    def number(value: Any) -> float | None:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        return float(value) if is_number else None
-
-    return {str(metric): number(value) for metric, value in scores.items()}
 
 
 def candidate_groups(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[CandidateGroup, ...]:
@@ -321,22 +308,12 @@ def candidate_groups(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[
     for names, candidates in candidates_by_group.items():
         # A seed that no candidate of the group has does not make a candidate incomplete.
         all_seeds = {seed_of(run) for runs in candidates.values() for run in runs}
-        groups.append(
-            _group(
-                dict(zip(per, names, strict=True)),
-                [
-                    CandidateRuns(
-                        dict(zip(tried, values, strict=True)),
-                        tuple(runs),
-                        len(all_seeds - set(map(seed_of, runs)) - not_needed.get((*names, *values), set())),
-                        tuple(seeds),
-                        repeats,
-                    )
-                    for values, runs in candidates.items()
-                ],
-                others,
-            )
-        )
+        members = []
+        for names_tried, runs in candidates.items():
+            num_left_out = len(all_seeds - set(map(seed_of, runs)) - not_needed.get((*names, *names_tried), set()))
+            tried_values = dict(zip(tried, names_tried, strict=True))
+            members.append(CandidateRuns(tried_values, tuple(runs), num_left_out, tuple(seeds), repeats))
+        groups.append(_group(dict(zip(per, names, strict=True)), members, others))
     return tuple(groups)
 
 
@@ -363,19 +340,13 @@ def _group(values: Mapping[str, str], candidates: Sequence[CandidateRuns], other
     chosen, remarks = choose(candidates, cell.metric)
     runs = [outcome for candidate in candidates for outcome in candidate.outcomes]
     scored = next((run for run in runs if run.constant.get("validation", {}).get(cell.metric) is not None), None)
+    constant = None if scored is None else scored.constant["validation"][cell.metric]
+    predicts = None if scored is None else scored.predicts
+    tied = tied_candidates(candidates, chosen, cell.metric)
     group = CandidateGroup(
-        values,
-        cell.task,
-        cell.metric,
-        cell.metrics,
-        tuple(candidates),
-        chosen,
-        tuple(remarks),
-        tied_candidates(candidates, chosen, cell.metric),
-        others,
-        None if scored is None else scored.constant["validation"][cell.metric],
-        None if scored is None else scored.predicts,
-    )
+        values, cell.task, cell.metric, cell.metrics, tuple(candidates), chosen, tuple(remarks), tied, others,
+        constant, predicts,
+    )  # fmt: skip
     return replace(group, remarks=(*remarks, *_choice_remarks(group)))
 
 
@@ -394,18 +365,28 @@ def tied_candidates(
     best = chosen.scores("validation", metric)
     for candidate in candidates:
         scores = candidate.scores("validation", metric)
-        shared = [(a, b) for seed, a in best.items() if a is not None and (b := scores.get(seed)) is not None]
         known = [[score for score in by_seed.values() if score is not None] for by_seed in (best, scores)]
         if candidate is chosen or not all(known) or not candidate.figure("validation", metric).is_whole:
             continue
         others.append(candidate)
-        if len(shared) >= 2:
-            p_values.append(paired(*map(list, zip(*shared, strict=True)), scope="seeds").p_different())
-        elif min(map(len, known)) >= 2:
-            p_values.append(unpaired(known[0], known[1], scope="seeds").p_different())
+        estimate = difference_over_seeds(best, scores)
+        if estimate is not None:
+            p_values.append(estimate.p_different())
         else:
             p_values.append(float(statistics.fmean(known[0]) == statistics.fmean(known[1])))
     return tuple(other for other, p_value in zip(others, holm(p_values), strict=True) if p_value > ALPHA)
+
+
+def difference_over_seeds(first: SeedScores, second: SeedScores) -> Estimate | None:
+    """Return the difference of two candidates in a score: paired when they share at least two seeds, else unpaired.
+
+    None when one has fewer than two seeds.
+    """
+    shared = [(a, b) for seed, a in first.items() if a is not None and (b := second.get(seed)) is not None]
+    if len(shared) >= 2:
+        return paired([a for a, _ in shared], [b for _, b in shared], scope="seeds")
+    known = [[score for score in scores.values() if score is not None] for scores in (first, second)]
+    return unpaired(known[0], known[1], scope="seeds") if min(map(len, known)) >= 2 else None
 
 
 def _choice_remarks(group: CandidateGroup) -> Iterator[str]:
@@ -459,8 +440,7 @@ def choose(candidates: Sequence[CandidateRuns], metric: str) -> tuple[CandidateR
 
 
 def _missing(candidates: Sequence[CandidateRuns]) -> list[str]:
-    missing = [outcome for candidate in candidates for outcome in candidate.outcomes if not outcome.is_finished]
-    total = sum(len(candidate.outcomes) for candidate in candidates)
-    return (
-        [f"{len(missing)} of {counted(total, 'run')} {'is' if len(missing) == 1 else 'are'} missing"] if missing else []
-    )
+    outcomes = [outcome for candidate in candidates for outcome in candidate.outcomes]
+    num_missing = sum(not outcome.is_finished for outcome in outcomes)
+    are = "is" if num_missing == 1 else "are"
+    return [f"{num_missing} of {counted(len(outcomes), 'run')} {are} missing"] if num_missing else []

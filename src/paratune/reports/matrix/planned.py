@@ -10,6 +10,7 @@ from paratune import records
 from paratune.base.text import plain
 from paratune.errors import CheckpointError
 from paratune.records.published import NOT_ALLOCATED
+from paratune.reports.runs.read import number_in
 
 GENERATOR = "paratune plan of a matrix"
 SCHEMA_VERSION = 1
@@ -36,38 +37,22 @@ class PlannedCell:
                 which are left out.
             terms: Of the memory, by name.
         """
-        by_term = {name: _number(value) for name, value in terms.items()} if isinstance(terms, Mapping) else {}
+        by_term = {name: number_in(value) for name, value in terms.items()} if isinstance(terms, Mapping) else {}
         states = [by_term.get(name) for name in _STATES]
         known = [number for number in states if number is not None]
-        memory = _number(memory_bytes)
+        memory = number_in(memory_bytes)
         if memory is not None:
             memory -= sum(by_term.get(name) or 0.0 for name in NOT_ALLOCATED)
-        cell = cls(_number(time_s), memory, math.fsum(known) if len(known) == len(states) else None)
+        cell = cls(number_in(time_s), memory, math.fsum(known) if len(known) == len(states) else None)
         return None if cell.time_s is None and cell.memory_bytes is None else cell
 
     def figure(self, measure: str) -> float | None:
         """Return the planned figure for a published measure; None when plans do not have it."""
-        match measure:
-            case "time":
-                return self.time_s
-            case "memory":
-                return self.memory_bytes
-            case "state_memory":
-                return self.state_bytes
-        return None
-
-
-def _number(value: Any) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if is_number else None
+        return {"time": self.time_s, "memory": self.memory_bytes, "state_memory": self.state_bytes}.get(measure)
 
 
 def read_plan(path: Path, matrix: str) -> dict[str, PlannedCell]:
-    """Return the planned figures of each cell, by its name.
-
-    Args:
-        path: The file that `paratune plan MATRIX --write` wrote.
-        matrix: Name of the matrix that is reported.
+    """Return the planned figures of each cell of a matrix by its name, from a file of `paratune plan MATRIX --write`.
 
     Raises:
         CheckpointError: The file is absent, damaged, of another kind, or of another matrix.
@@ -82,9 +67,8 @@ def read_plan(path: Path, matrix: str) -> dict[str, PlannedCell]:
         )
     if plan.get("matrix") != matrix:
         raise CheckpointError(
-            f"{plain(path)} is the plan of the matrix {plain(str(plan.get('matrix')))}, and the report is "
-            f"about {plain(matrix)}; "
-            f"plan {plain(matrix)}",
+            f"{plain(path)} is the plan of the matrix {plain(str(plan.get('matrix')))}, and the report is about "
+            f"{plain(matrix)}; plan {plain(matrix)}",
             code="report.no_plan",
             path=path,
             matrix=plan.get("matrix"),

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from paratune.base.units import NOT_AVAILABLE, format_number
+from paratune.base.units import NOT_AVAILABLE, format_as, format_number
 from paratune.records.published import (
     RATIO_CLAIMS,
     SYSTEM_MEASURES,
@@ -21,7 +21,7 @@ from paratune.reports.systems.building import memory_kinds
 from paratune.reports.systems.configurations import Configuration, label_of
 from paratune.reports.systems.measures import ReportMeasure
 from paratune.reports.systems.model import Systems
-from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table
 from paratune.verdicts import Group, Margin, MeasureComparison
 from paratune.verdicts.estimate import ALPHA, LEVEL
 from paratune.verdicts.finding import UncorrectedComparison
@@ -57,37 +57,33 @@ def published_tables(report: SweepReport) -> Iterator[Table]:
 def figures_table(report: SweepReport, systems: Systems, figures: Sequence[PublishedFigure]) -> Table:
     """Return each published figure with the measured and the planned figure, in the unit of the publication."""
     axes = [axis for axis in report.record.axes if any(axis.label in entry.values for entry in figures)]
-    columns = [Column(axis.label, is_text=True) for axis in axes]
-    columns += [Column("Measure", "measure", is_text=True), Column("Unit", "unit", is_text=True)]
-    columns += [
-        Column("Published", "published"),
-        Column("Measured", "measured"),
-        Column("Planned", "planned"),
-        Column("Measured / published", "measured_over_published"),
-        Column("Planned / published", "planned_over_published"),
-        Column("Where", "where", is_text=True),
-    ]
-    lines = []
+    columns: list[Heading] = [
+        *(axis.label for axis in axes), ("Measure", "measure"), ("Unit", "unit"), ("Published", "published"),
+        ("Measured", "measured"), ("Planned", "planned"), ("Measured / published", "measured_over_published"),
+        ("Planned / published", "planned_over_published"), Column("Where", "where", is_text=True),
+    ]  # fmt: skip
+    rows: list[Row] = []
     notes: dict[str, None] = {}
     places, sources = _places(figures)
     for figure, place in zip(figures, places, strict=True):
         measured = _figure_of(report, systems, figure)
         notes |= dict.fromkeys(measured.notes)
-        names = [TableCell(axis.values[name] if (name := figure.values.get(axis.label)) else "") for axis in axes]
-        lines.append(
+        names = [axis.values[name] if (name := figure.values.get(axis.label)) else "" for axis in axes]
+        rows.append(
             (
                 *names,
-                TableCell(_words_of(figure.measure)),
-                TableCell(figure.unit),
+                _words_of(figure.measure),
+                figure.unit,
                 TableCell(format_number(figure.value), figure.value, source=figure.source),
-                TableCell(_text(measured.measured), measured.measured, measured.runs, measured.source),
-                TableCell(_text(measured.planned), measured.planned, source=measured.plan_source),
+                TableCell(format_number(measured.measured), measured.measured, measured.runs, measured.source),
+                TableCell(format_number(measured.planned), measured.planned, source=measured.plan_source),
                 _over(measured.measured, figure.value),
                 _over(measured.planned, figure.value),
-                TableCell(place),
+                place,
             )
         )
-    return Table("published", "Published and measured", tuple(columns), tuple(lines), (*notes, *sources))
+    notes |= dict.fromkeys(sources)
+    return make_table("published", "Published and measured", columns, rows, len(axes) + 2, notes)
 
 
 @dataclass(frozen=True)
@@ -106,10 +102,8 @@ def _figure_of(report: SweepReport, systems: Systems, figure: PublishedFigure) -
     matching = _matching(report, systems, figure.values)
     if len(matching) != 1:
         values_text = ", ".join(report.shown(label, name) for label, name in figure.values.items()) or "the matrix"
-        count = "no configuration" if not matching else f"{len(matching)} configurations"
-        return _OwnFigure(
-            notes=(f"{count} of the matrix {'has' if not matching else 'have'} the values {values_text}.",)
-        )
+        count, have = (f"{len(matching)} configurations", "have") if matching else ("no configuration", "has")
+        return _OwnFigure(notes=(f"{count} of the matrix {have} the values {values_text}.",))
     (configuration,) = matching
     size = measure_units(figure.measure)[figure.unit]
     plan = _planned(report, configuration, figure.measure)
@@ -123,7 +117,8 @@ def _figure_of(report: SweepReport, systems: Systems, figure: PublishedFigure) -
     if measure is None:
         split = "test" if any(run.get("summary.scores.test") for run in configuration.scored) else "validation"
         measure = measures.score(split, figure.measure)
-        size = 1.0 if _task(configuration) == "qa" else size  # its scores are per cent already
+        # The scores of question answering are per cent already.
+        size = 1.0 if configuration.cell_runs[0].cell.task == "qa" else size
         notes.append(f"Measured scores are those on {split}.")
     if not configuration.runs:
         return _OwnFigure(planned=planned, plan_source=plan_source)
@@ -137,33 +132,25 @@ def _figure_of(report: SweepReport, systems: Systems, figure: PublishedFigure) -
 
 def _matching(report: SweepReport, systems: Systems, values: Mapping[str, str]) -> list[Configuration]:
     """Return the configurations with these values; the chosen one when they name all axes in `select_per`."""
-    matching = [
-        configuration for configuration in systems.configurations if values.items() <= configuration.values.items()
-    ]
+    matching = _with_values(systems.configurations, values)
     if len(matching) < 2:
         return matching
     chosen = [
-        {**group.values, **group.chosen.values}
+        _with_values(matching, {**group.values, **group.chosen.values})
         for group in report.groups
         if group.chosen is not None and group.values and group.values.items() <= values.items()
     ]
-    return [
-        configuration
-        for configuration in matching
-        if any(values.items() <= configuration.values.items() for values in chosen)
-    ] or matching
+    return [configuration for configurations in chosen for configuration in configurations] or matching
 
 
-def _task(configuration: Configuration) -> str:
-    return configuration.cell_runs[0].cell.task
+def _with_values(configurations: Sequence[Configuration], values: Mapping[str, str]) -> list[Configuration]:
+    return [configuration for configuration in configurations if values.items() <= configuration.values.items()]
 
 
 def _planned(report: SweepReport, configuration: Configuration, measure: str) -> tuple[float, str] | None:
     """Return the planned figure and its source: the given plan, or else the predictions in the run records."""
-    cells = [
-        report.plan[cell_run.cell.name] for cell_run in configuration.cell_runs if cell_run.cell.name in report.plan
-    ]
-    source = "plan of the matrix"
+    names = (cell_run.cell.name for cell_run in configuration.cell_runs)
+    cells, source = [report.plan[name] for name in names if name in report.plan], "plan of the matrix"
     if not cells:
         source = "summary.prediction"
         cells = [cell for run in configuration.runs if (cell := _predicted(run)) is not None]
@@ -186,38 +173,26 @@ def _words_of(measure: str) -> str:
     return SYSTEM_MEASURES[measure][0] if measure in SYSTEM_MEASURES else metric_label(measure)
 
 
-def _text(value: float | None) -> str:
-    return NOT_AVAILABLE if value is None else format_number(value)
-
-
 def _over(value: float | None, published: float) -> TableCell:
     ratio = None if value is None or not published else value / published
-    return TableCell(NOT_AVAILABLE if ratio is None else f"{ratio:.2f}", ratio)
+    return TableCell(format_as(ratio, ".2f"), ratio)
 
 
 def claims_table(systems: Systems, claims: Sequence[PublishedClaim]) -> Table:
     """Return each claim with its result and the intervals that decide it."""
-    names = ("claim", "result", "change", "where")
-    columns = tuple(Column(name.capitalize(), name, is_text=True) for name in names)
-    lines = []
+    rows = []
     places, sources = _places(claims)
     for claim, place in zip(claims, places, strict=True):
         result, changes, runs = judged_claim(systems, claim)
-        lines.append(
-            (
-                TableCell(claim.text),
-                TableCell(result, runs=runs, better=_GOOD.get(result)),
-                TableCell("; ".join(changes), runs=runs),
-                TableCell(place),
-            )
-        )
+        outcome = TableCell(result, runs=runs, better=_GOOD.get(result))
+        rows.append((claim.text, outcome, TableCell("; ".join(changes), runs=runs), place))
     note = (
         "A claim holds when the 95% interval of the change lies completely in the range that the claim states, "
-        "in each comparison. "
-        "It does not hold when one interval lies completely outside of that range, at 95% divided among the "
-        "comparisons."
+        "in each comparison. It does not hold when one interval lies completely outside of that range, at 95% divided "
+        "among the comparisons."
     )
-    return Table("claims", "Published claims", columns, tuple(lines), (note, *sources))
+    columns = ((name.capitalize(), name) for name in ("claim", "result", "change", "where"))
+    return make_table("claims", "Published claims", columns, rows, 4, (note, *sources))
 
 
 def _places(published: Sequence[PublishedFigure] | Sequence[PublishedClaim]) -> tuple[list[str], list[str]]:
@@ -236,18 +211,14 @@ def judged_claim(systems: Systems, claim: PublishedClaim) -> tuple[str, list[str
     changes: list[str] = []
     runs: dict[str, None] = {}
     for pair in claim.pairs:
-        sides = [_side(systems, values) for values in (pair.than, pair.of)]
-        label = _label(systems, pair)
-        reason = next((side for side in sides if isinstance(side, str)), None)
-        base, other = (side for side in sides)
-        if reason is not None or isinstance(base, str) or isinstance(other, str):
-            outcomes.append(UNTOLD)
-            changes.append(f"{label}: {reason}")
-            continue
-        runs |= dict.fromkeys(run.name for run in (*base.runs, *other.runs))
-        outcome, words = _judged_pair(systems, claim, base, other)
+        base, other = (_side(systems, values) for values in (pair.than, pair.of))
+        if isinstance(base, str) or isinstance(other, str):
+            outcome, words = UNTOLD, base if isinstance(base, str) else str(other)
+        else:
+            runs |= dict.fromkeys(run.name for run in (*base.runs, *other.runs))
+            outcome, words = _judged_pair(systems, claim, base, other)
         outcomes.append(outcome)
-        changes.append(f"{label}: {words}")
+        changes.append(f"{_label(systems, pair)}: {words}")
     if FAILS in outcomes:
         return FAILS, changes, tuple(runs)
     return (HOLDS if outcomes and set(outcomes) == {HOLDS} else UNTOLD), changes, tuple(runs)
@@ -255,13 +226,11 @@ def judged_claim(systems: Systems, claim: PublishedClaim) -> tuple[str, list[str
 
 def _side(systems: Systems, values: Mapping[str, str]) -> Configuration | str:
     """Return the configuration with these values; a message when there is none."""
-    matching = [
-        configuration for configuration in systems.configurations if values.items() <= configuration.values.items()
-    ]
-    if len(matching) != 1:
-        return (
-            "no configuration has these values" if not matching else f"{len(matching)} configurations have these values"
-        )
+    matching = _with_values(systems.configurations, values)
+    if not matching:
+        return "no configuration has these values"
+    if len(matching) > 1:
+        return f"{len(matching)} configurations have these values"
     return matching[0] if matching[0].runs else "no finished run"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from paratune.records.sweep import Axis, SweepRecord
+from paratune.records.sweep import Axis
 from paratune.reports.matrix.outcomes import Outcome, SweepReport
 
 NONE = "as given"
@@ -24,22 +24,21 @@ def with_shared_axes(reports: Sequence[SweepReport]) -> list[SweepReport]:
     """
     records = [report.record for report in reports]
     identities = [{identity(axis) for axis in record.axes} for record in records]
-    shared = [
-        axis for axis in records[0].axes if all(identity(axis) in entry for entry in identities) and not axis.is_seed
-    ]
+    axes_but_seeds = [axis for axis in records[0].axes if not axis.is_seed]
+    shared = [axis for axis in axes_but_seeds if all(identity(axis) in entry for entry in identities)]
     labels = {axis.label for axis in shared}
     seeds = next((axis for record in records for axis in record.axes if axis.is_seed), None)
     own_axes = [[axis for axis in record.axes if axis.label not in labels and not axis.is_seed] for record in records]
     taken = labels | {axis.label for axes in own_axes for axis in axes}
     label = _LABEL if _LABEL not in taken else f"all {_LABEL}"
     keys = tuple(dict.fromkeys(key for axes in own_axes for axis in axes for key in axis.keys))
-    names = [list(dict.fromkeys(_settings(axes, outcome) for outcome in report.outcomes)) for axes, report in
-             zip(own_axes, reports, strict=True)]  # fmt: skip
-    settings = Axis(label, label, {name: name for entry in names for name in entry}, keys=keys)
+    names = [
+        _settings(axes, outcome) for axes, report in zip(own_axes, reports, strict=True) for outcome in report.outcomes
+    ]
+    settings = Axis(label, label, {name: name for name in names}, keys=keys)
     # Values that are now on one axis are all shown: nothing is chosen among them.
-    per = tuple(
-        name for name in records[0].select_per if name in labels and all(name in entry.select_per for entry in records)
-    )
+    in_all = labels.intersection(*(record.select_per for record in records))
+    per = tuple(name for name in records[0].select_per if name in in_all)
     is_per_setting = any(name not in labels for record in records for name in record.select_per)
     changed_reports = []
     for report, axes in zip(reports, own_axes, strict=True):
@@ -48,10 +47,12 @@ def with_shared_axes(reports: Sequence[SweepReport]) -> list[SweepReport]:
         seed = next((axis for axis in record.axes if axis.is_seed), None)
         if seeds is not None:
             new_axes.append(seed or replace(seeds, values={NONE: NONE}))
-        outcomes = [_moved(outcome, [axis.label for axis in new_axes], label, _settings(axes, outcome)) for outcome in
-                    sorted(report.outcomes, key=lambda outcome: not _is_baseline(record, outcome))]  # fmt: skip
-        if seeds is not None and seed is None:
-            outcomes = [_with_value(outcome, seeds.label, NONE) for outcome in outcomes]
+        no_seed = {seeds.label: NONE} if seeds is not None and seed is None else {}
+        baseline = record.baseline.items()
+        outcomes = [
+            _moved(outcome, new_axes, {label: _settings(axes, outcome), **no_seed})
+            for outcome in sorted(report.outcomes, key=lambda outcome: not baseline <= outcome.cell.values.items())
+        ]
         change = partial(_published_values, axes, report, label)
         published = None if record.published is None else record.published.with_values(change)
         changed = replace(
@@ -72,17 +73,11 @@ def _settings(axes: Sequence[Axis], outcome: Outcome) -> str:
     return ", ".join(shown) or NONE
 
 
-def _is_baseline(record: SweepRecord, outcome: Outcome) -> bool:
-    return record.baseline.items() <= outcome.cell.values.items()
-
-
-def _moved(outcome: Outcome, labels: Sequence[str], label: str, settings: str) -> Outcome:
-    values = {name: value for name, value in outcome.cell.values.items() if name in labels}
-    return replace(outcome, cell=replace(outcome.cell, values={**values, label: settings}))
-
-
-def _with_value(outcome: Outcome, label: str, name: str) -> Outcome:
-    return replace(outcome, cell=replace(outcome.cell, values={**outcome.cell.values, label: name}))
+def _moved(outcome: Outcome, axes: Sequence[Axis], new_values: Mapping[str, str]) -> Outcome:
+    """Return a run with its values on some axes, and new values."""
+    labels = {axis.label for axis in axes}
+    values = {label: name for label, name in outcome.cell.values.items() if label in labels}
+    return replace(outcome, cell=replace(outcome.cell, values={**values, **new_values}))
 
 
 def _published_values(

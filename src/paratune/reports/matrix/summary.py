@@ -4,20 +4,21 @@ Each sentence is computed from the verdicts, the selection or the records, and n
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from paratune.base.units import counted, format_duration
 from paratune.config.metric_names import direction
 from paratune.reports.document import Statement
-from paratune.reports.matrix.outcomes import CandidateGroup, CandidateRuns, SweepReport
+from paratune.reports.matrix.outcomes import CandidateGroup, CandidateRuns, SweepReport, difference_over_seeds
 from paratune.reports.rows.devices import device_hours
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.ladder_parts import ladder_statements
 from paratune.reports.systems.measures import ENERGY_J
 from paratune.reports.text import some_names
 from paratune.verdicts import Group, MeasureComparison
-from paratune.verdicts.estimate import Estimate, mean_of, paired, unpaired
+from paratune.verdicts.estimate import Estimate, mean_of
 from paratune.verdicts.ratios import ratio
 from paratune.verdicts.words import change_words, label_of, quality_words, signed_interval_words, speed_words
 
@@ -65,7 +66,7 @@ def compared_options(report: SweepReport) -> dict[str, list[ComparedOption]]:
 
     The key is the subject of a sentence: an axis, or the name of a baseline.
     """
-    families: dict[str, list[ComparedOption]] = {}
+    families: defaultdict[str, list[ComparedOption]] = defaultdict(list)
     for family in report.effects:
         for axis in dict.fromkeys(effect.axis for effect in family.effects):
             subject = f"{axis} ({family.title})" if family.title else axis
@@ -75,13 +76,13 @@ def compared_options(report: SweepReport) -> dict[str, list[ComparedOption]]:
                 speed = next(comparison for comparison in comparisons if comparison.is_ratio)
                 quality = tuple(comparison for comparison in comparisons if not comparison.is_ratio)
                 option = ComparedOption(f"{axis} {level}", f"{axis} {effects[0].baseline}", speed, quality, family.task)
-                families.setdefault(subject, []).append(option)
+                families[subject].append(option)
     if families:
         return families
     for verdict in report.verdicts:
         if not verdict.differs.refused:
             option = ComparedOption(verdict.label, verdict.baseline, verdict.speed, verdict.quality, verdict.task)
-            families.setdefault(f"against {verdict.baseline}", []).append(option)
+            families[f"against {verdict.baseline}"].append(option)
     return families
 
 
@@ -93,7 +94,7 @@ def fastest_option(options: Sequence[ComparedOption]) -> ComparedOption | None:
 
 def _speed(report: SweepReport) -> Iterator[Statement]:
     families = compared_options(report)
-    # An axis that does not change the speed has nothing to say here.
+    # Axes that do not change the speed have no statement.
     telling = {
         subject: options
         for subject, options in families.items()
@@ -112,29 +113,22 @@ def _fastest(subject: str, options: Sequence[ComparedOption]) -> Statement:
     best, base = fastest_option(options), options[0].baseline
     if best is not None:
         low = best.speed.low or 0.0
-        near = [
-            option.label
-            for option in options
-            if option is not best and option.is_open and (option.speed.high or -math.inf) >= low
-        ]
+        others = (option for option in options if option is not best and option.is_open)
+        near = [option.label for option in others if (option.speed.high or -math.inf) >= low]
         peers = f" By their intervals, {some_names(near, 3)} may be as fast." if near else ""
         text = f"{best.label} against {base}: {speed_words(best.speed)}; {_quality_text(best)}.{peers}"
         return Statement(label, text, True, _SECTIONS["speed"])
     first = max(options, key=lambda option: (option.is_open, option.speed.change or -math.inf))
-    detail = (
-        "" if first.speed.change is None else f" Closest: {first.label}, {_speed_text(first)}; {_quality_text(first)}."
-    )
+    detail, speed = "", first.speed
+    if speed.change is not None:
+        change = f"{change_words(speed)} {speed.measure} {signed_interval_words(speed)}"
+        detail = f" Closest: {first.label}, {change}; {_quality_text(first)}."
     if not first.is_open:
-        return Statement(
-            label, f"{base}. Nothing else is faster without being worse.{detail}", True, _SECTIONS["speed"]
-        )
+        text = f"{base}. Nothing else is faster without being worse.{detail}"
+        return Statement(label, text, True, _SECTIONS["speed"])
     num_open = sum(option.is_open for option in options)
     text = f"cannot tell for {num_open} of {len(options)} against {base}.{detail}"
     return Statement(label, text, None, _SECTIONS["speed"])
-
-
-def _speed_text(option: ComparedOption) -> str:
-    return f"{change_words(option.speed)} {option.speed.measure} {signed_interval_words(option.speed)}"
 
 
 def _quality_text(option: ComparedOption) -> str:
@@ -145,9 +139,8 @@ def _quality_text(option: ComparedOption) -> str:
             parts.append(quality_words((score,), option.task))
             continue
         interval = f"{change_words(score, option.task)} {signed_interval_words(score, option.task)}"
-        outcome = {"equal": "equal", "different": "better" if score.is_better else "worse"}.get(
-            score.outcome, "cannot tell"
-        )
+        outcomes = {"equal": "equal", "different": "better" if score.is_better else "worse"}
+        outcome = outcomes.get(score.outcome, "cannot tell")
         parts.append(f"{label_of(score.measure)} {outcome} ({interval})")
     return ", ".join(parts)
 
@@ -168,7 +161,7 @@ def _best(report: SweepReport, group: CandidateGroup) -> Statement:
     """Return the sentence on the selected candidate, and whether it is distinguished from the next one."""
     chosen = group.chosen
     assert chosen is not None
-    name, where = _candidate_name(report, chosen), _values(report, group.values)
+    name, where = _values(report, chosen.values), _values(report, group.values)
     label = f"Best in quality{f', {where}' if where else ''}"
     score = _mean_text(group, chosen)
     if group.is_below_constant:
@@ -185,16 +178,13 @@ def _best(report: SweepReport, group: CandidateGroup) -> Statement:
     gap, second = min(gaps, key=lambda pair: pair[0].value)
     low, high = gap.interval()
     interval = f"{gap.value:.4f} [{low:.4f}, {high:.4f}]".replace("-", "\u2212")
-    ahead = f"{interval} {_side(group)} than {_candidate_name(report, second)}"
+    side = "higher" if direction(group.metric) == "max" else "lower"
+    ahead = f"{interval} {side} than {_values(report, second.values)}"
     if group.tied:
-        tied = some_names([_candidate_name(report, candidate) for candidate in group.tied], 3)
+        tied = some_names([_values(report, candidate.values) for candidate in group.tied], 3)
         text = f"{name} by {score}, but it cannot be distinguished from {tied}; {ahead}."
         return Statement(label, text, None, _SECTIONS["quality"])
     return Statement(label, f"{name}: {score}; {ahead}.", True, _SECTIONS["quality"])
-
-
-def _side(group: CandidateGroup) -> str:
-    return "higher" if direction(group.metric) == "max" else "lower"
 
 
 def _lead(group: CandidateGroup, chosen: CandidateRuns, other: CandidateRuns) -> Estimate | None:
@@ -202,11 +192,7 @@ def _lead(group: CandidateGroup, chosen: CandidateRuns, other: CandidateRuns) ->
     first, second = (candidate.scores("validation", group.metric) for candidate in (other, chosen))
     if direction(group.metric) == "min":
         first, second = second, first
-    shared = [(a, b) for seed, a in first.items() if a is not None and (b := second.get(seed)) is not None]
-    if len(shared) >= 2:
-        return paired([a for a, _ in shared], [b for _, b in shared], scope="seeds")
-    known = [[score for score in scores.values() if score is not None] for scores in (first, second)]
-    return unpaired(known[0], known[1], scope="seeds") if min(map(len, known)) >= 2 else None
+    return difference_over_seeds(first, second)
 
 
 def _mean_text(group: CandidateGroup, candidate: CandidateRuns) -> str:
@@ -222,10 +208,6 @@ def _mean_text(group: CandidateGroup, candidate: CandidateRuns) -> str:
     return f"{name} {mean.value:.4f} [{low:.4f}, {high:.4f}] over {counted(len(known), candidate.repeats)}"
 
 
-def _candidate_name(report: SweepReport, candidate: CandidateRuns) -> str:
-    return _values(report, candidate.values)
-
-
 def _values(report: SweepReport, values: Mapping[str, str]) -> str:
     return ", ".join(f"{label} {report.shown(label, name)}" for label, name in values.items())
 
@@ -234,7 +216,7 @@ def _cost(report: SweepReport) -> Iterator[Statement]:
     """Yield the device-hours and the energy of all runs, and the change by the fastest option."""
     if report.systems is None:
         return
-    runs = [run for member in report.systems.measured for run in member.runs]
+    runs = report.systems.runs
     hours = [value for run in runs if (value := device_hours(run)) is not None]
     if not hours:
         return

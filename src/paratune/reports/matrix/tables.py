@@ -3,23 +3,28 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from paratune.base.units import NOT_AVAILABLE, counted
+from paratune.base.units import NOT_AVAILABLE, counted, format_as
 from paratune.reports.matrix.outcomes import CandidateGroup, CandidateRuns, Figure, Outcome, SweepReport
 from paratune.reports.rows.scores import metric_name
 from paratune.reports.systems.configurations import label_of
-from paratune.reports.tables.table import Table, TableCell, table_of_texts
+from paratune.reports.tables.table import Table, TableCell, make_table
 
 _OTHERS = "Others"
 """Heading of the values that are in no group of the matrix."""
 
 
 def missing(report: SweepReport) -> Iterator[Table]:
-    """Yield the table of runs without results, with the reasons; nothing when all runs have results."""
-    outcomes = [outcome for outcome in report.outcomes if not outcome.is_finished]
-    if outcomes:
-        rows = [(outcome.cell.name, outcome.reason or "") for outcome in outcomes]
-        title = f"Without results: {len(outcomes)} of {counted(len(report.outcomes), 'run')}"
-        yield table_of_texts("missing", title, ("run", "reason"), rows, 2)
+    """Yield the tables of runs without results and of records that cannot be read, with the reasons, if any."""
+    rows = [(outcome.cell.name, outcome.reason or "") for outcome in report.outcomes if not outcome.is_finished]
+    if rows:
+        title = f"Without results: {len(rows)} of {counted(len(report.outcomes), 'run')}"
+        yield make_table("missing", title, ("run", "reason"), rows, 2)
+    cell_runs = report.systems.cell_runs if report.systems is not None else ()
+    broken = [item for item in cell_runs if item.cell.state == "finished" and item.record is None]
+    if broken:
+        title = f"Records that cannot be read: {len(broken)} of {len(cell_runs)}"
+        reasons = ((item.cell.name, item.reason or "") for item in broken)
+        yield make_table("unreadable", title, ("run", "why"), reasons, 2)
 
 
 def chosen(report: SweepReport) -> Table:
@@ -50,7 +55,7 @@ def chosen(report: SweepReport) -> Table:
     starts = tuple((at, text) for at, text in enumerate(listed) if text and (at == 0 or listed[at - 1] != text))
     title = "Chosen by validation" if _is_choice(report) else "Results"
     header = (*(down or ["matrix"]), *labels.values(), *columns.values())
-    table = table_of_texts("chosen", title, header, cells, max(1, len(down)) + len(labels), tuple(_table_notes(report)))
+    table = make_table("chosen", title, header, cells, max(1, len(down)) + len(labels), tuple(_table_notes(report)))
     return replace(table, groups=starts)
 
 
@@ -104,10 +109,10 @@ def _constant_note(report: SweepReport, group: CandidateGroup) -> str:
     where = ", ".join(report.shown(label, name) for label, name in group.values.items())
     where = f" of {where}" if where else ""
     below = f"; the chosen candidate{where} is not better" if group.is_below_constant else ""
-    task = next((report.shown(axis.label, group.values[axis.label]) for axis in report.record.axes
-                 if axis.is_column and axis.label in group.values), "")  # fmt: skip
+    columns = (axis.label for axis in report.record.axes if axis.is_column and axis.label in group.values)
+    task = next((f"{report.shown(label, group.values[label])}: " for label in columns), "")
     score = f"{metric_name(group.metric)} {group.constant:.4f} on validation"
-    return f"{task + ': ' if task else ''}A constant prediction ({group.predicts}) has {score}{below}."
+    return f"{task}A constant prediction ({group.predicts}) has {score}{below}."
 
 
 def _over_seeds(report: SweepReport) -> str:
@@ -115,16 +120,15 @@ def _over_seeds(report: SweepReport) -> str:
     seeds, noun = report.seeds, report.repeats
     if len(seeds) < 2:
         return f"One {noun}: no spread over {noun}s."
-    figures = [
-        group.chosen.figure(group.split_shown(), metric)
-        for group in report.groups
-        if group.chosen
+    chosen_groups = [(group, group.chosen) for group in report.groups if group.chosen]
+    counts = {
+        len(candidate.figure(group.split_shown(), metric).known)
+        for group, candidate in chosen_groups
         for metric in group.metrics
-    ]
-    counts = sorted({len(figure.known) for figure in figures} or {len(seeds)})
-    if counts == [len(seeds)]:
+    } or {len(seeds)}
+    if counts == {len(seeds)}:
         return f"Mean ± sample standard deviation over {len(seeds)} {noun}s: {', '.join(seeds)}."
-    counts_text = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
+    counts_text = " to ".join(map(str, dict.fromkeys([min(counts), max(counts)])))
     of_all = f"{counts_text} of {len(seeds)} {noun}s ({', '.join(seeds)})"
     return f"Mean ± sample standard deviation over {of_all}: see n below."
 
@@ -152,18 +156,10 @@ def candidates(report: SweepReport, group: CandidateGroup, number: int) -> Table
         if test:
             row += [_mean(candidate, "test", metric_key) for metric_key in group.metrics]
         rows.append(tuple(row))
-    values_text = (
-        ", ".join(f"{label}: {report.shown(label, name)}" for label, name in group.values.items()) or "All runs"
-    )
-    num_labels = len(tried) or 1
-    return table_of_texts(
-        f"candidates-{number}", values_text, tuple(header), tuple(rows), num_labels, _remarks(group), tuple(marked)
-    )
-
-
-def _remarks(group: CandidateGroup) -> tuple[str, ...]:
-    mark = ("* chosen",) if group.chosen is not None and len(group.candidates) > 1 else ()
-    return (*mark, *(f"{text[0].upper()}{text[1:]}." for text in group.remarks))
+    title = ", ".join(f"{label}: {report.shown(label, name)}" for label, name in group.values.items()) or "All runs"
+    notes = ["* chosen"] if group.chosen is not None and len(group.candidates) > 1 else []
+    notes += [f"{text[0].upper()}{text[1:]}." for text in group.remarks]
+    return make_table(f"candidates-{number}", title, header, rows, len(tried) or 1, notes, marked)
 
 
 def _seed_cell(report: SweepReport, candidate: CandidateRuns, seed: str, metric: str) -> str | TableCell:
@@ -176,7 +172,7 @@ def _seed_cell(report: SweepReport, candidate: CandidateRuns, seed: str, metric:
         return outcomes[0].cell.state if outcomes else ""
     value = candidate.scores("validation", metric)[seed,]
     runs_ = tuple(outcome.cell.name for outcome in finished)
-    return TableCell(score_text(value), value, runs_, f"mean of summary.scores.validation.{metric}")
+    return TableCell(format_as(value, ".4f"), value, runs_, f"mean of summary.scores.validation.{metric}")
 
 
 def _mean(candidate: CandidateRuns | None, split: str, metric: str) -> TableCell:
@@ -193,7 +189,7 @@ def _score(outcome: Outcome, split: str, metric: str) -> TableCell:
     """Return the cell of a score of a run."""
     value = outcome.score(split, metric)
     runs_ = (outcome.cell.name,) if outcome.is_finished else ()
-    return TableCell(score_text(value), value, runs_, f"summary.scores.{split}.{metric}")
+    return TableCell(format_as(value, ".4f"), value, runs_, f"summary.scores.{split}.{metric}")
 
 
 def mean_text(figure: Figure | None) -> str:
@@ -202,11 +198,6 @@ def mean_text(figure: Figure | None) -> str:
         return NOT_AVAILABLE
     spread = "" if figure.deviation is None else f" ± {figure.deviation:.4f}"
     return f"{figure.mean:.4f}{spread}" + ("" if figure.is_whole else f" ({len(figure.known)} of {figure.num_wanted})")
-
-
-def score_text(value: float | None) -> str:
-    """Return a score as text, n/a when unknown."""
-    return NOT_AVAILABLE if value is None else f"{value:.4f}"
 
 
 def runs(report: SweepReport) -> Table:
@@ -223,7 +214,7 @@ def runs(report: SweepReport) -> Table:
         ]
         for outcome in report.outcomes
     ]
-    return table_of_texts("runs", "All runs", header, rows, len(labels) + 2)
+    return make_table("runs", "All runs", header, rows, len(labels) + 2)
 
 
 def score_columns(outcomes: Sequence[Outcome], *, all_metrics: bool = False) -> list[tuple[str, str]]:

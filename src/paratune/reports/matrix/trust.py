@@ -4,12 +4,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from paratune.base.units import counted
+from paratune.records.certificate import COLUMNS
 from paratune.reports.document import Statement
 from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.runs.certificates import find_certificates
 from paratune.reports.runs.machine import software_facts
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.model import Systems
+from paratune.reports.tables.table import Heading, Table, TableCell, make_table
 from paratune.reports.text import some_names
 from paratune.verdicts import Verdict
 from paratune.verdicts.order import OrderEffect, run_time
@@ -18,6 +20,8 @@ from paratune.verdicts.words import LEAST_LOAD_DIFFERENCE
 TITLE = "Can this be trusted?"
 WIDE_DRIFT = 0.1
 """Change of the speed: an interval that goes further excludes no drift that matters."""
+Result = tuple[str, bool | None]
+"""Text of a statement, and whether it is good."""
 ENOUGH_SEEDS = 3
 """Seeds of a configuration from which an interval over them is of use."""
 
@@ -27,59 +31,56 @@ def trust_statements(report: SweepReport) -> tuple[Statement, ...]:
     systems = report.systems
     if systems is None or not systems.measured:
         return ()
-    runs = [run for member in systems.measured for run in member.runs]
+    runs = systems.runs
     compared = [verdict for verdict in report.verdicts if not verdict.differs.refused]
     effects = [effect for verdict in compared if (effect := verdict.speed.order) is not None]
     statements = [*_seeds(systems), _experiment(report.verdicts, runs), _certificates(runs)]
     if compared:
-        statements = [_order(compared, effects, runs), _drift(effects), _load(effects), *statements]
+        found = {
+            "Order of runs": _order(compared, effects, runs),
+            "Drift of the machine": _drift(effects),
+            "Other programs": _load(effects),
+        }
+        statements = [*(Statement(label, *result, "verdicts") for label, result in found.items()), *statements]
     return tuple(statements)
 
 
-def _order(compared: Sequence[Verdict], effects: Sequence[OrderEffect], runs: Sequence[RunRecord]) -> Statement:
-    label = "Order of runs"
+def _order(compared: Sequence[Verdict], effects: Sequence[OrderEffect], runs: Sequence[RunRecord]) -> Result:
     if not effects:
         known = sum(run_time(run) is not None for run in runs)
         why = "more than one run of a configuration is needed" if known == len(runs) else "runs have no time stamps"
-        return Statement(label, f"cannot tell: {why}.", None, "verdicts")
-    confounded = [
-        verdict.label for verdict in compared if verdict.speed.order is not None and verdict.speed.order.is_confounded
-    ]
+        return f"cannot tell: {why}.", None
+    orders = {verdict.label: verdict.speed.order for verdict in compared}
+    confounded = [label for label, order in orders.items() if order is not None and order.is_confounded]
     if confounded:
-        text = f"not in turn: all runs of {some_names(confounded, 3)} came before or after all runs of the baseline."
-        return Statement(label, text, False, "verdicts")
-    return Statement(label, "the runs of all configurations were made in turn.", True, "verdicts")
+        names = some_names(confounded, 3)
+        return f"not in turn: all runs of {names} came before or after all runs of the baseline.", False
+    return "the runs of all configurations were made in turn.", True
 
 
-def _drift(effects: Sequence[OrderEffect]) -> Statement:
-    label = "Drift of the machine"
+def _drift(effects: Sequence[OrderEffect]) -> Result:
     in_time = [effect for effect in effects if set(effect.covariates) & {"order", "session"}]
     if not in_time:
-        return Statement(label, "cannot tell from these runs.", None, "verdicts")
+        return "cannot tell from these runs.", None
     largest = max(in_time, key=lambda effect: abs(effect.total))
     size = f"{100 * largest.total:+.1f}% [{100 * largest.total_low:+.1f}, {100 * largest.total_high:+.1f}]"
-    size = size.replace("-", "\u2212")
+    text = f"speed changed by {size} from the first to the last run".replace("-", "\u2212")
     if not largest.is_drift and max(abs(largest.total_low), abs(largest.total_high)) > WIDE_DRIFT:
-        text = f"cannot tell: speed changed by {size} from the first to the last run."
-        return Statement(label, text, None, "verdicts")
+        return f"cannot tell: {text}.", None
     if not largest.is_drift:
-        return Statement(
-            label, f"none found: speed changed by {size} from the first to the last run.", True, "verdicts"
-        )
-    text = f"speed changed by {size} from the first to the last run"
+        return f"none found: {text}.", True
     if largest.is_adjusted:
-        return Statement(label, f"{text}; the verdicts on speed are adjusted for it.", True, "verdicts")
-    return Statement(label, f"{text}; the verdicts on speed are not adjusted.", False, "verdicts")
+        return f"{text}; the verdicts on speed are adjusted for it.", True
+    return f"{text}; the verdicts on speed are not adjusted.", False
 
 
-def _load(effects: Sequence[OrderEffect]) -> Statement:
-    label = "Other programs"
+def _load(effects: Sequence[OrderEffect]) -> Result:
     differences = [effect.load_difference for effect in effects if effect.load_difference is not None]
     if not differences:
-        return Statement(label, "load is not recorded (it is for runs on CPUs).", None, "verdicts")
+        return "load is not recorded (it is for runs on CPUs).", None
     largest = max(map(abs, differences))
     text = f"their load differs by up to {100 * largest:.0f}% of all cores between configurations."
-    return Statement(label, text, largest < LEAST_LOAD_DIFFERENCE, "verdicts")
+    return text, largest < LEAST_LOAD_DIFFERENCE
 
 
 def _seeds(systems: Systems) -> Iterator[Statement]:
@@ -128,3 +129,24 @@ def _certificates(runs: Sequence[RunRecord]) -> Statement:
         return Statement(label, text, False, "certificates")
     held = list(dict.fromkeys(finding.strategy for finding in findings if finding.status == "holds"))
     return Statement(label, f"{some_names(held, 6)} trained the same as one process.", True, "certificates")
+
+
+def certificate_table(systems: Systems) -> Iterator[Table]:
+    """Yield the table of certificates next to the runs, with a line for each strategy."""
+    runs = systems.runs
+    certificates, notes = find_certificates(runs, ())
+    if not certificates and not notes:
+        return
+    rows = [
+        (
+            *(TableCell(text, runs=member.runs, source=str(member.path)) for text in row),
+            TableCell(member.run_names(len(runs)), runs=member.runs),
+        )
+        for member in certificates
+        for row in member.rows
+    ]
+    columns: list[Heading] = [*((name.capitalize(), name) for name in COLUMNS), "Runs"]
+    remarks = [f"{member.how}." for member in certificates]
+    remarks += [reason for member in certificates for reason in member.reasons]
+    title, notes = "Certificates: compared with one process", (*dict.fromkeys(remarks), *notes)
+    yield make_table("certificates", title, columns, rows, len(columns), notes)

@@ -7,27 +7,31 @@ from importlib import resources
 
 from paratune import __version__
 from paratune.reports.document import (
+    STRONG,
     Listing,
     MarkedText,
+    MarkedWord,
     Notice,
     Part,
     QuotedTexts,
     Remarks,
     ReportDocument,
     ReportSection,
+    Selection,
     Statement,
     StatementBox,
+    signed,
 )
-from paratune.reports.figures.canvas import Drawing
-from paratune.reports.page.figure import figure_html
-from paratune.reports.page.marked import marked_html
-from paratune.reports.page.selection import selection_html
-from paratune.reports.tables.html import table_html
+from paratune.reports.figures import canvas
+from paratune.reports.figures.canvas import Drawing, Key, css_colour, page_figure
+from paratune.reports.tables.html import line_key, scroll, table_html
 from paratune.reports.tables.table import Table
 from paratune.reports.text import GENERATOR, Html, escape, join, tag
 
 _MOST_COLUMNS = 9
 """Columns of a table that the width of the page still follows."""
+_FAINT = 0.08
+"""Strength below which a word is not marked."""
 
 
 def document_html(document: ReportDocument) -> str:
@@ -86,12 +90,7 @@ def made_by(source: str = "") -> str:
 
 
 def section_html(section: ReportSection, owners: Mapping[str, str] = {}) -> Html:
-    """Return a section of the page under its heading.
-
-    Args:
-        section: The section.
-        owners: Number in the page of each configuration or run that readers can select.
-    """
+    """Return a section of the page under its heading; `owners` as in `table_html`."""
     content = join(_parts(section.parts, owners, section.heading))
     if section.is_beside:
         content = tag("div", *(_section_of_group(parts, owners) for parts in _groups(section)), class_="beside")
@@ -113,7 +112,7 @@ def _header(document: ReportDocument) -> Html:
         *(tag("p", text, class_="caption") for text in others),
         tag("nav", *links, aria_label="Sections"),
         *map(_notice, document.notices),
-        *([] if document.selection is None else [selection_html(document.selection)]),
+        *([] if document.selection is None else [_selection(document.selection)]),
     )
 
 
@@ -147,7 +146,7 @@ def _parts(parts: Iterable[Part], owners: Mapping[str, str], heading: str = "") 
             yield _listing(part)
         elif isinstance(part, MarkedText):
             yield from [tag("h3", part.title)] * (not part.is_closed)
-            yield marked_html(part)
+            yield _marked(part)
         elif isinstance(part, Notice):
             yield _notice(part)
         elif isinstance(part, Remarks):
@@ -189,3 +188,91 @@ def _listing(listing: Listing) -> Html:
     lines = Html("\n".join(map(escape, listing.lines)))
     text = tag("pre", lines, tabindex="0", role="region", aria_label=listing.title)
     return tag("details", tag("summary", listing.title), text)
+
+
+def _marked(text: MarkedText) -> Html:
+    """Return a text whose words are marked by their effects; in `<details>` if it is closed.
+
+    A word that raises the output has a solid line below it, one that lowers it a dashed line; strong ones have a sign.
+    """
+    content = tag("p", *(part for word in text.words for part in _word(text, word)), class_="marked")
+    return tag("details", tag("summary", text.title), content) if text.is_closed else join([content])
+
+
+def _word(text: MarkedText, word: MarkedWord) -> list[Html | str]:
+    space: Html | str = word.before
+    if "\n" in word.before:
+        space = Html("<br>" * min(2, word.before.count("\n")))
+    strength = text.strength(word)
+    if abs(strength) < _FAINT:
+        return [space, word.text]
+    kind = "raises" if strength > 0 else "lowers"
+    sign = tag("sup", "+" if strength > 0 else "\u2212", aria_hidden="true") if abs(strength) >= STRONG else None
+    shown = f"{kind} the output: {signed(word.effect)}"
+    return [space, tag("span", word.text, sign, class_=kind, title=shown, style=f"--strength: {abs(strength):.2f}")]
+
+
+def _selection(selection: Selection) -> Html:
+    """Return the controls that select configurations or runs, hidden without JavaScript, and the note for print."""
+    heading = tag("summary", tag("strong", f"Select {selection.kind}: "), tag("span", class_="state"))
+    words = tag("input", type="search", id="selection-words", autocomplete="off", spellcheck="false")
+    buttons = (
+        tag("button", f"Select {which}", type="button", data_select=which, class_="small") for which in ("all", "none")
+    )
+    checks = (
+        tag("label", tag("input", type="checkbox", checked=True), f" {entry.label}") for entry in selection.entries
+    )
+    controls = tag(
+        "div", tag("label", "Names with the words ", words), Html(" "), *buttons, class_="controls",
+    )  # fmt: skip
+    names = tag("fieldset", tag("legend", selection.kind.capitalize()), *checks)
+    box = tag(
+        "details", heading, controls, names, id="selection", class_="selection", data_kind=selection.kind, hidden=True
+    )
+    note = tag("p", id="selection-note", class_="notice", role="status", data_note=selection.note, hidden=True)
+    return join([box, note])
+
+
+def figure_html(drawing: Drawing, owners: Mapping[str, str] = {}) -> Html:
+    """Return a figure in a region that scrolls on narrow windows; a message where it cannot be drawn.
+
+    `owners` has the number in the page of each configuration or run that readers can select.
+    """
+    if drawing.note is not None:
+        return tag("p", drawing.note, class_="notice")
+    missing = canvas.can_draw()
+    if missing is not None:
+        content = tag("p", f"No figure: {missing}. The tables contain the values of all figures.", class_="notice")
+    else:
+        content = scroll(page_figure(drawing, prefix=drawing.key, owners=owners), f"Figure: {drawing.title}")
+    keys = (tag("li", _sample(key), key.label, data_of=_owners_of(key, owners)) for key in drawing.legend)
+    legend = tag("ul", *keys, class_="legend") if drawing.legend else None
+    caption = tag("figcaption", drawing.caption)
+    return tag("figure", legend, content, caption, data_of=owners.get(drawing.owner))
+
+
+def _owners_of(key: Key, owners: Mapping[str, str]) -> str | None:
+    return " ".join(owners[name] for name in (key.label, *key.owners) if name in owners) or None
+
+
+def _sample(key: Key) -> Html:
+    """Return a sample of a line or of an area for the legend."""
+    if key.is_area:
+        faint = f"; opacity: {key.alpha:g}" if key.alpha < 1 else ""
+        return tag("span", class_="swatch", style=f"background: {css_colour(key.colour)}{faint}")
+    return _marker(key) if key.marker else line_key(key.colour, key.dashes)
+
+
+_SHAPES: dict[str, tuple[str, dict[str, str]]] = {
+    "o": ("circle", {"cx": "6", "cy": "6", "r": "4.2"}),
+    "s": ("rect", {"x": "2", "y": "2", "width": "8", "height": "8"}),
+    "D": ("path", {"d": "M6 1 11 6 6 11 1 6z"}),
+}
+
+
+def _marker(key: Key) -> Html:
+    """Return a sample of a point for the legend."""
+    name, place = _SHAPES[key.marker]
+    colour = css_colour(key.colour)
+    shape = tag(name, **place, fill="none" if key.is_hollow else colour, stroke=colour, stroke_width="1.6")
+    return tag("svg", shape, viewBox="0 0 12 12", class_="key point", aria_hidden="true")

@@ -4,7 +4,7 @@ Texts are JSON strings, which Typst never reads as markup. Figures are vectors: 
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -25,7 +25,7 @@ from paratune.reports.document import (
     StatementBox,
 )
 from paratune.reports.figures.canvas import FOLDER, Drawing
-from paratune.reports.tables.table import Table, TableCell, with_varying_columns
+from paratune.reports.tables.table import Row, Table, TableCell, make_table, with_varying_columns
 
 MANY_RUNS = 200
 """Reports of so many runs have only the first lines of their tables; all lines would fill dozens of pages."""
@@ -69,6 +69,7 @@ def document_pdf(document: ReportDocument, figures: Mapping[str, str | bytes], *
     }
     template = resources.files("paratune.reports.pdf").joinpath("template.typ").read_bytes()
     fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    # Only fonts of matplotlib: with those of the machine, equal contents would give other bytes elsewhere.
     pdf = typst.compile(
         template, font_paths=[str(fonts)], ignore_system_fonts=True, sys_inputs={"contents": json.dumps(contents)}
     )
@@ -120,11 +121,9 @@ def _parts(section: ReportSection, figures: Mapping[str, str | bytes]) -> Iterat
                 image = svg if isinstance(svg, str) else svg.decode()
                 yield {"kind": "figure", "title": plain(part.title), "caption": plain(part.caption), "svg": image}
         elif isinstance(part, Listing):
-            more = len(part.lines) - _MAX_LISTED_LINES
-            note = (
-                f"The first {_MAX_LISTED_LINES} of {len(part.lines):,} lines; index.html has all." if more > 0 else ""
-            )
-            lines = part.lines[:_MAX_LISTED_LINES]
+            lines, note = part.lines[:_MAX_LISTED_LINES], ""
+            if len(part.lines) > _MAX_LISTED_LINES:
+                note = f"The first {_MAX_LISTED_LINES} of {len(part.lines):,} lines; index.html has all."
             yield {"kind": "listing", "title": plain(part.title), "lines": lines, "note": note}
         elif isinstance(part, Notice):
             yield from _notice(part)
@@ -170,28 +169,28 @@ def _table(table: Table, *, is_titled: bool) -> dict[str, Any]:
     if not table.is_text and not table.groups and 1 < len(table.lines) <= _MAX_TRANSPOSED:
         names = [", ".join(dict.fromkeys(cell.shown for cell in line[: table.num_names])) for line in table.lines]
         labels = [column.label for column in table.columns]
-        numeric = range(table.num_names, len(labels))
-        transposed = {
-            "header": [plain(text) for text in (", ".join(labels[: table.num_names]), *names)],
-            "texts": [True] + [False] * len(names),
-            "rows": [[_cell(TableCell(labels[at])), *(_cell(line[at]) for line in table.lines)] for at in numeric],
-            "repeated": [0],
-            "marked": [],
-            "groups": [],
-        }
+        header = (", ".join(labels[: table.num_names]), *names)
+        rows: list[Row] = [
+            [labels[at], *(line[at] for line in table.lines)] for at in range(table.num_names, len(labels))
+        ]
+        transposed = _grid(make_table("", "", header, rows), repeated=[0])
     return {
         "kind": "table",
         "title": plain(table.title) if is_titled else "",
         "notes": [plain(note) for note in table.notes],
-        "grid": {
-            "header": [plain(column.label) for column in table.columns],
-            "texts": [column.is_text for column in table.columns],
-            "rows": [[_cell(cell) for cell in line] for line in table.lines],
-            "repeated": list(table.repeated),
-            "marked": list(table.marked),
-            "groups": [[at, plain(text)] for at, text in table.groups],
-        },
+        "grid": _grid(table, table.repeated),
         "transposed": transposed,
+    }
+
+
+def _grid(table: Table, repeated: Sequence[int]) -> dict[str, Any]:
+    return {
+        "header": [plain(column.label) for column in table.columns],
+        "texts": [column.is_text for column in table.columns],
+        "rows": [[_cell(cell) for cell in line] for line in table.lines],
+        "repeated": list(repeated),
+        "marked": list(table.marked),
+        "groups": [[at, plain(text)] for at, text in table.groups],
     }
 
 

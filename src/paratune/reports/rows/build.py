@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from paratune.base.units import NOT_AVAILABLE
+from paratune.base.units import NOT_AVAILABLE, format_as
 from paratune.config.targets import ScoreTarget
 from paratune.reports.rows.devices import device_rows
 from paratune.reports.rows.efficiency import efficiency_rows
-from paratune.reports.rows.predictions import prediction_rows
-from paratune.reports.rows.row import ReportRow, RowBuilder, count_text, counts, formatted, percentages
+from paratune.reports.rows.row import ReportRow, RowBuilder, count_text, counts, formatted, in_form, percentages
 from paratune.reports.rows.scores import constant_rows, quality_rows
-from paratune.reports.rows.speed import memory_rows, phases_rows, time_rows
+from paratune.reports.rows.speed import memory_rows, phases_rows, prediction_rows, time_rows
 from paratune.reports.runs.certificates import Certificate, certified
 from paratune.reports.runs.execution import LABELS, NUM_THREADS, OTHER_LOAD, SOURCES, USABLE_CORES, usable_cores
 from paratune.reports.runs.read import RunRecord
@@ -79,30 +78,25 @@ def _setup(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     yield builder.row("device", "Device", "summary.ranks[].device", devices)
     yield _session_row(runs, NUM_THREADS, LABELS[NUM_THREADS], SOURCES[NUM_THREADS], count_text)
     cores = [usable_cores(run) for run in runs]
-    texts = [NOT_AVAILABLE if number is None else f"{number:g}" for number in cores]
-    yield builder.row(USABLE_CORES, LABELS[USABLE_CORES], SOURCES[USABLE_CORES], cores, texts)
+    yield builder.row(USABLE_CORES, LABELS[USABLE_CORES], SOURCES[USABLE_CORES], cores, in_form("g")(cores))
     loads = [load_by_others(run) for run in runs]
     yield builder.row(OTHER_LOAD, LABELS[OTHER_LOAD], SOURCES[OTHER_LOAD], loads, percentages(loads))
     yield _session_row(runs, "precision", "Precision", "run.config.precision", str)
     yield builder.number("global_batch_size", "Global batch (samples)", "run.batch.global_batch_size", counts)
-    micro = _session_row(
-        runs, "micro_batch_size", "Micro-batch × accumulation", "run.batch.micro_batch_size", count_text
-    )
-    source = "run.batch.micro_batch_size, run.batch.grad_accum_steps"
-    cells = (replace(cell, text=_micro_batch(run), source=source) for run, cell in zip(runs, micro.cells, strict=True))
+    size, steps = "run.batch.micro_batch_size", "run.batch.grad_accum_steps"
+    micro = _session_row(runs, "micro_batch_size", "Micro-batch × accumulation", size, count_text)
+    pairs = zip(runs, micro.cells, strict=True)
+    cells = (replace(cell, text=_micro_batch(run), source=f"{size}, {steps}") for run, cell in pairs)
     yield replace(micro, cells=tuple(cells))
-    accum = _session_row(runs, "grad_accum_steps", "Accumulation steps", "run.batch.grad_accum_steps", count_text)
-    yield replace(accum, shown=False)
+    yield replace(_session_row(runs, "grad_accum_steps", "Accumulation steps", steps, count_text), shown=False)
     workers = _session_row(runs, "loader_workers", "Loader workers of each rank", "run.loader.workers", count_text)
     yield replace(workers, shown=len({cell.text for cell in workers.cells}) > 1 or ARROW in workers.cells[0].text)
     yield from _training_rows(runs)
-    megabytes = formatted(lambda value: NOT_AVAILABLE if value is None else f"{value / 1e6:,.1f}")
+    megabytes = formatted(lambda value: format_as(None if value is None else value / 1e6, ",.1f"))
     yield builder.number("model_size_bytes", "Model size (MB)", "run.model.size_bytes", megabytes)
     yield builder.number("batches_per_epoch", "Batches per epoch and rank", "run.plan.batches_per_epoch", counts)
     yield builder.number("num_steps", "Optimizer steps", "summary.num_steps", counts)
-    yield builder.number(
-        "seed", "Seed", "run.seed", formatted(lambda value: NOT_AVAILABLE if value is None else str(value))
-    )
+    yield builder.number("seed", "Seed", "run.seed", in_form(""))
 
 
 def _strategy_options(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
@@ -134,19 +128,14 @@ def _session_row(runs: Sequence[RunRecord], key: str, label: str, source: str, t
     """Return the row of a setting; "1 → 2" for a run that was resumed with another value."""
     values: list[Any] = []
     for run in runs:
-        values_by_session = (
-            [session.number(source) for session in run.sessions] if text is count_text else run.session_values(source)
-        )
-        if _changed(run, source):
-            values.append(
-                ARROW.join(NOT_AVAILABLE if value is None else text(value) for value in run.session_values(source))
-            )
+        numbers = [session.number(source) for session in run.sessions] if text is count_text else None
+        by_session = run.session_values(source)
+        if len(by_session) > 1:
+            values.append(ARROW.join(NOT_AVAILABLE if value is None else text(value) for value in by_session))
+        elif numbers is not None or by_session[0] is None:
+            values.append(numbers[0] if numbers else None)
         else:
-            values.append(
-                values_by_session[0]
-                if text is count_text or values_by_session[0] is None
-                else str(values_by_session[0])
-            )
+            values.append(str(by_session[0]))
     texts = [value if isinstance(value, str) else NOT_AVAILABLE if value is None else text(value) for value in values]
     sources = [source.replace("run.", "run.sessions[].", 1) if _changed(run, source) else source for run in runs]
     return RowBuilder(runs, "Setup").row(key, label, sources, values, texts)
@@ -188,8 +177,5 @@ def _micro_batch(run: RunRecord) -> str:
 
 def _devices(run: RunRecord) -> str | None:
     """Return the kinds of device of the ranks: "cpu", "cuda"."""
-    ranks = run.get("summary.ranks")
-    if not isinstance(ranks, list):
-        return None
-    kinds = {str(rank.get("device", NOT_AVAILABLE)).split(":")[0] for rank in ranks if isinstance(rank, dict)}
+    kinds = {str(rank.get("device", NOT_AVAILABLE)).split(":")[0] for rank in run.objects("summary.ranks")}
     return ", ".join(sorted(kinds)) or None

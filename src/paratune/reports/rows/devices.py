@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from paratune.base.units import format_number
-from paratune.reports.rows.row import ReportRow, RowBuilder, numbers, percentages
-from paratune.reports.runs.read import RunRecord
+from paratune.reports.rows.row import ReportRow, RowBuilder, formatted, numbers, percentages
+from paratune.reports.runs.read import RunRecord, number_in
 
 GROUP = "Devices"
 KINDS = {
@@ -29,11 +28,9 @@ def device_rows(runs: Sequence[RunRecord], price: float | None = None) -> Iterat
 def device_hours(run: RunRecord) -> float | None:
     """Return the hours of a run times its devices; None when their number changed."""
     total_s, size = run.number("summary.time.total_s"), run.number("run.world_size")
-    return (
-        None
-        if total_s is None or size is None or len(run.session_values("run.world_size")) > 1
-        else total_s * size / 3600
-    )
+    if total_s is None or size is None or len(run.session_values("run.world_size")) > 1:
+        return None
+    return total_s * size / 3600
 
 
 def unknown_reasons(run: RunRecord) -> Iterator[str]:
@@ -54,7 +51,7 @@ def _utilisation(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     meant = " ".join(text for kind, text in KINDS.items() if kind in kinds)
     row = builder.number("utilisation", "Utilisation **", "summary.utilisation.mean", percentages)
     yield replace(row, footnote=f"** {meant}")
-    yield builder.row("utilisation_kind", "Utilisation by", "summary.utilisation.kind", kinds, shown=False)
+    yield builder.text("utilisation_kind", "Utilisation by", "summary.utilisation.kind")
     for key, name, label in (
         ("utilisation_p10", "p10", "Utilisation, p10"),
         ("utilisation_p90", "p90", "Utilisation, p90"),
@@ -68,14 +65,13 @@ def _cost(runs: Sequence[RunRecord], price: float | None) -> Iterator[ReportRow]
     builder = RowBuilder(runs, GROUP)
     source = "summary.time.total_s times run.world_size"
     hours = [device_hours(run) for run in runs]
-    texts = [format_number(value, 3) for value in hours]
+    texts = formatted(lambda value: format_number(value, 3))
     is_shown = price is not None or any(run.get("run.device") == "cuda" for run in runs)
-    yield builder.row("device_hours", "Device-hours, whole run", source, hours, texts, shown=is_shown)
+    yield builder.row("device_hours", "Device-hours, whole run", source, hours, texts(hours), shown=is_shown)
     if price is not None:
         costs = [None if value is None else value * price for value in hours]
-        texts = [format_number(value, 3) for value in costs]
         label = f"Cost at {price:g} a device-hour"
-        yield builder.row("cost", label, f"{source}, times {price:g}", costs, texts)
+        yield builder.row("cost", label, f"{source}, times {price:g}", costs, texts(costs))
 
 
 def _work(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
@@ -84,11 +80,9 @@ def _work(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     rates = [run.number(source) for run in runs]
     largest = max((rate for rate in rates if rate is not None), default=0.0)
     unit, size = ("TFLOP/s", 1e12) if largest >= 1e12 else ("GFLOP/s", 1e9)
-    texts = numbers([None if rate is None else rate / size for rate in rates])
-    yield builder.row("model_flops_per_s", f"Work of real tokens ({unit})", source, rates, texts)
+    yield builder.row("model_flops_per_s", f"Work of real tokens ({unit})", source, rates, numbers(rates, size))
     yield builder.number("mfu", "MFU", "summary.flops.mfu", percentages)
-    peaks = [run.get("summary.flops.peak_source") for run in runs]
-    yield builder.row("peak_source", "Peak by", "summary.flops.peak_source", peaks, shown=False)
+    yield builder.text("peak_source", "Peak by", "summary.flops.peak_source")
 
 
 def _energy(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
@@ -97,21 +91,13 @@ def _energy(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     energies = [run.number(source) for run in runs]
     largest = max((energy for energy in energies if energy is not None), default=0.0)
     unit, size = ("kJ", 1000.0) if largest >= 10_000 else ("J", 1.0)
-    texts = numbers([None if energy is None else energy / size for energy in energies])
-    yield builder.row("energy_j", f"Energy of all steps ({unit})", source, energies, texts)
-    sources = [run.get("summary.utilisation.energy_source") for run in runs]
-    yield builder.row("energy_source", "Energy by", "summary.utilisation.energy_source", sources, shown=False)
+    yield builder.row("energy_j", f"Energy of all steps ({unit})", source, energies, numbers(energies, size))
+    yield builder.text("energy_source", "Energy by", "summary.utilisation.energy_source")
 
 
 def _mean_power_w(run: RunRecord) -> float | None:
     """Return the mean power of the devices in watts; None when one of them is unknown."""
-    devices = run.get("summary.utilisation.devices")
-    powers = [_power_w(device) for device in devices] if isinstance(devices, list) else []
-    known = [power for power in powers if power is not None]
-    return sum(known) / len(known) if known and len(known) == len(powers) else None
-
-
-def _power_w(device: Any) -> float | None:
-    power = device.get("power_w") if isinstance(device, Mapping) else None
-    mean = power.get("mean") if isinstance(power, Mapping) else None
-    return float(mean) if isinstance(mean, int | float) and not isinstance(mean, bool) else None
+    powers = [device.get("power_w") for device in run.objects("summary.utilisation.devices")]
+    means = [number_in(power.get("mean")) if isinstance(power, Mapping) else None for power in powers]
+    known = [mean for mean in means if mean is not None]
+    return sum(known) / len(known) if known and len(known) == len(means) else None

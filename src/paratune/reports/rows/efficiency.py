@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from paratune.base.units import NOT_AVAILABLE, format_share
+from paratune.base.units import NOT_AVAILABLE, format_as, format_share
 from paratune.records.efficiency import MIN_SAMPLES, NoiseKind, noise_field, statistical_efficiency
-from paratune.reports.rows.row import ReportRow, RowBuilder, decimals, formatted, numbers, percentages
+from paratune.reports.rows.row import ReportRow, RowBuilder, decimals, in_form, numbers, percentages
 from paratune.reports.runs.read import RunRecord
 from paratune.verdicts.rates import noise_kind, reference_batch_of
 
@@ -19,10 +19,11 @@ _NAMES = {
     "communication": "communication", "stragglers": "slowest rank",
 }  # fmt: skip
 _KINDS: dict[str, NoiseKind] = {"noise_scale": "plain", "noise_scale.preconditioned": "preconditioned"}
-_ROWS: dict[NoiseKind, tuple[str, str]] = {
+NOISE_ROWS: dict[NoiseKind, tuple[str, str]] = {
     "plain": ("noise_scale", "Noise scale (samples)"),
     "preconditioned": ("noise_scale_preconditioned", "Noise scale under AdamW (samples)"),
 }
+"""Key and label of the noise scale by its kind."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,9 @@ class RunNoise:
 
 
 def efficiency_rows(runs: Sequence[RunRecord], reference: RunRecord) -> Iterator[ReportRow]:
-    """Yield noise scale, statistical efficiency, goodput, communication and stragglers.
-
-    Args:
-        runs: In the order of the table.
-        reference: Run whose reference batch is that of the statistical efficiency.
-    """
+    """Yield noise scale, statistical efficiency against the reference batch of a run, goodput and waiting."""
     builder = RowBuilder(runs, GROUP)
-    for kind in _ROWS:
+    for kind in NOISE_ROWS:
         yield _noise_row(runs, kind)
     kind = noise_kind(runs)
     batch, base = "run.batch.global_batch_size", reference_batch_of(reference)
@@ -57,7 +53,7 @@ def efficiency_rows(runs: Sequence[RunRecord], reference: RunRecord) -> Iterator
         f"(phi + m0) / (phi + m): phi {noise_field(kind, 'value')}, m {batch}, "
         f"m0 {_base_source(reference)} of {reference.name}",
         efficiencies,
-        [format_share(value) for value in efficiencies],
+        percentages(efficiencies),
         shown=differ,
     )
     rate = "summary.throughput.samples_per_s"
@@ -108,15 +104,15 @@ def _figure(run: RunRecord, part: str) -> float | None:
 
 def _noise_row(runs: Sequence[RunRecord], kind: NoiseKind) -> ReportRow:
     noises = [run_noise(run, kind) for run in runs]
-    places = decimals([noise.value for noise in noises])
+    values = [noise.value for noise in noises]
+    form = f",.{decimals(values)}f"
     texts = []
     for noise in noises:
-        error = "" if noise.error is None else f" ± {noise.error:,.{places}f}"
-        text = NOT_AVAILABLE if noise.value is None else f"{noise.value:,.{places}f}{error}"
-        texts.append(text if noise.num_samples is None else f"{text} (n = {noise.num_samples:,.0f})")
-    values = [noise.value for noise in noises]
+        error = "" if noise.value is None or noise.error is None else f" ± {noise.error:{form}}"
+        count = "" if noise.num_samples is None else f" (n = {noise.num_samples:,.0f})"
+        texts.append(f"{format_as(noise.value, form)}{error}{count}")
     is_known = any(value is not None for value in values)
-    key, label = _ROWS[kind]
+    key, label = NOISE_ROWS[kind]
     return RowBuilder(runs, GROUP).row(key, label, noise_field(kind, "value"), values, texts, shown=is_known)
 
 
@@ -125,7 +121,7 @@ def _efficiency(run: RunRecord, noise: RunNoise, reference: RunRecord) -> float 
     if not size or not of_reference:
         return None
     if size == of_reference:
-        return 1.0  # whatever the noise scale is
+        return 1.0  # for any noise scale
     if noise.value is None:
         return None
     return statistical_efficiency(noise.value, size, of_reference)
@@ -141,38 +137,26 @@ def _batch_text(size: float | None) -> str:
 
 
 def _communication(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
-    builder = RowBuilder(runs, GROUP)
-    sources = {key: f"summary.communication.{key}" for key in ("share", "exposed_share", "time_ms_per_step")}
-    shares, exposed = ([run.number(sources[key]) for run in runs] for key in ("share", "exposed_share"))
-    texts = [
-        NOT_AVAILABLE if share is None else f"{format_share(share)} ({format_share(part)})"
-        for share, part in zip(shares, exposed, strict=True)
-    ]
-    source = f"{sources['share']}, {sources['exposed_share']}"
-    yield builder.row("communication_share", "Communication (not hidden)", source, shares, texts)
-    yield builder.number(
-        "communication_exposed_share", "Communication, not hidden", sources["exposed_share"], percentages, shown=False
-    )
-    yield builder.number(
-        "communication_ms_per_step", "Communication (ms a step)", sources["time_ms_per_step"], numbers, shown=False
-    )
+    builder, part = RowBuilder(runs, GROUP), "summary.communication"
+    share, exposed, label = f"{part}.share", f"{part}.exposed_share", "Communication, not hidden"
+    yield builder.pair("communication_share", "Communication (not hidden)", (share, exposed), _share_with)
+    yield builder.number("communication_exposed_share", label, exposed, percentages, shown=False)
+    label = "Communication (ms a step)"
+    yield builder.number("communication_ms_per_step", label, f"{part}.time_ms_per_step", numbers, shown=False)
+
+
+def _share_with(share: float | None, other: float | None) -> str:
+    """Return "12.3% (4.5%)"; n/a if the first share is unknown."""
+    return NOT_AVAILABLE if share is None else f"{format_share(share)} ({format_share(other)})"
 
 
 def _stragglers(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     builder = RowBuilder(runs, GROUP)
-    sources = {key: f"summary.stragglers.{key}" for key in ("slowdown", "slowest_rank", "wait_share")}
-    slowdowns, ranks = ([run.number(sources[key]) for run in runs] for key in ("slowdown", "slowest_rank"))
-    texts = [
-        NOT_AVAILABLE if slowdown is None or rank is None else f"{slowdown:.2f}× (rank {rank:.0f})"
-        for slowdown, rank in zip(slowdowns, ranks, strict=True)
-    ]
-    source = f"{sources['slowdown']}, {sources['slowest_rank']}"
-    yield builder.row("straggler_slowdown", "Slowest rank to median rank", source, slowdowns, texts)
-    yield builder.number(
-        "straggler_rank",
-        "Slowest rank",
-        sources["slowest_rank"],
-        formatted(lambda value: NOT_AVAILABLE if value is None else f"{value:.0f}"),
-        shown=False,
-    )
-    yield builder.number("wait_share", "Waiting for the slowest rank", sources["wait_share"], percentages)
+    slowdown, rank = (f"summary.stragglers.{key}" for key in ("slowdown", "slowest_rank"))
+    yield builder.pair("straggler_slowdown", "Slowest rank to median rank", (slowdown, rank), _slowdown_text)
+    yield builder.number("straggler_rank", "Slowest rank", rank, in_form(".0f"), shown=False)
+    yield builder.number("wait_share", "Waiting for the slowest rank", "summary.stragglers.wait_share", percentages)
+
+
+def _slowdown_text(slowdown: float | None, rank: float | None) -> str:
+    return NOT_AVAILABLE if slowdown is None or rank is None else f"{slowdown:.2f}× (rank {rank:.0f})"

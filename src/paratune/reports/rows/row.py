@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paratune.base.units import GIB, KIB, MIB, NOT_AVAILABLE, format_share
+from paratune.base.units import GIB, KIB, MIB, NOT_AVAILABLE, format_as, format_share
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.tables.table import TableCell
 
@@ -21,11 +21,11 @@ class ReportRow:
     group: str
     label: str
     cells: tuple[TableCell, ...]
-    """One cell for each run; `runs` of a cell holds the name of the run."""
+    """One cell for each run; `runs` of a cell is the name of the run."""
     shown: bool
     """Whether the tables show it; CSV and JSON have all rows."""
     metric: str | None = None
-    """Name of the metric, if the row holds scores."""
+    """Name of the metric, if the row has scores."""
     footnote: str = ""
     """Note for the mark in the label."""
 
@@ -42,10 +42,11 @@ def decimals(values: Sequence[float | None]) -> int:
     return min(3, max(0, 2 - least), max(0, 4 - most))
 
 
-def numbers(values: Sequence[float | None]) -> list[str]:
-    """Return numbers with the same number of decimals, so that they align."""
-    places = decimals(values)
-    return [NOT_AVAILABLE if value is None else f"{value:,.{places}f}" for value in values]
+def numbers(values: Sequence[float | None], size: float = 1.0) -> list[str]:
+    """Return numbers, divided by the size of their unit, with the same number of decimals, so that they align."""
+    scaled = [None if value is None else value / size for value in values]
+    form = f",.{decimals(scaled)}f"
+    return [format_as(value, form) for value in scaled]
 
 
 def byte_unit(values: Sequence[float | None]) -> tuple[str, int]:
@@ -73,9 +74,21 @@ class RowBuilder:
         return ReportRow(key, self.group, label, cells, shown)
 
     def number(self, key: str, label: str, source: str, texts: Texts, *, shown: bool = True) -> ReportRow:
-        """Return the row of the number that the records hold at `source`."""
+        """Return the row of the number in the field `source` of the records."""
         values = [run.number(source) for run in self.runs]
         return self.row(key, label, source, values, texts(values), shown=shown)
+
+    def pair(
+        self, key: str, label: str, sources: Sequence[str], text: Callable[[float | None, float | None], str]
+    ) -> ReportRow:
+        """Return the row of the number in the first of two fields, whose texts contain the second one, too."""
+        first, second = ([run.number(source) for run in self.runs] for source in sources)
+        texts = [text(*values) for values in zip(first, second, strict=True)]
+        return self.row(key, label, ", ".join(sources), first, texts)
+
+    def text(self, key: str, label: str, source: str, *, shown: bool = False) -> ReportRow:
+        """Return the row of the text in the field `source` of the records."""
+        return self.row(key, label, source, [run.get(source) for run in self.runs], shown=shown)
 
 
 def formatted(text: Callable[[float | None], str]) -> Texts:
@@ -83,9 +96,14 @@ def formatted(text: Callable[[float | None], str]) -> Texts:
     return lambda values: [text(value) for value in values]
 
 
+def in_form(form: str) -> Texts:
+    """Return a function that formats numbers as `format_as` does."""
+    return formatted(lambda value: format_as(value, form))
+
+
 def count_text(value: float | None) -> str:
     """Return a count with thousands separators."""
-    return NOT_AVAILABLE if value is None else f"{value:,.0f}"
+    return format_as(value, ",.0f")
 
 
 counts, percentages = formatted(count_text), formatted(format_share)

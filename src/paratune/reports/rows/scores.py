@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from paratune.base.units import NOT_AVAILABLE, format_percent, percent_change
 from paratune.config.metric_names import LABELS, OWN_PREFIX, is_lower_better, metric_label
-from paratune.reports.rows.row import ReportRow, RowBuilder, count_text, formatted
+from paratune.reports.rows.row import ReportRow, RowBuilder, count_text, in_form
 from paratune.reports.runs.read import RunRecord
 
+_SCORES = in_form(".4f")
 _CONSTANT_METRICS = ("accuracy", "f1_macro", "exact", "rmse", "mae")
 """Metrics of a constant answer that are informative; without an answer, exact match and F1 are equal."""
 
@@ -21,9 +22,8 @@ def metric_name(metric: str) -> str:
 
 def quality_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     """Yield the training loss and the scores of every set."""
-    loss = RowBuilder(runs, "Training loss")
-    source = "summary.loss.mean_last_epoch"
-    yield loss.number("train_loss_last_epoch", "Mean of the last epoch", source, formatted(_score))
+    loss, source = RowBuilder(runs, "Training loss"), "summary.loss.mean_last_epoch"
+    yield loss.number("train_loss_last_epoch", "Mean of the last epoch", source, _SCORES)
     steps = [run.number("summary.kept_step") for run in runs]
     if any(step is not None for step in steps):
         kept = RowBuilder(runs, "Kept model")
@@ -33,33 +33,28 @@ def quality_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
         builder = RowBuilder(runs, f"{split.capitalize().replace('_', ' ')} scores")
         for metric in metrics:
             values = [run.number(("summary", "scores", split, metric)) for run in runs]
-            texts = [_score(value) for value in values]
             source = f"summary.scores.{split}.{metric}"
             # With more than two classes f1 is f1_macro (`metrics.classification`).
             shown = metric != "f1" or "f1_macro" not in metrics or not _all_have_many_classes(runs)
-            row = builder.row(f"{split}_{metric}", metric_name(metric), source, values, texts, shown=shown)
+            row = builder.row(f"{split}_{metric}", metric_name(metric), source, values, _SCORES(values), shown=shown)
             yield replace(row, metric=metric)
 
 
 def constant_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     """Yield the scores of a constant answer, and the change of the runs against them."""
     for split in ("test", "validation"):
-        paths = {metric: ("summary", "baseline", "scores", split, metric) for metric in _CONSTANT_METRICS}
-        for metric, path in paths.items():
+        for metric in _CONSTANT_METRICS:
+            path = ("summary", "baseline", "scores", split, metric)
             values = [run.number(path) for run in runs]
             if all(value is None for value in values):
                 continue
             texts = [
-                NOT_AVAILABLE if value is None else f"{_score(value)} (run {_from_constant(run, split, metric, value)})"
+                NOT_AVAILABLE if value is None else f"{value:.4f} (run {_from_constant(run, split, metric, value)})"
                 for run, value in zip(runs, values, strict=True)
             ]
-            yield RowBuilder(runs, _constant_name(runs).capitalize()).row(
-                f"{split}_constant_{metric}",
-                f"{split.capitalize()} {metric_name(metric)}",
-                ".".join(path),
-                values,
-                texts,
-            )
+            key, label = f"{split}_constant_{metric}", f"{split.capitalize()} {metric_name(metric)}"
+            builder = RowBuilder(runs, _constant_name(runs).capitalize())
+            yield builder.row(key, label, ".".join(path), values, texts)
 
 
 def _kept_text(run: RunRecord) -> str:
@@ -104,7 +99,7 @@ def not_better_than_constant(run: RunRecord) -> str | None:
                 if _is_better(metric, value, constant):
                     return None
                 title = f"{split} {metric_label(metric)}"
-                return f"not better than the {name}: {title} {_score(value)}, of the {name} {_score(constant)}."
+                return f"not better than the {name}: {title} {value:.4f}, of the {name} {constant:.4f}."
     return None
 
 
@@ -127,7 +122,3 @@ def _metrics_of(runs: Sequence[RunRecord], split: str) -> list[str]:
         metrics.update(dict.fromkeys(scores if isinstance(scores, dict) else ()))
     order = list(LABELS)
     return sorted(metrics, key=lambda metric: order.index(metric) if metric in order else len(order))
-
-
-def _score(value: float | None) -> str:
-    return NOT_AVAILABLE if value is None else f"{value:.4f}"

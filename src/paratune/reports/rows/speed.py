@@ -1,9 +1,10 @@
-"""Rows on speed and memory."""
+"""Rows on speed and memory, and on the predictions of the plan."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
-from paratune.base.units import NOT_AVAILABLE, format_duration, format_share
+from paratune.base.units import NOT_AVAILABLE, format_duration, format_percent, format_share, percent_change
 from paratune.records import ALL_PHASES
 from paratune.reports.rows.row import (
     ReportRow,
@@ -51,6 +52,13 @@ def step_part_ms(run: ComparedRun, phase: str) -> float | None:
     return None if total is None or not steps else 1000 * total / steps
 
 
+def step_ms(run: ComparedRun) -> float | None:
+    """Return the mean measured step in ms, the sum of its phases."""
+    parts = list(step_parts_ms(run).values())
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
 def epoch_s(run: ComparedRun) -> float | None:
     """Return the training time of an epoch in s: time of all steps / number of steps * steps of an epoch.
 
@@ -79,10 +87,8 @@ def time_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     if len(runs) > 1:
         yield _speed_up(runs)
     yield builder.number("step_median_ms", "Median step (ms)", "summary.step_ms.median", numbers)
-    for point in ("p10", "p90"):
-        yield builder.number(
-            f"step_{point}_ms", f"Step, {point} (ms)", f"summary.step_ms.{point}", numbers, shown=False
-        )
+    for at in ("p10", "p90"):
+        yield builder.number(f"step_{at}_ms", f"Step, {at} (ms)", f"summary.step_ms.{at}", numbers, shown=False)
     yield from _bubble(runs)
     skipped = "summary.num_skipped_steps"
     if any(run.number(skipped) for run in runs):
@@ -93,18 +99,16 @@ def time_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
 def _bubble(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     """Yield the measured and the ideal bubble of pipelines."""
     builder = RowBuilder(runs, "Time and throughput")
-    sources = {key: f"summary.pipeline.{key}" for key in ("bubble_share", "ideal_bubble_share")}
-    measured, ideal = ([run.number(source) for run in runs] for source in sources.values())
-    if all(value is None for value in (*measured, *ideal)):
+    sources = ("summary.pipeline.bubble_share", "summary.pipeline.ideal_bubble_share")
+    if all(run.number(source) is None for run in runs for source in sources):
         return
-    texts = [
-        NOT_AVAILABLE if share is None and other is None else f"{format_share(share)} ({format_share(other)})"
-        for share, other in zip(measured, ideal, strict=True)
-    ]
-    source = ", ".join(sources.values())
-    row = builder.row("bubble_share", "Pipeline bubble (ideal) *", source, measured, texts)
+    row = builder.pair("bubble_share", "Pipeline bubble (ideal) *", sources, _bubble_text)
     yield replace(row, footnote=_BUBBLE)
-    yield builder.number("ideal_bubble_share", "Ideal bubble", sources["ideal_bubble_share"], percentages, shown=False)
+    yield builder.number("ideal_bubble_share", "Ideal bubble", sources[1], percentages, shown=False)
+
+
+def _bubble_text(share: float | None, ideal: float | None) -> str:
+    return NOT_AVAILABLE if share is None and ideal is None else f"{format_share(share)} ({format_share(ideal)})"
 
 
 def _speed_up(runs: Sequence[RunRecord]) -> ReportRow:
@@ -113,10 +117,8 @@ def _speed_up(runs: Sequence[RunRecord]) -> ReportRow:
     rates = [run.number(source) for run in runs]
     values = [None if rate is None or not rates[0] else rate / rates[0] for rate in rates]
     texts = [NOT_AVAILABLE if value is None else f"{value:.2f}×" for value in values]
-    origin = f"{source} over that of {runs[0].name}"
-    return RowBuilder(runs, "Time and throughput").row(
-        "tokens_per_s_to_first", "Tokens/s against first run", origin, values, texts
-    )
+    origin, label = f"{source} over that of {runs[0].name}", "Tokens/s against first run"
+    return RowBuilder(runs, "Time and throughput").row("tokens_per_s_to_first", label, origin, values, texts)
 
 
 def phases_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
@@ -135,18 +137,9 @@ def phases_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
         ]
         origin = f"{source}.total_s over summary.throughput.num_steps_measured; {source}.share"
         yield builder.row(f"{phase}_mean_ms", name, origin, means, texts)
-        yield builder.row(
-            f"{phase}_share",
-            f"{name}, share",
-            f"{source}.share",
-            shares,
-            [format_share(share) for share in shares],
-            shown=False,
-        )
-        for point in ("median", "p10", "p90"):
-            yield builder.number(
-                f"{phase}_{point}_ms", f"{name}, {point} (ms)", f"{source}.{point}_ms", numbers, shown=False
-            )
+        yield builder.number(f"{phase}_share", f"{name}, share", f"{source}.share", percentages, shown=False)
+        for at in ("median", "p10", "p90"):
+            yield builder.number(f"{phase}_{at}_ms", f"{name}, {at} (ms)", f"{source}.{at}_ms", numbers, shown=False)
 
 
 def memory_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
@@ -156,8 +149,38 @@ def memory_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
     values = {which: [run.number(source) for run in runs] for which, source in sources.items()}
     unit, size = byte_unit([value for column in values.values() for value in column])
     for which, label in (("largest", "Largest rank"), ("sum", "Sum of ranks")):
-        texts = numbers([None if value is None else value / size for value in values[which]])
+        texts = numbers(values[which], size)
         yield builder.row(f"peak_memory_{which}_bytes", f"{label} ({unit})", sources[which], values[which], texts)
     kinds = [run.get("summary.memory.kind") for run in runs]
     kinds = [None if kind is None else str(kind) for kind in kinds]
     yield builder.row("peak_memory_kind", "Kind", "summary.memory.kind", kinds)
+
+
+def prediction_rows(runs: Sequence[RunRecord]) -> Iterator[ReportRow]:
+    """Yield predicted and measured step times and their difference, if runs have predictions."""
+    builder = RowBuilder(runs, "Plan")
+    spans = [_span_ms(run) for run in runs]
+    if not any(spans):
+        return
+    source = "summary.prediction.step_s"
+    measured = [step_ms(run) for run in runs]
+    predicted = [None if span is None else span[0] for span in spans]
+    written = numbers([value for span in spans for value in (span or (None, None, None))])
+    texts = [
+        NOT_AVAILABLE if span is None else f"{written[3 * at]} ({written[3 * at + 1]} to {written[3 * at + 2]})"
+        for at, span in enumerate(spans)
+    ]
+    yield builder.row("predicted_step_ms", "Mean step, predicted (ms)", source, predicted, texts)
+    mean_source = "summary.phases.*.total_s over summary.throughput.num_steps_measured"
+    yield builder.row("mean_step_ms", "Mean step, measured (ms)", mean_source, measured, numbers(measured))
+    changes = [percent_change(value, base) for value, base in zip(predicted, measured, strict=True)]
+    texts = [format_percent(change) for change in changes]
+    yield builder.row("prediction_error_percent", "Predicted against measured", source, changes, texts)
+
+
+def _span_ms(run: RunRecord) -> tuple[float, float, float] | None:
+    value: Any = run.get("summary.prediction.step_s")
+    if not isinstance(value, list) or len(value) != 3 or not all(isinstance(seconds, int | float) for seconds in value):
+        return None
+    middle, low, high = (1000.0 * seconds for seconds in value)
+    return middle, low, high

@@ -72,12 +72,7 @@ class Against:
 
 
 def against(baseline: str, rows: Sequence[ReportRow]) -> Against:
-    """Return the changes of all runs but the baseline, in the rows that have a better side.
-
-    Args:
-        baseline: Name of the run.
-        rows: Rows of the comparison table.
-    """
+    """Return the changes of all runs but the baseline, in the rows that have a better side."""
     return Against(baseline, tuple(_change_rows(baseline, rows)))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from paratune.base.grouping import grouped
 from paratune.reports.comparison.arrange import by_configuration
 from paratune.reports.document import (
     Notice,
@@ -22,12 +23,12 @@ from paratune.reports.page.document import made_by
 from paratune.reports.run import figures, tables
 from paratune.reports.run.figures import Predictions
 from paratune.reports.run.model import Report, confusion_matrix
-from paratune.reports.run.verdicts import verdict_parts
 from paratune.reports.runs import reproduce, slice_tables
 from paratune.reports.runs.machine import hardware_facts, software_facts, value_text
 from paratune.reports.runs.profile_tables import profile_tables
 from paratune.reports.runs.read import RunRecord
-from paratune.reports.runs.reproduce import ReproducedRun, reproduction
+from paratune.reports.runs.reproduce import reproduction
+from paratune.reports.systems.effect_figures import verdict_section
 from paratune.reports.text import some_names
 from paratune.verdicts.rates import reference_batch_of
 
@@ -61,11 +62,6 @@ def _selection(report: Report) -> Selection | None:
     return Selection("runs", entries, "All notes are those of all runs.") if len(entries) > 2 else None
 
 
-def reproduced_runs(report: Report) -> list[ReproducedRun]:
-    """Return the runs whose configurations are listed."""
-    return [ReproducedRun(run.name, run) for run in report.runs]
-
-
 def shown_notes(report: Report) -> list[str]:
     """Return the first notes, and how many more report.json has."""
     more = len(report.notes) - _MAX_NOTES
@@ -73,15 +69,9 @@ def shown_notes(report: Report) -> list[str]:
 
 
 def _sections(report: Report, few: Report, predictions: Mapping[str, Predictions | str]) -> Iterator[ReportSection]:
-    """Yield all sections; those without contents have no parts.
-
-    Args:
-        report: All runs.
-        few: The runs that have figures and tables of their own.
-        predictions: Predictions of each regression by the run's name, or the reason why there are none.
-    """
+    """Yield all sections, empty ones without parts; `few` are the runs with figures and tables of their own."""
     several, is_whole = len(report.runs) > 1, few is report
-    yield ReportSection("verdicts", "Verdicts", tuple(verdict_parts(report)))
+    yield verdict_section(report.verdicts, report.verdict_notes)
     if is_whole:
         comparison = tables.comparison(report)
         yield ReportSection("comparison", comparison.title, (comparison, _HOW_MEASURED))
@@ -110,7 +100,7 @@ def _sections(report: Report, few: Report, predictions: Mapping[str, Predictions
     facts = (tables.facts(few, "hardware", "Hardware", hardware_facts),
              tables.facts(few, "software", "Software", software_facts))  # fmt: skip
     yield ReportSection("machine", "Hardware and software", facts, is_beside=True)
-    yield ReportSection("reproduce", reproduce.HEADING, reproduction(reproduced_runs(few), report.runs))
+    yield ReportSection("reproduce", reproduce.HEADING, reproduction(few.runs, report.runs))
     yield ReportSection("notes", "Notes", (Remarks(tuple(shown_notes(report))),))
 
 
@@ -197,9 +187,7 @@ def _notices(report: Report) -> Iterator[Notice]:
 
 def _by_value(values: Mapping[str, Any]) -> str:
     """Return "16 (a, b) against 32 (c)"; of many values or runs only the first."""
-    runs: dict[str, list[str]] = {}
-    for run, value in values.items():
-        runs.setdefault(_brief(value), []).append(run)
+    runs = grouped((_brief(value), run) for run, value in values.items())
     groups = [f"{text} ({some_names(names, 8)})" for text, names in runs.items()]
     more = [f"{len(groups) - 8} more values"] if len(groups) > 8 else []
     return " against ".join([*groups[:8], *more])

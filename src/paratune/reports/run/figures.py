@@ -1,9 +1,9 @@
 """The figures of a report of runs."""
 
 from collections.abc import Iterator, Mapping
-from itertools import groupby
 from typing import Any
 
+from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.records import predictions_file
 from paratune.reports.figures import runs as run_figures
@@ -18,8 +18,8 @@ Predictions = tuple[str, Any, Any]
 def loss_figures(report: Report) -> Iterator[Drawing]:
     """Yield the loss curves of the runs that have steps, one figure for each task."""
     styles = {run.name: position for position, run in enumerate(report.runs)}
-    groups = [tuple(group) for _, group in groupby(sorted(_with_steps(report), key=_task), key=_task)]
-    for number, runs in enumerate(groups, start=1):
+    groups = sorted(grouped((run.task, run) for run in _with_steps(report)).items())
+    for number, (_, runs) in enumerate(groups, start=1):
         yield run_figures.loss_curves(runs, styles, name="loss" if len(groups) == 1 else f"loss-{number}")
 
 
@@ -65,7 +65,3 @@ def read_predictions(run: RunRecord) -> Predictions | str:
 def _with_steps(report: Report) -> list[RunRecord]:
     """Return the runs without fitted baselines, which have no steps."""
     return [run for run in report.runs if not run.is_baseline]
-
-
-def _task(run: RunRecord) -> str:
-    return run.task

@@ -3,18 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from paratune.config.targets import ScoreTarget
-from paratune.reports.json_text import json_text
-from paratune.reports.output import MARKER, check_folder, write_files
+from paratune.reports.output import MARKER, check_folder, json_text, write_files
 from paratune.reports.report_files import FILES, document_files
-from paratune.reports.run.csv import runs_csv
-from paratune.reports.run.document import reproduced_runs, run_document
+from paratune.reports.run.document import run_document
 from paratune.reports.run.model import Report, build_report
 from paratune.reports.run.tables import few_runs
 from paratune.reports.run.verdicts import run_verdicts
 from paratune.reports.runs.read import read_runs
 from paratune.reports.runs.reproduce import reproduction_files
+from paratune.reports.text import csv_lines
 from paratune.verdicts import Margin
 
 
@@ -57,8 +57,20 @@ def make(
     files = {
         **document_files(run_document(report), num_runs=len(report.runs)),
         "report.csv": runs_csv(report),
-        **reproduction_files(reproduced_runs(few_runs(report))),
+        **reproduction_files(few_runs(report).runs),
     }
     report = replace(report, files=tuple(out / name for name in (*files, MARKER)))
     write_files(out, {**files, MARKER: json_text(report.as_dict())})
     return report
+
+
+def runs_csv(report: Report) -> str:
+    """Return a line for each run and a column for each figure, its unit last in the name; unknown values are empty."""
+    changes = report.against.rows if report.against is not None else ()
+    keys = [*(row.key for row in report.rows), *(f"{row.key}_change_percent" for row in changes)]
+    lines: list[list[Any]] = [["run", "folder", *keys]]
+    for position, run in enumerate(report.runs):
+        values = [row.cells[position].value for row in report.rows]
+        percents = ({change.run: change.percent for change in row.changes} for row in changes)
+        lines.append([run.name, str(run.folder), *values, *(of_row.get(run.name) for of_row in percents)])
+    return csv_lines(lines)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
@@ -12,7 +13,7 @@ from paratune.records import ALL_PHASES
 from paratune.reports.rows.build import ARROW, build_rows
 from paratune.reports.rows.devices import unknown_reasons
 from paratune.reports.rows.efficiency import why_unknown
-from paratune.reports.rows.row import ReportRow
+from paratune.reports.rows.row import ReportRow, count_text
 from paratune.reports.rows.scores import not_better_than_constant
 from paratune.reports.run.baseline import Against, against
 from paratune.reports.runs.certificates import Certificate, find_certificates
@@ -156,21 +157,12 @@ def build_report(
 def _name_of(folder: Path, records: FoundRuns) -> str:
     """Return the name of the run in a folder."""
     name = next((run.name for run in records.runs if run.folder.resolve() == folder.resolve()), None)
-    if name is None:
-        raise CheckpointError(
-            f"--baseline {plain(folder)} is not a finished run, and there is nothing to compare with",
-            code="report.no_baseline",
-            option="--baseline",
-            value=folder,
-        )
-    if len(records.runs) == 1:
-        raise CheckpointError(
-            f"--baseline {plain(folder)}: no other finished run is given; add its folder, or leave out --baseline",
-            code="report.no_baseline",
-            option="--baseline",
-            value=folder,
-        )
-    return name
+    if name is not None and len(records.runs) > 1:
+        return name
+    problem = f"{plain(folder)} is not a finished run, and there is nothing to compare with"
+    if name is not None:
+        problem = f"{plain(folder)}: no other finished run is given; add its folder, or leave out --baseline"
+    raise CheckpointError(f"--baseline {problem}", code="report.no_baseline", option="--baseline", value=folder)
 
 
 def split_shown(run: RunRecord) -> str | None:
@@ -183,9 +175,8 @@ def _seed_group(group: Sequence[RunRecord], rows: Sequence[ReportRow]) -> SeedGr
     spreads = {}
     for row in rows:
         if row.key in _SPREAD_KEYS or row.group.endswith(" scores"):
-            values = {
-                cell.runs[0]: cell.value for cell in row.cells if cell.runs[0] in names and cell.value is not None
-            }
+            cells = (cell for cell in row.cells if cell.runs[0] in names and cell.value is not None)
+            values = {cell.runs[0]: cell.value for cell in cells}
             if len(values) > 1:
                 spreads[row.key] = spread(values)
     return SeedGroup(tuple(run.name for run in group), spreads)
@@ -193,10 +184,11 @@ def _seed_group(group: Sequence[RunRecord], rows: Sequence[ReportRow]) -> SeedGr
 
 def _notes(runs: Sequence[RunRecord]) -> Iterator[str]:
     """Yield the notes; a note that applies to several runs appears once."""
-    names_by_note: dict[str, list[str]] = {}
-    for run, unknown in zip(runs, why_unknown(runs), strict=True):
-        for text in (*_notes_of(run), *unknown):
-            names_by_note.setdefault(text, []).append(run.name)
+    names_by_note = grouped(
+        (text, run.name)
+        for run, unknown in zip(runs, why_unknown(runs), strict=True)
+        for text in (*_notes_of(run), *unknown)
+    )
     cost, measured_runs = _cost_of_measuring(runs)
     if measured_runs:
         names_by_note[cost] = measured_runs
@@ -230,7 +222,7 @@ def _how_fitted(run: RunRecord) -> str:
     name, features, c = (run.get(f"summary.fitted.{key}") for key in ("estimator", "num_features", "c"))
     metric, tried = run.get("summary.fitted.chosen_by.metric"), run.get("summary.fitted.candidates")
     among = f", the best {metric} on validation of {len(tried)} values" if isinstance(tried, list) and tried[1:] else ""
-    return f"no model was trained: {name} of {_count(features)} features, with C = {c}{among}."
+    return f"no model was trained: {name} of {count_text(features)} features, with C = {c}{among}."
 
 
 def _notes_of(run: RunRecord) -> Iterator[str]:
@@ -239,44 +231,35 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
     if run.is_baseline:
         yield _how_fitted(run)
     elif not measured:
-        yield f"no step was measured: all {_count(steps)} were warm-up, so rates and phases are n/a."
+        yield f"no step was measured: all {count_text(steps)} were warm-up, so rates and phases are n/a."
     else:
-        first = "" if warm_up is None else f" (the first {_count(warm_up)}, and as many after each resume)"
+        first = "" if warm_up is None else f" (the first {count_text(warm_up)}, and as many after each resume)"
         profiled = run.number("summary.profile.num_steps") or run.number("summary.communication.num_steps")
-        too = f"; so are {_count(profiled)} steps under the profiler" if profiled else ""
-        yield f"{_count(measured)} of {_count(steps)} steps measured; warm-up is left out{first}{too}."
+        too = f"; so are {count_text(profiled)} steps under the profiler" if profiled else ""
+        yield f"{count_text(measured)} of {count_text(steps)} steps measured; warm-up is left out{first}{too}."
     if (sentence := not_better_than_constant(run)) is not None:
         yield sentence
-    stops = run.number("summary.num_interruptions")
-    if stops:
-        times = "once" if stops == 1 else f"{_count(stops)} times"
-        yield f"interrupted {times}; steps trained again after a resume count once."
-    requeued = run.number("summary.num_requeued")
-    if requeued:
-        yield f"its job was queued again {'once' if requeued == 1 else f'{_count(requeued)} times'} by Slurm."
-    restarts = run.number("summary.num_restarts")
-    if restarts:
-        times = "once" if restarts == 1 else f"{_count(restarts)} times"
-        yield f"its processes were started again {times} by torchrun."
+    for event, text in (
+        ("interruptions", "interrupted {times}; steps trained again after a resume count once."),
+        ("requeued", "its job was queued again {times} by Slurm."),
+        ("restarts", "its processes were started again {times} by torchrun."),
+    ):
+        if number := run.number(f"summary.num_{event}"):
+            yield text.format(times="once" if number == 1 else f"{count_text(number)} times")
     changes = [
         f"{name} {ARROW.join(str(value) for value in run.session_values(source))}"
         for name, source in _MAY_CHANGE.items()
         if len(run.session_values(source)) > 1
     ]
     if changes:
-        steps_taken = ", ".join(_count(session.number("run.step")) for session in run.sessions[1:])
+        steps_taken = ", ".join(count_text(session.number("run.step")) for session in run.sessions[1:])
         yield (
-            f"resumed with other settings (after step {steps_taken}): {', '.join(changes)}. Times, rates and "
-            f"phases are "
-            "those of all its sessions together, memory is that of the last."
+            f"resumed with other settings (after step {steps_taken}): {', '.join(changes)}. Times, rates and phases "
+            "are those of all its sessions together, memory is that of the last."
         )
     yield from unknown_reasons(run)
     if run.get("summary.stop_reason") == "early_stopping":
-        yield f"stopped early, after {_count(steps)} steps, because validation did not improve."
-
-
-def _count(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:,.0f}"
+        yield f"stopped early, after {count_text(steps)} steps, because validation did not improve."
 
 
 def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from paratune.base.units import NOT_AVAILABLE, format_share
+from paratune.base.units import NOT_AVAILABLE, format_as, format_share
 from paratune.records import ALL_PHASES, predictions_file
 from paratune.records.certificate import COLUMNS
 from paratune.records.evaluations import ordered_scores
@@ -21,7 +21,7 @@ from paratune.reports.runs.certificates import Certificate
 from paratune.reports.runs.machine import setting_text
 from paratune.reports.runs.read import RunRecord, rank_memory
 from paratune.reports.runs.sameness import Difference
-from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, facts_table, make_table
 from paratune.reports.text import some_names
 
 MAX_RUNS = 24
@@ -52,13 +52,10 @@ def comparison(report: Report) -> Table:
     """Return the table of all figures: a line for each figure, a column for each run."""
     several = len(report.runs) > 1
     styles = [run_style(at) if several else None for at in range(len(report.runs))]
-    columns = (
-        Column("", "figure", is_text=True),
-        *(Column(run.name, line_style=style) for run, style in zip(report.runs, styles, strict=True)),
-    )
-    lines = tuple((TableCell(row.label, row.key), *row.cells) for row in report.shown_rows)
-    title = "Comparison" if several else "Results"
-    return Table("comparison", title, columns, lines, report.footnotes, groups=_groups(report.shown_rows))
+    styled = (Column(run.name, line_style=style) for run, style in zip(report.runs, styles, strict=True))
+    rows = ((TableCell(row.label, row.key), *row.cells) for row in report.shown_rows)
+    title, groups = "Comparison" if several else "Results", _groups(report.shown_rows)
+    return make_table("comparison", title, (("", "figure"), *styled), rows, 1, report.footnotes, groups=groups)
 
 
 def every_run(report: Report) -> Table:
@@ -68,14 +65,13 @@ def every_run(report: Report) -> Table:
     scores = [row for row in report.shown_rows if row.metric not in (None, "loss")]
     last = scores[-1].group if scores else None
     chosen += [row for row in scores if row.group == last][:_MAX_SCORES]
-    columns = (Column("Run", "run", is_text=True), *map(_run_column, chosen))
-    lines = tuple(
+    rows_by_run = (
         (TableCell(run.name, runs=(run.name,), source=str(run.folder)), *(row.cells[at] for row in chosen))
         for at, run in enumerate(report.runs)
     )
-    has_comparison = len(report.runs) <= MAX_RUNS
-    note = "The comparison above has all figures." if has_comparison else "report.csv has all figures."
-    return Table("runs", "All runs", columns, lines, (note,))
+    place = "The comparison above" if len(report.runs) <= MAX_RUNS else "report.csv"
+    columns: list[Heading] = [("Run", "run"), *map(_run_column, chosen)]
+    return make_table("runs", "All runs", columns, rows_by_run, 1, (f"{place} has all figures.",))
 
 
 def _run_column(row: ReportRow) -> Column:
@@ -89,15 +85,14 @@ def _run_column(row: ReportRow) -> Column:
 
 def certificate(report: Report, certificate: Certificate, number: int) -> Table:
     """Return the differences between strategies and one process that `paratune certify` found."""
-    columns = tuple(Column(name.capitalize(), is_text=at == 0) for at, name in enumerate(COLUMNS))
-    lines = tuple(tuple(map(TableCell, row)) for row in certificate.rows)
     about = (
         "Compared with one process: same samples, order and initial weights. The numbers are the largest relative "
         "differences."
     )
     notes = (*certificate.reasons, f"{certificate.how}. {about} {certificate.path}")
     title = f"{certificate.run_names(len(report.runs))}: {certificate.verdict}"
-    return Table(f"certificate-{number}", title, columns, lines, notes)
+    columns = map(str.capitalize, COLUMNS)
+    return make_table(f"certificate-{number}", title, columns, certificate.rows, 1, notes)
 
 
 def changes(against: Against) -> Table:
@@ -105,8 +100,7 @@ def changes(against: Against) -> Table:
     names = [change.run for change in against.rows[0].changes] if against.rows else []
     runs = names[:MAX_RUNS]
     baseline = Column(f"{against.baseline} (baseline)", against.baseline, is_repeated=True)
-    columns = (Column("", "figure", is_text=True), baseline, *map(Column, runs))
-    lines = tuple(
+    rows = (
         (
             TableCell(row.label, row.key),
             TableCell(row.figure, runs=(against.baseline,)),
@@ -127,8 +121,9 @@ def changes(against: Against) -> Table:
     ]
     if runs != names:
         notes.append(f"The first {len(runs)} of {len(names)} runs; report.csv has all.")
-    title = "Changes against the baseline"
-    return Table("baseline", title, columns, lines, tuple(notes), groups=_groups(against.rows))
+    columns: list[Heading] = [("", "figure"), baseline, *runs]
+    title, groups = "Changes against the baseline", _groups(against.rows)
+    return make_table("baseline", title, columns, rows, 1, notes, groups=groups)
 
 
 def seeds(report: Report, group: SeedGroup, number: int) -> Table:
@@ -144,17 +139,16 @@ def seeds(report: Report, group: SeedGroup, number: int) -> Table:
         if row.key.endswith("_bytes"):
             unit, size = byte_unit(values)
             label = f"Largest rank ({unit})"
-            texts = numbers([None if value is None else value / size for value in values])
+            texts = numbers(values, size)
         elif row.key in ("train_s", "epoch_s"):
             label = f"{row.label} (s)"
         source = f"computed from {row.key}"
         fields = zip([*texts, str(len(spread.runs))], [*values, len(spread.runs)], strict=True)
         cells = (TableCell(text, value, spread.runs, source) for text, value in fields)
         lines.append((TableCell(label, row.key), *cells))
-    names = ("Mean", "Standard deviation", "Lowest", "Highest", "Runs")
-    columns = (Column("", "figure", is_text=True), *map(Column, names))
+    columns = (("", "figure"), "Mean", "Standard deviation", "Lowest", "Highest", "Runs")
     title, notes = f"Equal but for the seed: {some_names(group.runs)}", ("Sample standard deviation (n - 1).",)
-    return Table(f"seeds-{number}", title, columns, tuple(lines), notes, groups=_groups(rows))
+    return make_table(f"seeds-{number}", title, columns, lines, 1, notes, groups=_groups(rows))
 
 
 def evaluations(report: Report, run: RunRecord) -> Table | None:
@@ -183,12 +177,13 @@ def evaluations(report: Report, run: RunRecord) -> Table | None:
         before = step
     if not lines:
         return None
-    names = ("Step", "Epoch", "Mean training loss since the last evaluation", "Validation loss")
-    columns = [*map(Column, names), *(Column(metric_name(name), name) for name in metrics)]
-    if kept_step is not None:
-        columns.append(Column("Kept model", "is_kept", is_text=True))
-    title = f"Evaluations of {run.name}"
-    return Table(table_key(report, run, "evaluations"), title, tuple(columns), tuple(lines), is_closed=True)
+    columns: list[Heading] = [
+        "Step", "Epoch", "Mean training loss since the last evaluation", "Validation loss",
+        *((metric_name(name), name) for name in metrics),
+        *([Column("Kept model", "is_kept", is_text=True)] if kept_step is not None else []),
+    ]  # fmt: skip
+    key = table_key(report, run, "evaluations")
+    return make_table(key, f"Evaluations of {run.name}", columns, lines, 0, is_closed=True)
 
 
 def _evaluated_metrics(run: RunRecord) -> list[str]:
@@ -207,57 +202,33 @@ def phase_contents(report: Report) -> Table:
         kind = str(session.get("run.strategy.kind") or NOT_AVAILABLE)
         contents.setdefault(kind, {str(phase): str(text) for phase, text in texts.items()})
     other = "the rest of the step's wall time: logging, bookkeeping, waiting outside of the phases"
-    lines = tuple(
-        tuple(
-            map(
-                TableCell,
-                (
-                    PHASE_NAMES[phase],
-                    *(other if phase == "other" else texts.get(phase, NOT_AVAILABLE) for texts in contents.values()),
-                ),
-            )
-        )
-        for phase in ALL_PHASES
-    )
-    columns = (
-        Column("Phase", is_text=True),
-        *(Column(f"Contents with strategy {kind}", kind, is_text=True) for kind in contents),
-    )
-    return Table("phases", "Contents of each phase", columns, lines)
+    for texts in contents.values():
+        texts["other"] = other
+    rows = ((PHASE_NAMES[phase], *(texts.get(phase, NOT_AVAILABLE) for texts in contents.values()))
+            for phase in ALL_PHASES)  # fmt: skip
+    columns: list[Heading] = ["Phase", *((f"Contents with strategy {kind}", kind) for kind in contents)]
+    return make_table("phases", "Contents of each phase", columns, rows, len(columns))
 
 
 def memory(report: Report) -> Table:
     """Return the peak memory of each rank."""
     ranks = [(run.name, *pair) for run in report.runs for pair in list(enumerate(rank_memory(run)))[:_MAX_RANKS]]
     unit, size = byte_unit([value for _, _, value in ranks])
-    texts = numbers([None if value is None else value / size for _, _, value in ranks])
-    lines = tuple(
-        (
-            TableCell(run),
-            TableCell(f"{rank}", rank),
-            TableCell(text, value, (run,), f"summary.ranks[{rank}].peak_memory_bytes"),
-        )
+    texts = numbers([value for _, _, value in ranks], size)
+    rows = (
+        (run, TableCell(f"{rank}", rank), TableCell(text, value, (run,), f"summary.ranks[{rank}].peak_memory_bytes"))
         for (run, rank, value), text in zip(ranks, texts, strict=True)
     )
-    columns = (
-        Column("Run", "run", is_text=True),
-        Column("Rank", "rank"),
-        Column(f"Peak memory ({unit})", "peak_memory_bytes"),
-    )
+    columns = (("Run", "run"), ("Rank", "rank"), (f"Peak memory ({unit})", "peak_memory_bytes"))
     is_cut = any(len(rank_memory(run)) > _MAX_RANKS for run in report.runs)
     notes = (f"The first {_MAX_RANKS} ranks of each run; report.json has all.",) if is_cut else ()
-    return Table("memory", "Peak memory of each rank", columns, lines, notes, is_closed=True)
+    return make_table("memory", "Peak memory of each rank", columns, rows, 1, notes, is_closed=True)
 
 
 def errors(report: Report, run: RunRecord, split: str, labels: Any, predictions: Any) -> Table:
     """Return the errors of a regression for each actual value, or for ten equal parts of the range of values.
 
-    Args:
-        report: The report.
-        run: The run.
-        split: Split of the predictions.
-        labels: (N,), finite.
-        predictions: (N,), finite.
+    `labels` and `predictions` are (N,) and finite.
     """
     values = np.unique(labels)
     if len(values) <= _MAX_VALUES:
@@ -266,16 +237,17 @@ def errors(report: Report, run: RunRecord, split: str, labels: Any, predictions:
         edges = np.linspace(labels.min(), labels.max(), 11)
         bins = np.clip(np.digitize(labels, edges) - 1, 0, 9)
         groups = [(f"{edges[at]:.3g} to {edges[at + 1]:.3g}", bins == at) for at in np.unique(bins)]
-    lines, source = [], predictions_file(split)
+    lines: list[Row] = []
+    source = predictions_file(split)
     for name, chosen in groups:
         error = predictions[chosen] - labels[chosen]
         figures = (predictions[chosen].mean(), error.mean(), np.abs(error).mean(), np.sqrt((error**2).mean()))
         texts = [f"{figure:{form}}".replace("-", "−") for figure, form in zip(figures, _ERROR_FORMATS, strict=True)]
         fields = zip([f"{len(error):,}", *texts], [len(error), *map(float, figures)], strict=True)
-        lines.append((TableCell(name), *(TableCell(text, value, (run.name,), source) for text, value in fields)))
-    columns = tuple(map(Column, ("Actual", "Rows", "Mean prediction", "Mean error", "MAE", "RMSE")))
+        lines.append([name, *(TableCell(text, value, (run.name,), source) for text, value in fields)])
+    columns = ("Actual", "Rows", "Mean prediction", "Mean error", "MAE", "RMSE")
     title = f"Errors of {run.name} on {split} by actual value"
-    return Table(table_key(report, run, "errors"), title, columns, tuple(lines), is_closed=True)
+    return make_table(table_key(report, run, "errors"), title, columns, lines, 0, is_closed=True)
 
 
 def confusion(report: Report, run: RunRecord) -> Table | None:
@@ -293,10 +265,9 @@ def confusion(report: Report, run: RunRecord) -> Table | None:
         return TableCell(f"{count:,}", count, (run.name,), source, share=count / total if total else 0.0)
 
     classes = range(len(names))
-    columns = (Column("True class", is_text=True), *map(Column, names))
-    lines = tuple((TableCell(names[true]), *(cell(true, predicted) for predicted in classes)) for true in classes)
+    rows: list[Row] = [[names[true], *(cell(true, predicted) for predicted in classes)] for true in classes]
     note = f"Lines: true classes; columns: predicted classes. {sum(map(sum, counts)):,} rows."
-    return Table(key, f"Confusion matrix of {run.name} on {split}", columns, lines, (note,))
+    return make_table(key, f"Confusion matrix of {run.name} on {split}", ("True class", *names), rows, 1, (note,))
 
 
 def _most_frequent(run: RunRecord, split: str, counts: list[list[int]], names: Sequence[str], key: str) -> Table:
@@ -311,30 +282,28 @@ def _most_frequent(run: RunRecord, split: str, counts: list[list[int]], names: S
         share = count / sum(counts[true])
         numbers = (TableCell(f"{count:,}", count, (run.name,), source),
                    TableCell(format_share(share), share, (run.name,), source))  # fmt: skip
-        lines.append((TableCell(names[true]), TableCell(names[predicted]), *numbers))
-    columns = (
-        *(Column(name, is_text=True) for name in ("True class", "Predicted class")),
-        *map(Column, ("Rows", "Share of the true class")),
-    )
+        lines.append((names[true], names[predicted], *numbers))
+    columns = ("True class", "Predicted class", "Rows", "Share of the true class")
     title = f"Most frequent confusions of {run.name} on {split}"
     note = f"The most frequent confusions of {len(names)} classes; report.json has the whole matrix."
-    return Table(key, title, columns, tuple(lines), (note,))
+    return make_table(key, title, columns, lines, 2, (note,))
 
 
 def settings(report: Report) -> Table:
     """Return the configuration keys whose values differ, with the origin of each value."""
-    lines = tuple((TableCell(setting.key), *_setting_cells([setting], report.runs)) for setting in report.differences)
-    columns = (Column("Setting", "setting", is_text=True), *(Column(run.name, is_text=True) for run in report.runs))
-    equal = "The resolved configurations are equal but for the names of the runs."
-    about = "index.html shows the file line or the option that a value comes from: point at the value."
-    return Table("settings", "Settings that differ", columns, lines, (about if lines else equal,))
+    rows: list[Row] = [[setting.key, *_setting_cells([setting], report.runs)] for setting in report.differences]
+    columns: list[Heading] = [("Setting", "setting"), *(run.name for run in report.runs)]
+    note = "index.html shows the file line or the option that a value comes from: point at the value."
+    if not rows:
+        note = "The resolved configurations are equal but for the names of the runs."
+    return make_table("settings", "Settings that differ", columns, rows, len(columns), (note,))
 
 
 def settings_by_run(report: Report) -> Table:
     """Return the configuration keys whose values differ, with a line for each run."""
-    keys = (Column(setting.key, is_text=True) for setting in report.differences)
-    lines = tuple((TableCell(run.name), *_setting_cells(report.differences, [run])) for run in report.runs)
-    return Table("settings", "Settings that differ", (Column("Run", "run", is_text=True), *keys), lines)
+    columns: list[Heading] = [("Run", "run"), *(setting.key for setting in report.differences)]
+    rows: list[Row] = [[run.name, *_setting_cells(report.differences, [run])] for run in report.runs]
+    return make_table("settings", "Settings that differ", columns, rows, len(columns))
 
 
 def _setting_cells(settings: Iterable[Difference], runs: Iterable[RunRecord]) -> list[TableCell]:
@@ -352,14 +321,9 @@ def facts(report: Report, key: str, title: str, read: Callable[[RunRecord], Mapp
     first = report.runs[0].name
     same = len(by_run) > 1 and all(values == by_run[first] for values in by_run.values())
     shown = {"All runs": by_run[first]} if same else by_run
-    keys = list(dict.fromkeys(fact for values in shown.values() for fact in values))
-    columns = (Column("", "fact", is_text=True), *(Column(name, is_text=True) for name in shown))
-
-    def cell(name: str, fact: str) -> TableCell:
-        return TableCell(shown[name].get(fact, NOT_AVAILABLE), None, tuple(by_run) if same else (name,), "run.json")
-
-    lines = tuple((TableCell(fact), *(cell(name, fact) for name in shown)) for fact in keys)
-    return Table(key, title, columns, lines, () if lines else ("Not recorded.",))
+    runs = {name: tuple(by_run) if same else (name,) for name in shown}
+    table = facts_table(key, title, shown, runs)
+    return table if table.lines else replace(table, notes=("Not recorded.",))
 
 
 def _groups(rows: Sequence[Any]) -> tuple[tuple[int, str], ...]:
@@ -369,4 +333,4 @@ def _groups(rows: Sequence[Any]) -> tuple[tuple[int, str], ...]:
 
 
 def _number(run: RunRecord, value: float | None, form: str, source: str) -> TableCell:
-    return TableCell(NOT_AVAILABLE if value is None else f"{value:{form}}", value, (run.name,), source)
+    return TableCell(format_as(value, form), value, (run.name,), source)

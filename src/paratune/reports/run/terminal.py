@@ -1,9 +1,8 @@
 """The report of runs in a terminal."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from paratune.base.text import plain
@@ -12,7 +11,7 @@ from paratune.reports.run.tables import MAX_RUNS, changes, comparison, every_run
 from paratune.reports.runs.profile_tables import has_profile, profile_tables
 from paratune.reports.systems.judging import verdict_table
 from paratune.reports.tables.table import Table
-from paratune.reports.tables.terminal import rich_table
+from paratune.reports.tables.terminal import TerminalParts
 from paratune.reports.text import shorten
 
 _MAX_OPERATORS = 8
@@ -20,21 +19,9 @@ _MAX_OPERATORS = 8
 _KERNEL_WIDTH = 56
 
 
-@dataclass(frozen=True)
-class TerminalReport:
-    """A report that rich can print; texts of runs are printed literally, never as markup."""
-
-    report: Report
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for table in _tables(self.report):
-            yield from rich_table(table, options.max_width)
-        yield from _remarks(self.report)
-
-
-def terminal_table(report: Report) -> TerminalReport:
+def terminal_table(report: Report) -> TerminalParts:
     """Return the report as an object that `rich.console.Console.print` prints."""
-    return TerminalReport(report)
+    return TerminalParts([*_tables(report), *_remarks(report)])
 
 
 def _tables(report: Report) -> Iterator[Table]:

@@ -1,17 +1,14 @@
 """Verdicts in a report of runs: the verdicts that `paratune compare` gives for the same runs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from paratune.errors import CheckpointError
 from paratune.reports.comparison.arrange import baseline_of, by_configuration
-from paratune.reports.figures.canvas import Drawing
 from paratune.reports.run.model import Report
 from paratune.reports.runs.differing import differs_of
-from paratune.reports.systems.effect_figures import effect_drawings
-from paratune.reports.systems.judging import MAX_JUDGED, MAX_RUNS, verdict_table
-from paratune.reports.tables.table import Table
+from paratune.reports.systems.judging import MAX_JUDGED, MAX_RUNS
 from paratune.verdicts import Margin, Verdict, judge
 from paratune.verdicts.rates import noise_kind
 
@@ -21,12 +18,8 @@ def run_verdicts(
 ) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
     """Return a verdict for each configuration but the baseline, and notes on missing verdicts.
 
-    Runs are grouped by their configuration, as in `paratune compare`. Probes are not compared with full runs.
-
-    Args:
-        report: The runs.
-        baseline: Folder of a run of the baseline configuration; that of the first run when None.
-        margins: Margins of `judge`.
+    Runs are grouped by their configuration, as in `paratune compare`. Probes are not compared with full runs. The
+    baseline is the configuration of the run in this folder, or of the first run; `margins` as in `judge`.
     """
     groups = by_configuration(report.runs)
     if len(groups) < 2:
@@ -48,10 +41,3 @@ def run_verdicts(
         return tuple(judge(groups, base, margins, differs=differs)), ()
     except CheckpointError as error:
         return (), (f"No verdict against {base}: {error}",)
-
-
-def verdict_parts(report: Report) -> Iterator[Drawing | Table]:
-    """Yield the figure of the effects, and the table of verdicts, if there are any."""
-    drawings = tuple(effect_drawings(report.verdicts))
-    yield from drawings
-    yield from verdict_table(report.verdicts, report.verdict_notes, is_closed=bool(drawings))

@@ -55,22 +55,17 @@ class Certificate:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as in report.json."""
-        strategies = [{"strategy": finding.strategy, "world_size": finding.world_size, "status": finding.status,
-                       "reason": finding.reason, "gradient_difference": finding.gradient_difference,
-                       "loss_difference": finding.loss_difference, "trained": finding.trained}
-                      for finding in self.findings]  # fmt: skip
+        keys = (
+            "strategy", "world_size", "status", "reason", "gradient_difference", "loss_difference", "trained",
+        )  # fmt: skip
+        strategies = [{key: getattr(finding, key) for key in keys} for finding in self.findings]
         return {"path": str(self.path), "verdict": self.verdict, "runs": list(self.runs), "strategies": strategies}
 
 
 def find_certificates(
     runs: Sequence[RunRecord], given: Sequence[Path]
 ) -> tuple[tuple[Certificate, ...], tuple[str, ...]]:
-    """Return the certificates of runs, and notes on certificates of other runs.
-
-    Args:
-        runs: Of the report.
-        given: Folders of certificates that were named.
-    """
+    """Return the certificates next to runs or in given folders, and notes on certificates of other runs."""
     certificates, notes = [], []
     places = [*(place for run in runs for place in _places(run)), *(folder.resolve() for folder in given)]
     for folder in dict.fromkeys(places):
@@ -91,20 +86,19 @@ def find_certificates(
 def certified(run: RunRecord, certificates: Sequence[Certificate]) -> tuple[str | None, str]:
     """Return status and path of the certificate for the strategy of a run; None when there is none."""
     own_certificates = [source for source in certificates if run.name in source.runs]
-    courses = [run.session_values(f"run.{key}") for key in ("strategy.kind", "strategy.options", "world_size")]
-    if not own_certificates or any(len(course) > 1 for course in courses):
-        return None, "no certificate of what it was all along"
-    kind, options, world_size = (course[0] for course in courses)
+    values = [run.session_values(f"run.{key}") for key in ("strategy.kind", "strategy.options", "world_size")]
+    if not own_certificates or any(len(values_of_sessions) > 1 for values_of_sessions in values):
+        return None, "no certificate of all its sessions"
+    kind, options, world_size = (values_of_sessions[0] for values_of_sessions in values)
     tried = [
-        (source, tried_finding)
+        (source, finding)
         for source in own_certificates
-        for tried_finding in source.findings
-        if tried_finding.kind == kind and tried_finding.options == options
+        for finding in source.findings
+        if finding.kind == kind and finding.options == options
     ]
     if not tried:
-        return "reference" if kind in TRAITS and TRAITS[kind].max_world_size == 1 else "not tried", str(
-            own_certificates[0].path
-        )
+        is_reference = kind in TRAITS and TRAITS[kind].max_world_size == 1
+        return "reference" if is_reference else "not tried", str(own_certificates[0].path)
     source, finding = min(tried, key=lambda pair: pair[1].world_size != world_size)
     ranks = "" if finding.world_size == world_size else f", {finding.world_size} ranks"
     return f"{finding.status}{ranks}", str(source.path)
@@ -147,29 +141,22 @@ def _read(path: Path) -> Certificate:
     try:
         value = records.read_json(path)
         if value["schema_version"] != certificate.SCHEMA_VERSION:
-            raise CheckpointError(
-                f"{path} was written by another version of paratune", code="run.other_version", path=path
-            )
+            text = f"{path} was written by another version of paratune"
+            raise CheckpointError(text, code="run.other_version", path=path)
         findings = tuple(StrategyDifference(**finding) for finding in value["strategies"])
         precision = str(value["reference"]["precision"])
         tolerance = value["tolerance"][precision]
+        how = (
+            f"{value['num_steps']} steps of {value['global_batch_size']} samples in {precision}",
+            f"allowed: gradients {tolerance['gradients']:.0e}, losses {tolerance['losses']:.0e}",
+            certificate.trained_words(value.get("trained_tolerance", {})),
+        )
         return Certificate(
             path=path,
             verdict=str(value["verdict"]),
-            how="; ".join(
-                filter(
-                    None,
-                    (
-                        f"{value['num_steps']} steps of {value['global_batch_size']} samples in {precision}",
-                        f"allowed: gradients {tolerance['gradients']:.0e}, losses {tolerance['losses']:.0e}",
-                        certificate.trained_words(value.get("trained_tolerance", {})),
-                    ),
-                )
-            ),
+            how="; ".join(filter(None, how)),
             findings=findings,
-            rows=tuple(
-                (finding.strategy, str(finding.world_size), *cells(finding), finding.status) for finding in findings
-            ),
+            rows=tuple((item.strategy, str(item.world_size), *cells(item), item.status) for item in findings),
             trains=(
                 value["config_fingerprint"],
                 value["data"]["train"]["fingerprint"],
@@ -177,11 +164,8 @@ def _read(path: Path) -> Certificate:
                 value["global_batch_size"],
             ),
         )
+    except CheckpointError:
+        raise
     except (KeyError, TypeError, ValueError, OSError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(
-            f"{plain(path)} is damaged: it is not a certificate ({plain(repr(error))[:80]})",
-            code="run.damaged",
-            path=path,
-        ) from error
+        text = f"{plain(path)} is damaged: it is not a certificate ({plain(repr(error))[:80]})"
+        raise CheckpointError(text, code="run.damaged", path=path) from error

@@ -62,14 +62,9 @@ def allowed_by_axes(keys: Iterable[str]) -> frozenset[str]:
 
 
 def differs_of(base: Sequence[RunRecord], other: Sequence[RunRecord], allowed: Collection[str]) -> Differs:
-    """Return the differences between the experiments of a group and of the baseline.
+    """Return the differences between the experiments of a group and of the baseline; `allowed` are names of `ALLOW`.
 
-    Runs of one seed are looked at side by side; the initial weights of different seeds say nothing.
-
-    Args:
-        base: Runs of the baseline.
-        other: Runs of the other group.
-        allowed: Names of `ALLOW`.
+    Runs of one seed are compared; initial weights of different seeds always differ.
     """
     keys = {key for name in allowed for key in ALLOW[name]}
     refused: dict[str, str] = {}
@@ -84,6 +79,7 @@ def differs_of(base: Sequence[RunRecord], other: Sequence[RunRecord], allowed: C
             if not is_same_seed and difference.key in _SEED_DEPENDENT:
                 continue
             batch = batch or difference.key == "global_batch_size"
+            # With another batch size, the same epochs have another number of steps.
             is_allowed = difference.key in keys or (
                 difference.key == "plan" and "batch" in allowed and _same_epochs(pair)
             )

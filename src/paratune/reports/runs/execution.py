@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from paratune.base.units import format_share
-from paratune.reports.runs.read import RunRecord
+from paratune.reports.runs.read import RunRecord, number_in
 from paratune.reports.runs.sameness import Difference
 from paratune.verdicts.order import load_by_others
 from paratune.verdicts.words import LEAST_LOAD_DIFFERENCE
@@ -24,11 +24,8 @@ SOURCES = {
 
 def usable_cores(run: RunRecord) -> float | None:
     """Return the cores that the processes of a run could use, over all nodes; None if a node does not record them."""
-    nodes = run.get("run.hardware")
-    cores = (
-        [node.get("num_usable_cores") for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
-    )
-    known = [float(number) for number in cores if isinstance(number, int | float)]
+    cores = [number_in(node.get("num_usable_cores")) for node in run.objects("run.hardware")]
+    known = [number for number in cores if number is not None]
     return sum(known) if known and len(known) == len(cores) else None
 
 
@@ -37,22 +34,18 @@ def execution_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
 
     The load differs from 5 percent points of all cores on, the difference that verdicts mention.
     """
-    differences = []
+    differing: dict[str, dict[str, str]] = {}
     threads = {run.name: run.session_values("run.num_threads") for run in runs}
-    if (
-        all(value is not None for values in threads.values() for value in values)
-        and len(set(map(str, threads.values()))) > 1
-    ):
-        shown = {name: " → ".join(map(str, values)) for name, values in threads.items()}
-        differences.append(_difference(NUM_THREADS, shown))
+    are_known = all(None not in values for values in threads.values())
+    if are_known and len(set(map(str, threads.values()))) > 1:
+        differing[NUM_THREADS] = {name: " → ".join(map(str, values)) for name, values in threads.items()}
     cores = {run.name: usable_cores(run) for run in runs}
     if None not in cores.values() and len(set(cores.values())) > 1:
-        differences.append(_difference(USABLE_CORES, {name: f"{number:g}" for name, number in cores.items()}))
+        differing[USABLE_CORES] = {name: f"{number:g}" for name, number in cores.items()}
     loads = {run.name: load for run in runs if (load := load_by_others(run)) is not None}
     if len(loads) == len(runs) > 0 and max(loads.values()) - min(loads.values()) >= LEAST_LOAD_DIFFERENCE:
-        differences.append(_difference(OTHER_LOAD, {name: format_share(load) for name, load in loads.items()}))
-    return tuple(differences)
-
-
-def _difference(key: str, values: dict[str, str]) -> Difference:
-    return Difference(f"machine.{key}", LABELS[key], values, dict.fromkeys(values, SOURCES[key]))
+        differing[OTHER_LOAD] = {name: format_share(load) for name, load in loads.items()}
+    return tuple(
+        Difference(f"machine.{key}", LABELS[key], values, dict.fromkeys(values, SOURCES[key]))
+        for key, values in differing.items()
+    )

@@ -6,7 +6,7 @@ from typing import Any
 
 from paratune.base.units import GIB, NOT_AVAILABLE, format_bytes
 from paratune.reports.rows.build import ARROW
-from paratune.reports.runs.read import RunRecord
+from paratune.reports.runs.read import RunRecord, objects_in
 from paratune.reports.runs.sameness import Difference
 
 NO_SUCH_SETTING = "no such setting"
@@ -47,7 +47,7 @@ def machine_kinds(runs: Sequence[RunRecord]) -> list[Hashable]:
             some links of the node, and one with a single GPU has none: it counts as having the links of another run
             with the same nodes that has these and more, when there is just one such set of links.
     """
-    nodes = [_node_kinds(run) for run in runs]
+    nodes = [frozenset(map(_node_kind, run_nodes(run))) for run in runs]
     links: dict[Hashable, set[frozenset[str]]] = {}
     for run, kind in zip(runs, nodes, strict=True):
         links.setdefault(kind, set()).add(_links(run))
@@ -69,18 +69,12 @@ def on_same_machines(runs: Sequence[RunRecord], others: Sequence[RunRecord]) -> 
 
 def run_nodes(run: RunRecord) -> list[Mapping[str, Any]]:
     """Return the hardware record of each node; empty when it was not recorded."""
-    nodes = run.get("run.hardware")
-    return [node for node in nodes if isinstance(node, Mapping)] if isinstance(nodes, list) else []
+    return run.objects("run.hardware")
 
 
 def node_gpus(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the hardware record of each GPU of a node."""
-    gpus = node.get("gpus")
-    return [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
-
-
-def _node_kinds(run: RunRecord) -> frozenset[tuple[Any, ...]]:
-    return frozenset(_node_kind(node) for node in run_nodes(run))
+    return objects_in(node.get("gpus"))
 
 
 def _node_kind(node: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -4,7 +4,7 @@ All problems of all folders are reported at once.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +30,8 @@ class Curve:
 
 
 _NO_CURVE = Curve((), (), ())
+MAX_DRAWN_BYTES = 40_000_000
+"""Largest size of the events of a figure; there is no figure of more."""
 
 
 @lru_cache(maxsize=4096)
@@ -56,8 +58,7 @@ class RunRecord:
     def get(self, source: str | tuple[str, ...]) -> Any:
         """Return a value of the record, such as "summary.time.train_s"; None when its path is absent.
 
-        Args:
-            source: Path with dots, or its parts where a key may hold a dot itself.
+        `source` is a path with dots, or its parts where a key may contain a dot.
         """
         file, *keys = _parts(source)
         value: Any = self.run if file == "run" else {"summary": self.summary}[file]
@@ -70,15 +71,18 @@ class RunRecord:
         """Return a number of the record, None when unknown.
 
         Raises:
-            CheckpointError: The record holds something else there.
+            CheckpointError: The record contains something else there.
         """
         value = self.get(source)
         if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)):
             return value
         file, *keys = _parts(source)
-        raise CheckpointError(
+        raise self._damaged(file, keys, value, "a number or null is")
+
+    def _damaged(self, file: str, keys: Sequence[str], value: Any, needed: str) -> CheckpointError:
+        return CheckpointError(
             f"{plain(self.folder)}/{file}.json is damaged: {plain('.'.join(keys))} is {plain(repr(value)[:80])}, "
-            "a number or null is needed; train the run again, or leave it out of the report",
+            f"{needed} needed; train the run again, or leave it out of the report",
             code="run.damaged",
             folder=self.folder,
             file=file,
@@ -86,33 +90,26 @@ class RunRecord:
             value=value,
         )
 
+    def objects(self, source: str) -> list[Mapping[str, Any]]:
+        """Return the JSON objects in a list of the record; empty when the record has no list there."""
+        return objects_in(self.get(source))
+
     @property
     def slices(self) -> Mapping[str, Mapping[str, list[dict[str, Any]]]]:
         """The scores by set, column and slice (see `paratune.records.slices`); empty when there are none.
 
         Raises:
-            CheckpointError: The record holds something else.
+            CheckpointError: The record contains something else.
         """
         slices = self.get("summary.slices")
         if slices is None or are_slices(slices):
             return slices or {}
-        raise CheckpointError(
-            f"{plain(self.folder)}/summary.json is damaged: slices is {plain(repr(slices)[:80])}, scores by set, "
-            "column and slice are needed; train the run again, or leave it out of the report",
-            code="run.damaged",
-            folder=self.folder,
-            file="summary",
-            keys=["slices"],
-            value=slices,
-        )
+        raise self._damaged("summary", ["slices"], slices, "scores by set, column and slice are")
 
     @property
     def sessions(self) -> "tuple[RunRecord, ...]":
         """The run in each of its sessions whose steps are in the record, in order; itself if there is one."""
-        recorded = self.run.get("sessions")
-        sessions = (
-            [session for session in recorded if isinstance(session, Mapping)] if isinstance(recorded, list) else []
-        )
+        sessions = objects_in(self.run.get("sessions"))
         begins = [step for step in (session.get("step") for session in sessions) if type(step) is int]
         if len(begins) < len(sessions):
             return (self,)
@@ -181,8 +178,7 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
         raise CheckpointError(
             "no run is given; name one or more run folders, such as runs/first runs/second", code="report.no_run"
         )
-    runs: list[RunRecord] = []
-    unfinished: list[Unfinished] = []
+    records_found: list[RunRecord | Unfinished] = []
     notes: list[str] = []
     problems: list[Fault] = []
     certificates: list[Path] = []
@@ -197,27 +193,22 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
             certificates.append(folder)
             continue
         try:
-            record = _read_run(folder)
+            records_found.append(_read_run(folder))
         except CheckpointError as error:
             problems += error.faults
-            continue
-        if isinstance(record, RunRecord):
-            runs.append(record)
-        else:
-            unfinished.append(record)
+    runs = [record for record in records_found if isinstance(record, RunRecord)]
+    unfinished = [record for record in records_found if isinstance(record, Unfinished)]
     if problems:
         heading = f"{len(problems)} of {len(folders)} folders cannot be reported:"
         raise CheckpointError(heading, code=problems[0].code, faults=problems)
     if not runs and not unfinished:
         listed = ", ".join(plain(folder) for folder in certificates)
-        raise CheckpointError(
-            f"{listed}: a certificate and not a run; give the runs that it is of as well", code="report.no_run"
-        )
+        text = f"{listed}: a certificate and not a run; give the runs of the certificate, too"
+        raise CheckpointError(text, code="report.no_run")
     if not runs:
         listed = "\n".join(f"  {plain(run.folder)}: {plain(run.reason)}" for run in unfinished)
-        raise CheckpointError(
-            f"none of the runs is finished, so there is nothing to report:\n{listed}", code="report.no_run"
-        )
+        text = f"no run is finished, so there is nothing to report:\n{listed}"
+        raise CheckpointError(text, code="report.no_run")
     notes.extend(_copies(runs))
     notes.extend(_short_logs(runs))
     return FoundRuns(_with_unique_names(runs), tuple(unfinished), tuple(notes), tuple(certificates))
@@ -227,12 +218,8 @@ def _read_run(folder: Path) -> RunRecord | Unfinished:
     run = read_whole(folder, records.RUN_FILE)
     name = run.get("run_id")
     if not isinstance(name, str) or not name:
-        raise CheckpointError(
-            f"{plain(folder)}/run.json is damaged: run_id is {plain(repr(name)[:80])}, a name is needed",
-            code="run.damaged",
-            folder=folder,
-            name=name,
-        )
+        text = f"{plain(folder)}/run.json is damaged: run_id is {plain(repr(name)[:80])}, a name is needed"
+        raise CheckpointError(text, code="run.damaged", folder=folder, name=name)
     if not records.is_finished(folder):
         return Unfinished(name, folder, _progress_text(folder, run))
     summary = read_whole(folder, records.SUMMARY_FILE)
@@ -240,11 +227,7 @@ def _read_run(folder: Path) -> RunRecord | Unfinished:
 
 
 def read_record(folder: Path, name: str) -> RunRecord:
-    """Read the record of a finished run without its events; its curves are empty.
-
-    Args:
-        folder: Of the run.
-        name: How the report calls it.
+    """Read the record of a finished run without its events, under a name in the report; its curves are empty.
 
     Raises:
         CheckpointError: It is damaged, or of another schema version.
@@ -274,11 +257,8 @@ def read_whole(folder: Path, file: str) -> Mapping[str, Any]:
         raise CheckpointError(_not_a_run_text(folder, file), code="run.not_a_run")
     value = records.read_json(path)
     if not isinstance(value, dict):
-        raise CheckpointError(
-            f"{plain(path)} is damaged: it holds a {type(value).__name__}, an object is needed",
-            code="run.damaged",
-            path=path,
-        )
+        text = f"{plain(path)} is damaged: it contains a {type(value).__name__}, an object is needed"
+        raise CheckpointError(text, code="run.damaged", path=path)
     version = value.get("schema_version")
     if version != records.SCHEMA_VERSION:
         raise CheckpointError(
@@ -293,15 +273,14 @@ def read_whole(folder: Path, file: str) -> Mapping[str, Any]:
 
 def _not_a_run_text(folder: Path, file: str) -> str:
     """Return an error message for a folder without a record, with the runs that it contains."""
-    if not folder.exists():
-        return f"{plain(folder)} does not exist; give the folder of a run, such as runs/<name>"
     if not folder.is_dir():
-        return f"{plain(folder)} is a file; give the folder of a run, such as runs/<name>"
+        what = "is a file" if folder.exists() else "does not exist"
+        return f"{plain(folder)} {what}; give the folder of a run, such as runs/<name>"
     inside = sorted(path.parent.name for path in folder.glob(f"*/{file}"))
     if not inside:
         return f"{plain(folder)} is not a run: it has no {file}"
     names = ", ".join(plain(name) for name in inside[:3]) + (", ..." if len(inside) > 3 else "")
-    return f"{plain(folder)} is not a run but holds {len(inside)} ({names}); give them: {plain(folder)}/*"
+    return f"{plain(folder)} is not a run but contains {len(inside)} ({names}); give them: {plain(folder)}/*"
 
 
 def _progress_text(folder: Path, run: Mapping[str, Any]) -> str:
@@ -347,6 +326,17 @@ def _read_curves(folder: Path) -> tuple[Curve, Curve, dict[int, dict[str, float 
     return train, validation, by_step
 
 
+def objects_in(value: Any) -> list[Mapping[str, Any]]:
+    """Return the JSON objects in a list; empty for anything else."""
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
+
+
+def events_bytes(runs: Iterable[RunRecord]) -> int:
+    """Return the size of the events of rank 0 of all runs."""
+    paths = (run.folder / records.events_file(0) for run in runs)
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
 def number_in(value: Any) -> float | None:
     """Return a number of an event; None for anything else."""
     if type(value) is float:  # as most are
@@ -368,10 +358,9 @@ def _copies(runs: Sequence[RunRecord]) -> list[str]:
     """Return notes on runs with equal records in different folders, which are copies."""
     notes = []
     for position, run in enumerate(runs):
-        for other in runs[:position]:
-            if run.run == other.run and run.summary == other.summary:
-                notes.append(f"{run.folder} holds the same record as {other.folder}: one run, shown twice.")
-                break
+        earlier = (other for other in runs[:position] if run.run == other.run and run.summary == other.summary)
+        if (other := next(earlier, None)) is not None:
+            notes.append(f"{run.folder} has the same record as {other.folder}: one run, shown twice.")
     return notes
 
 

@@ -7,10 +7,10 @@ import itertools
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paratune.base.grouping import grouped
 from paratune.base.secrets import hide_in_words, hide_secrets
 from paratune.base.units import NOT_AVAILABLE
 from paratune.config.differences import differences
@@ -20,7 +20,7 @@ from paratune.records.sweep import SweepRecord
 from paratune.reports.document import Listing, Part, Statement
 from paratune.reports.runs.machine import software_facts, value_text
 from paratune.reports.runs.read import RunRecord
-from paratune.reports.tables.table import Table, table_of_texts
+from paratune.reports.tables.table import Table, make_table
 from paratune.reports.text import some_names
 
 HEADING = "Reproduce"
@@ -33,30 +33,19 @@ _RUN_SPECIFIC = ("run.name", "run.folder", "data.cache_dir")
 _SPLITS = ("train", "validation", "test")
 
 
-@dataclass(frozen=True)
-class ReproducedRun:
-    """A run that represents its configuration."""
-
-    name: str
-    """Name of the configuration or of the run."""
-    run: RunRecord
-
-
 def reproduction(
-    shown: Sequence[ReproducedRun],
-    runs: Sequence[RunRecord],
-    sweeps: Sequence[SweepRecord] = (),
+    shown: Sequence[RunRecord], runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord] = (),
     folders: Sequence[Path] = (),
-) -> tuple[Part, ...]:
+) -> tuple[Part, ...]:  # fmt: skip
     """Return the parts of the section: a table of facts, then listings.
 
     Args:
-        shown: The configurations, the baseline first; each is listed by its difference from the first.
+        shown: A run of each configuration under its name, the baseline first; others by their difference from it.
         runs: All runs; their commands and dates are shown.
-        sweeps: The matrices that they are of, if they are of any.
-        folders: Of the matrices, whose batch scripts are listed.
+        sweeps: Their matrices, if any.
+        folders: Folders of the matrices, whose batch scripts are listed.
     """
-    shown = _with_configuration(shown)
+    shown = list(filter(_config, shown))
     parts: list[Part] = [_facts(runs, sweeps)]
     parts.append(Listing("Original commands", "\n".join(_commands(runs, sweeps))))
     if shown:
@@ -66,7 +55,7 @@ def reproduction(
     ]
     if shown:
         first = shown[0]
-        parts.append(Listing(f"Resolved configuration of {first.name}", resolved(first.run)))
+        parts.append(Listing(f"Resolved configuration of {first.name}", resolved(first)))
         if len(shown) > 1:
             parts.append(Listing(f"Differences from {first.name}", "\n".join(_differing(shown))))
     parts += itertools.islice(_scripts([*folders, *(run.folder for run in runs)], runs), _MAX_SCRIPTS)
@@ -100,27 +89,21 @@ def reproduction_statements(runs: Sequence[RunRecord], sweeps: Sequence[SweepRec
     )
 
 
-def reproduction_files(shown: Sequence[ReproducedRun], sweeps: Sequence[SweepRecord] = ()) -> dict[str, str]:
+def reproduction_files(shown: Sequence[RunRecord], sweeps: Sequence[SweepRecord] = ()) -> dict[str, str]:
     """Return the resolved configurations and matrix files by file name below the folder of a report."""
-    shown = _with_configuration(shown)
-    files = {
-        f"{FOLDER}/{name}": resolved(reproduced.run) for name, reproduced in zip(_files(shown), shown, strict=False)
-    }
+    shown = list(filter(_config, shown))
+    files = {f"{FOLDER}/{name}": resolved(run) for name, run in zip(_files(shown), shown, strict=False)}
     for number, sweep in enumerate(sweeps, start=1):
         if sweep.matrix_text is not None:
             files[f"{FOLDER}/matrix{'' if len(sweeps) == 1 else f'-{number}'}.yaml"] = sweep.matrix_text
     return files
 
 
-def _with_configuration(shown: Sequence[ReproducedRun]) -> list[ReproducedRun]:
-    return [reproduced for reproduced in shown if _config(reproduced.run)]
-
-
-def _files(shown: Sequence[ReproducedRun]) -> list[str]:
+def _files(shown: Sequence[RunRecord]) -> list[str]:
     """Return a unique file name for each listed configuration."""
     files: list[str] = []
-    for reproduced in shown[:MAX_CONFIGURATIONS]:
-        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", reproduced.name).strip("-.") or "run"
+    for run in shown[:MAX_CONFIGURATIONS]:
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", run.name).strip("-.") or "run"
         if re.fullmatch(r"matrix(-\d+)?", stem, re.IGNORECASE):  # the names of the matrix files
             stem = f"run-{stem}"
         # Some file systems ignore case.
@@ -177,7 +160,7 @@ def _facts(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> Table:
     for split in _SPLITS:
         texts = _distinct(_data(run, split) for run in runs if run.get(f"run.data.{split}") is not None)
         rows += [(f"Data: {split}", texts)] * bool(texts)
-    return table_of_texts("reproduce", "Origin of the runs", ("", "Recorded value"), rows, 2)
+    return make_table("reproduce", "Origin of the runs", ("", "Recorded value"), rows, 2)
 
 
 def _span(dates: Sequence[Any]) -> str:
@@ -216,8 +199,8 @@ def _commands(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> Itera
             yield command_line(session.get("run.command"))
 
 
-def _again(shown: Sequence[ReproducedRun], sweeps: Sequence[SweepRecord]) -> Iterator[str]:
-    places = [*(sweep.directory for sweep in sweeps), *(reproduced.run.get("run.directory") for reproduced in shown)]
+def _again(shown: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> Iterator[str]:
+    places = [*(sweep.directory for sweep in sweeps), *(run.get("run.directory") for run in shown)]
     directory = next((str(place) for place in places if place), NOT_AVAILABLE)
     yield f"# in the working directory of the runs ({directory}), where relative paths start;"
     yield "# REPORT is the folder of this report; new runs are written to reproduced/"
@@ -225,22 +208,22 @@ def _again(shown: Sequence[ReproducedRun], sweeps: Sequence[SweepRecord]) -> Ite
         yield "# all runs:"
         yield from dict.fromkeys(shlex.join(["paratune", "sweep", sweep.matrix]) for sweep in sweeps)
         yield "# one run of a configuration:"
-    for name, reproduced in zip(_files(shown), shown, strict=False):
-        size = int(reproduced.run.number("run.world_size") or 1)
+    for name, run in zip(_files(shown), shown, strict=False):
+        size = int(run.number("run.world_size") or 1)
         words = ["paratune", "train", f"REPORT/{FOLDER}/{name}", "--set", "run.folder=reproduced"]
         line = shlex.join([*words, *(["--nproc", str(size)] if size > 1 else [])])
-        nodes = reproduced.run.get("run.hardware")
+        nodes = run.get("run.hardware")
         num_nodes = len(nodes) if isinstance(nodes, list) else 1
         yield line if num_nodes <= 1 else f"{line}  # on {num_nodes} nodes: paratune launch --nodes {num_nodes}"
 
 
-def _differing(shown: Sequence[ReproducedRun]) -> Iterator[str]:
+def _differing(shown: Sequence[RunRecord]) -> Iterator[str]:
     first, *others = shown
-    base = _config(first.run)
-    for reproduced in others[: MAX_CONFIGURATIONS - 1]:
-        yield f"# {reproduced.name}"
-        changes = [change for change in differences(base, _config(reproduced.run)) if change[0] not in _RUN_SPECIFIC]
-        before_size, size = (int(change.run.number("run.world_size") or 1) for change in (first, reproduced))
+    base = _config(first)
+    for run in others[: MAX_CONFIGURATIONS - 1]:
+        yield f"# {run.name}"
+        changes = [change for change in differences(base, _config(run)) if change[0] not in _RUN_SPECIFIC]
+        before_size, size = (int(member.number("run.world_size") or 1) for member in (first, run))
         if before_size != size:
             changes.append(("nproc", before_size, size))
         for key, before, now in changes:
@@ -276,9 +259,7 @@ def _scripts(folders: Sequence[Path], runs: Sequence[RunRecord]) -> Iterator[Lis
 
 
 def _versions(runs: Sequence[RunRecord]) -> Iterator[str]:
-    names_by_versions: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for run in runs:
-        names_by_versions.setdefault(tuple(software_facts(run).items()), []).append(run.name)
+    names_by_versions = grouped((tuple(software_facts(run).items()), run.name) for run in runs)
     for facts, names in names_by_versions.items():
         if len(names_by_versions) > 1:
             yield f"# {some_names(names, 8)}"

@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paratune.base.grouping import grouped
 from paratune.config.differences import flatten
 from paratune.config.metric_names import OWN_PREFIX
 from paratune.config.own_code import METRICS_KEY, NOT_COMPARED
 from paratune.reports.runs.read import RunRecord
 
 _UNKNOWN = None
+# The functions are in lambdas because they are defined below the table.
 _EXPERIMENT_FIELDS: tuple[tuple[str, str, Callable[[RunRecord], Any]], ...] = (
-    ("task", "the task and its labels", lambda run: _known(run.get("run.task"))),
+    ("task", "the task and its labels", lambda run: run.get("run.task") or _UNKNOWN),
     ("task_options", "the options of the task that change training", lambda run: _task_options(run)),
     ("own_code", "code outside paratune (its name, options and SHA-256)", lambda run: _own_code(run)),
     (
@@ -121,7 +123,7 @@ def compare(runs: Sequence[RunRecord]) -> Sameness:
         # A fitted baseline is one difference, and not one for each field that only steps have.
         having = [run for run in runs if not (run.is_baseline and key in _STEP_FIELDS)]
         values = {run.name: _baseline_value(key, run) or read(run) for run in having}
-        if len({_canonical(value) for value in values.values() if value is not _UNKNOWN}) > 1:
+        if len({canonical(value) for value in values.values() if value is not _UNKNOWN}) > 1:
             differ.append(Difference(key, label, _differing_parts(values), {}))
         elif any(value is _UNKNOWN for value in values.values()):
             unknown.append(label)
@@ -141,12 +143,6 @@ def affects_training(key: str) -> bool:
     return key not in _EXECUTION_ONLY
 
 
-def experiment_key(run: RunRecord) -> str | None:
-    """Return a text that is equal for runs of the same experiment; None when that is unknown."""
-    values = [_baseline_value(key, run) or read(run) for key, _, read in _EXPERIMENT_FIELDS]
-    return None if any(value is _UNKNOWN for value in values) else _canonical(values)
-
-
 def config_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
     """Return the settings of the resolved configurations that differ between runs, by key."""
     flat = {run.name: _settings_of_sessions(run) for run in runs}
@@ -154,16 +150,15 @@ def config_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
     differences = []
     for key in keys:
         values = {name: settings[key] for name, settings in flat.items() if key in settings}
-        if len(values) < len(runs) or len({_canonical(value) for value in values.values()}) > 1:
-            differences.append(Difference(key, key, values, {run.name: _origin(run, key) for run in runs}))
+        if len(values) < len(runs) or len({canonical(value) for value in values.values()}) > 1:
+            origins = {run.name: str(run.get(("run", "config_origin", key)) or "") for run in runs}
+            differences.append(Difference(key, key, values, origins))
     return tuple(differences)
 
 
 def seed_groups(runs: Sequence[RunRecord]) -> list[tuple[RunRecord, ...]]:
     """Return the groups of at least two runs that differ only in their seed."""
-    groups: dict[str, list[RunRecord]] = {}
-    for run in runs:
-        groups.setdefault(configuration_key(run), []).append(run)
+    groups = grouped((configuration_key(run), run) for run in runs)
     return [tuple(group) for group in groups.values() if len({run.get("run.seed") for run in group}) > 1]
 
 
@@ -172,7 +167,7 @@ def configuration_key(run: RunRecord) -> str:
     settings = {key: value for key, value in _settings_of_sessions(run).items() if key not in _RUN_SPECIFIC}
     settings.pop("run.seed", None)
     data = [_fingerprint(run, split) for split in ("train", "validation", "test")]
-    return _canonical([settings, data, run.session_values("run.world_size")])
+    return canonical([settings, data, run.session_values("run.world_size")])
 
 
 def spread(values: Mapping[str, float]) -> SeedSpread:
@@ -192,9 +187,9 @@ def _differing_parts(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the parts of sections that differ."""
     if not all(isinstance(value, Mapping) for value in values.values()):
         return values
-    flat = {name: _flat(value) for name, value in values.items()}
+    flat = {name: flat_settings(value) for name, value in values.items()}
     keys = dict.fromkeys(key for settings in flat.values() for key in settings)
-    differing = [key for key in keys if len({_canonical(settings.get(key)) for settings in flat.values()}) > 1]
+    differing = [key for key in keys if len({canonical(settings.get(key)) for settings in flat.values()}) > 1]
     return {name: {key: settings.get(key) for key in differing} for name, settings in flat.items()}
 
 
@@ -285,18 +280,9 @@ def _steps(run: RunRecord) -> dict[str, Any] | None:
     return {key: plan.get(key) for key in ("num_steps", "steps_per_epoch", "num_epochs")} if plan else None
 
 
-def _known(value: Any) -> Any:
-    return value or _UNKNOWN
-
-
-def _origin(run: RunRecord, key: str) -> str:
-    origin = run.get(("run", "config_origin", key))
-    return "" if origin is None else str(origin)
-
-
 def _settings_of_sessions(run: RunRecord) -> dict[str, Any]:
     """Return the settings of a run by dotted key; all values of a setting that changed in a resume."""
-    flat = [_flat(settings_of_session.get("run.config")) for settings_of_session in run.sessions]
+    flat = [flat_settings(settings_of_session.get("run.config")) for settings_of_session in run.sessions]
     settings = {}
     for key in dict.fromkeys(key for settings_of_session in flat for key in settings_of_session):
         values = [settings_of_session.get(key, _ABSENT) for settings_of_session in flat]
@@ -306,10 +292,11 @@ def _settings_of_sessions(run: RunRecord) -> dict[str, Any]:
     return settings
 
 
-def _flat(value: Any) -> dict[str, Any]:
+def flat_settings(value: Any) -> dict[str, Any]:
     """Return the settings of a section by dotted key; empty if it is not a mapping."""
     return flatten(value) if isinstance(value, Mapping) else {}
 
 
-def _canonical(value: Any) -> str:
+def canonical(value: Any) -> str:
+    """Return a text that is the same for equal values of records."""
     return json.dumps(value, sort_keys=True, default=str)

@@ -4,22 +4,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE
 from paratune.config.metric_names import LABELS
 from paratune.records.slices import notes, score_text, shown_metrics, slice_score
 from paratune.reports.rows.scores import metric_name
 from paratune.reports.runs.read import RunRecord
-from paratune.reports.systems.measures import ReportMeasure, amount
+from paratune.reports.systems.measures import ReportMeasure, amount, amount_text, column_scale
 from paratune.reports.systems.sameness import Notes
-from paratune.reports.systems.writing import amount_text, column_scale
-from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.reports.tables.table import Heading, Row, Table, TableCell, make_table
 from paratune.reports.text import shorten, shorten_all
 
 KIND, HEADING = "slices", "Scores by slice"
 _WIDTH = 60
 Entry = Mapping[str, Any]
 """An entry of `summary.slices.SPLIT.COLUMN`."""
-_Task = tuple[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -32,23 +31,16 @@ class SlicedRuns:
 
 
 def slice_tables(members: Sequence[SlicedRuns]) -> Iterator[Table]:
-    """Yield a table for each task, set and column with scores by slice.
-
-    Args:
-        members: The columns, each of one task and with a run.
-    """
-    by_task: dict[_Task, list[SlicedRuns]] = {}
-    for member in members:
-        if member.runs:
-            by_task.setdefault((member.runs[0].task, tuple(member.runs[0].labels)), []).append(member)
-    names = [
-        (split, column, task)
-        for task, task_members in by_task.items()
-        for split in _ordered(split for member in task_members for run in member.runs for split in run.slices)
-        for column in _ordered(
-            column for member in task_members for run in member.runs for column in run.slices.get(split, {})
-        )
-    ]
+    """Yield a table for each task, set and column with scores by slice; members of one task are the columns."""
+    by_task = grouped(
+        ((member.runs[0].task, tuple(member.runs[0].labels)), member) for member in members if member.runs
+    )
+    names = []
+    for task, task_members in by_task.items():
+        runs = [run for member in task_members for run in member.runs]
+        for split in dict.fromkeys(split for run in runs for split in run.slices):
+            columns = dict.fromkeys(column for run in runs for column in run.slices.get(split, {}))
+            names += [(split, column, task) for column in columns]
     for number, (split, column, task) in enumerate(names, start=1):
         title = f"{split.capitalize().replace('_', ' ')} scores by {column}"
         if sum(name[:2] == (split, column) for name in names) > 1:
@@ -56,19 +48,15 @@ def slice_tables(members: Sequence[SlicedRuns]) -> Iterator[Table]:
         yield _table(by_task[task], split, column, f"{KIND}-{number}", title)
 
 
-def _ordered(names: Iterator[str]) -> list[str]:
-    return list(dict.fromkeys(names))
-
-
 def _table(members: Sequence[SlicedRuns], split: str, column: str, key: str, title: str) -> Table:
     by_member = [[_entries(run, split, column) for run in member.runs] for member in members]
     all_entries: list[dict[str, Any]] = [
         record for runs in by_member for entries in runs for record in entries.values()
     ]
-    values = _ordered(entry["value"] for entry in all_entries)
+    values = list(dict.fromkeys(entry["value"] for entry in all_entries))
     shown = dict(zip(values, shorten_all(values, _WIDTH), strict=True))
     kind, footnotes = members[0].runs[0].task, Notes()
-    lines: list[tuple[TableCell, ...]] = []
+    lines: list[Row] = []
     groups: list[tuple[int, str]] = []
     for metric in shown_metrics(kind, all_entries):
         groups.append((len(lines), metric_name(metric)))
@@ -79,15 +67,11 @@ def _table(members: Sequence[SlicedRuns], split: str, column: str, key: str, tit
                 _cell(member, entries, metric, (split, column, value), footnotes)
                 for member, entries in zip(members, entries_by_member, strict=True)
             ]
-            lines.append((TableCell(_name(shown[value], known)), _num_rows(known), *cells))
-    columns = (
-        Column(column, "slice", is_text=True),
-        Column("Rows", "num_rows"),
-        *(Column(member.label) for member in members),
-    )
+            lines.append((_name(shown[value], known), _num_rows(known), *cells))
+    columns: list[Heading] = [(column, "slice"), ("Rows", "num_rows"), *(member.label for member in members)]
     are_means = {len(member.runs) > 1 for member in members}
     about = notes(kind, {column: all_entries}, are_single=False in are_means, are_means=True in are_means)
-    return Table(key, title, columns, tuple(lines), (*about, *footnotes.lines), groups=tuple(groups))
+    return make_table(key, title, columns, lines, 1, (*about, *footnotes.lines), groups=groups)
 
 
 def _entries(run: RunRecord, split: str, column: str) -> dict[str, dict[str, Any]]:

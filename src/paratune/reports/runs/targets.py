@@ -94,31 +94,24 @@ def check_known(targets: Sequence[ScoreTarget], evaluated: Sequence[TargetResult
 
 
 def reached(run: RunRecord, ranks: Sequence[Sequence[dict[str, Any]]], target: ScoreTarget) -> TargetResult:
-    """Return when a run first met a target.
-
-    Args:
-        run: For its start-up.
-        ranks: Events of each rank, the first one's first.
-        target: The score.
-    """
+    """Return when a run first met a target, from the events of its ranks; those of rank 0 come first."""
     scores = []
     for place, event in enumerate(ranks[0] if ranks else ()):
         score = _score(event, target.metric)
         if score is not None:
             scores.append((place, event, score))
     best = (max if target.is_higher_better else min)((score for *_, score in scores), default=None)
-    met = next(((place, event) for place, event, score in scores if target.is_met(score)), None)
-    if met is None:
+    first = next(((place, event) for place, event, score in scores if target.is_met(score)), None)
+    step = None if first is None else number_in(first[1].get("step"))
+    if first is None or step is None:
         return TargetResult(None, None, None, best)
-    place, event = met
-    step = number_in(event.get("step"))
-    if step is None:
-        return TargetResult(None, None, None, best)
+    place, _ = first
     train_s = _train_s(ranks, step)
     start = [run.number(f"summary.time.{part}_s") for part in ("startup", "tokenize")]
     pauses = [
         number_in(item.get("time_s")) for item in ranks[0][: place + 1] if item["event"] in ("evaluation", "checkpoint")
     ]
+    # The record has one start-up time for all sessions, so that the time until a resume is unknown.
     was_resumed = any(item["event"] == "resume" for item in ranks[0][place + 1 :])
     known = [item for item in (train_s, *start, *pauses) if item is not None]
     total_s = sum(known) if len(known) == 1 + len(start) + len(pauses) and not was_resumed else None

@@ -4,15 +4,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE, counted, format_percent, percent_change
 from paratune.reports.rows.row import count_text
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.configurations import Configuration
-from paratune.reports.systems.measures import Amount, ReportMeasure
+from paratune.reports.systems.measures import Amount, ReportMeasure, amount_text, column_scale
 from paratune.reports.systems.model import Systems
 from paratune.reports.systems.sameness import Notes, comparison_notes
-from paratune.reports.systems.writing import amount_text, column_scale
-from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.reports.tables.table import Column, Table, TableCell, make_table
 from paratune.verdicts import Group, MeasureComparison
 from paratune.verdicts.ratios import ratio
 
@@ -34,12 +34,8 @@ class FigureColumn:
     """Whether the column is shown when all its values are unknown."""
 
 
-@dataclass(frozen=True)
-class LabelColumn:
-    """A column of names."""
-
-    column: Column
-    entries: Sequence[TableCell]
+LabelColumn = tuple[Column, Sequence[TableCell]]
+"""A column of names."""
 
 
 def measure_column(systems: Systems, measure: ReportMeasure, *, is_always_shown: bool = False) -> FigureColumn:
@@ -63,43 +59,29 @@ def build(
         figures: The columns of numbers; unknown ones are left out and named below, unless they are always shown.
         notes: Notes below the table, before those of its marks.
         compares: Whether cells show their change against the baseline.
-        first_of: Configuration that each line is compared with, by name; the baseline when not given.
+        first_of: Configuration that each line is compared with, by name; the baseline when None.
     """
     amounts_by_column = [(figured, [figured.find(member) for member in members]) for figured in figures]
-    shown = [
-        column_amounts
-        for column_amounts in amounts_by_column
-        if column_amounts[0].is_always_shown or any(amount.center is not None for amount in column_amounts[1])
-    ]
     footnotes = Notes()
     marks = [_marks(systems, member, first_of, footnotes) for member in members]
-    columns = [column_amounts.column for column_amounts in labels]
-    cells: list[list[TableCell]] = [
-        [
-            replace(column_amounts.entries[row], marks=marks[row]) if at == 0 else column_amounts.entries[row]
-            for at, column_amounts in enumerate(labels)
-        ]
-        for row in range(len(members))
-    ]
-    for figured, amounts in shown:
-        column, entries = _column(systems, members, figured, amounts, footnotes, compares=compares)
-        columns.append(column)
-        for line, entry in zip(cells, entries, strict=True):
-            line.append(entry)
-    columns.append(Column("Runs", "num_runs"))
-    for member, line in zip(members, cells, strict=True):
-        runs = tuple(run.name for run in member.runs)
-        line.append(TableCell(count_text(len(runs)), len(runs), runs, "finished runs"))
-    lines = tuple(tuple(line) for line in cells)
+    (first, entries), *others = labels
+    columns = [(first, [replace(cell, marks=mark) for cell, mark in zip(entries, marks, strict=True)]), *others]
+    for figured, amounts in amounts_by_column:
+        if figured.is_always_shown or any(amount.center is not None for amount in amounts):
+            columns.append(_column(systems, members, figured, amounts, footnotes, compares=compares))
+    names_of_runs = [tuple(run.name for run in member.runs) for member in members]
+    counts = [TableCell(count_text(len(runs)), len(runs), runs, "finished runs") for runs in names_of_runs]
+    columns.append((Column("Runs", "num_runs"), counts))
+    lines = zip(*(cells for _, cells in columns), strict=True)
     below = (*_table_notes(systems, members), *notes, *_left_out(members, amounts_by_column), *footnotes.lines)
     base = [row for row, member in enumerate(members) if compares and systems.baseline_of(member) is member]
-    return Table(key, title, tuple(columns), lines, below, tuple(base))
+    return make_table(key, title, [column for column, _ in columns], lines, 0, below, base)
 
 
 def names(label: str, key: str, values: Sequence[str | int | None]) -> LabelColumn:
     """Return a column of names or numbers that identify the lines."""
     entries = [TableCell(value if isinstance(value, str) else count_text(value), value) for value in values]
-    return LabelColumn(Column(label, key, is_text=True), entries)
+    return Column(label, key, is_text=True), entries
 
 
 def memory_kinds(runs: Sequence[RunRecord]) -> list[str]:
@@ -127,34 +109,24 @@ def _marks(
     systems: Systems, configuration: Configuration, first_of: Mapping[str, Configuration] | None, footnotes: Notes
 ) -> tuple[str, ...]:
     """Return the marks of a line: differences from the configuration that it is compared with, and probes."""
-    if first_of is None:
-        texts = list(comparison_notes(systems.differing[configuration.label]))
-    else:
-        texts = list(
-            comparison_notes(
-                systems.differs(configuration, first_of[configuration.label]), "the first line of its kind"
-            )
-        )
-    return footnotes.marks([*texts, *([_PROBE] if configuration.is_probe else [])])
+    differs, base = systems.differing[configuration.label], "the baseline"
+    if first_of is not None:
+        differs, base = systems.differs(configuration, first_of[configuration.label]), "the first line of its kind"
+    return footnotes.marks([*comparison_notes(differs, base), *([_PROBE] if configuration.is_probe else [])])
 
 
 def _column(
     systems: Systems, members: Sequence[Configuration], figured: FigureColumn, amounts: Sequence[Amount],
     footnotes: Notes, *, compares: bool,
-) -> tuple[Column, list[TableCell]]:  # fmt: skip
+) -> tuple[Column, Sequence[TableCell]]:  # fmt: skip
     """Return a column of figures."""
     scale = column_scale(figured.measure, [amount.center for amount in amounts])
     side = {1: " ↑", -1: " ↓"}.get(figured.measure.better, "") if compares or figured.measure.is_quality else ""
     entries = []
     for member, amount in zip(members, amounts, strict=True):
-        entry = TableCell(
-            amount_text(amount, scale),
-            amount.center,
-            tuple(amount.values),
-            figured.measure.source,
-            footnotes.marks([amount.remark] if amount.remark else []),
-            amount.deviation,
-        )
+        marks = footnotes.marks([amount.remark] if amount.remark else [])
+        text, runs = amount_text(amount, scale), tuple(amount.values)
+        entry = TableCell(text, amount.center, runs, figured.measure.source, marks, amount.deviation)
         is_compared = compares and figured.measure.better != 0
         entries.append(_compared(systems, member, figured, amount, entry) if is_compared else entry)
     return Column(scale.label(figured.measure.label) + side, figured.measure.key), entries
@@ -196,14 +168,11 @@ def _comparison(
     sides = [(configuration, amount), (base, base_amount)]
     if any(side.is_of_all or min(side.values.values(), default=0.0) <= 0 for _, side in sides):
         return None
-    groups = [
-        (
-            Group(member.label, tuple(run for run in member.runs if run.name in side.values)),
-            [side.values[run.name] for run in member.runs if run.name in side.values],
-        )
-        for member, side in sides
-    ]
-    (other, values), (first, base_values) = groups
+    known = [[run for run in member.runs if run.name in side.values] for member, side in sides]
+    other, first = (Group(member.label, tuple(runs)) for (member, _), runs in zip(sides, known, strict=True))
+    values, base_values = (
+        [side.values[run.name] for run in runs] for (_, side), runs in zip(sides, known, strict=True)
+    )
     return ratio(amount.measure.key, first, other, base_values, values).finding
 
 
@@ -219,10 +188,11 @@ def _left_out(
     members: Sequence[Configuration], amounts_by_column: Sequence[tuple[FigureColumn, Sequence[Amount]]]
 ) -> list[str]:
     """Return the note on columns without known values, with the reasons from the records."""
-    unknown: dict[str, list[str]] = {}
-    for figured, amounts in amounts_by_column:
-        if not figured.is_always_shown and all(amount.center is None for amount in amounts):
-            unknown.setdefault(_reasons_text(members, figured.measure), []).append(figured.measure.label)
+    unknown = grouped(
+        (_reasons_text(members, figured.measure), figured.measure.label)
+        for figured, amounts in amounts_by_column
+        if not figured.is_always_shown and all(amount.center is None for amount in amounts)
+    )
     parts = [f"{', '.join(labels)}{f' ({why})' if why else ''}" for why, labels in unknown.items()]
     return [f"Not recorded by these runs: {'; '.join(parts)}."] if parts else []
 

@@ -4,19 +4,55 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from paratune.config.differences import flatten
-from paratune.records.sweep import Axis, SweepRecord
+from paratune import records
+from paratune.base.grouping import grouped
+from paratune.base.text import plain
+from paratune.errors import CheckpointError
+from paratune.records.sweep import Axis, CellRecord, SweepRecord
 from paratune.reports.runs.machine import run_nodes
-from paratune.reports.runs.read import RunRecord
-from paratune.reports.systems.cell_runs import CellRun
+from paratune.reports.runs.read import RunRecord, read_record
+from paratune.reports.runs.sameness import flat_settings
+from paratune.reports.systems.measures import check_numbers
 
 NPROC, NODES, PROBE, ENV, MATRIX = "nproc", "nodes", "probe", "env", "matrix"
 """Keys of axes that are no options of a configuration: processes, nodes, probes, environment variables, and the
 matrix.
 """
 _OF_A_SEED = ("run", "data.split.seed")
+
+
+@dataclass(frozen=True)
+class CellRun:
+    """One run of a matrix."""
+
+    cell: CellRecord
+    folder: Path
+    record: RunRecord | None
+    """Record without events; None for an unfinished or unreadable run."""
+    reason: str | None
+    """Reason why there is no record."""
+
+
+def read_cell_runs(cells: Sequence[CellRecord], folders: Sequence[Path]) -> tuple[CellRun, ...]:
+    """Read the finished runs of a matrix, without their events; a damaged record does not affect the other runs."""
+    return tuple(_read(cell, folder) for cell, folder in zip(cells, folders, strict=True))
+
+
+def _read(cell: CellRecord, folder: Path) -> CellRun:
+    if cell.state != "finished":
+        state = "not trained yet" if cell.state == "pending" else cell.state
+        return CellRun(cell, folder, None, f"{state}: {cell.reason}" if cell.reason else state)
+    if not records.is_finished(folder):
+        return CellRun(cell, folder, None, f"{records.SUMMARY_FILE} is missing: the run was not finished, or moved")
+    try:
+        record = read_record(folder, cell.name)
+        check_numbers(record)
+        return CellRun(cell, folder, record, None)
+    except CheckpointError as error:
+        return CellRun(cell, folder, None, plain(error))
 
 
 @dataclass(frozen=True)
@@ -65,11 +101,9 @@ class Configuration:
 def build_configurations(record: SweepRecord, cell_runs: Sequence[CellRun]) -> tuple[Configuration, ...]:
     """Return the configurations of a matrix in the order of its axes, including those without a finished run."""
     axes = [axis for axis in record.axes if not axis.is_seed]
-    groups: dict[tuple[str, ...], list[CellRun]] = {}
-    for cell_run in cell_runs:
-        groups.setdefault((cell_run.cell.kind, *(cell_run.cell.values[axis.label] for axis in axes)), []).append(
-            cell_run
-        )
+    groups = grouped(
+        ((cell_run.cell.kind, *(cell_run.cell.values[axis.label] for axis in axes)), cell_run) for cell_run in cell_runs
+    )
     keys = _varied_keys(record, cell_runs)
     kinds = {cell_run.cell.kind for cell_run in cell_runs}
     configurations = []
@@ -97,9 +131,7 @@ def setting_of(run: RunRecord, key: str) -> Any:
 def label_of(axes: Sequence[Axis], values: Mapping[str, str]) -> str:
     """Return the values of the axes that vary: names alone, numbers after the name of their axis.
 
-    Args:
-        axes: Axes of the label.
-        values: The name of the value on each axis, by the axis' label.
+    `values` has the name of the value on each axis, by the label of the axis.
     """
     parts = []
     for axis in axes:
@@ -138,11 +170,11 @@ def _settings(cell_runs: Sequence[CellRun], keys: Sequence[str]) -> dict[str, An
 def _varied_keys(record: SweepRecord, cell_runs: Sequence[CellRun]) -> list[str]:
     """Return the keys that distinguish configurations: keys of the axes, down to single options.
 
-    A record of an earlier version does not say what its axes set: then all options in which its runs differ.
+    A record of an earlier version does not have the keys of its axes: then all options in which its runs differ.
     """
     axes = [axis for axis in record.axes if not axis.is_seed]
     runs = [item.record for item in cell_runs if item.record is not None]
-    flat = [_flat(run) for run in runs]
+    flat = [flat_settings(run.get("run.config")) for run in runs]
     sizes = {item.cell.num_processes for item in cell_runs}
     known = all(axis.keys for axis in axes)
     axis_keys = [key for axis in axes for key in axis.keys]
@@ -156,8 +188,3 @@ def _varied_keys(record: SweepRecord, cell_runs: Sequence[CellRun]) -> list[str]
         if (of_axis or not known) and len({json.dumps(options.get(option), default=str) for options in flat}) > 1:
             keys.append(option)
     return keys
-
-
-def _flat(run: RunRecord) -> dict[str, Any]:
-    config = run.get("run.config")
-    return flatten(config) if isinstance(config, Mapping) else {}

@@ -4,13 +4,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE
 from paratune.config.metric_names import is_lower_better
+from paratune.reports.document import ReportSection
 from paratune.reports.figures.canvas import INK, MUTED, RULE, RUN_COLOURS, Drawing, Hovers, Key, label_rows
 from paratune.reports.systems.effects import AxisEffects
+from paratune.reports.systems.judging import verdict_table
 from paratune.reports.systems.labels import join_sentences
 from paratune.reports.text import shorten
 from paratune.verdicts import MeasureComparison, Verdict
+from paratune.verdicts.factorial import FactorEffect
 from paratune.verdicts.words import change_words, is_in_points, label_of, signed_interval_words
 
 MAX_SCORES = 2
@@ -51,45 +55,37 @@ _EQUAL = OutcomeStyle("equal within the margin", RUN_COLOURS[2], "D")
 _OPEN = OutcomeStyle("cannot tell", _GREY, "o", is_hollow=True)
 
 
+def verdict_section(
+    verdicts: Sequence[Verdict], remarks: Sequence[str], effects: Sequence[AxisEffects] = ()
+) -> ReportSection:
+    """Return the section of verdicts: the figures of the effects, and the table in words, if there are any."""
+    drawings = tuple(effect_drawings(verdicts, effects))
+    tables = verdict_table(verdicts, remarks, is_closed=bool(drawings))
+    return ReportSection("verdicts", "Verdicts", (*drawings, *tables))
+
+
 def effect_drawings(verdicts: Sequence[Verdict], effects: Sequence[AxisEffects] = ()) -> Iterator[Drawing]:
     """Yield a figure of the main effects of axes, and one of the configurations, each against its baseline."""
-    of_axes = [
-        EffectRow(effect.level, _axis_heading(family, effect.axis, effect.baseline), (effect.comparison,), family.task)
+    by_value = grouped(
+        ((_axis_heading(family, effect), effect.level, family.task), effect.comparison)
         for family in effects
         for effect in family.effects
-    ]
-    rows = _merged(of_axes)
+    )
+    rows = [EffectRow(level, heading, tuple(found), task) for (heading, level, task), found in by_value.items()]
     if rows:
         caption = "Mean effect of a value over the combinations of the other axes."
         yield _forest("axis_effects", "Effects of the axes", rows, caption)
-    rows = [
-        EffectRow(
-            verdict.label,
-            f"against {verdict.baseline}",
-            (verdict.speed, *verdict.quality),
-            verdict.task,
-            (verdict.label, *verdict.runs),
-        )
-        for verdict in verdicts
-        if not verdict.differs.refused
-    ]
+    rows = []
+    for verdict in verdicts:
+        if not verdict.differs.refused:
+            owners, comparisons = (verdict.label, *verdict.runs), (verdict.speed, *verdict.quality)
+            rows.append(EffectRow(verdict.label, f"against {verdict.baseline}", comparisons, verdict.task, owners))
     if rows:
         yield _forest("effects", "Effects of the configurations", rows, "")
 
 
-def _axis_heading(family: AxisEffects, axis: str, baseline: str) -> str:
-    within = f", {family.title}" if family.title else ""
-    return f"{axis}, against {baseline}{within}"
-
-
-def _merged(rows: Sequence[EffectRow]) -> list[EffectRow]:
-    """Return a row for each value of an axis with all its measures."""
-    merged: dict[tuple[str, str], EffectRow] = {}
-    for row in rows:
-        known = merged.get((row.heading, row.label))
-        comparisons = (*(known.comparisons if known else ()), *row.comparisons)
-        merged[row.heading, row.label] = EffectRow(row.label, row.heading, comparisons, row.task)
-    return list(merged.values())
+def _axis_heading(family: AxisEffects, effect: FactorEffect) -> str:
+    return f"{effect.axis}, against {effect.baseline}{f', {family.title}' if family.title else ''}"
 
 
 def _forest(key: str, title: str, rows: Sequence[EffectRow], caption: str) -> Drawing:
@@ -114,7 +110,6 @@ def _forest(key: str, title: str, rows: Sequence[EffectRow], caption: str) -> Dr
         label_rows(first, hovers, texts, owners, fontsize=9)
         for label, line in zip(first.get_yticklabels(), lines, strict=True):
             label.set_fontweight("bold" if isinstance(line, str) else "normal")
-        first.set_ylim(len(lines) - 0.4, -0.6)
 
     legend = tuple(
         Key(style.label, style.colour, marker=style.marker, is_hollow=style.is_hollow)
@@ -131,14 +126,8 @@ def _forest(key: str, title: str, rows: Sequence[EffectRow], caption: str) -> Dr
 
 
 def _of(row: EffectRow, measure: str, *, is_ratio: bool | None = None) -> MeasureComparison | None:
-    return next(
-        (
-            comparison
-            for comparison in row.comparisons
-            if comparison.measure == measure and is_ratio in (None, comparison.is_ratio)
-        ),
-        None,
-    )
+    wanted = (item for item in row.comparisons if item.measure == measure and is_ratio in (None, item.is_ratio))
+    return next(wanted, None)
 
 
 def _panel(axes: Any, hovers: Hovers, lines: Sequence[str | EffectRow], measure: str) -> None:
@@ -157,12 +146,11 @@ def _panel(axes: Any, hovers: Hovers, lines: Sequence[str | EffectRow], measure:
         style = style_of(comparison)
         for artist in _interval(axes, at, comparison, factor, limit, style):
             artist.set_gid(hovers.part_of(*row.owners, row=at))
-        gid = hovers.part_of(*row.owners, row=at)
+        gid = hovers.part_of(*row.owners, row=at, text=hover_text(row, comparison, style))
         axes.plot(
             [max(-limit, min(limit, factor * comparison.change))], [at], marker=style.marker, markersize=6, gid=gid,
             color=style.colour, markerfacecolor="none" if style.is_hollow else style.colour, in_layout=False,
         )  # fmt: skip
-        hovers[gid] = hover_text(row, comparison, style)
     axes.axvline(0, color=INK, linewidth=0.8)
     axes.set_xlim(-1.06 * limit, 1.06 * limit)
     axes.set_xlabel(label, fontsize=9.5)
@@ -191,7 +179,7 @@ def hover_text(row: EffectRow, comparison: MeasureComparison, style: OutcomeStyl
 def _interval(
     axes: Any, at: int, comparison: MeasureComparison, factor: float, limit: float, style: OutcomeStyle
 ) -> list[Any]:
-    """Draw the interval, with an arrow where it is longer than the axis; return what was drawn."""
+    """Draw the interval, with an arrow where it is longer than the axis; return the artists."""
     if comparison.low is None or comparison.high is None:
         return []
     low, high = factor * comparison.low, factor * comparison.high

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from paratune.base.grouping import grouped
 from paratune.errors import CheckpointError
 from paratune.reports.systems.configurations import MATRIX, Configuration
 from paratune.reports.systems.judging import MAX_RUNS, group_of
@@ -26,17 +27,12 @@ def axis_effects(systems: Systems, margins: Mapping[str, Margin] | None = None) 
     """Return the main effects of axes, where two or more of them vary.
 
     Configurations that trained something different, for another reason than an axis, are left out; so are probes next
-    to full runs. Matrices of more than `MAX_RUNS` runs have no effects here.
-
-    Args:
-        systems: The configurations.
-        margins: Differences that count as equal, by measure; `default_margin` for those that are absent.
+    to full runs. Matrices of more than `MAX_RUNS` runs have no effects here. `margins` as in `verdicts.judge`.
     """
     if systems.baseline is None or sum(len(member.runs) for member in systems.measured) > MAX_RUNS:
         return ()
-    families: dict[tuple[str, ...], list[Configuration]] = {}
-    for member in systems.measured:
-        families.setdefault(tuple(member.values[label] for label in systems.record.select_per), []).append(member)
+    per = systems.record.select_per
+    families = grouped((tuple(member.values[label] for label in per), member) for member in systems.measured)
     family_effects = (_effects(systems, members, margins) for members in families.values())
     return tuple(effects for effects in family_effects if effects is not None)
 

@@ -10,35 +10,24 @@ import statistics
 from dataclasses import dataclass
 
 from paratune.records.efficiency import NoiseKind, noise_field
+from paratune.reports.rows.efficiency import NOISE_ROWS
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.measures import SAMPLES_PER_S, Amount, ReportMeasure, measured_samples
 from paratune.reports.systems.model import Systems
 from paratune.verdicts.rates import efficiency_of, noise_kind, pooled_noise, reference_batch_of
 
 
-def _noise_measure(kind: NoiseKind, key: str, label: str) -> ReportMeasure:
+def _noise_measure(kind: NoiseKind) -> ReportMeasure:
     field = noise_field(kind, "value")
     source = f"{field.removesuffix('.value')}: all traces over all squared norms"
-    return ReportMeasure(key, label, "count", 0, source, lambda run: run.number(field))
+    return ReportMeasure(*NOISE_ROWS[kind], "count", 0, source, lambda run: run.number(field))
 
 
-NOISE_SCALES: dict[NoiseKind, ReportMeasure] = {
-    "plain": _noise_measure("plain", "noise_scale", "Noise scale (samples)"),
-    "preconditioned": _noise_measure(
-        "preconditioned", "noise_scale_preconditioned", "Noise scale under AdamW (samples)"
-    ),
-}
+NOISE_SCALES = {kind: _noise_measure(kind) for kind in NOISE_ROWS}
 """The noise scale by its kind."""
-EFFICIENCY = ReportMeasure(
-    "statistical_efficiency", "Statistical efficiency", "share", 1, "(phi + m0) / (phi + m)", lambda run: None
-)
+EFFICIENCY = ReportMeasure("statistical_efficiency", "Statistical efficiency", "share", 1, "(phi + m0) / (phi + m)")
 GOODPUT = ReportMeasure(
-    "goodput_samples_per_s",
-    "Goodput (samples/s)",
-    "rate",
-    1,
-    "samples/s times statistical efficiency",
-    lambda run: None,
+    "goodput_samples_per_s", "Goodput (samples/s)", "rate", 1, "samples/s times statistical efficiency"
 )
 
 
@@ -56,19 +45,13 @@ class ConfigurationNoise:
 def noise_kind_of(systems: Systems) -> NoiseKind:
     """Return the noise scale that the goodput of all configurations uses."""
     first = systems.measured[0]
-    return systems.once("kind of noise", first, lambda: noise_kind(run for one in systems.measured for run in one.runs))
+    return systems.once("kind of noise", first, lambda: noise_kind(systems.runs))
 
 
 def configuration_noise(
     systems: Systems, configuration: Configuration, kind: NoiseKind | None = None
 ) -> ConfigurationNoise:
-    """Return the noise scale of a configuration: of its own runs together, never of other runs.
-
-    Args:
-        systems: All configurations.
-        configuration: One of them.
-        kind: None: that of `noise_kind_of`.
-    """
+    """Return the noise scale of a configuration from its own runs together; of `noise_kind_of` when `kind` is None."""
     kind = kind or noise_kind_of(systems)
     return systems.once(f"{kind} noise", configuration, lambda: _own_noise(configuration, kind))
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paratune import verdicts
+from paratune.base.grouping import grouped
 from paratune.errors import CheckpointError
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.configurations import Configuration
@@ -11,7 +12,7 @@ from paratune.reports.systems.efficiency import noise_kind_of
 from paratune.reports.systems.labels import drawn_configurations
 from paratune.reports.systems.measures import SAMPLES_PER_S
 from paratune.reports.systems.model import Systems
-from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.reports.tables.table import Table, TableCell, make_table
 from paratune.verdicts import Margin, Verdict
 from paratune.verdicts.sequential import look_history
 from paratune.verdicts.words import head_of
@@ -27,10 +28,7 @@ def judged(
 ) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
     """Return the verdicts of a matrix, and notes on missing verdicts.
 
-    Args:
-        systems: The configurations.
-        margins: Differences that count as equal, by measure; `default_margin` for those that are absent.
-        all_of_them: Whether to judge more than `MAX_JUDGED` configurations and `MAX_RUNS` runs.
+    At most `MAX_JUDGED` configurations and `MAX_RUNS` runs are judged unless `all_of_them`; `margins` as in `judge`.
     """
     members, selection = list(systems.measured), ""
     if not all_of_them:
@@ -59,32 +57,25 @@ def verdict_table(judgements: Sequence[Verdict], remarks: Sequence[str], *, is_c
     """
     if not judgements and not remarks:
         return
-    columns = (Column("Configuration", "configuration", is_text=True), Column("Verdict", "verdict", is_text=True))
-    lines = []
+    rows = []
     for verdict in judgements:
-        words = verdict.sentence.removeprefix(f"{head_of(verdict)}: ")  # names may hold ": " themselves
-        runs = (*verdict.runs, *verdict.baseline_runs)
-        lines.append(
-            (TableCell(verdict.label, runs=verdict.runs), TableCell(f"{words[:1].upper()}{words[1:]}", runs=runs))
-        )
+        words = verdict.sentence.removeprefix(f"{head_of(verdict)}: ")  # names may contain ": " themselves
+        text = TableCell(f"{words[:1].upper()}{words[1:]}", runs=(*verdict.runs, *verdict.baseline_runs))
+        rows.append((TableCell(verdict.label, runs=verdict.runs), text))
     bases = list(dict.fromkeys(verdict.baseline for verdict in judgements))
-    against = (
-        f"Against {bases[0]}."
-        if len(bases) == 1
-        else f"Each configuration against the baseline of its kind: {'; '.join(bases)}."
-    )
+    against = f"Each configuration against the baseline of its kind: {'; '.join(bases)}."
+    if len(bases) == 1:
+        against = f"Against {bases[0]}."
     level = "Intervals are 95% confidence intervals; several configurations against one baseline: Holm's correction."
     notes = (*filter(None, (against, level, *remarks)), *_shared_notes(judgements))
     title = "Verdicts in words" if is_closed else "Verdicts"
-    yield Table("verdicts", title, columns, tuple(lines), notes, is_closed=is_closed)
+    columns = (("Configuration", "configuration"), ("Verdict", "verdict"))
+    yield make_table("verdicts", title, columns, rows, 2, notes, is_closed=is_closed)
 
 
 def _shared_notes(judgements: Sequence[Verdict]) -> Iterator[str]:
     """Yield each note once, as a sentence, with its configurations if it does not apply to all of them."""
-    labels: dict[str, list[str]] = {}
-    for verdict in judgements:
-        for note in verdict.notes:
-            labels.setdefault(note, []).append(verdict.label)
+    labels = grouped((note, verdict.label) for verdict in judgements for note in verdict.notes)
     for note, names in labels.items():
         sentence = f"{note[:1].upper()}{note[1:]}."
         yield sentence if len(names) == len(judgements) else f"{', '.join(names)}: {sentence}"

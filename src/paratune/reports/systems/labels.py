@@ -36,13 +36,16 @@ def figure_labels(systems: Systems, members: Sequence[Configuration]) -> tuple[l
 def machine_letters(systems: Systems) -> dict[str, str]:
     """Return the system of each configuration, by the letters of the table of systems."""
     letters = {
-        run.folder: f"System {chr(ord('A') + at) if at < 26 else at + 1}"
-        for at, runs in enumerate(systems.machines.values())
-        for run in runs
+        run.folder: f"System {machine_letter(at)}" for at, runs in enumerate(systems.machines.values()) for run in runs
     }
     return {
         member.label: ", ".join(sorted({letters[run.folder] for run in member.runs})) for member in systems.measured
     }
+
+
+def machine_letter(position: int) -> str:
+    """Return the letter of a column in the table of systems; its number after the 26th."""
+    return chr(ord("A") + position) if position < 26 else str(position + 1)
 
 
 def drawn_configurations(

@@ -67,6 +67,10 @@ class LadderEntry:
         return f"{self.configuration.label}, {self.form}"
 
     @property
+    def cells(self) -> tuple[str, ...]:
+        return tuple(member.cell for member in self.members)
+
+    @property
     def runs(self) -> tuple[RunRecord, ...]:
         return tuple(member.record for member in self.members)
 
@@ -111,12 +115,7 @@ class Ladder:
 
 
 def build_ladders(systems: Systems, margins: Mapping[str, Margin] | None = None) -> tuple[Ladder, ...]:
-    """Return a ladder for each baseline with measured forms.
-
-    Args:
-        systems: The configurations of a matrix.
-        margins: Differences that count as equal, by metric; `default_margin` for others.
-    """
+    """Return a ladder for each baseline with measured forms; `margins` as in `verdicts.judge`."""
     notes: list[str] = []
     families: dict[int, tuple[Configuration, list[LadderEntry]]] = {}
     for configuration in systems.measured:

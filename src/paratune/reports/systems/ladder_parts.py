@@ -12,13 +12,16 @@ from paratune.reports.document import Notice, Part, Statement
 from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing, Hovers, Key
 from paratune.reports.rows.scores import metric_name
 from paratune.reports.runs.slice_tables import SlicedRuns, slice_tables
-from paratune.reports.systems.ladder import Ladder, LadderEntry, Mean, best_entry
-from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.reports.systems.ladder import Ladder, LadderEntry, best_entry
+from paratune.reports.tables.table import Table, TableCell, make_table
 from paratune.verdicts import MeasureComparison
 from paratune.verdicts.estimate import mean_of
 from paratune.verdicts.words import label_of, quality_words
 
 KEY, HEADING = "ladder", "Compression ladder"
+Estimated = tuple[float | None, tuple[float, float] | None]
+"""A value and its interval, if they are known."""
+_UNKNOWN: Estimated = (None, None)
 _MARKERS = {FP32: "o", **dict(zip(FORMS, ("s", "P", "D", "^"), strict=True))}
 _FORM_NOTE = (
     "Forms: fp32 is the trained model in float32; bf16 has weights of 16 bits and computes in float32; int8 is an ONNX "
@@ -87,48 +90,46 @@ def _worst(comparison: MeasureComparison) -> float:
 def _table(ladder: Ladder, key: str) -> Table:
     metric = ladder.metric
     columns = (
-        Column("Model", "model", is_text=True),
-        Column("Form", "form", is_text=True),
-        Column("Weights (MiB)", "weights_mib"),
-        Column("Latency p50 (ms)", "p50_ms"),
-        Column("Latency p95 (ms)", "p95_ms"),
-        Column("Texts/s, batch 1", "texts_per_s"),
-        Column("Texts/s, best batch", "best_texts_per_s"),
-        Column("Best batch", "best_batch"),
-        Column("Peak memory (MiB)", "peak_mib"),
-        Column(f"{ladder.split.capitalize()} {metric_name(metric) if metric else 'score'}", "score"),
-        Column("Same predictions", "same_predictions"),
-        Column("Explanations agree", "explanations"),
-        Column("Quality", "quality"),
+        ("Model", "model"),
+        ("Form", "form"),
+        ("Weights (MiB)", "weights_mib"),
+        ("Latency p50 (ms)", "p50_ms"),
+        ("Latency p95 (ms)", "p95_ms"),
+        ("Texts/s, batch 1", "texts_per_s"),
+        ("Texts/s, best batch", "best_texts_per_s"),
+        ("Best batch", "best_batch"),
+        ("Peak memory (MiB)", "peak_mib"),
+        (f"{ladder.split.capitalize()} {metric_name(metric) if metric else 'score'}", "score"),
+        ("Same predictions", "same_predictions"),
+        ("Explanations agree", "explanations"),
+        ("Quality", "quality"),
     )
-    lines = tuple(_line(ladder, entry) for entry in ladder.entries)
-    return Table(key, HEADING, columns, lines, tuple(_notes(ladder)))
+    return make_table(key, HEADING, columns, (_line(ladder, entry) for entry in ladder.entries), 2, _notes(ladder))
 
 
 def _line(ladder: Ladder, entry: LadderEntry) -> tuple[TableCell, ...]:
-    cells = tuple(member.cell for member in entry.members)
-
-    def cell(value: Mean, source: str, size: float = 1.0) -> TableCell:
-        center, deviation = value[0] / size, None if value[1] is None else value[1] / size
+    def cell(field: str, batch: str = "", size: float = 1.0) -> TableCell:
+        mean, spread = entry.mean(lambda found: found[field][batch] if batch else found[field])
+        center, deviation = mean / size, None if spread is None else spread / size
         text = f"{center:.3g}" if center < 100 else f"{center:.0f}"
-        spread = "" if not deviation else f" ± {format_number(deviation, 2)}"
-        return TableCell(f"{text}{spread}", center, cells, f"compressed/measured: {source}", deviation=deviation)
+        text += f" ± {format_number(deviation, 2)}" if deviation else ""
+        return TableCell(text, center, entry.cells, f"compressed/measured: {field}", deviation=deviation)
 
-    batch = _best_batch(entry)
+    batch, share = _best_batch(entry), entry.same_decisions
     return (
-        TableCell(entry.configuration.label, runs=cells),
-        TableCell(entry.form, runs=cells),
-        cell(entry.mean(lambda found: found["weights_bytes"]), "weights_bytes", MIB),
-        cell(entry.mean(lambda found: found["p50_ms"]), "p50_ms"),
-        cell(entry.mean(lambda found: found["p95_ms"]), "p95_ms"),
-        cell(entry.mean(lambda found: found["texts_per_s"]["1"]), "texts_per_s"),
-        cell(entry.mean(lambda found: found["texts_per_s"][batch]), "texts_per_s"),
-        TableCell(batch, int(batch), cells),
-        cell(entry.mean(lambda found: found["peak_bytes"]), "peak_bytes", MIB),
-        _score_cell(ladder, entry, cells),
-        _share_cell(entry, cells),
-        _explanations_cell(entry, cells),
-        _quality_cell(ladder, entry, cells),
+        TableCell(entry.configuration.label, runs=entry.cells),
+        TableCell(entry.form, runs=entry.cells),
+        cell("weights_bytes", size=MIB),
+        cell("p50_ms"),
+        cell("p95_ms"),
+        cell("texts_per_s", "1"),
+        cell("texts_per_s", batch),
+        TableCell(batch, int(batch), entry.cells),
+        cell("peak_bytes", size=MIB),
+        _estimate_cell(entry, score_of(ladder, entry), ".4f", "scores"),
+        TableCell(format_share(share), share, entry.cells, "predictions"),
+        _estimate_cell(entry, (entry.explanations or _UNKNOWN)[:2], ".2f", "effects"),
+        _quality_cell(ladder, entry),
     )
 
 
@@ -138,14 +139,12 @@ def _best_batch(entry: LadderEntry) -> str:
     return max(sorted(sizes, key=int), key=lambda size: entry.mean(lambda found: found["texts_per_s"][size])[0])
 
 
-def score_of(ladder: Ladder, entry: LadderEntry) -> tuple[float | None, tuple[float, float] | None]:
+def score_of(ladder: Ladder, entry: LadderEntry) -> Estimated:
     """Return the mean score of an entry and its 95% interval: over seeds, or over rows for one seed."""
-    if ladder.metric is None:
-        return None, None
     values = [member.measured["scores"].get(ladder.metric) for member in entry.members]
     known = [value for value in values if value is not None]
-    if not known:
-        return None, None
+    if ladder.metric is None or not known:
+        return _UNKNOWN
     if len(known) > 1:
         estimate = mean_of(known, scope="seeds")
         return estimate.value, estimate.interval()
@@ -154,48 +153,36 @@ def score_of(ladder: Ladder, entry: LadderEntry) -> tuple[float | None, tuple[fl
     return known[0], None if interval is None else (interval[0], interval[1])
 
 
-def _score_cell(ladder: Ladder, entry: LadderEntry, cells: tuple[str, ...]) -> TableCell:
-    value, interval = score_of(ladder, entry)
+def _estimate_cell(entry: LadderEntry, estimate: Estimated, form: str, field: str) -> TableCell:
+    """Return the cell of a value with its interval in brackets."""
+    value, interval = estimate
     if value is None:
-        return TableCell(NOT_AVAILABLE, None, cells)
-    limits = "" if interval is None else f" ({interval[0]:.4f} to {interval[1]:.4f})"
-    return TableCell(f"{value:.4f}{limits}", value, cells, "compressed/measured: scores", interval=interval)
+        return TableCell(NOT_AVAILABLE, None, entry.cells)
+    limits = "" if interval is None else f" ({interval[0]:{form}} to {interval[1]:{form}})"
+    source = f"compressed/measured: {field}"
+    return TableCell(f"{value:{form}}{limits}", value, entry.cells, source, interval=interval)
 
 
-def _share_cell(entry: LadderEntry, cells: tuple[str, ...]) -> TableCell:
-    share = entry.same_decisions
-    return TableCell(NOT_AVAILABLE if share is None else format_share(share), share, cells, "predictions")
-
-
-def _explanations_cell(entry: LadderEntry, cells: tuple[str, ...]) -> TableCell:
-    if entry.explanations is None:
-        return TableCell(NOT_AVAILABLE, None, cells)
-    value, interval, _ = entry.explanations
-    limits = "" if interval is None else f" ({interval[0]:.2f} to {interval[1]:.2f})"
-    return TableCell(f"{value:.2f}{limits}", value, cells, "compressed/measured: effects", interval=interval)
-
-
-def _quality_cell(ladder: Ladder, entry: LadderEntry, cells: tuple[str, ...]) -> TableCell:
+def _quality_cell(ladder: Ladder, entry: LadderEntry) -> TableCell:
     found = entry.comparison
     if found is None:
-        return TableCell("baseline" if entry is ladder.base else NOT_AVAILABLE, runs=cells)
+        return TableCell("baseline" if entry is ladder.base else NOT_AVAILABLE, runs=entry.cells)
     words = {"different": "better" if found.is_better else "worse"}
-    return TableCell(words.get(found.outcome, found.outcome), None, cells, better=found.is_better)
+    return TableCell(words.get(found.outcome, found.outcome), None, entry.cells, better=found.is_better)
 
 
 def _comparisons(ladder: Ladder, key: str) -> Table:
     """Return the comparisons of the quality with the baseline, in words."""
-    columns = (Column("Model and form", "entry", is_text=True), Column("Quality", "quality", is_text=True))
-    lines = []
+    rows = []
     for entry in ladder.entries:
         if entry is not ladder.base:
-            cells = tuple(member.cell for member in entry.members)
             words = entry.reason
             if entry.comparison is not None:
                 words = quality_words((entry.comparison,), entry.runs[0].task)
-            lines.append((TableCell(entry.label, runs=cells), TableCell(words or NOT_AVAILABLE, runs=cells)))
+            rows.append([TableCell(text, runs=entry.cells) for text in (entry.label, words or NOT_AVAILABLE)])
     note = "95% confidence intervals; Holm's correction for the number of forms."
-    return Table(key, f"Quality compared with {ladder.base.label}", columns, tuple(lines), (note,))
+    columns = (("Model and form", "entry"), ("Quality", "quality"))
+    return make_table(key, f"Quality compared with {ladder.base.label}", columns, rows, 2, (note,))
 
 
 def _notes(ladder: Ladder) -> Iterator[str]:
@@ -255,6 +242,6 @@ def _point(axes: Any, hovers: Hovers, ladder: Ladder, entry: LadderEntry, x: flo
     owner = entry.configuration.label
     if interval is not None:
         axes.plot([x, x], interval, color=colour, linewidth=1.0, alpha=0.6, gid=hovers.part_of(owner))
-    gid = hovers.part_of(owner)
+    text = f"{entry.label}: {format_number(x, 3)}, {label_of(ladder.metric or '')} {score:.4f}"
+    gid = hovers.part_of(owner, text=text)
     axes.plot([x], [score], _MARKERS[entry.form], markersize=7, color=colour, gid=gid)
-    hovers[gid] = f"{entry.label}: {format_number(x, 3)}, {label_of(ladder.metric or '')} {score:.4f}"

@@ -15,7 +15,7 @@ from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.efficiency import EFFICIENCY, GOODPUT, efficiency, goodput
 from paratune.reports.systems.measures import Amount, ReportMeasure
 from paratune.reports.systems.model import Systems
-from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.reports.tables.table import Heading, Row, Table, TableCell, make_table
 
 KEY = "layout"
 Format = Literal["clock", "seconds", "megabytes", "number", "percent", "ratio"]
@@ -62,9 +62,7 @@ def _speed_up(systems: Systems, configuration: Configuration) -> Amount:
     return Amount(SPEED_UP, runs if value is not None else {}, value, len(configuration.runs), is_of_all=True)
 
 
-SPEED_UP = ReportMeasure(
-    "speed_up", "Speed-up", "count", 1, "training time of the baseline over its own", lambda run: None
-)
+SPEED_UP = ReportMeasure("speed_up", "Speed-up", "count", 1, "training time of the baseline over its own")
 _TIME = LayoutFigure("Time (mm:ss)", measures.TRAIN_S, "clock")
 _PHASES = tuple(
     LayoutFigure(label, measure, "seconds")
@@ -125,12 +123,7 @@ def check_layout(name: str) -> None:
 
 
 def layout_table(systems: Systems, name: str) -> Table:
-    """Return the configurations in the layout of a study.
-
-    Args:
-        systems: With at least one measured configuration.
-        name: Key of `LAYOUTS`.
-    """
+    """Return the measured configurations, at least one, in a layout of `LAYOUTS`."""
     layout = LAYOUTS[name]
     members = systems.measured
     figures = [*layout.figures, *_scores(systems, layout.splits)]
@@ -139,16 +132,12 @@ def layout_table(systems: Systems, name: str) -> Table:
     if layout.compares:
         bases = dict.fromkeys(systems.baseline_of(member).label for member in members)
         notes.append(f"In brackets: the change against {' or '.join(bases)}; an arrow shows its direction.")
-    if layout.has_configurations_in_columns:
-        columns = [Column("", "figure", is_text=True), *(Column(member.label) for member in members)]
-        lines = [(TableCell(figure.label), *row) for figure, row in zip(figures, cells, strict=True)]
-    else:
-        columns = [
-            Column("Configuration", "configuration", is_text=True),
-            *(Column(figure.label, figure.measure.key) for figure in figures),
-        ]
-        lines = [(TableCell(member.label), *(row[at] for row in cells)) for at, member in enumerate(members)]
-    return Table(KEY, layout.title, tuple(columns), tuple(lines), tuple(notes))
+    columns: list[Heading] = [("", "figure"), *(member.label for member in members)]
+    rows: list[Row] = [[figure.label, *row] for figure, row in zip(figures, cells, strict=True)]
+    if not layout.has_configurations_in_columns:
+        columns = [("Configuration", "configuration"), *((figure.label, figure.measure.key) for figure in figures)]
+        rows = [[member.label, *(row[at] for row in cells)] for at, member in enumerate(members)]
+    return make_table(KEY, layout.title, columns, rows, 1, notes)
 
 
 def _scores(systems: Systems, splits: Sequence[str]) -> list[LayoutFigure]:

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paratune.base.grouping import grouped
 from paratune.base.units import counted
-from paratune.reports.figures.canvas import Drawing, Hovers, Key
-from paratune.reports.figures.runs import run_style
+from paratune.reports.figures.canvas import Drawing, Hovers
+from paratune.reports.figures.runs import draw_band, line_keys, line_style
 from paratune.reports.systems.configurations import Configuration, label_of
 from paratune.reports.systems.labels import join_sentences
 from paratune.reports.systems.measures import score
@@ -32,11 +33,11 @@ class ScorePoint:
 
 def learning_rate_drawings(systems: Systems) -> Iterator[Drawing]:
     """Yield a figure for each task, if the matrix has several learning rates."""
-    groups: dict[tuple[str, str], list[Configuration]] = {}
-    for member in systems.measured:
-        if member.scored and isinstance(member.settings.get(KEY), int | float):
-            cell = member.cell_runs[0].cell
-            groups.setdefault((cell.task, cell.metric), []).append(member)
+    groups = grouped(
+        ((member.cell_runs[0].cell.task, member.cell_runs[0].cell.metric), member)
+        for member in systems.measured
+        if member.scored and isinstance(member.settings.get(KEY), int | float)
+    )
     for number, ((task, metric), members) in enumerate(groups.items()):
         lines = score_lines(systems, members, metric)
         if number < MAX_FIGURES and any(len(points) > 1 for points in lines.values()):
@@ -66,17 +67,14 @@ def _drawing(key: str, task: str, metric: str, lines: Mapping[str, Sequence[Scor
 
     def draw(axes: Any, hovers: Hovers) -> None:
         for number, (name, points) in enumerate(shown.items()):
-            colour, dashes = run_style(number)
+            style, owners = line_style(number), [point.configuration for point in points]
             rates = [point.learning_rate for point in points]
-            means = [point.mean for point in points]
             low, high = [point.low for point in points], [point.high for point in points]
-            gids = [hovers.part_of(*(point.configuration for point in points)) for _ in range(2)]
-            axes.fill_between(rates, low, high, color=colour, alpha=0.15, linewidth=0, gid=gids[0])
-            axes.plot(rates, means, color=colour, linewidth=1.6, dashes=dashes or (None, None), gid=gids[1])
+            draw_band(axes, hovers, rates, low, high, style["color"], owners)
+            axes.plot(rates, [point.mean for point in points], linewidth=1.6, gid=hovers.part_of(*owners), **style)
             for point in points:
-                gid = hovers.part_of(point.configuration)
-                axes.plot([point.learning_rate], [point.mean], "o", color=colour, markersize=5.5, gid=gid)
-                hovers[gid] = hover_text(name, label, point)
+                gid = hovers.part_of(point.configuration, text=hover_text(name, label, point))
+                axes.plot([point.learning_rate], [point.mean], "o", color=style["color"], markersize=5.5, gid=gid)
         axes.set_xscale("log")
         rates = marked_rates([point.learning_rate for points in shown.values() for point in points])
         axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
@@ -90,9 +88,8 @@ def _drawing(key: str, task: str, metric: str, lines: Mapping[str, Sequence[Scor
         f"Drawn: {MAX_LINES} of {len(lines)} combinations of the other axes." if len(lines) > MAX_LINES else "",
     )
     owners = [tuple(point.configuration for point in points) for points in shown.values()]
-    keys = tuple(Key(name, *run_style(at), owners=owners[at]) for at, name in enumerate(shown))
     title = f"{label} over the learning rate{f': {task}' if task else ''}"
-    return Drawing(key, title, caption, draw, 3.2, legend=keys if len(keys) > 1 else ())
+    return Drawing(key, title, caption, draw, 3.2, legend=line_keys(list(shown), owners))
 
 
 def marked_rates(rates: Sequence[float]) -> list[float]:

@@ -1,14 +1,16 @@
 """The tables of systems, of model and batch, and of software, with a column for each kind."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE, format_bytes
 from paratune.reports.runs.machine import node_gpus, run_nodes, software_facts, value_text
 from paratune.reports.runs.read import RunRecord
+from paratune.reports.systems.labels import machine_letter
 from paratune.reports.systems.model import Systems
-from paratune.reports.tables.table import Column, Table, TableCell
+from paratune.reports.tables.table import Table, TableCell, facts_table, make_table
 
 _STORAGE = ("kind", "filesystem")
 _MAX_HOSTS = 6
@@ -35,61 +37,33 @@ _MODEL = (
 )
 
 
-@dataclass(frozen=True)
-class Kind:
-    """Runs with common facts."""
-
-    runs: tuple[RunRecord, ...]
-    facts: Mapping[str, str]
+Kind = tuple[Sequence[RunRecord], Mapping[str, str]]
+"""Runs with common facts."""
 
 
 def machine_tables(systems: Systems) -> Iterator[Table]:
     """Yield the tables of hardware, of model and batch, and of software."""
-    runs = [run for member in systems.measured for run in member.runs]
+    runs = systems.runs
     if not runs:
         return
-    machines = [Kind(group, _hardware(group)) for group in systems.machines.values()]
+    machines = [(group, _hardware(group)) for group in systems.machines.values()]
     yield _table("systems", "Systems", "System", machines)
     yield _models(runs)
-    yield _table("software", "Software", "", _kinds(runs, lambda run: tuple(software_facts(run).items()), _software))
-
-
-def _kinds(
-    runs: Sequence[RunRecord],
-    key: Callable[[RunRecord], Hashable],
-    facts: Callable[[Sequence[RunRecord]], Mapping[str, str]],
-) -> list[Kind]:
-    """Return the runs grouped by a key, in the order of the runs."""
-    groups: dict[Hashable, list[RunRecord]] = {}
-    for run in runs:
-        groups.setdefault(key(run), []).append(run)
-    return [Kind(tuple(group), facts(group)) for group in groups.values()]
+    software = grouped((tuple(software_facts(run).items()), run) for run in runs)
+    yield _table("software", "Software", "", [(group, dict(facts)) for facts, group in software.items()])
 
 
 def _table(key: str, title: str, name: str, kinds: Sequence[Kind]) -> Table:
     """Return a table with a line for each fact and a column for each kind."""
     kinds, more = kinds[:_MAX_KINDS], len(kinds) - _MAX_KINDS
     notes = (f"{more} others are not shown; run.json of each run has them.",) if more > 0 else ()
-    facts = list(dict.fromkeys(fact for kind in kinds for fact in kind.facts))
-    heads = [f"{name} {_letters(number)}".strip() for number in range(len(kinds))] if len(kinds) > 1 else ["All runs"]
-    columns = [Column("", "fact", is_text=True), *(Column(head, is_text=True) for head in heads)]
-    lines = [
-        (
-            TableCell(fact),
-            *(TableCell(kind.facts.get(fact, NOT_AVAILABLE), runs=_names(kind), source="run.json") for kind in kinds),
-        )
-        for fact in facts
-    ]
-    counts = (TableCell("Runs"), *(TableCell(f"{len(kind.runs):,}", len(kind.runs), _names(kind)) for kind in kinds))
-    return Table(key, title, tuple(columns), (*lines, counts), notes)
-
-
-def _letters(number: int) -> str:
-    return chr(ord("A") + number) if number < 26 else str(number + 1)
-
-
-def _names(kind: Kind) -> tuple[str, ...]:
-    return tuple(run.name for run in kind.runs)
+    heads = ["All runs"]
+    if len(kinds) > 1:
+        heads = [f"{name} {machine_letter(number)}".strip() for number in range(len(kinds))]
+    runs = {head: tuple(run.name for run in group) for head, (group, _) in zip(heads, kinds, strict=True)}
+    table = facts_table(key, title, {head: facts for head, (_, facts) in zip(heads, kinds, strict=True)}, runs)
+    counts = (TableCell("Runs"), *(TableCell(f"{len(names):,}", len(names), names) for names in runs.values()))
+    return replace(table, lines=(*table.lines, counts), notes=notes)
 
 
 def _hardware(runs: Sequence[RunRecord]) -> dict[str, str]:
@@ -154,18 +128,12 @@ def _bytes(value: Any) -> str:
 
 def _models(runs: Sequence[RunRecord]) -> Table:
     """Return model, data and batch, each fact with all its values."""
-    lines = []
+    rows, names = [], tuple(run.name for run in runs)
     for name, source in _MODEL:
-        runs_by_value: dict[str, list[str]] = {}
-        for run in runs:
-            runs_by_value.setdefault(_fact(source, run.get(source)), []).append(run.name)
-        shown = list(runs_by_value)[:_MAX_VALUES]
-        more = f" and {len(runs_by_value) - len(shown)} others" if len(runs_by_value) > len(shown) else ""
-        lines.append(
-            (TableCell(name), TableCell("; ".join(shown) + more, runs=tuple(run.name for run in runs), source=source))
-        )
-    columns = (Column("", "fact", is_text=True), Column("All runs", "values", is_text=True))
-    return Table("models", "Model and batch", columns, tuple(lines))
+        values = list(dict.fromkeys(_fact(source, run.get(source)) for run in runs))
+        more = f" and {len(values) - _MAX_VALUES} others" if len(values) > _MAX_VALUES else ""
+        rows.append((name, TableCell("; ".join(values[:_MAX_VALUES]) + more, runs=names, source=source)))
+    return make_table("models", "Model and batch", (("", "fact"), ("All runs", "values")), rows, 2)
 
 
 def _fact(source: str, value: Any) -> str:
@@ -174,7 +142,3 @@ def _fact(source: str, value: Any) -> str:
     if type(value) is float:  # learning rates too: six digits are more than anyone sets
         return f"{value:.6g}"
     return f"{value:,}" if type(value) is int else value_text(value)
-
-
-def _software(runs: Sequence[RunRecord]) -> dict[str, str]:
-    return software_facts(runs[0])

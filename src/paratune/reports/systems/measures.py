@@ -1,4 +1,4 @@
-"""The measures of runs, and how they are aggregated over the runs of a configuration.
+"""The measures of runs, how they are aggregated over the runs of a configuration, and their format.
 
 Of each run a figure is what its record has: totals, or totals over totals. Over runs, rates are again totals over
 totals (all samples over all of their time); other figures are means. The spread is that of the runs' own figures.
@@ -10,14 +10,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from paratune.base.units import NOT_AVAILABLE
 from paratune.config.metric_names import direction
 from paratune.records import ALL_PHASES
 from paratune.records.efficiency import NOISE_KINDS, noise_field
 from paratune.reports.rows.devices import device_hours
+from paratune.reports.rows.row import byte_unit, decimals
 from paratune.reports.rows.scores import metric_name
-from paratune.reports.rows.speed import EPOCH_SOURCE, EPOCH_SOURCES, PHASE_NAMES, epoch_s, step_part_ms, step_parts_ms
-from paratune.reports.runs.read import RunRecord, steps_taken
+from paratune.reports.rows.speed import EPOCH_SOURCE, EPOCH_SOURCES, PHASE_NAMES, epoch_s, step_ms, step_part_ms
+from paratune.reports.runs.read import RunRecord, number_in, steps_taken
 
+_SECONDS = ((36_000.0, "h", 3600.0), (1_200.0, "min", 60.0), (0.0, "s", 1.0))
+"""Smallest largest value, unit and its seconds, for each unit of time."""
 Form = Literal["seconds", "ms", "bytes", "rate", "share", "score", "joules", "hours", "price", "count"]
 """Kind of a measure, which decides its format."""
 
@@ -35,7 +39,8 @@ class ReportMeasure:
     """1 if more is better, -1 if less is better, 0 if neither."""
     source: str
     """Fields of the record, and the computation."""
-    read: Callable[[RunRecord], float | None]
+    read: Callable[[RunRecord], float | None] = lambda run: None
+    """Reads the measure of a run; None for measures of configurations."""
     is_quality: bool = False
     """Whether it measures quality: unknown for probes, and repeats count once."""
 
@@ -80,23 +85,14 @@ def _total_part(phase: str) -> ReportMeasure:
     return ReportMeasure(f"{phase}_s", PHASE_NAMES[phase], "seconds", -1, source, lambda run: phase_total_s(run, phase))
 
 
-def step_ms(run: RunRecord) -> float | None:
-    """Return the mean measured step in ms, the sum of its phases."""
-    parts = list(step_parts_ms(run).values())
-    return None if any(part is None for part in parts) else sum(part for part in parts if part is not None)
-
-
 def phase_total_s(run: RunRecord, phase: str) -> float | None:
     """Return the seconds of a phase over all steps of a run, averaged over the ranks.
 
     A record without the totals of its ranks has those of the measured steps, which are scaled to all steps.
     """
-    ranks = run.get("summary.ranks")
-    totals = (
-        [rank.get("phases_total_s") for rank in ranks if isinstance(rank, Mapping)] if isinstance(ranks, list) else []
-    )
-    values = [phases.get(phase) for phases in totals if isinstance(phases, Mapping)]
-    known = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    totals = [rank.get("phases_total_s") for rank in run.objects("summary.ranks")]
+    values = [number_in(phases.get(phase)) for phases in totals if isinstance(phases, Mapping)]
+    known = [value for value in values if value is not None]
     if known and len(known) == len(totals):
         return statistics.fmean(known)
     mean_ms, steps = step_part_ms(run, phase), steps_taken(run)
@@ -116,16 +112,14 @@ UTILISATION = _number("utilisation", "Utilisation", "share", 1, "summary.utilisa
 MFU = _number("mfu", "MFU", "share", 1, "summary.flops.mfu")
 ENERGY_J = _number("energy_j", "Energy", "joules", -1, "summary.utilisation.energy_j")
 COMMUNICATION = _number("communication_share", "Communication", "share", -1, "summary.communication.share")
-EXPOSED = _number(
-    "exposed_communication_share", "Exposed communication", "share", -1, "summary.communication.exposed_share"
-)
+_EXPOSED = "summary.communication.exposed_share"
+EXPOSED = _number("exposed_communication_share", "Exposed communication", "share", -1, _EXPOSED)
 WAITING = _number("wait_share", "Waiting for ranks", "share", -1, "summary.stragglers.wait_share")
 GET_BATCH_SHARE = _number("get_batch_share", "Loader wait", "share", -1, "summary.phases.get_batch.share")
 BUBBLE = _number("bubble_share", "Pipeline bubble", "share", -1, "summary.pipeline.bubble_share")
 PADDING = _number("padding_share", "Padding", "share", -1, "summary.throughput.padding_share")
-DEVICE_HOURS = ReportMeasure(
-    "device_hours", "Device-hours", "hours", -1, "summary.time.total_s times run.world_size", device_hours
-)
+_HOURS = "summary.time.total_s times run.world_size"
+DEVICE_HOURS = ReportMeasure("device_hours", "Device-hours", "hours", -1, _HOURS, device_hours)
 STEP_PARTS = tuple(_step_part(phase) for phase in ALL_PHASES)
 TOTAL_PARTS = tuple(_total_part(phase) for phase in ALL_PHASES)
 
@@ -151,18 +145,15 @@ def score(split: str, metric: str) -> ReportMeasure:
     except KeyError:  # a metric of a later version
         better = 0
     path = ("summary", "scores", split, metric)
-    label = f"{split.capitalize()} {metric_name(metric).rstrip(' ↑↓')}"
-    source = ".".join(path)
-    return ReportMeasure(
-        f"{split}_{metric}", label, "score", better, source, lambda run: run.number(path), is_quality=True
-    )
+    key, label = f"{split}_{metric}", f"{split.capitalize()} {metric_name(metric).rstrip(' ↑↓')}"
+    return ReportMeasure(key, label, "score", better, ".".join(path), lambda run: run.number(path), is_quality=True)
 
 
 def check_numbers(run: RunRecord) -> None:
     """Check that every measured field is a number or unknown, and that the slices are complete.
 
     Raises:
-        CheckpointError: The record holds something else.
+        CheckpointError: The record contains something else.
     """
     for source in _SOURCES:
         run.number(source)
@@ -184,18 +175,11 @@ def cost(price: float) -> ReportMeasure:
 
 
 def amount(measure: ReportMeasure, runs: Sequence[RunRecord]) -> Amount:
-    """Return a measure over runs.
-
-    Args:
-        measure: The figure.
-        runs: Of one configuration; of a score, those whose scores count.
-    """
+    """Return a measure over runs of one configuration; of a score, over the runs whose scores count."""
     values = {run.name: value for run in runs if (value := measure.read(run)) is not None}
-    if not values:
-        return Amount(measure, {}, None, len(runs))
-    if measure.form == "rate":
+    if measure.form == "rate" and values:
         return Amount(measure, values, _pooled([run for run in runs if run.name in values], values), len(runs))
-    return Amount(measure, values, statistics.fmean(values.values()), len(runs))
+    return Amount(measure, values, statistics.fmean(values.values()) if values else None, len(runs))
 
 
 def _pooled(runs: Sequence[RunRecord], rates: Mapping[str, float]) -> float | None:
@@ -207,6 +191,7 @@ def _pooled(runs: Sequence[RunRecord], rates: Mapping[str, float]) -> float | No
     if any(rate <= 0 for _, rate in parts):
         return None
     if any(done is None for done, _ in parts):
+        # The rate of equal amounts of work; the arithmetic mean would be that of equal times.
         return statistics.harmonic_mean([rate for _, rate in parts])
     done = [samples or 0.0 for samples, _ in parts]
     return (
@@ -218,3 +203,53 @@ def measured_samples(run: RunRecord) -> float | None:
     """Return the samples of the measured steps of a run, up to a factor that is equal for runs of a configuration."""
     steps, size = run.number("summary.throughput.num_steps_measured"), run.number("run.batch.global_batch_size")
     return None if steps is None or size is None else steps * size
+
+
+@dataclass(frozen=True)
+class ColumnScale:
+    """Format of the values of a column."""
+
+    unit: str
+    """Unit in the label of the column; empty if there is none."""
+    size: float
+    """Size of the unit, in the unit of the values."""
+    places: int
+
+    def text(self, value: float | None) -> str:
+        """Return one value."""
+        return NOT_AVAILABLE if value is None else f"{value / self.size:,.{self.places}f}"
+
+    def label(self, name: str) -> str:
+        return f"{name} ({self.unit})" if self.unit else name
+
+
+def column_scale(measure: ReportMeasure, values: Sequence[float | None]) -> ColumnScale:
+    """Return the format of the values of a column, which are in the measure's own unit."""
+    known = [value for value in values if value is not None]
+    most = max((abs(value) for value in known), default=0.0)
+    match measure.form:
+        case "bytes":
+            unit, num_bytes = byte_unit(known)
+            return ColumnScale(unit, num_bytes, decimals([value / num_bytes for value in known]))
+        case "seconds":
+            unit, size = next((unit, size) for least, unit, size in _SECONDS if most >= least)
+            return ColumnScale(unit, size, decimals([value / size for value in known]))
+        case "ms" if most >= 10_000:
+            return ColumnScale("s", 1000.0, decimals([value / 1000 for value in known]))
+        case "share":
+            return ColumnScale("%", 0.01, 1)
+        case "score":
+            return ColumnScale("", 1.0, 4)
+        case "joules":
+            unit, size = ("kJ", 1000.0) if most >= 10_000 else ("J", 1.0)
+            return ColumnScale(unit, size, decimals([value / size for value in known]))
+    return ColumnScale({"ms": "ms", "hours": "h"}.get(measure.form, ""), 1.0, decimals(known))
+
+
+def amount_text(amount: Amount, scale: ColumnScale) -> str:
+    """Return the value with its spread over runs."""
+    if amount.center is None:
+        return NOT_AVAILABLE
+    spread = "" if amount.deviation is None else f" ± {scale.text(amount.deviation)}"
+    few = f" ({len(amount.values)} of {amount.num_runs})" if len(amount.values) < amount.num_runs else ""
+    return f"{scale.text(amount.center)}{spread}{few}"

@@ -6,11 +6,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from paratune.base.grouping import grouped
 from paratune.records.sweep import SweepRecord, cell_run_folder
 from paratune.reports.runs.machine import machine_kinds
 from paratune.reports.runs.read import RunRecord
-from paratune.reports.systems.cell_runs import CellRun, read_cell_runs
-from paratune.reports.systems.configurations import MATRIX, Configuration, build_configurations
+from paratune.reports.systems.configurations import MATRIX, CellRun, Configuration, build_configurations, read_cell_runs
 from paratune.reports.systems.measures import Amount, ReportMeasure, amount
 from paratune.reports.systems.sameness import configuration_differs
 from paratune.verdicts import Differs, Verdict
@@ -38,19 +38,20 @@ class Systems:
         return tuple(member for member in self.configurations if member.runs)
 
     @cached_property
+    def runs(self) -> list[RunRecord]:
+        """The finished and readable runs, in the order of the configurations."""
+        return [run for member in self.measured for run in member.runs]
+
+    @cached_property
     def axis_keys(self) -> tuple[str, ...]:
         """The dotted keys that the axes set."""
         keys = [key for axis in self.record.axes for key in (axis.keys or (axis.key,))]
         return tuple(dict.fromkeys([*keys, *(key for member in self.measured for key in member.settings)]))
 
     @cached_property
-    def machines(self) -> Mapping[Hashable, tuple[RunRecord, ...]]:
+    def machines(self) -> Mapping[Hashable, list[RunRecord]]:
         """The runs grouped by kind of machine, in the order of the runs."""
-        runs = [run for member in self.measured for run in member.runs]
-        by_kind: dict[Hashable, list[RunRecord]] = {}
-        for run, kind in zip(runs, machine_kinds(runs), strict=True):
-            by_kind.setdefault(kind, []).append(run)
-        return {kind: tuple(members) for kind, members in by_kind.items()}
+        return grouped(zip(machine_kinds(self.runs), self.runs, strict=True))
 
     @property
     def num_machines(self) -> int:
@@ -60,10 +61,7 @@ class Systems:
     @cached_property
     def differing(self) -> Mapping[str, Differs]:
         """Differences between each configuration and its baseline, by label."""
-        differences = {}
-        for member in self.measured:
-            differences[member.label] = self.differs(member, self.baseline_of(member))
-        return differences
+        return {member.label: self.differs(member, self.baseline_of(member)) for member in self.measured}
 
     def differs(self, configuration: Configuration, base: Configuration) -> Differs:
         """Return the differences between the experiments of two configurations."""
@@ -107,13 +105,8 @@ class Systems:
         )
 
     def once(self, name: str, configuration: Configuration, find: Callable[[], _Found]) -> _Found:
-        """Return a cached value of a configuration, which tables and figures share.
-
-        Args:
-            name: Names it.
-            configuration: The configuration.
-            find: Finds it.
-        """
+        """Return a value of a configuration, which `find` computes once for all tables and figures."""
+        # By identity: the mappings of a configuration cannot be hashed.
         place = (name, id(configuration))
         if place not in self._found:
             self._found[place] = find()
@@ -140,10 +133,7 @@ def _key(values: Mapping[str, str], is_probe: bool) -> str:
 def build_systems(folder: Path, record: SweepRecord, folders: Sequence[Path] | None = None) -> Systems:
     """Return the configurations of a matrix with the records of their runs.
 
-    Args:
-        folder: Of the matrix.
-        record: Its sweep.json.
-        folders: Of the run of each cell, where they are not those of the matrix.
+    `folders` are those of the run of each cell, where they are not below `folder`.
     """
     places = [cell_run_folder(folder, cell.name) for cell in record.cells] if folders is None else folders
     cell_runs = read_cell_runs(record.cells, places)

@@ -1,9 +1,10 @@
 """Time and memory of all configurations, and the Pareto front."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE, counted
 from paratune.config.metric_names import direction
 from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing, Hovers, Key, label_rows
@@ -12,9 +13,8 @@ from paratune.reports.rows.scores import metric_name
 from paratune.reports.systems import measures
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.labels import drawn_configurations, figure_labels, height_of_bars, join_sentences
-from paratune.reports.systems.measures import Amount
+from paratune.reports.systems.measures import Amount, amount_text, column_scale
 from paratune.reports.systems.model import Systems
-from paratune.reports.systems.writing import amount_text, column_scale
 from paratune.verdicts.estimate import mean_of
 
 _TIME, _DEVICE, _TOTAL = RUN_COLOURS[0], RUN_COLOURS[2], MUTED
@@ -45,7 +45,6 @@ def time_and_memory(systems: Systems) -> Drawing:
         _bars(right, hovers, members, total, size, _TOTAL, 0.62, alpha=_FAINT)
         _bars(right, hovers, members, device, size, _DEVICE, 0.36)
         label_rows(left, hovers, labels, [(member.label,) for member in members], fontsize=9)
-        left.set_ylim(len(members) - 0.4, -0.6)
         left.set_xlabel(scale.label(measure.label))
         right.set_xlabel(f"Peak memory ({unit})")
         for axes in (left, right):
@@ -73,14 +72,14 @@ def _bars(
     values = [(amount.center or 0.0) / size for amount in amounts]
     bars = axes.barh(range(len(members)), values, height=height, color=colour, alpha=alpha)
     for row, (member, amount, bar) in enumerate(zip(members, amounts, bars, strict=True)):
-        gid = hovers.part_of(member.label, row=row)
         if amount.center is None:
+            gid = hovers.part_of(member.label, row=row)
             axes.text(0, row, f" {NOT_AVAILABLE}", va="center", color=MUTED, fontsize=9, gid=gid)
             continue
-        bar.set_gid(gid)
         scale = column_scale(amount.measure, [amount.center])
-        text = f"{amount_text(amount, scale)} {scale.unit}".strip()
-        hovers[gid] = f"{member.label}: {amount.measure.label.lower()} {text} ({counted(len(amount.values), 'run')})"
+        value = f"{amount_text(amount, scale)} {scale.unit}".strip()
+        text = f"{member.label}: {amount.measure.label.lower()} {value} ({counted(len(amount.values), 'run')})"
+        bar.set_gid(hovers.part_of(member.label, row=row, text=text))
         if amount.deviation:
             middle, length = values[row], amount.deviation / size
             axes.plot(
@@ -112,7 +111,8 @@ class Point:
 
 def pareto(systems: Systems) -> Iterator[Drawing]:
     """Yield a Pareto figure of time, memory and quality for each task, with labels on the front."""
-    for number, (task, members) in enumerate(_by_task(systems).items()):
+    by_task = grouped((_task_and_data(member), member) for member in systems.measured)
+    for number, (task, members) in enumerate(by_task.items()):
         points = pareto_points(systems, members)
         if len(points) > 1:
             yield _pareto(systems, points, task, "pareto" if number == 0 else f"pareto-{number}")
@@ -130,12 +130,8 @@ def pareto_points(systems: Systems, members: Sequence[Configuration]) -> list[Po
         wanted = (measures.TRAIN_S, measures.PEAK_BYTES, *([measures.score(*judged)] if judged else []))
         amounts = [systems.amount(measure, member) for measure in wanted]
         time, memory, quality = [*(amount.center for amount in amounts), None][:3]
-        if (
-            time is not None
-            and memory is not None
-            and not member.is_probe
-            and not systems.differing[member.label].refused
-        ):
+        is_comparable = not member.is_probe and not systems.differing[member.label].refused
+        if time is not None and memory is not None and is_comparable:
             first, second, third = [*map(interval_of, amounts), None][:3]
             candidates.append((member, time, memory, quality, (first, second, third)))
     sign = -1 if judged and direction(judged[1]) == "max" else 1
@@ -154,14 +150,11 @@ def _beats(other: tuple[float, ...], cost: tuple[float, ...]) -> bool:
     return other != cost and all(a <= b for a, b in zip(other, cost, strict=True))
 
 
-def _by_task(systems: Systems) -> Mapping[str, list[Configuration]]:
-    """Return the configurations by task and data of their scores."""
-    groups: dict[str, list[Configuration]] = {}
-    for member in systems.measured:
-        run = member.runs[0]
-        data = run.get("run.data.test.fingerprint") or run.get("run.data.validation.fingerprint")
-        groups.setdefault(f"{run.task} {data}", []).append(member)
-    return groups
+def _task_and_data(member: Configuration) -> str:
+    """Return the task and the fingerprint of the data of the scores."""
+    run = member.runs[0]
+    data = run.get("run.data.test.fingerprint") or run.get("run.data.validation.fingerprint")
+    return f"{run.task} {data}"
 
 
 def _pareto(systems: Systems, points: Sequence[Point], task: str, key: str) -> Drawing:
@@ -177,14 +170,14 @@ def _pareto(systems: Systems, points: Sequence[Point], task: str, key: str) -> D
         for number, axes in enumerate(panels):
             for point in thinned:
                 y = point.memory / size if number == 0 else point.quality
-                gid = hovers.part_of(point.one.label)
                 colour = RUN_COLOURS[0] if point.is_front else _GREY
                 if len(thinned) <= _MAX_CROSSES:
                     for artist in _cross(axes, point, number, scale.size, size, colour):
                         artist.set_gid(hovers.part_of(point.one.label))
+                text = _hover_text(point, scale.text(point.time), scale.unit, unit, size, judged)
+                gid = hovers.part_of(point.one.label, text=text)
                 # Points are inside the axes; including them in the layout takes most of its time.
                 axes.plot([point.time / scale.size], [y], "o", markersize=7, color=colour, gid=gid, in_layout=False)
-                hovers[gid] = _hover_text(point, scale.text(point.time), scale.unit, unit, size, judged)
             axes.set_xlabel(scale.label("Training time"))
             axes.grid()
             axes.margins(0.14)
@@ -219,7 +212,7 @@ def _pareto(systems: Systems, points: Sequence[Point], task: str, key: str) -> D
 
 
 def _cross(axes: Any, point: Point, panel: int, time_size: float, size: float, colour: str) -> list[Any]:
-    """Draw the intervals of a point; return what was drawn."""
+    """Draw the intervals of a point; return the artists."""
     drawn: list[Any] = []
     time, memory, quality = point.intervals
     x, y = point.time / time_size, _height(point, panel, size)

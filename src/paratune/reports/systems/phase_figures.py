@@ -42,13 +42,7 @@ def stacked(
 ) -> Drawing:
     """Draw a bar of the phases for each configuration: seconds of the run, or of a step for probes.
 
-    Args:
-        systems: The matrix.
-        members: The bars, from the top.
-        labels: Their names.
-        key: Key of the figure.
-        title: Title of the figure.
-        notes: Sentences after the caption.
+    `notes` are sentences after the caption.
     """
     per_step = any(member.is_probe for member in members)
     parts = measures.STEP_PARTS if per_step else measures.TOTAL_PARTS

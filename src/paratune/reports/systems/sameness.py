@@ -53,10 +53,7 @@ def comparison_notes(differs: Differs, base: str = "the baseline") -> tuple[str,
 def configuration_differs(configuration: Configuration, base: Configuration, axis_keys: Iterable[str]) -> Differs:
     """Return the differences between a configuration and its baseline, by a run of each.
 
-    Args:
-        configuration: The configuration that gets the marks.
-        base: The configuration that it is compared with.
-        axis_keys: Dotted keys of the axes, whose differences are allowed.
+    Differences that axes with these dotted keys make are allowed.
     """
     if configuration is base or not configuration.runs or not base.runs:
         return Differs()

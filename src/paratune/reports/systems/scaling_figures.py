@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from paratune.reports.figures.canvas import MUTED, Drawing, Hovers, Key
-from paratune.reports.figures.runs import run_style
+from paratune.reports.figures.runs import line_style, run_style
 from paratune.reports.systems import measures, subjects
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.efficiency import configuration_noise, goodput
@@ -49,12 +49,15 @@ def _speed_ups(scalings_of_rule: Sequence[Scaling], rule: str) -> Drawing:
                 (right, [100 * share for *_, share in points]),
             ):
                 gid = hovers.part_of(*labels.values())
-                _line(axes, [size for size, *_ in points], values, line, gid=gid)
+                axes.plot([size for size, *_ in points], values, linewidth=1.8, gid=gid, **line_style(line))
                 for (size, speed, share), value in zip(points, values, strict=True):
-                    gid = hovers.part_of(labels[size])
+                    text = f"{names[line]}: {size} devices, speed-up {speed:.2f}, efficiency {100 * share:.1f}%"
+                    gid = hovers.part_of(labels[size], text=text)
                     axes.plot([size], [value], "o", markersize=6, color=run_style(line)[0], gid=gid, in_layout=False)
-                    hovers[gid] = f"{names[line]}: {size} devices, speed-up {speed:.2f}, efficiency {100 * share:.1f}%"
-        _device_axis((left, right), sizes)
+        for axes in (left, right):
+            _log_axis(axes, "x", sizes)
+            axes.set_xlabel("Devices")
+            axes.grid()
         left.set_ylabel("Speed-up (samples/s, ×)")
         right.set_ylabel("Efficiency (%)")
         _log_axis(left, "y", sorted({size / first for size in sizes}))
@@ -107,11 +110,12 @@ def _goodput(systems: Systems) -> Iterator[Drawing]:
             owners = [member.label for *_, member in points]
             rates, gid = [rate for _, rate, *_ in points], hovers.part_of(*owners)
             axes.plot(xs, rates, color=colour, linewidth=1, dashes=(2, 2), alpha=0.8, gid=gid)
-            _line(axes, xs, [good for *_, good, _ in points], line, gid=hovers.part_of(*owners))
+            goodputs = [good for *_, good, _ in points]
+            axes.plot(xs, goodputs, linewidth=1.8, gid=hovers.part_of(*owners), **line_style(line))
             for batch, rate, good, member in points:
-                gid = hovers.part_of(member.label)
+                text = f"{member.label}: batch {batch}: {rate:.4g} samples/s, goodput {good:.4g} samples/s"
+                gid = hovers.part_of(member.label, text=text)
                 axes.plot([batch], [good], "o", markersize=6, color=colour, gid=gid)
-                hovers[gid] = f"{member.label}: batch {batch}: {rate:.4g} samples/s, goodput {good:.4g} samples/s"
         _log_axis(axes, "x", batches)
         axes.set_xlabel("Global batch (samples)")
         axes.set_ylabel("Samples/s")
@@ -136,18 +140,6 @@ def _goodputs(systems: Systems, family: SubjectFamily) -> list[tuple[int, float,
             points.append((member.global_batch_size, rate, good, member))
     known = any(configuration_noise(systems, member).value is not None for *_, member in points)
     return sorted(points, key=lambda point: point[0]) if known else []
-
-
-def _line(axes: Any, xs: Sequence[float], ys: Sequence[float], line: int, *, gid: str) -> None:
-    colour, dashes = run_style(line)
-    axes.plot(xs, ys, color=colour, linewidth=1.8, dashes=dashes or (None, None), gid=gid)
-
-
-def _device_axis(panels: Sequence[Any], sizes: Sequence[int]) -> None:
-    for axes in panels:
-        _log_axis(axes, "x", sizes)
-        axes.set_xlabel("Devices")
-        axes.grid()
 
 
 def _log_axis(axes: Any, which: str, ticks: Sequence[float]) -> None:

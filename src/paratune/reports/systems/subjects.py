@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE
 from paratune.hardware.environment import UNSET
+from paratune.reports.runs.sameness import canonical
 from paratune.reports.systems.configurations import ENV, NODES, NPROC, Configuration
 
 _OFFLOAD = ("offload", "cpu_adam")
@@ -67,18 +69,16 @@ class Scaling:
 
 
 def families(configurations: Sequence[Configuration], belongs: Callable[[str], bool]) -> tuple[SubjectFamily, ...]:
-    """Return the families in which a subject has at least two values.
+    """Return the families of measured configurations in which a subject has at least two values.
 
-    Args:
-        configurations: Of the matrix; those without a finished run are in none.
-        belongs: Says of a key whether it belongs to the subject.
+    `belongs` returns whether a key belongs to the subject.
     """
     found_families = []
     distinguishing = _distinguishing_keys(configurations, belongs)
     mixed = len({member.is_probe for member in configurations}) > 1
     for members in _groups(configurations, belongs):
         values = [_subject_settings(member, belongs) for member in members]
-        if len(set(map(_canonical, values))) > 1:
+        if len(set(map(canonical, values))) > 1:
             names = tuple(_value_name(values, member) for member in values)
             common = _where(members[0], distinguishing, some_are_probes=mixed)
             found_families.append(SubjectFamily(common, tuple(members), names))
@@ -94,12 +94,7 @@ def strategy_families(configurations: Sequence[Configuration]) -> tuple[SubjectF
 def _kinds(family: SubjectFamily) -> int:
     """Return the number of strategies in a family, apart from CPU offload."""
     settings = [{key: member.settings[key] for key in member.settings if is_strategy(key)} for member in family.members]
-    return len(
-        {
-            _canonical({key: own_settings[key] for key in own_settings if not is_offload(key)})
-            for own_settings in settings
-        }
-    )
+    return len({canonical({key: own[key] for key in own if not is_offload(key)}) for own in settings})
 
 
 def offload_families(configurations: Sequence[Configuration]) -> tuple[SubjectFamily, ...]:
@@ -124,12 +119,12 @@ def scalings(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
     mixed = len({member.is_probe for member in configurations}) > 1
     for members in _groups(configurations, is_devices, _single_device(configurations)):
         common = _where(members[-1], distinguishing, some_are_probes=mixed)
-        known = [member for member in members if member.global_batch_size]
-        rules: dict[tuple[str, float], list[Configuration]] = {}
-        for member in known:
-            total = member.global_batch_size or 0
-            rules.setdefault(("strong", total), []).append(member)
-            rules.setdefault(("weak", total / member.world_size), []).append(member)
+        rules = grouped(
+            (rule, member)
+            for member in members
+            if (total := member.global_batch_size)
+            for rule in (("strong", float(total)), ("weak", total / member.world_size))
+        )
         for (rule, batch), group in rules.items():
             found_scalings += [_scaling(rule, batch, common, sized) for sized in _one_rule_groups(group)]
     order = list(dict.fromkeys(member.family.where for member in found_scalings))  # that of the configurations
@@ -140,9 +135,7 @@ def scalings(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
 
 def _one_rule_groups(group: Sequence[Configuration]) -> list[list[Configuration]]:
     """Return the members with several sizes, separated by how their batch was set if that leaves several sizes each."""
-    by_batch_setting: dict[str, list[Configuration]] = {}
-    for member in group:
-        by_batch_setting.setdefault(_canonical(_subject_settings(member, is_batch)), []).append(member)
+    by_batch_setting = grouped((canonical(_subject_settings(member, is_batch)), member) for member in group)
     several = [members for members in by_batch_setting.values() if _has_sizes(members)]
     return several or ([list(group)] if _has_sizes(group) else [])
 
@@ -159,20 +152,16 @@ def _scaling(rule: str, batch: float, common: str, group: Sequence[Configuration
 def _groups(
     configurations: Sequence[Configuration], belongs: Callable[[str], bool], single_device: Sequence[Configuration] = ()
 ) -> Iterator[list[Configuration]]:
-    """Yield the configurations that are equal in all settings except those of a subject.
+    """Yield the configurations that are equal in all settings except those of a subject (see `families`).
 
-    Args:
-        configurations: Of the matrix.
-        belongs: Says of a key whether it belongs to the subject.
-        single_device: Runs of the strategy `single`, which join each group that has no member with one device and whose
-            other settings, apart from strategy and nodes, are theirs.
+    Runs of `single_device`, with the strategy `single`, join each group that has no member with one device and whose
+    other settings, apart from strategy and nodes, are theirs.
     """
-    groups: dict[str, list[Configuration]] = {}
-    for candidate in configurations:
-        if candidate.runs:
-            groups.setdefault(_canonical([candidate.is_probe, _other_settings(candidate, belongs)]), []).append(
-                candidate
-            )
+    groups = grouped(
+        (canonical([candidate.is_probe, _other_settings(candidate, belongs)]), candidate)
+        for candidate in configurations
+        if candidate.runs
+    )
     for group in groups.values():
         if all(member.world_size > 1 for member in group):
             group[:0] = [candidate for candidate in single_device if _is_one_device_of(candidate, group[0], belongs)]
@@ -185,9 +174,8 @@ def _is_one_device_of(single: Configuration, other: Configuration, belongs: Call
     def is_left_out(key: str) -> bool:
         return belongs(key) or is_strategy(key) or key == NODES
 
-    return single.is_probe == other.is_probe and _other_settings(single, is_left_out) == _other_settings(
-        other, is_left_out
-    )
+    settings, others = (_other_settings(member, is_left_out) for member in (single, other))
+    return single.is_probe == other.is_probe and settings == others
 
 
 def _single_device(configurations: Sequence[Configuration]) -> list[Configuration]:
@@ -206,7 +194,7 @@ def _other_settings(configuration: Configuration, belongs: Callable[[str], bool]
 
 def _value_name(values: Sequence[dict[str, Any]], settings: dict[str, Any]) -> str:
     """Return the settings in which the members differ; only the value if it is a single option."""
-    keys = [key for key in settings if len({_canonical(value.get(key)) for value in values}) > 1]
+    keys = [key for key in settings if len({canonical(value.get(key)) for value in values}) > 1]
     if len(keys) == 1 and not is_environment(keys[0]):
         return written(settings[keys[0]])
     named = (key for key in keys if settings[key] is not None or is_environment(key))
@@ -223,7 +211,7 @@ def _distinguishing_keys(configurations: Sequence[Configuration], belongs: Calla
     """Return the settings outside of a subject in which configurations differ."""
     measured = [member for member in configurations if member.runs]
     keys = dict.fromkeys(key for member in measured for key in member.settings if not belongs(key))
-    return [key for key in keys if len({_canonical(member.settings.get(key)) for member in measured}) > 1]
+    return [key for key in keys if len({canonical(member.settings.get(key)) for member in measured}) > 1]
 
 
 def _where(first: Configuration, distinguishing: Sequence[str], *, some_are_probes: bool) -> str:
@@ -244,7 +232,3 @@ def written(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def _canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=str)

@@ -1,10 +1,12 @@
 """The tables of a matrix, selected by the subjects of its axes."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from paratune.records.efficiency import NoiseKind
 from paratune.reports.rows.efficiency import noise_words
+from paratune.reports.runs.slice_tables import SlicedRuns, slice_tables
 from paratune.reports.systems import measures, subjects
 from paratune.reports.systems.building import FigureColumn, LabelColumn, build, measure_column, memory_notes, names
 from paratune.reports.systems.configurations import Configuration
@@ -24,17 +26,21 @@ from paratune.reports.systems.model import Systems
 from paratune.reports.systems.subjects import Scaling, SubjectFamily
 from paratune.reports.tables.table import Table
 
-SPEED_UP = ReportMeasure("speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line", lambda run: None)
+MAX_COLUMNS = 24
+"""Configurations in a table of slices: the baseline and the first ones."""
+SPEED_UP = ReportMeasure("speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line")
 SCALING = ReportMeasure(
-    "scaling_efficiency", "Efficiency", "share", 1, "speed-up over the number of devices, against the first line",
-    lambda run: None,
-)  # fmt: skip
-_TIMES = (measures.TRAIN_S, measures.EPOCH_S)
-_OF_SUBJECTS = (
-    ("precision", "Precision", subjects.is_precision),
-    ("workers", "Loader workers", subjects.is_workers),
-    ("environment", "Environment variables", subjects.is_environment),
+    "scaling_efficiency", "Efficiency", "share", 1, "speed-up over the number of devices, against the first line"
 )
+_TIMES = (measures.TRAIN_S, measures.EPOCH_S)
+_SUBJECTS = (
+    ("strategy", "Strategy", subjects.strategy_families),
+    ("precision", "Precision", partial(subjects.families, belongs=subjects.is_precision)),
+    ("workers", "Loader workers", partial(subjects.families, belongs=subjects.is_workers)),
+    ("environment", "Environment variables", partial(subjects.families, belongs=subjects.is_environment)),
+    ("offload", "Offload", subjects.offload_families),
+)
+"""Tables of a subject: key, title, and how its families are found."""
 
 
 def scaling_tables(systems: Systems) -> Iterator[Table]:
@@ -50,22 +56,9 @@ def scaling_tables(systems: Systems) -> Iterator[Table]:
 
 def subject_tables(systems: Systems) -> Iterator[Table]:
     """Yield the tables of strategies, precisions, loader workers, environment variables and offload that vary."""
-    strategies = subjects.strategy_families(systems.measured)
-    if strategies:
-        yield family_table(systems, strategies, "strategy", "Strategy")
-    for key, title, belongs in _OF_SUBJECTS:
-        found_families = subjects.families(systems.measured, belongs)
-        if found_families:
-            yield family_table(systems, found_families, key, title)
-    found_families = subjects.offload_families(systems.measured)
-    if found_families:
-        yield family_table(systems, found_families, "offload", "Offload")
-
-
-def efficiency_tables(systems: Systems) -> Iterator[Table]:
-    """Yield the table of changes against the baseline, if there are several configurations."""
-    if len(systems.measured) > 1:
-        yield efficiency_table(systems)
+    for key, title, families_of in _SUBJECTS:
+        if families := families_of(systems.measured):
+            yield family_table(systems, families, key, title)
 
 
 def all_configurations(systems: Systems) -> Table:
@@ -78,14 +71,7 @@ def all_configurations(systems: Systems) -> Table:
 
 
 def scaling_table(systems: Systems, scalings: Sequence[Scaling], key: str, title: str) -> Table:
-    """Return time and memory over the number of devices, under one rule for the batch.
-
-    Args:
-        systems: The matrix.
-        scalings: The families of devices under that rule.
-        key: Of the table.
-        title: Of the table.
-    """
+    """Return time and memory over the number of devices, for the families under one rule for the batch."""
     families = [scaling.family for scaling in scalings]
     members = [member for family in families for member in family.members]
     first_of = _first_of(families)
@@ -144,14 +130,7 @@ def _over_first(
 
 
 def family_table(systems: Systems, families: Sequence[SubjectFamily], key: str, title: str) -> Table:
-    """Return time, memory and quality for each value of a subject.
-
-    Args:
-        systems: The matrix.
-        families: Configurations that differ in the subject alone.
-        key: Of the table.
-        title: Of the table, which is the subject.
-    """
+    """Return time, memory and quality for each value of a subject; the title is the subject."""
     members = [member for family in families for member in family.members]
     values = [name for family in families for name in family.names]
     labels = [*_where(families), names(title, key, values), *_sizes(members)]
@@ -282,3 +261,13 @@ def _utilisation_kind(members: Sequence[Configuration]) -> list[str]:
     )
     words = {"nvml": "of the GPUs (NVML: the share of time in which a kernel runs)", "cpu": "of the CPU"}
     return [f"Utilisation {', '.join(words.get(kind, kind) for kind in kinds)}."] if kinds else []
+
+
+def sliced_configurations(systems: Systems) -> Iterator[Table]:
+    """Yield the tables of scores by slice, with a column for each configuration that is no probe."""
+    scored = [member for member in systems.measured if member.scored]
+    shown = sorted(scored, key=lambda member: member is not systems.baseline)[:MAX_COLUMNS]
+    members = [SlicedRuns(member.label, member.scored) for member in scored if member in shown]
+    remark = f"{len(members)} of {len(scored)} configurations; report.json has the slices of all runs."
+    for table in slice_tables(members):
+        yield replace(table, notes=(*table.notes, remark)) if len(members) < len(scored) else table

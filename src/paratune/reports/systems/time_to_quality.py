@@ -9,7 +9,7 @@ from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.runs.targets import TargetResult, TargetResults, check_known, evaluate_targets
-from paratune.reports.systems.building import FigureColumn, LabelColumn, build, names
+from paratune.reports.systems.building import FigureColumn, build, names
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.measures import Amount, ReportMeasure, score
 from paratune.reports.systems.model import Systems
@@ -31,9 +31,8 @@ def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[
     evaluated, damaged = _evaluate_runs(members, targets)
     check_known(targets, list(evaluated.values()))
     for at, target in enumerate(targets):
-        yield _table(
-            systems, members, target, {name: member.reached[at] for name, member in evaluated.items()}, damaged, at
-        )
+        results = {name: member.reached[at] for name, member in evaluated.items()}
+        yield _table(systems, members, target, results, damaged, at)
 
 
 def _evaluate_runs(members: Sequence[Configuration], targets: Sequence[ScoreTarget]) -> tuple[Found, list[str]]:
@@ -55,11 +54,10 @@ def _table(
     score_measure = score("validation", target.metric)
     key = f"{target.metric}_{target.value:g}_s"
     source = "events: step, evaluation"
-    train = ReportMeasure(f"train_until_{key}", "Training until then", "seconds", -1, source, lambda run: None)
-    total = ReportMeasure(f"total_until_{key}", "Whole run until then", "seconds", -1, source, lambda run: None)
+    train = ReportMeasure(f"train_until_{key}", "Training until then", "seconds", -1, source)
+    total = ReportMeasure(f"total_until_{key}", "Whole run until then", "seconds", -1, source)
     label, better = f"Best {score_measure.label}", score_measure.better
-    best = ReportMeasure(f"best_{target.metric}", label, "score", better, "events: evaluation", lambda run: None,
-                         is_quality=True)  # fmt: skip
+    best = ReportMeasure(f"best_{target.metric}", label, "score", better, "events: evaluation", is_quality=True)
 
     def times(measure: ReportMeasure, part: str) -> FigureColumn:
         return FigureColumn(measure, lambda member: _amount(measure, member, results, part), is_always_shown=True)
@@ -67,7 +65,7 @@ def _table(
     met = [[results[run.name].step is not None for run in member.runs if run.name in results] for member in members]
     labels = [
         names("Configuration", "configuration", [member.label for member in members]),
-        LabelColumn(
+        (
             Column("Reached by", "reached_by", is_text=True),
             [_reached_by(reached, member.runs) for reached, member in zip(met, members, strict=True)],
         ),

@@ -1,14 +1,13 @@
 """Tables as CSV: unrounded values where they are known, with a column for each part of a compound text."""
 
-import csv
-import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE
 from paratune.reports.tables.table import Table, TableCell
-from paratune.reports.text import csv_text
+from paratune.reports.text import csv_lines
 
 _SPREAD = re.compile(r"([−-]?[\d,]*\.?\d+) ± ([\d,]*\.?\d+)(?: \((\d+) of (\d+)\))?")
 
@@ -20,63 +19,50 @@ def csv_table(table: Table) -> str:
     runs where some are missing. A confidence interval is `_low` and `_high`. Changes against a baseline are
     `_change_percent`; lines of a matrix end in their runs.
     """
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    columns = [_csv_column(table, at) for at in range(len(table.columns))]
-    group = [["group", *_group_names(table)]] if table.groups else []
-    for line in zip(*group, *(part for parts in columns for part in parts), *_csv_runs(table), strict=True):
-        writer.writerow([csv_text(cell) if isinstance(cell, str) else cell for cell in line])
-    return file.getvalue()
+    columns = [["group", *_group_names(table)]] if table.groups else []
+    columns += [column for at in range(len(table.columns)) for column in _csv_columns(table, at)]
+    if any(column.key == "num_runs" for column in table.columns):
+        runs_by_line = [dict.fromkeys(run for entry in line for run in entry.runs) for line in table.lines]
+        columns.append(["runs", *(" ".join(names) for names in runs_by_line)])
+    return csv_lines(zip(*columns, strict=True))
 
 
-def _csv_runs(table: Table) -> list[list[str]]:
-    """Return the column with the runs of each line; none for tables without runs."""
-    if not any(column.key == "num_runs" for column in table.columns):
-        return []
-    runs_by_line = [dict.fromkeys(run for entry in line for run in entry.runs) for line in table.lines]
-    return [["runs", *(" ".join(names) for names in runs_by_line)]]
-
-
-def _csv_column(table: Table, at: int) -> list[list[str | float]]:
+def _csv_columns(table: Table, at: int) -> list[list[Any]]:
     """Return a column, or the columns of its parts, each with its name first."""
     name = table.columns[at].name
     entries = [line[at] for line in table.lines]
     spreads = [None if table.columns[at].is_text else _SPREAD.fullmatch(plain(entry.text)) for entry in entries]
-    values: list[list[str | float]] = [
-        [name, *(_csv_value(entry, spread) for entry, spread in zip(entries, spreads, strict=True))]
-    ]
+    pairs = list(zip(entries, spreads, strict=True))
+    columns: list[list[Any]] = [[name, *(_csv_value(entry, spread) for entry, spread in pairs)]]
+
+    def add(part: str, read: Callable[[TableCell], Any]) -> None:
+        columns.append([f"{name}_{part}", *map(read, entries)])
+
     if any(spreads):
-        pairs = zip(entries, spreads, strict=True)
-        values.append([f"{name}_sd", *(_deviation(entry, spread) for entry, spread in pairs)])
+        columns.append([f"{name}_sd", *(_deviation(entry, spread) for entry, spread in pairs)])
     if any(entry.change_percent is not None for entry in entries):
-        changes = ("" if entry.change_percent is None else entry.change_percent for entry in entries)
-        values.append([f"{name}_change_percent", *changes])
+        add("change_percent", lambda entry: entry.change_percent)
     if any(entry.interval is not None for entry in entries):
-        for at_side, side in enumerate(("low", "high")):
-            limits = ("" if entry.interval is None else entry.interval[at_side] for entry in entries)
-            values.append([f"{name}_{side}", *limits])
+        add("low", lambda entry: entry.interval and entry.interval[0])
+        add("high", lambda entry: entry.interval and entry.interval[1])
     if any(spread is not None and spread.group(3) for spread in spreads):
-        values.append(
-            [
-                f"{name}_num",
-                *("" if spread is None or not spread.group(3) else int(spread.group(3)) for spread in spreads),
-            ]
-        )
-    return values
+        counts = (int(spread.group(3)) if spread is not None and spread.group(3) else None for spread in spreads)
+        columns.append([f"{name}_num", *counts])
+    return columns
 
 
-def _deviation(entry: TableCell, spread: re.Match[str] | None) -> str | float:
+def _deviation(entry: TableCell, spread: re.Match[str] | None) -> float | None:
     if entry.deviation is not None:
         return entry.deviation
-    return "" if spread is None else _number(spread.group(2))
+    return None if spread is None else _number(spread.group(2))
 
 
-def _csv_value(entry: TableCell, spread: re.Match[str] | None) -> str | float:
+def _csv_value(entry: TableCell, spread: re.Match[str] | None) -> str | float | None:
     if entry.value is not None:
         return entry.value if isinstance(entry.value, int | float | str) else plain(entry.value)
     if spread is not None:
         return _number(spread.group(1))
-    return "" if entry.text == NOT_AVAILABLE else entry.text
+    return None if entry.text == NOT_AVAILABLE else entry.text
 
 
 def _number(text: str) -> float:
@@ -85,8 +71,7 @@ def _number(text: str) -> float:
 
 def _group_names(table: Table) -> Sequence[str]:
     """Return the group of each line."""
-    names, groups = [], dict(table.groups)
-    now = ""
+    names, groups, now = [], dict(table.groups), ""
     for position in range(len(table.lines)):
         now = groups.get(position, now)
         names.append(now)

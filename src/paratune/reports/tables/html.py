@@ -18,10 +18,7 @@ _WIDE = 11
 def table_html(table: Table, owners: Mapping[str, str] = {}) -> Html:
     """Return a table in a region that scrolls, with its notes below; in `<details>` if it is closed.
 
-    Args:
-        table: The table.
-        owners: Number in the page of each configuration or run that readers can select, by its name and its runs:
-            for lines and columns that belong to some of them.
+    `owners` has the number in the page of each configuration or run that readers can select, by its name and its runs.
     """
     kind = "text" if table.is_text else "figures grouped" if table.groups else "figures"
     element = tag(

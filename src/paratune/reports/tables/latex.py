@@ -20,7 +20,7 @@ _COLUMN = 56
 _WIDE_TEXT = 34
 """Columns of text with more characters are paragraphs."""
 _STACKED = 100
-"""Characters of a line from which a change in brackets stands below its value, so that letters remain readable."""
+"""Characters of a line from which a change in brackets is below its value, so that letters remain readable."""
 _HEADING_WIDTH = 14
 _WORD_PART = 8
 _NO_SIGN = r"[^\s+\u2212-]"
@@ -88,12 +88,12 @@ def _latex_columns(table: Table) -> tuple[str, Collection[int]]:
     widest = [max([_HEADING_WIDTH, *(len(row[at]) for row in table.rows)]) for at, column in enumerate(table.columns)]
     wide = {at: width for at, width in enumerate(widest) if table.columns[at].is_text and width > _WIDE_TEXT}
     # Share of the line that the narrow columns leave, at about 90 characters in a line.
-    room = max(0.3, 1 - sum(width for at, width in enumerate(widest) if at not in wide) / 90 - 0.04 * len(widest))
+    free = max(0.3, 1 - sum(width for at, width in enumerate(widest) if at not in wide) / 90 - 0.04 * len(widest))
     total = sum(wide.values())
     parts = []
     for at, column in enumerate(table.columns):
         if at in wide:
-            parts.append(rf"p{{{max(0.12, room * wide[at] / total):.2f}\linewidth}}")
+            parts.append(rf"p{{{max(0.12, free * wide[at] / total):.2f}\linewidth}}")
         else:
             parts.append("l" if column.is_text else "r")
     return "".join(parts), wide.keys()

@@ -1,11 +1,11 @@
 """`Table`: columns and lines of cells, each cell with its text, its value and the runs that it was computed from."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from paratune.base.units import NOT_AVAILABLE
+from paratune.base.units import NOT_AVAILABLE, format_as
 
 CHOSEN = "* "
 """Prefix of the name of a chosen line."""
@@ -20,11 +20,11 @@ class Column:
     key: str = ""
     """Name in CSV and JSON, with the unit last; the label when empty."""
     is_text: bool = False
-    """Whether the column holds names instead of numbers."""
+    """Whether the column contains names instead of numbers."""
     is_repeated: bool = False
     """Whether each block of a divided table repeats the column, as it repeats the names of the lines."""
     line_style: tuple[str, tuple[float, ...]] | None = None
-    """Colour and dashes of the line that stands for the column in the figures."""
+    """Colour and dashes of the line that represents the column in the figures."""
 
     @property
     def name(self) -> str:
@@ -37,7 +37,7 @@ class TableCell:
 
     text: str
     value: Any = None
-    """Unrounded value in the unit of the column's key; None when it is unknown or the cell holds only text."""
+    """Unrounded value in the unit of the column's key; None when it is unknown or the cell has only text."""
     runs: tuple[str, ...] = ()
     """Names of the runs that the value was computed from."""
     source: str = ""
@@ -98,7 +98,7 @@ class Table:
 
     @property
     def is_text(self) -> bool:
-        """Whether no column holds numbers."""
+        """Whether no column contains numbers."""
         return self.num_labels == len(self.columns)
 
     @property
@@ -117,7 +117,7 @@ class Table:
 
     @property
     def num_labels(self) -> int:
-        """Number of leading columns that hold names."""
+        """Number of leading columns that contain names."""
         numeric = [index for index, column in enumerate(self.columns) if not column.is_text]
         return numeric[0] if numeric else len(self.columns)
 
@@ -197,21 +197,41 @@ def _is_marked(table: Table, at: int) -> bool:
     return any(line[at].marks for line in table.lines)
 
 
-def table_of_texts(
-    key: str, title: str, header: Sequence[str], rows: Iterable[Sequence[str | TableCell]], num_labels: int,
-    notes: Iterable[str] = (), marked: Iterable[int] = (),
-) -> Table:  # fmt: skip
-    """Return a table whose cells are mostly plain texts.
+Heading = str | tuple[str, str] | Column
+"""A column: its label, or its label and key, or itself."""
+Row = Sequence[str | TableCell]
+"""The cells of a line, or their texts."""
 
-    Args:
-        key: Key of the table.
-        title: Title of the table.
-        header: Labels of the columns.
-        rows: Cells, or their texts.
-        num_labels: Number of leading columns that hold names.
-        notes: Notes below the table.
-        marked: Positions of highlighted lines.
+
+def facts_table(
+    key: str, title: str, facts: Mapping[str, Mapping[str, str]], runs: Mapping[str, tuple[str, ...]]
+) -> Table:
+    """Return a table with a line for each fact and a column for each entry of `facts`, all from run.json.
+
+    `facts` has the facts of each column by their names, and `runs` the names of its runs, by label of the column.
     """
-    columns = tuple(Column(label, is_text=at < num_labels) for at, label in enumerate(header))
+    names = dict.fromkeys(fact for column in facts.values() for fact in column)
+    rows: list[Row] = [
+        [fact, *(TableCell(facts[label].get(fact, NOT_AVAILABLE), None, runs[label], "run.json") for label in facts)]
+        for fact in names
+    ]
+    return make_table(key, title, [("", "fact"), *facts], rows, 1 + len(facts))
+
+
+def make_table(
+    key: str, title: str, header: Iterable[Heading], rows: Iterable[Row], num_labels: int = 1,
+    notes: Iterable[str] = (), marked: Iterable[int] = (), *, groups: Iterable[tuple[int, str]] = (),
+    is_closed: bool = False,
+) -> Table:  # fmt: skip
+    """Return a table from short forms of its columns and cells; the first `num_labels` columns contain names."""
+    columns: list[Column] = []
+    for at, heading in enumerate(header):
+        label, name = (heading, "") if isinstance(heading, str | Column) else heading
+        columns.append(label if isinstance(label, Column) else Column(label, name, is_text=at < num_labels))
     lines = tuple(tuple(TableCell(cell) if isinstance(cell, str) else cell for cell in row) for row in rows)
-    return Table(key, title, columns, lines, tuple(notes), tuple(marked))
+    return Table(key, title, tuple(columns), lines, tuple(notes), tuple(marked), tuple(groups), is_closed)
+
+
+def number_cell(value: float | None, form: str) -> TableCell:
+    """Return the cell of a number with its text in a format such as ".2f"; n/a for None."""
+    return TableCell(format_as(value, form), value)

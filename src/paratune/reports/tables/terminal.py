@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -17,6 +18,17 @@ _GAP = 2
 _HEADING_WIDTH = 22
 """Longest word of a heading over numbers, such as the name of a run; at 80 columns two runs fit side by side."""
 _STYLES = {True: "green", False: "red", None: ""}
+
+
+@dataclass(frozen=True)
+class TerminalParts:
+    """Tables and texts that `rich.console.Console.print` prints; texts of records literally, never as markup."""
+
+    parts: Sequence[Table | Text | Padding]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for part in self.parts:
+            yield from rich_table(part, options.max_width) if isinstance(part, Table) else [part]
 
 
 @dataclass(frozen=True)
@@ -45,12 +57,7 @@ class _UnwrappedLines:
 
 
 def rich_table(table: Table, width: int) -> Iterator[RichTable | Text | _UnwrappedLines]:
-    """Yield title, columns and notes of a table; texts of records are printed literally, never as markup.
-
-    Args:
-        table: The table.
-        width: Width of the terminal in cells.
-    """
+    """Yield title, columns and notes of a table for a terminal of this width; texts of records appear literally."""
     table = _with_short_headings(table)
     if table.title:
         yield Text(plain(table.title), style="bold")
@@ -83,13 +90,13 @@ def _blocks(table: Table, width: int) -> list[list[int]]:
         return [list(range(len(table.columns)))]
     repeated = list(table.repeated)
     widths = [_least_width(table, at) for at in range(len(table.columns))]
-    room = width + _GAP - sum(widths[at] + _GAP for at in repeated)
+    space = width + _GAP - sum(widths[at] + _GAP for at in repeated)
     blocks: list[list[int]] = []
     left = 0
     for at in (at for at in range(len(table.columns)) if at not in repeated):
         if not blocks or widths[at] + _GAP > left:
             blocks.append([*repeated])
-            left = room
+            left = space
         blocks[-1].append(at)
         left -= widths[at] + _GAP
     return blocks or [repeated]
@@ -116,8 +123,8 @@ def _block(table: Table, columns: list[int], width: int) -> Iterator[RichTable |
     # Rich narrows the widest columns first when space is short, and would wrap numbers before headings.
     wrapped = [_least_width(table, at) for at in columns]
     whole = [max(least, cell_len(plain(table.header[at]))) for least, at in zip(wrapped, columns, strict=True)]
-    room = width - _GAP * (len(columns) - 1)
-    widths = next((widths for widths in (whole, wrapped) if sum(widths) <= room), None)
+    space = width - _GAP * (len(columns) - 1)
+    widths = next((widths for widths in (whole, wrapped) if sum(widths) <= space), None)
     rich = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for number, at in enumerate(columns):
         rich.add_column(

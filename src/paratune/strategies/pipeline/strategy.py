@@ -8,7 +8,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -29,7 +29,8 @@ from paratune.stages.cut import BlockSpan, CutModel, probe_batch
 from paratune.strategies import whole
 from paratune.strategies.adam_preconditioner import make_preconditioner
 from paratune.strategies.gradient_watch import GradientWatch
-from paratune.strategies.loss_scale import LossScaler, make_scaler, scale_of
+from paratune.strategies.loss_scale import make_scaler, scale_of
+from paratune.strategies.pipeline.parts import parts_of
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import Layout, MakeOptimizer, Phases, ReduceOp
 
@@ -173,7 +174,7 @@ class PipelineStrategy:
         last = self._num_stages - 1
         waits, outputs = [], []
         # As many parts as stages, so that all stages work at the same time.
-        for part in _parts(batch, self._width):
+        for part in parts_of(batch, self._width):
             received = None
             for stage in self._mine:
                 if stage > 0:
@@ -193,9 +194,9 @@ class PipelineStrategy:
         return self._broadcast(torch.cat(outputs) if outputs else None, source=self._rank_of(last))
 
     def state(self) -> "PipelineState":
-        return PipelineState(
-            self._model, self._optimizer, self._shapes, self._owners, self._own, self.layout.rank, self._scaler
-        )
+        rank = self.layout.rank
+        local = whole.WholeState(self._model, self._optimizer, rank=rank, scaler=self._scaler)
+        return PipelineState(local, self._optimizer, self._own, self._shapes, self._owners, rank)
 
     def reduce(self, value: Tensor, op: ReduceOp) -> Tensor:
         return reduce_over_ranks(value, op)
@@ -319,7 +320,7 @@ class PipelineStrategy:
                 _SCHEDULES[self._schedule_kind](
                     stages if self._schedule_kind == "interleaved" else stages[0],
                     len(micro_batches),
-                    loss_fn=_scalar,
+                    loss_fn=lambda loss, _indices: loss.squeeze(0),
                     scale_grads=False,
                 ),
             )
@@ -356,7 +357,7 @@ class PipelineStrategy:
             _sum(self._own.values(), self._replicas)
 
     def _broadcast(self, outputs: Tensor | None, *, source: int) -> Tensor:
-        """Return the tensor of rank `source` on all ranks of the replica, which do not know its dtype and shape."""
+        """Return the tensor of rank `source` on all ranks of the replica, with its dtype and shape."""
         header = torch.zeros(9, dtype=torch.int64, device=self._device)
         if outputs is not None:
             header[0], header[1] = _DTYPES.index(outputs.dtype), outputs.ndim
@@ -382,10 +383,6 @@ class _Runner(nn.Module):
         return self._strategy._run_one(self._stage, batch_index, received if self._stage > 0 else None)
 
 
-def _scalar(loss: Tensor, batch_index: Tensor) -> Tensor:
-    return loss.squeeze(0)
-
-
 class _TimedStage(PipelineStage):
     """A stage whose backward passes are timed."""
 
@@ -396,63 +393,56 @@ class _TimedStage(PipelineStage):
             super().backward_one_chunk(*args, **kwargs)
 
 
+@dataclass(frozen=True, eq=False)
 class PipelineState:
     """Weights and optimizer states, each from the rank that owns it (see `protocol.State`)."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: Optimizer,
-        shapes: dict[str, torch.Size],
-        owners: dict[str, int],
-        own: dict[str, nn.Parameter],
-        rank: int,
-        scaler: LossScaler | None = None,
-    ) -> None:
-        self._own = own
-        self._optimizer = optimizer
-        self._shapes = shapes
-        self._owners = owners
-        self._rank = rank
-        self._local = whole.WholeState(model, optimizer, rank=rank, scaler=scaler)
-        self._dtype = next(iter(own.values())).dtype
-        self._device = next(iter(own.values())).device
+    local: whole.WholeState
+    """Of the weights that this rank has."""
+    optimizer: Optimizer
+    own: dict[str, nn.Parameter]
+    """The weights of this rank's stages by name."""
+    shapes: dict[str, torch.Size]
+    """Of all weights of the model."""
+    owners: dict[str, int]
+    rank: int
 
     def tensors(self, prefix: str = "") -> Iterator[tuple[str, Tensor | None]]:
-        for name, owner in self._owners.items():
+        for name, owner in self.owners.items():
             if f"model/{name}".startswith(prefix):
-                yield f"model/{name}", self._send_to_rank_0(self._own.get(name), owner, self._shapes[name])
-        for name, buffer in self._local.buffers.items():
+                yield f"model/{name}", self._send_to_rank_0(self.own.get(name), owner, self.shapes[name])
+        for name, buffer in self.local.buffers.items():
             if f"model/{name}".startswith(prefix):
-                yield f"model/{name}", buffer.detach().cpu() if self._rank == 0 else None
-        has_state = torch.tensor([float(p in self._optimizer.state) for p in map(self._own.get, self._owners)])
+                yield f"model/{name}", buffer.detach().cpu() if self.rank == 0 else None
+        has_state = torch.tensor([float(p in self.optimizer.state) for p in map(self.own.get, self.owners)])
         has_state = reduce_over_ranks(has_state, "max")
-        for (name, owner), owner_has_state in zip(self._owners.items(), has_state.tolist(), strict=True):
+        for (name, owner), owner_has_state in zip(self.owners.items(), has_state.tolist(), strict=True):
             for state_name in whole.OPTIMIZER_STATES if owner_has_state else ():
                 key = f"optimizer/{name}/{state_name}"
                 if not key.startswith(prefix):
                     continue
-                states = self._optimizer.state.get(self._own[name], {}) if name in self._own else {}
+                states = self.optimizer.state.get(self.own[name], {}) if name in self.own else {}
                 is_scalar = state_name == "step"
-                shape = torch.Size() if is_scalar else self._shapes[name]
-                dtype = torch.float32 if is_scalar else self._dtype
+                shape = torch.Size() if is_scalar else self.shapes[name]
+                dtype = torch.float32 if is_scalar else None
                 yield key, self._send_to_rank_0(states.get(state_name), owner, shape, dtype)
-        yield from self._local.tensors("strategy/") if "strategy/".startswith(prefix) else ()
+        yield from self.local.tensors("strategy/") if "strategy/".startswith(prefix) else ()
 
     def load(self, read: Callable[[str], Tensor], keys: Iterable[str]) -> None:
         mine = []
         for key in keys:
             kind, _, rest = key.partition("/")
             name = rest if kind == "model" else rest.rpartition("/")[0]
-            if name in self._own or name not in self._owners:
+            if name in self.own or name not in self.owners:
                 mine.append(key)
-        self._local.load(read, mine)
+        self.local.load(read, mine)
 
     def _send_to_rank_0(
         self, value: Tensor | None, owner: int, shape: torch.Size, dtype: torch.dtype | None = None
     ) -> Tensor | None:
+        weight = next(iter(self.own.values()))
         return whole.send_to_rank_0(
-            value, owner=owner, rank=self._rank, shape=shape, dtype=dtype or self._dtype, device=self._device
+            value, owner=owner, rank=self.rank, shape=shape, dtype=dtype or weight.dtype, device=weight.device
         )
 
 
@@ -480,7 +470,7 @@ def _sum(parameters: Iterable[nn.Parameter], group: Any) -> None:
 
 
 def _buckets(gradients: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Yield the gradients in lists of at most `_BUCKET_BYTES`; a larger gradient has a list of its own."""
+    """Yield the gradients in lists of at most `_BUCKET_BYTES`; a larger gradient is alone in its list."""
     bucket: list[Tensor] = []
     for gradient in gradients:
         if bucket and sum(earlier.nbytes for earlier in bucket) + gradient.nbytes > _BUCKET_BYTES:
@@ -489,33 +479,3 @@ def _buckets(gradients: Iterable[Tensor]) -> Iterator[list[Tensor]]:
         bucket.append(gradient)
     if bucket:
         yield bucket
-
-
-def _parts(batch: Batch, num_parts: int) -> list[Batch]:
-    """Divide the samples of a padded batch into at most `num_parts` batches."""
-    assert not batch.is_packed
-    samples = len(batch.index)
-    size = -(-samples // num_parts)
-    sample_values: dict[str, Any] = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    sample_values = {name: value for name, value in sample_values.items() if isinstance(value, Tensor)}
-    places, offsets = sample_values.pop("label_places", None), sample_values.pop("sample_offsets", None)
-    sequence_values = {
-        name: sample_values.pop(name)
-        for name in ("input_ids", "attention_mask", "token_type_ids")
-        if name in sample_values
-    }
-    first_sequences = list(range(samples + 1)) if offsets is None else offsets.tolist()
-    length = batch.input_ids.shape[1]
-    parts = []
-    for start in range(0, samples, size):
-        end = min(start + size, samples)
-        rows = slice(first_sequences[start], first_sequences[end])
-        part = {name: value[start:end] for name, value in sample_values.items()}
-        part |= {name: value[rows] for name, value in sequence_values.items()}
-        if offsets is not None:
-            part["sample_offsets"] = offsets[start : end + 1] - offsets[start]
-        if places is not None:
-            begin = start * length
-            part["label_places"] = places[(places >= begin) & (places < begin + size * length)] - begin
-        parts.append(replace(batch, **part))
-    return parts

@@ -178,7 +178,7 @@ def test_options_without_effect_at_the_stage_are_left_out(zero: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
-    ("settings", "key", "says"),
+    ("settings", "key", "expected"),
     [
         ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "lr_scheduler_type", "linear is written"),
         ({"lr_scheduler_kwargs": {"num_cycles": 2}}, "lr_scheduler_kwargs", "linear"),
@@ -219,11 +219,11 @@ def test_options_without_effect_at_the_stage_are_left_out(zero: dict[str, Any], 
         ({"log_history": [], "global_step": 3, "train_batch_size": 4}, "log_history", "trainer_state.json"),
     ],
 )
-def test_keys_to_decide_are_listed(settings: dict[str, Any], key: str, says: str, tmp_path: Path):
+def test_keys_to_decide_are_listed(settings: dict[str, Any], key: str, expected: str, tmp_path: Path):
     conversion, _ = made(tmp_path, settings)
     (entry,) = conversion.decide
     assert entry.key == key
-    assert says in entry.why
+    assert expected in entry.why
     assert entry.line in conversion.text("x")
     assert key not in conversion.used  # a key is in one group
 
@@ -293,23 +293,23 @@ def test_stopping_early_keeps_the_best_model(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "expected"),
     [
         (STOPPING, "needs an eval_strategy other than no"),
         ({"eval_strategy": "epoch", **STOPPING}, "needs metric_for_best_model"),
         ({"eval_strategy": "epoch", "early_stopping_threshold": 0.01}, "the file has no early_stopping_patience"),
     ],
 )
-def test_impossible_early_stopping_is_to_be_decided(settings: dict[str, Any], says: str, tmp_path: Path):
+def test_impossible_early_stopping_is_to_be_decided(settings: dict[str, Any], expected: str, tmp_path: Path):
     conversion, config = made(tmp_path, settings)
 
     assert config.evaluate.patience is None
     assert {entry.key for entry in conversion.decide} == settings.keys() - {"eval_strategy"}
-    assert all(says in entry.why for entry in conversion.decide)
+    assert all(expected in entry.why for entry in conversion.decide)
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "expected"),
     [
         ({"fp16": True, "bf16": True}, "fp16 and bf16 are both true"),
         ({"fp16": "yes"}, 'fp16 is "yes" (text); allowed: true or false'),
@@ -324,10 +324,10 @@ def test_impossible_early_stopping_is_to_be_decided(settings: dict[str, Any], sa
         ({"eval_strategy": "epoch", "evaluation_strategy": "steps"}, "evaluation_strategy is an older name"),
     ],
 )
-def test_wrong_types_of_settings_are_errors(settings: dict[str, Any], says: str):
+def test_wrong_types_of_settings_are_errors(settings: dict[str, Any], expected: str):
     with pytest.raises(ConfigError) as caught:
         convert(settings, "args.json", OPTIONS)
-    assert says in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_all_problems_are_in_one_error():

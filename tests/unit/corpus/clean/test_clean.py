@@ -31,7 +31,7 @@ OFF = ["lines", "variety", "quality", "duplicates", "decontaminate"]
 
 
 def make_corpus(work, **options):
-    """Return settings with two steps, the language and what is personal, unless others are said."""
+    """Return settings with two steps, language and personal, unless others are given."""
     return Corpus(work=str(work), clean=Clean(**{"skip": OFF} | options))
 
 

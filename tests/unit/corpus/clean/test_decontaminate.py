@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpus_documents import content, document, dropped, extracted, kept
+from corpus_documents import content, document, dropped, extracted, kept, runner
 from raised import raises_code
 
 from paratune.console import Display
@@ -31,7 +31,7 @@ def settings_of(tmp_path, **options):
 
 def run(tmp_path, work, section, workers=1):
     corpus = Corpus(work=str(work), clean=Clean(decontaminate=section))
-    return run_decontaminate(corpus, work / "3_extract", work / FOLDER, workers, DISPLAY)
+    return run_decontaminate(corpus, work / "3_extract", work / FOLDER, runner(workers))
 
 
 def longs(first, last):

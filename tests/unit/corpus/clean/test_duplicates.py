@@ -1,17 +1,15 @@
 import random
 
 import pytest
-from corpus_documents import content, document, dropped, extracted, kept
+from corpus_documents import content, document, dropped, extracted, kept, runner
 from raised import raises_code
 
-from paratune.console import Display
 from paratune.corpus import sorted_runs
 from paratune.corpus.clean import duplicates
 from paratune.corpus.clean.duplicates import run_duplicates
 from paratune.corpus.clean.settings import Clean, Duplicates, Near
 from paratune.corpus.settings import Corpus, read_settings
 
-DISPLAY = Display(speaks=False)
 FOLDER = "4_clean/4_duplicates"
 
 
@@ -25,7 +23,7 @@ def edited(result, places):
 
 def run(work, workers=1, near=Near()):  # noqa: B008 - frozen
     corpus = Corpus(work=str(work), clean=Clean(duplicates=Duplicates(near=near)))
-    return run_duplicates(corpus, work / "3_extract", work / FOLDER, workers, DISPLAY)
+    return run_duplicates(corpus, work / "3_extract", work / FOLDER, runner(workers))
 
 
 def ids(work):

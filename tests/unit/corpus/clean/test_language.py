@@ -1,13 +1,11 @@
 import pytest
-from corpus_documents import dropped, extracted, kept
+from corpus_documents import dropped, extracted, kept, runner
 from raised import raises_code
 
-from paratune.console import Display
 from paratune.corpus.clean.language import identify_language, run_language
 from paratune.corpus.clean.settings import Clean, Language
 from paratune.corpus.settings import Corpus
 
-DISPLAY = Display(speaks=False)
 PORTUGUESE = "A cidade acordou com chuva e as escolas ficaram fechadas durante a manhã de ontem."
 # Articles 1 of the Universal Declaration of Human Rights, as published by the United Nations.
 GALICIAN = (
@@ -22,7 +20,7 @@ ENGLISH = "All human beings are born free and equal in dignity and rights. They 
 def run(tmp_path, *shards, workers=1, **options):
     corpus = Corpus(work=str(tmp_path), clean=Clean(language=Language(**options)))
     folder = tmp_path / "4_clean" / "1_language"
-    return run_language(corpus, extracted(tmp_path, *shards), folder, workers, DISPLAY), folder
+    return run_language(corpus, extracted(tmp_path, *shards), folder, runner(workers)), folder
 
 
 @pytest.mark.parametrize(("text", "language"), [(PORTUGUESE, "pt"), (GALICIAN, "gl"), (SPANISH, "es"), (ENGLISH, "en")])

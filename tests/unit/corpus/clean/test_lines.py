@@ -2,21 +2,19 @@ import hashlib
 
 import pyarrow.parquet as pq
 import pytest
-from corpus_documents import content, document, dropped, extracted, kept
+from corpus_documents import content, document, dropped, extracted, kept, runner
 
-from paratune.console import Display
 from paratune.corpus import sorted_runs
 from paratune.corpus.clean.lines import host_and_page, is_cookie_notice, line_key, menu_lines, run_lines
 from paratune.corpus.clean.settings import Clean, Lines
 from paratune.corpus.settings import Corpus
 
-DISPLAY = Display(speaks=False)
 FOOTER = "Todos os direitos reservados, atualizado em {}"
 
 
 def run(work, workers=1, **options):
     corpus = Corpus(work=str(work), clean=Clean(lines=Lines(**{"min_pages": 3, "min_words": 4, **options})))
-    return run_lines(corpus, work / "3_extract", work / "4_clean/1_lines", workers, DISPLAY)
+    return run_lines(corpus, work / "3_extract", work / "4_clean/1_lines", runner(workers))
 
 
 def page(number, host="a.pt", text="A notícia {} conta o que se passou na cidade.", url=None):
@@ -93,7 +91,7 @@ def test_menus_are_short_lines_together_or_short_parts_in_one():
     assert menu_lines(
         ["Início | Quem somos | Notícias | Contactos", "Lisboa - Porto", "Um » Dois » Três » Quatro"]
     ) == [0, 2]
-    # Manuals tell of menus in sentences.
+    # Sentences of manuals describe menus.
     assert menu_lines(["Escolha Ficheiro > Novo > Etiquetas > Opções.", "Lisboa - Porto - Faro - Évora - Beja"]) == []
     # What ends as sentences do, or has numbers, is a list of something.
     assert menu_lines(["Sim.", "Não.", "Talvez.", "Hoje?", "Nunca!", "Olá.", "2 ovos", "1 limão", "3 maçãs"] * 2) == []

@@ -2,15 +2,13 @@ import hashlib
 import time
 
 import pytest
-from corpus_documents import document, extracted, kept
+from corpus_documents import document, extracted, kept, runner
 from raised import raises_code
 
-from paratune.console import Display
 from paratune.corpus.clean.personal import mask, run_personal
 from paratune.corpus.clean.settings import Clean, Personal
 from paratune.corpus.settings import Corpus
 
-DISPLAY = Display(speaks=False)
 ALL = Personal()
 
 
@@ -179,7 +177,7 @@ def test_documents_are_counted_and_hashed_anew(tmp_path):
     telling = document("Para a@b.pt ou 912 345 678.", 1, title="Casa de c@d.pt")
     corpus = Corpus(work=str(tmp_path), clean=Clean())
     folder = tmp_path / "4_clean" / "7_personal"
-    totals = run_personal(corpus, extracted(tmp_path, [plain, telling]), folder, 1, DISPLAY)
+    totals = run_personal(corpus, extracted(tmp_path, [plain, telling]), folder, runner())
     assert (totals["kept"], totals["dropped"]) == (2, {})
     first, second = kept(folder)[0]
     assert first == plain | {"num_masked": 0}
@@ -194,7 +192,7 @@ def test_documents_are_counted_and_hashed_anew(tmp_path):
 def test_a_region_that_is_not_known_is_refused(tmp_path):
     corpus = Corpus(work=str(tmp_path), clean=Clean(personal=Personal(region="XY")))
     with raises_code("config.invalid_value", key="clean.personal.region", value="XY"):
-        run_personal(corpus, extracted(tmp_path, ["a"]), tmp_path / "4_clean" / "7_personal", 1, DISPLAY)
+        run_personal(corpus, extracted(tmp_path, ["a"]), tmp_path / "4_clean" / "7_personal", runner())
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,27 @@
 import random
 
 import pytest
-from corpus_documents import dropped, extracted, kept
+from corpus_documents import dropped, extracted, kept, runner
 
-from paratune.console import Display
-from paratune.corpus.clean import quality
-from paratune.corpus.clean.quality import MeasuredText, failed_rule, quality_rules, run_quality
+from paratune.corpus.clean.quality import (
+    MEASURES,
+    MeasuredText,
+    failed_rule,
+    quality_rules,
+    repeated_ngrams,
+    run_quality,
+)
 from paratune.corpus.clean.settings import Clean, Quality
 from paratune.corpus.settings import Corpus
 
-DISPLAY = Display(speaks=False)
 PROSE = """A cidade acordou com chuva, e as escolas ficaram fechadas durante toda a manhã de ontem.
 O presidente da câmara disse que os serviços de limpeza trabalham desde a madrugada para abrir as estradas principais.
 Nas aldeias do norte, porém, muitas famílias continuam sem luz, e não se sabe quando é que a avaria será reparada.
 Os bombeiros pedem a todos que não saiam de casa sem necessidade, pelo menos até ao fim da tarde."""
 
 
-def value(figure, text, **more):
-    return figure(MeasuredText(text, Quality()), **more)
+def value(reason, text):
+    return MEASURES[reason](MeasuredText(text, Quality()))
 
 
 def found(text, **options):
@@ -25,40 +29,40 @@ def found(text, **options):
 
 
 @pytest.mark.parametrize(
-    ("figure", "text", "expected"),
+    ("reason", "text", "expected"),
     [
         # "—" is no word: 3 remain, of 1, 4 and 5 characters with their marks.
-        (quality.num_words, "A casa — azul.", 3),
-        (quality.mean_word_length, "A casa — azul.", 10 / 3),
-        (quality.hashes_per_word, "# um ##dois três", 3 / 4),
-        (quality.ellipses_per_word, "um... dois… três", 2 / 3),
-        (quality.bullet_lines, "• um\n\n  - dois\ntrês – 3", 2 / 3),
-        (quality.ellipsis_lines, "um...\ndois… \ntrês.\nquatro", 2 / 4),
-        (quality.alphabetic_words, "1,50 € no dia 3.º", 3 / 5),
+        ("words", "A casa — azul.", 3),
+        ("word length", "A casa — azul.", 10 / 3),
+        ("hash signs", "# um ##dois três", 3 / 4),
+        ("ellipses", "um... dois… três", 2 / 3),
+        ("bullet lines", "• um\n\n  - dois\ntrês – 3", 2 / 3),
+        ("ellipsis lines", "um...\ndois… \ntrês.\nquatro", 2 / 4),
+        ("alphabetic words", "1,50 € no dia 3.º", 3 / 5),
         # o, ã, o of 6 characters.
-        (quality.letters, "o 12 ão.", 3 / 6),
+        ("letters", "o 12 ão.", 3 / 6),
         # De, «o e que of 5 words.
-        (quality.stop_word_share, "De manhã «o rapaz» que", 3 / 5),
-        (quality.punctuated_lines, "Sim.\nNão »\nTalvez", 2 / 3),
+        ("stop word share", "De manhã «o rapaz» que", 3 / 5),
+        ("punctuated lines", "Sim.\nNão »\nTalvez", 2 / 3),
         # 30 characters, and 31.
-        (quality.short_lines, "x" * 30 + "\n" + "x" * 31, 1 / 2),
-        (quality.lines_per_word, "um dois\ntrês\nquatro", 2 / 4),
-        (quality.repeated_lines, "a\nb\na\na", 2 / 4),
+        ("short lines", "x" * 30 + "\n" + "x" * 31, 1 / 2),
+        ("lines per word", "um dois\ntrês\nquatro", 2 / 4),
+        ("repeated lines", "a\nb\na\na", 2 / 4),
         # "sim" again, of 3 + 1 + 4 + 1 + 3 characters.
-        (quality.repeated_line_characters, "sim\nnada\nsim", 3 / 12),
+        ("repeated line characters", "sim\nnada\nsim", 3 / 12),
     ],
 )
-def test_figures(figure, text, expected):
-    assert value(figure, text) == pytest.approx(expected)
+def test_measures(reason, text, expected):
+    assert value(reason, text) == pytest.approx(expected)
 
 
 def test_sequences_of_words():
     text = "um dois um dois três um dois"
     # "um dois" thrice, 7 characters each, of 28.
-    assert value(quality.top_ngram, text, n=2) == pytest.approx(21 / 28)
+    assert value("top 2-gram", text) == pytest.approx(21 / 28)
     # "um dois" at the second and the third time, without the space between: 12 of 28.
-    assert value(quality.repeated_ngrams, text, n=2) == pytest.approx(12 / 28)
-    assert value(quality.top_ngram, "um", n=2) == value(quality.repeated_ngrams, "um", n=5) == 0
+    assert repeated_ngrams(MeasuredText(text, Quality()), n=2) == pytest.approx(12 / 28)
+    assert value("top 2-gram", "um") == value("repeated 5-grams", "um") == 0
 
 
 def vocabulary_texts():
@@ -93,13 +97,13 @@ def test_repetitions_are_those_of_datatrove():
         for n in (2, 3, 4):
             ngrams = theirs.get_n_grams(words, n)
             expected = theirs.find_top_duplicate(ngrams) / len(text) if len(set(ngrams)) < len(ngrams) else 0
-            assert value(quality.top_ngram, text, n=n) == pytest.approx(expected)
+            assert value(f"top {n}-gram", text) == pytest.approx(expected)
         for n in range(5, 11):
             expected = theirs.find_all_duplicate(words, n) / len(text)
-            assert value(quality.repeated_ngrams, text, n=n) == pytest.approx(expected)
+            assert value(f"repeated {n}-grams", text) == pytest.approx(expected)
         num_lines, num_characters = theirs.find_duplicates(lines)
-        assert value(quality.repeated_lines, text) == pytest.approx(num_lines / len(lines))
-        assert value(quality.repeated_line_characters, text) == pytest.approx(num_characters / len(text))
+        assert value("repeated lines", text) == pytest.approx(num_lines / len(lines))
+        assert value("repeated line characters", text) == pytest.approx(num_characters / len(text))
 
 
 REASONS = {
@@ -118,7 +122,7 @@ def test_the_same_documents_as_in_datatrove_are_dropped(monkeypatch):
     from datatrove.data import Document
     from datatrove.pipeline.filters import gopher_quality_filter as theirs
 
-    # Theirs splits words with a model of the language, which is not at question here.
+    # datatrove splits words with a model of the language, which this test does not compare.
     monkeypatch.setattr(theirs, "split_into_words", lambda text, _: text.split())
     stop_words = ["de", "a", "que", "não"]
     their_filter = theirs.GopherQualityFilter(stop_words=stop_words)
@@ -155,23 +159,23 @@ def test_the_same_documents_as_in_datatrove_are_dropped(monkeypatch):
         ),
     ],
 )
-def test_a_fault_has_its_figure_and_its_limit(text, expected):
+def test_a_failed_rule_has_its_value_and_its_limit(text, expected):
     assert found(text) == expected
 
 
-def test_running_text_has_none():
+def test_running_text_passes_all_rules():
     assert found(PROSE) is None
 
 
-def test_a_limit_that_is_null_asks_nothing():
+def test_a_limit_that_is_null_is_not_checked():
     assert found("Nada a dizer de novo sobre a escola.", min_words=None) is None
     assert found(f"{PROSE}\n" * 2, max_repeated_lines=None)[0] == "repeated line characters"
 
 
-def test_documents_are_dropped_with_reason_and_figure(tmp_path):
+def test_documents_are_dropped_with_reason_and_value(tmp_path):
     corpus = Corpus(work=str(tmp_path), clean=Clean())
     folder = tmp_path / "4_clean" / "4_quality"
-    totals = run_quality(corpus, extracted(tmp_path, [PROSE, "Nada a dizer."]), folder, 1, DISPLAY)
+    totals = run_quality(corpus, extracted(tmp_path, [PROSE, "Nada a dizer."]), folder, runner())
     assert (totals["kept"], totals["dropped"]) == (1, {"words": 1})
     assert [row["text"] for row in kept(folder)[0]] == [PROSE]
     assert dropped(folder) == [{"id": "d1", "url": "http://a.pt/1", "reason": "words", "detail": "3, at least 50"}]

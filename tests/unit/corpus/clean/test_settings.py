@@ -20,7 +20,7 @@ def read(tmp_path, clean):
             "  skip: [quality]\n  quality: {min_words: 9}\n",
             ("config.no_effect", "line 5", "clean.quality", "clean.skip"),
         ),
-        # What is given is the default, and still tells that somebody counts on the step.
+        # The given value is the default; the section still has no effect.
         ("  skip: [lines]\n  lines: {menus: true}\n", ("config.no_effect", "line 5", "clean.lines", "clean.skip")),
     ],
 )

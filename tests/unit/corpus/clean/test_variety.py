@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from corpus_documents import content, document, dropped, extracted, kept
+from corpus_documents import content, document, dropped, extracted, kept, runner
 from raised import raises_code
 
 from paratune.console import Display
@@ -72,7 +72,7 @@ def trained_work(ready, tmp_path):
 def run(tmp_path, *shards, **options):
     corpus = Corpus(work=str(tmp_path / "work"), clean=Clean(variety=Variety(**options)))
     folder = tmp_path / "work" / "4_clean" / "3_variety"
-    return run_variety(corpus, extracted(tmp_path / "work", *shards), folder, 1, DISPLAY), folder
+    return run_variety(corpus, extracted(tmp_path / "work", *shards), folder, runner()), folder
 
 
 OURS, THEIRS = (
@@ -88,7 +88,7 @@ def test_names_and_numbers_tell_nothing():
 
 
 def test_features_are_those_of_the_same_sequences_anywhere():
-    # "ele viu" and "viu": the sequences of " viu " are all in both, whatever stands before them.
+    # "ele viu" and "viu": the sequences of " viu " are all in both, with any characters before them.
     few, many = set(features("viu")[0]), set(features("ele viu")[0])
     assert few < many
     indices, values = features("ele viu, ele viu")
@@ -125,7 +125,7 @@ def test_a_calibration_grows_with_the_length():
 
 
 def test_a_line_of_several_sources_is_that_of_the_first(tmp_path):
-    # Source b has half of the lines of a, which must not tell it what a held out line is.
+    # Source b has half of the lines of a, so that it contains held-out lines.
     for name, numbers in (("a", range(160)), ("b", range(80, 240))):
         for side, message in (("pt", "está a ler o jornal"), ("br", "está lendo o jornal")):
             lines = [f"A Rita {message} do dia {number}.\n" for number in numbers]
@@ -142,13 +142,13 @@ def test_a_line_of_several_sources_is_that_of_the_first(tmp_path):
         assert (len(first), len(second), first & second) == (160, 80, set())
 
 
-def test_a_trained_classifier_tells_the_varieties(trained):
+def test_a_trained_classifier_separates_the_varieties(trained):
     model, evaluation = trained
     assert model.variety_of(OURS)[0] == "pt-PT"
     assert model.variety_of(THEIRS)[0] == "pt-BR"
     for kind in ("held_out", "unseen"):
         assert list(evaluation[kind]) == ["a", "b"]
-        # Each variety has words of its own in every sentence: told apart without a doubt.
+        # Each variety has other words in every sentence, so that the classifier makes no error.
         assert all(figures["document"]["balanced_accuracy"] == 1 for figures in evaluation[kind].values())
     held_out = evaluation["held_out"]["a"]
     # 160 lines are 20 groups of 8, of which every tenth is held out: 2 documents, 16 lines.

@@ -74,7 +74,7 @@ def test_undetected_charsets_use_the_fallback():
 
 
 def test_a_detection_that_is_not_sure_is_not_believed():
-    # Of Portuguese in the charset of old Macintoshes cchardet says, 61% sure, that it is KOI8-R.
+    # cchardet detects KOI8-R with a confidence of 61% in Portuguese text in the charset of old Macintoshes.
     payload = "Situação em Évora: não há informação disponível sobre a avaliação das crianças.".encode("mac_roman")
     assert cchardet.detect(payload)["encoding"] == "KOI8-R"
     assert decode(payload, None, fallback="mac_roman")[0].startswith("Situação em Évora")

@@ -13,8 +13,7 @@ from raised import raises_code
 
 from paratune.console import Display
 from paratune.corpus.extract.run import run_extract
-from paratune.corpus.extract.settings import Extract
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Corpus, Extract
 
 DISPLAY = Display(speaks=False)
 PAGE = "<html><head><title>Título {0}</title></head><body><p>{1} Página {0}.</p></body></html>"

@@ -10,7 +10,7 @@ from paratune.corpus.extract import process
 from paratune.corpus.extract.frames import TornFrame, read_frame, write_frame
 from paratune.corpus.extract.process import DocumentReader
 from paratune.corpus.extract.results import Document, ExtractedText, NoText
-from paratune.corpus.extract.settings import Extract
+from paratune.corpus.settings import Extract
 
 CHILD = Path(__file__).parents[3] / "hostile_child.py"
 LIMITS = Extract(min_characters=1, time_s=1, memory_mib=128)

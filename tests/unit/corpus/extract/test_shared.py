@@ -38,7 +38,7 @@ def words(text):
 
 
 def share_found(expected, result):
-    """Return the share of the words of one text that the other has, each as often as it stands there."""
+    """Return the share of the words of one text that the other has, each as often as it occurs there."""
     wanted = words(expected)
     return (wanted & words(result)).total() / wanted.total()
 
@@ -111,7 +111,7 @@ def test_a_wrapped_text_keeps_its_words_in_paragraphs():
 
 def test_pages_of_a_manual_have_the_words_of_its_text():
     text = read((DOCS / "debian-faq.pt.txt").read_bytes(), "text/plain").text
-    # Trafilatura leaves out the tables of contents, which are short lines; addresses stand in the text alone.
+    # Trafilatura leaves out the tables of contents, which are short lines; only the text has addresses.
     long = "\n".join(line for line in text.split("\n") if len(line) > 200)
     assert len(long) > len(text) / 3
     with tarfile.open(DOCS / "debian-faq.pt.html.tar.gz") as archive:

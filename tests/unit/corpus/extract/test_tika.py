@@ -9,12 +9,11 @@ from corpus_files import HEART, fetched, fetched_row
 from raised import raises_code
 
 from paratune.console import Display
-from paratune.corpus.extract import tika as room
+from paratune.corpus.extract import tika as tika_module
 from paratune.corpus.extract.results import NoText
 from paratune.corpus.extract.run import run_extract
-from paratune.corpus.extract.settings import Extract
 from paratune.corpus.extract.tika import Tika
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Corpus, Extract
 
 SLIDES = "application/vnd.ms-powerpoint"
 # As Tika 3 answers PUT /rmeta/text; https://cwiki.apache.org/confluence/display/TIKA/TikaServer, "Recursive Metadata".
@@ -25,7 +24,7 @@ ANSWER = [
 
 
 class Server(ThreadingHTTPServer):
-    """A stand-in for Tika: gives the next of its answers - status and body - and keeps what it was asked."""
+    """A substitute for Tika: sends the next of its answers, status and body, and records the requests."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
@@ -58,7 +57,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr(room, "WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr(tika_module, "WAITS_S", (0.0, 0.0))
     with Server() as result:
         thread = threading.Thread(target=result.serve_forever)
         thread.start()
@@ -131,7 +130,7 @@ def test_a_restarted_server_is_retried(server):
 
 
 def test_a_server_that_is_not_there_ends_the_stage(monkeypatch):
-    monkeypatch.setattr(room, "WAITS_S", (0.0,))
+    monkeypatch.setattr(tika_module, "WAITS_S", (0.0,))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"

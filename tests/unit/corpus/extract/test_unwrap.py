@@ -36,7 +36,7 @@ def test_text_that_is_not_wrapped_stays():
 def test_hyphens_of_the_line_go_and_those_of_the_word_stay():
     line = "Esta linha enche a página e por isso acaba com um hífen, por-"
     assert unwrap([line, "tanto continua."])[0].endswith("hífen, portanto continua.")
-    # "tornar-se" stands elsewhere with its hyphen, "tornarse" does not.
+    # The text contains "tornar-se" with its hyphen in another place, and not "tornarse".
     line = "Esta linha enche a página e acaba no meio de um verbo: tornar-"
     result = unwrap([line, "se grande. Quis tornar-se rei."])
     assert result == ["Esta linha enche a página e acaba no meio de um verbo: tornar-se grande. Quis tornar-se rei."]

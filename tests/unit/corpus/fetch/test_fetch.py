@@ -19,9 +19,8 @@ from raised import raises_code
 
 from paratune.console import Display
 from paratune.corpus.fetch.run import run_fetch
-from paratune.corpus.fetch.settings import Fetch
 from paratune.corpus.index.run import run_index
-from paratune.corpus.settings import Corpus, Index, read_settings
+from paratune.corpus.settings import Corpus, Fetch, Index, read_settings
 from paratune.corpus.stage import stage_tables
 from paratune.corpus.web.client import Unavailable
 

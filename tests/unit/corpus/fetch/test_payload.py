@@ -48,7 +48,7 @@ def test_sha1_is_that_of_an_index():
         ("gzip, gzip", gzip.compress(gzip.compress(PAGE))),
         ("gzip", gzip.compress(PAGE[:9]) + gzip.compress(PAGE[9:])),
         ("gzip", gzip.compress(PAGE) + b"\0\0\0 what follows"),
-        ("gzip", PAGE),  # says so and is not
+        ("gzip", PAGE),  # the header is wrong
     ],
     ids=["none", "identity", "gzip", "x-gzip", "zlib", "raw deflate", "twice", "in members", "and more", "not packed"],
 )

@@ -12,10 +12,9 @@ from archive import has_pywb, network, pywb, stand_in
 
 from paratune.console import Display
 from paratune.corpus.fetch.run import run_fetch
-from paratune.corpus.fetch.settings import Fetch
 from paratune.corpus.index.run import run_index
 from paratune.corpus.index.settings import CdxServer, TextSearchServer
-from paratune.corpus.settings import Corpus, Index
+from paratune.corpus.settings import Corpus, Fetch, Index
 from paratune.corpus.stage import stage_tables
 
 SHARED = Path(os.environ.get("PARATUNE_SHARED_DATA", "no such folder"))
@@ -77,7 +76,7 @@ def test_whatever_a_file_holds_nothing_ends_the_command(tmp_path):
         _, totals = run(tmp_path, str(number), Index(warcs=[str(path)], mimes=["text/html", "text/plain"]))
         result.update(totals["dropped"], kept=totals["kept"])
     assert result["kept"] >= 35
-    # A record that is cut short on purpose, as its name (trunc) says.
+    # A record that is truncated on purpose.
     assert set(result) == {"kept", "digest"}
 
 

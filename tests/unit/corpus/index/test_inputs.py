@@ -100,7 +100,7 @@ def test_a_zip_bomb_is_refused_by_its_actual_size(tmp_path, monkeypatch):
     (tmp_path / "a.cdx.gz").write_bytes(gzip.compress(bytes(10_000_000)))
     with raises_code("corpus.archive_unsafe", "200"):
         read(Source(tmp_path / "a.cdx.gz", "cdx"))
-    # Within a ZIP that tells the truth about it.
+    # Within a ZIP with the right sizes.
     path = make_zip(tmp_path / "a.zip", **{"a.cdx.gz": gzip.compress(bytes(10_000_000))})
     (source,), _ = index_sources(path, GIB)
     with raises_code("corpus.archive_unsafe", "200"):

@@ -6,7 +6,7 @@ from sentence_documents import DISPLAY, make_corpus, name, sentence
 
 from paratune.corpus.sentences.clean import corpus_half, file_sentences
 from paratune.corpus.sentences.run import run_sentences
-from paratune.corpus.sentences.settings import CleanPart, SentenceSettings
+from paratune.corpus.settings import CleanPart, SentenceSettings
 from paratune.records import read_json
 
 CERTAIN = (40, 43, 76, 79)

@@ -35,7 +35,7 @@ def words_in(tmp_path):
 def test_bigrams_by_hand(tmp_path):
     """Two sentences, a b and a c.
 
-    Words by how many different ones stand before them: a 1, b 1, c 1, </s> 2, of 5. Too few to compute discounts from:
+    Words by the number of different previous words: a 1, b 1, c 1, </s> 2, of 5. Too few to compute discounts from:
     0.5 of what is there once, 1 of what is there twice. Their sum, (3 * 0.5 + 1) / 5 = 0.5, is spread over a, b, c,
     </s> and one unknown word, 0.1 each. So p(a) = p(b) = p(c) = 0.5 / 5 + 0.1 = 0.2, p(</s>) = 1 / 5 + 0.1 = 0.3,
     p(<unk>) = 0.1.
@@ -145,7 +145,7 @@ def test_words_of_the_vocabulary_are_the_most_frequent_ones(tmp_path):
     assert (learnt.num_sentences, learnt.num_words, learnt.vocabulary_size, learnt.num_left_out) == (2, 6, 3, 1)
 
 
-def test_words_that_nobody_knows_are_hard_reading(tmp_path):
+def test_unknown_words_have_a_high_perplexity(tmp_path):
     sentences = random_sentences(400, words=2000)
     learnt, model = trained(tmp_path, sentences, vocabulary=20)
     # An unknown word follows more often than any known one, but it may be any of these.

@@ -14,7 +14,7 @@ from sentence_documents import DISPLAY, make_corpus, sentence
 from paratune.corpus.sentences.clean import corpus_half
 from paratune.corpus.sentences.run import SentenceHooks, run_sentences
 from paratune.corpus.sentences.score import load_ngram, ngram_perplexity
-from paratune.corpus.sentences.settings import CleanPart, SentenceSettings
+from paratune.corpus.settings import CleanPart, SentenceSettings
 
 SHARDS = [
     [f"{sentence(1)} Sem fim\n{sentence(2)}", f"{sentence(3)} {sentence(1)}"],

@@ -1,7 +1,7 @@
 import pytest
 
-from paratune.corpus.sentences.settings import SentenceSettings
-from paratune.corpus.sentences.split import rejection_reason, split_sentences
+from paratune.corpus.sentences.split import ngram_words, rejection_reason, split_sentences
+from paratune.corpus.settings import SentenceSettings
 
 WHOLE = [
     "O Sr. Silva e a Sra. Costa chegaram com o Dr. Sousa.",
@@ -37,7 +37,7 @@ def test_each_sentence_stays_whole_before_another(sentence):
     assert list(split_sentences(f"{sentence} Depois choveu.")) == [sentence, "Depois choveu."]
 
 
-def test_no_sentence_goes_over_a_line_and_spaces_are_single():
+def test_a_line_end_ends_a_sentence_and_spaces_are_single():
     assert list(split_sentences("Um título\n\n  O  gato\tdorme. O cão \u00a0 não.\r\n")) == [
         "Um título",
         "O gato dorme.",
@@ -84,3 +84,18 @@ def test_the_rule_follows_the_settings():
     assert rejection_reason("O gato dorme na cama.", SentenceSettings(max_words=4)) == "many words"
     assert rejection_reason("O gato 12345678 dorme na cama.", SentenceSettings(min_letters=0.7)) == "few letters"
     assert rejection_reason("A UE e os EUA.", SentenceSettings(max_capitals=0.9)) is None
+
+
+def test_words_marks_and_numbers():
+    assert ngram_words("Disse-lhe: «O guarda-chuva custou 1.234,56 €.»") == [
+        *("disse-lhe", ":", "«", "o", "guarda-chuva", "custou", "0", "€", ".", "»")
+    ]
+    assert ngram_words("Um copo d'água às 15:30") == ["um", "copo", "d'água", "às", "0"]
+
+
+def test_special_tokens_never_come_from_words():
+    for text in ("<s> </s> <unk>", "a\x00b\x1fc\x85d", "a_b\u2028c"):
+        for word in ngram_words(text):
+            assert word.split() == [word]
+            assert word not in ("<s>", "</s>", "<unk>")
+            assert not set(word) & set("\x00\x1f\x85")

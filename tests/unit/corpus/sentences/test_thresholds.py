@@ -5,8 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from paratune.corpus.sentences.rows import SCORED_SCHEMA
-from paratune.corpus.sentences.settings import SentenceSettings
 from paratune.corpus.sentences.thresholds import NUM_SAMPLES, evaluate_thresholds
+from paratune.corpus.settings import SentenceSettings
 
 
 def look(tmp_path, shards, **options):

@@ -116,7 +116,7 @@ def test_a_search_needs_all_words(work):
     ],
 )
 def test_matches_have_marks_where_the_text_is_cut(tmp_path, before, after, expected):
-    """80 characters stand on each side of the word and the white space around it."""
+    """80 characters are on each side of the word and the white space around it."""
     extracted(tmp_path, [document(f"{'x' * before} vela {'y' * after}")])
     (row,) = search(tmp_path, ["vela"], TextFilter(stage="extract"), is_regex=False, limit=9)
     assert row["found"] == expected

@@ -13,8 +13,7 @@ from raised import check_logged
 
 from paratune.corpus.rate import RateLimit
 from paratune.corpus.web import client
-from paratune.corpus.web.client import Client, TooLarge, Unavailable, retry_after_s
-from paratune.corpus.web.limits import archive_client, limit_folder
+from paratune.corpus.web.client import Client, TooLarge, Unavailable, archive_client, limit_folder, retry_after_s
 
 OK = (200, {}, b"yes")
 

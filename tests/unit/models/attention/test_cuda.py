@@ -116,7 +116,7 @@ def test_errors_of_the_device_are_raised(monkeypatch, kind):
 
 @pytest.mark.usefixtures("both")
 def test_later_errors_of_a_working_kernel_are_raised(monkeypatch):
-    # One rank would go on with another kernel than the others.
+    # One rank would continue with another kernel than the others.
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: AMPERE)
     calls = []
 

@@ -71,7 +71,7 @@ def test_one_query_of_each_row(dropout):
     places = dense_batches.find_places(lengths, H, None)
     torch.manual_seed(4)
     source = MaskSource(dropout) if dropout else None
-    got = dense_batches.attend_first(*xs, places, scale=SCALE, masks=source)
+    got = dense_batches.attend(*xs, places, scale=SCALE, masks=source, is_first=True)
     whole = torch.zeros(24, H, K, dtype=torch.float64).index_copy(0, starts, query)
     masks, keep_scale = None, 1.0
     if source is not None:

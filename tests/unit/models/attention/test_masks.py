@@ -91,7 +91,7 @@ def test_causal_models_mask_padding_and_later_tokens():
     with block(False):
         actual = ours()(**size, **options, attention_mask=PADDED)
     torch.testing.assert_close(actual, before & PADDED[:, None, None, :])
-    with block(True):  # None: PyTorch's attention is told that it is causal
+    with block(True):  # None: PyTorch's attention gets the argument is_causal
         assert ours()(**size, **options, attention_mask=FULL) is None
 
 

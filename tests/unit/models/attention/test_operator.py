@@ -51,7 +51,7 @@ def test_the_operators_pass_opcheck():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_shapes_on_a_gpu(monkeypatch, dtype):
-    """The kernels' own shapes forward; gradients lie as queries, keys and values do where flash makes them so."""
+    """The kernels' own shapes forward; gradients have the strides of q, k and v where flash makes them."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     with FakeTensorMode():
         q, k, v = (torch.empty(2, 58, 8, dtype=dtype, device="cuda").transpose(0, 1) for _ in range(3))
@@ -104,7 +104,7 @@ def test_a_block_is_one_graph(name):
     model, kind = model_of(CONFIGS[name](), "classification"), "classification"
     enable_packed_batches(model)
     if model.packed_readers:
-        pytest.skip("it has attention of its own, which is not compiled")
+        pytest.skip("it has its own attention, which is not compiled")
     model.entry = replace(model.entry, shortens=False)
     batches = [pack(rows(lengths, kind, pad=model.hf.config.pad_token_id)) for lengths in ([5, 1, 40], [6, 30])]
     expected = [gradients_of(model, batch) for batch in batches]

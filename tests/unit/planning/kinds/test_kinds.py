@@ -1,4 +1,4 @@
-"""Every strategy of the package has a plan of its own."""
+"""Every strategy of the package has its own plan functions."""
 
 from paratune.config.traits import TRAITS
 from paratune.planning.kinds import KINDS

@@ -24,7 +24,7 @@ def test_runs_are_grouped_by_configuration(tmp_path):
     assert baseline == "single"
 
 
-def test_names_that_begin_alike_are_told_apart(tmp_path):
+def test_names_with_a_common_prefix_get_the_differing_part(tmp_path):
     one = [str(make_run(tmp_path / f"run-{seed}", seed=seed)) for seed in (1, 2)]
     two = [str(make_run(tmp_path / f"run-{seed}", seed=seed, kind="ddp")) for seed in (3, 4)]
     assert [*candidate_groups(one + two)[0]] == ["run-1", "run-3"]
@@ -40,7 +40,7 @@ def test_patterns_and_lists_are_groups(tmp_path):
     assert candidate_groups(words, "ddp")[1] == "ddp"
 
 
-def test_groups_whose_runs_begin_alike_are_called_as_they_are_written(tmp_path):
+def test_groups_with_equal_prefixes_keep_the_given_names(tmp_path):
     one = [make_run(tmp_path / f"run-{seed}", seed=seed) for seed in (1, 2)]
     two = [make_run(tmp_path / f"run-{seed}", seed=seed, kind="ddp") for seed in (3, 4)]
     words = [",".join(map(str, one)), ",".join(map(str, two))]
@@ -62,7 +62,7 @@ def test_other_machines_are_other_configurations(tmp_path):
     assert [*candidate_groups(words)[0]] == ["single", "there"]
 
 
-def test_what_nodes_of_one_kind_differ_in_makes_no_other_configuration(tmp_path):
+def test_hosts_and_devices_do_not_separate_configurations(tmp_path):
     def changes(seed):
         # The kernel's own share of the memory is not the same at each start; a queue gives what GPU is free.
         node = {"hostname": f"node{seed}", "cpu_model": "A", "ram_bytes": 64 * 2**30 - 4096 * seed, "gpus": []}
@@ -96,13 +96,13 @@ def test_one_configuration_has_nothing_to_compare_with(tmp_path):
         arrange(make_runs(tmp_path, kinds=("single",)), None, ())
 
 
-def test_unfinished_runs_are_named_where_they_leave_nothing_to_compare_with(tmp_path):
+def test_error_names_unfinished_runs_if_nothing_can_be_compared(tmp_path):
     words = [str(make_run(tmp_path / "a")), str(make_run(tmp_path / "cut", kind="ddp", num_steps=100, finished=False))]
     with raises_code("report.nothing_to_compare", "step 50", "100"):
         arrange(words, None, ())
 
 
-def test_what_is_no_run_is_named(tmp_path):
+def test_error_names_a_folder_that_is_not_a_run(tmp_path):
     words = make_runs(tmp_path)
     with raises_code("run.not_a_run", "nowhere"):
         arrange([*words, str(tmp_path / "nowhere")], None, ())
@@ -193,7 +193,7 @@ def test_a_run_that_died_before_its_record_is_left_out(tmp_path):
     assert len(families) == 2
 
 
-def test_a_matrix_that_has_not_begun_has_nothing_to_compare(tmp_path):
+def test_a_matrix_without_started_runs_raises_an_error(tmp_path):
     folder = tmp_path / "m"
     folder.mkdir()
     axes = (Axis("strategy.kind", "strategy", {"single": "single"}),)

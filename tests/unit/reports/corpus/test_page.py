@@ -55,7 +55,7 @@ ROWS = [{"reason": "short", "url": "http://a.pt/", "detail": "3 words", "text": 
 SAMPLES = [ShownTexts("Dropped by clean/quality", ROWS), ShownTexts("Nothing", [])]
 
 
-def test_the_funnel_is_what_was_read_and_kept():
+def test_funnel_has_read_and_kept_rows():
     table = funnel_table(FOUND["funnel"])
     assert [[entry.value for entry in line[1:]] for line in table.lines] == [
         *([10, 8, 2, 80.0], [8, 6, 2, 75.0], [25, 20, 5, 80.0])
@@ -74,7 +74,7 @@ def test_of_many_reasons_the_rest_is_summed_up():
     assert sum(line[2].value for line in table.lines) == 210
 
 
-def test_tables_without_anything_to_say_are_left_out():
+def test_empty_tables_are_left_out():
     keys = [table.key for table in corpus_tables(FOUND)]
     assert keys == [
         *("totals", "funnel", "reasons", "duplicates", "by_language", "by_year", "by_host", "by_mime", "by_split"),
@@ -84,13 +84,13 @@ def test_tables_without_anything_to_say_are_left_out():
     assert [table.key for table in corpus_tables(unfinished)] == ["funnel", "reasons"]
 
 
-def test_how_varieties_were_told_is_shown():
+def test_accuracy_of_the_variety_classifier_is_shown():
     (table,) = [each for each in corpus_tables({**FOUND, "varieties": [TOLD]}) if each.key == "variety_evaluation"]
     assert [entry.text for entry in table.lines[0]][:5] == ["held out", "news", "line", "87.5%", "50.0%"]
     assert table.lines[0][5].value == 0.8125
 
 
-def test_the_page_is_whole_and_nothing_in_it_acts():
+def test_page_has_all_sections_and_escaped_texts():
     pytest.importorskip("matplotlib")
     page = corpus_html("Corpus <b>", FOUND, SAMPLES)
     assert page.count("<script>") == 1  # the page's own
@@ -105,7 +105,7 @@ def test_the_page_is_whole_and_nothing_in_it_acts():
     assert "Um dois" in page
 
 
-def test_the_text_says_the_same():
+def test_markdown_has_the_contents_of_the_page():
     text = corpus_markdown("Corpus x", FOUND, SAMPLES)
     assert "6 documents, 60 words, 20 sentences from 70 hosts." in text
     assert "| clean/duplicates | near duplicate | 2 | 25.0% |" in text

@@ -1,8 +1,9 @@
-"""The page of perplexities: what it counts and draws, and that no sentence acts in it."""
+"""The page of perplexities: its counts and its histogram, and texts that are escaped."""
 
 import re
 
 from paratune.reports.corpus.perplexity import _histogram, perplexity_page
+from paratune.reports.figures.canvas import Hovers
 
 
 def found(**changed):
@@ -20,10 +21,10 @@ def found(**changed):
     }
 
 
-def test_the_page_says_what_the_record_says():
+def test_page_has_the_numbers_of_the_record():
     page = perplexity_page(found())
-    for said in ("4,936 sentences, scored by an n-gram model; 64 more have no perplexity.", "1,234", "25.0%"):
-        assert said in page
+    for text in ("4,936 sentences, scored by an n-gram model; 64 more have no perplexity.", "1,234", "25.0%"):
+        assert text in page
     assert "No sentence is dropped" in page
     assert "15.85 to 19.95: 200 sentences" in page
     assert "None." in page
@@ -32,21 +33,21 @@ def test_the_page_says_what_the_record_says():
 def test_bars_have_the_counts_and_lines_the_thresholds():
     from matplotlib.figure import Figure
 
-    axes, hovers = Figure().subplots(), {}
+    axes, hovers = Figure().subplots(), Hovers()
     _histogram(found()).draw(axes, hovers)
     assert [bar.get_height() for bar in axes.patches] == [100, 0, 200, 50]
     assert axes.get_xscale() == "log"
     assert [line.get_xdata()[0] for line in axes.lines] == [20.0]
-    assert hovers["hover-2"] == "15.85 to 19.95: 200 sentences"
+    assert hovers[axes.patches[2].get_gid()] == "15.85 to 19.95: 200 sentences"
 
 
-def test_what_is_dropped_is_said():
+def test_page_names_the_threshold_above_which_sentences_are_dropped():
     page = perplexity_page(found(max_perplexity=20.0, scorer="mlm"))
     assert "Sentences above 20 are dropped" in page
     assert "pseudo-perplexity" in page
 
 
-def test_nothing_of_a_sentence_acts():
+def test_sentences_are_escaped():
     page = perplexity_page(found())
     assert "&lt;b&gt;Olá&lt;/b&gt; \\x1b[31m" in page
     assert "<b>" not in page
@@ -54,7 +55,7 @@ def test_nothing_of_a_sentence_acts():
     assert "http" not in re.sub(r"http://a\.pt/\?a=1&amp;b=&lt;script&gt;", "", page).replace("http-equiv", "")
 
 
-def test_without_perplexities_there_is_nothing_to_draw():
+def test_page_without_perplexities_has_no_figure():
     page = perplexity_page(found(scorer="none", histogram={"edges": [], "counts": []}, thresholds=[]))
     assert "No sentence has a perplexity." in page
     assert "<svg" not in page

@@ -39,7 +39,7 @@ def by_name(found):
     return {each.key: each for each in data_drawings(found)}
 
 
-def test_a_regression_has_the_pictures_of_its_scores():
+def test_a_regression_has_figures_of_its_scores():
     found = by_name(view())
     assert list(found) == [
         "score_distribution",
@@ -57,7 +57,7 @@ def test_a_regression_has_the_pictures_of_its_scores():
     assert "Left out: Empty (empty); Same (constant)." in found["correlations"].caption
 
 
-def test_a_classification_has_the_pictures_of_its_classes():
+def test_a_classification_has_figures_of_its_classes():
     found = by_name(view(labels=np.array([0, 1, 1, 1, 0, 1]), classes=["bad", "good"], groups=None, numeric={}))
     assert list(found) == ["class_balance", "lengths", "length_by_class", "correlations", "words_Essay"]
     assert "the commonest class has 66.7%" in found["class_balance"].caption
@@ -65,7 +65,7 @@ def test_a_classification_has_the_pictures_of_its_classes():
     assert "classes_by_type" in by_name(view(labels=np.array([0, 1, 1, 1, 0, 1]), classes=["bad", "good"]))
 
 
-def test_a_sparse_column_says_so_in_the_place_of_its_picture(tmp_path):
+def test_a_column_with_few_texts_has_a_reason_instead_of_a_word_cloud(tmp_path):
     found = by_name(view(texts={"Examiner": ["fine"]}))["words_Examiner"]
     assert found.note.startswith("No word cloud of Examiner: 1 of 6 rows have a text (83.3% are empty)")
     written = write_figures(tmp_path / "out", [found], title="Data", about="a file")

@@ -77,7 +77,7 @@ def test_figures_follow_the_colours_of_the_page(tmp_path):
         assert "font-family" not in svg
 
 
-def test_bars_tell_their_values_to_the_pointer(tmp_path):
+def test_bars_have_tooltips_with_their_values(tmp_path):
     # 30% of an 80 ms step.
     svg = _svg(figures.phase_bars(_runs(tmp_path, step_ms=80.0)))
     assert "<title>a: forward 24.0 ms (30.0%)</title>" in svg
@@ -115,7 +115,7 @@ def test_read_predictions_leaves_out_rows_without_a_label(tmp_path):
 @pytest.mark.parametrize(
     "columns", [{"label": [1.0]}, {"label": ["a"], "prediction": ["b"]}, {"label": [None], "prediction": [1.0]}]
 )
-def test_read_predictions_refuses_what_it_cannot_draw(tmp_path, columns):
+def test_read_predictions_raises_for_files_that_cannot_be_drawn(tmp_path, columns):
     path = tmp_path / "p.parquet"
     parquet.write_table(pa.table(columns), path)
     with pytest.raises(ValueError, match=r"."):

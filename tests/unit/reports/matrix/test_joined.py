@@ -60,7 +60,7 @@ def test_the_price_of_one_machine_is_not_that_of_another(
     assert not caplog.text
 
 
-def test_matrices_with_different_axes_show_what_they_share(tmp_path: Path):
+def test_matrices_with_different_axes_have_the_shared_axes(tmp_path: Path):
     offload = Axis("offload", "offload", {"none": "none", "cpu": "cpu"}, keys=("strategy.cpu_offload",))
 
     def tell(values: Mapping[str, str]) -> Made:
@@ -143,7 +143,7 @@ def test_a_value_that_is_another_in_each_matrix_is_refused(tmp_path: Path):
         make_sweep(folders, None)
 
 
-def test_an_axis_sets_what_it_sets_in_any_matrix(tmp_path: Path):
+def test_a_joined_axis_has_the_keys_of_all_matrices(tmp_path: Path):
     folders = []
     for name, keys in (("a", ("strategy.kind",)), ("b", ("strategy.kind", "train.learning_rate"))):
         folders.append(make_matrix(tmp_path / name, (replace(STRATEGY, keys=keys),), lambda _: Made()))

@@ -140,7 +140,7 @@ def test_a_seed_that_no_candidate_has_is_not_asked_for(tmp_path: Path):
     assert chosen(report).notes[0].endswith("over 2 of 3 seeds (1, 2, 3): see n below.")
 
 
-def test_without_a_whole_candidate_nothing_is_chosen(tmp_path: Path):
+def test_no_candidate_is_chosen_if_all_lack_runs(tmp_path: Path):
     report = make(tmp_path / "m", missing={"low_seed-2": "pending", "high_seed-1": "interrupted"})
     (group,) = report.groups
     assert group.chosen is None
@@ -148,7 +148,7 @@ def test_without_a_whole_candidate_nothing_is_chosen(tmp_path: Path):
     assert chosen(report).rows == (("table6", "none", "n/a", "n/a"),)
 
 
-def test_a_terminal_says_a_reason_once(tmp_path: Path):
+def test_terminal_prints_each_reason_once(tmp_path: Path):
     names = [f"{rate}_seed-{seed}" for rate in ("low", "high") for seed in (1, 2, 3)]
     report = make(tmp_path / "m", missing=dict.fromkeys(names[:4], "pending") | {names[4]: "failed"})
     (table,) = missing(report)
@@ -166,7 +166,7 @@ def test_a_score_that_is_not_finite_is_missing(tmp_path: Path):
     assert "1 finished run has no finite accuracy on validation" in group.remarks
 
 
-def test_equal_candidates_are_said(tmp_path: Path):
+def test_equal_candidates_have_a_remark(tmp_path: Path):
     report = make(tmp_path / "m", scores={"high": (0.5, 0.5, 0.5), "low": (0.5, 0.5, 0.5)})
     (group,) = report.groups
     assert group.chosen.values == {"rate": "high"}
@@ -197,7 +197,7 @@ BATCH = Axis("batch.global", "global", {"b8": "8", "b16": "16"}, keys=("batch.gl
         (BATCH, (8, 16), True),
     ],
 )
-def test_nothing_is_chosen_among_ways_to_train_the_same(axis, sizes, is_chosen_among, tmp_path: Path):
+def test_axes_that_do_not_change_training_are_not_chosen_among(axis, sizes, is_chosen_among, tmp_path: Path):
     make(tmp_path / "m", (axis, RATE, SEED))
     of_value = dict(zip(axis.values, sizes, strict=True))
     for cell in read_sweep(tmp_path / "m").cells:
@@ -366,7 +366,7 @@ def test_all_formats_are_written(tmp_path: Path):
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-def test_the_terminal_holds_every_figure_at_any_width(width: int, tmp_path: Path):
+def test_terminal_prints_every_figure_at_any_width(width: int, tmp_path: Path):
     report = make(tmp_path / "m", (MODEL, TASK, RATE, SEED), ("model", "task"))
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(terminal_sweep(report))
@@ -381,7 +381,7 @@ def test_a_folder_without_a_matrix(tmp_path: Path):
         make_sweep(tmp_path, None)
 
 
-def test_rows_of_chosen_runs_stand_under_their_headings(tmp_path: Path):
+def test_lines_of_chosen_runs_are_grouped_by_headings(tmp_path: Path):
     folder = tmp_path / "m"
     made = make(folder, (MODEL, TASK, RATE, SEED), ("model", "task"))
     # The second value of the axis is listed first; what no heading lists comes last.

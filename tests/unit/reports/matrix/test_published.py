@@ -43,7 +43,7 @@ def _tables(folder: Path, **more: Path) -> dict[str, Table]:
     return {table.key: table for section in report.sections for table in section.tables}
 
 
-def test_figures_stand_in_the_unit_of_the_publication(tmp_path: Path):
+def test_figures_have_the_unit_of_the_publication(tmp_path: Path):
     published = Published(
         (
             _figure("time", 2.0, "min"),
@@ -72,7 +72,7 @@ def test_values_of_several_configurations_have_no_figure(tmp_path: Path):
     assert any("3 configurations" in note for note in table.notes)
 
 
-def test_the_plan_stands_beside_them(tmp_path: Path):
+def test_planned_figures_are_a_column(tmp_path: Path):
     folder = _matrix(tmp_path, Published((_figure("memory", 2.0, "GB"), _figure("state_memory", 1.0, "GB"))), {})
     terms = {"weights": 2e8, "gradients": 2e8, "optimizer": 6e8, "context": 5e8, "fragmentation": 1e8}
     option = {"memory": {"total_bytes": 3.6e9, "terms": terms}, "run_s": [60.0, 50.0, 70.0]}
@@ -92,7 +92,7 @@ def test_the_plan_stands_beside_them(tmp_path: Path):
             _tables(folder, plan=path)
 
 
-def test_a_plan_beside_nothing_published_is_refused(tmp_path: Path):
+def test_a_plan_without_published_figures_raises_an_error(tmp_path: Path):
     folder = make_matrix(tmp_path / "m", (NPROC,), lambda values: Made())
 
     with raises_code("cli.no_effect", "plan.json", option="--plan"):
@@ -163,7 +163,7 @@ def test_claims_about_scores(tmp_path: Path, kind: ClaimKind, by: float, score: 
     assert table.lines[0][1].text == result
 
 
-def test_one_run_cannot_tell(tmp_path: Path):
+def test_a_claim_cannot_be_decided_by_one_run(tmp_path: Path):
     published = Published(claims=(_claim("less", "time", 0.1),))
     folder = make_matrix(tmp_path / "m", (NPROC,), lambda values: Made(), published=published)
 

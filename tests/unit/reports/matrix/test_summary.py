@@ -121,7 +121,7 @@ def test_one_configuration_after_the_other_is_a_problem(tmp_path: Path):
     assert by_label(trust_statements(report))["Order of runs"].is_good is False
 
 
-def test_nothing_is_concluded_from_one_seed(tmp_path: Path):
+def test_one_seed_gives_no_conclusion_on_quality(tmp_path: Path):
     seed = replace(SEEDS, values={"seed-1": "1"})
     report = report_of(tmp_path / "m", (STRATEGY, seed), {"ddp": 100.0, "zero3": 50.0})
     statements = by_label(summary_statements(report))

@@ -52,7 +52,7 @@ def test_colours_differ_for_every_vision(colours, vision):
 
 
 @pytest.mark.parametrize(("colours", "paper"), [(LIGHT, "#ffffff"), (DARK, "#15171a")], ids=["light", "dark"])
-def test_lines_stand_out_from_the_paper(colours, paper):
+def test_line_colours_have_contrast_with_the_background(colours, paper):
     assert f"--paper: {paper}" in STYLE
     assert min(_contrast(colour, paper) for colour in colours) >= 3  # WCAG 2.2, 1.4.11, graphical objects
 

@@ -12,7 +12,7 @@ from paratune.reports.pdf.document import MANY_RUNS, document_pdf, shorten_secti
 from paratune.reports.run.document import run_document
 from paratune.reports.run.model import build_report
 from paratune.reports.runs.read import read_runs
-from paratune.reports.tables.table import Column, Table, TableCell, table_of_texts
+from paratune.reports.tables.table import Column, Table, TableCell, make_table
 
 pytest.importorskip("typst")
 pypdfium2 = pytest.importorskip("pypdfium2")
@@ -93,7 +93,7 @@ def test_a_wide_table_of_nine_lines_is_one_block_without_constant_columns():
         [f"configuration number {line}", *(f"{line}{at}.5 (+10.5% ↑)" for at in range(9)), "3"] for line in range(9)
     ]
     header = ["Configuration", *(f"Measure {at} (unit)" for at in range(9)), "Runs"]
-    pdf = written(section(table_of_texts("t", "Many columns", header, cells, 1)))
+    pdf = written(section(make_table("t", "Many columns", header, cells, 1)))
     shown = " ".join(" ".join(pages(pdf)).split())
     assert "1 of 2" not in shown
     assert shown.count("configuration number 4") == 1
@@ -101,9 +101,9 @@ def test_a_wide_table_of_nine_lines_is_one_block_without_constant_columns():
 
 
 @pytest.mark.parametrize("height", [100, 700])
-def test_what_follows_a_landscape_table_shares_its_page_if_there_is_room(height):
+def test_parts_after_a_landscape_table_share_its_page_if_they_fit(height):
     cells = [[f"configuration number {line}", *(f"{line}{at}.5 (+10.5% ↑)" for at in range(9))] for line in range(9)]
-    wide = table_of_texts("t", "Many", ["Configuration", *(f"Measure {at} (unit)" for at in range(9))], cells, 1)
+    wide = make_table("t", "Many", ["Configuration", *(f"Measure {at} (unit)" for at in range(9))], cells, 1)
     svg = '<svg xmlns="http://www.w3.org/2000/svg" width="700" height="HEIGHT"><path d="M0 0h700"/></svg>'
     figures = {"figures/f.svg": svg.replace("HEIGHT", str(height))}
     drawing = Drawing("f", "Figure", "Caption.", lambda axes, hovers: None, 1.0)
@@ -146,7 +146,7 @@ def test_each_block_of_a_wide_table_has_the_columns_that_identify_the_lines(seco
 def test_few_lines_of_a_wide_table_are_transposed():
     header = ("configuration", *(f"figure number {at}" for at in range(20)))
     rows = [(f"way-{line}", *("1,234.5 ± 0.1" for _ in header[1:])) for line in range(5)]
-    (page,) = pages(written(section(table_of_texts("a", "A", header, rows, 1))))
+    (page,) = pages(written(section(make_table("a", "A", header, rows, 1))))
     assert "A (1 of" not in page
     lines = page.splitlines()
     assert "configuration way-0 way-1 way-2 way-3 way-4" in lines
@@ -202,8 +202,8 @@ def test_a_report_of_runs_is_the_same_each_time_and_its_figures_are_vectors(tmp_
 
 
 def test_many_runs_shorten_tables_and_texts_and_keep_all_figures():
-    marked = table_of_texts("runs", "All runs", ("run",), [[f"{at}"] for at in range(1000)], 1, ("a note",), (0, 999))
-    few = table_of_texts("few", "Few", ("run",), [["a"]], 1)
+    marked = make_table("runs", "All runs", ("run",), [[f"{at}"] for at in range(1000)], 1, ("a note",), (0, 999))
+    few = make_table("few", "Few", ("run",), [["a"]], 1)
     drawing = Drawing("x", "X", "", lambda axes, hovers: None, 1.0)
     long, short, figure = shorten_section(section(marked, few, drawing)).parts
     assert [line[0].text for line in long.lines] == [f"{at}" for at in range(12)]

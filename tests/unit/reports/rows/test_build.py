@@ -65,7 +65,7 @@ def test_skipped_steps_have_a_row_where_there_are_any(tmp_path):
     assert "num_skipped_steps" not in _rows(none)
 
 
-def test_the_bubble_stands_beside_the_ideal_one_with_a_footnote(tmp_path):
+def test_bubble_has_the_ideal_value_in_brackets_and_a_footnote(tmp_path):
     pipeline = make_run(
         tmp_path / "a", kind="ddp", summary_changes={"pipeline": {"bubble_share": 0.31, "ideal_bubble_share": 0.2}}
     )
@@ -94,7 +94,7 @@ def test_loader_workers_are_shown_where_runs_differ(tmp_path):
     assert not _rows(old)["loader_workers"].shown
 
 
-def test_what_decides_how_a_strategy_works_is_in_the_setup(tmp_path):
+def test_options_of_strategies_are_in_the_setup(tmp_path):
     options = {"stages": 2, "schedule": "interleaved", "chunks": None}
     changes = {"strategy.options": options, "strategy.traits.stages_per_rank": 2}
     rows = _rows(make_run(tmp_path / "a", kind="ddp", run_changes=changes), make_run(tmp_path / "b"))
@@ -119,7 +119,7 @@ def test_decimals_give_three_digits(values, places):
     assert decimals(values) == places
 
 
-def test_decimals_hold_back_where_the_largest_has_many_digits():
+def test_numbers_with_many_digits_have_fewer_decimals():
     assert numbers([0.5, 12345.6]) == ["0", "12,346"]
 
 

@@ -52,7 +52,7 @@ def texts(row: Any) -> list[str]:
     return [cell.text for cell in row.cells]
 
 
-def test_what_was_sampled_is_shown_beside_a_run_that_has_none_of_it(tmp_path):
+def test_a_row_is_shown_if_one_run_has_a_value(tmp_path):
     rows = rows_of(gpu_run(tmp_path / "a", kind="ddp", world_size=2), make_run(tmp_path / "old"))
     assert texts(rows["utilisation"]) == ["81.5%", "n/a"]
     assert "kernel" in rows["utilisation"].footnote
@@ -93,7 +93,7 @@ def test_a_run_whose_number_of_devices_changed_has_no_device_hours(tmp_path):
     assert (texts(rows["device_hours"]), texts(rows["cost"])) == (["n/a"], ["n/a"])
 
 
-def test_what_is_unknown_of_gpus_says_why(tmp_path):
+def test_unknown_figures_of_gpus_have_a_reason(tmp_path):
     missing = {"mean": None, "energy_j": None, "reason": "pynvml is not installed"}
     run = gpu_run(tmp_path / "a", utilisation=missing, flops={"mfu": None, "reason": "the peak of X is not listed"})
     notes = " ".join(build_report(read_runs([run])).notes)
@@ -101,7 +101,7 @@ def test_what_is_unknown_of_gpus_says_why(tmp_path):
     assert "MFU is n/a: the peak of X is not listed." in notes
 
 
-def test_what_no_cpu_tells_is_no_remark(tmp_path):
+def test_unknown_figures_of_cpus_have_no_remark(tmp_path):
     utilisation = {**UTILISATION, "kind": "cpu", "energy_j": None, "reason": "energy: not told"}
     flops = {**FLOPS, "mfu": None, "reason": "the peak of EPYC is not listed"}
     changes = {"utilisation": utilisation, "flops": flops}

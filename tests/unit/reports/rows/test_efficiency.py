@@ -114,7 +114,7 @@ def test_at_the_reference_batch_a_sample_is_worth_one_whatever_the_noise(tmp_pat
     assert values(report, "goodput")[0] == values(report, "samples_per_s")[0]
 
 
-def test_old_records_have_no_such_rows_and_nothing_is_said(tmp_path: Path):
+def test_old_records_have_no_such_rows_and_no_remarks(tmp_path: Path):
     report = make([of(tmp_path / "a")], None)
     assert "Efficiency" not in [row.group for row in report.shown_rows]
     assert not any("n/a:" in note for note in report.notes)

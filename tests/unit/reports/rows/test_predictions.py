@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from make_run import make_run
 
-from paratune.reports.rows.predictions import measured_step_ms, prediction_rows
+from paratune.reports.rows.speed import prediction_rows, step_ms
 from paratune.reports.runs.read import read_runs
 
 
-def test_predicted_and_measured_stand_beside_each_other(tmp_path: Path) -> None:
+def test_predicted_and_measured_step_times_are_rows(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "a", summary_changes={"prediction": {"step_s": [0.06, 0.04, 0.1], "reason": None}})
     runs = read_runs([folder, make_run(tmp_path / "b")]).runs
-    measured = measured_step_ms(runs[0])
+    measured = step_ms(runs[0])
     assert measured is not None
     rows = {row.key: row for row in prediction_rows(runs)}
     assert rows["predicted_step_ms"].cells[0].value == pytest.approx(60)

@@ -10,9 +10,8 @@ from rich.console import Console
 
 from paratune.reports.document import document_markdown
 from paratune.reports.page.document import document_html
-from paratune.reports.run.csv import runs_csv
 from paratune.reports.run.document import run_document
-from paratune.reports.run.make import make
+from paratune.reports.run.make import make, runs_csv
 from paratune.reports.run.terminal import terminal_table
 
 
@@ -49,7 +48,7 @@ def test_changes_are_in_per_cent_of_the_baseline_with_the_better_side(runs):
     assert not {"seed", "num_steps", "world_size"} & {row.key for row in report.against.rows}
 
 
-def test_what_rounds_to_no_change_is_neither_better_nor_worse(tmp_path):
+def test_changes_that_round_to_zero_are_neither_better_nor_worse(tmp_path):
     # From 0.8 to 0.7997 is -0.0375%, and to 0.7995 -0.0625%.
     for name, matthews, accuracy, macro in (("base", 0.0, 0.8, 0.8), ("tuned", 0.0, 0.7997, 0.7995)):
         scores = {"accuracy": accuracy, "f1_macro": macro, "matthews": matthews}
@@ -100,7 +99,7 @@ def test_an_unfinished_baseline_is_refused(runs, tmp_path):
         make([runs[1]], None, unfinished)
 
 
-def test_a_baseline_with_nothing_beside_it_is_refused(runs, tmp_path):
+def test_a_baseline_without_other_runs_raises_an_error(runs, tmp_path):
     base, _ = runs
     half = make_run(tmp_path / "half", finished=False)
     for named in ([base], [base, half]):
@@ -108,7 +107,7 @@ def test_a_baseline_with_nothing_beside_it_is_refused(runs, tmp_path):
             make(named, None, base)
 
 
-def test_the_constant_answer_stands_beside_the_score(tmp_path):
+def test_scores_of_a_constant_answer_are_rows(tmp_path):
     scores = {"rmse": 1.25, "mae": 1.0, "pearson": None}
     run = make_run(
         tmp_path / "run",
@@ -124,7 +123,7 @@ def test_the_constant_answer_stands_beside_the_score(tmp_path):
     assert row.cells[0].source == "summary.baseline.scores.test.rmse"
 
 
-def test_to_answer_no_question_stands_beside_the_score(tmp_path):
+def test_scores_of_no_answers_are_rows(tmp_path):
     run = make_run(
         tmp_path / "run",
         task="qa",

@@ -100,7 +100,7 @@ def test_make_writes_every_table_and_figure_in_every_format_and_names_them(tmp_p
     assert found == FILES | expected | {"reproduce/a.yaml"}
 
 
-def test_page_asks_for_nothing_and_runs_its_own_script_alone(tmp_path):
+def test_page_loads_no_other_file_and_allows_one_script(tmp_path):
     reports.make([make_run(tmp_path / "a"), make_run(tmp_path / "b", task="regression")], tmp_path / "out")
     text = (tmp_path / "out" / "index.html").read_text()
     page = Page(text)
@@ -196,7 +196,7 @@ def test_many_runs_have_a_line_each(tmp_path):
     ]
 
 
-def test_a_row_stands_where_it_is_known_of_a_run(tmp_path):
+def test_a_row_is_shown_if_a_run_has_its_value(tmp_path):
     folders = [make_run(tmp_path / f"run-number-{n}") for n in range(5)]
     options = {"strategy.options": {"stages": 2, "schedule": "1f1b"}}
     folders.append(make_run(tmp_path / "run-number-5", run_changes=options))
@@ -215,7 +215,7 @@ def test_five_runs_fit_into_two_blocks_of_80_columns_and_one_of_120(tmp_path):
         assert console.file.getvalue().count("Setup") == num_blocks
 
 
-def test_csv_holds_one_line_a_run_in_base_units(tmp_path):
+def test_csv_has_one_line_for_each_run_in_base_units(tmp_path):
     reports.make([make_run(tmp_path / "a", step_ms=80), make_run(tmp_path / "b")], tmp_path / "out")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "report.csv").read_text())))
     assert [row["run"] for row in rows] == ["a", "b"]
@@ -234,7 +234,7 @@ def test_json_is_what_as_dict_returns(tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_make_overwrites_nothing_that_is_not_a_report(tmp_path, name):
+def test_make_overwrites_no_files_of_others(tmp_path, name):
     out = tmp_path / "out"
     out.mkdir()
     (out / name).write_text("{}")
@@ -264,7 +264,7 @@ def test_make_replaces_no_table_that_is_not_the_report_s(tmp_path):
     assert "Run a" in (tmp_path / "out" / "index.html").read_text()
 
 
-def test_a_list_of_files_that_was_edited_removes_nothing_else(tmp_path):
+def test_an_edited_list_of_files_removes_no_other_files(tmp_path):
     out = tmp_path / "out"
     reports.make([make_run(tmp_path / "a")], out)
     kept = [out / "mine.txt", out / "tables" / "mine.txt", tmp_path / "above.csv"]
@@ -337,7 +337,7 @@ def test_confusion_of_many_classes_becomes_a_list(tmp_path):
 
 
 @pytest.mark.parametrize("confusion", [None, {"test": None}, {"test": [[1, 2]]}, {"test": "x"}, {"test": [["a"]]}])
-def test_a_confusion_matrix_that_is_none_is_said(tmp_path, confusion):
+def test_a_damaged_confusion_matrix_has_a_message(tmp_path, confusion):
     reports.make([make_run(tmp_path / "a", summary_changes={"confusion": confusion})], tmp_path / "out")
     assert "No confusion matrix" in (tmp_path / "out" / "index.html").read_text()
 
@@ -356,7 +356,7 @@ def test_probes_have_no_section_of_predictions(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["absent", "torn"])
-def test_predictions_that_cannot_be_read_are_said(tmp_path, damage):
+def test_unreadable_predictions_have_a_message(tmp_path, damage):
     folder = make_run(tmp_path / "a", task="regression")
     path = folder / "predictions.test.parquet"
     path.unlink()
@@ -376,14 +376,14 @@ def test_a_record_of_little_still_makes_a_report(tmp_path):
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | {"tables"}
 
 
-def test_values_that_json_cannot_say_become_null(tmp_path):
+def test_values_that_json_does_not_have_become_null(tmp_path):
     folder = make_run(tmp_path / "a")
     edit_json(folder / "run.json", code={"git_commit": float("nan")})
     reports.make([folder], tmp_path / "out")
     assert json.loads((tmp_path / "out" / "report.json").read_text())["runs"][0]["code"] == {"git_commit": None}
 
 
-def test_page_without_matplotlib_says_what_to_install_and_keeps_the_tables(tmp_path, monkeypatch):
+def test_page_without_matplotlib_names_the_package_and_has_the_tables(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     reports.make([make_run(tmp_path / "a")], tmp_path / "out")
     assert not (tmp_path / "out" / "report.pdf").exists()
@@ -436,7 +436,7 @@ def test_interruptions_are_counted_in_words(tmp_path):
     assert "processes were started again 2 times by torchrun" in note
 
 
-def test_a_report_that_is_replaced_is_said_so(tmp_path, capsys):
+def test_a_replaced_report_has_a_message(tmp_path, capsys):
     run, out = make_run(tmp_path / "a"), tmp_path / "out"
     assert run_report(run, out=out, json=True) == 0
     assert capsys.readouterr().err == ""
@@ -446,7 +446,7 @@ def test_a_report_that_is_replaced_is_said_so(tmp_path, capsys):
     json.loads(shown.out)
 
 
-def test_many_runs_stand_below_each_other(tmp_path):
+def test_many_runs_are_lines(tmp_path):
     folders = [make_run(tmp_path / f"run-{n}", num_steps=10, seed=n) for n in range(30)]
     made = reports.make(folders, tmp_path / "out", folders[3])
     found = files_in(tmp_path / "out")
@@ -463,7 +463,7 @@ def test_many_runs_stand_below_each_other(tmp_path):
     assert len(made.as_dict()["runs"]) == 30
 
 
-def test_the_cost_of_measuring_is_said_once_for_all_runs(tmp_path):
+def test_one_note_has_the_cost_of_measuring_of_all_runs(tmp_path):
     costs = {"a": (10.25, 0.002), "b": (9.5, 0.0005), "c": (9.75, 0.001)}
     runs = [
         make_run(

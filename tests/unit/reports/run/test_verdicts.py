@@ -9,7 +9,7 @@ from paratune.commands.report import report
 from paratune.reports import make
 from paratune.reports.matrix import make_sweep
 from paratune.reports.run.document import run_document
-from paratune.reports.tables.table import table_of_texts
+from paratune.reports.tables.table import make_table
 
 
 def seeds_of(folder, kind, step_ms):
@@ -65,6 +65,6 @@ def test_csv_of_a_matrix_has_time_speed_and_memory_of_each_run(tmp_path):
     assert float(first["peak_memory_largest_bytes"]) == summary["memory"]["largest_bytes"]
 
 
-def test_a_chosen_line_is_told_from_its_twin_by_the_next_column():
+def test_a_chosen_line_needs_the_next_column_to_be_identified():
     rows = [("* ddp", "1e-5", "0.8"), ("ddp", "2e-5", "0.7")]
-    assert table_of_texts("a", "A", ("way", "rate", "score"), rows, 2).num_names == 2
+    assert make_table("a", "A", ("way", "rate", "score"), rows, 2).num_names == 2

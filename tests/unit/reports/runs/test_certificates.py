@@ -47,7 +47,7 @@ def test_one_beside_the_run_is_in_every_format(tmp_path: Path):
     assert [each["status"] for each in kept["strategies"]] == ["holds", "cannot run"]
 
 
-def test_without_one_nothing_is_said(tmp_path: Path):
+def test_without_certificates_there_are_no_rows(tmp_path: Path):
     made = reports.make([make_run(tmp_path / "a")], tmp_path / "out")
     assert made.certificates == ()
     assert row_of(made) is None
@@ -55,7 +55,7 @@ def test_without_one_nothing_is_said(tmp_path: Path):
     assert "ertificate" not in (tmp_path / "out" / "index.html").read_text()
 
 
-def test_it_says_of_each_run_whether_its_strategy_was_tried(tmp_path: Path):
+def test_each_run_has_the_status_of_its_strategy(tmp_path: Path):
     runs = [
         make_run(tmp_path / "one"),
         make_run(tmp_path / "two", kind="ddp", world_size=2),
@@ -69,7 +69,7 @@ def test_it_says_of_each_run_whether_its_strategy_was_tried(tmp_path: Path):
     assert made.certificates[0].runs == ("one", "two", "four", "other")
 
 
-def test_a_run_that_was_gone_on_with_is_certified_if_it_stayed_what_it_was(tmp_path: Path):
+def test_a_resumed_run_is_certified_if_its_strategy_did_not_change(tmp_path: Path):
     def resumed(name: str, second_kind: str) -> Path:
         strategy = {"kind": "ddp", "options": {}, "traits": {"phases": {}}}
         sessions = [
@@ -90,7 +90,7 @@ def test_of_several_the_one_with_as_many_ranks_counts(tmp_path: Path):
     assert row_of(reports.make([run, four, two], None)) == ["holds"]
 
 
-def test_one_that_differs_is_not_said_to_train_the_same(tmp_path: Path):
+def test_a_certificate_with_a_difference_is_not_one_of_equality(tmp_path: Path):
     run = make_run(tmp_path / "a", kind="ddp", world_size=2)
     make_certificate(
         run,  # in the run folder itself
@@ -129,7 +129,7 @@ def test_one_of_another_training_is_left_out_with_a_note(tmp_path: Path):
         {"reference": None},
     ],
 )
-def test_a_damaged_one_is_named_and_spoils_nothing(tmp_path: Path, changes: dict[str, Any]):
+def test_a_damaged_certificate_is_named_and_left_out(tmp_path: Path, changes: dict[str, Any]):
     run = make_run(tmp_path / "a")
     edit_json(make_certificate(tmp_path / "a.certificate", run) / "certificate.json", **changes)
     made = reports.make([run], tmp_path / "out")

@@ -15,7 +15,7 @@ def test_runs_that_trained_the_same_do_not_differ(tmp_path):
     assert (found.refused, found.allowed, found.batch, found.elsewhere) == ((), (), False, False)
 
 
-def test_initial_weights_of_other_seeds_say_nothing(tmp_path):
+def test_initial_weights_of_different_seeds_are_not_a_difference(tmp_path):
     base = read(tmp_path, "a", **{"model.init_fingerprint": "x"})
     assert differs_of(base, read(tmp_path, "b", seeds=(3, 4), **{"model.init_fingerprint": "y"}), ()).refused == ()
     found = differs_of(base, read(tmp_path, "c", **{"model.init_fingerprint": "y"}), ())
@@ -51,7 +51,7 @@ def test_names_that_may_be_allowed():
         read_allowed(["modle"])
 
 
-def test_axes_say_what_is_compared():
+def test_axes_allow_the_differences_that_they_make():
     assert allowed_by_axes(["batch.global", "strategy.kind", "env.NCCL_NSOCKS", "nproc"]) == {"batch", "steps"}
     assert allowed_by_axes(["model.name", "train.learning_rate"]) == {"model", "train", "steps"}
     assert allowed_by_axes(["strategy.kind", "strategy.param_dtype", "precision"]) == {"weights"}

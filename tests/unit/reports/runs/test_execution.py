@@ -24,7 +24,7 @@ def report_of(folder: Path, *runs: tuple[int | None, float, float]) -> Report:
     return make(folders, None)
 
 
-def test_they_are_rows_and_settings_that_differ(tmp_path: Path) -> None:
+def test_threads_cores_and_load_are_rows_and_settings(tmp_path: Path) -> None:
     found = report_of(tmp_path, (2, 2.0, 0.5), (1, 1.5, 0.75))
     texts = {row.key: [cell.text for cell in row.cells] for row in found.shown_rows}
     assert texts["num_threads"] == ["2", "1"]

@@ -22,18 +22,18 @@ def test_facts_of_several_nodes_name_the_node(tmp_path):
     assert facts == {"node 0: host": "a", "node 1: host": "b"}
 
 
-def test_storage_is_told_without_what_changes_by_the_hour(tmp_path):
+def test_storage_is_shown_without_its_free_space(tmp_path):
     storage = {"filesystem": "ext4", "kind": None, "free_bytes": 1, "total_bytes": 2 * GIB}
     facts = hardware_facts(_run(tmp_path, hardware=[{"storage": storage, "ram_bytes": 16 * GIB}]))
     assert facts == {"storage": "filesystem ext4, total 2 GiB", "memory": "16 GiB"}
 
 
-def test_software_leaves_out_what_is_not_installed(tmp_path):
+def test_software_leaves_out_packages_that_are_not_installed(tmp_path):
     changes = {"versions": {"torch": "2.13.0", "deepspeed": None}, "code": {"git_commit": "abc", "git_dirty": True}}
     assert software_facts(_run(tmp_path, **changes)) == {"torch": "2.13.0", "git commit": "abc with changes"}
 
 
-def test_setting_text_tells_null_from_a_setting_that_is_not_there(tmp_path):
+def test_setting_text_of_null_and_of_an_absent_setting_differ(tmp_path):
     changes = {"config.strategy": {"kind": "ddp", "bucket_cap_mb": None}}
     first, second = make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=changes)
     found = {one.key: one for one in config_differences(read_runs([first, second]).runs)}
@@ -47,7 +47,7 @@ def test_libraries_of_the_gpu_are_shown_also_where_unknown(tmp_path):
     assert facts == {"torch": "2.13.0", "CUDA": "13.0", "cuDNN": "9.13.0", "NCCL": "n/a"}
 
 
-def test_virtualisation_storage_of_tokens_and_driver_are_told(tmp_path):
+def test_virtualisation_storage_of_tokens_and_driver_are_shown(tmp_path):
     node = {
         "virtualisation": {"hypervisor": "kvm", "container": None},
         "data_storage": {"filesystem": "xfs", "kind": "nvme", "free_bytes": 1, "total_bytes": GIB},

@@ -76,7 +76,7 @@ def test_a_cpu_has_no_columns_of_a_device(tmp_path: Path):
     assert "idle" not in shown(made)
 
 
-def test_a_run_without_a_profile_says_nothing_of_it(tmp_path: Path):
+def test_a_run_without_a_profile_has_no_such_tables(tmp_path: Path):
     old = make_run(tmp_path / "old")
     none = make_run(
         tmp_path / "none", summary_changes={"profile": {"operators": [], "kernels": [], "reason": "not asked for"}}

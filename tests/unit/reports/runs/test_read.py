@@ -84,7 +84,7 @@ def test_read_runs_names_a_finished_run_whose_log_lost_steps(tmp_path):
     ]
 
 
-def test_read_runs_tells_runs_of_one_id_apart_by_their_folders(tmp_path):
+def test_read_runs_adds_folders_to_equal_ids(tmp_path):
     folders = [make_run(tmp_path / parent / "same", seed=seed) for seed, parent in enumerate(("x", "y"))]
     assert [run.name for run in read_runs(folders).runs] == ["x/same", "y/same"]
 
@@ -106,7 +106,7 @@ def test_read_runs_reports_all_problems_at_once(tmp_path):
     assert "good" not in text
 
 
-def test_read_runs_says_which_runs_a_folder_of_runs_holds(tmp_path):
+def test_read_runs_names_the_runs_in_a_folder_of_runs(tmp_path):
     make_run(tmp_path / "runs" / "a")
     with raises_code("run.not_a_run", "1"):
         read_runs([tmp_path / "runs"])
@@ -143,14 +143,14 @@ def test_read_runs_leaves_out_a_torn_last_line(tmp_path):
 
 
 @pytest.mark.parametrize("value", ["fast", [1], True, {}])
-def test_number_refuses_what_is_no_number(tmp_path, value):
+def test_number_raises_for_other_values(tmp_path, value):
     folder = make_run(tmp_path / "a", summary_changes={"time.train_s": value})
     run = read_runs([folder]).runs[0]
     with raises_code("run.damaged", "summary.json", "time.train_s"):
         run.number("summary.time.train_s")
 
 
-def test_number_of_what_was_not_recorded_is_none(tmp_path):
+def test_number_of_an_absent_field_is_none(tmp_path):
     run = read_runs([make_run(tmp_path / "a", summary_changes={"time": None})]).runs[0]
     assert run.number("summary.time.train_s") is None
     assert run.number("summary.nothing.here") is None

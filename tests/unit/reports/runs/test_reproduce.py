@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 from make_matrix import STRATEGY, Made, make_matrix
 from make_run import make_run
@@ -9,7 +10,7 @@ from paratune.reports.matrix import make_sweep
 from paratune.reports.page.document import section_html
 from paratune.reports.run.make import make
 from paratune.reports.runs.read import read_record
-from paratune.reports.runs.reproduce import ReproducedRun, command_line, reproduction, reproduction_files, resolved
+from paratune.reports.runs.reproduce import command_line, reproduction, reproduction_files, resolved
 
 
 def read(folder, **changes):
@@ -34,7 +35,7 @@ def test_resolved_configuration_is_read_back_as_recorded(tmp_path):
 
 def test_other_configurations_are_listed_by_their_differences(tmp_path):
     first, other = read(tmp_path / "a"), read(tmp_path / "b", **{"config.train.learning_rate": 0.5, "world_size": 2})
-    shown = [ReproducedRun(run.name, run) for run in (first, other)]
+    shown = [first, other]
     lines = listings(reproduction(shown, [first, other]))["Differences from a"].splitlines()
     assert "  train.learning_rate: 0.5  # a: 5.0e-05" in lines
     assert "  nproc: 2  # a: 1" in lines
@@ -42,7 +43,7 @@ def test_other_configurations_are_listed_by_their_differences(tmp_path):
 
 def test_dates_code_and_data_come_from_the_record(tmp_path):
     run = read(tmp_path / "a", **{"code.git_commit": "c" * 40, "code.git_dirty": True, "directory": "/work"})
-    facts = dict(reproduction([ReproducedRun("a", run)], [run])[0].rows)
+    facts = dict(reproduction([replace(run, name="a")], [run])[0].rows)
     assert "c" * 40 in facts["Code"]
     assert "uncommitted" in facts["Code"]
     assert facts["Working directory"] == "/work"
@@ -109,12 +110,12 @@ def test_report_of_a_matrix_has_its_file_and_command(tmp_path):
 def test_configurations_whose_names_differ_in_signs_have_a_file_each(tmp_path):
     names = ("lr 1e-5, fp16", "LR 1e-5 fp16", "matrix")
     shown = [
-        ReproducedRun(name, read(tmp_path / str(seed), **{"config.run.seed": seed})) for seed, name in enumerate(names)
+        replace(read(tmp_path / str(seed), **{"config.run.seed": seed}), name=name) for seed, name in enumerate(names)
     ]
     files = reproduction_files(shown)
     assert list(files) == [f"reproduce/{name}.yaml" for name in ("lr-1e-5-fp16", "LR-1e-5-fp16-2", "run-matrix")]
     assert [f"seed: {seed}" in text for seed, text in enumerate(files.values())] == [True] * 3
-    commands = listings(reproduction(shown, [each.run for each in shown]))["Commands to reproduce the runs"]
+    commands = listings(reproduction(shown, shown))["Commands to reproduce the runs"]
     assert [line.split()[2] for line in commands.splitlines()[2:]] == [f"REPORT/{name}" for name in files]
 
 

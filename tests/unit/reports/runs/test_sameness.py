@@ -96,7 +96,7 @@ def test_weights_in_fp32_need_not_be_named(tmp_path):
     assert compare(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=change))).verdict == "same"
 
 
-def test_what_only_saves_memory_does_not_change_the_experiment(tmp_path):
+def test_settings_that_only_save_memory_do_not_change_the_experiment(tmp_path):
     change = {"config.train.activation_checkpointing": 2}
     assert compare(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=change))).verdict == "same"
 
@@ -104,7 +104,7 @@ def test_what_only_saves_memory_does_not_change_the_experiment(tmp_path):
 @pytest.mark.parametrize(
     "change", [{"every": "steps", "steps": 20}, {"steps": 20}, {"patience": 3}, {"min_delta": 0.01}, {"best": None}]
 )
-def test_what_decides_which_model_is_kept_is_compared(tmp_path, change):
+def test_settings_that_decide_the_kept_model_are_compared(tmp_path, change):
     settings = {"every": "epoch", "steps": None, "best": "accuracy", "patience": None, "min_delta": 0.0}
     runs = _runs(
         make_run(tmp_path / "a", run_changes={"config.evaluate": settings}),
@@ -114,7 +114,7 @@ def test_what_decides_which_model_is_kept_is_compared(tmp_path, change):
     assert (sameness.verdict, [one.key for one in sameness.differ]) == ("different", ["kept_model"])
 
 
-def test_how_often_one_evaluates_is_of_no_account_when_nothing_is_chosen_by_it(tmp_path):
+def test_evaluation_interval_is_not_compared_without_a_choice_by_it(tmp_path):
     settings = {"every": "epoch", "steps": None, "best": None, "patience": None, "min_delta": 0.0}
     runs = _runs(
         make_run(tmp_path / "a", run_changes={"config.evaluate": settings}),
@@ -132,7 +132,7 @@ def test_how_often_one_evaluates_is_of_no_account_when_nothing_is_chosen_by_it(t
         {"plan.batches_per_epoch": 300, "plan.num_batches": 900},  # 75 and 225 steps, in 4 micro-batches each
     ],
 )
-def test_the_same_experiment_said_or_run_otherwise_is_the_same(tmp_path, changes):
+def test_execution_settings_do_not_change_the_experiment(tmp_path, changes):
     assert compare(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=changes))).verdict == "same"
 
 
@@ -154,7 +154,7 @@ def test_runs_of_other_world_size_are_no_seed_group(tmp_path):
     assert seed_groups(runs) == []
 
 
-def test_what_is_not_recorded_is_not_taken_for_equal(tmp_path):
+def test_unrecorded_fields_do_not_count_as_equal(tmp_path):
     changes = {"model.init_fingerprint": None}
     sameness = compare(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", run_changes=changes)))
     assert sameness.verdict == "unknown"
@@ -173,7 +173,7 @@ def test_spread_uses_the_sample_standard_deviation():
     assert (found.mean, found.deviation, found.low, found.high) == (4.0, 2.0, 2.0, 6.0)
 
 
-def test_a_teacher_is_known_by_its_weights_and_not_by_its_folder(tmp_path):
+def test_teachers_are_compared_by_weights_and_not_by_folder(tmp_path):
     runs = [
         make_run(
             tmp_path / name,

@@ -11,8 +11,8 @@ from make_run import PHASE_TEXTS, make_run
 from paratune import reports
 from paratune.reports.document import document_markdown
 from paratune.reports.page.document import document_html
-from paratune.reports.run.csv import runs_csv
 from paratune.reports.run.document import run_document
+from paratune.reports.run.make import runs_csv
 from paratune.reports.run.model import build_report
 from paratune.reports.runs.machine import hardware_facts, software_facts
 from paratune.reports.runs.read import read_runs
@@ -54,7 +54,7 @@ def texts(made):
     return {row.key: [cell.text for cell in row.cells] for row in made.rows}
 
 
-def test_what_changed_is_shown_from_first_to_last(tmp_path, moved):
+def test_changed_settings_are_shown_in_the_order_of_sessions(tmp_path, moved):
     made = build_report(read_runs([moved, make_run(tmp_path / "b")]))
     shown = texts(made)
     assert {
@@ -136,7 +136,7 @@ def test_a_run_that_changed_on_the_way_is_no_seed_of_one_that_did_not(tmp_path):
     assert seed_groups(runs) == []
 
 
-def test_what_a_session_went_on_with_when_memory_ran_out_is_shown(tmp_path):
+def test_micro_batches_after_an_out_of_memory_error_are_shown(tmp_path):
     folder = make_run(tmp_path / "a")
     path = folder / "run.json"
     record = json.loads(path.read_text())

@@ -74,7 +74,7 @@ def test_metrics_that_fall_are_reached_from_above(run: Path):
     assert found["train_until_loss_0.4_s"][0] == pytest.approx(6.5), "0.3 at step 4 is below 0.4"
 
 
-def test_the_best_is_said_where_a_target_was_not_reached(run: Path):
+def test_a_target_that_was_not_reached_has_the_best_score(run: Path):
     assert cells(run, "f1>=0.9")["train_until_f1_0.9_s"] == (None, "not reached (best 0.8)")
     assert cells(run, "loss<=0.1")["total_until_loss_0.1_s"] == (None, "not reached (best 0.3)")
 
@@ -87,7 +87,7 @@ def test_a_target_that_nobody_reached_is_shown_all_the_same(run: Path):
     ]
 
 
-def test_a_run_without_the_metric_says_so_beside_one_with_it(tmp_path: Path, run: Path):
+def test_a_run_without_the_metric_has_a_note(tmp_path: Path, run: Path):
     other = make_run(tmp_path / "b")
     write(other, [step(1, 1000), evaluation(1, accuracy=0.9)])
     rows = list(target_rows(read_runs([run, other]).runs, [ScoreTarget("f1", 0.8)]))
@@ -112,7 +112,7 @@ def test_a_damaged_time_makes_it_unknown(run: Path):
         ("\x1b[31mf1>=0.8", "is not a target"),
     ],
 )
-def test_what_is_no_target_is_refused(text: str, said: str):
+def test_invalid_targets_raise_an_error(text: str, said: str):
     with pytest.raises(ConfigError) as error:
         parse_target(text)
     assert said in str(error.value)
@@ -124,6 +124,6 @@ def test_numbers_may_be_written_as_one_likes(text: str):
     assert parse_target(text) == ScoreTarget("f1", 0.88)
 
 
-def test_a_metric_that_no_run_was_evaluated_by_is_refused_with_the_known_ones(run: Path):
+def test_error_for_an_unknown_metric_lists_the_evaluated_ones(run: Path):
     with raises_code("target.no_scores", "f1"):
         cells(run, "rmse<=1")

@@ -9,13 +9,13 @@ from make_matrix import SEED, STRATEGY, Made, make_matrix
 
 from paratune.records.sweep import Axis, read_sweep
 from paratune.reports.figures.canvas import page_figure
-from paratune.reports.page.figure import figure_html
+from paratune.reports.figures.runs import loss_band
+from paratune.reports.page.document import figure_html
 from paratune.reports.runs.read import Curve
 from paratune.reports.systems.effect_figures import EffectRow, effect_drawings, hover_text, style_of
 from paratune.reports.systems.effects import axis_effects
 from paratune.reports.systems.judging import judged
 from paratune.reports.systems.learning_rate_figures import learning_rate_drawings, marked_rates, score_lines
-from paratune.reports.systems.loss_figures import loss_band
 from paratune.reports.systems.model import Systems, build_systems
 from paratune.verdicts import MeasureComparison
 
@@ -64,7 +64,7 @@ def test_axes_have_main_effects_and_every_effect_has_a_point_with_its_interval(s
         ("n/a", None, "cannot tell"),
     ],
 )
-def test_the_outcome_and_not_the_sign_decides_how_an_effect_looks(outcome: str, is_better: bool | None, label: str):
+def test_style_of_an_effect_follows_its_outcome_and_not_its_sign(outcome: str, is_better: bool | None, label: str):
     comparison = replace(FOUND, outcome=outcome, is_better=is_better)
     style = style_of(comparison)
     assert style.label == label

@@ -13,7 +13,7 @@ from paratune.records.sweep import Axis, read_sweep
 from paratune.reports.figures.canvas import Drawing, figure_style, page_figure
 from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.document import matrix_sections
-from paratune.reports.page.figure import figure_html
+from paratune.reports.page.document import figure_html
 from paratune.reports.systems.labels import MAX_BARS
 from paratune.reports.systems.model import Systems, build_systems
 from paratune.reports.systems.overview_figures import pareto, pareto_points, time_and_memory
@@ -133,7 +133,7 @@ def test_phases_by_the_value_of_a_variable(tmp_path: Path):
     assert drawing.key == "phases-environment-0"
 
 
-def test_bars_thin_out_and_say_so(tmp_path: Path):
+def test_caption_names_the_drawn_configurations_of_many(tmp_path: Path):
     axis = Axis("x", "x", {f"x-{size}": str(size) for size in range(40)}, keys=("train.learning_rate",))
     make_matrix(tmp_path / "m", (axis,), lambda values: Made(step_ms=100.0 - int(values["x"][2:]), num_steps=10))
     drawing = time_and_memory(systems_of(tmp_path / "m"))
@@ -152,7 +152,7 @@ def test_the_legend_of_memory_has_the_colours_of_its_bars(tmp_path: Path):
     assert "opacity: 0.35" in shown.replace(swatch, "")
 
 
-def test_nothing_that_a_record_says_acts(tmp_path: Path):
+def test_texts_of_records_are_escaped(tmp_path: Path):
     axis = Axis("strategy", HOSTILE, {"ddp": HOSTILE, "zero3": "=2+2"}, keys=("strategy.kind",))
     make_matrix(tmp_path / "m", (axis, NPROC), lambda values: Made(kind=values[HOSTILE], world_size=size_of(values)))
     report = make_sweep(tmp_path / "m", tmp_path / "out")
@@ -182,7 +182,7 @@ def test_a_thousand_runs_make_one_report(tmp_path: Path):
     }
 
 
-def test_what_is_shown_is_made_once(tmp_path: Path):
+def test_amounts_are_computed_once(tmp_path: Path):
     make_matrix(tmp_path / "m", (STRATEGY, SEED), lambda values: Made(kind=values["strategy"]))
     report = make_sweep(tmp_path / "m", None)
     assert matrix_sections(report) is report.sections

@@ -31,21 +31,21 @@ def test_speed_is_judged_against_the_baseline(tmp_path: Path):
     assert table.lines[0][0].runs == ("zero3_seed-1", "zero3_seed-2")
 
 
-def test_a_verdict_begins_behind_names_that_hold_a_colon(tmp_path: Path):
+def test_names_with_a_colon_are_removed_from_the_verdict(tmp_path: Path):
     axis = replace(STRATEGY, values={"ddp": "ddp", "pipe": "pipeline (stages: 2)"})
     make_matrix(tmp_path / "m", (axis, SEED), lambda values: Made(step_ms=50 if values["strategy"] == "ddp" else 100))
     (table,) = verdict_table(*judged(systems_of(tmp_path / "m")))
     assert [entry.text.partition(" (")[0] for entry in table.lines[0]] == ["pipeline", "50.0% slower"]
 
 
-def test_what_no_axis_says_has_no_verdict(tmp_path: Path):
+def test_no_verdict_on_differences_that_are_not_on_an_axis(tmp_path: Path):
     make_matrix(tmp_path / "m", (STRATEGY, SEED), lambda values: Made(
         run={"data.train.fingerprint": ("ab" if values["strategy"] == "ddp" else "cd") * 32}))  # fmt: skip
     (verdict,), _ = judged(systems_of(tmp_path / "m"))
     assert "not the same experiment" in verdict.sentence
 
 
-def test_another_machine_is_said_and_is_not_what_is_compared(tmp_path: Path):
+def test_another_machine_is_a_note_and_not_a_difference(tmp_path: Path):
     def tell(values: Mapping[str, str]) -> Made:
         return Made(run={"hardware": [{"hostname": "x", "cpu_model": values["strategy"], "gpus": []}]})
 
@@ -55,7 +55,7 @@ def test_another_machine_is_said_and_is_not_what_is_compared(tmp_path: Path):
     assert "which is what is compared" not in verdict.sentence
 
 
-def test_one_run_a_side_has_no_interval_and_says_why(tmp_path: Path):
+def test_one_run_on_each_side_has_no_interval_but_a_reason(tmp_path: Path):
     make_matrix(tmp_path / "m", (STRATEGY,), lambda values: Made(kind=values["strategy"]))
     (verdict,), _ = judged(systems_of(tmp_path / "m"))
     assert "interval n/a (one run" in verdict.sentence

@@ -185,7 +185,7 @@ def test_both_rules_at_once_do_not_mix(tmp_path: Path):
          ["NCCL_SOCKET_NTHREADS unset", "NCCL_SOCKET_NTHREADS 4"]),
     ],
 )  # fmt: skip
-def test_a_table_of_what_an_axis_is_of(
+def test_tables_follow_the_subject_of_an_axis(
     axis: Axis, key: str, told: Mapping[str, dict[str, Any]], names: list[str], tmp_path: Path
 ):
     make_matrix(tmp_path / "m", (axis,), lambda values: Made(run=told[values[axis.label]]))
@@ -353,7 +353,7 @@ def test_the_noise_scale_of_a_configuration_is_looked_for_once(tmp_path: Path, m
     assert len(pooled) == 12  # 6 configurations, two noise scales
 
 
-def test_what_no_axis_says_is_no_comparison(tmp_path: Path):
+def test_differences_that_are_not_on_an_axis_prevent_a_comparison(tmp_path: Path):
     def tell(values: Mapping[str, str]) -> Made:
         return Made(run={"data.train.fingerprint": "ab" * 32 if values["strategy"] == "ddp" else "cd" * 32})
 
@@ -408,7 +408,7 @@ def test_runs_that_a_queue_gave_other_numbers_of_gpus_ran_on_the_same_machine(tm
     assert (facts["GPUs per node"], facts["Nodes"], facts["Link of GPUs"]) == ("1, 2, 4", "1, 2", "NV12")
 
 
-def test_links_tell_machines_apart_where_there_are_two(tmp_path: Path):
+def test_machines_with_different_links_are_different(tmp_path: Path):
     def tell(values: Mapping[str, str]) -> Made:
         gpus = [{"name": "V100", "memory_bytes": 16 * GIB, "link": {"ddp": "NV2", "zero3": "PHB"}[values["strategy"]]}]
         return Made(run={"hardware": [{"cpu_model": "Xeon", "ram_bytes": GIB, "gpus": gpus * 2}]})
@@ -455,7 +455,7 @@ def test_device_hours_and_their_price(tmp_path: Path):
     assert any("MFU (no peak of it is known)" in note for note in table.notes)
 
 
-def test_why_a_figure_is_not_there_is_said_for_several_ranks_as_for_one(tmp_path: Path):
+def test_reasons_for_unknown_figures_of_runs_with_several_ranks_come_first(tmp_path: Path):
     def made(values: Mapping[str, str]) -> Made:
         size = size_of(values)
         why = "a single process does not communicate" if size == 1 else "no step was profiled"
@@ -475,13 +475,13 @@ def test_why_a_figure_is_not_there_is_said_for_several_ranks_as_for_one(tmp_path
     assert "Noise scale (samples) (2 is too few; or 4 is too few; and 1 other reason)" in notes
 
 
-def test_a_record_that_does_not_say_what_its_axes_are_of(tmp_path: Path):
+def test_a_record_without_the_keys_of_its_axes(tmp_path: Path):
     plain = Axis("precision", "precision", {"fp32": "fp32", "bf16": "bf16"})
     make_matrix(tmp_path / "m", (plain,), lambda values: Made(run={"config.precision": values["precision"]}))
     assert [table.key for table in subject_tables(systems_of(tmp_path / "m"))] == ["precision"]
 
 
-def test_what_cannot_be_read_is_listed_and_stops_nothing(tmp_path: Path):
+def test_unreadable_records_are_listed_and_left_out(tmp_path: Path):
     make_matrix(tmp_path / "m", (NPROC, SEED), lambda values: Made(world_size=size_of(values)),
                 states={"nproc-4_seed-1": ("skipped", "4 processes need 4 GPUs")})  # fmt: skip
     runs = tmp_path / "m" / "runs"

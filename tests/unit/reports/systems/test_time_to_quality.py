@@ -62,14 +62,14 @@ def test_times_are_means_of_the_runs_that_reached_it(tmp_path: Path):
     assert "Time to f1 ≥ 0.7 on validation" in (tmp_path / "out" / "index.html").read_text()
 
 
-def test_what_no_run_reached_says_how_far_they_came(tmp_path: Path):
+def test_a_target_that_no_run_reached_has_the_best_scores(tmp_path: Path):
     table = table_of(matrix(tmp_path / "m"), "f1>=0.95")
     assert [line[1].text for line in table.lines] == ["0 of 2 runs", "0 of 2 runs"]
     assert cells(table, "train_until_f1_0.95_s") == [(None, "n/a"), (None, "n/a")]
     assert cells(table, "best_f1")[0][1].startswith("0.8000 ± 0.1414")
 
 
-def test_a_run_whose_events_are_damaged_is_named_and_stops_nothing(tmp_path: Path):
+def test_a_run_with_damaged_events_is_named_and_left_out(tmp_path: Path):
     folder = matrix(tmp_path / "m")
     (cell_run_folder(folder, "ddp_seed-1") / "events.rank0000.jsonl").write_text("{]\n{}\n")
     table = table_of(folder, "f1>=0.7")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paratune.reports.tables.csv import csv_table
 from paratune.reports.tables.latex import latex_table
 from paratune.reports.tables.markdown import markdown_table
-from paratune.reports.tables.table import Column, Table, TableCell, table_of_texts, with_varying_columns
+from paratune.reports.tables.table import Column, Table, TableCell, make_table, with_varying_columns
 from paratune.reports.text import latex
 
 TABLE = Table(
@@ -80,7 +80,7 @@ def check_document(text):
     return rows
 
 
-def test_latex_is_what_was_read_and_accepted():
+def test_latex_equals_the_accepted_text():
     assert (
         latex_table(TABLE)
         == r"""% Table strong-scaling, written by paratune report. In the preamble: \usepackage{booktabs, graphicx}
@@ -107,20 +107,20 @@ zero\_3 & 12.3 & $-21.4$\% $\downarrow$\textsuperscript{a} \\
 def test_latex_has_only_the_columns_that_vary_and_a_wide_table_spans_both_columns():
     header = ("Configuration", "Global batch", "Time", "Runs", "Energy")
     rows = [[f"configuration {at}", "32", f"{at}.5", "3", "n/a"] for at in (1, 2)]
-    table = table_of_texts("t", "T", header, rows, 1)
+    table = make_table("t", "T", header, rows, 1)
     kept = with_varying_columns(table)
     assert [column.label for column in kept.columns] == ["Configuration", "Time"]
     # An unknown value is not a value of all lines.
     assert kept.notes == ("In all lines: Global batch: 32; Runs: 3.",)
     assert r"\begin{table}" in latex_table(table)
     assert with_varying_columns(replace(table, lines=table.lines[:1])).columns == table.columns
-    wide = table_of_texts(
+    wide = make_table(
         "t", "T", [f"c{at}" for at in range(9)], [[f"{at}.{row}000" for at in range(9)] for row in (1, 2)], 1
     )
     assert r"\begin{table*}" in latex_table(wide)
 
 
-def test_changes_of_a_wide_latex_table_stand_below_their_values():
+def test_changes_of_a_wide_latex_table_are_below_their_values():
     lines = ((TableCell("ddp"), *(TableCell("12.3 ± 0.4 (−1.5% ↓)") for _ in range(8))),)
     columns = (Column("Strategy", is_text=True), *(Column(f"c{at}") for at in range(8)))
     below = r"\begin{tabular}[t]{@{}r@{}}$12.3 \pm 0.4$ \\ ($-1.5$\% $\downarrow$)\end{tabular}"
@@ -129,7 +129,7 @@ def test_changes_of_a_wide_latex_table_stand_below_their_values():
     assert latex_table(narrow).count(r"\begin{tabular}") == 1
 
 
-def test_latex_closes_what_it_opens():
+def test_latex_closes_all_braces_and_environments():
     assert len(check_document(latex_table(TABLE))) == 4
 
 
@@ -143,7 +143,7 @@ def test_a_long_table_of_wide_texts_is_a_longtable_with_paragraphs():
     assert text.count(r"\toprule") == 2  # again on each further page
 
 
-def test_long_names_may_be_broken_but_not_before_what_a_hyphen_would_make_a_number_of():
+def test_long_names_are_not_broken_before_a_hyphen_with_a_number():
     names = ("sst2_lr-5e-05-seed-42-bert-base-uncased", "sst2_run-20261122")
     table = Table("t", "T", (Column("Run", is_text=True),), tuple((TableCell(name),) for name in names))
     text = latex_table(table)
@@ -152,7 +152,7 @@ def test_long_names_may_be_broken_but_not_before_what_a_hyphen_would_make_a_numb
     assert text.replace(r"\allowbreak{}", "").count(r"sst2\_run-20261122") == 1
 
 
-def test_letters_beyond_the_latin_ones_are_said_to_need_another_engine():
+def test_a_comment_names_the_engine_for_letters_that_are_not_latin():
     table = Table("t", "T", (Column("n", is_text=True),), ((TableCell("日本"),),))
     assert "XeLaTeX" in latex_table(table)
     assert "XeLaTeX" not in latex_table(TABLE)
@@ -183,7 +183,7 @@ def test_a_paper_with_tables_of_all_kinds_compiles_and_nothing_leaves_the_page(t
 
 
 @given(st.text(st.characters(max_codepoint=126)))
-def test_no_letter_of_a_text_acts_in_latex(text):
+def test_texts_are_escaped_in_latex(text):
     # Numbers with a sign become formulas; a letter before them keeps them texts.
     shown = re.sub(r"(?<=[+-])\d", "x", text)
     found = latex(shown)

@@ -4,10 +4,10 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from paratune.reports.tables.table import table_of_texts
+from paratune.reports.tables.table import make_table
 from paratune.reports.tables.terminal import rich_table
 
-TABLE = table_of_texts("t", "", ["run", "step predicted (ms)", "interval"], [["a", "394.2", "339.5 to 478.6"]], 1)
+TABLE = make_table("t", "", ["run", "step predicted (ms)", "interval"], [["a", "394.2", "339.5 to 478.6"]], 1)
 
 
 def lines(width: int) -> list[str]:
@@ -28,11 +28,11 @@ def test_a_header_is_broken_between_words_and_figures_are_not() -> None:
     ]
 
 
-def test_nothing_is_broken_where_there_is_room() -> None:
+def test_wide_terminals_do_not_divide_the_table() -> None:
     assert lines(40) == ["run  step predicted (ms)        interval", "a                  394.2  339.5 to 478.6", ""]
 
 
-def test_columns_that_do_not_fit_stand_below_with_the_names() -> None:
+def test_columns_that_do_not_fit_are_below_with_the_names_repeated() -> None:
     assert lines(29) == [
         "run  step predicted (ms)",
         "a                  394.2",
@@ -43,12 +43,12 @@ def test_columns_that_do_not_fit_stand_below_with_the_names() -> None:
     ]
 
 
-def test_lines_stand_as_rich_would_put_them() -> None:
+def test_lines_are_aligned_as_rich_aligns_them() -> None:
     header = ["run", "device", "f1"]
     rows = [["日本", "A100", "0.91"], ["a longer one", "é", "n/a"], ["c", "T4", "1,000.25"]]
     console = Console(width=60)
     with console.capture() as ours:
-        for part in rich_table(table_of_texts("t", "", header, rows, 2), 60):
+        for part in rich_table(make_table("t", "", header, rows, 2), 60):
             console.print(part)
     by_rich = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name, side in zip(header, ("left", "left", "right"), strict=True):
@@ -63,6 +63,6 @@ def test_lines_stand_as_rich_would_put_them() -> None:
 def test_marked_lines_are_bold() -> None:
     console = Console(width=40, force_terminal=True, color_system="standard")
     with console.capture() as found:
-        for part in rich_table(table_of_texts("t", "", ["a", "b"], [["x", "1"], ["y", "2"]], 1, (), (1,)), 40):
+        for part in rich_table(make_table("t", "", ["a", "b"], [["x", "1"], ["y", "2"]], 1, (), (1,)), 40):
             console.print(part)
     assert "\nx  1\n\x1b[1my\x1b[0m\x1b[1m  2\x1b[0m\n" in found.get()

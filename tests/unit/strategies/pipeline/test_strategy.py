@@ -7,6 +7,7 @@ from tiny_questions import tiny_windows
 from torch import Tensor, nn
 
 from paratune.strategies.pipeline import strategy
+from paratune.strategies.pipeline.parts import parts_of
 
 
 def test_gradients_are_summed_in_buckets_of_bounded_size(monkeypatch: pytest.MonkeyPatch):
@@ -49,7 +50,7 @@ def test_a_large_gradient_that_is_not_contiguous_is_summed_too(monkeypatch: pyte
 def test_a_batch_is_divided_with_all_values_of_its_rows():
     collate = tiny_windows(5)
     batch = collate(np.arange(5), 5.0)
-    parts = strategy._parts(batch, 2)
+    parts = parts_of(batch, 2)
     assert [len(part.index) for part in parts] == [3, 2]
     for name in ("input_ids", "attention_mask", "row_weight", "index", "labels", "row_bounds"):
         assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(batch, name)), name

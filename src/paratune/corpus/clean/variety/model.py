@@ -85,9 +85,7 @@ def load(folder: Path) -> VarietyModel:
         if (record["format"], weights.shape) == (FORMAT, (2**NUM_BITS,)):
             return VarietyModel(weights, record["bias"], VarietyCalibration(**record["calibration"]))
     except (OSError, SafetensorError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{folder} has no classifier of varieties ({error}); delete it", code="corpus.damaged", folder=folder
-        ) from error
-    raise CheckpointError(
-        f"{folder} has a classifier of another format; delete it", code="run.other_version", folder=folder
-    )
+        message = f"{folder} has no classifier of varieties ({error}); delete it"
+        raise CheckpointError(message, code="corpus.damaged", folder=folder) from error
+    message = f"{folder} has a classifier of another format; delete it"
+    raise CheckpointError(message, code="run.other_version", folder=folder)

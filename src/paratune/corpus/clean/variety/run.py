@@ -10,17 +10,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from paratune.console import Display
 from paratune.corpus.clean.settings import Variety
-from paratune.corpus.clean.step import Document, drop, run_documents
+from paratune.corpus.clean.step import Document, drop, require_unique_names, run_documents
 from paratune.corpus.clean.variety.model import FORMAT, MODEL_FILE, WEIGHTS_FILE, load, save
 from paratune.corpus.clean.variety.texts import groups_by_source, source_files
 from paratune.corpus.clean.variety.train import train
 from paratune.corpus.rows import DroppedRow
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import read_rows, writing
-from paratune.corpus.stage import read_record
-from paratune.errors import ConfigError
+from paratune.corpus.stage import RunStage, read_record
 from paratune.records import write_json
 
 log = logging.getLogger(__name__)
@@ -30,7 +28,7 @@ EVALUATION_FILE = "evaluation.json"
 LANGUAGE = "pt"
 
 
-def run_variety(corpus: Corpus, before: Path, folder: Path, workers: int, display: Display) -> dict[str, Any]:
+def run_variety(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
     """Train the classifier if necessary, and run the step.
 
     Returns:
@@ -47,7 +45,7 @@ def run_variety(corpus: Corpus, before: Path, folder: Path, workers: int, displa
     hashes = [hashlib.sha256((model / name).read_bytes()).hexdigest() for name in (WEIGHTS_FILE, MODEL_FILE)]
     settings = {"keep": options.keep, "min_score": options.min_score, "format": FORMAT, "model": hashes}
     chosen = (options, model.resolve())
-    totals = run_documents(folder, before, keep_varieties, chosen, settings, workers=workers, display=display)
+    totals = run_documents(folder, before, keep_varieties, chosen, settings, run)
     return {**totals, "evaluation": evaluation}
 
 
@@ -75,19 +73,13 @@ def _model(folder: Path) -> Any:
 
 def _trained(options: Variety, folder: Path) -> dict[str, Any]:
     """Return the evaluation of the classifier; train it if there is none for these texts."""
-    names = [source.name for source in options.sources]
-    if len(set(names)) < len(names):
-        raise ConfigError(
-            f"clean.variety.sources: {', '.join(names)}; each source needs its own name",
-            code="config.named_twice",
-            key="clean.variety.sources",
-        )
+    require_unique_names("clean.variety.sources", options.sources)
     sources = [source_files(source) for source in options.sources]
     seen = {"format": FORMAT, "sources": [source.identity() for source in sources]}
     path = folder / EVALUATION_FILE
     if path.exists() and (record := read_record(path, "trained_on"))["trained_on"] == seen:
         return dict(record["evaluation"])
-    log.info("variety: training the classifier on %d sources", len(names))
+    log.info("variety: training the classifier on %d sources", len(sources))
     model, evaluation = train(groups_by_source(sources))
     with writing(folder=folder):
         folder.mkdir(parents=True, exist_ok=True)

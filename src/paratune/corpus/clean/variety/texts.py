@@ -70,7 +70,7 @@ def groups_by_source(sources: Sequence[SourceFiles]) -> dict[str, tuple[list[Lin
     A line of several sources counts for the first only, so that no test line of a source is in a training source.
 
     Raises:
-        DataError: A file is unreadable or has none of the columns, or there is too little text.
+        DataError: A file is unreadable or has no column of `columns`, or there is too little text.
     """
     groups: dict[str, tuple[list[LineGroup], list[LineGroup]]] = {}
     seen: set[str] = set()
@@ -84,7 +84,7 @@ def line_groups(files: SourceFiles, seen: Set[str] = frozenset()) -> tuple[list[
     """Return the Brazilian and the European groups of a source, without lines in both or in `seen`.
 
     Raises:
-        DataError: A file is unreadable or has none of the columns, or there is too little text.
+        DataError: A file is unreadable or has no column of `columns`, or there is too little text.
     """
     sides = [
         list(dict.fromkeys(line for path in paths for line in _lines(path, files.columns)))
@@ -129,17 +129,11 @@ def _texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
         with pq.ParquetFile(path) as table:
             wanted = [name for name in columns if name in table.schema_arrow.names]
             if not wanted:
-                raise DataError(
-                    f"{path} has the columns {', '.join(table.schema_arrow.names)}; put one of them in columns",
-                    code="data.columns_unfit",
-                    path=path,
-                )
+                message = f"{path} has the columns {', '.join(table.schema_arrow.names)}; put one of them in columns"
+                raise DataError(message, code="data.columns_unfit", path=path)
             for batch in table.iter_batches(columns=wanted):
                 for row in batch.to_pylist():
                     yield from (row[name] for name in wanted if isinstance(row[name], str))
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise DataError(
-            f"{path} cannot be read ({error}); allowed: UTF-8 texts and Parquet tables",
-            code="data.unreadable",
-            path=path,
-        ) from error
+        message = f"{path} cannot be read ({error}); allowed: UTF-8 texts and Parquet tables"
+        raise DataError(message, code="data.unreadable", path=path) from error

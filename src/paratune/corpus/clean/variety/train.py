@@ -65,7 +65,7 @@ def train(texts: Texts) -> tuple[VarietyModel, dict[str, Any]]:
     # With one thread the order of sums does not depend on the machine.
     with threadpool_limits(limits=1):
         blocks = _blocks(texts)
-        held_out = _scored(blocks, fit_without=lambda block: block.is_held_out, test=lambda block: block.is_held_out)
+        held_out = _scored(blocks, lambda block: block.is_held_out)
         unseen = [scores for source in texts for scores in _unseen(blocks, source)] if len(texts) > 1 else []
         calibration = _calibrate(unseen or held_out)
         weights, bias = _fit(blocks, [np.ones(len(block.is_held_out), np.bool_) for block in blocks])
@@ -102,21 +102,15 @@ def _matrix(texts: Sequence[str]) -> Any:
 
 def _unseen(blocks: Sequence[_Block], source: str) -> list[_Scored]:
     """Return the scores of one source, by a model that was trained on the others."""
-
-    def is_source(block: _Block) -> npt.NDArray[np.bool_]:
-        return np.full(len(block.is_held_out), block.source == source)
-
-    return _scored(blocks, fit_without=is_source, test=is_source)
+    return _scored(blocks, lambda block: np.full(len(block.is_held_out), block.source == source))
 
 
-Choice = Callable[[_Block], npt.NDArray[np.bool_]]
-
-
-def _scored(blocks: Sequence[_Block], *, fit_without: Choice, test: Choice) -> list[_Scored]:
-    weights, bias = _fit(blocks, [~fit_without(block) for block in blocks])
+def _scored(blocks: Sequence[_Block], is_left_out: Callable[[_Block], npt.NDArray[np.bool_]]) -> list[_Scored]:
+    """Return the scores of some texts, by a model that was trained on the others."""
+    left_out = [is_left_out(block) for block in blocks]
+    weights, bias = _fit(blocks, [~chosen for chosen in left_out])
     scored = []
-    for block in blocks:
-        chosen = test(block)
+    for block, chosen in zip(blocks, left_out, strict=True):
         if chosen.any():
             scores = np.asarray(block.matrix[chosen] @ weights, np.float64) + bias
             scored.append(_Scored(block, scores, block.num_characters[chosen]))

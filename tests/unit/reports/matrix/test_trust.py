@@ -7,12 +7,12 @@ from make_matrix import STRATEGY, Made, make_matrix
 from make_run import GIB, make_certificate
 
 from paratune.records.sweep import read_sweep
+from paratune.reports.matrix.trust import certificate_table
 from paratune.reports.systems.machines import machine_tables
 from paratune.reports.systems.model import build_systems
-from paratune.reports.systems.trust import certificate_table
 
 
-def test_certificates_beside_runs_are_shown_with_the_runs_they_are_of(tmp_path: Path):
+def test_certificates_beside_runs_are_shown_with_their_runs(tmp_path: Path):
     folder = make_matrix(tmp_path / "m", (STRATEGY,), lambda values: Made(kind=values["strategy"]))
     assert list(certificate_table(build_systems(folder, read_sweep(folder)))) == []
     make_certificate(folder / "runs" / "ddp.certificate", folder / "runs" / "ddp")

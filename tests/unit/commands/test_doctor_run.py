@@ -1,4 +1,4 @@
-"""What a site's profile says of a run, in the doctor's terms."""
+"""The facts of a site file about a run, for the doctor."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ from raised import raises_code
 
 from paratune import hardware
 from paratune.cluster.site import Site, read_site
-from paratune.commands import doctor_site
+from paratune.commands import doctor_run
 from paratune.commands.doctor import doctor
-from paratune.commands.doctor_site import check_size, seconds, site_environment, start_on
+from paratune.commands.doctor_run import check_size, seconds, site_environment, start_on
 
 SITES = Path(__file__).parents[3] / "configs" / "sites"
 
@@ -24,7 +24,7 @@ def test_slurm_times_are_parsed(time, expected):
 
 
 def test_the_site_file_gives_the_start_of_the_run(monkeypatch):
-    monkeypatch.setattr(doctor_site, "_partitions", list)
+    monkeypatch.setattr(doctor_run, "_partitions", list)
     start = start_on(read_site(SITES / "no_internet.yaml"), SITES / "no_internet.yaml")
     assert (start.num_nodes, start.processes_per_node, start.gpus_per_node, start.world_size) == (2, 4, 4, 8)
     assert start.no_network
@@ -35,7 +35,7 @@ def test_the_site_file_gives_the_start_of_the_run(monkeypatch):
 
 def test_missing_folders_and_partitions_of_a_site_are_found(tmp_path, monkeypatch):
     (tmp_path / "venv").mkdir()
-    monkeypatch.setattr(doctor_site, "_partitions", lambda: ["cpu", "gpu"])
+    monkeypatch.setattr(doctor_run, "_partitions", lambda: ["cpu", "gpu"])
     assert start_on(Site(venv=str(tmp_path / "venv"), partition="gpu"), Path("s")).unfit == ()
     assert start_on(Site(venv="$SCRATCH_OF_THE_NODE/venv"), Path("s")).unfit == ()
     folder, partition = start_on(Site(venv=str(tmp_path / "venvv"), partition=["cpu", "gpus"]), Path("s")).unfit
@@ -44,9 +44,9 @@ def test_missing_folders_and_partitions_of_a_site_are_found(tmp_path, monkeypatc
 
 
 def test_partitions_come_from_sinfo(monkeypatch):
-    monkeypatch.setattr(doctor_site.shutil, "which", lambda _name: "/usr/bin/sinfo")
+    monkeypatch.setattr(doctor_run.shutil, "which", lambda _name: "/usr/bin/sinfo")
     monkeypatch.setattr(hardware, "command_output", lambda *_words: "gpu\ncpu\ngpu")
-    assert doctor_site._partitions() == ["gpu", "cpu"]
+    assert doctor_run._partitions() == ["gpu", "cpu"]
 
 
 def test_variables_of_a_site_are_expanded(monkeypatch):
