@@ -7,6 +7,7 @@ gradient.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ def moved(thing: Any) -> Any:
     if isinstance(thing, Tensor):
         return torch.empty_like(thing, device="cuda", requires_grad=False)
     if isinstance(thing, Batch):
-        return thing._map(moved)
+        return replace(thing, **{name: moved(value) for name, value in thing._tensors()})
     assert isinstance(thing, nn.Module)
     return thing.requires_grad_(False)._apply(moved)
 

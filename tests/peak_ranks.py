@@ -1,4 +1,4 @@
-"""The work of each rank in the tests of `plan.memory`: a step, with a trace of every storage.
+"""The work of each rank in the tests of `planning.memory`: a step, with a trace of every storage.
 
 The trace covers the time from the start of the step to the last gradient: storages that operators allocate, and those
 that FSDP2 resizes. It does not see memory that a collective allocates in C++.

@@ -1,4 +1,4 @@
-"""The memory peak that `plan.memory` predicts is the peak of a real step on CPUs."""
+"""The memory peak that `planning.memory` predicts is the peak of a real step on CPUs."""
 
 import json
 from functools import cache

@@ -225,7 +225,7 @@ def test_a_deadlock_is_detected_with_the_states_of_the_ranks(program: Callable[[
         world.run(program)
     lines = str(caught.value).splitlines()
     assert [line.partition(",")[0] for line in lines] == ["rank 0", "rank 1"]
-    assert ("has ended" in lines[0]) == (program is _once_more)
+    assert ("has finished" in lines[0]) == (program is _once_more)
 
 
 def _meet_with(**settings: Any) -> Callable[[World, int], None]:

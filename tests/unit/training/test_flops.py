@@ -50,7 +50,7 @@ def found(folder: Path, work: Any, **changes: Any) -> dict[str, Any]:
         "tokens_per_s": 1000.0,
         "precision": "bf16",
         "devices": [A100, A100],
-        "is_mcalls_lm": False,
+        "is_masked_lm": False,
         **changes,
     }
     return flops_record(work, folder, arguments.pop("batches", batches()), **arguments)
@@ -69,7 +69,7 @@ def test_mfu_is_work_over_the_peak_of_all_devices(tmp_path):
     assert (result["peak_source"], result["reason"]) == ("NVIDIA A100 datasheet, June 2021", None)
 
 
-def test_mcalls_tokens_are_counted_in_their_epoch(tmp_path):
+def test_masked_tokens_are_counted_in_their_epoch(tmp_path):
     write(tmp_path, 6)
     calls = []
 
@@ -77,7 +77,7 @@ def test_mcalls_tokens_are_counted_in_their_epoch(tmp_path):
         calls.append((indices.tolist(), epoch))
         return 2.0
 
-    result = found(tmp_path, Work(ModelWork(0, 100, {None: 0}, 5)), batches=batches(hidden), is_mcalls_lm=True)
+    result = found(tmp_path, Work(ModelWork(0, 100, {None: 0}, 5)), batches=batches(hidden), is_masked_lm=True)
     assert calls == [([2, 3], 0), ([4, 5], 0), ([0, 1], 1), ([2, 3], 1), ([4, 5], 1)]
     # 5 steps of 2 hidden tokens, 7 + 11 + 3 + 7 + 11 = 39 tokens.
     assert result["model_flops_per_token"] == pytest.approx(100 + 5 * 10 / 39)
