@@ -157,7 +157,10 @@ class BufferPlace:
 def fill_buffer(
     tensors: Sequence[Tensor], make_buffer: Callable[[int], Tensor], alignment: int = ALIGNMENT
 ) -> tuple[Tensor, list[BufferPlace]]:
-    """Copy tensors into one buffer, each at a multiple of `alignment` bytes; otherwise as `send_together`."""
+    """Copy tensors into one buffer, each at a multiple of `alignment` bytes; return it and the place of each.
+
+    `tensors` and `make_buffer` as in `send_together`.
+    """
     sizes = [-(-tensor.nbytes // alignment) * alignment for tensor in tensors]
     starts = accumulate(sizes, initial=0)
     places = [BufferPlace(start, tensor.dtype, tensor.shape) for start, tensor in zip(starts, tensors, strict=False)]

@@ -275,7 +275,7 @@ def _hint(option: Option, value: Any) -> str:
         items = value if isinstance(value, list) else [*value, *value.values()]
         odd = [item for item in items if isinstance(item, bool | float) or item is None]
         return f"; put {one_line(odd[0])} in quotes if it is text" if odd and "text" in allowed else ""
-    return "; put it in quotes if it is text" if "text" in allowed else ""
+    return "; put it in quotes if it is text" if re.search(r"\btext\b", allowed) else ""
 
 
 def describe_value(value: Any) -> str:

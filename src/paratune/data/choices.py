@@ -110,7 +110,8 @@ def _place(value: Any, choices: Choices, names: Choices | None, how: LabelFormat
         return None if names is None or text not in names else names.index(text)
     text = text.strip()
     if how == "letter":
-        return ascii_uppercase.find(text.upper()) if len(text) == 1 and text.upper() in ascii_uppercase else None
+        text = text.upper()  # of some single characters several letters
+        return ascii_uppercase.index(text) if len(text) == 1 and text in ascii_uppercase else None
     stripped = [choice.strip() for choice in choices]
     return stripped.index(text) if stripped.count(text) == 1 else None
 

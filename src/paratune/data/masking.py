@@ -35,7 +35,8 @@ def num_hidden(num_maskable: npt.ArrayLike, probability: float) -> IntArray:
     """Return how many tokens of a window are hidden: max(1, round(probability * n)), and 0 for n = 0.
 
     Halves are rounded to even, as by Python's `round`, which BERT's code calls. BERT's code also counts [CLS] and [SEP]
-    (77 of 512 tokens); here n counts only tokens that can be hidden (76 of 510); a number or an array.
+    (77 of 512 tokens); here n counts only tokens that can be hidden (76 of 510).
+    `num_maskable` is n, a number or an array; `probability` is `task.mask_probability`.
     """
     tokens = np.asarray(num_maskable, dtype=np.int64)
     wanted: IntArray = np.maximum(1, np.rint(probability * tokens).astype(np.int64))
@@ -138,7 +139,7 @@ def _whole_words(places: IntArray, word_numbers: IntArray, count: int, random: n
 
 
 def greedy_fit(sizes: IntArray, room: int) -> list[int]:
-    """Return the indices of a greedy choice: in order, each item that fits into the rest of `room`."""
+    """Return the indices of a greedy choice: in order, each item, of 1 or more, that fits into the rest of `room`."""
     chosen: list[int] = []
     at = 0
     while at < len(sizes) and room > 0:

@@ -87,6 +87,7 @@ def select_questions(reader: TableReader, *, too_long: TooLong, may_lack_answers
         DataError: A column is of the wrong type, rows cannot be used (`refuse`), or no row is left.
     """
     table, columns = reader.table, reader.columns
+    assert isinstance(columns.text_pair, str), "positions of answers are in one text"
     questions, contexts = reader.texts("text"), reader.texts("text_pair")
     assert questions is not None
     assert contexts is not None

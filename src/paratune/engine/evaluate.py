@@ -64,7 +64,7 @@ def evaluate(
     Raises:
         Interrupted: `should_stop` returned True.
     """
-    # The outputs are exchanged once, after the loop: an exchange after each batch would make ranks wait for each other.
+    # Ranks exchange the outputs once, after the loop, and not in a blocking call after each batch.
     index, results = [], _Results()
     for done, batch in enumerate(batches, start=1):
         if should_stop():

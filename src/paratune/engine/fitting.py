@@ -86,7 +86,7 @@ class DeviceMeter:
     def __init__(self, device: torch.device, num_local_processes: int) -> None:
         self._device = device
         self.usable_share = GPU_SHARE if device.type == "cuda" else 1.0
-        # Of a host the value before the first probe: the division among processes already accounts for the other ranks.
+        # On a host, this is memory before the first probe: the division among processes accounts for the other ranks.
         self._host_available = 0
         if device.type != "cuda":
             free = hardware.available_memory_bytes()

@@ -35,7 +35,7 @@ T = TypeVar("T")
 MODEL_PREFIX = "model/"
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class RunKeeper:
     """See `loop.Keeper`."""
 

@@ -45,7 +45,10 @@ class NoiseMeter:
     """Measures every `every`-th step of a run."""
 
     def __init__(self, strategy: Strategy, every: int | None, reason: str | None = None) -> None:
-        """Prepare to measure a prepared strategy; with a `reason`, it is known that nothing can be measured."""
+        """Prepare to measure a prepared strategy.
+
+        With None in place of `every`, or with a `reason`, nothing is measured.
+        """
         self._strategy = strategy
         self._every = every
         self._taken: NoiseSample | None = None

@@ -156,7 +156,10 @@ class CpuProbe:
     window_s = 0.0
 
     def __init__(self, *, num_cores: float, is_first: bool, powercap: Path = _POWERCAP) -> None:
-        """Find the counters of a rank, whose number of cores may be a fraction; `powercap` has those of energy."""
+        """Find the counters. `num_cores` of the rank may be a fraction.
+
+        Only the first rank of a machine (`is_first`) reads energy, from the folder `powercap` of the kernel.
+        """
         import psutil
 
         self.reasons: list[str] = []

@@ -46,7 +46,10 @@ class StepProfiler:
         rank: int = 0,
         exchanges: bool = False,
     ) -> None:
-        """Create the profiler of a session; `exchanges` is whether there are collectives with other ranks."""
+        """Create the profiler of a session.
+
+        `num_steps` may be 0, which profiles nothing; `exchanges` is whether there are collectives with other ranks.
+        """
         self._device = device
         self._folder, self._rank, self._exchanges = folder, rank, exchanges
         self._steps_left = num_steps

@@ -37,7 +37,7 @@ class _Step:
     profiled: bool
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Recorder:
     """Collects steps and writes them every `log_every`; losses and norms stay on the device until then."""
 
@@ -171,8 +171,8 @@ class Recorder:
             if entry.profiled:
                 values["profiled"] = True
             self.events.add("step", **values)
-        # After the events are written, so that the log of a run that fails here has the step with the bad value.
         self.events.flush()
+        # After the events are written, so that the log of a run that fails here has the step with the bad value.
         _check_finite(steps, losses, norms)
         _check_scales(scales, norms)
         self.on_log(values)

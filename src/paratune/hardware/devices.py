@@ -65,7 +65,8 @@ _HALF = 0.49
 def has_fast_fp64(name: str, capability: tuple[int, int] | None) -> bool:
     """Return whether a device computes in fp64 with half the speed of fp32 or more.
 
-    The data sheet counts for a listed device, and NVIDIA's compute capability, as (9, 0), for others.
+    `name` is as CUDA or ROCm reports it. The data sheet counts for a listed device, and NVIDIA's compute capability, as
+    (9, 0), or None where there is none, for others.
     """
     device = find_device(name)
     if device is not None and device.fp64 is not None and device.fp32 is not None:

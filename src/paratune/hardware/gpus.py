@@ -174,7 +174,7 @@ def _joined(kinds: set[str]) -> str:
 def link_bytes_per_s(link: str | None, capability: str) -> float | None:
     """Return the speed of the slowest link of a GPU, one direction; None where unknown, as for PCIe.
 
-    `link` is from `describe_gpus`: "NV18", or several joined by "+".
+    `link` is from `describe_gpus`: "NV18", or several joined by "+"; `capability` is such as "9.0".
     """
     link_speed = NVLINK_BYTES_PER_S.get(capability.partition(".")[0])
     kinds = [re.fullmatch(r"NV(\d+)", kind) for kind in (link or "").split("+")]

@@ -103,9 +103,10 @@ def end_tree(process: "subprocess.Popen[bytes]", grace_s: float) -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(grace_s)
         return
-    # Listed before any is killed: the children of a killed process get another parent.
-    for descendant in reversed(psutil.Process(process.pid).children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):
-            descendant.kill()
+    with suppress(psutil.NoSuchProcess):  # a signal handler may have reaped the process meanwhile
+        # Listed before any is killed: the children of a killed process get another parent.
+        for descendant in reversed(psutil.Process(process.pid).children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                descendant.kill()
     process.kill()
     process.wait()

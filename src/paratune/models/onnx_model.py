@@ -26,7 +26,10 @@ class OnnxModel(nn.Module):
         self._outputs = [entry.name for entry in self._session.get_outputs()]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Any:
-        """Return the outputs by name: `logits`, or `start_logits` and `end_logits`; inputs are (B, S), int64."""
+        """Return the outputs by name: `logits`, or `start_logits` and `end_logits`; inputs are (B, S), int64.
+
+        Without `token_type_ids`, they are 0 everywhere.
+        """
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         given = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": types}
         arrays = self._session.run(self._outputs, {name: given[name].numpy() for name in self._inputs})

@@ -77,10 +77,10 @@ class Link:
 
 
 def ring_bytes(collective: Collective, num_bytes: float, num_ranks: int) -> float:
-    """Return the bytes that each rank of N sends, and receives, in a collective of n bytes over a ring.
+    """Return the bytes that each rank of N sends, and receives, in a collective over a ring.
 
-    For a broadcast this is the mean over ranks (the root receives nothing, the last rank sends nothing); for a send the
-    bytes of the sending rank.
+    n (`num_bytes`) is the size of the whole tensor, not of a shard. For a broadcast this is the mean over ranks (the
+    root receives nothing, the last rank sends nothing); for a send the bytes of the sending rank.
     """
     if num_ranks == 1:
         return 0.0

@@ -107,7 +107,9 @@ class Memory:
 
 
 def peak(profile: Profile, setup: PredictionSetup, on_cuda: bool = True) -> Memory:
-    """Return the memory of the rank that needs most, for the largest micro-batch; a pipeline needs its division.
+    """Return the memory of the rank that needs most, for the largest micro-batch.
+
+    The profile of a pipeline must have the division into stages.
 
     Raises:
         ConfigError: A pipeline has fewer blocks than stages.

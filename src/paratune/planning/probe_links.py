@@ -226,11 +226,13 @@ def _measure_update(device: torch.device) -> CallSeconds:
     return measure_fixed(call, 1, HostCallClock())
 
 
-def measure_fixed(call: Call, calls: int, clock: CallClock) -> CallSeconds:
-    """Time a call that all ranks make together, the same number of times on each rank."""
+def measure_fixed(call: Call, calls: int, clock: CallClock, after_barrier: Call | None = None) -> CallSeconds:
+    """Time a call that all ranks make together, the same number of times on each rank, after a barrier."""
     call()
     times = []
     for _ in range(REPEATS):
         dist.barrier()
+        if after_barrier is not None:
+            after_barrier()
         times.append(clock.device_s(call, calls) / calls)
     return CallSeconds.of_times(times)

@@ -47,7 +47,8 @@ def _measure_all_reduce(tensor: torch.Tensor) -> CallSeconds:
         if tensor.is_cuda:
             torch.cuda.synchronize()
 
-    return measure_fixed(call, 1, HostCallClock())
+    # The clock of the host must not start before the GPU has finished the barrier.
+    return measure_fixed(call, 1, HostCallClock(), torch.cuda.synchronize if tensor.is_cuda else None)
 
 
 def network_constants(

@@ -1,7 +1,7 @@
 """Short measurements of kernels of this machine, in this process: FLOP/s and bytes/s.
 
 Linear layers, dropout and attention are those of the training. Functions return constants by their names in
-`plan.constants`. On CUDA no result has been checked yet: the calls have run only on meta tensors that imitate CUDA
+`planning.constants`. On CUDA no result has been checked yet: the calls have run only on meta tensors that imitate CUDA
 tensors.
 """
 

@@ -40,7 +40,7 @@ class Observation:
     """A run: measured and predicted seconds of the phases of a step; predicted with the constants to be refined."""
 
     predicted: Mapping[str, float]
-    """Seconds by `plan.time.TERMS`."""
+    """Seconds by `planning.time.TERMS`."""
     measured: Mapping[str, float]
     """Median seconds over the measured steps, by `records.ALL_PHASES`."""
     total_s: float
@@ -54,7 +54,8 @@ class Observation:
 def read_recorded_run(run: Mapping[str, Any], summary: Mapping[str, Any], machine: Machine) -> tuple[int, Observation]:
     """Return the observation of a run from the prediction in its records.
 
-    `run` and `summary` are the contents of run.json and summary.json; `machine` is this machine.
+    `run` and `summary` are the contents of run.json and summary.json; `machine` is this machine, with the constants to
+    refine.
 
     Returns:
         The threads of its processes (1 on a GPU), and the observation with its prediction converted to the current
@@ -129,7 +130,7 @@ def refine(constants: Constants, runs: Sequence[Observation]) -> Constants:
     Phases in which a rank does not wait for others determine `factor.forward`, `factor.backward` and
     `factor.optimizer`. The rest of a step determines `factor.communication`, `factor.sharding` or, for a pipeline,
     `factor.pipeline`: one factor for all would be a mean that no strategy has. The remaining errors of whole steps
-    determine the bounds of `factor.run`.
+    determine the bounds of `factor.run`. Without runs the constants are unchanged.
     """
     refined: dict[str, BoundedConstant] = {}
     for phase in _LOCAL:

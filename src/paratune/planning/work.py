@@ -84,7 +84,7 @@ class StepSeconds:
     bubble_s: float = 0.0
     offload_s: float = 0.0
     python_s: Mapping[str, float] = field(default_factory=dict)
-    """The part of these seconds that is Python of an engine, by the term of `plan.time`."""
+    """The part of these seconds that is Python of an engine, by the term of `planning.time`."""
     hidden_s: float = 0.0
     """Python of an engine while the host is ahead of the device, which adds nothing to the step."""
 
@@ -255,7 +255,7 @@ class PlanFunctions:
     seconds: Callable[[Work], StepSeconds]
     """Returns the seconds of a step."""
     engine_memory: Callable[[EngineInputs], EngineMemory] | None
-    """Returns the memory of the engine in passes; None for a pipeline, which `plan.stage_memory` predicts."""
+    """Returns the memory of the engine in passes; None for a pipeline, which `planning.stage_memory` predicts."""
     why_no_seconds: Callable[[PredictionSetup], str | None] = lambda setup: None
     """Returns the reason why `seconds` cannot be computed for a setup, or None."""
     note: str | None = None

@@ -15,7 +15,9 @@ from paratune.planning.predict import Prediction, start_command
 
 
 def check_writable(path: Path, option: str = "--write", *, is_data: bool = False) -> None:
-    """Check that the file of an option can be written, before anything is computed: a configuration, or JSON data.
+    """Check that the file of an option can be written, before anything is computed.
+
+    With `is_data` it is a JSON file, and not a configuration.
 
     Raises:
         ConfigError: The file exists, has another suffix, or its folder does not exist.
@@ -41,7 +43,7 @@ def write_config(path: Path, loaded: LoadedConfig, overrides: Sequence[str], cho
         ConfigError: Nothing is recommended, or the file cannot be written.
     """
     if chosen is None:
-        reason = "the plan has no recommendation, so nothing was written; see what it suggests to try"
+        reason = "the plan has no recommendation, and its advice says what to try; nothing was written"
         raise option_error("--write", path, reason, code="plan.nothing_to_write")
     text = _text(path, loaded, overrides, chosen)
     failed = os_error_as(

@@ -61,10 +61,12 @@ def prediction_columns(
     Args:
         outputs: (N, C) logits, or (N, 1) predicted numbers.
         names: Class names in the order of their ids; empty for regression.
+        by_name: Whether columns of scores are `score_<class name>` and not `score_<class id>`.
+        scale: Scale of reported numbers; None reports the output of the model.
 
     Returns:
         `prediction`: the class name, or the output of the model; `reported`: the number on the scale, if there is a
-        scale; for classes `score_<class id>`: softmax probabilities, float32.
+        scale; for classes `score_...`: softmax probabilities, float32.
     """
     if not names:
         raw = outputs[:, 0].astype(np.float64)
@@ -92,7 +94,7 @@ def multi_label_columns(
     """Return the columns with the predicted classes. `logits` is (N, C).
 
     Returns:
-        `prediction`: the names, or an empty text; `score_<class id>`: the probability of the class.
+        `prediction`: the names, or an empty text; `score_...` (see `prediction_columns`): the probability of the class.
     """
     columns = joined_names(predicted_sets(logits, threshold), names, separator), *probabilities(logits).T
     return dict(zip(prediction_names(names, by_name=by_name), columns, strict=True))

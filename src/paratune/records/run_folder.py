@@ -137,6 +137,7 @@ def check_same_run(
     Args:
         global_batch_size: Samples per step with the present number of processes; None while it is unknown.
         fingerprints: Of the content of each split; None while the data has not been read.
+        teachers: Hash of the weights, the tokenizer and the limits of each teacher by its name; None: not compared.
 
     Raises:
         CheckpointError: It does not; the message lists all differences.

@@ -186,6 +186,8 @@ def make_app(
     """Return the ASGI application of a service.
 
     Args:
+        listens_on: The address of the server, for the check of the header Host.
+        token: The token that requests must have; None: none.
         write_line: Called with each line of the access log.
     """
     # The pages of FastAPI for its documentation load scripts from another site.

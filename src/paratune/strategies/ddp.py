@@ -6,6 +6,7 @@ ZeRO-1 is the same with an optimizer whose states are sharded (`zero1.py`).
 import inspect
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -143,6 +144,9 @@ class Zero1Kind:
     """Makes the strategy of ZeRO-1 when called, as a call of the class does for other kinds."""
 
     traits = TRAITS["zero1"]
+
+    __signature__ = inspect.signature(partial(DDPStrategy, shards_states=True))
+    """The arguments that `training.prepare.check_options` allows."""
 
     def __call__(self, **arguments: Any) -> DDPStrategy:
         return DDPStrategy(**arguments, shards_states=True)

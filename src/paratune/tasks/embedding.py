@@ -49,10 +49,9 @@ class EmbeddingRecipe(TaskRecipe):
 
     def select(self, table: pa.Table, *, options: TokenizeOptions, **how: Any) -> Samples:
         """Return the samples of a table; for a prediction, which compares pairs, without the negatives of triplets."""
-        reader = TableReader(table, **how)
-        if not reader.require_labels:
-            reader = replace(reader, columns=reader.columns.model_copy(update={"negative": None}))
-        return select(reader, self._task)
+        if not how.get("require_labels", True):  # before the reader checks that the columns exist
+            how["columns"] = how["columns"].model_copy(update={"negative": None})
+        return select(TableReader(table, **how), self._task)
 
     def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
         """Set the range of scores from the training data, or from the only file, where the task has none."""

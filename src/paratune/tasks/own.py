@@ -42,8 +42,12 @@ class OwnRecipe(TaskRecipe):
         """Store the task. A subclass may have keyword arguments, which are `task.options`."""
         super().__init__(task)
 
+    @property
+    def task(self) -> OwnTask:
+        return self._task
+
     def select(self, table: pa.Table, *, require_labels: bool = True, **options: Any) -> Samples:
-        """Return the samples of a table; see `paratune.data.columns.select`.
+        """Return the samples of a table; `paratune.data.columns.TableReader` describes the options.
 
         Without `data.columns.label`, labels are (N, 0) where losses and scores are computed, and None in predictions.
         """
@@ -200,4 +204,4 @@ def _errors(recipe: TaskRecipe, method: str) -> AbstractContextManager[None]:
 
 def _wrong_shape(recipe: OwnRecipe, method: str, value: Any, wanted: str) -> ConfigError:
     returned = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor | np.ndarray) else type(value).__name__
-    return wrong_result(f"{recipe._task.recipe}.{method}", RECIPE_KEY, returned, f"a floating-point tensor {wanted}")
+    return wrong_result(f"{recipe.task.recipe}.{method}", RECIPE_KEY, returned, f"a floating-point tensor {wanted}")

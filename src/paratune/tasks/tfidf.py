@@ -164,7 +164,8 @@ def tfidf_fitter(
 ) -> TfidfFitter:
     """Return a fitter with the words of the training rows and their idf; arguments as in `TfidfFitter`.
 
-    `num_classes` is C, or 0 for a number; `seed` is that of the order of rows in support vector machines.
+    `texts` and `labels` are those of the training rows, (N,); `num_classes` is C, or 0 for a number; `seed` is that of
+    the order of rows in support vector machines.
 
     Raises:
         DataError: No word occurs in enough rows.

@@ -84,7 +84,7 @@ class StepBatches:
         self._ahead.close()
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Activity:
     """The current activity of this process, for the hang watchdog, the event log and out-of-memory messages."""
 
@@ -103,7 +103,7 @@ class Activity:
         self.doing = doing
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class MemoryGuard:
     """Handles out-of-memory errors in one part of the run, with the objects that exist in this part."""
 

@@ -173,6 +173,7 @@ def run_record(
 
     Args:
         session: The first session, from `session_record`; the top level repeats its fields.
+        plan: num_steps, steps_per_epoch, num_epochs, batches_per_epoch, num_batches.
     """
     return {
         "schema_version": records.SCHEMA_VERSION,

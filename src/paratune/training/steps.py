@@ -50,7 +50,8 @@ def first_step(config: Config, num_steps: int, steps_per_epoch: int, *, logs: bo
     """Return the steps that were taken before this run: 0, or those of the Trainer with `train.continue_trainer`.
 
     Of its checkpoint only trainer_state.json is read. optimizer.pt and scheduler.pt are pickles, which are never read:
-    the moments of the optimizer are new, and the schedule is a function of the step.
+    the moments of the optimizer are new, and the schedule is a function of the step. `num_steps` includes the steps of
+    the checkpoint; with `logs`, a warning names what differs from the Trainer.
 
     Raises:
         CheckpointError: trainer_state.json cannot be read, or has no step.

@@ -30,7 +30,7 @@ def require_unique_names(key: str, entries: Sequence[VarietySource | EvaluationS
     names = [entry.name for entry in entries]
     for name in names:
         if names.count(name) > 1:
-            message = f"{key}: two entries have the name {name}; give each its own"
+            message = f"{key}: two entries have the name {name}; give each entry its own name"
             raise ConfigError(message, code="config.named_twice", key=key)
 
 

@@ -89,7 +89,7 @@ def attend(
 ) -> Tensor:
     """Return the result of `cpu.attend_tiles`, with the `places` of the batch, and `masks` for dropout.
 
-    With `is_first`, query and result are (B, H, K), one for each row, of which no one is empty.
+    With `is_first`, query and result are (B, H, K), one for each row; no row is empty.
     """
     options = places, scale, masks, is_first
     out: Tensor = _DenseAttention.apply(query, key, value, *options)  # type: ignore[no-untyped-call]

@@ -34,6 +34,9 @@ def states_of_rank(profile: Profile, setup: PredictionSetup, rank: int) -> State
 
 
 def step_transfers(profile: Profile, setup: PredictionSetup, rank: int = 0) -> list[Transfer]:
-    """Return the collectives of a rank in one optimizer step; ranks of a pipeline differ, and need its division."""
+    """Return the collectives of a rank in one optimizer step; the ranks of a pipeline differ.
+
+    The profile of a pipeline must have the division into stages.
+    """
     transfers = kind_of(setup).transfers(profile, setup, rank)
     return [transfer for transfer in transfers if transfer.num_ranks > 1 and transfer.num_bytes > 0]

@@ -1,4 +1,4 @@
-"""Pipeline parallelism: each rank has one or more stages. The memory of its passes is in `plan.stage_memory`.
+"""Pipeline parallelism: each rank has one or more stages. The memory of its passes is in `planning.stage_memory`.
 
 `p` stages, `m` micro-batches, `v` stages on a rank.
 """

@@ -18,8 +18,8 @@ def run_verdicts(
 ) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
     """Return a verdict for each configuration but the baseline, and notes on missing verdicts.
 
-    Runs are grouped by their configuration, as in `paratune compare`. Probes are not compared with full runs. The
-    baseline is the configuration of the run in this folder, or of the first run; `margins` as in `judge`.
+    Runs are grouped by their configuration, as in `paratune compare`. Probes are not compared with full runs.
+    `baseline` is the folder of a run of the baseline, by default of the first run; `margins` as in `judge`.
     """
     groups = by_configuration(report.runs)
     if len(groups) < 2:

@@ -88,7 +88,7 @@ def certified(run: RunRecord, certificates: Sequence[Certificate]) -> tuple[str 
     own_certificates = [source for source in certificates if run.name in source.runs]
     values = [run.session_values(f"run.{key}") for key in ("strategy.kind", "strategy.options", "world_size")]
     if not own_certificates or any(len(values_of_sessions) > 1 for values_of_sessions in values):
-        return None, "no certificate of all its sessions"
+        return None, "no certificate, or its strategy changed in a resume"
     kind, options, world_size = (values_of_sessions[0] for values_of_sessions in values)
     tried = [
         (source, finding)
