@@ -178,6 +178,6 @@ def _show(record: Mapping[str, Any], output: Path, record_path: Path) -> None:
     counts = {"rows": record["input"]["num_rows"]}
     counts |= {f"  {OUTCOMES[outcome]}": count for outcome, count in record["num_rows"].items()}
     counts |= {f"    {name}": about["num_kept"] for name, about in record.get("classes", {}).items()}
-    print_table(("", ""), ((name, format_number(count)) for name, count in counts.items()))
+    print_table(("", ""), ((name, format_number(count)) for name, count in counts.items()), right=(1,))
     print(plain(output))  # noqa: T201
     print(plain(record_path))  # noqa: T201

@@ -41,7 +41,7 @@ def _batch(config: Config) -> Iterator[Problem]:
         return
     micro = batch.micro_batch_size
     if batch.global_ is None:
-        yield from unused(config, "batch.micro_batch_size", "with batch.per_device, which is that very size", *sizes)
+        yield from unused(config, "batch.micro_batch_size", "with batch.per_device, which is the same size", *sizes)
     else:
         wanted = "with batch.global, from which it follows; see batch.micro_batch_size"
         yield from unused(config, "batch.grad_accum_steps", wanted, *sizes)

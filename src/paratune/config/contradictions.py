@@ -1,31 +1,35 @@
 """Problems of options that exclude each other, or that have no effect."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem
 from paratune.config.section import Section
 
+NOT_GIVEN: Final = object()
+
 
 def given(config: Section, key: str) -> Any:
-    """Return the value of a dotted option; None where it has its default, or where its section is null or lacks it."""
+    """Return the value of a dotted option; NOT_GIVEN if it is the default, or if the section is null or lacks it."""
     value: Any = config
     for name in key.split("."):
         fields = getattr(type(value), "model_fields", {})
         attribute = name if name in fields else f"{name}_"  # `global` and `class` are words of Python
         if attribute not in fields:
-            return None
+            return NOT_GIVEN
         value = getattr(value, attribute)
     # Not model_fields_set: the file of a run of a matrix, and that of `config show`, set every option.
-    return None if value == fields[attribute].get_default(call_default_factory=True) else value
+    return NOT_GIVEN if value == fields[attribute].get_default(call_default_factory=True) else value
 
 
 def exclusive(config: Section, key: str, *others: str) -> Iterator[Problem]:
     """Yield a problem for each of `others` that is given although `key` is given."""
-    for other in others if given(config, key) is not None else ():
-        if (value := given(config, other)) is not None:
-            yield conflict(key, given(config, key), other, value)
+    values = {name: given(config, name) for name in (key, *others)}
+    set_values = {name: value for name, value in values.items() if value is not NOT_GIVEN and value is not None}
+    for other in others if key in set_values else ():
+        if other in set_values:
+            yield conflict(key, set_values[key], other, set_values[other])
 
 
 def conflict(key: str, value: object, other: str, other_value: object) -> Problem:
@@ -37,7 +41,7 @@ def conflict(key: str, value: object, other: str, other_value: object) -> Proble
 def unused(config: Section, keys: str | tuple[str, ...], circumstances: str, *causes: str) -> Iterator[Problem]:
     """Yield a problem for each option that is given, and has no effect; see `no_effect`."""
     for key in (keys,) if isinstance(keys, str) else keys:
-        if (value := given(config, key)) is not None:
+        if (value := given(config, key)) is not NOT_GIVEN:
             yield no_effect(key, value, circumstances, *causes)
 
 

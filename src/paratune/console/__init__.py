@@ -348,18 +348,19 @@ def print_result(renderable: Any, *, is_prose: bool = False) -> None:
 
 
 def print_table(
-    headings: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Collection[str] = (), gap: int = 2
+    headings: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Collection[str | int] = (), gap: int = 2
 ) -> None:
     """Print a table; its cells are texts, not markup of rich, and long ones are wrapped.
 
     Args:
         headings: Of the columns; without a header where all are empty.
-        right: Headings of the right-aligned columns, such as those of numbers.
+        right: Headings, or numbers from 0, of the right-aligned columns, such as those of numbers.
         gap: Characters between two columns.
     """
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim", show_header=any(headings))
-    for heading in headings:
-        table.add_column(Text(plain(heading)), justify="right" if heading in right else "left", overflow="fold")
+    for number, heading in enumerate(headings):
+        is_right = heading in right or number in right
+        table.add_column(Text(plain(heading)), justify="right" if is_right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(plain(cell)) for cell in row))
     print_result(table)

@@ -29,6 +29,7 @@ def fill_masks(trained: TrainedModel, texts: Sequence[str], top_k: int) -> list[
     """Return for each text and each of its masks the `top_k` most probable words, best first.
 
     Each mask of a text is filled in while the other masks stay masked. The `objective` of the model is changed.
+    Each text has at least one mask, and `top_k` is at least 1.
 
     Raises:
         ConfigError: The model is not a masked language model, or has fewer words than `top_k`.

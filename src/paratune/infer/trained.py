@@ -124,8 +124,8 @@ class TrainedModel:
             source: Name of the file in messages.
             table: The rows of the file.
             require_labels: Whether the rows are scored and need labels.
-            cache_dir: As `is_cached`: see `TokenizeOptions`.
-            is_cached: As `cache_dir`.
+            cache_dir: Folder of the token cache; None: the default of `data.cache_dir`.
+            is_cached: Whether tokens are cached; if not, nothing of the texts is written to a disk.
 
         Raises:
             DataError: The file or a column is invalid.

@@ -90,7 +90,7 @@ def class_score(
     """Return one score of predicted classes, one of `OF_CLASSES`, with the conventions of `classification_scores`.
 
     Labels (at least one) and predictions are (N,) class ids; `weights`, (N,), are those of the samples, None for 1
-    each.
+    each; `num_classes` is C.
     """
     from sklearn import metrics
 

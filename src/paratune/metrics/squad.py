@@ -52,6 +52,8 @@ def raw_scores(
 ) -> RawScores:
     """Return the scores of the answer of each question, (N,), against its gold answers; without any, "" is correct.
 
+    `articles` are words that are ignored.
+
     Source: get_raw_scores of evaluate-v2.0.py (Rajpurkar et al., Know What You Don't Know, ACL 2018).
     """
     exact, f1 = np.zeros(len(predictions)), np.zeros(len(predictions))

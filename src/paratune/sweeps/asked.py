@@ -31,7 +31,7 @@ def none_possible(matrix: Matrix, cells: Sequence[Cell]) -> ConfigError | None:
         by_reason.setdefault(cell.impossible, []).append(cell)
     lines = [f"  {reason} (in {names_of(same_reason, len(cells))})" for reason, same_reason in by_reason.items()]
     return ConfigError(
-        "\n".join([f"{matrix.source}: no run of it is possible here", *lines]), code="sweep.none_possible"
+        "\n".join([f"{matrix.source}: no run of this matrix is possible here", *lines]), code="sweep.none_possible"
     )
 
 
@@ -84,6 +84,6 @@ def only(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[
                     raise option_error("--only", word, reason, code="sweep.unknown_run", key=key)
             selected = tuple(cell for cell in selected if cell.values[axis.axis.label] in names.values())
     if not selected:
-        message = f"--only {' '.join(wanted)}: not one of {len(cells)} runs matches; --dry-run lists them"
+        message = f"--only {' '.join(wanted)}: none of the {len(cells)} runs matches; --dry-run lists them"
         raise ConfigError(message, code="sweep.unknown_run", option="--only")
     return selected

@@ -255,7 +255,11 @@ _OTHER_RULE = {"global": ("per_device", "grad_accum_steps"), "per_device": ("glo
 
 
 def drop_superseded_settings(base: Layer, part: Layer) -> Layer:
-    """Return a layer without the settings that `part`, which is merged on top, supersedes."""
+    """Return a copy of a layer without the settings that `part`, which is merged on top, supersedes.
+
+    Merged key by key, `batch.per_device` would be next to the `batch.global` of the layer, and the stages of a pipeline
+    next to the offload of its zero3.
+    """
     return _without_strategy(_without_rule(base, part), part)
 
 

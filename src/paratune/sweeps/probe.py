@@ -45,7 +45,7 @@ def read_probe(file: MatrixFile, content: Any, at: str) -> ProbeLength | None:
     )
     if len(file.problems) == before and probe.warmup_steps >= probe.steps:
         message = (
-            f"{at}: warmup_steps: {probe.warmup_steps} leaves no step of steps: {probe.steps} to time; increase steps"
+            f"{at}: warmup_steps: {probe.warmup_steps} must be less than steps: {probe.steps}; later steps are timed"
         )
         file.refuse(message, at)
     return probe

@@ -1,4 +1,4 @@
-"""Compares how much each word matters to two models: rank correlation of effects."""
+"""Compares which words two models give the largest effects: rank correlation of the effects."""
 
 from collections.abc import Sequence
 

@@ -126,9 +126,9 @@ class Estimate:
         return min(1.0, 2 * _above(abs(self.value) / self.standard_error, self.degrees_of_freedom))
 
     def p_equal(self, low: float, high: float) -> float:
-        """Return the p-value of "the change is outside of these limits" around 0; small if it is shown to be inside.
+        """Return the p-value of "the change is outside of `low` to `high`"; small if it is shown to be inside.
 
-        Two one-sided tests; the larger p-value counts.
+        `low` is below 0, `high` above 0. Two one-sided tests; the larger p-value counts.
 
         Source: Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15(6), 1987.
         """
@@ -167,6 +167,7 @@ def paired(first: Sequence[float], second: Sequence[float], *, scope: Scope, sha
         first: (n,), of the baseline, at least 2.
         second: (n,), in the same order.
         shared: Variance of the mean difference that all pairs share.
+        num_samples: Samples from which `shared` was estimated.
     """
     differences = [b - a for a, b in zip(first, second, strict=True)]
     mean, mean_square = _moments(differences, max(map(abs, (*first, *second))))
@@ -181,6 +182,7 @@ def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope, s
         first: (n,), of the baseline, at least 2.
         second: (m,), at least 2.
         shared: Variance of the difference that all runs share.
+        num_samples: Samples from which `shared` was estimated.
 
     Source: Welch, Biometrika 34, 1947, for sides with as many runs; for others see `Estimate.degrees_of_freedom`.
     """

@@ -188,7 +188,10 @@ def _limits(finding: MeasureComparison) -> tuple[float, float]:
 def _decided(
     comparison: UncorrectedComparison, p_different: float, p_equal: float, p_alone: float, num_tests: int
 ) -> MeasureComparison:
-    """Return a comparison over runs with its outcome; `p_alone` is corrected for looks alone, as of one test."""
+    """Return a comparison over runs with its outcome.
+
+    `p_different` and `p_equal` are corrected for looks and for the number of tests, `p_alone` for looks alone.
+    """
     estimate = comparison.estimate
     assert estimate is not None
     look = len(comparison.looks)

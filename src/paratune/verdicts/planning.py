@@ -41,8 +41,9 @@ class ComparisonPlan:
 def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> float:
     """Return the probability that both one-sided tests find a change of 0 to be within the margin.
 
-    The mean is normal, and its squared standard error has a chi-squared distribution; the probability is averaged over
-    `_NODES` quantiles of the latter. Only the standard error and the degrees of freedom of the estimate count.
+    `margin` is above 0; `alpha` is the level of each test. The mean is normal, and its squared standard error has a
+    chi-squared distribution; the probability is averaged over `_NODES` quantiles of the latter. Only the standard error
+    and the degrees of freedom of the estimate count.
 
     Source: Phillips, Journal of Pharmacokinetics and Biopharmaceutics 18(2), 1990.
     """
@@ -75,6 +76,8 @@ def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> 
 
 def plan(estimate: Estimate, margin: float, alpha: float = ALPHA, power: float = POWER) -> ComparisonPlan:
     """Return how many runs decide a comparison, as ranges: the variance of a few runs is not known well.
+
+    `margin` is above 0; `alpha` is the level of each test.
 
     A range is from the number of runs for a variance at the lower end of its interval to that for one at the upper end.
     The change that was found counts as the true one. Each side of the estimate has at least 2 runs.

@@ -42,6 +42,7 @@ def test_each_loss_has_its_metrics(good, good_text, loss):
         ("multiple_negatives_ranking", "batch.global=24", "batch.group", ["batch.global: 24", "16 or 32"]),
         ("multiple_negatives_ranking", "batch.micro_batch_size=8", "batch.group", ["batch.micro_batch_size: 8", "16"]),
         ("multiple_negatives_ranking", "task.margin=1", "config.no_effect", ["task.margin: 1"]),
+        ("multiple_negatives_ranking", "task.score_range=null", "config.no_effect", ["task.score_range: null"]),
         ("multiple_negatives_ranking", "evaluate.best=spearman", "metric.unknown", ["spearman", "mrr"]),
         ("multiple_negatives_ranking", "evaluate.best=accuracy", "config.no_effect", ["accuracy", "negative"]),
         ("multiple_negatives_ranking", "data.truncation=only_first", "config.no_effect", ["only_first"]),
