@@ -6,7 +6,7 @@ from pathlib import Path
 
 from paratune.base.units import format_bytes
 from paratune.config.check_train import FREEZE_KEYS
-from paratune.config.contradictions import given
+from paratune.config.contradictions import NOT_GIVEN, given
 from paratune.config.feasibility.layers import DECODER_START
 from paratune.config.model_states import adam_bytes, model_state_bytes, shard_count
 from paratune.config.plain import one_line
@@ -136,7 +136,8 @@ def check_half_precision(setup: QueuedRun) -> Iterator[Finding]:
 
 def _trains_a_part(config: Config) -> bool:
     """Return whether some weights have no gradients and states."""
-    return any(given(config, key) for key in (*FREEZE_KEYS, "model.adapter"))
+    values = [given(config, key) for key in (*FREEZE_KEYS, "model.adapter")]
+    return any(value is not NOT_GIVEN and value for value in values)
 
 
 def check_states_fit(setup: QueuedRun) -> Iterator[Finding]:
