@@ -5,9 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from corpus_documents import content, document, extracted
+from corpus_documents import content, document, extracted, runner
 
-from paratune.console import Display
 from paratune.corpus.clean.run import STEPS
 from paratune.corpus.clean.settings import Clean
 from paratune.corpus.settings import Corpus
@@ -37,7 +36,7 @@ def test_killed_after_each_shard_of_each_phase_a_step_gives_the_same(tmp_path, s
         extracted(tmp_path / name, rows[:15], rows[15:])
     whole = Corpus(work=str(tmp_path / "whole"), clean=Clean(**clean))
     folder = tmp_path / "whole/4_clean" / f"1_{step}"
-    totals = dict(STEPS)[step](whole, tmp_path / "whole/3_extract", folder, 1, Display(speaks=False))
+    totals = dict(STEPS)[step](whole, tmp_path / "whole/3_extract", folder, runner())
     assert totals["dropped"][reason] > 0
     command = [sys.executable, SCRIPT, step, tmp_path / "killed", json.dumps(clean)]
     num_killed = 0
