@@ -202,6 +202,14 @@ def test_a_skipped_step_gives_no_estimate():
     assert noise_event([1.0, 0.5, 4.0, 3.5, 5.0], 1.0)["preconditioned"] == estimates
 
 
+def test_the_norm_of_a_16_bit_gradient_is_not_infinite():
+    # Two gradients of 50,000: their norm, 70,711, is more than the largest float16, 65,504.
+    weight = torch.nn.Parameter(torch.zeros(2, dtype=torch.float16))
+    with GradientWatch([weight]) as watch:
+        (50_000 * weight).sum().backward()
+    assert float(watch.squared_norm()) == pytest.approx(2 * 50_000**2, rel=1e-3)
+
+
 def test_why_a_run_has_no_preconditioned_estimate():
     assert NoiseMeter(prepared(), 5).why_not_preconditioned is None
     assert NoiseMeter(prepared("lamb"), 5).why_not_preconditioned.code == "other_optimizer"
