@@ -8,8 +8,8 @@ export TOKENIZERS_PARALLELISM ?= true
 # Tests start hundreds of processes: without bytecode files, each of them would compile torch and paratune again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install dev release chromium slurm quickstart test check test-slow test-slurm test-gpu test-oldest test-all gpu soak lint \
-	docs format clean
+.PHONY: install dev release chromium slurm quickstart test check test-slow test-dist test-slurm test-gpu test-oldest \
+	test-all gpu soak lint docs format clean
 
 install dev: $(STAMP)
 
@@ -71,6 +71,10 @@ check: lint
 # A failed case is repeated once, and listed: these tests wait for processes on a machine that may be busy.
 test-slow: install
 	$(BIN)/python -m pytest -m 'slow and not slurm and not gpu' -n 2 --dist worksteal --reruns 1
+
+# Not part of `make test`: pytest does not enter folders with the name dist unless they are named.
+test-dist: install
+	$(BIN)/python -m pytest -m 'not gpu' -n 2 --dist worksteal tests/dist
 
 test-slurm: install slurm
 	$(BIN)/python -m pytest -m slurm tests/slurm
