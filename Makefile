@@ -72,9 +72,9 @@ check: lint
 test-slow: install
 	$(BIN)/python -m pytest -m 'slow and not slurm and not gpu' -n 2 --dist worksteal --reruns 1
 
-# Not part of `make test`: pytest does not enter folders with the name dist unless they are named.
+# pytest enters a folder with the name dist only if it is named. The slow ones: -m slow.
 test-dist: install
-	$(BIN)/python -m pytest -m 'not gpu' -n 2 --dist worksteal tests/dist
+	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 2 --dist worksteal tests/dist
 
 test-slurm: install slurm
 	$(BIN)/python -m pytest -m slurm tests/slurm
@@ -94,7 +94,7 @@ gpu: install
 soak: install
 	$(BIN)/python benchmarks/soak.py --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --json report/soak.json
 
-test-all: test test-slow test-slurm
+test-all: test test-dist test-slow test-slurm
 
 lint: install
 	$(BIN)/ruff check src tests benchmarks docs/site
