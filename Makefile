@@ -74,7 +74,7 @@ test-slow: install
 
 # pytest enters a folder with the name dist only if it is named. The slow ones: -m slow.
 test-dist: install
-	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 2 --dist worksteal tests/dist
+	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 2 --dist worksteal --reruns 1 tests/dist
 
 test-slurm: install slurm
 	$(BIN)/python -m pytest -m slurm tests/slurm
