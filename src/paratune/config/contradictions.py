@@ -25,11 +25,11 @@ def given(config: Section, key: str) -> Any:
 
 def exclusive(config: Section, key: str, *others: str) -> Iterator[Problem]:
     """Yield a problem for each of `others` that is given although `key` is given."""
-    values = {name: given(config, name) for name in (key, *others)}
-    set_values = {name: value for name, value in values.items() if value is not NOT_GIVEN and value is not None}
-    for other in others if key in set_values else ():
-        if other in set_values:
-            yield conflict(key, set_values[key], other, set_values[other])
+    value = given(config, key)
+    for other in others:
+        other_value = given(config, other)
+        if not any(option is NOT_GIVEN or option is None for option in (value, other_value)):
+            yield conflict(key, value, other, other_value)
 
 
 def conflict(key: str, value: object, other: str, other_value: object) -> Problem:
