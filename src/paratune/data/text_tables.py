@@ -15,6 +15,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from paratune.base.text import listing
+from paratune.base.unique_keys import RepeatedKeyError, unique_keys
 from paratune.data.squad import is_squad, squad_table, surrogate_error
 from paratune.errors import DataError
 
@@ -226,8 +227,8 @@ def _whole_object(text: str, source: str) -> dict[str, Any] | None:
     if not text.lstrip().startswith("{"):
         return None
     try:
-        value = json.loads(text, object_pairs_hook=_unique)
-    except _RepeatedKey as error:
+        value = json.loads(text, object_pairs_hook=unique_keys)
+    except RepeatedKeyError as error:
         if text.lstrip().partition("\n")[0].rstrip().endswith("}"):  # one object per line: `_lines` reports the line
             return None
         raise DataError(f"{source}: {error}", code="data.json", source=source) from error
@@ -255,23 +256,11 @@ def _lines(text: str, source: str) -> Iterator[tuple[str, Any]]:
 
 def _load_json(text: str, where: str, source: str, advice: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_unique)
-    except _RepeatedKey as error:
+        return json.loads(text, object_pairs_hook=unique_keys)
+    except RepeatedKeyError as error:
         raise DataError(f"{where}: {error}", code="data.json", source=source) from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not JSON ({error}){advice}", code="data.json", source=source) from error
-
-
-class _RepeatedKey(ValueError):
-    """An object has a key twice, so that its value is ambiguous."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
-        raise _RepeatedKey(f"the key {listing(repeated)} occurs more than once in an object; delete or rename one")
-    return values
 
 
 def _numbered(values: list[Any]) -> Iterator[tuple[str, Any]]:

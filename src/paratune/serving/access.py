@@ -4,6 +4,7 @@ import hmac
 import ipaddress
 import math
 import os
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -14,6 +15,8 @@ from paratune.errors import ConfigError, DataError, os_error_as
 TOKEN_VARIABLE = "PARATUNE_SERVE_TOKEN"
 _MIN_TOKEN = 16
 _MAX_CLIENTS = 10_000
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f]*:[0-9A-Fa-f:.]*)\]|([^\[\]:]+))(?::[0-9]*)?")
+"""An IPv6 address in brackets, or a name; and a port."""
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -76,10 +79,25 @@ def check_host(listens_on: str, header: str | None) -> None:
     """
     if not is_loopback(listens_on):
         return
-    name = (header or "").strip()
-    name = name[1 : name.find("]")] if name.startswith("[") else name.partition(":")[0]
-    if name.lower() not in (*_LOOPBACK_NAMES, listens_on):
+    match = _HOST.fullmatch(header or "")
+    if match is None or (match[1] or match[2]).lower() not in (*_LOOPBACK_NAMES, listens_on.lower()):
         raise DataError(f"the Host header must be one of {', '.join(_LOOPBACK_NAMES)}", code="serve.host")
+
+
+def client_name(address: str) -> str:
+    """Return the name under which a client is counted: its IPv4 address, or the first half of its IPv6 address.
+
+    A network of IPv6 gives a machine all addresses with the same first half.
+    """
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address) or parsed.is_loopback:
+        return address
+    if parsed.ipv4_mapped is not None:  # of a server that listens on :: for both
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed.packed[:8] + bytes(8), 64)))
 
 
 class ClientRateLimit:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paratune.errors import DataError, ParatuneError
-from paratune.serving.access import ClientRateLimit, check_host, check_token
+from paratune.serving.access import ClientRateLimit, check_host, check_token, client_name
 from paratune.serving.settings import DEFAULT_STATUS, STATUS
 
 log = logging.getLogger(__name__)
@@ -29,8 +29,6 @@ def error_response(error: ParatuneError) -> Response:
         headers["Retry-After"] = str(error.facts.get("retry_after_s", 1))
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if status in (408, 413):
-        headers["Connection"] = "close"  # the rest of the body is not read
     # Facts may be paths or numbers of numpy.
     content = json.dumps({"errors": [fault.as_dict() for fault in error.faults]}, default=str)
     return Response(content, status, headers, media_type="application/json")
@@ -84,7 +82,7 @@ class Gate:
             return
         if self.is_stopping():
             raise DataError("the server is stopping", code="serve.stopping")
-        self.rate.check(client)
+        self.rate.check(client_name(client))
         check_token(self.token, headers.get("authorization"))
 
     def _note(self, scope: Scope, client: str, status: int, duration_s: float) -> None:

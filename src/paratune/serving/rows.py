@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from paratune.base.unique_keys import unique_keys
 from paratune.config.sections import Columns, named_columns
 from paratune.errors import DataError
 from paratune.serving.settings import ServingLimits
@@ -36,10 +37,15 @@ def read_rows(body: bytes, columns: Columns, *, is_words: bool, limits: ServingL
         DataError: The body is not JSON, a column is unknown or missing, or a limit is exceeded.
     """
     try:
-        document = json.loads(body)
+        document = json.loads(body, object_pairs_hook=unique_keys, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise DataError(f"the body is not valid JSON: {error}", code="serve.body") from error
-    rows = document["rows"] if isinstance(document, dict) and isinstance(document.get("rows"), list) else [document]
+    rows = [document]
+    if isinstance(document, dict) and isinstance(document.get("rows"), list):
+        rows = document.pop("rows")
+        if document:
+            message = f"{next(iter(document))[:100]!r} beside rows is unknown; send rows alone"
+            raise DataError(message, code="serve.columns", columns=["rows"])
     if not rows:
         raise DataError("rows is empty; give at least one row", code="serve.body")
     if len(rows) > limits.max_rows:
@@ -47,6 +53,10 @@ def read_rows(body: bytes, columns: Columns, *, is_words: bool, limits: ServingL
         raise DataError(message, code="serve.too_many_rows", num_rows=len(rows), max_rows=limits.max_rows)
     names = column_names(columns)
     return [_read_row(number, row, names, is_words=is_words, limits=limits) for number, row in enumerate(rows)]
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _read_row(number: int, row: Any, names: Mapping[str, str], *, is_words: bool, limits: ServingLimits) -> Row:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
+from paratune.base.unique_keys import unique_keys
 from paratune.config.layers import read_text
 from paratune.config.trainer.keys import MAPPED, RENAMED
 from paratune.config.validate import describe_value
@@ -28,7 +29,7 @@ def read_settings(path: Path) -> dict[str, Any]:
             path=path,
         )
     try:
-        settings = json.loads(read_text(path), object_pairs_hook=_pairs)
+        settings = json.loads(read_text(path), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         if isinstance(error, ConfigError):
             raise
@@ -45,15 +46,6 @@ def _is_pickle(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(4)
     return path.suffix in (".bin", ".pt", ".pkl") or head.startswith((b"PK\x03\x04", b"\x80"))
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    mapping: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in mapping:
-            raise ValueError(f"{key} is given twice")
-        mapping[key] = value
-    return mapping
 
 
 class Settings:
