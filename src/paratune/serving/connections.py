@@ -36,6 +36,7 @@ class LimitedConnection(H11Protocol):
         transport.set_write_buffer_limits(high=0)
         num_same = sum(getattr(connection, "_name", None) == self._name for connection in self.connections)
         if len(self.connections) > MAX_CONNECTIONS or num_same > MAX_OF_CLIENT:
+            self.connections.discard(self)  # otherwise it counts until the event loop has closed it
             transport.abort()
             return
         self._wait_for_header()
