@@ -60,6 +60,18 @@ def run(words: Sequence[str]) -> object:
     return app(words, result_action="return_value")
 
 
+def _open_closed_streams() -> None:
+    """Open the null device for stdin, stdout and stderr where they are closed (`>&-`).
+
+    Otherwise the next file that is opened gets their number, and the text that libraries and child processes print.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode)  # noqa: SIM115  takes the lowest free number, which is that of the stream
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
+
+
 def _print_stacks_after_a_crash() -> None:
     """Print the stacks of Python to stderr when native code crashes (SIGSEGV, SIGABRT, SIGBUS)."""
     with suppress(OSError, ValueError, RuntimeError, AttributeError):  # no stderr that has a descriptor
@@ -113,6 +125,7 @@ def _show_system_error(error: Exception) -> int | None:
 
 def main() -> None:
     """Run the command line and exit with a code of `paratune.errors`."""
+    _open_closed_streams()
     _print_stacks_after_a_crash()
     try:
         code = run(sys.argv[1:])

@@ -8,7 +8,7 @@ from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.commands.options import Device, PairColumn, TextColumn
-from paratune.console import set_up_logging, stdout_for_results
+from paratune.console import outlive_readers, set_up_logging, stdout_for_results
 from paratune.errors import ConfigError, Stopped, option_error, require, require_at_least
 
 
@@ -80,6 +80,7 @@ def serve(
     require_token(host, token)
     for module in ("fastapi", "uvicorn", "prometheus_client"):
         require(module, extra="serve")
+    outlive_readers()  # the reader of the access log may end before the server
     set_up_logging(speaks=True)
     respect_quota()
     with stdout_for_results():
