@@ -18,8 +18,8 @@ from paratune.records import SUMMARY_FILE, read_json
 from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder, write_sweep
 from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.plan import Step, SweepPlan, now
-from paratune.sweeps.rounds import attempt_s
-from paratune.sweeps.run import Start, run_step
+from paratune.sweeps.rounds import attempt_s, is_over_budget
+from paratune.sweeps.run import Start, run_step, was_killed
 from paratune.sweeps.teachers import waits_for
 from paratune.sweeps.warmup import warm_ups
 
@@ -100,24 +100,39 @@ class _Trainer:
                 _log(f"the warm-up ended with exit code {code}; its output is in {warm_up.log}")
 
     def train(self, record: SweepRecord, steps: Sequence[Step]) -> SweepRecord:
-        """Train these runs until a signal stops the sweep, and return the record."""
+        """Train these runs until a signal stops the sweep, and return the record.
+
+        Where runs decide which others follow (--until, a search), a killed run is tried once more.
+        """
         for step in steps:
             if self.is_stopped:
-                break
-            number = f"[{self.num_done + 1}/{self.total}]"
-            if (reason := waits_for(record, step.record)) is not None:
-                _log(f"{number} {step.cell.name}: not started, {reason}")
-                record = record.with_cell(replace(step.record, reason=reason))
-                self.num_done += 1
-                continue
-            if sys.stderr.isatty():  # elsewhere the lines below show the progress
-                self.bar.update(self.num_done, step.cell.name)
-            _log(f"{number} {step.cell.name}{_start_note(step)}")
-            record = run_step(self.matrix.folder, record, step, self.start, stopped=lambda: self.is_stopped)
-            cell = next(cell for cell in record.cells if cell.name == step.cell.name)
-            _log(f"{number} {_end_note(cell)}{_score_note(self.matrix, cell)}")
+                return record
             self.num_done += 1
+            record = self._train_run(record, step)
+        if record.rounds is None and record.search is None:
+            return record
+        for step in steps:
+            cell = _cell(record, step)
+            if was_killed(cell) and not self.is_stopped and not is_over_budget(record, step):
+                record = self._train_run(record, replace(step, record=cell, changed=(), is_begun=True))
         return record
+
+    def _train_run(self, record: SweepRecord, step: Step) -> SweepRecord:
+        number = f"[{self.num_done}/{self.total}]"
+        if (reason := waits_for(record, step.record)) is not None:
+            _log(f"{number} {step.cell.name}: not started, {reason}")
+            return record.with_cell(replace(step.record, reason=reason))
+        if sys.stderr.isatty():  # elsewhere the lines below show the progress
+            self.bar.update(self.num_done - 1, step.cell.name)
+        _log(f"{number} {step.cell.name}{_start_note(step)}")
+        record = run_step(self.matrix.folder, record, step, self.start, stopped=lambda: self.is_stopped)
+        cell = _cell(record, step)
+        _log(f"{number} {_end_note(cell)}{_score_note(self.matrix, cell)}")
+        return record
+
+
+def _cell(record: SweepRecord, step: Step) -> CellRecord:
+    return next(cell for cell in record.cells if cell.name == step.cell.name)
 
 
 def _log(text: str) -> None:

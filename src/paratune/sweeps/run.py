@@ -11,7 +11,16 @@ from paratune import records
 from paratune.base import atomic
 from paratune.base.text import plain
 from paratune.config.load import show_text
-from paratune.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED, EXIT_TIMED_OUT, CheckpointError
+from paratune.errors import (
+    EXIT_FAILED,
+    EXIT_HUNG,
+    EXIT_LAUNCH,
+    EXIT_OK,
+    EXIT_OUT_OF_MEMORY,
+    EXIT_STOPPED,
+    EXIT_TIMED_OUT,
+    CheckpointError,
+)
 from paratune.records.run_folder import is_in_use, locked_folder
 from paratune.records.sweep import CONFIGS_FOLDER, LOGS_FOLDER, CellRecord, SweepRecord, cell_run_folder, write_sweep
 from paratune.sweeps.cell import Cell
@@ -20,8 +29,8 @@ from paratune.sweeps.plan import IN_USE, Step, now
 
 WAIT_S = 120.0
 """Longest wait for a run that an earlier, killed sweep started: it saves a checkpoint and ends."""
-_INTERRUPTED = {EXIT_STOPPED, 130, 143}
-"""Exit codes of a run that a signal ended; negative ones are of a killed run."""
+_MAY_PASS = (EXIT_LAUNCH, EXIT_OUT_OF_MEMORY, EXIT_HUNG)
+"""Exit codes with a cause outside the run: a killed or lost process, memory that others use, a hang."""
 _MAX_REASON = 500
 
 Start = Callable[[Sequence[str], Path, Mapping[str, str | None]], int]
@@ -110,10 +119,17 @@ def _ended(cell: CellRecord, run: Path, code: int, message: str, *, was_stopped:
         )
     if code == EXIT_OK:
         return replace(cell, state="failed", exit_code=code, reason="exit code 0, but its record is not finished")
-    if code < 0 or code in _INTERRUPTED or was_stopped:
-        reason = f"killed by signal {-code}" if code < 0 else message or "stopped by a signal"
+    if code < 0 or code == EXIT_STOPPED or code > 128 or was_stopped:  # 128 + n: signal n, of a shell or a container
+        killed = f"killed by signal {-code if code < 0 else code - 128}"
+        reason = killed if code < 0 else message or (killed if code > 128 else "stopped by a signal")
         return replace(cell, state="interrupted", exit_code=code, reason=reason)
     return replace(cell, state="failed", exit_code=code, reason=message or f"exit code {code}, no output")
+
+
+def was_killed(cell: CellRecord) -> bool:
+    """Return whether a run ended without a fault of its own, so that another attempt may succeed."""
+    is_interrupted = cell.state == "interrupted" and cell.reason != IN_USE
+    return is_interrupted or (cell.state == "failed" and cell.exit_code in _MAY_PASS)
 
 
 def _last_message(log: Path, position: int) -> str:

@@ -59,6 +59,10 @@ def run_first(path: Path, start: Trainer, *, stopped: bool = False) -> CellRecor
         (ends(75, "stopped by SIGTERM at step 3\n"), "interrupted", "stopped by SIGTERM at step 3"),
         (ends(-9), "interrupted", "killed by signal 9"),
         (ends(130, "interrupted\n"), "interrupted", "interrupted"),
+        (ends(137), "interrupted", "killed by signal 9"),
+        (ends(143), "interrupted", "killed by signal 15"),
+        (ends(139, "Segmentation fault\n"), "interrupted", "Segmentation fault"),
+        (ends(5, "rank 1 of 2 was killed by SIGKILL\n"), "failed", "rank 1 of 2 was killed by SIGKILL"),
         (ends(124, "stopped\n"), "failed", f"{LATE}; the end of its output: stopped"),
         (ends(124), "failed", LATE),
         (ends(124, finished=True), "finished", None),  # just in time
