@@ -19,6 +19,8 @@ from paratune.records.run_folder import SLURM_FOLDER
 JOBS_FILE = "jobs.jsonl"
 REQUEUED = "requeued"
 """Content of JOB.exit of a job that is queued again."""
+NO_PROGRESS = "no progress"
+"""State of a run that was not queued again, because it made no checkpoint; in JOB.exit behind the exit code."""
 
 
 @dataclass(frozen=True)
@@ -151,10 +153,11 @@ def _run_state(
         words = {"RUNNING": "running", "PENDING": "queued again" if was_queued else "pending"}
         return words.get(here.state, "ending" if here.state == "COMPLETING" else here.state.lower()), None
     state = facts.get("JobState", "")
+    exit_code, _, note = (exit_text or "").partition(" ")
     if state in ("CANCELLED", "TIMEOUT", "NODE_FAIL", "DEADLINE"):
-        return state.lower().replace("_", " "), int(exit_text) if exit_text and exit_text.isdigit() else 5
-    if exit_text is not None and exit_text.isdigit():
-        return ("ended well" if exit_text == "0" else f"ended with {exit_text}"), int(exit_text)
+        return state.lower().replace("_", " "), int(exit_code) if exit_code.isdigit() else 5
+    if exit_code.isdigit():
+        return note or ("ended well" if exit_code == "0" else f"ended with {exit_code}"), int(exit_code)
     if state in ENDED:
         code = facts.get("ExitCode", "").partition(":")[0]
         return state.lower(), int(code) if code.isdigit() else None
@@ -162,7 +165,8 @@ def _run_state(
 
 
 def recorded_exit(submitted: Submitted, run: str) -> str | None:
-    """Return the note of the script of a run at its end: an exit code, or REQUEUED; None without a file."""
+    """Return the note of the script of a run at its end: an exit code, also with NO_PROGRESS, or REQUEUED; None without
+    a file."""
     try:
         return (submitted.slurm_folder / f"{run}.exit").read_text().strip() or None
     except OSError:

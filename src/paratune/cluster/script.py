@@ -14,6 +14,8 @@ from paratune.cluster.shell import directive, quoted
 from paratune.cluster.site import Container, Site, processes_per_node
 from paratune.processes.launcher import FIRST_PORT, NUM_PORTS
 from paratune.processes.place import EXIT_CODES_VARIABLE
+from paratune.records import CHECKPOINTS_FOLDER
+from paratune.records.sweep import cell_run_folder
 
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 
@@ -48,9 +50,17 @@ hung() {
     log "it hung: not queued again, after $hangs times of max_hang_requeues: $max_hang_requeues"
   fi
 }
+stalled() {
+  # A run that reaches no checkpoint in the time of its job would be queued again without end.
+  stalls=0
+  [ "$restarts" = 0 ] || stalls=$(cat "$folder/$job.stalls" 2>/dev/null || echo 0)
+  if [ "$(newest)" = "$newest_before" ]; then stalls=$((stalls + 1)); else stalls=0; fi
+  echo "$stalls" > "$folder/$job.stalls"
+  [ "$stalls" -gt 2 ]
+}
 job_state() { scontrol --oneliner show job "$SLURM_JOB_ID" | sed -n 's/.*JobState=\\([A-Z_]*\\).*/\\1/p'; }
 
-why=
+why= note=
 if [ "$code" != 0 ]; then
   if [ "$signal" != none ] && { has 75 || [ "$codes" = "  " ]; }; then
     why="$signal"
@@ -63,15 +73,19 @@ if [ "$code" != 0 ]; then
 fi
 # A cancelled job is not queued again; Slurm itself requeues a job that it preempts.
 if [ -n "$why" ] && [ "$(job_state)" = RUNNING ]; then
-  if [ "$restarts" -lt "$max_requeues" ]; then
+  if [ "$restarts" -ge "$max_requeues" ]; then
+    log "$why: not queued again, after $restarts times of max_requeues: $max_requeues"
+  elif stalled; then
+    log "$why: not queued again, after 2 times without a new checkpoint: the job needs more time (time: of the site)"
+    code=5 note=" no progress"
+  else
     log "$why: queued again"
     echo requeued > "$folder/$job.exit"
     trap - USR1 TERM
     scontrol requeue "$SLURM_JOB_ID" && sleep 300  # Slurm ends this script
   fi
-  log "$why: not queued again, after $restarts times of max_requeues: $max_requeues"
 fi
-echo "$code" > "$folder/$job.exit"
+echo "$code$note" > "$folder/$job.exit"
 log "ended with exit code $code"
 exit "$code"
 """
@@ -209,12 +223,14 @@ def _run_of(job: BatchJob) -> Iterator[str]:
     yield ""
     if not job.is_array:
         yield f"export config={shlex.quote(str(job.runs[0].config))}"
+        yield f"run_folder={shlex.quote(str(job.folder.parent))}"
         yield from _run_variables(job.runs[0].environment)
         return
     yield 'case "$SLURM_ARRAY_TASK_ID" in'
     for number, run in enumerate(job.runs):
         yield f"  {number}) # {run.name}"
         yield f"    export config={shlex.quote(str(run.config))}"
+        yield f"    run_folder={shlex.quote(str(cell_run_folder(job.folder.parent, run.name)))}"
         yield from (f"    {line}" for line in _run_variables(run.environment))
         yield "    ;;"
     yield "esac"
@@ -311,6 +327,8 @@ def _start(job: BatchJob) -> Iterator[str]:
 codes_folder="$folder/$job.codes"
 rm -rf "$codes_folder" && mkdir -p "$codes_folder" || exit 4
 export {EXIT_CODES_VARIABLE}="$codes_folder"
+newest() {{ ls "$run_folder/{CHECKPOINTS_FOLDER}" 2>/dev/null | grep -E '^step_[0-9]+$' | sort -V | tail -n 1; }}
+newest_before=$(newest)
 """.splitlines()
     if nodes > 1:
         yield from f"""

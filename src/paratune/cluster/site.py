@@ -40,6 +40,10 @@ RESERVED = ("array", "chdir", "dependency", "error", "export", "job-name", "open
 """Options of sbatch that paratune sets."""
 
 
+SIGNAL_EARLY_S = 60
+"""Slurm sends the signal of `save_before_s` up to so many seconds earlier."""
+
+
 class Container(Section):
     """A container image for runs."""
 
@@ -111,9 +115,10 @@ class Site(Section):
     internet: bool = True
     """Whether compute nodes have internet access; if not, runs are offline (HF_HUB_OFFLINE=1)."""
     save_before_s: Annotated[int, Field(ge=0, le=65535)] = 300
-    """Seconds before the time limit at which a run saves a checkpoint and is queued again; 0 for never."""
+    """Seconds before the time limit at which a run saves a checkpoint and is queued again; 0 for never. `time` must be
+    more than a minute longer."""
     max_requeues: Count = 100
-    """How often a run may be queued again after a signal, a lost node or a hang."""
+    """How often a run may be queued again after a signal, a lost node or a hang; twice without a new checkpoint."""
     max_hang_requeues: Count = 1
     """How often of these after a hang (exit code 10) without a lost node; 0 for never."""
 
@@ -190,6 +195,13 @@ def _contradictions(site: Site) -> list[tuple[str, str]]:
     problems = []
     if site.container is not None and site.venv is not None:
         problems.append(("venv", "has no effect with container; keep one of them"))
+    least_s = site.save_before_s + SIGNAL_EARLY_S
+    if site.save_before_s and site.time and 0 < (given_s := seconds_of(site.time)) <= least_s:
+        given = (
+            f"is {given_s} s; a run saves {site.save_before_s} s (save_before_s) before the end, and Slurm may signal"
+        )
+        remedy = "allow more time, or set a smaller save_before_s"
+        problems.append(("time", f"{given} {SIGNAL_EARLY_S} s earlier: it must be above {least_s} s; {remedy}"))
     if site.gpus_per_node and site.processes_per_node not in (None, site.gpus_per_node):
         given = f"is {site.processes_per_node} with gpus_per_node: {site.gpus_per_node}"
         problems.append(("processes_per_node", f"{given}; a GPU has one process; leave it out"))
@@ -200,6 +212,15 @@ def _contradictions(site: Site) -> list[tuple[str, str]]:
             if name in site.environment:
                 problems.append((f"environment.{name}", "conflicts with network_interface; keep one of them"))
     return problems
+
+
+def seconds_of(time: str) -> int:
+    """Return the seconds of a time limit of Slurm; 0 is no limit."""
+    days, _, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    # D-HH[:MM[:SS]], HH:MM:SS, or MM[:SS]
+    hours, minutes, seconds = (([0] if not days and len(parts) < 3 else []) + parts + [0, 0])[:3]
+    return 60 * (60 * (24 * int(days or 0) + hours) + minutes) + seconds
 
 
 def with_size(site: Site, *, nodes: int | None, gpus_per_node: int | None) -> Site:

@@ -41,19 +41,21 @@ class Queued:
     """Reason for waiting, or "None"."""
 
 
-def submit(script: Path, *, after: Sequence[str] = ()) -> str:
+def submit(script: Path, *, after: Sequence[str] = (), ended: Sequence[str] = ()) -> str:
     """Submit a batch script and return the job ID.
 
     Args:
         after: Jobs that must succeed before it starts; if one of them fails, it is cancelled.
+        ended: Jobs that must end before it starts.
 
     Raises:
         LaunchError: Slurm refuses the job, with Slurm's message.
         MissingDependency: sbatch was not found.
     """
     words = ["sbatch", "--parsable"]
-    if after:
-        words += [f"--dependency=afterok:{':'.join(after)}", "--kill-on-invalid-dep=yes"]
+    dependencies = [":".join((how, *jobs)) for how, jobs in (("afterok", after), ("afterany", ended)) if jobs]
+    if dependencies:
+        words += [f"--dependency={','.join(dependencies)}", "--kill-on-invalid-dep=yes"]
     result = _call([*words, str(script)])
     number = result.stdout.strip().partition(";")[0]
     if result.returncode or not _JOB_ID.fullmatch(number):

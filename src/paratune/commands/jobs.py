@@ -10,7 +10,7 @@ from paratune.cluster import jobs as cluster_jobs
 from paratune.cluster import slurm
 from paratune.cluster.slurm import ENDED, check_job_id, controller_facts, queue
 from paratune.commands.options import Json
-from paratune.console import print_json, print_table
+from paratune.console import print_json, print_table, print_warning
 from paratune.errors import EXIT_OK, LaunchError
 
 NUM_ENDED_SHOWN = 20
@@ -36,6 +36,12 @@ def jobs(*paths: Path, all_: bool = False, json: Json = False) -> int:
         print("no submitted jobs here; submit one: paratune launch CONFIG --site SITE.yaml", file=sys.stderr)  # noqa: T201
         return EXIT_OK
     print_table(("job", "name", "state", "nodes", "time", "queued again", "folder"), map(_row, statuses))
+    if stalled := [status.submitted.job for status in statuses if cluster_jobs.NO_PROGRESS in status.states]:
+        print_warning(
+            f"{' '.join(stalled)}: not queued again, because a run made no checkpoint in the time of its job; set a "
+            "longer time: in the site file, or save more often (checkpoint.every), and submit again",
+            "slurm.no_progress",
+        )
     return EXIT_OK
 
 

@@ -37,7 +37,7 @@ def launch(
         gpus_per_node: number of GPUs on each node, instead of the site's; 0: CPUs
         calibrate: measure the nodes, and with several nodes also their network, for paratune plan CONFIG --device FILE
         array: CONFIG is a matrix: submit its unfinished runs, each as a separate job
-        max_at_once: maximum number of jobs of an array at the same time
+        max_at_once: maximum number of jobs of the matrix at the same time; its arrays then follow each other
         only: only these runs of the matrix, as in paratune sweep --only
         retry_failed: with --array: also submit runs that failed before
         after: start after this job ended with success; may be repeated
@@ -51,7 +51,7 @@ def launch(
         check_known,
         run_jobs,
         show_scripts,
-        submit_job,
+        submit_jobs,
         wait_for_jobs,
     )
 
@@ -86,7 +86,7 @@ def launch(
         if dry_run:
             return show_scripts(jobs, as_json=json)
         check_known(after)
-        submitted = [submit_job(job, folder, site, after) for job, folder in jobs]
+        submitted = submit_jobs(jobs, site, after)
     if not wait:
         if json:
             print_json([job.__dict__ for job in submitted], indent=1)

@@ -191,15 +191,20 @@ def array_jobs(
 
 def _warn_about_queued(folder: Path) -> None:
     """Warn about arrays of this matrix in the queue: they may contain the same runs."""
-    earlier = jobs.submissions([folder])
-    queued = queue() if earlier else []
-    numbers = " ".join(job.job for job in earlier if not jobs.status(job, queued).is_over)
+    numbers = " ".join(_queued(folder))
     if numbers:
         print_warning(
             f"jobs of this matrix are in the queue: {numbers}; a run that is in two jobs is trained once, and the "
             f"second job ends with an error if the first one still trains it; paratune cancel {numbers} removes them",
             "slurm.runs_queued",
         )
+
+
+def _queued(folder: Path) -> list[str]:
+    """Return the submissions of a matrix that are in the queue."""
+    earlier = jobs.submissions([folder])
+    queued = queue() if earlier else []
+    return [job.job for job in earlier if not jobs.status(job, queued).is_over]
 
 
 def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site:
@@ -259,11 +264,29 @@ def show_scripts(batch_jobs: Sequence[tuple[BatchJob, Path]], *, as_json: bool) 
     return EXIT_OK
 
 
-def submit_job(job: BatchJob, folder: Path, site_path: Path, after: Sequence[str]) -> jobs.Submitted:
+def submit_jobs(
+    batch_jobs: Sequence[tuple[BatchJob, Path]], site_path: Path, after: Sequence[str]
+) -> list[jobs.Submitted]:
+    """Submit jobs; with a limit of jobs at the same time, each array starts when those before it have ended.
+
+    Slurm limits the jobs of one array only.
+    """
+    submitted: list[jobs.Submitted] = []
+    for job, folder in batch_jobs:
+        before: list[str] = []
+        if job.max_at_once is not None:
+            before = [submitted[-1].job] if submitted else _queued(folder)
+        submitted.append(_submit_job(job, folder, site_path, after, before))
+    return submitted
+
+
+def _submit_job(
+    job: BatchJob, folder: Path, site_path: Path, after: Sequence[str], before: Sequence[str]
+) -> jobs.Submitted:
     script = job.folder / (SCRIPT if len(job.runs) == 1 and not job.is_array else f"{job.name}.sh")
     _write(script, script_text(job))
     submit_time = jobs.now()
-    number = submit(script, after=after)
+    number = submit(script, after=after, ended=before)
     submitted = jobs.Submitted(
         job=number,
         name=job.name,
@@ -279,7 +302,8 @@ def submit_job(job: BatchJob, folder: Path, site_path: Path, after: Sequence[str
     )
     jobs.record_submission(submitted)
     runs = f" of {len(job.runs)} runs" if job.is_array else ""
-    _log(f"job {number}{runs}: {job.name}; script and output: {job.folder}")
+    waits = f"; it starts after {' '.join(before)} (--max-at-once)" if before else ""
+    _log(f"job {number}{runs}: {job.name}; script and output: {job.folder}{waits}")
     if job.is_calibration:
         _log(f"when it has ended: paratune plan CONFIG --device {job.runs[0].config}")
     return submitted

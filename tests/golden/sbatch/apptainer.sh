@@ -49,6 +49,7 @@ export NCCL_SOCKET_IFNAME=ib0
 export GLOO_SOCKET_IFNAME=ib0
 
 export config=/home/me/work/runs/sst2/slurm/config.yaml
+run_folder=/home/me/work/runs/sst2
 
 # Runs once on each node.
 task() {
@@ -63,6 +64,8 @@ task() {
 codes_folder="$folder/$job.codes"
 rm -rf "$codes_folder" && mkdir -p "$codes_folder" || exit 4
 export PARATUNE_EXIT_CODES="$codes_folder"
+newest() { ls "$run_folder/checkpoints" 2>/dev/null | grep -E '^step_[0-9]+$' | sort -V | tail -n 1; }
+newest_before=$(newest)
 
 # Rendezvous on the first node, at a random port for this start of the job.
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
@@ -120,9 +123,17 @@ hung() {
     log "it hung: not queued again, after $hangs times of max_hang_requeues: $max_hang_requeues"
   fi
 }
+stalled() {
+  # A run that reaches no checkpoint in the time of its job would be queued again without end.
+  stalls=0
+  [ "$restarts" = 0 ] || stalls=$(cat "$folder/$job.stalls" 2>/dev/null || echo 0)
+  if [ "$(newest)" = "$newest_before" ]; then stalls=$((stalls + 1)); else stalls=0; fi
+  echo "$stalls" > "$folder/$job.stalls"
+  [ "$stalls" -gt 2 ]
+}
 job_state() { scontrol --oneliner show job "$SLURM_JOB_ID" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
 
-why=
+why= note=
 if [ "$code" != 0 ]; then
   if [ "$signal" != none ] && { has 75 || [ "$codes" = "  " ]; }; then
     why="$signal"
@@ -135,14 +146,18 @@ if [ "$code" != 0 ]; then
 fi
 # A cancelled job is not queued again; Slurm itself requeues a job that it preempts.
 if [ -n "$why" ] && [ "$(job_state)" = RUNNING ]; then
-  if [ "$restarts" -lt "$max_requeues" ]; then
+  if [ "$restarts" -ge "$max_requeues" ]; then
+    log "$why: not queued again, after $restarts times of max_requeues: $max_requeues"
+  elif stalled; then
+    log "$why: not queued again, after 2 times without a new checkpoint: the job needs more time (time: of the site)"
+    code=5 note=" no progress"
+  else
     log "$why: queued again"
     echo requeued > "$folder/$job.exit"
     trap - USR1 TERM
     scontrol requeue "$SLURM_JOB_ID" && sleep 300  # Slurm ends this script
   fi
-  log "$why: not queued again, after $restarts times of max_requeues: $max_requeues"
 fi
-echo "$code" > "$folder/$job.exit"
+echo "$code$note" > "$folder/$job.exit"
 log "ended with exit code $code"
 exit "$code"

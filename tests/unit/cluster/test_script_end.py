@@ -16,6 +16,7 @@ SRUN = """\
 case "$*" in *--overlap*) case "$*" in *"$LOST"*) exit 1 ;; *) exit 0 ;; esac ;; esac
 [ -n "$SIGNAL" ] && kill -"$SIGNAL" $PPID && trap 'got=yes' USR1 && until [ -n "$got" ]; do sleep 0.05; done
 for each in $CODES; do echo "${each#*:}" > "$PARATUNE_EXIT_CODES/${each%:*}"; done
+[ -z "$SAVES" ] || mkdir -p "$HERE/checkpoints/$SAVES"
 exit "$ENDS"
 """
 SCONTROL = """\
@@ -41,6 +42,9 @@ def end(
     max_requeues: int = 2,
     hangs: int | None = None,
     max_hang_requeues: int = 1,
+    stalls: int | None = None,
+    checkpoints: tuple[str, ...] = (),
+    saves: str = "",
     **more: object,
 ) -> tuple[int, bool, str]:
     """Run the script; return its exit code, whether it asked for its next start, and what it left in JOB.exit."""
@@ -52,6 +56,10 @@ def end(
     (here / "slurm").mkdir()
     if hangs is not None:
         (here / "slurm" / "7.hangs").write_text(f"{hangs}\n")
+    if stalls is not None:
+        (here / "slurm" / "7.stalls").write_text(f"{stalls}\n")
+    for name in checkpoints:
+        (here / "checkpoints" / name).mkdir(parents=True)
     site = Site(nodes=2, max_requeues=max_requeues, max_hang_requeues=max_hang_requeues, **more)
     job = BatchJob("a", Site(nodes=2), (ArrayRun("a", here / "c.yaml"),), here / "slurm", here)
     script = here / "job.sh"
@@ -69,6 +77,7 @@ def end(
             "SIGNAL": signal,
             "LOST": f"--nodelist={lost}",
             "STATE": state,
+            "SAVES": saves,
         },
         cwd=here,
         capture_output=True,
@@ -158,6 +167,39 @@ def test_a_run_that_stood_still_is_queued_again_once(
         assert (tmp_path / "slurm" / "7.hangs").read_text() == f"{1 if restarts is None else (hangs or 0) + 1}\n"
     elif restarts != 2:
         assert f"not queued again, after {hangs or 0} times of max_hang_requeues: {most}" in message
+
+
+@pytest.mark.parametrize(
+    ("restarts", "stalls", "checkpoints", "saves", "left"),
+    [
+        (None, None, (), "", 1),
+        (1, 1, (), "", 2),
+        (2, 2, (), "", None),
+        (5, 2, ("step_000010",), "", None),
+        (5, 2, ("step_000010",), "step_000012", 0),
+        (5, 2, ("step_999999",), "step_1000000", 0),
+        (5, 2, ("step_000010",), "step_000012.partial", None),
+        (None, 2, (), "", 1),  # left by an earlier job of this number
+        (5, 1, ("step_000010",), "", 2),
+    ],
+)
+def test_a_run_without_a_new_checkpoint_is_queued_again_twice(
+    restarts: int | None, stalls: int | None, checkpoints: tuple[str, ...], saves: str, left: int | None, tmp_path: Path
+):
+    result = end(
+        tmp_path, ends=1, codes="rank0:75 rank1:75", signal="USR1", restarts=restarts, stalls=stalls, max_requeues=100,
+        checkpoints=checkpoints, saves=saves,
+    )  # fmt: skip
+    if left is None:
+        assert result == (5, False, "5 no progress")
+    else:
+        assert result[1:] == (True, "requeued")
+        assert (tmp_path / "slurm" / "7.stalls").read_text() == f"{left}\n"
+
+
+def test_a_lost_node_before_a_checkpoint_is_not_queued_again_without_end(tmp_path: Path):
+    result = end(tmp_path, ends=1, codes="rank0:5", lost="n2", restarts=2, stalls=2, max_requeues=100)
+    assert result == (5, False, "5 no progress")
 
 
 def test_a_cancelled_hang_is_not_queued_again(tmp_path: Path):

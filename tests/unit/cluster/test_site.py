@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 
-from paratune.cluster.site import Site, processes_per_node, read_site, with_size
+from paratune.cluster.site import Site, processes_per_node, read_site, seconds_of, with_size
 from paratune.errors import ConfigError
 
 SITES = sorted((Path(__file__).parents[3] / "configs" / "sites").glob("*.yaml"))
@@ -92,3 +93,47 @@ def test_the_command_line_sets_the_size():
     small = with_size(site, nodes=2, gpus_per_node=0)
     assert (small.nodes, small.gpu_type, processes_per_node(small)) == (2, None, 1)
     assert with_size(site, nodes=None, gpus_per_node=None) == site
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [  # sbatch(1), --time
+        ("5", 300),
+        ("5:30", 330),
+        ("01:00:00", 3600),
+        ("2-12", 216_000),
+        ("1-00:30", 88_200),
+        ("1-00:00:10", 86_410),
+        ("0-0", 0),
+        ("0", 0),
+    ],
+)
+def test_time_limits_are_those_of_slurm(time: str, seconds: int):
+    assert seconds_of(time) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "is_refused"),
+    [
+        ('time: "5"', True),
+        ('time: "6"', True),
+        ('time: "5:59"', True),
+        ('time: "00:06:00"', True),
+        ('time: "0-00:06"', True),
+        ('time: "6:01"', False),
+        ('time: "7"', False),
+        ('time: "0"', False),  # no limit
+        ('time: "0-1"', False),
+        ('time: "5"\nsave_before_s: 0', False),
+        ('time: "5"\nsave_before_s: 120', False),
+        ('time: "1-00:00:00"\nsave_before_s: 65535', False),
+        ('time: "18:00:00"\nsave_before_s: 64800', True),
+    ],
+)
+def test_a_time_that_is_over_when_the_run_saves_is_refused(text: str, is_refused: bool, tmp_path: Path):
+    (tmp_path / "s.yaml").write_text(text)
+    if not is_refused:
+        read_site(tmp_path / "s.yaml")
+        return
+    with raises_code("site.invalid_value", "time"):
+        read_site(tmp_path / "s.yaml")

@@ -192,6 +192,40 @@ def test_a_matrix_needs_array_and_is_one_for_each_number_of_processes(launch: La
     assert len(list((here / "runs" / "m" / "configs").iterdir())) == 4
 
 
+def dependencies(here: Path) -> list[str]:
+    """Return the dependency of each submission; empty without one."""
+    words = [line.split() for line in (here / "words").read_text().splitlines()]
+    return ["".join(word for word in line if word.startswith("--dependency")) for line in words]
+
+
+def test_arrays_with_one_limit_of_jobs_follow_each_other(launch: Launch, here: Path):
+    assert launch("m.yaml", array=True, max_at_once=2, after=["7", "8"]) == 0
+    assert dependencies(here) == ["--dependency=afterok:7:8", "--dependency=afterok:7:8,afterany:1"]
+    # Slurm knows the second array as pending; a second submission of the matrix waits for it.
+    (here / "queue").write_text("2_[0-1]|2|0-1|PENDING|0:00|1||Dependency\n")
+    assert launch("m.yaml", array=True, max_at_once=2) == 0
+    assert dependencies(here)[2:] == ["--dependency=afterany:2", "--dependency=afterany:3"]
+
+
+def test_arrays_without_a_limit_do_not_wait(launch: Launch, here: Path):
+    assert launch("m.yaml", array=True) == 0
+    assert dependencies(here) == ["", ""]
+
+
+def test_a_job_without_progress_is_shown_with_its_code(launch: Launch, here: Path, capsys: Any):
+    assert launch(json=True) == 0
+    (folder,) = (here / "runs").glob("*/slurm")
+    (folder / "1.exit").write_text("5 no progress\n")
+    capsys.readouterr()
+    assert jobs(json=True) == 0
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert (listed["states"], listed["exit_code"], listed["is_over"]) == ({"no progress": 1}, 5, True)
+    assert jobs() == 0
+    shown = capsys.readouterr()
+    assert "no progress" in shown.out
+    check_shown(shown.err, "slurm.no_progress", "1")
+
+
 def test_a_run_on_incomplete_nodes_is_refused(launch: Launch, here: Path):
     Path("m.yaml").write_text("base: c.yaml\naxes: {run.seed: [1, 2]}\nnproc: 3\nmax_nproc: 8\n")
     Path("c.yaml").write_text(CONFIG.replace("16", "12"))
