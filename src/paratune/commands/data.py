@@ -32,7 +32,7 @@ def data(config: Path, *, set_: Overrides = (), figures: Path | None = None, jso
         recipe, splits, max_length = read_splits(options)
     description = describe(splits, options.task, options.data.columns, max_length=max_length)
     labelled = {name: split for name, split in splits.items() if name not in options.data.predict}
-    description["warnings"] += [text for text in recipe.warnings(labelled) if text not in description["warnings"]]
+    description["warnings"] += [text for text, _ in recipe.warnings(labelled) if text not in description["warnings"]]
     num_unusable = sum(num_lacking(split.num_dropped) for split in splits.values())
     num_unusable *= options.data.missing == "refuse"
     if num_unusable:

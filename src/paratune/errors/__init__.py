@@ -146,6 +146,10 @@ class Stopped(ParatuneError):
     exit_code = EXIT_STOPPED
 
 
+CodedWarning = tuple[str, dict[str, object]]
+"""A message and the `extra` with which it is logged (`coded`)."""
+
+
 def coded(code: str, **facts: object) -> dict[str, object]:
     """Return the `extra` of a logged warning: its code, and the values of its message by name."""
     return {"code": code, "facts": facts}

@@ -18,7 +18,7 @@ from paratune.data.loader import Collator
 from paratune.data.text_groups import num_texts, text_numbers, tokenize_texts
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
-from paratune.errors import ConfigError, DataError, coded
+from paratune.errors import CodedWarning, ConfigError, DataError, coded
 from paratune.metrics.embeddings import ranking_scores, retrieval_scores, similarity_scores, triplet_scores
 from paratune.models.embedding import COSINE, NEGATIVE, RANK, embedding
 from paratune.models.load import ENCODER, Head, load_config
@@ -131,20 +131,22 @@ class EmbeddingRecipe(TaskRecipe):
             labels = ((labels.astype(np.float64) - low) / (high - low)).astype(np.float32)
         return Collator(split.store, labels, tokenizer.pad_token_id, row_size=num_texts(split.samples))
 
-    def warnings(self, splits: Mapping[str, Split]) -> list[str]:
-        warnings: list[str] = []
+    def warnings(self, splits: Mapping[str, Split]) -> list[CodedWarning]:
+        warnings: list[CodedWarning] = []
         for split in splits.values():
             if self._has_labels and split.labels is not None and split.labels.min() == split.labels.max():
-                warnings.append(f"{split.name}: all {split.num_rows} pairs have the label {split.labels[0]:g}")
+                message = f"{split.name}: all {split.num_rows} pairs have the label {split.labels[0]:g}"
+                warnings.append((message, coded("data.labels_constant", split=split.name)))
         train = splits.get("train")
         if train is not None and train.samples.text_pairs is not None and not self._has_labels:
             num_equal = sum(map(str.__eq__, train.samples.texts, train.samples.text_pairs))
             if num_equal:
                 share = format_share(num_equal / train.num_rows)
-                warnings.append(
+                message = (
                     f"train: in {num_equal} of {train.num_rows} pairs ({share}) both texts are the same, from which a "
                     "model learns nothing"
                 )
+                warnings.append((message, coded("data.pairs_equal", split="train", num_rows=num_equal)))
         return warnings
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:

@@ -17,7 +17,7 @@ from paratune.data.load import Split, samples_fingerprint
 from paratune.data.loader import Collate
 from paratune.data.masking import MaskingCollator, num_hidden, question_batches
 from paratune.data.tokens import TokenizeOptions
-from paratune.errors import DataError
+from paratune.errors import CodedWarning, DataError, coded
 from paratune.metrics.masked_lm import masked_lm_scores
 from paratune.models.load import Head
 from paratune.records.predictions import write_predictions
@@ -65,16 +65,17 @@ class MaskedLMRecipe(TaskRecipe):
             seed=seed,
         )
 
-    def warnings(self, splits: Mapping[str, Split]) -> list[str]:
-        warnings = []
+    def warnings(self, splits: Mapping[str, Split]) -> list[CodedWarning]:
+        warnings: list[CodedWarning] = []
         for split in splits.values():
             warnings += self._short_window_warnings(split)
             without = int((split.store.row_values["num_maskable"] == 0).sum())
             if without:
-                warnings.append(f"{split.name}: {without} windows have only special tokens; no token is hidden in them")
+                message = f"{split.name}: {without} windows have only special tokens; no token is hidden in them"
+                warnings.append((message, coded("data.windows_without_text", split=split.name)))
         return warnings
 
-    def _short_window_warnings(self, split: Split) -> list[str]:
+    def _short_window_warnings(self, split: Split) -> list[CodedWarning]:
         """Return a warning where windows are so short that one token, or word, is far more than the wanted share."""
         num_maskable, share = split.store.row_values["num_maskable"], self._task.mask_probability
         least = num_hidden(num_maskable, share)
@@ -85,10 +86,11 @@ class MaskedLMRecipe(TaskRecipe):
             return []
         thing = "word" if self._task.whole_words else "token"
         joined = "" if self._task.windows == "joined" else "; task.windows: joined makes longer windows"
-        return [
+        message = (
             f"{split.name}: {format_share(hidden)} of the tokens are hidden, not {format_share(share)} "
             f"(task.mask_probability): in each window, even a short one, at least one {thing} is hidden{joined}"
-        ]
+        )
+        return [(message, coded("data.hidden_share", split=split.name, share=hidden))]
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:
         return masked_lm_scores(outputs)

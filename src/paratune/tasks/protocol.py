@@ -18,6 +18,7 @@ from paratune.data.load import Split, load_samples, parts_with_progress, samples
 from paratune.data.loader import Collate
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions, tokenize
+from paratune.errors import CodedWarning
 from paratune.models.load import Head, load_model
 from paratune.models.objectives import Objective
 from paratune.models.task_model import TaskModel
@@ -157,7 +158,7 @@ class TaskRecipe(Protocol):
         """Return the collator of a split; `seed` determines random choices that change in each epoch."""
         ...
 
-    def warnings(self, splits: Mapping[str, Split]) -> list[str]:
+    def warnings(self, splits: Mapping[str, Split]) -> list[CodedWarning]:
         """Return a sentence for each fact about the data that users should know before training."""
         return []
 

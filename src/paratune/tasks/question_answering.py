@@ -30,7 +30,7 @@ from paratune.data.windows import (
     tokenize_windows,
     window_limits,
 )
-from paratune.errors import DataError, coded
+from paratune.errors import CodedWarning, DataError, coded
 from paratune.metrics.squad import NAMES, RawScores, best_threshold, chosen_threshold, raw_scores, squad_scores
 from paratune.metrics.values import all_none
 from paratune.models.load import Head
@@ -106,22 +106,24 @@ class QuestionAnsweringRecipe(TaskRecipe):
             self._answer_tokens[key] = answer_tokens(split.store, split.samples.answers)
         return self._answer_tokens[key]
 
-    def warnings(self, splits: Mapping[str, Split]) -> list[str]:
-        warnings = []
+    def warnings(self, splits: Mapping[str, Split]) -> list[CodedWarning]:
+        warnings: list[CodedWarning] = []
         for split in splits.values():
             positions, answers = self._positions(split), split.samples.answers
             assert positions is not None
             assert answers is not None
             if count := count_unreachable_answers(split.store, positions, answers):
-                warnings.append(
+                message = (
                     f"{split.name}: {count} of {split.num_rows} questions have an answer that no window has whole, "
                     "and count as unanswerable in the loss; set a larger task.stride or data.max_length"
                 )
+                warnings.append((message, coded("data.answers_cut", split=split.name, num_rows=count)))
             if self._task.unanswerable and all(answers):
-                warnings.append(
+                message = (
                     f"{split.name}: every question has an answer, but task.unanswerable is true: the split has no "
                     "example of a question without an answer"
                 )
+                warnings.append((message, coded("data.all_answered", split=split.name)))
         return warnings + _shared_contexts(splits)
 
     def tuned(self, validation: tuple[Split, Outputs] | None) -> Self:
@@ -219,7 +221,7 @@ class QuestionAnsweringRecipe(TaskRecipe):
         write_answers(folder, split, outputs, answers, raw, self._chosen(answers, raw), threshold)
 
 
-def _shared_contexts(splits: Mapping[str, Split]) -> list[str]:
+def _shared_contexts(splits: Mapping[str, Split]) -> list[CodedWarning]:
     """Return a warning for each split with contexts that are also in train: the model may have learned the answers."""
     train = splits.get("train")
     known = set(train.samples.text_pairs or ()) if train is not None else set()
@@ -229,8 +231,9 @@ def _shared_contexts(splits: Mapping[str, Split]) -> list[str]:
             continue
         count = sum(context in known for context in split.samples.text_pairs or ())
         if count:
-            warnings.append(
+            message = (
                 f"{count} of {split.num_rows} questions of {split.name} ({format_share(count / split.num_rows)}) are "
                 "about a context that is also in train; data.split.group_by: context keeps them apart"
             )
+            warnings.append((message, coded("data.contexts_shared", split=split.name, num_rows=count)))
     return warnings

@@ -13,6 +13,7 @@ from paratune.data.loader import Collator
 from paratune.data.text_windows import tokenize_text_windows
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
+from paratune.errors import CodedWarning, coded
 from paratune.models.load import Head
 from paratune.models.objectives import OBJECTIVES, Objective, classification, own_loss, pooled
 from paratune.models.task_model import TaskModel, set_output_bias
@@ -81,19 +82,21 @@ class SequenceRecipe(TaskRecipe):
     def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> Collator:
         return Collator(split.store, split.labels, tokenizer.pad_token_id, split.teacher)
 
-    def warnings(self, splits: Mapping[str, Split]) -> list[str]:
-        warnings: list[str] = []
+    def warnings(self, splits: Mapping[str, Split]) -> list[CodedWarning]:
+        warnings: list[CodedWarning] = []
         for split in splits.values() if self.names else ():
             assert split.labels is not None
-            warnings += absence_warnings(split.name, class_counts(split.labels, self.names))
+            for message in absence_warnings(split.name, class_counts(split.labels, self.names)):
+                warnings.append((message, coded("data.class_absent", split=split.name)))
         train = splits.get("train")
         if isinstance(self._task, RegressionTask) and train is not None:
             assert train.labels is not None
             if train.labels.min() == train.labels.max():
-                warnings.append(
+                message = (
                     f"train: all {len(train.labels)} targets are {train.labels[0]:g}, so that the model can only learn "
                     "a constant; is data.columns.label the right column?"
                 )
+                warnings.append((message, coded("data.labels_constant", split="train")))
         return warnings
 
     def scores(self, split: Split, outputs: Outputs) -> Scores:

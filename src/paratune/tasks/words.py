@@ -15,6 +15,7 @@ from paratune.data.tokenizers import require_fast
 from paratune.data.tokens import TokenizeOptions
 from paratune.data.word_table import select_words
 from paratune.data.words import WORD, WordCollator, tags_by_word, tokenize_words
+from paratune.errors import CodedWarning, coded
 from paratune.metrics.entities import (
     COUNTS,
     NAMES,
@@ -49,26 +50,28 @@ class TokenClassificationRecipe(TaskRecipe):
     def collator(self, split: Split, tokenizer: Any, *, seed: int = 0) -> WordCollator:
         return WordCollator(split.store, split.samples.tags, tokenizer.pad_token_id)
 
-    def warnings(self, splits: Mapping[str, Split]) -> list[str]:
-        warnings = []
+    def warnings(self, splits: Mapping[str, Split]) -> list[CodedWarning]:
+        warnings: list[CodedWarning] = []
         for split in splits.values():
             words, tags = split.samples.words, split.samples.tags
             assert words is not None
             num_words = sum(map(len, words))
             lost = num_words - int((np.asarray(split.store.token_values[WORD]) >= 0).sum())
             if lost:
-                warnings.append(
+                message = (
                     f"{split.name}: {lost} of {num_words} words ({format_share(lost / num_words)}) have no token, most "
                     "behind data.max_length; they are not trained on, and count as wrong"
                 )
+                warnings.append((message, coded("data.words_without_token", split=split.name)))
             if tags is not None and self._task.scheme == "iob2":
                 wrong = sum(count_without_begin(self._named(sentence)) for sentence in tags)
                 if wrong:
                     effect = "they belong to no entity" if self._task.strict else "they begin an entity, as in seqeval"
-                    warnings.append(
+                    message = (
                         f"{split.name}: {wrong} I- tags have no B- or I- tag of their type in front; {effect} "
                         "(task.strict)"
                     )
+                    warnings.append((message, coded("data.tags_without_begin", split=split.name)))
         return warnings
 
     def _named(self, tags: Any) -> list[str]:

@@ -305,7 +305,7 @@ def initial_model(prepared: Prepared) -> TaskModel:
     if config.train.activation_checkpointing is not None:
         checkpoint_blocks(find_blocks(model), config.train.activation_checkpointing)
     if prepared.place.rank == 0 and config.precision == "fp16" and (warning := overflow_warning(model.hf.config)):
-        log.warning("%s", warning, extra=coded("model.warning"))
+        log.warning("%s", warning, extra=coded("precision.overflow_reported"))
     return model
 
 
@@ -416,8 +416,10 @@ def _log_splits(splits: dict[str, Split], recipe: TaskRecipe, *, unlabelled: Con
         )
     warnings = overlap_warnings({name: split.samples for name, split in splits.items()})
     labelled = {name: split for name, split in splits.items() if name not in unlabelled}
-    for warning in [*warnings, *recipe.warnings(labelled)]:
+    for warning in warnings:
         log.warning("%s", warning, extra=coded("data.overlap"))
+    for warning, extra in recipe.warnings(labelled):
+        log.warning("%s", warning, extra=extra)
     for warning in truncation_warnings(splits):
         log.warning("%s", warning, extra=coded("data.truncated_many"))
     for warning in unknown_warnings(splits):

@@ -194,10 +194,12 @@ def test_models_that_do_not_fit_are_refused_or_logged(tmp_path, folder, caplog):
 
 def test_equal_pairs_and_equal_labels_give_a_warning(tmp_path):
     split = split_of(MNR, tmp_path, columns=Columns(text="text", text_pair="text"))
-    (warning,) = make_recipe(MNR).warnings({"train": split})
+    ((warning, extra),) = make_recipe(MNR).warnings({"train": split})
+    assert (extra["code"], extra["facts"]["num_rows"]) == ("data.pairs_equal", 22)
     assert "22 of 22 pairs" in warning
     task = EmbeddingTask(kind="embedding", loss="contrastive")
     split = split_of(task, tmp_path)
     same = replace(split, samples=replace(split.samples, labels=np.ones(22, dtype=np.float32)))
-    (warning,) = make_recipe(task).warnings({"train": same})
+    ((warning, extra),) = make_recipe(task).warnings({"train": same})
+    assert extra["code"] == "data.labels_constant"
     assert "all 22 pairs have the label 1" in warning

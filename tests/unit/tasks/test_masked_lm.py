@@ -174,7 +174,8 @@ def test_text_without_maskable_tokens_is_an_error_or_a_warning(tmp_path):
         split_of(tmp_path, ["漢 字"])
     task = MaskedLMTask(kind="mlm", windows="documents")
     recipe, split = split_of(tmp_path, ["漢 字", TEXTS[1]], task)
-    (warning,) = recipe.warnings({"train": split})
+    ((warning, extra),) = recipe.warnings({"train": split})
+    assert extra["code"] == "data.windows_without_text"
     assert warning == "data: 1 windows have only special tokens; no token is hidden in them"
 
 
@@ -190,7 +191,9 @@ def test_text_without_maskable_tokens_is_an_error_or_a_warning(tmp_path):
 )
 def test_windows_that_hide_too_many_tokens_have_a_warning(tmp_path, options, texts, hidden):
     recipe, split = split_of(tmp_path, texts, MaskedLMTask(kind="mlm", **options))
-    actual = recipe.warnings({"train": split})
+    warned = recipe.warnings({"train": split})
+    actual = [text for text, _ in warned]
+    assert [extra["code"] for _, extra in warned] == (["data.hidden_share"] if hidden else [])
     thing = "word" if "whole_words" in options else "token"
     start = (
         f"data: {hidden} of the tokens are hidden, not 15.0% (task.mask_probability): in each window, "

@@ -122,13 +122,14 @@ def test_test_and_extra_sets_do_not_determine_whether_answers_may_be_absent(how:
 def test_a_file_of_version_1_has_a_warning_where_answers_may_be_absent(how: TokenizeOptions, tmp_path: Path):
     made = recipe(unanswerable=True)
     splits = load(made, how, write_squad(tmp_path / "a.json", 20, answerable=1.0))
-    assert any("every question has an answer, but task.unanswerable is true" in text for text in made.warnings(splits))
+    assert "data.all_answered" in [extra["code"] for _, extra in made.warnings(splits)]
 
 
 def test_shared_contexts_have_a_warning(how: TokenizeOptions, tmp_path: Path):
     made, path = recipe(), write_squad(tmp_path / "a.json", 40)
     splits = load(made, how, path, split={"validation": 0.5})
-    (warning,) = made.warnings(splits)
+    ((warning, extra),) = made.warnings(splits)
+    assert extra["code"] == "data.contexts_shared"
     assert "questions of validation" in warning
     assert "a context that is also in train; data.split.group_by: context keeps them apart" in warning
     assert made.warnings(load(made, how, path, split={"validation": 0.5, "group_by": "context"})) == []
@@ -140,7 +141,8 @@ def test_unreachable_answers_have_a_warning(how: TokenizeOptions, tmp_path: Path
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [question]}]}]}))
     made = recipe()
-    (warning,) = made.warnings(load(made, replace(how, max_length=12), path))
+    ((warning, extra),) = made.warnings(load(made, replace(how, max_length=12), path))
+    assert extra["code"] == "data.answers_cut"
     assert "1 of 1 questions have an answer that no window has whole" in warning
 
 

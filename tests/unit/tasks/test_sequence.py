@@ -68,7 +68,8 @@ def test_constant_training_targets_have_a_warning(tmp_path):
     task = RegressionTask(kind="regression")
     recipe = make_recipe(task)
     same, other = (split_of(task, targets, tmp_path) for targets in ([6.5, 6.5, 6.5], [6.5, 6.5, 7.0]))
-    (warning,) = recipe.warnings({"train": same, "test": same})
+    ((warning, extra),) = recipe.warnings({"train": same, "test": same})
+    assert extra["code"] == "data.labels_constant"
     assert warning.startswith("train: all 3 targets are 6.5, ")
     assert recipe.warnings({"train": other, "test": same}) == []
 

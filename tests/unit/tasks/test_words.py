@@ -96,12 +96,15 @@ def test_words_without_a_token_count_as_wrong_and_give_a_warning(tmp_path):
     # Lost: good after [CLS] z ##o ##e was [SEP], fine after the film is very, lena after a ##n ##n ##a.
     assert recipe.scores(split, outputs)["accuracy"] == pytest.approx(7 / 10)
     assert recipe.prediction_columns(split, outputs, TOKENIZER)["prediction"][0] == ["B-PER", "O", None]
-    assert any("3 of 10 words" in warning for warning in recipe.warnings({"train": split}))
+    ((warning, extra),) = recipe.warnings({"train": split})
+    assert "3 of 10 words" in warning
+    assert extra["code"] == "data.words_without_token"
 
 
 def test_inside_tags_without_begin_give_a_warning(tmp_path):
     split = split_of(tmp_path, [["zoe", "was"]], [["I-PER", "O"]])
-    (warning,) = make_recipe(TASK).warnings({"train": split})
+    ((warning, extra),) = make_recipe(TASK).warnings({"train": split})
+    assert extra["code"] == "data.tags_without_begin"
     assert " 1 I- tags" in warning
     strict = TASK.model_copy(update={"strict": True})
     assert make_recipe(TASK).scores(split, outputs_of(split, split.samples.tags))["f1"] == 1.0

@@ -63,8 +63,7 @@ def test_texts_in_two_splits_are_logged(caplog: pytest.LogCaptureFixture):
     prepare._log_splits(
         {"train": split("train", ["a", "b"]), "test": split("test", ["b ", "c", "d", "e"])}, recipe("ab"), unlabelled=()
     )
-    (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert "1 of 4 rows of test (25.0%) have a text that is also in train" in warning
+    check_logged(caplog, "data.overlap", "1 of 4 rows of test (25.0%) have a text that is also in train")
 
 
 def test_splits_without_common_texts_cause_no_warning(caplog: pytest.LogCaptureFixture):
@@ -77,8 +76,8 @@ def test_splits_without_common_texts_cause_no_warning(caplog: pytest.LogCaptureF
 def test_a_class_without_a_row_warns(caplog: pytest.LogCaptureFixture):
     splits = {"train": split("train", ["a", "b"], [0, 0]), "test": split("test", ["c", "d", "e"], [2, 0, 1])}
     prepare._log_splits(splits, recipe(["bad", "fair", "good"]), unlabelled=())
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert warnings == ["train: no row has the label 'fair', 'good'"]
+    check_logged(caplog, "data.class_absent", "train: no row has the label 'fair', 'good'")
+    assert "data.overlap" not in [getattr(record, "code", None) for record in caplog.records]
 
 
 def test_settings_that_the_strategy_excludes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
