@@ -9,6 +9,7 @@ from rich.text import Text
 
 from paratune.base.text import plain
 from paratune.base.units import format_number, format_share
+from paratune.records.confusion import Confusion
 
 _GAP = 2
 _MIN_NAME_WIDTH = 12
@@ -16,14 +17,19 @@ _MIN_NAME_WIDTH = 12
 _MAX_CONFUSIONS = 20
 
 
-def confusion_view(names: Sequence[str], counts: Sequence[Sequence[int]], width: int) -> Group:
+def confusion_view(names: Sequence[str], confusion: Confusion, width: int) -> Group:
     """Return the matrix with class names on its columns, or with numbers, or only the most frequent confusions.
 
     Args:
-        counts: Rows of each true class by predicted class.
+        names: Names of the classes.
+        confusion: The matrix.
         width: Width of the terminal in characters.
     """
     shown = [plain(name) for name in names]
+    if len(shown) > width:  # no column for each class; a matrix of many classes has too many cells to format
+        return _most_frequent(shown, confusion, width)
+    classes = range(len(shown))
+    counts = [[confusion.counts.get((true, predicted), 0) for predicted in classes] for true in classes]
     longest = max(map(cell_len, shown))
     count_width = max(len(str(count)) for row in counts for count in row)
     if longest + sum(_GAP + max(cell_len(name), count_width) for name in shown) <= width:
@@ -33,7 +39,7 @@ def confusion_view(names: Sequence[str], counts: Sequence[Sequence[int]], width:
     if space >= min(longest, _MIN_NAME_WIDTH):
         firsts = [f"{number:>{len(ids[-1])}} {_cut(name, space)}" for number, name in zip(ids, shown, strict=True)]
         return _matrix("rows: true class, columns: predicted, by its number", firsts, ids, counts)
-    return _most_frequent(shown, counts, width)
+    return _most_frequent(shown, confusion, width)
 
 
 def _matrix(title: str, firsts: Sequence[str], heads: Sequence[str], counts: Sequence[Sequence[int]]) -> Group:
@@ -46,19 +52,17 @@ def _matrix(title: str, firsts: Sequence[str], heads: Sequence[str], counts: Seq
     return _titled(title, table)
 
 
-def _most_frequent(names: Sequence[str], counts: Sequence[Sequence[int]], width: int) -> Group:
+def _most_frequent(names: Sequence[str], confusion: Confusion, width: int) -> Group:
     """Return the most frequent confusions, each with its share of the true class."""
-    pairs = [(true, predicted) for true in range(len(names)) for predicted in range(len(names)) if true != predicted]
-    confused = sorted((pair for pair in pairs if counts[pair[0]][pair[1]]), key=lambda pair: -counts[pair[0]][pair[1]])
-    first = confused[:_MAX_CONFUSIONS]
-    title = f"{len(first)} of {len(confused)} kinds of confusion among {len(names)} classes; --json prints the matrix"
+    first = confusion.confused[:_MAX_CONFUSIONS]
+    num_kinds = len(confusion.confused)
+    title = f"{len(first)} of {num_kinds} kinds of confusion among {len(names)} classes; --json prints the matrix"
     table = _table()
     space = max(_MIN_NAME_WIDTH, (width - 24) // 2)
     for head, justify in (("true class", "left"), ("predicted", "left"), ("rows", "right"), ("share", "right")):
         table.add_column(head, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for true, predicted in first:
-        count = counts[true][predicted]
-        share = format_share(count / sum(counts[true]))
+    for true, predicted, count in first:
+        share = format_share(count / confusion.row_sums[true])
         table.add_row(Text(_cut(names[true], space)), Text(_cut(names[predicted], space)), format_number(count), share)
     return _titled(title, table)
 

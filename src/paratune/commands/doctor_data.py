@@ -26,7 +26,7 @@ from paratune.data.columns import Samples, TableReader, select
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import class_counts
 from paratune.data.load import load_samples, samples_fingerprint
-from paratune.data.questions import select_questions
+from paratune.data.questions import drop_misplaced, select_questions
 from paratune.data.read import read_table
 from paratune.data.slices import column_values
 from paratune.data.sources import Selector, default_selector
@@ -78,6 +78,9 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataF
         return DataFacts((), (), tuple(errors), ids, text_columns, max_length, model_limit, on_hub=on_hub)
     try:
         parts = load_samples(_tolerant(config.data), config.task, _selector(config))
+        if isinstance(config.task, QuestionAnsweringTask) and "train" in parts:
+            source, samples = parts["train"]
+            parts["train"] = source, drop_misplaced(samples, "drop", source=source)
     except ParatuneError as error:
         return DataFacts((), (), (SourceError("value", "data.train", str(error)),), (), text_columns)
     if errors := list(_slice_errors(config, parts)):

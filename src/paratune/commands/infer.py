@@ -14,6 +14,7 @@ from paratune.commands.options import BatchSize, Device, Json, LabelColumn, Pair
 from paratune.console import print_json, print_result, print_table, set_up_logging
 from paratune.errors import EXIT_OK, ConfigError, option_error, os_error_as
 from paratune.records import write_json
+from paratune.records.confusion import read_confusion
 
 log = logging.getLogger(__name__)
 DOCUMENT_SUFFIX = ".json"
@@ -188,5 +189,5 @@ def show(result: Mapping[str, Any]) -> None:
     rows += [("left out", f"{format_number(count)} without {name}") for name, count in result["num_dropped"].items()]
     rows += [(name, format_number(value)) for name, value in figures.items()]
     print_table(("", ""), rows)
-    if "confusion" in result:
-        print_result(confusion_view(labels, result["confusion"], Console().width))
+    if (confusion := read_confusion(result.get("confusion"))) is not None:
+        print_result(confusion_view(labels, confusion, Console().width))

@@ -15,6 +15,7 @@ import pyarrow as pa
 from paratune.base.text import listing
 from paratune.config.sections import Columns, named_columns
 from paratune.config.task_sections import ClassTask, MultiLabelTask, Task
+from paratune.data.header import FIRST_LINE, check_header
 from paratune.data.labels import encode, first_rows, is_missing
 from paratune.data.text_tables import NESTED_AT
 from paratune.errors import DataError, did_you_mean
@@ -126,7 +127,7 @@ class TableReader:
         """Check the columns.
 
         Raises:
-            DataError: A column is absent or occurs twice; the message suggests similar names.
+            DataError: A column is absent or occurs twice, or the file has no header.
         """
         keys = ["text", "text_pair", "negative", "choices", "id"]
         keys += ["label", "answer_start"] if self.require_labels else []
@@ -135,8 +136,10 @@ class TableReader:
         has = self.table.column_names
         absent = [f"{key} names {name}{did_you_mean(name, has)}" for key, name in wanted if name not in has]
         if absent:
+            is_row = "; if line 1 is a row, add a line with the names of the columns before it"
             raise DataError(
-                f"{self.source} lacks a column: {'; '.join(absent)} (it has: {listing(map(repr, has))})",
+                f"{self.source} lacks a column: {'; '.join(absent)} (it has: {listing(map(repr, has))})"
+                + (is_row if FIRST_LINE in (self.table.schema.metadata or {}) else ""),
                 code="data.column_missing",
                 source=self.source,
             )
@@ -149,6 +152,8 @@ class TableReader:
                 source=self.source,
                 repeated=repeated,
             )
+        if self.columns.label in has:  # also where labels are not read: a row would be lost
+            check_header(self.table, self.columns.label, self.source)
 
     def texts(self, key: str, *, refuse_numbers: bool | None = None) -> list[str | None] | None:
         """Return the texts of an option of `data.columns`, of several columns joined; None where it names none.

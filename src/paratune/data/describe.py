@@ -26,6 +26,8 @@ from paratune.data.windows import describe_questions
 _QUANTILES = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _NUM_BINS = 12
 _BAR_WIDTH = 30
+MOST_LABELS = 50
+"""Of more labels, the table has the most frequent ones."""
 _OF_QUESTIONS = {
     "most_answers": "most gold answers of a question",
     "num_out_of_reach": "answers that no window contains whole",
@@ -205,12 +207,17 @@ def _balance(splits: Mapping[str, Any]) -> Table:
     table = _table("Labels" if is_class else "Target", splits)
     abouts = list(splits.values())
     if is_class:
-        for number, label in enumerate(next(about["labels"] for about in abouts if about["labels"] is not None)):
-            cells = [about["labels"] and about["labels"][number] for about in abouts]
-            shown = [
-                f"{format_number(cell['num_rows'])} ({format_share(cell['share'])})" if cell else "" for cell in cells
-            ]
-            table.add_row(Text(plain(label["name"])), *shown)
+        # A line for each label in all splits.
+        lines = list(zip(*(about["labels"] for about in abouts if about["labels"] is not None), strict=True))
+        is_long = len(lines) > MOST_LABELS
+        if is_long:
+            lines.sort(key=lambda cells: -sum(cell["num_rows"] for cell in cells))
+        for cells in lines[:MOST_LABELS]:
+            counts = iter(f"{format_number(cell['num_rows'])} ({format_share(cell['share'])})" for cell in cells)
+            shown = ["" if about["labels"] is None else next(counts) for about in abouts]
+            table.add_row(Text(plain(cells[0]["name"])), *shown)
+        if is_long:
+            table.add_row(f"{format_number(len(lines) - MOST_LABELS)} rarer labels; --json has all")
         if any("num_without_label" in about for about in abouts):
             table.add_row("(no label)", *(format_number(about.get("num_without_label")) for about in abouts))
     else:

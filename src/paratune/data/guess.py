@@ -13,15 +13,11 @@ import pyarrow as pa
 
 from paratune.base.text import listing
 from paratune.data.columns import lists_of_texts
+from paratune.data.header import USUAL_LABELS, USUAL_TEXTS, check_header
 from paratune.data.labels import as_number, is_missing
 from paratune.errors import DataError, did_you_mean
 
-_LABELS = (
-    *("label", "labels", "target", "class", "category", "categories", "sentiment", "intent", "topic", "topics"),
-    *("tags", "score", "rating", "stars", "grade", "gold_label", "y"),
-)
 _ANSWERS = ("answers", "answer")
-_TEXTS = ("text", "sentence", "review", "content", "document", "tweet")
 _PAIRS = (
     *(("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"), ("question", "sentence")),
     *(("text1", "text2"), ("sentence_1", "sentence_2"), ("text_a", "text_b"), ("query", "passage")),
@@ -96,6 +92,7 @@ def guess_options(
         _put_texts(guess, table, source, named)
     else:
         label = _label_column(table, source, named)
+        check_header(table, label, source)
         tables = [other for other in others if label in other.column_names]
         more_labels = [value for other in tables for value in other.column(label).to_pylist()]
         _put_labels(guess, table, source, label, task, more_labels)
@@ -231,7 +228,7 @@ def _text_column(table: pa.Table, source: str, others: set[str | None]) -> tuple
             code="data.not_text",
             source=source,
         )
-    usual = next((name for usual in _TEXTS for name in lengths if name.lower() == usual), None)
+    usual = next((name for usual in USUAL_TEXTS for name in lengths if name.lower() == usual), None)
     if usual:
         return usual, "a usual name"
     return max(lengths, key=lambda name: lengths[name]), "it has the longest texts"
@@ -254,7 +251,7 @@ def _label_column(table: pa.Table, source: str, named: Mapping[str, str]) -> str
     if "label" in named:
         return named["label"]
     others: list[str] = [name for name in table.column_names if name not in named.values()]
-    usual = next((name for usual in _LABELS for name in others if name.lower() == usual), None)
+    usual = next((name for usual in USUAL_LABELS for name in others if name.lower() == usual), None)
     if usual is not None:
         return usual
     few = [name for name in others if _has_few_values(table, name)]

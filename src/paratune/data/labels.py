@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from paratune.base.text import listing
 from paratune.config.glue import counts_as_glue
 from paratune.config.task_sections import ClassTask, EmbeddingTask, MultiLabelTask, RegressionTask, Task, class_names
 from paratune.errors import DataError, did_you_mean
@@ -56,7 +57,7 @@ def balanced_weights(labels: npt.NDArray[Any], names: Sequence[str], source: str
     if absent := [name for name, count in num_rows.items() if count == 0]:
         raise DataError(
             f"{source}: task.class_weights: balanced needs training rows of each class, and no row has the label "
-            f"{', '.join(map(repr, absent))}; give the weights, or remove these classes from task.labels",
+            f"{listing(map(repr, absent))}; give the weights, or remove these classes from task.labels",
             code="task.class_weights",
             key="task.class_weights",
             source=source,
@@ -68,7 +69,7 @@ def balanced_weights(labels: npt.NDArray[Any], names: Sequence[str], source: str
 def absence_warnings(split: str, num_rows: Mapping[str, int]) -> list[str]:
     """Return a sentence where a class has no row in a split; `num_rows` is from `class_counts`."""
     absent = [name for name, count in num_rows.items() if count == 0]
-    return [f"{split}: no row has the label {', '.join(map(repr, absent))}"] if absent else []
+    return [f"{split}: no row has the label {listing(map(repr, absent))}"] if absent else []
 
 
 def encode(
@@ -159,7 +160,7 @@ def class_ids(values: Sequence[Any], rows: Sequence[int], task: ClassTask, where
 
 
 def _ids_by_key(task: ClassTask, where: str) -> dict[str, int]:
-    names = class_names(task)
+    number_of = {name: number for number, name in enumerate(class_names(task))}
     ids: dict[str, int] = {}
     pairs = task.labels.items() if isinstance(task.labels, dict) else ((value, str(value)) for value in task.labels)
     for value, name in pairs:
@@ -171,7 +172,7 @@ def _ids_by_key(task: ClassTask, where: str) -> dict[str, int]:
                 value=value,
                 where=where,
             )
-        ids[str(value)] = names.index(name)
+        ids[str(value)] = number_of[name]
     return ids
 
 
@@ -190,7 +191,7 @@ def _unseen_message(unseen: dict[Any, list[int]], ids: dict[str, int], where: st
     num_rows = sum(map(len, unseen.values()))
     most = sorted(unseen.items(), key=lambda item: -len(item[1]))[:5]
     listed = "; ".join(f"{value!r}{did_you_mean(str(value), ids)}: {first_rows(rows, 3)}" for value, rows in most)
-    text = f"{where}: {num_rows} labels are not among task.labels ({', '.join(map(repr, ids))}): {listed}" + (
+    text = f"{where}: {num_rows} labels are not among task.labels ({listing(map(repr, ids))}): {listed}" + (
         f"; and {len(unseen) - len(most)} more values" if len(unseen) > len(most) else ""
     )
     if len(unseen) > _MANY_VALUES and all(as_number(value) is not None for value in unseen):

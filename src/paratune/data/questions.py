@@ -4,6 +4,8 @@ Imports no torch.
 """
 
 import json
+import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +17,9 @@ import pyarrow as pa
 from paratune.config.sections import Columns
 from paratune.data.columns import AnswerSpan, Missing, Samples, TableReader, column_strings
 from paratune.data.labels import first_rows
-from paratune.errors import DataError
+from paratune.errors import DataError, coded
+
+log = logging.getLogger(__name__)
 
 IS_IMPOSSIBLE: Final = "is_impossible"
 """Optional column that marks questions without an answer; the gold answers must agree with it."""
@@ -29,7 +33,9 @@ PROBLEMS: Final = {
         "no answer, and task.unanswerable is false (set, or because every question of train and validation has an "
         "answer; true allows questions without an answer)"
     ),
-    "matching offset": "an answer that is not at its position in the context (positions count characters, not bytes)",
+    "matching offset": (
+        "a first answer that is not at its position in the context (positions count characters, not bytes)"
+    ),
     "id": "no id (data.columns.id: null counts rows instead)",
     "unique id": "the id of an earlier question",
     "room for the context": "a question so long that no tokens are left for the context (data.max_length, task.stride)",
@@ -69,7 +75,7 @@ class _UnusableRows:
 
 
 def select_questions(reader: TableReader, *, too_long: TooLong, may_lack_answers: bool = True) -> Samples:
-    """Return questions, contexts and gold answers of a table.
+    """Return questions, contexts and gold answers of a table; positions of answers are not checked.
 
     Gold answers are an object {text: [...], answer_start: [...]}, a list of objects {text, answer_start}, either of
     them as JSON in a text column, or a text with its position in the column `columns.answer_start`. A question without
@@ -171,6 +177,65 @@ def drop_unanswered(samples: Samples, missing: Missing, *, source: str) -> Sampl
     return samples.take(answered, num_dropped={**samples.num_dropped, **num_dropped})
 
 
+def drop_misplaced(samples: Samples, missing: Missing, *, source: str) -> Samples:
+    """Return the questions of a training set whose first answer is at its position, or that have no answer.
+
+    Training learns the position of the first answer. Positions of other answers are not used: scores use texts.
+
+    Raises:
+        DataError: A first answer is misplaced (`refuse`), or no question is left.
+    """
+    assert samples.answers is not None
+    misplaced = _misplaced(samples)
+    if not misplaced:
+        return samples
+    assert samples.text_pairs is not None
+    problems, rows = _UnusableRows(), samples.rows.tolist()
+    for index in misplaced:
+        example = _misplaced_text(samples.answers[index][0], samples.text_pairs[index])
+        problems.add("matching offset", rows[index], example)
+    kept = np.delete(np.arange(len(samples), dtype=np.int64), misplaced)
+    num_dropped = _check_unusable(problems, len(samples), len(kept), missing, source)
+    counts = Counter(samples.num_dropped) + Counter(num_dropped)
+    return samples.take(kept, num_dropped=dict(counts))
+
+
+def place_answers(samples: Samples, *, source: str) -> Samples:
+    """Return the questions of an evaluation set; each has first an answer that is at its position, where there is one.
+
+    Only the loss of an evaluation set uses positions. A question whose answers are all misplaced has the place of the
+    text that is nearest to the position of its first answer; without one it counts as unanswerable in the loss.
+    """
+    if samples.answers is None or not (misplaced := _misplaced(samples)):
+        return samples
+    assert samples.text_pairs is not None
+    answers, num_absent = list(samples.answers), 0
+    for index in misplaced:
+        gold, context = answers[index], samples.text_pairs[index]
+        place = next((place for place, answer in enumerate(gold) if _is_placed(answer, context)), 0)
+        first = gold[place] if place else AnswerSpan(gold[0].text, _nearest(gold[0], context))
+        num_absent += first.start < 0
+        answers[index] = (first, *gold[:place], *gold[place + 1 :])
+    log.warning(
+        "%s: the first answer of %d of %d questions is not at its position: %s; scores use the texts of answers, the "
+        "loss uses the nearest place of the text (%d are not in their context and count as unanswerable in the loss)",
+        source,
+        len(misplaced),
+        len(samples),
+        first_rows(samples.rows[misplaced].tolist()),
+        num_absent,
+        extra=coded("data.answer_misplaced", source=source, count=len(misplaced)),
+    )
+    return replace(samples, answers=answers)
+
+
+def _misplaced(samples: Samples) -> list[int]:
+    """Return the indices of the questions whose first answer is not at its position."""
+    assert samples.text_pairs is not None
+    pairs = zip(samples.answers or (), samples.text_pairs, strict=True)
+    return [index for index, (gold, context) in enumerate(pairs) if gold and not _is_placed(gold[0], context)]
+
+
 def _check_unusable(
     problems: _UnusableRows, num_rows: int, num_usable: int, missing: Missing, source: str
 ) -> dict[str, int]:
@@ -209,10 +274,21 @@ def _problem(gold: Any, context: str, impossible: bool | None, may_lack_answers:
         return "matching is_impossible", f"{IS_IMPOSSIBLE} is {impossible} with {len(gold)} answers"
     if not gold and not may_lack_answers:
         return "an answer", ""
-    for answer in gold:
-        if not answer.text.strip() or answer.start < 0 or context[answer.start : answer.end] != answer.text:
-            return "matching offset", _misplaced_text(answer, context)
+    if gold and not any(answer.text.strip() for answer in gold):
+        return "matching offset", _misplaced_text(gold[0], context)
     return None, ""
+
+
+def _is_placed(answer: AnswerSpan, context: str) -> bool:
+    return bool(answer.text.strip()) and answer.start >= 0 and context[answer.start : answer.end] == answer.text
+
+
+def _nearest(answer: AnswerSpan, context: str) -> int:
+    """Return the position of the text of an answer in the context that is nearest to its start; -1 without one."""
+    if not answer.text.strip():
+        return -1
+    found = [match.start() for match in re.finditer(f"(?={re.escape(answer.text)})", context)]
+    return min(found, key=lambda position: abs(position - answer.start), default=-1)
 
 
 def _misplaced_text(answer: AnswerSpan, context: str) -> str:

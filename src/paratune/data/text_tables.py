@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from paratune.base.text import listing
 from paratune.base.unique_keys import RepeatedKeyError, unique_keys
+from paratune.data.header import FIRST_LINE
 from paratune.data.squad import is_squad, squad_table, surrogate_error
 from paratune.errors import DataError
 
@@ -97,7 +98,8 @@ def _table(text: str, source: str, *, delimiter: str, quoted: bool) -> pa.Table:
     repeated = [name for name, count in Counter(header).items() if count > 1]
     if repeated:
         raise DataError(
-            f"{source}, line 1: column {listing(repeated)} occurs more than once; rename one",
+            f"{source}, line 1: column {listing(repeated)} occurs more than once; rename one, or add a header "
+            "line if line 1 is a row",
             code="data.column_twice",
             source=source,
         )
@@ -121,7 +123,7 @@ def _table(text: str, source: str, *, delimiter: str, quoted: bool) -> pa.Table:
             _flush(rows, chunks)
     _flush(rows, chunks)
     columns = [pa.chunked_array(chunk, type=pa.string()) for chunk in chunks]
-    return pa.Table.from_arrays(columns, names=header)
+    return pa.Table.from_arrays(columns, names=header, metadata={FIRST_LINE: b"1"})
 
 
 def _flush(rows: list[list[str]], chunks: list[list[pa.Array]]) -> None:

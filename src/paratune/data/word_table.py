@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from paratune.base.text import listing
 from paratune.config.task_sections import TokenClassificationTask
 from paratune.data.columns import IntArray, Samples, TableReader
 from paratune.data.labels import first_rows
@@ -76,7 +77,7 @@ def _tag_ids(tags: list[list[str]], rows: Sequence[int], task: TokenClassificati
             for tag, of_tag in sorted(unseen.items(), key=lambda item: -len(item[1]))[:5]
         )
         raise DataError(
-            f"{where}: {len(unseen)} tags are not among task.labels ({', '.join(ids)}): {listed}; add them to "
+            f"{where}: {len(unseen)} tags are not among task.labels ({listing(ids)}): {listed}; add them to "
             "task.labels, or correct the file",
             code="data.label_unseen",
         )

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
+from paratune.base.text import listing
 from paratune.base.units import format_share
 from paratune.config.task_sections import cuts_windows
 from paratune.doctor.configuration import batch_size, same_rows
@@ -71,7 +72,7 @@ def check_labels(setup: QueuedRun) -> Iterator[Finding]:
     where = setup.where("task.labels")
     absent = [name for name, count in (train.labels or {}).items() if count == 0] if train else []
     if train and absent:
-        fact = f"{train.source}: no row has the label {', '.join(map(repr, absent))}"
+        fact = f"{train.source}: no row has the label {listing(map(repr, absent))}"
         why = "The model learns nothing about it, and may still predict it."
         yield Finding("label_absent", "warning", fact, why, "remove it from task.labels, or check the file", where)
     known, named = list(setup.model.labels) if setup.model else [], list(train.labels or {}) if train else []

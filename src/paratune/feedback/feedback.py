@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,8 @@ def read_scored(run: Path, split: str, trained: TrainedModel) -> Scored | None:
             predicted, labels = (table[name].to_numpy().astype(np.float64) for name in ("prediction", "label"))
             return Scored(predicted, labels)
         shares = np.stack([table[f"score_{at}"].to_numpy() for at in range(len(trained.names))], axis=1)
-        ranks = np.asarray([trained.names.index(name) for name in table["label"].to_pylist()], dtype=np.float64)
+        rank_of = {name: rank for rank, name in enumerate(trained.names)}
+        ranks = np.asarray([rank_of[name] for name in table["label"].to_pylist()], dtype=np.float64)
         return Scored(shares.astype(np.float64) @ np.arange(shares.shape[1]), ranks, 1 - shares.max(axis=1))
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged: {error}", code="run.damaged", record=path) from error
@@ -232,12 +234,13 @@ def nearest(texts: Sequence[str], reference: Sequence[str], count: int) -> list[
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
-    known = vectorizer.fit_transform(reference)
-    similar = np.asarray((vectorizer.transform(texts) @ known.T).todense())
+    known = vectorizer.fit_transform(reference).T
     found = []
-    for text, row in zip(texts, similar, strict=True):
-        order = [at for at in np.argsort(-row, kind="stable").tolist() if reference[at] != text]
-        found.append([Neighbour(at, float(row[at])) for at in order[:count] if row[at] > 0])
+    for text, vector in zip(texts, vectorizer.transform(texts), strict=True):
+        # One text at a time: all similarities at once need len(texts) x len(reference) numbers.
+        row = (vector @ known).toarray()[0]
+        order = (at for at in np.argsort(-row, kind="stable").tolist() if row[at] > 0 and reference[at] != text)
+        found.append([Neighbour(at, float(row[at])) for at in islice(order, count)])
     return found
 
 

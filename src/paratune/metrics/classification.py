@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.metrics.values import all_none, known
+from paratune.records.confusion import Confusion
 from paratune.records.predictions import softmax
 
 OF_CLASSES = ("accuracy", "f1", "f1_macro", "f1_micro", "f1_weighted", "precision", "recall", "matthews")
@@ -79,7 +80,10 @@ def odds(shares: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     are rounded to float32, so that ties remain ties whatever the order of a sum.
     """
     shares_NC = np.asarray(shares, dtype=np.float64)
-    others_NC = shares_NC @ (1 - np.eye(shares_NC.shape[1]))
+    # The classes before and those behind each class: a matrix product would need C x C numbers.
+    others_NC = np.zeros_like(shares_NC)
+    np.cumsum(shares_NC[:, :-1], axis=1, out=others_NC[:, 1:])
+    others_NC[:, :-1] += np.cumsum(shares_NC[:, :0:-1], axis=1)[:, ::-1]
     return np.asarray(shares_NC / np.maximum(others_NC, np.finfo(np.float32).tiny), dtype=np.float32)
 
 
@@ -103,31 +107,43 @@ def class_score(
         if name == "accuracy":
             return known(metrics.accuracy_score(**pair))
         if name == "matthews":
-            return known(metrics.matthews_corrcoef(**pair))
+            return known(_matthews(labels, predictions, num_classes, weights))
         if name in averages:
             return known(metrics.f1_score(**pair, average=averages[name], zero_division=0))
         by_class = {"f1": metrics.f1_score, "precision": metrics.precision_score, "recall": metrics.recall_score}
         return known(by_class[name](**pair, **main, zero_division=0))
 
 
-def confusion(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: int) -> list[list[int]]:
-    """Return the confusion matrix, C rows of C counts: samples of each true class (row) by predicted class (column).
+def _matthews(
+    labels: npt.NDArray[Any], predictions: npt.NDArray[Any], num_classes: int, weights: npt.NDArray[Any] | None
+) -> float:
+    """Return Matthews' coefficient; `matthews_corrcoef` of scikit-learn makes a matrix of C x C.
 
-    Labels and predictions are (N,) class ids from 0 to C - 1; classes that do not occur have zeros.
+    Source: Gorodkin, Computational Biology and Chemistry 28(5-6), 2004, as in scikit-learn.
+    """
+    weights_N = np.ones(len(labels)) if weights is None else np.asarray(weights, dtype=np.float64)
+    true_C = np.bincount(labels, weights_N, minlength=num_classes)
+    predicted_C = np.bincount(predictions, weights_N, minlength=num_classes)
+    right = weights_N[labels == predictions].sum()
+    spread = (predicted_C.sum() ** 2 - predicted_C @ predicted_C) * (true_C.sum() ** 2 - true_C @ true_C)
+    return float((right * true_C.sum() - true_C @ predicted_C) / np.sqrt(spread)) if spread > 0 else 0.0
+
+
+def confusion(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: int) -> Confusion:
+    """Return how many samples of each true class have each predicted class.
+
+    Labels and predictions are (N,) class ids from 0 to C - 1.
 
     Raises:
         ValueError: Shapes differ, or a value is not a class id.
     """
-    from sklearn.metrics import confusion_matrix
-
-    labels_N = _class_ids("labels", labels, num_classes)
+    labels_N = _class_ids("labels", labels, num_classes).astype(np.int64)
     predictions_N = _class_ids("predictions", predictions, num_classes)
     if labels_N.shape != predictions_N.shape:
         raise ValueError(f"{labels_N.size} labels, but {predictions_N.size} predictions: there must be one for each")
-    if labels_N.size == 0:
-        return [[0] * num_classes for _ in range(num_classes)]
-    counts: list[list[int]] = confusion_matrix(labels_N, predictions_N, labels=np.arange(num_classes)).tolist()
-    return counts
+    cells, counts = np.unique(labels_N * num_classes + predictions_N, return_counts=True)
+    pairs = zip((cells // num_classes).tolist(), (cells % num_classes).tolist(), strict=True)
+    return Confusion(num_classes, dict(zip(pairs, counts.tolist(), strict=True)))
 
 
 def _checked(logits: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

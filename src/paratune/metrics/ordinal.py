@@ -3,13 +3,12 @@
 Dimensions: `N` samples, `C` classes.
 """
 
-import warnings
-
 import numpy as np
 import numpy.typing as npt
 
+from paratune.metrics.kappa import quadratic_kappa
 from paratune.metrics.regression import regression_scores
-from paratune.metrics.values import all_none, known
+from paratune.metrics.values import all_none
 from paratune.records.predictions import predicted_ranks
 
 NAMES = ("accuracy", "mae", "within_one", "qwk", "spearman")
@@ -33,8 +32,6 @@ def ordinal_scores(logits: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, fl
 
     Source: sklearn.metrics.cohen_kappa_score, mean_absolute_error; scipy.stats.spearmanr.
     """
-    from sklearn.metrics import cohen_kappa_score
-
     logits_NK, labels_N = np.asarray(logits), np.asarray(labels)
     if logits_NK.ndim != 2 or labels_N.shape != logits_NK.shape[:1]:
         raise ValueError(f"logits have the shape {logits_NK.shape} and labels {labels_N.shape}; (N, C - 1) and (N,)")
@@ -46,13 +43,10 @@ def ordinal_scores(logits: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, fl
     ranks_N = predicted_ranks(logits_NK)
     off_N = np.abs(ranks_N - labels_N)
     numbers = regression_scores(ranks_N, labels_N)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # undefined where labels and predictions are one class, which None shows
-        qwk = cohen_kappa_score(labels_N, ranks_N, labels=np.arange(num_classes), weights="quadratic")
     return {
         "accuracy": float((off_N == 0).mean()),
         "mae": numbers["mae"],
         "within_one": float((off_N <= 1).mean()),
-        "qwk": known(qwk),
+        "qwk": quadratic_kappa(labels_N, ranks_N),
         "spearman": numbers["spearman"],
     }

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from paratune.metrics.kappa import quadratic_kappa
 from paratune.metrics.values import all_none, known
 from paratune.records.predictions import NumberScale
 
@@ -77,16 +78,8 @@ def quadratic_weighted_kappa(
 
     Source: sklearn.metrics.cohen_kappa_score; Cohen, Psychological Bulletin 70(4), 1968.
     """
-    from sklearn.metrics import cohen_kappa_score
-
     grades_of_both = grades(predictions, targets, scale)
-    if grades_of_both is None:
-        return None
-    given_N, true_N = grades_of_both
-    steps = np.arange(min(given_N.min(), true_N.min()), max(given_N.max(), true_N.max()) + 1)
-    if len(steps) < 2:
-        return None
-    return known(cohen_kappa_score(true_N, given_N, labels=steps, weights="quadratic"))
+    return None if grades_of_both is None else quadratic_kappa(*grades_of_both)
 
 
 def grades(

@@ -218,7 +218,7 @@ def read_events(folder: Path, rank: int = 0) -> Iterator[dict[str, Any]]:
         CheckpointError: The file cannot be read, or a line is not an event.
     """
     path = folder / events_file(rank)
-    events: list[dict[str, Any]] = []
+    events: dict[object, dict[str, Any]] = {}  # by line, evaluations by step and split
     last_step = 0
     for number, line in enumerate(_whole_lines(path), start=1):
         event = _event(path, number, line)
@@ -227,14 +227,19 @@ def read_events(folder: Path, rank: int = 0) -> Iterator[dict[str, Any]]:
         is_again = is_step and event["step"] <= last_step
         if event["event"] == "resume" or is_again:
             last_step = event["step"] - is_again
-            events = [old for old in events if old.get("step", 0) <= last_step or old["event"] == "out_of_memory"]
+            events = {
+                key: old
+                for key, old in events.items()
+                if old.get("step", 0) <= last_step or old["event"] == "out_of_memory"
+            }
         if is_step:
             last_step = event["step"]
+        key: object = number
         if event["event"] == "evaluation":
-            keys = ("event", "step", "split")
-            events = [old for old in events if any(old.get(key) != event.get(key) for key in keys)]
-        events.append(event)
-    yield from events
+            key = (str(event.get("step")), str(event.get("split")))
+            events.pop(key, None)  # a repeated evaluation replaces the first one, and is where it was repeated
+        events[key] = event
+    yield from events.values()
 
 
 def failure_of(folder: Path) -> str | None:

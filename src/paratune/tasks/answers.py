@@ -85,7 +85,7 @@ class Classes(AnswerKind):
         return classification_scores(outputs, labels)
 
     def details(self, outputs: Array, labels: Array) -> dict[str, Any]:
-        return {"confusion": confusion(labels, outputs.argmax(axis=1), len(self.names))}
+        return {"confusion": confusion(labels, outputs.argmax(axis=1), len(self.names)).record()}
 
     def predicted(self, outputs: Array) -> Array:
         return np.asarray(outputs.argmax(axis=1))
@@ -132,7 +132,7 @@ class LabelRanks(AnswerKind):
         return ordinal_scores(outputs, labels)
 
     def details(self, outputs: Array, labels: Array) -> dict[str, Any]:
-        return {"confusion": confusion(labels, predicted_ranks(outputs), len(self.names))}
+        return {"confusion": confusion(labels, predicted_ranks(outputs), len(self.names)).record()}
 
     def predicted(self, outputs: Array) -> Array:
         return predicted_ranks(outputs)

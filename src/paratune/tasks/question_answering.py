@@ -19,7 +19,7 @@ from paratune.config.task_sections import QuestionAnsweringTask
 from paratune.data.columns import Missing, Samples, TableReader
 from paratune.data.load import Split
 from paratune.data.loader import ChangedBatches, Collator
-from paratune.data.questions import drop_unanswered, select_questions
+from paratune.data.questions import drop_misplaced, drop_unanswered, place_answers, select_questions
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
 from paratune.data.window_batches import window_batches
@@ -67,7 +67,19 @@ class QuestionAnsweringRecipe(TaskRecipe):
         )
 
     def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
-        """Set `unanswerable` from the gold answers of train and validation, where the configuration does not set it."""
+        """Set `unanswerable` from the gold answers of train and validation, where the configuration does not set it.
+
+        Positions of answers matter for what is learned: they must be right in the training data alone.
+        """
+        parts = {
+            name: (
+                source,
+                drop_misplaced(samples, missing, source=source)
+                if name == "train"
+                else place_answers(samples, source=source),
+            )
+            for name, (source, samples) in parts.items()
+        }
         if self._task.unanswerable is None:
             deciding = [parts[name] for name in ("train", "validation") if name in parts] or [*parts.values()]
             has_unanswerable = any(not gold for _, samples in deciding for gold in samples.answers or ())

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from paratune.base.text import plain
 from paratune.config.metric_names import EMBEDDING_SCORES
 from paratune.metrics import classification, embeddings, entities
+from paratune.metrics.kappa import quadratic_kappa
 from paratune.metrics.regression import grades
 from paratune.records.predictions import NumberScale
 from paratune.verdicts.jackknife import (
@@ -124,21 +125,10 @@ def _of_pairs(
 
 def _kappa(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64], clusters: Clusters) -> JackknifeScore | None:
     """Return Cohen's kappa with quadratic weights of steps on a scale."""
-    from sklearn.metrics import cohen_kappa_score
-
     lowest = min(true.min(), given.min())
     true, given = true - lowest, given - lowest
     num_steps = int(max(true.max(), given.max())) + 1
-    if num_steps < 2:
-        return None
-
-    def score(true: npt.NDArray[Any], given: npt.NDArray[Any], weights: Floats | None = None) -> float | None:
-        how: dict[str, Any] = {"labels": np.arange(num_steps), "weights": "quadratic", "sample_weight": weights}
-        with np.errstate(all="ignore"):
-            value = float(cohen_kappa_score(true, given, **how))
-        return value if np.isfinite(value) else None
-
-    return _of_pairs(true, given, num_steps, score, clusters)
+    return None if num_steps < 2 else _of_pairs(true, given, num_steps, quadratic_kappa, clusters)
 
 
 def _ranks(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:

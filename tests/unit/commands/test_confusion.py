@@ -5,11 +5,14 @@ import io
 from rich.console import Console
 
 from paratune.commands.confusion import confusion_view
+from paratune.records.confusion import read_confusion
 
 
-def _lines(names: list[str], counts: list[list[int]], width: int = 80) -> list[str]:
+def _lines(names: list[str], counts: object, width: int = 80) -> list[str]:
+    matrix = read_confusion(counts)
+    assert matrix is not None
     out = io.StringIO()
-    Console(file=out, width=width).print(confusion_view(names, counts, width))
+    Console(file=out, width=width).print(confusion_view(names, matrix, width))
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
@@ -64,3 +67,10 @@ def test_many_classes_show_only_the_most_frequent_confusions():
 def test_class_names_are_not_markup():
     lines = _lines(["[red]x[/red]", "a\x1b[2Jb"], [[1, 0], [0, 1]])
     assert lines[1].split() == ["[red]x[/red]", r"a\x1b[2Jb"]
+
+
+def test_a_matrix_with_more_classes_than_the_terminal_is_wide_is_a_list():
+    names = [f"c{number}" for number in range(20_000)]
+    title, _, row = _lines(names, {"num_classes": 20_000, "counts": [[7, 7, 3], [19_999, 7, 1]]})
+    assert title == "1 of 1 kinds of confusion among 20000 classes; --json prints the matrix"
+    assert row.split() == ["c19999", "c7", "1", "100.0%"]

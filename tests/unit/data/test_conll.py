@@ -45,3 +45,59 @@ def test_lines_of_another_width_are_named(tmp_path, name, text, line):
     (tmp_path / name).write_text(text, encoding="utf-8")
     with raises_code("data.conll", f"line {line}", line=line):
         read_table(str(tmp_path / name))
+
+
+def read(tmp_path, text, name="a.conll"):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    return read_table(str(tmp_path / name)).to_pydict()
+
+
+NUMBERED = {
+    "from 1": "1\tAnna\tO\tB-PER\n2\tsings\tO\tO\n\n1\tNo\tO\tO\n",
+    "with spaces": "1 Anna B-PER\n2 sings O\n",
+    "from 0": "0\tAnna\tB-PER\n1\tsings\tO\n\n0\tNo\tO\n",
+    "through the file": "1\tAnna\tB-PER\n2\tsings\tO\n\n3\tNo\tO\n",
+    "GermEval": "#\thttp://a.b\t[2009]\n1\tAnna\tB-PER\tO\n2\tsings\tO\tO\n",
+    "CoNLL-U": "# text = vamos\n" + UD,
+    "empty nodes": "1\tAnna\tB-PER\n1.1\t_\tO\n2\tsings\tO\n",
+}
+
+
+@pytest.mark.parametrize("text", NUMBERED.values(), ids=NUMBERED)
+def test_a_first_column_that_numbers_the_words_is_refused(tmp_path, text):
+    with raises_code("data.conll_numbers", "a.conll", column=1):
+        read(tmp_path, text)
+
+
+WORDS = {
+    "numbers as words": ("12 NUM\nmen NOUN\n\n1 NUM\n2 NUM\n", [["12", "men"], ["1", "2"]]),
+    "numbers not in order": ("1 A\n3 A\n\n2 A\n4 A\n", [["1", "3"], ["2", "4"]]),
+    "one word in each": ("1 A\n\n2 B\n", [["1"], ["2"]]),
+    "no tags": ("1\n2\n3\n", [["1", "2", "3"]]),
+    "a word #": ("# O\ntag O\n\n#\tO\n# O\n", [["#", "tag"], ["#", "#"]]),
+    "a word # later": ("A X O\n# = O\n", [["A", "#"]]),
+    "hashtags": ("#nlp O\nrocks O\n", [["#nlp", "rocks"]]),
+    "no tags, hashtags": ("#nlp\n#\nrocks\n", [["#nlp", "#", "rocks"]]),
+    "GermEval": ("#\thttp://a.b\t[2009]\nAnna\tB-PER\n\n#\thttp://c.d\t[2010]\nNo\tO\n", [["Anna"], ["No"]]),
+    "MultiCoNER": ("# id 12ab\tdomain=en\nAnna _ _ B-PER\n# _ _ O\n", [["Anna", "#"]]),
+    "OntoNotes": ("#begin document (a); part 000\nAnna B-PER\n\n#end document\n", [["Anna"]]),
+    "keys": ("# newpar\n# newdoc id = a\n# sent_id = 3\nAnna\tX\tY\tB-PER\n", [["Anna"]]),
+    "start of a document": ("-DOCSTART- -X- O O\n\nEU NNP O B-ORG\n", [["EU"]]),
+    "start without an empty line": ("-DOCSTART-\nEU B-ORG\nrejects O\n", [["EU", "rejects"]]),
+    "starts of AIDA": ("-DOCSTART- (1 EU)\nEU B\n\n-DOCSTART- (2 Rare)\nNo O\n", [["EU"], ["No"]]),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), WORDS.values(), ids=WORDS)
+def test_comments_are_left_out_and_words_are_not(tmp_path, text, words):
+    assert read(tmp_path, text)["tokens"] == words
+
+
+def test_each_line_of_conllu_that_begins_with_a_number_sign_is_a_comment(tmp_path):
+    text = f"# newpar\n#sent_id=1\n# text = vámonos\n{UD}3.1\t_{chr(9) * 8}_\n"
+    assert read(tmp_path, text, "a.conllu")["tokens"] == [["vamos", "nos"]]
+
+
+def test_a_line_with_another_width_inside_a_sentence_is_no_comment(tmp_path):
+    with raises_code("data.conll", line=2):
+        read(tmp_path, "EU NNP O\n# O\n")

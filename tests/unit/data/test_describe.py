@@ -12,7 +12,7 @@ from tiny import tiny_tokenizer
 from paratune.config.sections import Columns
 from paratune.config.task_sections import ClassificationTask, MultiLabelTask, RegressionTask
 from paratune.data.columns import Samples
-from paratune.data.describe import describe, render
+from paratune.data.describe import MOST_LABELS, describe, render
 from paratune.data.load import Split, samples_fingerprint
 from paratune.data.tokens import TokenizeOptions, tokenize
 
@@ -160,3 +160,15 @@ def test_many_truncated_samples_have_a_warning(tmp_path):
             any(f"{100 / num_rows:.1f}%" in warning and "data.max_length" in warning for warning in warnings)
             == is_warned
         )
+
+
+def test_of_many_labels_the_most_frequent_are_shown(tmp_path):
+    task = ClassificationTask(kind="classification", labels=[f"c{number}" for number in range(2000)])
+    train = split(tmp_path, "train", ["good", "bad", "film"], [1999, 1999, 7], task)
+    made = describe({"train": train}, task, COLUMNS, max_length=8)
+    lines = show(made).splitlines()
+    shown = [line.split() for line in lines if line.startswith("c")]
+    assert len(shown) == MOST_LABELS
+    assert [line[:2] for line in shown[:2]] == [["c1999", "2"], ["c7", "1"]]
+    assert len(made["splits"]["train"]["labels"]) == 2000
+    assert max(map(len, made["warnings"])) < 500

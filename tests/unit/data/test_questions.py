@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from raised import raises_code
+from raised import check_logged, raises_code
 
 from paratune.config.sections import Columns
 from paratune.data.columns import AnswerSpan, Samples, TableReader
-from paratune.data.questions import drop_unanswered, select_questions
+from paratune.data.questions import drop_misplaced, drop_unanswered, place_answers, select_questions
 from paratune.errors import DataError
 
 COLUMNS = Columns(text="question", text_pair="context", label="answers", id="id")
@@ -107,12 +107,6 @@ def test_an_unanswerable_question_may_lack_its_answers():
 @pytest.mark.parametrize(
     ("answers", "others", "count", "expected"),
     [
-        (gold("João", 3), {}, "matching offset", "row 0: 'João' at 3, where the context has 'oão '; it is at 2"),
-        # Counted in UTF-16, where the emoji is two units.
-        (gold("1999", 30), {}, "matching offset", "'1999' at 30, where the context has '999.'; it is at 29"),
-        (gold("2000", 29), {}, "matching offset", "it is not in the context"),
-        (gold("1999", 99), {}, "matching offset", "where the context has ended"),
-        (gold("1999", -5), {}, "matching offset", "'1999' at -5"),
         (gold(" ", 1), {}, "matching offset", "an empty text at 1"),
         (None, {}, "answers", "1 with no gold answers, not even an empty list, row 0"),
         ("João", {}, "readable answers", "data.columns.answer_start"),
@@ -145,11 +139,57 @@ def test_repeated_ids_are_an_error():
     assert select(data, missing="drop").rows.tolist() == [0, 1]
 
 
+MISPLACED = [
+    (gold("João", 3), "row 1: 'João' at 3, where the context has 'oão '; it is at 2"),
+    # Counted in UTF-16, where the emoji is two units.
+    (gold("1999", 30), "'1999' at 30, where the context has '999.'; it is at 29"),
+    (gold("2000", 29), "it is not in the context"),
+    (gold("1999", 99), "where the context has ended"),
+    (gold("1999", -5), "'1999' at -5"),
+    ({"text": [" ", "1999"], "answer_start": [1, 29]}, "an empty text at 1"),
+]
+
+
+@pytest.mark.parametrize(("answers", "expected"), MISPLACED)
+def test_a_misplaced_first_answer_is_an_error_or_dropped_where_it_trains(answers: Any, expected: str):
+    samples = select(table([None, answers, gold("João")], context=["", CONTEXT, CONTEXT]), missing="drop")
+    with raises_code("data.question_unusable", "1 of 2 questions", "data.missing: drop", expected):
+        drop_misplaced(samples, "refuse", source="x.json")
+    kept = drop_misplaced(samples, "drop", source="x.json")
+    assert (kept.ids, kept.rows.tolist()) == (["q2"], [2])
+    assert kept.num_dropped == {"context": 1, "matching offset": 1}
+
+
 def test_at_most_three_examples_are_shown():
-    message = error_text(table([gold("João", 7)] * 9 + [gold("João")]))
-    assert "9 with an answer that is not at its position" in message
-    assert message.count("it is at 2") == 3
-    assert "rows 0, 1, 2, 3, 4 and 4 more" in message
+    samples = select(table([gold("João", 7)] * 9 + [gold("João")]))
+    with raises_code("data.question_unusable", "9 of 10", "rows 0, 1, 2, 3, 4 and 4 more") as raised:
+        drop_misplaced(samples, "refuse", source="x.json")
+    assert str(raised.value).count("it is at 2") == 3
+
+
+def test_a_misplaced_answer_behind_the_first_one_is_not_looked_at():
+    second = {"text": ["João", "1999", "absent"], "answer_start": [2, 30, 4]}
+    samples = select(table([second, gold("1999"), {"text": [], "answer_start": []}]))
+    assert drop_misplaced(samples, "refuse", source="x.json") is samples
+    assert place_answers(samples, source="x.json") is samples
+
+
+def test_misplaced_answers_of_an_evaluation_set_are_kept_and_placed(caplog: pytest.LogCaptureFixture):
+    answers = [
+        {"text": ["João", "1999"], "answer_start": [3, 29]},  # the second is at its position
+        {"text": ["e", "1999"], "answer_start": [19, 30]},  # "e" is at 10, 12, 24 and 27
+        gold("2000", 29),
+        gold("1999"),
+    ]
+    placed = place_answers(select(table(answers)), source="x.json")
+    assert placed.answers == [
+        (AnswerSpan("1999", 29), AnswerSpan("João", 3)),
+        (AnswerSpan("e", 24), AnswerSpan("1999", 30)),
+        (AnswerSpan("2000", -1),),
+        (AnswerSpan("1999", 29),),
+    ]
+    assert placed.num_dropped == {}
+    check_logged(caplog, "data.answer_misplaced", "3 of 4", "rows 0, 1, 2", "(1 are not")
 
 
 def test_a_question_without_an_answer_is_an_error_where_answers_are_required():

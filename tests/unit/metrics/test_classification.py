@@ -1,12 +1,17 @@
 """Expected values are counted by hand in the comments, or come from scikit-learn, called as in its manual."""
 
+import json
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from paratune.metrics.classification import NAMES, OF_CLASSES, classification_scores, confusion
+from paratune.metrics.classification import NAMES, OF_CLASSES, class_score, classification_scores, confusion
+from paratune.records.confusion import read_confusion
+from paratune.records.predictions import softmax
 
 
 def logits_of(predictions, num_classes):
@@ -121,12 +126,12 @@ def test_wrong_shapes_and_values_are_an_error(logits, labels, offending):
 
 
 def test_confusion_has_true_classes_as_rows():
-    assert confusion([0, 0, 0, 1, 1], [0, 1, 1, 1, 2], 3) == [[1, 2, 0], [0, 1, 1], [0, 0, 0]]
+    assert confusion([0, 0, 0, 1, 1], [0, 1, 1, 1, 2], 3).record() == [[1, 2, 0], [0, 1, 1], [0, 0, 0]]
 
 
 def test_confusion_of_one_class_and_of_nothing():
-    assert confusion([1, 1], [1, 1], 2) == [[0, 0], [0, 2]]
-    assert confusion([], [], 2) == [[0, 0], [0, 0]]
+    assert confusion([1, 1], [1, 1], 2).record() == [[0, 0], [0, 2]]
+    assert confusion([], [], 2).record() == [[0, 0], [0, 0]]
 
 
 def test_confusion_raises_for_wrong_shapes_and_values():
@@ -134,3 +139,68 @@ def test_confusion_raises_for_wrong_shapes_and_values():
         confusion([0], [3], 3)
     with pytest.raises(ValueError, match="2 labels, but 1 predictions"):
         confusion([0, 1], [0], 2)
+
+
+def test_confusion_of_many_classes_has_only_counts_above_zero():
+    made = confusion([0, 0, 19_999, 19_999], [1, 1, 19_999, 3], 20_000).record()
+    assert made == {"num_classes": 20_000, "counts": [[0, 1, 2], [19_999, 3, 1], [19_999, 19_999, 1]]}
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 300, 3000])
+def test_scores_of_many_classes_are_those_of_scikit_learn(num_classes):
+    # Each class has a sample, and half of the predictions are right.
+    rng = np.random.default_rng(num_classes)
+    labels = rng.permutation(np.r_[np.arange(num_classes), rng.integers(0, num_classes, 600)])
+    logits = rng.normal(size=(len(labels), num_classes))
+    logits[np.arange(len(labels)), labels] += np.where(rng.random(len(labels)) < 0.5, 9.0, 0.0)
+    predicted = logits.argmax(axis=1)
+    average = {"average": "binary" if num_classes == 2 else "macro", "zero_division": 0}
+    expected = {
+        "accuracy": metrics.accuracy_score(labels, predicted),
+        "f1": metrics.f1_score(labels, predicted, **average),
+        "f1_macro": metrics.f1_score(labels, predicted, average="macro"),
+        "f1_micro": metrics.f1_score(labels, predicted, average="micro"),
+        "f1_weighted": metrics.f1_score(labels, predicted, average="weighted"),
+        "precision": metrics.precision_score(labels, predicted, **average),
+        "recall": metrics.recall_score(labels, predicted, **average),
+        "matthews": metrics.matthews_corrcoef(labels, predicted),
+    }
+    for name, value in expected.items():
+        score = class_score(name, labels, predicted, num_classes=num_classes)
+        assert score == pytest.approx(value, rel=1e-12), name
+    dense = metrics.confusion_matrix(labels, predicted, labels=np.arange(num_classes))
+    made = confusion(labels, predicted, num_classes)
+    assert made.counts == {(true, given): dense[true, given] for true, given in np.argwhere(dense).tolist()}
+    assert read_confusion(json.loads(json.dumps(made.record()))) == made
+
+
+def test_matthews_with_weights_is_that_of_scikit_learn():
+    rng = np.random.default_rng(3)
+    labels, predicted, weights = rng.integers(0, 9, 200), rng.integers(0, 9, 200), rng.random(200)
+    for guess in (predicted, np.where(rng.random(200) < 0.7, labels, predicted), np.full(200, 4)):
+        expected = metrics.matthews_corrcoef(labels, guess, sample_weight=weights)
+        score = class_score("matthews", labels, guess, num_classes=9, weights=weights)
+        assert score == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("num_classes", [3, 60])
+def test_ranking_of_many_classes_is_that_of_scikit_learn(num_classes):
+    rng = np.random.default_rng(num_classes)
+    labels = rng.permutation(np.r_[np.arange(num_classes), rng.integers(0, num_classes, 400)])
+    shares = softmax(rng.normal(size=(len(labels), num_classes)))
+    found = classification_scores(np.log(shares), labels)
+    assert found["roc_auc"] == pytest.approx(metrics.roc_auc_score(labels, shares, multi_class="ovr"), rel=1e-9)
+
+
+def test_twenty_thousand_classes_need_no_matrix_of_them():
+    labels = np.arange(0, 20_000, 200)
+    logits = np.zeros((100, 20_000), dtype=np.float32)
+    logits[np.arange(100), labels + (np.arange(100) % 2)] = 1
+    tracemalloc.start()
+    found = classification_scores(logits, labels)
+    text = json.dumps(confusion(labels, logits.argmax(axis=1), 20_000).record())
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found["accuracy"] == 0.5
+    assert len(text) < 3_000
+    assert peak_bytes < 100e6  # a matrix of 20,000 x 20,000 has at least 400e6; probabilities have 16e6

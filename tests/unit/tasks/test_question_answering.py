@@ -89,6 +89,45 @@ def test_the_data_determines_whether_questions_may_lack_answers(how: TokenizeOpt
     assert made.task.unanswerable is False
 
 
+def write_misplaced(path: Path, change: Any) -> Path:
+    """Write 20 contexts with 4 answered questions each; `change` gets number and answer, and returns the answers."""
+    value = squad(80, answerable=1.0)
+    items = [item for article in value["data"] for item in article["paragraphs"]]
+    for number, qa in enumerate(qa for item in items for qa in item["qas"]):
+        qa["answers"] = change(number, qa["answers"][0])
+    path.write_text(json.dumps(value), encoding="utf-8")
+    return path
+
+
+def moved(answer: dict[str, Any]) -> dict[str, Any]:
+    return {**answer, "answer_start": answer["answer_start"] + 1}
+
+
+def test_a_misplaced_second_answer_keeps_its_question_in_all_splits(how: TokenizeOptions, tmp_path: Path):
+    path = write_misplaced(tmp_path / "a.json", lambda number, gold: [gold] + [moved(gold)] * (number % 4 == 0))
+    splits = load(recipe(), how, path, test=str(path), split={"validation": 0.5})
+    counts = {name: (split.num_rows, split.num_dropped) for name, split in splits.items()}
+    assert counts == {"train": (40, {}), "validation": (40, {}), "test": (80, {})}
+
+
+def test_wrong_positions_change_no_score_of_an_evaluation_set(how: TokenizeOptions, tmp_path: Path):
+    right = write_misplaced(tmp_path / "right.json", lambda number, gold: [gold])
+    wrong = write_misplaced(tmp_path / "wrong.json", lambda number, gold: [moved(gold)])
+    with raises_code("data.question_unusable", "80 of 80"):
+        load(recipe(), how, wrong)
+    with raises_code("data.no_rows_left"):
+        load(recipe(), how, wrong, missing="drop")
+    results = {}
+    for path in (right, wrong):
+        made = recipe()
+        split = load(made, how, right, validation=str(path))["validation"]
+        found = made.scores(split, oracle(split))
+        results[path.stem] = (split.num_rows, found, made._positions(split).tolist())
+    assert results["wrong"] == results["right"]
+    assert results["wrong"][:2] == (80, found)
+    assert found["exact"] == 100.0
+
+
 def test_a_file_of_version_2_is_an_error_where_answers_are_required(how: TokenizeOptions, tmp_path: Path):
     path = write_squad(tmp_path / "a.json", 20)
     with raises_code("data.question_unusable", "task.unanswerable"):

@@ -10,6 +10,7 @@ from paratune.base.text import plain
 from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.records import ALL_PHASES
+from paratune.records.confusion import Confusion, read_confusion
 from paratune.reports.rows.build import ARROW, build_rows
 from paratune.reports.rows.devices import unknown_reasons
 from paratune.reports.rows.efficiency import why_unknown
@@ -293,19 +294,12 @@ def _session_dict(session: RunRecord) -> dict[str, Any]:
     }
 
 
-def confusion_matrix(run: RunRecord) -> tuple[str, list[list[int]] | None]:
-    """Return split and confusion matrix (rows true, columns predicted) of test, else of validation; None if neither
-    exists.
-    """
+def confusion_matrix(run: RunRecord) -> tuple[str, Confusion | None]:
+    """Return split and confusion matrix of test, else of validation; None if neither exists."""
     for split in ("test", "validation"):
-        value = run.get(f"summary.confusion.{split}")
-        if isinstance(value, list) and value and all(_is_row(row, len(value)) for row in value):
-            return split, value
+        if (matrix := read_confusion(run.get(f"summary.confusion.{split}"))) is not None:
+            return split, matrix
     return "test", None
-
-
-def _is_row(row: object, size: int) -> bool:
-    return isinstance(row, list) and len(row) == size and all(type(count) is int and count >= 0 for count in row)
 
 
 def class_names(run: RunRecord, size: int) -> list[str]:

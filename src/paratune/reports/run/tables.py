@@ -10,6 +10,7 @@ import numpy as np
 from paratune.base.units import NOT_AVAILABLE, format_as, format_share
 from paratune.records import ALL_PHASES, predictions_file
 from paratune.records.certificate import COLUMNS
+from paratune.records.confusion import Confusion
 from paratune.records.evaluations import ordered_scores
 from paratune.reports.figures.runs import run_style
 from paratune.reports.rows.row import ReportRow, byte_unit, decimals, numbers
@@ -252,34 +253,28 @@ def errors(report: Report, run: RunRecord, split: str, labels: Any, predictions:
 
 def confusion(report: Report, run: RunRecord) -> Table | None:
     """Return the confusion matrix, or the most frequent confusions of many classes; None if the record has none."""
-    split, counts = confusion_matrix(run)
-    if counts is None:
+    split, matrix = confusion_matrix(run)
+    if matrix is None:
         return None
-    names, key = class_names(run, len(counts)), table_key(report, run, "confusion")
-    if len(counts) > MAX_CLASSES:
-        return _most_frequent(run, split, counts, names, key)
+    names, key = class_names(run, matrix.num_classes), table_key(report, run, "confusion")
+    if matrix.num_classes > MAX_CLASSES:
+        return _most_frequent(run, split, matrix, names, key)
 
     def cell(true: int, predicted: int) -> TableCell:
-        count, total = counts[true][predicted], sum(counts[true])
+        count, total = matrix.counts.get((true, predicted), 0), matrix.row_sums.get(true, 0)
         source = f"summary.confusion.{split}, {names[true]} predicted as {names[predicted]}"
         return TableCell(f"{count:,}", count, (run.name,), source, share=count / total if total else 0.0)
 
     classes = range(len(names))
     rows: list[Row] = [[names[true], *(cell(true, predicted) for predicted in classes)] for true in classes]
-    note = f"Lines: true classes; columns: predicted classes. {sum(map(sum, counts)):,} rows."
+    note = f"Lines: true classes; columns: predicted classes. {sum(matrix.counts.values()):,} rows."
     return make_table(key, f"Confusion matrix of {run.name} on {split}", ("True class", *names), rows, 1, (note,))
 
 
-def _most_frequent(run: RunRecord, split: str, counts: list[list[int]], names: Sequence[str], key: str) -> Table:
-    pairs = [
-        (count, true, predicted)
-        for true, row in enumerate(counts)
-        for predicted, count in enumerate(row)
-        if count and true != predicted
-    ]
+def _most_frequent(run: RunRecord, split: str, matrix: Confusion, names: Sequence[str], key: str) -> Table:
     source, lines = f"summary.confusion.{split}", []
-    for count, true, predicted in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:_MAX_CONFUSIONS]:
-        share = count / sum(counts[true])
+    for true, predicted, count in matrix.confused[:_MAX_CONFUSIONS]:
+        share = count / matrix.row_sums[true]
         numbers = (TableCell(f"{count:,}", count, (run.name,), source),
                    TableCell(format_share(share), share, (run.name,), source))  # fmt: skip
         lines.append((names[true], names[predicted], *numbers))

@@ -336,6 +336,16 @@ def test_confusion_of_many_classes_becomes_a_list(tmp_path):
     assert "30 classes; report.json has the whole matrix." in text
 
 
+def test_a_confusion_of_20_000_classes_is_a_list_of_the_most_frequent(tmp_path):
+    labels = tuple(f"class {number}" for number in range(20_000))
+    counts = {"num_classes": 20_000, "counts": [[5, 5, 7], [5, 6, 3], [19_999, 0, 2]]}
+    run = make_run(tmp_path / "a", run_changes={"task.labels": labels}, summary_changes={"confusion": {"test": counts}})
+    reports.make([run], tmp_path / "out")
+    rows = (tmp_path / "out" / "tables" / "confusion.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[:3] for row in rows] == [["class 5", "class 6", "3"], ["class 19999", "class 0", "2"]]
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["runs"][0]["confusion"] == {"test": counts}
+
+
 @pytest.mark.parametrize("confusion", [None, {"test": None}, {"test": [[1, 2]]}, {"test": "x"}, {"test": [["a"]]}])
 def test_a_damaged_confusion_matrix_has_a_message(tmp_path, confusion):
     reports.make([make_run(tmp_path / "a", summary_changes={"confusion": confusion})], tmp_path / "out")
