@@ -78,7 +78,7 @@ def feedback(
     rows = trained.read(source, table, require_labels=False)
     with Display(speaks=True).bar("score essays with parts removed", 1) as bar:
         essays = give_feedback(
-            trained, rows, calibration, compared, options, lambda done, total: bar.update(done, total=total)
+            trained, rows, table, calibration, compared, options, lambda done, total: bar.update(done, total=total)
         )
     result = ClassFeedback(run, source, calibration, tuple(essays), compared)
     files = write_feedback(out, result)

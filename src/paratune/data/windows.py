@@ -5,11 +5,14 @@ Imports no torch. Dimensions: `N` windows, `n` tokens of a context in a window.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from paratune.base.token_characters import Span, token_characters
 from paratune.data.columns import AnswerSpan, IntArray, Samples
 from paratune.data.labels import first_rows
 from paratune.data.token_store import StoreWriter, TokenStore
@@ -138,7 +141,7 @@ def tokenize_windows(samples: Samples, options: TokenizeOptions, stride: int, *,
         row_values = {EXAMPLE: np.asarray(examples, np.int32), BOUNDS: np.asarray(bounds, np.int32).reshape(-1, 3)}
         writer.finish(options.max_length, row_values)
 
-    fingerprint = token_fingerprint(samples, options, windows=stride, after_question=limits.mark)
+    fingerprint = token_fingerprint(samples, options, windows=stride, after_question=limits.mark, characters=2)
     return cached_store(fingerprint, options, write, source=source, token_values=_OF_TOKENS)
 
 
@@ -156,37 +159,41 @@ def _encode(
 ) -> list[_Window]:
     assert samples.text_pairs is not None
     contexts = samples.text_pairs[part]
+    # The mark is added to the question, not to the context, so that positions in contexts do not change.
+    questions = [question + limits.mark for question in samples.texts[part]]
     encoded = cut_texts(
         options.tokenizer,
-        # The mark is added to the question, not to the context, so that positions in contexts do not change.
-        [question + limits.mark for question in samples.texts[part]],
+        questions,
         contexts,
         truncation="only_second",
         max_length=limits.max_length - (limits.end_token is not None),
         stride=limits.stride,
     )
     windows, without = [], []
-    example, white = -1, np.zeros(0, dtype=np.bool_)
-    for number, encoding in zip(encoded["overflow_to_sample_mapping"], encoded.encodings, strict=True):
-        if number != example:
-            example, white = number, _is_white(contexts[number])
-        if 1 in encoding.sequence_ids:  # a token of the context
-            windows.append(_window(part.start + number, encoding, white, options.tokenizer, limits))
-        else:
-            without.append(int(samples.rows[part.start + number]))
+    pairs = zip(encoded["overflow_to_sample_mapping"], encoded.encodings, strict=True)
+    for number, group in groupby(pairs, itemgetter(0)):
+        encodings, white = [encoding for _, encoding in group], _is_white(contexts[number])
+        characters = token_characters(encodings, [questions[number], contexts[number]])
+        for encoding, spans in zip(encodings, characters, strict=True):
+            if 1 in encoding.sequence_ids:  # a token of the context
+                windows.append(_window(part.start + number, encoding, spans, white, options.tokenizer, limits))
+            else:
+                without.append(int(samples.rows[part.start + number]))
     if without:
         raise no_tokens_error(f"the context of {first_rows(without)}", source)
     return windows
 
 
-def _window(example: int, encoding: Any, white: npt.NDArray[np.bool_], tokenizer: Any, limits: WindowLimits) -> _Window:
+def _window(
+    example: int, encoding: Any, spans: list[Span], white: npt.NDArray[np.bool_], tokenizer: Any, limits: WindowLimits
+) -> _Window:
     """Return a window whose encoding has tokens of the context."""
     ids, type_ids, texts = list(encoding.ids), list(encoding.type_ids), encoding.sequence_ids
     begin, end = texts.index(1), len(texts) - texts[::-1].index(1)
     if limits.end_token is not None:
         ids.append(limits.end_token)
         type_ids.append(type_ids[-1])
-    starts, ends = _trimmed(np.asarray(encoding.offsets[begin:end], dtype=np.int64), white)
+    starts, ends = _trimmed(np.asarray(spans[begin:end], dtype=np.int64), white)
     before, after = [-1] * begin, [-1] * (len(ids) - end)
     return _Window(
         example,

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from paratune.base.token_characters import token_characters
 from paratune.batch import Batch
 from paratune.data.columns import IntArray, Samples
 from paratune.data.loader import CollateOptions, Collator
@@ -46,7 +47,9 @@ def tokenize_words(samples: Samples, options: TokenizeOptions, *, source: str = 
 
     assert samples.words is not None
     lengths = [len(sentence) for sentence in samples.words]
-    fingerprint = token_fingerprint(samples, options, words=_hash_of(samples.words), num_words=sum(lengths))
+    fingerprint = token_fingerprint(
+        samples, options, words=_hash_of(samples.words), num_words=sum(lengths), characters=2
+    )
     return cached_store(fingerprint, options, write, source=source, token_values={WORD: "<i4"})
 
 
@@ -71,7 +74,10 @@ def _write_part(writer: StoreWriter, samples: Samples, part: slice, options: Tok
         for number, encoding in zip(long, cut, strict=True):
             encodings[number] = encoding
     assert samples.words is not None
-    words = [_first_tokens(row, sentence) for row, sentence in zip(encodings, samples.words[part], strict=True)]
+    words = [
+        _first_tokens(row, text, sentence)
+        for row, text, sentence in zip(encodings, texts, samples.words[part], strict=True)
+    ]
     require_tokens([int((starts >= 0).sum()) for starts in words], samples.rows[part], source)
     writer.add(
         [encoding.ids for encoding in encodings],
@@ -81,10 +87,11 @@ def _write_part(writer: StoreWriter, samples: Samples, part: slice, options: Tok
     )
 
 
-def _first_tokens(encoding: Any, words: Sequence[str]) -> IntArray:
-    """Return for each token the word that begins with it, or -1."""
+def _first_tokens(encoding: Any, text: str, words: Sequence[str]) -> IntArray:
+    """Return for each token the word that begins with it, or -1; `text` is the words with spaces between them."""
     begins = np.cumsum([0, *(len(word) + 1 for word in words[:-1])])
-    offsets = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+    characters = token_characters([encoding, *encoding.overflowing], [text])[0]
+    offsets = np.asarray(characters, dtype=np.int64).reshape(-1, 2)
     is_text = np.asarray([number == 0 for number in encoding.sequence_ids]) & (offsets[:, 1] > offsets[:, 0])
     word = np.where(is_text, np.searchsorted(begins, offsets[:, 1] - 1, side="right") - 1, -1)
     seen = np.maximum.accumulate(np.concatenate([[-1], word]))[:-1]

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from paratune.base.token_characters import Span, token_characters
 from paratune.data.load import Split
 from paratune.data.tokenizers import pair_separator, preserve_state
 from paratune.data.tokens import TokenizeOptions
-from paratune.data.windows import EXAMPLE, window_limits
+from paratune.data.windows import EXAMPLE, cut_texts, window_limits
 from paratune.errors import ConfigError
 from paratune.explain.parts import CharRange, containing, paragraphs, sentences, words
 from paratune.infer.trained import TrainedModel
@@ -105,17 +106,19 @@ def read_rows(trained: TrainedModel, split: Split, windows: Sequence[int] | None
         texts = (samples.texts[sample],) if pair is None else (samples.texts[sample], pair)
         at = sample if windows is None else windows[sample]
         number = None if windows is None else at - int(np.argmax(split.store.row_values[EXAMPLE] == sample))
-        encoding, shift = _encoding(trained, texts, number)
+        encoding, spans, shift = _encoding(trained, texts, number)
         span = slice(int(split.store.offsets[at]), int(split.store.offsets[at + 1]))
         ids = np.asarray(split.store.tokens[span], dtype=np.int64)
         types = split.store.type_ids
         type_ids = None if types is None else np.asarray(types[span], dtype=np.int64)
-        read.append(_token_row(int(samples.rows[sample]), texts, ids, type_ids, encoding, shift))
+        assert ids[: len(encoding.ids)].tolist() == encoding.ids, "the tokens of the cache are those of the tokenizer"
+        tokens = list(zip(encoding.sequence_ids, spans, strict=True))
+        read.append(_token_row(int(samples.rows[sample]), texts, ids, type_ids, tokens, shift))
     return read
 
 
-def _encoding(trained: TrainedModel, texts: Sequence[str], window: int | None) -> tuple[Any, int]:
-    """Return the encoding of a row, as `tokenize` makes it, and the characters before its second text.
+def _encoding(trained: TrainedModel, texts: Sequence[str], window: int | None) -> tuple[Any, list[Span], int]:
+    """Return the encoding of a row, as `tokenize` makes it, the characters of its tokens, and those before text 2.
 
     Args:
         window: Number of the window of a question; None in other tasks.
@@ -124,45 +127,37 @@ def _encoding(trained: TrainedModel, texts: Sequence[str], window: int | None) -
     with preserve_state(tokenizer):
         if window is None:
             mark = pair_separator(tokenizer) if len(texts) == 2 else ""
-            second = [None if len(texts) == 1 else mark + texts[1]]
-            encoded = tokenizer(
-                [texts[0]],
-                None if second == [None] else second,
-                truncation=trained.truncation,
-                max_length=trained.max_length,
-                verbose=False,
-            )
-            return encoded.encodings[0], len(mark)
+            read = [texts[0], *(mark + text for text in texts[1:])]
+            limit = {"truncation": trained.truncation, "max_length": trained.max_length, "verbose": False}
+            encoding = tokenizer(*([text] for text in read), **limit).encodings[0]
+            return encoding, token_characters([encoding, *encoding.overflowing], read)[0], len(mark)
         options = TokenizeOptions(tokenizer, trained.max_length)
         limits = window_limits(options, trained.task.stride)  # type: ignore[union-attr]
-        encoded = tokenizer(
-            [texts[0] + limits.mark],
-            [texts[1]],
-            truncation="only_second",
-            max_length=limits.max_length - (limits.end_token is not None),
-            stride=limits.stride,
-            return_overflowing_tokens=True,
-            verbose=False,
-        )
-        return encoded.encodings[window], 0
+        max_length = limits.max_length - (limits.end_token is not None)
+        read, stride = [texts[0] + limits.mark, texts[1]], limits.stride
+        encodings = cut_texts(
+            tokenizer, read[:1], read[1:], truncation="only_second", max_length=max_length, stride=stride
+        ).encodings
+        return encodings[window], token_characters(encodings, read)[window], 0
 
 
 def _token_row(
-    row: int, texts: tuple[str, ...], ids: IntArray, type_ids: IntArray | None, encoding: Any, shift: int
+    row: int,
+    texts: tuple[str, ...],
+    ids: IntArray,
+    type_ids: IntArray | None,
+    characters: Sequence[tuple[int | None, Span]],
+    shift: int,
 ) -> TokenRow:
+    """Return a row; `characters` has the text of each token, None for special tokens, and its place in the text."""
     token_words = np.full(len(ids), -1, dtype=np.int64)
-    assert ids[: len(encoding.ids)].tolist() == encoding.ids, "the tokens of the cache are those of the tokenizer"
     read: list[Word] = []
     sentence_ids: list[int] = []
     paragraph_ids: list[int] = []
     num_unread = num_sentences = num_paragraphs = 0
     for number, text in enumerate(texts):
-        tokens = [
-            (position, offset)
-            for position, (which, offset) in enumerate(zip(encoding.sequence_ids, encoding.offsets, strict=True))
-            if which == number
-        ]
-        found, owners = _words_of_tokens(text, [offset for _, offset in tokens], shift if number else 0)
+        tokens = [(position, span) for position, (which, span) in enumerate(characters) if which == number]
+        found, owners = _words_of_tokens(text, [span for _, span in tokens], shift if number else 0)
         for (position, _), owner in zip(tokens, owners, strict=True):
             token_words[position] = -1 if owner is None else len(read) + owner
         starts = [place.start for place in found]

@@ -1,6 +1,6 @@
 """Feedback on the essays of a file, from a run for regression or ordered labels with saved predictions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from paratune.config.sections import named_columns
 from paratune.data.load import Split
 from paratune.errors import CheckpointError, ConfigError, DataError
 from paratune.feedback.conformal import Coverage, check_coverage, half_width, limited
@@ -200,12 +201,18 @@ def read_scored(run: Path, split: str, trained: TrainedModel) -> Scored | None:
         raise CheckpointError(f"{path} is damaged: {error}", code="run.damaged", record=path) from error
 
 
-def essay_texts(split: Split) -> tuple[list[str], list[str] | None]:
-    """Return the essays of a split, and their prompts: of a pair the second and the first text."""
-    samples = split.samples
-    if samples.text_pairs is None:
-        return samples.texts, None
-    return samples.text_pairs, samples.texts
+def text_columns(trained: TrainedModel, split: Split, table: pa.Table) -> dict[str, list[str]]:
+    """Return the text columns of the model for the rows of a split, (N,) each; the last one has the essays."""
+    columns = trained.columns
+    names = [*named_columns(columns.text), *named_columns(columns.text_pair)]
+    rows = table.take(pa.array(split.samples.rows))
+    return {name: rows.column(name).to_pylist() for name in names}
+
+
+def prompts_of(trained: TrainedModel, columns: Mapping[str, Sequence[str]]) -> list[str] | None:
+    """Return the texts of the columns before the essays, joined; None where there are none."""
+    before = list(columns.values())[:-1]
+    return [trained.columns.separator.join(row) for row in zip(*before, strict=True)] if before else None
 
 
 def make_reference(trained: TrainedModel, source: str, table: pa.Table, run_calibration: ScoreCalibration) -> Reference:
@@ -215,7 +222,8 @@ def make_reference(trained: TrainedModel, source: str, table: pa.Table, run_cali
         DataError: The file has no labels, or something is wrong with a column.
     """
     split = trained.read(source, table, require_labels=True)
-    texts, prompts = essay_texts(split)
+    columns = text_columns(trained, split, table)
+    prompts, texts = prompts_of(trained, columns), list(columns.values())[-1]
     assert split.labels is not None
     labels = tuple(run_calibration.text(float(label)) for label in split.labels)
     return Reference(source, tuple(texts), tuple(prompts or [None] * len(texts)), labels)
@@ -247,6 +255,7 @@ def nearest(texts: Sequence[str], reference: Sequence[str], count: int) -> list[
 def give_feedback(
     trained: TrainedModel,
     split: Split,
+    table: pa.Table,
     calibration: ScoreCalibration,
     reference: Reference | None,
     options: FeedbackOptions,
@@ -256,13 +265,15 @@ def give_feedback(
 
     Args:
         split: Essays, from `trained.read`.
+        table: The rows that it was read from.
         reference: Labelled essays; None compares with none.
         on_batch: Called with the number of batches done, and of all.
     """
-    texts, prompts = essay_texts(split)
+    columns = text_columns(trained, split, table)
+    prompts, texts = prompts_of(trained, columns), list(columns.values())[-1]
     outputs = trained.apply(split, options.batch_size, lambda done, total: None).outputs
     predicted = numbers(trained, outputs)
-    parts = removed_parts(trained, prompts, texts, predicted, options.batch_size, on_batch)
+    parts = removed_parts(trained, columns, predicted, options.batch_size, on_batch)
     similar: Sequence[Sequence[Neighbour]] = [[] for _ in texts]
     lengths: list[int] = []
     if reference is not None:

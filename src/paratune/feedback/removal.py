@@ -4,7 +4,7 @@ Unlike in `explain`, the part is deleted and not masked: the model reads a text 
 of a text that is too long it then reads more of the end. Dimension: `N` rows.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,22 +45,21 @@ class RemovedPart:
 
 def removed_parts(
     trained: TrainedModel,
-    prompts: Sequence[str] | None,
-    texts: Sequence[str],
+    columns: Mapping[str, Sequence[str]],
     predicted: Floats,
     batch_size: int,
     on_batch: Callable[[int, int], None],
 ) -> list[list[RemovedPart]]:
-    """Return the effect of removing each sentence and each paragraph of each text.
+    """Return the effect of removing each sentence and each paragraph of each essay.
 
     A text with one sentence has no parts, and one with one paragraph has sentences alone.
 
     Args:
-        prompts: (N,), first texts of pairs; None where rows have one text.
-        texts: (N,), texts whose parts are removed.
+        columns: The text columns of the model, (N,) each; the last one has the essays, whose parts are removed.
         predicted: (N,), predictions of the whole texts, from `numbers`.
         on_batch: Called with the number of batches done, and of all.
     """
+    essay, texts = list(columns.items())[-1]
     parts = [
         (row, kind, place)
         for row, text in enumerate(texts)
@@ -71,9 +70,9 @@ def removed_parts(
     found: list[list[RemovedPart]] = [[] for _ in texts]
     if not parts:
         return found
-    shorter = [texts[row][: place.start] + texts[row][place.end :] for row, _, place in parts]
-    first = None if prompts is None else [prompts[row] for row, _, _ in parts]
-    values = predict_texts(trained, first, shorter, batch_size, on_batch)
+    shorter = {name: [values[row] for row, _, _ in parts] for name, values in columns.items()}
+    shorter[essay] = [texts[row][: place.start] + texts[row][place.end :] for row, _, place in parts]
+    values = predict_texts(trained, shorter, batch_size, on_batch)
     for (row, kind, place), value in zip(parts, values.tolist(), strict=True):
         text = texts[row][place.start : place.end]
         found[row].append(RemovedPart(kind, place, text, float(predicted[row]) - value))
@@ -82,14 +81,11 @@ def removed_parts(
 
 def predict_texts(
     trained: TrainedModel,
-    prompts: Sequence[str] | None,
-    texts: Sequence[str],
+    columns: Mapping[str, Sequence[str]],
     batch_size: int,
     on_batch: Callable[[int, int], None],
 ) -> Floats:
     """Return the predicted numbers of texts, (N,), whose tokens are not kept; arguments as in `removed_parts`."""
-    columns = trained.columns
-    table = pa.table({columns.text: texts} if prompts is None else {columns.text: prompts, columns.text_pair: texts})
     # These texts are never read again, and would fill the cache of tokens.
-    split = trained.read("parts of the texts", table, require_labels=False, is_cached=False)
+    split = trained.read("parts of the texts", pa.table(dict(columns)), require_labels=False, is_cached=False)
     return numbers(trained, trained.apply(split, batch_size, on_batch).outputs)

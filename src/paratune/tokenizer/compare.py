@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from paratune.base.token_characters import token_characters
 from paratune.errors import ConfigError
 
 _WORD = re.compile(r"\w+")
@@ -114,9 +115,11 @@ def compare(tokenizers: Iterable[tuple[str, Any]], texts: Sequence[str]) -> list
         figures = TokenizerFigures(name, len(tokenizer))
         for begin in range(0, len(texts), _BATCH):
             some = list(texts[begin : begin + _BATCH])
-            encoded = tokenizer(some, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-            for text, ids, spans in zip(some, encoded["input_ids"], encoded["offset_mapping"], strict=True):
-                figures.add(text, spans, [token_id == tokenizer.unk_token_id for token_id in ids])
+            for text, encoding in zip(
+                some, tokenizer(some, add_special_tokens=False, verbose=False).encodings, strict=True
+            ):
+                unknown = [token_id == tokenizer.unk_token_id for token_id in encoding.ids]
+                figures.add(text, token_characters([encoding], [text])[0], unknown)
         results.append(figures)
     return results
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from raised import raises_code
 from tiny import END, VOCABULARY, tiny_decoder_tokenizer, tiny_tokenizer
+from tokenizer_kinds import KINDS
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -129,6 +130,19 @@ def test_offsets_count_characters_of_the_unchanged_text(
     ((first, last),) = answer_tokens(store, [(AnswerSpan(answer, start),)]).tolist()
     assert first >= store.row_values[BOUNDS][0, 1]
     assert context[store.token_values[CHAR_START][first] : store.token_values[CHAR_END][last]] == actual
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_of_all_kinds_of_tokenizers_keep_their_letters(tmp_path: Path, kind: str):
+    context = "Anna saw I. A dog in Lisbon é  feita\r\nmas 日本 a"
+    answers = ["Anna", "saw", "I", "A dog", "Lisbon é  feita", "mas", "日本", "a"]
+    starts = [*(context.index(answer) for answer in answers[:-1]), len(context) - 1]
+    options = TokenizeOptions(KINDS[kind](), 64, cache_dir=tmp_path)
+    store = tokenize_windows(samples(*[("dog", context)] * len(answers)), options, 8)
+    gold = [(AnswerSpan(answer, start),) for answer, start in zip(answers, starts, strict=True)]
+    places = store.offsets[:-1, None] + answer_tokens(store, gold)
+    first, last = store.token_values[CHAR_START][places[:, 0]], store.token_values[CHAR_END][places[:, 1]]
+    assert [context[begin:end] for begin, end in zip(first.tolist(), last.tolist(), strict=True)] == answers
 
 
 def byte_tokenizer(**special: Any) -> PreTrainedTokenizerFast:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from raised import raises_code
 from tiny import tiny_decoder_tokenizer, tiny_tokenizer
+from tokenizer_kinds import KINDS
 
 from paratune.batch.packing import pack, round_up
 from paratune.config.sections import Columns
@@ -49,6 +50,14 @@ def test_tokens_of_bytes_belong_to_words_too(tmp_path):
     assert text == "zoe was very good"
     # One token for each letter: " was" begins with its space.
     assert np.flatnonzero(store.token_values[WORD][: store.offsets[1]] >= 0).tolist() in ([0, 4, 8, 13], [0, 3, 7, 12])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_of_one_letter_have_a_first_token(tmp_path, kind):
+    words = ["I", "saw", "a", "dog", ".", "A", "é", "日本", "👩‍💻", "x"]
+    store = store_of(tmp_path, samples([words], [["O"] * len(words)]), tokenizer=KINDS[kind]())
+    first = store.token_values[WORD]
+    assert first[first >= 0].tolist() == list(range(len(words)))
 
 
 def test_labels_are_at_first_tokens_padded_and_packed(tmp_path):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from explained import TEXT, save_tiny
 from raised import raises_code
-from tiny import tiny_decoder_tokenizer
+from tiny import tiny_decoder_tokenizer, tiny_model
+from tokenizer_kinds import KINDS
 
 from paratune.explain.rows import _words_of_tokens, read_rows
 
@@ -49,6 +50,22 @@ def test_both_texts_of_a_pair(tmp_path: Path):
         (0, "good"), (0, "film"), (1, "bad"), (1, "."), (1, "ugly"),
     ]  # fmt: skip
     assert row.sentences.tolist() == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_of_all_kinds_of_tokenizers_belong_to_words(tmp_path: Path, kind: str):
+    saved, tokenizer, text = save_tiny(tmp_path, "regression"), KINDS[kind](), "I saw a dog. A é in Lisbon"
+    model = tiny_model(num_labels=1)
+    model.resize_token_embeddings(len(tokenizer))
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    trained, split = saved.read(text)
+    (row,) = read_rows(trained, split)
+    assert [row.word_text(word) for word in range(len(row.words))] == ["I", "saw", "a", "dog", ".", *text[12:].split()]
+    # Special tokens have no word, and neither has a token of only white space.
+    without = [token for token, word in zip(row.ids.tolist(), row.token_words.tolist(), strict=True) if word < 0]
+    assert {text.strip() for text in tokenizer.convert_ids_to_tokens(without)} <= {"<s>", "</s>", "Ġ", "▁"}
+    assert sorted(set(row.token_words.tolist()) - {-1}) == list(range(len(row.words)))
 
 
 def test_tokens_with_spaces_and_over_several_words():

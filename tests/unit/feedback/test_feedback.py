@@ -67,18 +67,55 @@ def run(folder: Path, data: str, out: Path, **options: Any) -> int:
 def test_the_effect_of_a_part_is_the_difference_without_it(tmp_path: Path, kind: str):
     trained, split = save_tiny(tmp_path, kind, is_pair=True).read("prompt", pairs=(ESSAY,))
     whole = numbers(trained, trained.apply(split, 4, lambda *_: None).outputs)
-    (parts,) = removed_parts(trained, ["prompt"], [ESSAY], whole, 4, lambda *_: None)
+    (parts,) = removed_parts(trained, {"text": ["prompt"], "pair": [ESSAY]}, whole, 4, lambda *_: None)
     assert [(part.kind, part.text) for part in parts] == [
         ("sentence", "It is good."), ("sentence", "This film is bad!"), ("sentence", "Never again, it was poor."),
         ("paragraph", "It is good. This film is bad!"), ("paragraph", "Never again, it was poor."),
     ]  # fmt: skip
-    without = predict_texts(trained, ["prompt"], ["It is good. \nNever again, it was poor."], 4, lambda *_: None)
+    shorter = {"text": ["prompt"], "pair": ["It is good. \nNever again, it was poor."]}
+    without = predict_texts(trained, shorter, 4, lambda *_: None)
     assert parts[1].effect == pytest.approx(whole[0] - without[0], abs=1e-5)
 
 
 def test_an_essay_of_one_sentence_has_no_parts(tmp_path: Path):
     trained, _ = save_tiny(tmp_path, "regression", is_pair=True).read("prompt", pairs=("good",))
-    assert removed_parts(trained, ["prompt"], ["good"], np.zeros(1), 4, lambda *_: None) == [[]]
+    assert removed_parts(trained, {"text": ["prompt"], "pair": ["good"]}, np.zeros(1), 4, lambda *_: None) == [[]]
+
+
+def test_of_joined_columns_the_last_one_is_the_essay(tmp_path: Path):
+    folder, out, essay = save_run(tmp_path / "run"), tmp_path / "out", "It is. \nA film."
+    save_tiny(folder / "model", "regression")
+    record = json.loads((folder / "model" / TASK_FILE).read_text())
+    record["columns"] = {"text": ["Task", "Question", "Essay"], "label": "label", "separator": " \n"}
+    (folder / "model" / TASK_FILE).write_text(json.dumps(record))
+    lines = [
+        "Essay,label,Task,Question",
+        *(f"good {'bad ' * number},{number % 3},one,Why? How?" for number in range(12)),
+    ]
+    (folder / "train.csv").write_text("\n".join(lines))
+    # The second row lacks a text; the question has the separator and two sentences.
+    rows = [("one", "Why? \nHow?", essay), ("one", "Why?", ""), ("two", "Good?", "bad")]
+    data = tmp_path / "essays.jsonl"
+    data.write_text(
+        "".join(json.dumps(dict(zip(("Task", "Question", "Essay"), row, strict=True))) + "\n" for row in rows)
+    )
+    assert run(folder, str(data), out) == EXIT_OK
+    written = json.loads((out / "report.json").read_text())["essays"]
+    assert [(found["row"], found["facts"]["num_words"]) for found in written] == [(0, 4), (2, 1)]
+    parts = [(part["kind"], essay[part["start"] : part["end"]]) for part in written[0]["parts"]]
+    assert parts == [
+        ("sentence", "It is."), ("sentence", "A film."), ("paragraph", "It is."), ("paragraph", "A film."),
+    ]  # fmt: skip
+    assert written[0]["usual_words"]["num_texts"] == 12
+    page = (out / "essays" / "row-0.html").read_text()
+    assert "one" in page
+    assert "Why?" in page
+    trained = load_trained(str(folder), NamedColumns(), "cpu")
+    scores = [
+        predict_texts(trained, {"Task": ["one"], "Question": ["Why? \nHow?"], "Essay": [text]}, 4, lambda *_: None)[0]
+        for text in (essay, " \nA film.")
+    ]
+    assert written[0]["parts"][0]["effect"] == pytest.approx(scores[0] - scores[1], abs=1e-5)
 
 
 def test_calibration_from_saved_predictions(tmp_path: Path):

@@ -6,7 +6,9 @@ from typing import Any
 from urllib.parse import urljoin
 
 import trafilatura
+from ftfy.badness import is_bad
 
+from paratune.corpus.extract.repair import without_mojibake
 from paratune.corpus.extract.unwrap import unwrap
 
 LAYOUT_CHARACTERS = 200
@@ -26,12 +28,20 @@ def read_html(page: str, url: str) -> dict[str, str | None]:
         tree = trafilatura.load_html(f"<html><body>{page}</body></html>")
     if tree is None:
         return {"text": ""}
+    _repair(tree)
     known = {"title": tree.findtext(".//title"), "licence": _licence(tree, url), "robots": _robots(tree)}
     _open_layout_tables(tree)
     _join_lines(tree)
     extracted = trafilatura.bare_extraction(tree, fast=True, include_comments=False)
     lines = extracted.text.split("\n") if extracted is not None and extracted.text else []
     return {"text": "\n".join(part for line in lines for part in _cells(line)), **known}
+
+
+def _repair(tree: Any) -> None:
+    """Repair mojibake, whose second characters Trafilatura removes: soft hyphens, fixed spaces, control characters."""
+    for node in tree.xpath("//text()"):
+        if not node.isascii() and is_bad(node):
+            _set_text(node, without_mojibake(node))
 
 
 def _licence(tree: Any, url: str) -> str | None:

@@ -12,7 +12,11 @@ _OTHERWISE = re.compile(
     f"[\x80-\x9f\x1b\ud800-\udfff{re.escape(''.join(map(chr, (*CONTROL_CHARS, *LIGATURES, *WIDTH_MAP))))}]"
 )
 """Characters that ftfy also changes without mojibake. Skipping ftfy for other lines halves the time."""
-_ENDS = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_ENDS = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\u2028\u2029]|\x85(?<![\xc2-\xf4]\x85)")
+"""Line ends. After a letter such as Ã, \\x85 is the second byte of one in UTF-8: "Ã\\x85" is "Å"."""
+_HONEST = re.compile("Ã(?:(?<=[A-ZÀ-ÖØ-Þ]Ã)(?=[\xa0\xad][A-ZÀ-ÖØ-Þ])|(?<=[A-ZÀ-ÖØ-Þ]{2}Ã)(?=[\xa0\xbb]))")
+"""Ã in a word of capitals, before a soft hyphen, a fixed space or a quotation mark: it would become a lower-case letter
+("IRMÃ\\xadZINHA" IRMíZINHA, "MANHÃ»" MANHû)."""
 _UNSEEN = re.compile(
     "[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f"  # control characters except separators of words and lines
     "\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff"  # soft hyphens, zero-width and direction marks
@@ -32,7 +36,8 @@ def repair(text: str) -> str:
 
 def without_mojibake(text: str) -> str:
     """Return `text` with repaired mojibake; lines and indentation are kept."""
-    # Line ends first: ftfy would remove those that are control characters.
+    # Line ends first: ftfy would remove those that are control characters. `repair` removes the zero-width spaces.
+    text = _HONEST.sub("Ã\u200b", text)
     return "\n".join(map(_fixed, _ENDS.sub("\n", text).split("\n")))
 
 

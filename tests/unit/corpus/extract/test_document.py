@@ -73,9 +73,39 @@ def test_line_ends_of_the_source_mean_nothing_but_in_pre():
     assert read(page(f"<p>{HEART}<br>{broken}</p>").encode()).text.split("\n") == [HEART, OTHER]
 
 
-def test_mojibake_of_a_page_is_undone():
-    twice = page(f"<p>{HEART}").encode().decode("windows-1252", "replace").encode()
-    assert read(twice, content_type="text/html; charset=utf-8").text == HEART
+@pytest.mark.parametrize("charset", ["latin-1", "sloppy-windows-1252"])
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("mime", ["text/html", "text/plain"])
+def test_mojibake_is_undone_with_all_letters_of_portuguese(charset, times, mime):
+    # "í" and "Á" have a soft hyphen and a control character as second byte, which Trafilatura removes.
+    for letter in "áàâãéêíóôõúçÁÀÂÃÉÊÍÓÔÕÚÇüÜñ":
+        expected = wrong = f"Uma frase à beira de x{letter}y no meio do texto."
+        for _ in range(times):
+            wrong = wrong.encode().decode(charset)
+        text = page(f"<p>{wrong}") if mime == "text/html" else wrong
+        assert read(text.encode(), mime=mime).text == expected
+
+
+def test_mojibake_in_attributes_and_entities_of_a_page():
+    payload = page(f'<p>{HEART}</p><p title="<Ã­>">Um pa&Atilde;&shy;s <b>&Atilde;&nbsp;</b> beira do mar.</p>')
+    assert read(payload.encode()).text.split("\n") == [HEART, "Um país à beira do mar."]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SÃO PAULO, A MANHÃ E AS IRMÃS DO CORAÇÃO",
+        "A MANHÃ\u00a0DO CRISTÃ\u00a0E A «MANHû DA IRMÃ\u00adZINHA",
+        "À\u00a0LA CARTE, DÉJÀ\u00a0VU, «L’ÂGE D’OR»: l’âge d’or, ça y est",
+        "ÄRGER ÜBER «ÖL» UND ÄÖÜß, über\u00a0Öl",
+        "ÂNGELA, ÉVORA E O ÂMBITO DA «CANÇÃO»",
+    ],
+)
+@pytest.mark.parametrize("mime", ["text/html", "text/plain"])
+def test_correct_capitals_are_no_mojibake(text, mime):
+    line = f"Ontem, {text}, e nada mais."
+    payload = page(f"<p>{line}") if mime == "text/html" else line
+    assert read(payload.encode(), mime=mime).text == line.replace("\u00a0", " ").replace("\u00ad", "")
 
 
 def test_pages_of_a_pdf_lose_head_and_foot():

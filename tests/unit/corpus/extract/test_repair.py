@@ -15,6 +15,8 @@ def test_mojibake_is_undone():
     assert repair(once) == HEART
     assert repair("coraÃƒÂ§ÃƒÂ£o") == "coração"  # twice
     assert repair("cora\u00c3\u00a7\u00c3\u00a3o") == "coração"
+    assert repair("\u00c3\u0085ngstr\u00c3\u00b6m") == "Ångström"  # U+0085 is no line end here
+    assert repair("COMUNICA\u00c3\u00a7\u00c3\u00a3O") == "COMUNICAçãO"  # capitals of ASCII only
 
 
 def test_correct_text_is_not_changed():
