@@ -101,10 +101,10 @@ def folds(folder: Path) -> None:
 
 
 def seeds(folder: Path) -> None:
-    """Write c.yaml and a matrix of two learning rates, one of which learns nothing, with at most five seeds."""
+    """Write c.yaml and a matrix of two learning rates, one of which learns nothing, with at most four seeds."""
     sentences(folder)
     base = "name: m\nbase: {extends: c.yaml, train: {epochs: 1}, data: {predict: {}}}\nwarmup_runs: 0\n"
-    (folder / "m.yaml").write_text(f"{base}axes: {{train.learning_rate: [3e-3, 1e-6], run.seed: [1, 2, 3, 4, 5]}}\n")
+    (folder / "m.yaml").write_text(f"{base}axes: {{train.learning_rate: [3e-3, 1e-6], run.seed: [1, 2, 3, 4]}}\n")
 
 
 def own_code(folder: Path) -> None:
