@@ -39,8 +39,9 @@ def main() -> int:
     if options.make is not None:
         from golden_parts.making import make
 
-        make(options.make)
-        records.pack(options.make, STORED / RECORDS)
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent / "src"), os.environ.get("PYTHONPATH", "")])
+        make(options.make.resolve())
+        records.pack(options.make.resolve(), STORED / RECORDS)
     with tempfile.TemporaryDirectory(prefix="golden-") as folder:
         records.unpack(STORED / RECORDS, Path(folder))
         found = adapter.collect(Path(folder))

@@ -1,5 +1,6 @@
 """The runs whose records are kept: tiny models with random weights, some seconds each."""
 
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -59,6 +60,12 @@ matrices:
 
 def make(folder: Path) -> None:
     """Train all runs below `folder`/runs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.chdir(folder):
+        _make(Path())
+
+
+def _make(folder: Path) -> None:
     _world(folder, worlds.sentences)
     for seed in (1, 2, 3):
         _train(f"packed-{seed}", {"run.seed": seed})
