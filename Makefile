@@ -9,7 +9,7 @@ export TOKENIZERS_PARALLELISM ?= true
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install dev release chromium slurm quickstart test check test-slow test-dist test-slurm test-gpu test-oldest \
-	test-all gpu soak lint docs format clean
+	test-all gpu soak guard lint docs format clean
 
 install dev: $(STAMP)
 
@@ -93,6 +93,10 @@ gpu: install
 # Random kills and damaged files: make soak MINUTES=60; SEED=7 repeats a soak.
 soak: install
 	$(BIN)/python benchmarks/soak.py --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --json report/soak.json
+
+# Before a push: one line per part, exit code 1 if one fails. SEED=7 repeats the kills of an earlier call.
+guard: install
+	$(BIN)/python benchmarks/guard.py $(if $(SEED),--seed $(SEED))
 
 test-all: test test-dist test-slow test-slurm
 

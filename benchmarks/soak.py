@@ -1,7 +1,8 @@
-"""Kill commands at random and give damaged files to readers, for a given time: nothing may differ, fail or hang.
+"""Kill commands at random and give damaged files to readers, for a time or a number of kills: nothing may differ.
 
     python benchmarks/soak.py --minutes 10                       # everything, with a new seed, which is printed
     python benchmarks/soak.py --minutes 10 --seed 7 --json soak.json
+    python benchmarks/soak.py --kills 60                         # commands alone, until 60 signals reached a process
     python benchmarks/soak.py --only ddp --trial 12 --seed 7     # repeats the trial of a finding
     python benchmarks/soak.py --list                             # the kinds
 
@@ -12,6 +13,7 @@ draws: valid ones, compared with another implementation, and damaged ones. Exit 
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
@@ -32,9 +34,13 @@ READING = 0.35
 def main() -> int:
     """Run the requested kinds; return 1 if there is a finding."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--minutes", type=float, default=10.0, help="time for all kinds together")
+    parser.add_argument(
+        "--minutes", type=float, help="time for all kinds together; default: 10, or no limit with --kills"
+    )
+    parser.add_argument("--kills", type=int, help="end after this number of kills; no readers")
     parser.add_argument("--seed", type=int, help="seed of all draws; default: a new one")
     parser.add_argument("--only", help="comma-separated kinds")
+    parser.add_argument("--without", default="", help="comma-separated kinds that are left out")
     parser.add_argument("--trial", type=int, help="number of the one trial to run, with --only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="file for counts and findings")
     parser.add_argument("--folder", type=Path, help="folder for trials; those with findings stay there")
@@ -46,16 +52,21 @@ def main() -> int:
     if options.list:
         print("\n".join(soak.names()))
         return 0
-    chosen = options.only.split(",") if options.only else soak.names()
-    if unknown := set(chosen) - set(soak.names()):
-        parser.error(f"--only: {', '.join(sorted(unknown))}: there is {', '.join(soak.names())}")
+    named, left_out = (set(filter(None, (text or "").split(","))) for text in (options.only, options.without))
+    if unknown := (named | left_out) - set(soak.names()):
+        parser.error(f"{', '.join(sorted(unknown))}: there is {', '.join(soak.names())}")
+    candidates = named or set(soak.names(readers=options.kills is None))
+    chosen = [name for name in soak.names() if name in candidates - left_out]
     if options.trial is not None and len(chosen) != 1:
         parser.error("--trial needs --only with one kind")
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="soak-"))
     folder.mkdir(parents=True, exist_ok=True)
-    counts = soak.run(chosen, seed, folder.resolve(), 60 * options.minutes, trial=options.trial, reading=READING)
+    minutes = options.minutes or (10.0 if options.kills is None else math.inf)
+    kills = math.inf if options.kills is None else options.kills
+    limits = {"seconds": 60 * minutes, "kills": kills, "trial": options.trial, "reading": READING}
+    counts = soak.run(chosen, seed, folder.resolve(), **limits)
     return _report(counts, seed, folder, options.json)
 
 

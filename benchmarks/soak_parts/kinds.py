@@ -43,6 +43,14 @@ def named_run(folder: Path) -> Result:
     return run_result(folder / "runs" / "c")
 
 
+def _adapter_run(folder: Path) -> Result:
+    """Remove the folder, which differs between trials, from the name of the base model; paratune.json has its hash."""
+    result, name = named_run(folder), "adapter_config.json"
+    del result["model"]["paratune.json"]
+    result["model"][name] = (folder / "runs/c/model" / name).read_text().replace(str(folder), "")
+    return result
+
+
 def _train(name: str, prepare: Callable[[Path], None], *more: str, **options: Any) -> Kind:
     kind = Kind(name, ("train", "c.yaml", *more), RESUME, prepare, named_run)
     return replace(kind, **options)
@@ -56,6 +64,11 @@ def _matrix_result(folder: Path) -> Result:
     runs = sorted((folder / "runs/m/runs").iterdir())
     states = [cell["state"] for cell in read_json(folder / "runs/m/sweep.json")["cells"]]
     return {"states": states, **{run.name: run_result(run) for run in runs if not run.name.startswith(".")}}
+
+
+def _sweep(name: str, prepare: Callable[[Path], None], *more: str, share: float = 1.0) -> Kind:
+    words = ("sweep", "m.yaml", *more)
+    return Kind(name, words, ("--retry-failed",), prepare, _matrix_result, share=share, allowed=(1,))
 
 
 def _certificate(folder: Path) -> Result:
@@ -94,6 +107,8 @@ def _use(name: str, words: tuple[str, ...], result: Callable[[Path], Result], **
 
 
 _TRAIN = ("train", "c.yaml")
+_LORA = "model.adapter={kind: lora, rank: 4, dropout: 0.1}"
+_NO_PEFT = None if find_spec("peft") else "the extra peft is not installed"
 _BUNDLE = ("bundle", "c.yaml", "-o", "b.tar", "--tokens")
 _OUTPUT = ("--input", "new.csv", "--output", "out.parquet", "--overwrite")
 
@@ -105,6 +120,21 @@ KINDS: tuple[Kind, ...] = (
     _train("questions", worlds.questions),
     _train("masked-lm", worlds.masked),
     _train("workers", worlds.sentences, "--set", "data.num_workers=2"),
+    _train("adapter", worlds.sentences, "--set", _LORA, missing=_NO_PEFT),
+    _train(
+        "adapter-alone",
+        worlds.sentences,
+        "--set",
+        f"{_LORA[:-1]}, save: adapter}}",
+        missing=_NO_PEFT,
+        result=_adapter_run,
+    ),
+    _train("adamw-8bit", worlds.sentences, "--set", "train.optimizer=adamw_8bit"),
+    _train("adafactor", worlds.sentences, "--set", "train.optimizer=adafactor"),
+    _train("own-code", worlds.own_code),
+    _train("embedding", worlds.embedding),
+    _train("windows", worlds.windows),
+    _train("distil", worlds.distillation, before=("train", "teacher.yaml")),
     _strategy("ddp", "ddp"),
     _strategy("zero1", "zero1"),
     _strategy("zero2", "zero2"),
@@ -116,15 +146,9 @@ KINDS: tuple[Kind, ...] = (
         share=0.5,
         missing=None if find_spec("deepspeed") else "the extra deepspeed is not installed",
     ),
-    Kind(
-        "sweep",
-        ("sweep", "m.yaml"),
-        ("--retry-failed",),
-        worlds.matrix,
-        _matrix_result,
-        share=2.0,
-        allowed=(1,),
-    ),
+    _sweep("sweep", worlds.matrix, share=2.0),
+    _sweep("folds", worlds.folds),
+    _sweep("until", worlds.seeds, "--until", "quality"),
     _use(
         "certify",
         ("certify", "c.yaml", "--strategies", "ddp", "--steps", "2"),

@@ -44,13 +44,14 @@ class _Turn:
         return self.count.seconds / self.share
 
 
-def names() -> list[str]:
+def names(*, readers: bool = True) -> list[str]:
     """Return all kinds: commands, then readers."""
-    return [kind.name for kind in KINDS] + [jobs.NAME] + [reader.name for reader in READERS]
+    commands = [*(kind.name for kind in KINDS), jobs.NAME]
+    return [*commands, *(reader.name for reader in READERS)] if readers else commands
 
 
 def run(
-    chosen: Sequence[str], seed: int, folder: Path, seconds: float, *, trial: int | None, reading: float
+    chosen: Sequence[str], seed: int, folder: Path, *, seconds: float, kills: float, trial: int | None, reading: float
 ) -> list[Count]:
     """Run trials of the chosen kinds; with `trial` only that one.
 
@@ -59,6 +60,7 @@ def run(
         seed: Seed of all draws.
         folder: Folder for the trials; those with findings stay.
         seconds: Time for all together, from now on.
+        kills: Number of kills after which no trial begins.
         trial: Number of the trial to run.
         reading: Share of the time for readers, if there are commands as well.
 
@@ -80,7 +82,9 @@ def run(
         turns[0].take(trial)
         return [turns[0].count]
     last = time.monotonic()
-    while (time.monotonic() < end) and (left := [turn for turn in turns if turn.is_open]):
+    while time.monotonic() < end and sum(turn.count.kills for turn in turns) < kills:
+        if not (left := [turn for turn in turns if turn.is_open]):
+            break
         turn = min(left, key=lambda turn: (turn.count.trials > 0, turn.had))
         num_before = len(turn.count.findings)
         turn.take(turn.count.trials)

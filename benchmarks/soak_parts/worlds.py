@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+import shutil
 from pathlib import Path
 
 from archive import page, write_warc
@@ -90,6 +91,67 @@ def matrix(folder: Path) -> None:
     sentences(folder)
     base = "name: m\nbase: {extends: c.yaml, train: {epochs: 1}}\norder: given\nwarmup_runs: 0\n"
     (folder / "m.yaml").write_text(base + "axes: {train.learning_rate: [3e-3, 1e-4]}\n")
+
+
+def folds(folder: Path) -> None:
+    """Write c.yaml and a cross-validation of three folds on top of it."""
+    sentences(folder)
+    base = "base: {extends: c.yaml, train: {epochs: 1}, data: {split: {validation: null, folds: 3}}}\n"
+    (folder / "m.yaml").write_text(f"name: m\n{base}warmup_runs: 0\naxes: {{data.split.fold: [0, 1, 2]}}\n")
+
+
+def seeds(folder: Path) -> None:
+    """Write c.yaml and a matrix of two learning rates, one of which learns nothing, with at most four seeds."""
+    sentences(folder)
+    base = "name: m\nbase: {extends: c.yaml, train: {epochs: 1}, data: {predict: {}}}\nwarmup_runs: 0\n"
+    (folder / "m.yaml").write_text(f"{base}axes: {{train.learning_rate: [3e-3, 1e-6], run.seed: [1, 2, 3, 4]}}\n")
+
+
+def own_code(folder: Path) -> None:
+    """Write c.yaml with head, loss, metric, optimizer, schedule and callback of a module beside it."""
+    sentences(folder)
+    shutil.copy(Path(__file__).with_name("own.py"), folder)
+    train = "{optimizer: {function: own:Momentum}, schedule: {function: own:steps_down}}"
+    metric = "{name: margin, function: own:margin, input: outputs, higher_is_better: true}"
+    _extend(
+        folder,
+        "run: {callbacks: [{function: own:Callback}]}",
+        "model: {head: {function: own:Head}}",
+        "task: {loss: {function: own:loss}}",
+        f"train: {train}",
+        f"evaluate: {{metrics: [{metric}]}}",
+    )
+
+
+def embedding(folder: Path) -> None:
+    """Write pairs of texts; those of a group are the negatives of each other."""
+    sentences(folder)
+    task = SENTENCES.replace("{kind: classification, labels: [negative, positive]}", "{kind: embedding, group_size: 8}")
+    task = task.replace("label: label", "text_pair: second").replace(", stratify: true", "").replace("accuracy", "mrr")
+    (folder / "c.yaml").write_text(task.replace("  predict: {new: new.csv}\n", "") + COMMON)
+
+
+def windows(folder: Path) -> None:
+    """Write c.yaml with windows of four words, to which most texts do not fit."""
+    sentences(folder)
+    _extend(folder, "task: {windows: {stride: 1, max_windows: 3}}", "data: {max_length: 6}")
+
+
+def distillation(folder: Path) -> None:
+    """Write teacher.yaml, and c.yaml of a student with one layer that also learns hidden states."""
+    sentences(folder)
+    shutil.copy(folder / "c.yaml", folder / "teacher.yaml")
+    _extend(
+        folder,
+        "model: {keep_layers: [0]}",
+        "distil: {teacher: runs/teacher, hidden: {layers: [0], teacher_layers: [1]}}",
+    )
+
+
+def _extend(folder: Path, *lines: str) -> None:
+    """Put further settings on top of c.yaml."""
+    (folder / "c.yaml").rename(folder / "base.yaml")
+    (folder / "c.yaml").write_text("\n".join(["extends: base.yaml", *lines, ""]))
 
 
 def corpus(folder: Path) -> None:

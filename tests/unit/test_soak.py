@@ -213,3 +213,24 @@ def test_the_table_counts_findings_by_sort_and_sums_all():
     lines = table([Count("ddp", 3, 5, 0, 1.6, findings), Count("csv", 2, 0, 800, 1.2)]).splitlines()
     assert lines[2] == "| ddp | 3 | 5 | 0 | 1 | 0 | 1 | 2 |"
     assert lines[-1] == "| all | 5 | 5 | 800 | 1 | 0 | 1 | 3 |"
+
+
+def test_a_soak_ends_after_its_number_of_kills(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    from soak_parts import soak
+
+    def command(kind: object, seed: int, folder: Path) -> object:
+        return soak._Turn(Count(kind.name), 1.0, lambda number: (2, 0, []))
+
+    monkeypatch.setattr(soak.warm, "preload", lambda: None)
+    monkeypatch.setattr(soak, "_command", command)
+    limits = {"seconds": 60.0, "trial": None, "reading": 0.3}
+    counts = soak.run(["single", "ddp"], 1, tmp_path, kills=5, **limits)
+    # Trials of two kills: the third one reaches 5.
+    assert sum(count.kills for count in counts) == 6
+
+
+def test_kinds_without_readers_are_commands():
+    from soak_parts import soak
+
+    assert {"own-code", "until", "launch"} <= set(soak.names(readers=False))
+    assert "csv" not in soak.names(readers=False)
