@@ -5,6 +5,7 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from paratune.api.arguments import several
+from paratune.api.process import process_as_before
 from paratune.api.run import Run
 from paratune.api.sweep_result import Sweep
 from paratune.errors import ConfigError
@@ -18,6 +19,7 @@ AnyRun = Run | Sweep | str | PathLike[str]
 MAX_LOOKS = 100
 
 
+@process_as_before()
 def compare(
     *runs: AnyRun,
     baseline: AnyRun | None = None,

@@ -1,13 +1,17 @@
 """Runs work in a process that continues afterwards, such as a notebook, or in another process."""
 
 import json
+import logging
+import os
+import random
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
 from paratune.base.stop_signals import STOP_SIGNALS
@@ -15,25 +19,113 @@ from paratune.console import log_as_before
 from paratune.errors import EXIT_OK, EXIT_STOPPED, Fault, LaunchError, ParatuneError, Stopped
 from paratune.launch.local import PROGRAM
 
+log = logging.getLogger(__name__)
+
+_ONE_CALL = threading.RLock()
+"""Held by the call that uses the state of the process. A second call of the same thread may have it, too: a callback of
+a training may train."""
+
 
 @contextmanager
 def process_as_before() -> Iterator[None]:
-    """Restore signal handlers, the log and torch's random state after the block, also when it raises."""
+    """Let one call use the state of the process at a time, and restore this state at its end, also when it raises.
+
+    Random numbers, signal handlers, logs, warnings, stdout and switches of PyTorch exist once in a process: two calls
+    in two threads would train other weights without an error. So the second call waits; an interrupt (Ctrl-C) ends the
+    waiting in the main thread. `sys.path` keeps the folders of own code, whose objects may import from there later.
+
+    `paratune serve` does not take part: its threads use a model without this block, and switch nothing of the process.
+    """
+    if not _ONE_CALL.acquire(blocking=False):
+        log.info("another call of paratune uses this process: this one waits until it ends")
+        _ONE_CALL.acquire()
+    try:
+        with (
+            redirect_stdout(sys.stdout),
+            redirect_stderr(sys.stderr),
+            warnings.catch_warnings(),
+            _environment_as_before(),
+            _signals_as_before(),
+            _random_numbers_as_before(),
+            _messages_of_transformers_as_before(),
+            log_as_before(),
+        ):
+            yield
+    finally:
+        _ONE_CALL.release()
+
+
+@contextmanager
+def _environment_as_before() -> Iterator[None]:
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})
+
+
+@contextmanager
+def _signals_as_before() -> Iterator[None]:
     is_main = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS} if is_main else {}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    torch = sys.modules.get("torch")
-    state = None if torch is None else torch.get_rng_state()
     try:
-        with log_as_before():
-            yield
+        yield
     finally:
         for number, handler in handlers.items():
             if handler is not None:  # None: it was not installed from Python, and cannot be restored
                 signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if torch is not None:
-            torch.set_rng_state(state)
+
+
+@contextmanager
+def _random_numbers_as_before() -> Iterator[None]:
+    """Restore the global generators; those of a library that the block imports are as after its import."""
+    states = random.getstate(), _numpy_state(), _torch_states()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        if states[1] is not None:
+            sys.modules["numpy"].random.set_state(states[1])
+        if (torch := sys.modules.get("torch")) is not None:
+            on_cpu, on_cuda = states[2] or (torch.Generator().get_state(), None)
+            torch.set_rng_state(on_cpu)
+            if on_cuda is not None:
+                torch.cuda.set_rng_state_all(on_cuda)
+            elif torch.cuda.is_initialized():  # in the block, with the seed that both kinds of devices have
+                torch.cuda.manual_seed_all(torch.initial_seed())
+
+
+def _numpy_state() -> Any:
+    numpy = sys.modules.get("numpy")
+    return None if numpy is None else numpy.random.get_state()
+
+
+def _torch_states() -> Any:
+    """Return the states on the CPU and on the GPUs, which is None before CUDA is used; None without PyTorch."""
+    if (torch := sys.modules.get("torch")) is None:
+        return None
+    return torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+
+
+@contextmanager
+def _messages_of_transformers_as_before() -> Iterator[None]:
+    """Restore the log level and the progress bars of transformers, which loading a model switches off."""
+    name = "transformers.utils.logging"
+    module = sys.modules.get(name)
+    before = None if module is None else (module.get_verbosity(), module.is_progress_bar_enabled())
+    try:
+        yield
+    finally:
+        if (module := sys.modules.get(name)) is not None:
+            hub = sys.modules["huggingface_hub.constants"]
+            level, has_bars = before or (module.WARNING, not hub.HF_HUB_DISABLE_PROGRESS_BARS)
+            module.set_verbosity(level)
+            if has_bars and not module.is_progress_bar_enabled():
+                module.enable_progress_bar()
 
 
 def run_command(arguments: Sequence[str], *, results: Collection[int] = (EXIT_OK,)) -> Any:

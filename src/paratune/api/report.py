@@ -7,6 +7,7 @@ from pathlib import Path
 
 from paratune.api.arguments import several
 from paratune.api.compare import AnyRun, run_folder
+from paratune.api.process import process_as_before
 from paratune.config.targets import ScoreTarget, parse_target
 from paratune.errors import ConfigError
 from paratune.records.sweep import holds_sweep
@@ -16,6 +17,7 @@ from paratune.reports.matrix import SweepReport, make_sweep
 from paratune.verdicts import read_margins
 
 
+@process_as_before()
 def report(
     *runs: AnyRun,
     out: str | PathLike[str] | None = None,

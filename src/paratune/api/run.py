@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paratune.api.process import process_as_before
 from paratune.base.scratch import scratch_folder
 from paratune.console.html import html_table
 from paratune.errors import CheckpointError, ConfigError, require
@@ -129,8 +130,11 @@ class Run:
             raise CheckpointError(message, code="run.file_not_found", path=path)
         return parquet.read_table(path)
 
+    @process_as_before()
     def load_model(self, device: str = "auto") -> Any:
         """Return the kept model, a PreTrainedModel of transformers in evaluation mode.
+
+        It is the model that `from_pretrained` of transformers returns for the run's `model/`, with nothing of paratune.
 
         Args:
             device: auto, cpu or cuda.
@@ -140,9 +144,10 @@ class Run:
         """
         from paratune.infer.trained import NamedColumns, load_trained
 
-        trained = load_trained(str(self.folder), NamedColumns(), device)
-        return trained.model.hf.to(trained.device).eval()
+        trained = load_trained(str(self.folder), NamedColumns(), device, is_plain=True)
+        return trained.model.release().to(trained.device).eval()
 
+    @process_as_before()
     def load_tokenizer(self) -> Any:
         """Return the tokenizer that is saved with the model."""
         from paratune.config.sections import ModelOptions
@@ -150,6 +155,7 @@ class Run:
 
         return load_tokenizer(ModelOptions(name=str(self.folder / MODEL_FOLDER)))
 
+    @process_as_before()
     def figures(self) -> dict[str, bytes]:
         """Return the figures of the report of this run: name -> SVG.
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paratune.api.process import process_as_before
 from paratune.api.run import Run
 from paratune.console.html import html_table
 from paratune.errors import require
@@ -98,6 +99,7 @@ class Sweep:
         require("pandas", extra="datasets")
         return self.table().to_pandas()
 
+    @process_as_before()
     def report(
         self,
         out: str | os.PathLike[str] | None = None,

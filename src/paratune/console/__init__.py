@@ -272,12 +272,13 @@ def log_as_before() -> Iterator[None]:
     """Let the block set up the log, and restore handlers, levels and filters after it; close the handlers it added."""
     logger, deepspeed = logging.getLogger("paratune"), logging.getLogger("DeepSpeed")
     handlers, level, propagates, filters = logger.handlers[:], logger.level, logger.propagate, deepspeed.filters[:]
+    of_deepspeed = deepspeed.handlers[:]
     try:
         yield
     finally:
         for handler in [handler for handler in logger.handlers if handler not in handlers]:
             handler.close()
-        logger.handlers[:], deepspeed.filters[:] = handlers, filters
+        logger.handlers[:], deepspeed.filters[:], deepspeed.handlers[:] = handlers, filters, of_deepspeed
         logger.setLevel(level)
         logger.propagate = propagates
 

@@ -156,7 +156,7 @@ class _Training:
 
     def begin(self, loader: Any) -> None:
         """Install the hooks and start the clock."""
-        time_loader(loader, self._clock, self._add_batch)
+        self._end_loader = time_loader(loader, self._clock, self._add_batch)
         self._end_watch = watch_backward(self)
         self._events.add("sampler", **self._run.sampler_facts())
         self.begins("training")
@@ -273,6 +273,7 @@ class _Training:
         """Remove the hooks and release the folder; the training has ended or starts again."""
         self._is_in_step = False
         self._end_watch()
+        self._end_loader()
         self._release()
 
 

@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader
 from paratune.engine.phases import PhaseClock
 
 
-def time_loader(loader: DataLoader[Any], clock: PhaseClock, on_batch: Callable[[Any], None]) -> None:
-    """Time each `next` of the loader as `get_batch`, and call `on_batch` with each batch.
+def time_loader(loader: DataLoader[Any], clock: PhaseClock, on_batch: Callable[[Any], None]) -> Callable[[], None]:
+    """Time each `next` of the loader as `get_batch`, and call `on_batch` with each batch; return how this ends.
 
     The loader gets a subclass of its class: `iter(loader)` ignores an `__iter__` of the instance.
     """
@@ -32,7 +32,9 @@ def time_loader(loader: DataLoader[Any], clock: PhaseClock, on_batch: Callable[[
 
     timed = type(base.__name__, (base,), {"__iter__": iterate, "__module__": base.__module__})
     # The loaders of accelerate hide `__class__` behind a property without a setter.
-    object.__dict__["__class__"].__set__(loader, timed)
+    set_class = object.__dict__["__class__"].__set__
+    set_class(loader, timed)
+    return lambda: set_class(loader, base)
 
 
 class BackwardListener(Protocol):

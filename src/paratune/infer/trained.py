@@ -1,7 +1,8 @@
 """Loads a trained model from its run, folder or hub name, and applies it to files."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,7 @@ class TrainedModel:
         if self.model.entry is not None:
             collator = PackedCollator(collator)
         batches = eval_batches(collator, batch_size=batch_size, group_size=self.recipe.group_size)
-        with self.precision.switched(), cuda.attention_settings():
+        with self.switched():
             return evaluate(
                 ForwardOnly(self.model, self.precision, self.device, on_outputs),
                 self.model,
@@ -171,6 +172,12 @@ class TrainedModel:
                 should_stop=lambda: False,
                 on_batch=lambda done: on_batch(done, len(batches)),
             )
+
+    @contextmanager
+    def switched(self) -> Iterator[None]:
+        """Set PyTorch's switches with which the model is computed, for all threads of the process."""
+        with self.precision.switched(), cuda.attention_settings():
+            yield
 
     def num_trained_on(self, split: Split) -> int | None:
         """Return how many samples of `split` have a text that the model was trained on; None if unknown.
@@ -209,11 +216,11 @@ class ForwardOnly:
         return value
 
 
-def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
+def load_trained(target: str, named: NamedColumns, device: str, *, is_plain: bool = False) -> TrainedModel:
     """Load a model for use: a run folder, a model folder, or a hub name.
 
     `named` are columns from the command line, required if the folder does not record them; `device` is auto, cpu or
-    cuda.
+    cuda. With `is_plain` nothing is changed in the model, to apply it faster.
 
     Raises:
         CheckpointError: The run is not finished, or its folder is damaged.
@@ -241,9 +248,9 @@ def load_trained(target: str, named: NamedColumns, device: str) -> TrainedModel:
     precision = _precision(known.get("precision", "fp32"), torch_device)
     recipe = make_recipe(task)
     task_model = recipe.load_model(model, tokenizer, precision, seed=0, head_must_exist=True)
-    if torch_device.type == "cpu":
+    if torch_device.type == "cpu" and not is_plain:
         use_onednn(task_model)
-    if known.get("layout", "auto") in ("auto", "packed"):
+    if known.get("layout", "auto") in ("auto", "packed") and not is_plain:
         enable_packed_batches(task_model, device=torch_device, dtype=precision.autocast_dtype)
     limit = max_positions(task_model.hf.config, tokenizer)
     return TrainedModel(

@@ -197,7 +197,7 @@ def saved_adapter_names(folder: Path) -> list[str]:
 
 
 def load_adapter(hf: Any, folder: Path) -> None:
-    """Add a saved adapter to the weights of a model, and replace those that were trained whole.
+    """Add a saved adapter to the weights of a model, and replace those that were trained whole; nothing of PEFT stays.
 
     Args:
         hf: Model with the head of the task and the weights of the base model.
@@ -208,6 +208,7 @@ def load_adapter(hf: Any, folder: Path) -> None:
         MissingDependency: PEFT is not installed.
     """
     config = _peft().PeftConfig.from_pretrained(str(folder))
+    is_trained = {name: parameter.requires_grad for name, parameter in hf.named_parameters()}
     weights = {_name_in_model(key): value for key, value in _read_weights(folder).items()}
     try:
         _inject(_without_modules(config), hf)
@@ -225,6 +226,9 @@ def load_adapter(hf: Any, folder: Path) -> None:
             folder=folder,
         )
     _merge(hf)
+    del hf.peft_config  # with it the model counts as one with an adapter
+    for name, parameter in hf.named_parameters():  # PEFT froze them
+        parameter.requires_grad_(is_trained[name])
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:

@@ -5,25 +5,28 @@ Dimensions: `B` rows, `S` padded length, `T` tokens of a packed batch, `M` label
 
 import hashlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from paratune.base.text import listing
 from paratune.batch import Batch
 from paratune.batch.packing import unpack
 from paratune.errors import ConfigError
 from paratune.models.attention.disentangled import PackedRows
-from paratune.models.attention.masks import masks_without_sync
+from paratune.models.attention.masks import attention_name
 from paratune.models.attention.register import NAME as PACKED
 from paratune.models.objectives import OBJECTIVES, Objective, weighted_sum
 from paratune.models.own_model import has_own_head
 from paratune.models.sequences import at_least_float32
 
 Pooling = Literal["first", "mean"]
+ATTENTION: Final = "_attn_implementation"
+"""Name in a model's configuration of the name of its attention function."""
 _OF_TOKENS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 """Inputs of a model of transformers with a value for each token."""
 
@@ -61,6 +64,8 @@ class TaskModel(nn.Module):
         """How the model takes packed batches; None where it does not support them, or was not tested."""
         self.why_padded: str | None = "the model was not tested with packed rows"
         """Why there is no `entry`."""
+        self.packed_attention = PACKED
+        """Name of the attention function for packed batches."""
         self.packed_readers: tuple[Any, ...] = ()
         """Modules with their own attention, which read the row lengths of a packed batch from their `packed_rows`."""
         self.head_takes_labelled = False
@@ -68,9 +73,13 @@ class TaskModel(nn.Module):
         self.more_loss: Callable[[Tensor, Batch], Tensor] | None = None
         """From outputs and batch to a further part of the sum of losses, such as the distance of hidden states."""
         self._batch: Batch | None = None
-        self._attention = getattr(getattr(hf, "config", None), "_attn_implementation", None)
+        self._attention = getattr(getattr(hf, "config", None), ATTENTION, None)
+        # The encoder and the decoder of a T5 have a copy of the configuration each, where their layers find the name.
+        configs: Iterator[Any] = (getattr(module, "config", None) for module in hf.modules())
+        self._configs = list({id(config): config for config in configs if hasattr(config, ATTENTION)}.values())
+        self._hook: RemovableHandle | None = None
         if (encoder := find_encoder(hf)) is not None:
-            encoder.register_forward_hook(self._reduce_outputs)
+            self._hook = encoder.register_forward_hook(self._reduce_outputs)
         # A decoder would keep keys and values to generate text, which training does not need.
         self._options = {"use_cache": False} if "use_cache" in inspect.signature(hf.forward).parameters else {}
 
@@ -89,11 +98,16 @@ class TaskModel(nn.Module):
             inputs |= {name: inputs[name].unsqueeze(1) for name in _OF_TOKENS if inputs.get(name) is not None}
         self._set_batch(batch)
         try:
-            with masks_without_sync(batch.input_ids.device, is_full=batch.num_tokens == batch.num_padded_tokens):
-                model_output = self.hf(**inputs, **self._options)
+            model_output = self.hf(**inputs, **self._options)
         finally:
             self._set_batch(None)  # after an error, too: a later call of `hf` alone must not be cut by the hook
         return self.objective.outputs(model_output, batch)
+
+    def release(self) -> Any:
+        """Return the model of transformers for use by itself, without our hook; this object must not be used later."""
+        if self._hook is not None:
+            self._hook.remove()
+        return self.hf
 
     @property
     def present_batch(self) -> Batch | None:
@@ -108,7 +122,8 @@ class TaskModel(nn.Module):
             module.packed_rows = None if ends is None else PackedRows(ends.diff().tolist())
 
     def _padded_inputs(self, batch: Batch) -> dict[str, Any]:
-        self._attend_with(self._attention)
+        is_full = batch.num_tokens == batch.num_padded_tokens
+        self._attend_with(attention_name(self._attention, batch.input_ids.device, is_full=is_full))
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         if batch.token_type_ids is not None:
             inputs["token_type_ids"] = batch.token_type_ids
@@ -118,7 +133,7 @@ class TaskModel(nn.Module):
         """Return the inputs of one long row, (1, T); the attention function gets the ends of the rows in it."""
         assert self.entry is not None
         assert batch.position_ids is not None
-        self._attend_with(PACKED)
+        self._attend_with(self.packed_attention)
         # Position ids are explicit, because a model would count on over the whole long row: they restart in each row.
         offset = self.entry.position_offset
         position_ids_T = batch.position_ids + offset if offset else batch.position_ids
@@ -140,8 +155,9 @@ class TaskModel(nn.Module):
 
     def _attend_with(self, name: str | None) -> None:
         """Choose the attention function by name; transformers looks the name up in each forward pass."""
-        if name is not None and self.hf.config._attn_implementation != name:
-            self.hf.config._attn_implementation = name
+        for config in self._configs if name is not None else ():
+            if config._attn_implementation != name:
+                config._attn_implementation = name
 
     def _reduce_outputs(self, _module: nn.Module, _inputs: Any, outputs: Any) -> Any:
         """Return what the head reads: one token of each row, (B, 1, D), all, (B, S, D), or labelled ones, (1, M, D)."""

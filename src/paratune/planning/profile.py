@@ -5,8 +5,7 @@ is traced. `B` rows, `S` padded length, `T` tokens of a packed batch.
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -14,13 +13,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import _engine_run_backward
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from paratune.batch import Batch
 from paratune.config.sections import ModelOptions, Train
 from paratune.config.task_sections import EmbeddingTask, Task, class_names
 from paratune.models.activation_checkpointing import checkpoint_blocks
-from paratune.models.attention.register import NAME as PACKED
 from paratune.models.residual import fuse_residuals
 from paratune.models.task_model import PackedEntry, TaskModel, find_blocks
 from paratune.models.trained_weights import select_trained
@@ -28,7 +25,7 @@ from paratune.planning.build import build_model
 from paratune.planning.cpu_shims import PackedAttentionOnCpu, count_cheap_dropout, count_first_tokens
 from paratune.planning.division import Division, divide
 from paratune.planning.meta import on_meta
-from paratune.planning.shims import Kernels, PackedAttention
+from paratune.planning.shims import Kernels, PackedAttention, count_packed_attention
 from paratune.planning.timeline import Timeline
 from paratune.planning.trace import CUDA_ROUNDING, Phase, Saved, Trace
 from paratune.precision import Precision
@@ -208,17 +205,17 @@ def profile(
         if entry is not None and entry.shortens and activation_checkpointing is None:
             count_first_tokens(find_blocks(model)[-1], attend.first)
         working = make_working_weights(model, find_blocks(model), precision) if with_working_weights else None
-        with _packed_attention(attend):
-            if working is None:
-                with kernels() as calls:
-                    return _trace_passes(model, batch, known_tensors, trace, calls, factors)
-            with kernels():
-                copies = _settled_copies(working, model, batch)
-            for tensor in copies:
-                trace.hold(tensor, is_base=True)
-            with kernels() as calls, working.use():
-                traced = _trace_passes(model, batch, [*known_tensors, *copies], trace, calls, factors)
-            return replace(traced, working_bytes=working.num_bytes)
+        count_packed_attention(model, attend)
+        if working is None:
+            with kernels() as calls:
+                return _trace_passes(model, batch, known_tensors, trace, calls, factors)
+        with kernels():
+            copies = _settled_copies(working, model, batch)
+        for tensor in copies:
+            trace.hold(tensor, is_base=True)
+        with kernels() as calls, working.use():
+            traced = _trace_passes(model, batch, [*known_tensors, *copies], trace, calls, factors)
+        return replace(traced, working_bytes=working.num_bytes)
 
     traced = on_meta(run)
     return (
@@ -413,15 +410,3 @@ def parameters_of(
         )
         for name, parameter in model.named_parameters()
     )
-
-
-@contextmanager
-def _packed_attention(attention: PackedAttention | PackedAttentionOnCpu) -> Iterator[None]:
-    """Use a replacement for the attention of packed rows that saves the same tensors as the device's kernel."""
-    before = ALL_ATTENTION_FUNCTIONS.get(PACKED)
-    ALL_ATTENTION_FUNCTIONS.register(PACKED, attention)
-    try:
-        yield
-    finally:
-        if before is not None:
-            ALL_ATTENTION_FUNCTIONS.register(PACKED, before)

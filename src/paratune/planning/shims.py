@@ -14,7 +14,12 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
+from transformers import AttentionInterface
 
+from paratune.models.task_model import TaskModel
+
+COUNTED: Final = "paratune_counted"
+"""Name in transformers of the function that calls the `counted_attention` of a layer."""
 HALF: Final = (torch.float16, torch.bfloat16)
 LOWER: Final = frozenset(
     {
@@ -194,6 +199,19 @@ class PackedAttention:
         logsumexp = query.new_empty(shape, dtype=torch.float32)
         out: Tensor = _PackedOnCuda.apply(query, key, value, logsumexp, num_scores, self._count)  # type: ignore[no-untyped-call]
         return out
+
+
+def count_packed_attention(model: TaskModel, attention: Callable[..., tuple[Tensor, None]]) -> None:
+    """Let one model attend by a `PackedAttention` in packed batches; other models and threads are not affected."""
+    AttentionInterface.register(COUNTED, _attend_as_counted)
+    for module in model.hf.modules():
+        module.counted_attention = attention
+    model.packed_attention = COUNTED
+
+
+def _attend_as_counted(module: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+    out: tuple[Tensor, None] = module.counted_attention(module, *args, **kwargs)
+    return out
 
 
 class _PackedOnCuda(torch.autograd.Function):

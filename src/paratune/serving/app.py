@@ -52,16 +52,19 @@ class Service:
     @asynccontextmanager
     async def running(self, app: FastAPI) -> AsyncIterator[None]:
         """Start the queue, and stop it after the block."""
-        self.batcher.start()
-        self.is_ready = True
-        try:
-            yield
-        finally:
-            self.is_ready = False
-            if self.explainer is not None:
-                self.explainer.close()
-            await self.batcher.close()
-            self.tokenizing.shutdown(wait=False)
+        # The switches are those of the process. A prediction sets them again, to the same values: without this block,
+        # the end of one would change them under an explanation that another thread computes.
+        with self.trained.switched():
+            self.batcher.start()
+            self.is_ready = True
+            try:
+                yield
+            finally:
+                self.is_ready = False
+                if self.explainer is not None:
+                    self.explainer.close()
+                await self.batcher.close()
+                self.tokenizing.shutdown(wait=False)
 
     async def predict(self, request: Request) -> dict[str, Any]:
         """Return the answer to `/predict`.

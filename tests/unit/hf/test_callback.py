@@ -333,10 +333,16 @@ def test_a_training_that_starts_again_writes_its_record_from_the_start(tmp_path:
     assert not is_in_use(tmp_path / "run")
 
 
-def test_the_backward_of_torch_is_restored(tmp_path: Path):
+def test_backward_loader_and_model_are_restored(tmp_path: Path):
     before = torch.Tensor.backward
-    trainer(tmp_path).train()
+    instance = trainer(tmp_path)
+    instance.train()
     assert torch.Tensor.backward is before
+    loader: Any = type(instance.callback_handler.train_dataloader)
+    assert not loader.__iter__.__module__.startswith("paratune")
+    modules = list(instance.model.modules())
+    assert not any("paratune" in type(module).__module__ or "forward" in vars(module) for module in modules)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in modules)
 
 
 def test_an_existing_run_is_refused_unless_it_is_overwritten(tmp_path: Path):

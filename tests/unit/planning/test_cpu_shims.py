@@ -1,17 +1,24 @@
 """Replacements of the training's own layers on a CPU keep the same tensors as these, by autograd's hooks."""
 
+from typing import Any
+
 import pytest
 import torch
 import transformers
 from transformers import AutoConfig
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from paratune.batch import Batch
 from paratune.batch.packing import pack
 from paratune.config.task_sections import ClassificationTask
+from paratune.models.attention.register import NAME as PACKED
+from paratune.models.attention.register import packed_attention, register
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import PackedEntry, TaskModel
+from paratune.planning.cpu_shims import PackedAttentionOnCpu
 from paratune.planning.profile import Shape, profile
+from paratune.planning.shims import PackedAttention
 from paratune.planning.trace import Saved
 from paratune.precision import POLICIES
 
@@ -59,6 +66,25 @@ def test_packed_rows_on_a_cpu_save_the_same_bytes_as_a_real_pass(lengths: tuple[
     shape = Shape(lengths, layout="packed")
     traced = profile(config, TASK, shape, POLICIES["fp32"], on_cuda=False, entry=model.entry)
     assert traced.saved_bytes == pytest.approx(saved.num_bytes, rel=0.05, abs=4096)
+
+
+@pytest.mark.parametrize("on_cuda", [False, True])
+def test_a_profile_leaves_the_attention_of_other_models(monkeypatch: pytest.MonkeyPatch, on_cuda: bool) -> None:
+    """Also while it is made: another thread may train."""
+    register()
+    seen = []
+    replacement = PackedAttention if on_cuda else PackedAttentionOnCpu
+    attend = replacement.__call__
+
+    def spy(self: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.append(ALL_ATTENTION_FUNCTIONS[PACKED])
+        return attend(self, *args, **kwargs)
+
+    monkeypatch.setattr(replacement, "__call__", spy)
+    config, shape = AutoConfig.for_model("bert", **SIZE, vocab_size=1000), Shape((9, 4), layout="packed")
+    profile(config, TASK, shape, POLICIES["fp32"], on_cuda=on_cuda, entry=PackedEntry())
+    assert seen == [packed_attention] * SIZE["num_hidden_layers"]
+    assert ALL_ATTENTION_FUNCTIONS[PACKED] is packed_attention
 
 
 def test_products_of_tiles_are_those_of_attention() -> None:

@@ -4,11 +4,14 @@ import asyncio
 import base64
 import hashlib
 import re
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from explained import Saved, save_tiny
 from raised import raises_code
 from starlette.testclient import TestClient
@@ -17,6 +20,8 @@ import paratune.serving.app as app
 from paratune.explain.explain import ExplainOptions, explain_rows
 from paratune.feedback.feedback import ScoreCalibration
 from paratune.infer.trained import NamedColumns, load_trained
+from paratune.models.attention import masks
+from paratune.precision import POLICIES
 from paratune.records.predictions import NumberScale
 from paratune.serving.app import Service, make_app
 from paratune.serving.explainer import Explainer
@@ -100,6 +105,42 @@ def test_an_explanation_waits_for_predictions_and_its_queue_has_a_limit(saved: S
 
     asyncio.run(run())
     assert looks[:5] == [True, True, True, False, False]
+
+
+def test_predictions_beside_explanations_are_those_of_one_thread(saved: Saved, monkeypatch: pytest.MonkeyPatch):
+    """With padded rows, whose masks are made as on a GPU: while explanations are computed, and afterwards."""
+    monkeypatch.setattr(masks, "ON_DEVICE", ("cpu",))
+    service = service_of(saved.folder)
+    service.trained.model.entry = None
+    assert service.explainer is not None
+    rows = service.predictor.tokenize([ROW, {"text": "never"}])
+    expected = service.predictor.predict(rows)
+    options, found, is_done = ExplainOptions(methods=("occlusion",)), [], threading.Event()
+    (alone,) = explain_rows(service.trained, service.predictor.tokenize([ROW])[0].request, options)
+
+    def explain() -> None:
+        while not is_done.is_set():
+            found.append(service.explainer._explain(ROW, options, threading.Event()))
+
+    explaining = threading.Thread(target=explain)
+    explaining.start()
+    different = sum(service.predictor.predict(rows) != expected for _ in range(60))
+    is_done.set()
+    explaining.join()
+    assert [different, sum(service.predictor.predict(rows) != expected for _ in range(20))] == [0, 0]
+    for explanation in found:
+        effects = [word["effects"]["occlusion"] for word in explanation["words"]]
+        assert effects == pytest.approx(alone.effects["occlusion"].values, abs=1e-5)
+
+
+def test_switches_of_the_process_are_those_of_the_model_while_it_is_served(saved: Saved):
+    """One thread's prediction must not change them under another thread's explanation."""
+    before = torch.get_float32_matmul_precision()
+    trained = replace(load_trained(str(saved.folder), NamedColumns(), "cpu"), precision=POLICIES["tf32"])
+    with open_client(Service(trained, ServingLimits())) as http:
+        assert http.post("/predict", json=ROW).status_code == 200
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == before == "highest"
 
 
 def test_an_explanation_ends_when_its_client_leaves(saved: Saved):

@@ -13,6 +13,7 @@ Dimensions: `B` rows, `T` tokens of all rows, `H` heads, `K` head width.
 Source: PyTorch 2.13, aten/src/ATen/native/transformers/cuda/attention_backward.cu; 2.11 has the same signatures.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -48,6 +49,7 @@ SIGNATURES: dict[Kernel, dict[str, tuple[str, ...]]] = {
 """Operators of each kernel with the arguments that we pass, in order; other arguments must have defaults."""
 NO_MASK = 0
 """`custom_mask_type` of attention that is not causal."""
+_switching = threading.Lock()
 
 
 @cache
@@ -158,14 +160,18 @@ def deterministic() -> Iterator[None]:
 
     In this mode PyTorch also fills new memory with NaN, which costs time and is switched off here. Inductor's own
     switch, which `torch.use_deterministic_algorithms` also sets, does not change.
+
+    The switches are those of the process, and the kernels take no argument instead. So one thread at a time has them:
+    interleaved blocks would leave them on. An operator that another thread starts meanwhile is deterministic, too.
     """
     switches = torch._C
-    is_on, only_warns = switches._get_deterministic_algorithms(), switches._get_deterministic_algorithms_warn_only()
-    fills = switches._get_deterministic_fill_uninitialized_memory()
-    try:
-        switches._set_deterministic_fill_uninitialized_memory(False)
-        switches._set_deterministic_algorithms(True, warn_only=False)
-        yield
-    finally:
-        switches._set_deterministic_algorithms(is_on, warn_only=only_warns)
-        switches._set_deterministic_fill_uninitialized_memory(fills)
+    with _switching:
+        is_on, only_warns = switches._get_deterministic_algorithms(), switches._get_deterministic_algorithms_warn_only()
+        fills = switches._get_deterministic_fill_uninitialized_memory()
+        try:
+            switches._set_deterministic_fill_uninitialized_memory(False)
+            switches._set_deterministic_algorithms(True, warn_only=False)
+            yield
+        finally:
+            switches._set_deterministic_algorithms(is_on, warn_only=only_warns)
+            switches._set_deterministic_fill_uninitialized_memory(fills)

@@ -1,5 +1,6 @@
 """CUDA kernels without a GPU: their choice, their arguments, and the way without them."""
 
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -223,6 +224,24 @@ def test_switches_are_restored_when_a_kernel_fails():
         raise RuntimeError("out of sorts")
     assert not torch.are_deterministic_algorithms_enabled()
     assert torch.utils.deterministic.fill_uninitialized_memory
+
+
+def test_threads_leave_the_switches_off():
+    entered, leave = threading.Event(), threading.Event()
+
+    def other():
+        with kernels.deterministic():
+            entered.set()
+            leave.wait(5)
+
+    thread = threading.Thread(target=other)
+    with kernels.deterministic():
+        thread.start()
+        assert not entered.wait(0.2)
+    assert entered.wait(5)
+    leave.set()
+    thread.join()
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

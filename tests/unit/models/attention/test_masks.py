@@ -4,6 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from architectures import CONFIGS, model_of, rows
+from transformers import T5Config, T5ForSequenceClassification
 from transformers.masking_utils import (
     ALL_MASK_ATTENTION_FUNCTIONS,
     bidirectional_mask_function,
@@ -12,8 +14,10 @@ from transformers.masking_utils import (
     sdpa_mask,
     sliding_window_bidirectional_mask_function,
 )
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from paratune.models.attention import masks
+from paratune.models.task_model import TaskModel
 
 FULL = torch.ones(2, 4, dtype=torch.bool)
 PADDED = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]], dtype=torch.bool)
@@ -50,37 +54,23 @@ def on_a_gpu(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "all", look)
 
 
-def ours(name="sdpa"):
-    """Return what a model finds under a name of transformers."""
-    return ALL_MASK_ATTENTION_FUNCTIONS[name]
-
-
-def block(is_full):
-    return masks.masks_without_sync(torch.device("cpu"), is_full=is_full)
+def ours(is_full, name="sdpa"):
+    """Return what a model finds under our name."""
+    return ALL_MASK_ATTENTION_FUNCTIONS[masks.attention_name(name, torch.device("cpu"), is_full=is_full)]
 
 
 @pytest.mark.parametrize("window", [None, 1])
 @pytest.mark.usefixtures("on_a_gpu")
 def test_padding_is_masked(window):
-    with block(False):
-        torch.testing.assert_close(made(ours(), PADDED, window), reference_mask(PADDED, window))
+    torch.testing.assert_close(made(ours(False), PADDED, window), reference_mask(PADDED, window))
 
 
 @pytest.mark.usefixtures("on_a_gpu")
 def test_no_mask_without_padding():
-    with block(True):
-        assert made(ours(), FULL) is None
-        # A window is needed all the same.
-        actual = made(ours(), FULL, 1)
+    assert made(ours(True), FULL) is None
+    # A window is needed all the same.
+    actual = made(ours(True), FULL, 1)
     torch.testing.assert_close(actual.expand(2, 1, 4, 4), reference_mask(FULL, 1))
-
-
-@pytest.mark.usefixtures("on_a_gpu")
-def test_nested_forward_passes_have_their_own_masks():
-    with block(False), block(True):
-        assert made(ours(), FULL) is None
-    with block(False):
-        torch.testing.assert_close(made(ours(), FULL), reference_mask(FULL))
 
 
 @pytest.mark.usefixtures("on_a_gpu")
@@ -88,41 +78,23 @@ def test_causal_models_mask_padding_and_later_tokens():
     size = {"batch_size": 2, "q_length": 4, "kv_length": 4, "device": torch.device("cpu")}
     options = {"mask_function": causal_mask_function, "allow_is_causal_skip": True, "local_size": None}
     before = torch.ones(4, 4, dtype=torch.bool).tril()
-    with block(False):
-        actual = ours()(**size, **options, attention_mask=PADDED)
+    actual = ours(False)(**size, **options, attention_mask=PADDED)
     torch.testing.assert_close(actual, before & PADDED[:, None, None, :])
-    with block(True):  # None: PyTorch's attention gets the argument is_causal
-        assert ours()(**size, **options, attention_mask=FULL) is None
+    # None: PyTorch's attention gets the argument is_causal
+    assert ours(True)(**size, **options, attention_mask=FULL) is None
 
 
 @pytest.mark.usefixtures("on_a_gpu")
 def test_eager_attention_gets_the_same_mask_as_numbers():
     least = torch.finfo(torch.float32).min
-    with block(False):
-        actual = made(ours("eager"), PADDED)
+    actual = made(ours(False, "eager"), PADDED)
     torch.testing.assert_close(actual, torch.where(reference_mask(PADDED), 0.0, least))
-    with block(True):
-        assert made(ours("eager"), FULL) is None
-
-
-@pytest.mark.usefixtures("on_a_gpu")
-def test_transformers_functions_are_restored():
-    own = {name: ours(name) for name in masks.NAMES}
-    assert own == {"sdpa": sdpa_mask, "eager": eager_mask}
-
-    def fail():
-        with block(True):
-            assert all(ours(name) is not own[name] for name in masks.NAMES)
-            raise RuntimeError("in the block")
-
-    with pytest.raises(RuntimeError, match="in the block"):
-        fail()
-    assert {name: ours(name) for name in masks.NAMES} == own
+    assert made(ours(True, "eager"), FULL) is None
 
 
 def test_on_the_cpu_masks_are_those_of_transformers():
-    with block(True):
-        assert ours() is sdpa_mask
+    for name in ("sdpa", "eager", "flex_attention", None):
+        assert masks.attention_name(name, torch.device("cpu"), is_full=True) == name
     seen = []
     padding = SimpleNamespace(device=torch.device("cpu"))
     masks.make_mask(
@@ -133,3 +105,33 @@ def test_on_the_cpu_masks_are_those_of_transformers():
         allow_is_bidirectional_skip=True,
     )
     assert seen == [((2,), {"attention_mask": padding, "allow_is_bidirectional_skip": True})]
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_entries_of_transformers_stay(monkeypatch, attention):
+    """Also inside of a pass, for other models of the process."""
+    seen = []
+    model = model_of(CONFIGS["bert"](), "classification").eval()
+    model._attention = attention
+    model.hf.get_input_embeddings().register_forward_hook(lambda *_: seen.append(dict(ALL_MASK_ATTENTION_FUNCTIONS)))
+    masks._register()
+    before = dict(ALL_MASK_ATTENTION_FUNCTIONS), dict(ALL_ATTENTION_FUNCTIONS)
+    assert (before[0]["sdpa"], before[0]["eager"]) == (sdpa_mask, eager_mask)
+    expected = model(rows([3, 4], "classification"))
+    monkeypatch.setattr(masks, "ON_DEVICE", ("cpu",))
+    assert torch.equal(model(rows([3, 4], "classification")), expected)
+    assert model.hf.config._attn_implementation == f"paratune_{attention}"
+    assert seen == [before[0]] * 2
+    assert (dict(ALL_MASK_ATTENTION_FUNCTIONS), dict(ALL_ATTENTION_FUNCTIONS)) == before
+
+
+def test_parts_of_a_model_with_a_copy_of_the_configuration_get_the_name_too(monkeypatch):
+    monkeypatch.setattr(masks, "ON_DEVICE", ("cpu",))
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    config = T5Config(vocab_size=100, **sizes, pad_token_id=0, eos_token_id=1, decoder_start_token_id=0)
+    model = TaskModel(T5ForSequenceClassification(config), "classification")
+    batch = rows([3, 4], "classification")
+    batch.input_ids[[0, 1], [2, 3]] = 1
+    model(batch)
+    stacks = (model.hf.config, model.hf.transformer.encoder.config, model.hf.transformer.decoder.config)
+    assert {config._attn_implementation for config in stacks} == {"paratune_sdpa"}
