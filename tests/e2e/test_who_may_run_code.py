@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,6 +69,11 @@ from transformers import BertConfig
 class CodedConfig(BertConfig):
     model_type = "coded"
 """
+ONE_STEP = tuple(
+    word
+    for setting in ("train.max_steps=1", "train.epochs=null", "checkpoint.every=never", "checkpoint.steps=null")
+    for word in ("--set", setting)
+)
 SITE = "gpus_per_node: 0\ncpus_per_node: 2\n"
 MATRIX = "name: m\nbase: c.yaml\naxes: {run.seed: [1, 2]}\n"
 
@@ -126,6 +132,8 @@ def forget(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(folder / "modules"))
     monkeypatch.setattr("paratune.serving.server.run_server", lambda *arguments: "SIGTERM")
+    listener = SimpleNamespace(getsockname=lambda: ("127.0.0.1", 8765))
+    monkeypatch.setattr("paratune.serving.server.open_socket", lambda host, port: listener)
     monkeypatch.setenv("PARATUNE_CACHE", str(folder / "cache"))
     monkeypatch.setenv("HF_HOME", str(folder / "hf"))
 
@@ -471,7 +479,7 @@ def test_options_decide_too(place: Place, run: Path):
 @pytest.mark.parametrize("way", ["head", "files"])
 def test_a_teacher_is_a_record(place: Place, run: Path, way: str):
     MODEL_WAYS[way](place, run)
-    settings = [*REGRESSION, "--set", "distil.teacher=RUN", "--set", "train.max_steps=1", "--set", "train.epochs=null"]
+    settings = [*REGRESSION, *ONE_STEP, "--set", "distil.teacher=RUN"]
     assert called("train", "c.yaml", *settings) == "code.refused"
     assert place.ran() == []
     called("train", "c.yaml", *settings, "--run-code")
@@ -481,8 +489,7 @@ def test_a_teacher_is_a_record(place: Place, run: Path, way: str):
 def test_the_model_to_start_from_lends_no_code(place: Place, run: Path):
     """`model.name: RUN` takes weights; code of the record would need to be named in the configuration."""
     MODEL_WAYS["head"](place, run)
-    settings = ["--set", "model.name=RUN", "--set", "train.max_steps=1", "--set", "train.epochs=null"]
-    called("train", "c.yaml", *REGRESSION, *settings)
+    assert called("train", "c.yaml", *REGRESSION, *ONE_STEP, "--set", "model.name=RUN") == ""
     assert place.ran() == []
 
 

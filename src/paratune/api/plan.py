@@ -92,7 +92,7 @@ def plan(
         respect_quota()
         loaded = load(config, overrides)
         if run_code:
-            allow_code(loaded)
+            allow_code(loaded, strategies=options.strategies or ())
         refuse_baseline(loaded.config.baseline, "paratune plan predicts")
         with stdout_for_results():
             return make_plan(loaded, options, figures, lambda texts: load_again(config, overrides, texts))

@@ -114,7 +114,7 @@ def plan(
         return plan_matrix(config, set_, wanted, options, write=write, run_code=run_code, as_json=json)
     loaded = load_config(config, set_)
     if run_code:
-        allow_code(loaded)
+        allow_code(loaded, strategies=options.strategies or ())
     refuse_baseline(loaded.config.baseline, "paratune plan predicts")
     goal = check_goal(
         wanted, runs, loaded.config.task.kind, lambda: planned_machine(options, loaded, figures).price_per_hour

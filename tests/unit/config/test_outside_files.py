@@ -8,6 +8,8 @@ from raised import check_code
 from paratune.config.layers import read_layers
 from paratune.config.load import check_layer, load_config
 from paratune.errors import ParatuneError
+from paratune.sweeps.asked import invalid
+from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
 
 CONTENTS = {
@@ -70,13 +72,14 @@ def test_no_content_of_a_matrix_s_base_is_shown(folders: tuple[Path, Path], cont
     (outside / "file").write_bytes(CONTENTS[content])
     (folder / "m.yaml").write_text("name: m\nbase: ../private/file\naxes: {run.seed: [1, 2]}\n")
     with pytest.raises(ParatuneError) as raised:
-        from paratune.sweeps.asked import invalid
-        from paratune.sweeps.cells import cells_of
-
-        matrix = read_matrix(folder / "m.yaml")
-        if (error := invalid(matrix, cells_of(matrix, (), here=False))) is not None:
-            raise error
+        _check_matrix(folder / "m.yaml")
     _shows_nothing(raised.value)
+
+
+def _check_matrix(path: Path) -> None:
+    matrix = read_matrix(path)
+    if (error := invalid(matrix, cells_of(matrix, (), here=False))) is not None:
+        raise error
 
 
 def test_no_names_of_an_outside_folder_are_listed(folders: tuple[Path, Path]):
