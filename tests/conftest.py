@@ -22,6 +22,18 @@ hypothesis.settings.register_profile("patient", deadline=None, suppress_health_c
 hypothesis.settings.load_profile("patient")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _state_folder(tmp_path_factory) -> None:
+    """Keep the key with which records are signed out of the state folder of whoever runs the tests."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture
+def any_code(monkeypatch) -> None:
+    """Allow all code, as a command does for the configuration of the user; for tests of what a command calls."""
+    monkeypatch.setattr("paratune.config.permission.is_allowed", lambda name, options=None: True)
+
+
 @pytest.fixture
 def default_sighup() -> Iterator[None]:
     """Give SIGHUP its default action in a test that sends it: under nohup, child processes would ignore it."""

@@ -23,6 +23,7 @@ from transformers import BertForMultipleChoice, BertForTokenClassification, Bert
 from paratune import checkpoint
 from paratune.batch import Batch
 from paratune.config.distil_section import Distil
+from paratune.config.permission import NamedCode, allow
 from paratune.config.sections import LoraOptions, Train
 from paratune.config.task_sections import EmbeddingTask
 from paratune.config.traits import strategy_traits
@@ -109,6 +110,7 @@ VIOLATIONS = ("mean of means", "order", "lost tie", "doubled batch")
 
 def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
     """Run a job and write its results to `folder`: losses and scores of every rank, tensors of the first."""
+    allow([NamedCode("strategy.kind", job.strategy)])  # as the command does for the strategy of a configuration
     strategy = strategy_class(job.strategy)(
         device=CPU,
         precision=replace(POLICIES["fp64"], scales_loss=job.scales_loss),

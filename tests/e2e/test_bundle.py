@@ -139,7 +139,7 @@ def test_a_bundle_runs_no_code_unless_it_is_allowed(cli: Cli, world: Path, chang
     assert refused.code == EXIT_DATA
     assert line in refused.stderr
     assert not list(world.glob("*new*"))
-    allowed = cli("unbundle", "evil.tar", "-d", "new", "--allow-code")
+    allowed = cli("unbundle", "evil.tar", "-d", "new", "--run-code")
     assert allowed.code == EXIT_OK, allowed.stderr
     assert line in allowed.stdout
     assert line in cli("config", "show", "new/config.yaml").stdout.splitlines()[-1]

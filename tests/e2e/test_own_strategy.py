@@ -35,7 +35,9 @@ def test_an_outside_strategy_gets_the_same_features(world: Path, cli: Cli):
     (finding,) = certified.json["strategies"]
     assert (finding["kind"], finding["status"], finding["world_size"]) == (KIND, "holds", 2)
 
-    planned = run("plan", "c.yaml", "--devices", "1,2", "--device", "a100-80gb", "--strategies", KIND, "--json")
+    planned = run(
+        "plan", "c.yaml", "--devices", "1,2", "--device", "a100-80gb", "--strategies", KIND, "--run-code", "--json"
+    )
     assert planned.code == EXIT_OK, planned.stderr
     options = {option["num_ranks"]: option for option in planned.json["options"]}
     assert set(options) == {1, 2}

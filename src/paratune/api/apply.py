@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paratune.base.imports import collector_off_for_imports
+from paratune.config.own_code import source_code
+from paratune.config.permission import allow, trust
+from paratune.config.sources import CODE
 from paratune.console import Display
 from paratune.errors import coded
 
@@ -59,23 +62,33 @@ def _at_rows(values: Any, rows: "np.ndarray[Any, Any]", num_rows: int) -> "pa.Ar
     return pa.array(placed)
 
 
-def load_model(name: str, device: str, **columns: str | None) -> "TrainedModel":
+def load_model(name: str, device: str, *, run_code: bool = False, **columns: str | None) -> "TrainedModel":
     """Return a model, ready for `apply`; torch is imported here, and not before a missing folder is reported.
 
     Args:
         name: A run folder, a model folder, or a hub name.
         device: auto, cpu or cuda.
+        run_code: Run the code that the folder names, whoever wrote it.
         columns: Those of a command line (`text`, `text_pair`, `label`, `answer_start`), for models that record none.
     """
-    check_model(name)
+    check_model(name, run_code=run_code)
     with collector_off_for_imports():
         from paratune.infer.trained import NamedColumns, load_trained
     return load_trained(name, NamedColumns(**columns), device)
 
 
-def check_model(name: str) -> None:
-    """Raise an error for a missing model folder before torch is imported."""
+def check_model(name: str, *, run_code: bool = False) -> None:
+    """Raise an error for a missing model folder before torch is imported; `run_code` as for `load_model`."""
     from paratune.models.locate import locate
 
     if not Path(name).is_dir():
         locate(name)
+    if run_code:
+        trust(name)
+
+
+def allow_source(source: str, key: str = "data") -> None:
+    """Let this process import the code of a data source (code:...) that the user named in the call or on the command
+    line."""
+    if source.startswith(CODE):
+        allow([source_code(source, key)])

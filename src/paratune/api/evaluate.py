@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, Literal
 
-from paratune.api.apply import apply, load_model, warn_about_unknown_tokens
+from paratune.api.apply import allow_source, apply, load_model, warn_about_unknown_tokens
 from paratune.api.arguments import several
 from paratune.api.process import process_as_before
 from paratune.api.run import Run
@@ -61,6 +61,7 @@ def evaluate(
     answer_start: str | None = None,
     batch_size: int = 32,
     device: Device = "auto",
+    run_code: bool = False,
 ) -> EvaluationResult:
     """Return the scores of a model on a labelled file.
 
@@ -76,6 +77,8 @@ def evaluate(
         answer_start: Column of the character position at which the answer starts.
         batch_size: Samples of a forward pass, at least 1.
         device: auto, cpu or cuda.
+        run_code: Run code that the model's folder names although you did not train it here: it can do everything that
+            you can do.
 
     Raises:
         ParatuneError: The file, the model or a column is missing or invalid.
@@ -83,7 +86,9 @@ def evaluate(
     columns = {"text": text, "text_pair": text_pair, "label": label, "answer_start": answer_start}
     with process_as_before():
         name = model_name(model)
-        return evaluate_file(name, fspath(data), columns, by=several(by), batch_size=batch_size, device=device)
+        return evaluate_file(
+            name, fspath(data), columns, by=several(by), batch_size=batch_size, device=device, run_code=run_code
+        )
 
 
 def model_name(model: Model) -> str:
@@ -92,7 +97,14 @@ def model_name(model: Model) -> str:
 
 
 def evaluate_file(
-    model: str, data: str, named: Mapping[str, str | None], *, by: Sequence[str], batch_size: int, device: str
+    model: str,
+    data: str,
+    named: Mapping[str, str | None],
+    *,
+    by: Sequence[str],
+    batch_size: int,
+    device: str,
+    run_code: bool = False,
 ) -> EvaluationResult:
     """Return the scores of a model on a labelled file, and set up the log of this process.
 
@@ -106,8 +118,9 @@ def evaluate_file(
     require_at_least("--batch-size", batch_size)
     by = list(dict.fromkeys(by))
     with stdout_for_results():
+        allow_source(data)
         table = read_table(data)
-        trained = load_model(model, device, **named)
+        trained = load_model(model, device, run_code=run_code, **named)
         from paratune.data.slices import slice_values
         from paratune.data.sources import mark_pseudo, refuse_pseudo
         from paratune.tasks.own_metrics import own_scores

@@ -10,6 +10,9 @@ from paratune.api.plan_options import ALL, PlanOptions, Reload, check_options, p
 from paratune.api.process import process_as_before
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
+from paratune.config.load import allow_code
+from paratune.config.own_code import CLASS_KEY, HEAD_KEY, RECIPE_KEY, named_code
+from paratune.config.permission import REMOTE_CODE, is_allowed
 from paratune.console import Display, set_up_logging, stdout_for_results
 from paratune.errors import ConfigError
 
@@ -39,6 +42,7 @@ def plan(
     micro_batch_size: int | Sequence[int] | None = None,
     price: float | None = None,
     measured: str | Sequence[str] = (),
+    run_code: bool = False,
 ) -> "Plan":
     """Predict memory and time for each option of running a configuration, and whether it fits.
 
@@ -58,6 +62,7 @@ def plan(
         price: Price of a device-hour, in any currency: adds the cost of runs.
         measured: Figures to which the machine is fitted, such as "310 s an epoch on 1 x a100-40gb, fp16", or YAML files
             of them.
+        run_code: Import the code that the configuration names; without it, the plan goes on without this code.
 
     Returns:
         The plan: `fits`, `recommended`, `predictions`, and `table()` with a row for each possible option. A notebook
@@ -86,6 +91,8 @@ def plan(
         set_up_logging(speaks=True)
         respect_quota()
         loaded = load(config, overrides)
+        if run_code:
+            allow_code(loaded, strategies=options.strategies or ())
         refuse_baseline(loaded.config.baseline, "paratune plan predicts")
         with stdout_for_results():
             return make_plan(loaded, options, figures, lambda texts: load_again(config, overrides, texts))
@@ -152,7 +159,7 @@ def make_plan(
         predictions=tuple(predictions),
         impossible=tuple(impossible),
         advice=(*plan_advice(predictions, all_tried=options.strategies == ALL), *more_advice),
-        notes=tuple(_notes(job, machine, predictions)),
+        notes=(*_not_imported(loaded), *_notes(job, machine, predictions)),
         recommended=best,
         about=about if fitted.about is None else {**about, "measured": {**fitted.about, "still_assumed": assumed}},
     )
@@ -206,6 +213,13 @@ def _heading(loaded: "LoadedConfig", job: "PlannedJob", machine: "Machine") -> t
         },
     }
     return lines, about
+
+
+def _not_imported(loaded: "LoadedConfig") -> list[str]:
+    """Return a note for code that a plan would import with --run-code."""
+    planned = ("data.train", HEAD_KEY, CLASS_KEY, RECIPE_KEY, "strategy.kind", REMOTE_CODE)
+    code = [item for item in named_code(loaded.values) if item.key.startswith(planned) and not is_allowed(item.name)]
+    return [f"not imported without --run-code: {item}" for item in code]
 
 
 def _notes(job: "PlannedJob", machine: "Machine", predictions: Sequence[Any]) -> list[str]:

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paratune.api.tokenizing import tokenizing_of
+from paratune.config.own_code import importable_parts
+from paratune.config.permission import is_allowed
 from paratune.errors import ConfigError, DataError, coded
 
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from paratune.planning.lengths import Lengths
 
 log = logging.getLogger(__name__)
+_LONGEST = 512
+"""Tokens of a row where neither the configuration, the model nor the data gives a number."""
 
 
 def make_job(loaded: "LoadedConfig", *, max_length: int | None = None, rows: int | None = None) -> "PlannedJob":
@@ -26,18 +30,23 @@ def make_job(loaded: "LoadedConfig", *, max_length: int | None = None, rows: int
     Raises:
         ParatuneError: The model or the data cannot be read.
     """
+    from paratune.models.limits import num_positions
     from paratune.planning.job import PlannedJob, find_packing
     from paratune.planning.lengths import assumed_lengths
 
-    config = loaded.config
-    hf_config = _model_config(config.model)
+    config, read = loaded.config, importable_parts(loaded.config)
+    hf_config = _model_config(read.model)
+    recipe = getattr(config.task, "recipe", None)
+    is_read = read.data.train == config.data.train and (recipe is None or is_allowed(recipe))
+    if max_length is None and not is_read:  # without its code, every row has the longest possible text
+        max_length = config.data.max_length or num_positions(hf_config) or _LONGEST
     num_samples: int | None
     if max_length is not None:
         check_positions(config, hf_config, max_length)
         lengths, num_samples = assumed_lengths(max_length), rows
         sequences = assumed_lengths(_assumed_sequences(config))
     else:
-        lengths, sequences = _read_lengths(loaded)
+        lengths, sequences = _read_lengths(read)
         num_samples = sequences.num_rows
     entry, why_padded = find_packing(hf_config, config.task, config.model)
     return PlannedJob(config, hf_config, lengths, num_samples, entry, why_padded, sequences)
@@ -108,7 +117,7 @@ def check_positions(config: Any, hf_config: Any, max_length: int) -> None:
         )
 
 
-def _read_lengths(loaded: "LoadedConfig") -> tuple["Lengths", "Lengths"]:
+def _read_lengths(config: "Config") -> tuple["Lengths", "Lengths"]:
     """Return the lengths of the sequences of the training split, and the numbers of sequences of its samples.
 
     They come from the cache of tokens, or the split is tokenized.
@@ -119,7 +128,6 @@ def _read_lengths(loaded: "LoadedConfig") -> tuple["Lengths", "Lengths"]:
     from paratune.planning.lengths import lengths_of_rows
     from paratune.tasks import make_recipe
 
-    config = loaded.config
     try:
         with tokenizing_of(config) as tokenizing:
             data = config.data.model_copy(update={"validation": None, "test": None})

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paratune.base.units import format_bytes, format_duration
@@ -157,7 +158,7 @@ def _predict(
     key = f"{figure.config} {own}"
     if key not in jobs:
         assert reload is not None
-        loaded = reload(own) if figure.config is None else load_config(figure.config, own)
+        loaded = reload(own) if figure.config is None else _load(figure.config, own)
         job = make_job(loaded, max_length=wanted.max_length, rows=wanted.rows)
         jobs[key] = loaded, JobPredictor(job, machine, Profiles(job, is_cuda=machine.is_cuda).of)
     loaded, predictor = jobs[key]
@@ -173,6 +174,15 @@ def _predict(
         message = f"--measured {figure.text!r}: {'; '.join(rejected.reason for rejected in impossible)}"
         raise ConfigError(message, code="plan.measured_impossible", option="--measured", value=figure.text)
     return predictor, predictor.predict(options[0])
+
+
+def _load(path: Path, overrides: Sequence[str]) -> LoadedConfig:
+    """Load a configuration that a file of figures names; the file may name any, so that no content is shown."""
+    try:
+        return load_config(path, overrides)
+    except ConfigError as error:
+        message = f"--measured: {path} cannot be used; paratune config show {path} shows the reason"
+        raise ConfigError(message, code=error.code, path=path) from error
 
 
 def _own_strategy(loaded: LoadedConfig, num_ranks: int) -> str:

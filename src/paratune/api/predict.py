@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from paratune.api.apply import apply, load_model, warn_about_unknown_tokens, with_predictions
+from paratune.api.apply import allow_source, apply, load_model, warn_about_unknown_tokens, with_predictions
 from paratune.api.evaluate import Device, Model, model_name
 from paratune.api.process import process_as_before
 from paratune.api.threads import respect_quota
@@ -28,6 +28,7 @@ def predict(
     text_pair: str | None = None,
     batch_size: int = 32,
     device: Device = "auto",
+    run_code: bool = False,
 ) -> "pyarrow.Table":
     """Return rows with the predictions of a model.
 
@@ -38,6 +39,7 @@ def predict(
         text_pair: Column of the second text of a pair.
         batch_size: Samples of a forward pass, at least 1.
         device: auto, cpu or cuda.
+        run_code: As for `paratune.evaluate`.
 
     Returns:
         All columns and rows, with the columns of the predictions: `prediction`, and `score_<class id>` for classes.
@@ -48,7 +50,10 @@ def predict(
     """
     with process_as_before():
         named = {"text": text, "text_pair": text_pair}
-        return predict_rows(model_name(model), data, named, batch_size=batch_size, device=device).table()
+        predicted = predict_rows(
+            model_name(model), data, named, batch_size=batch_size, device=device, run_code=run_code
+        )
+        return predicted.table()
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,7 @@ def predict_rows(
     batch_size: int,
     device: str,
     check: Any = None,
+    run_code: bool = False,
 ) -> PredictedRows:
     """Apply a model to rows, and set up the log of this process.
 
@@ -95,8 +101,9 @@ def predict_rows(
     respect_quota()
     source = fspath(data) if isinstance(data, str | PathLike) else TEXTS
     with stdout_for_results():
+        allow_source(source)
         table = read_table(source) if isinstance(data, str | PathLike) else data
-        trained = load_model(model, device, **named)
+        trained = load_model(model, device, run_code=run_code, **named)
     if not isinstance(table, pa.Table):
         # Where the model reads several columns, `read` names those that a list of texts lacks.
         first = next(iter(named_columns(trained.columns.text)), "text")

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paratune.api.apply import check_model
 from paratune.api.process import process_as_before
 from paratune.base.scratch import scratch_folder
 from paratune.console.html import html_table
@@ -131,17 +132,20 @@ class Run:
         return parquet.read_table(path)
 
     @process_as_before()
-    def load_model(self, device: str = "auto") -> Any:
+    def load_model(self, device: str = "auto", *, run_code: bool = False) -> Any:
         """Return the kept model, a PreTrainedModel of transformers in evaluation mode.
 
         It is the model that `from_pretrained` of transformers returns for the run's `model/`, with nothing of paratune.
 
         Args:
             device: auto, cpu or cuda.
+            run_code: Run code that the folder names although you did not train it here.
 
         Raises:
             CheckpointError: The run has no model: it is not finished, or a fitted baseline.
+            ConfigError: Somebody else's run names code, and `run_code` is False.
         """
+        check_model(str(self.folder), run_code=run_code)
         from paratune.infer.trained import NamedColumns, load_trained
 
         trained = load_trained(str(self.folder), NamedColumns(), device, is_plain=True)

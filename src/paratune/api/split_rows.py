@@ -9,6 +9,7 @@ import numpy as np
 
 from paratune.errors import CheckpointError
 from paratune.records import predictions_file, read_run
+from paratune.records.own import admit_data
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +33,7 @@ def rows_by_file(folder: Path, run: Mapping[str, Any], split: str) -> Iterator[F
 
     Raises:
         CheckpointError: The predictions are damaged, or a file has fewer rows than at the time of the run.
+        ConfigError: The run is not the user's, and its data is made by code.
         DataError: A file cannot be read.
     """
     import pyarrow as pa
@@ -41,6 +43,7 @@ def rows_by_file(folder: Path, run: Mapping[str, Any], split: str) -> Iterator[F
 
     data = run["config"]["data"]
     files = files_of(data, split)
+    admit_data(folder)
     path = folder / predictions_file(split)
     try:
         predictions = parquet.read_table(path)

@@ -40,6 +40,7 @@ def sweep(
     probe: bool = False,
     until: str | None = None,
     budget: str | None = None,
+    run_code: bool = False,
 ) -> Sweep:
     """Train every combination of a matrix, each in new processes of this machine, and write the report.
 
@@ -56,6 +57,7 @@ def sweep(
         probe: Train only 20 steps of each run, to measure speed, in a separate folder.
         until: Add seeds only where a verdict is not decided: decided (all measures), speed or quality.
         budget: With `until`, time of all runs together, such as "8h" or "90min".
+        run_code: Also run the code that the folders of models and teachers name; that of the matrix always runs.
 
     Returns:
         The matrix with its record and runs; `failed` names the runs that failed.
@@ -67,7 +69,7 @@ def sweep(
     """
     request = SweepRequest(
         Path(matrix), tuple(set_texts(overrides)), only=several(only), retry_failed=retry_failed, overwrite=overwrite,
-        probe=probe, until=until, budget=budget,
+        probe=probe, until=until, budget=budget, run_code=run_code,
     )  # fmt: skip
     check_request(request, starts=not dry_run, shows=dry_run)
     prepared = prepare(request, here=True)
@@ -101,6 +103,7 @@ class SweepRequest:
     probe: bool = False
     until: str | None = None
     budget: str | None = None
+    run_code: bool = False
 
 
 @dataclass(frozen=True)
@@ -220,7 +223,10 @@ def train_matrix(request: SweepRequest, prepared: PreparedSweep) -> TrainedSweep
     with locked(prepared.matrix.folder):
         plan = present_plan(request, prepared)
         plan = replace(plan, record=replace(plan.record, rounds=prepared.rounds))
-        return TrainedSweep(*train_steps(plan, prepared.names, searching, retry_failed=request.retry_failed))
+        trained = train_steps(
+            plan, prepared.names, searching, retry_failed=request.retry_failed, run_code=request.run_code
+        )
+        return TrainedSweep(*trained)
 
 
 def present_plan(request: SweepRequest, prepared: PreparedSweep) -> SweepPlan:

@@ -32,12 +32,13 @@ def steps_to_train(plan: SweepPlan, names: Collection[str], *, retry_failed: boo
 
 
 def train_steps(
-    plan: SweepPlan, names: Collection[str], searching: Searching, *, retry_failed: bool
+    plan: SweepPlan, names: Collection[str], searching: Searching, *, retry_failed: bool, run_code: bool
 ) -> tuple[SweepRecord, tuple[str, ...], str | None, tuple[str, ...]]:
     """Train the runs of these names that are not finished, and make smaller forms of the finished ones.
 
     Args:
         searching: Decides which runs follow; it has the matrix, whose folder this process has locked.
+        run_code: Whether the commands are started with --run-code.
 
     Returns:
         The record, the names of the selected runs with those of new trials, the signal that stopped the sweep, and the
@@ -53,7 +54,7 @@ def train_steps(
     at_most = "at most " if searching.is_adaptive else ""
     _log(f"{matrix.name}: {plan.counts(names)}; {at_most}{total - num_done} to train now")
     with CommandRunner() as children, Display(speaks=True).bar("runs", total) as bar:
-        trainer = _Trainer(matrix, children, bar, total, num_done)
+        trainer = _Trainer(matrix, children, bar, total, num_done, run_code)
         trainer.warm_up(todo)
         if record.rounds is not None:
             record = train_rounds(matrix.folder, record, todo, trainer)
@@ -78,6 +79,7 @@ class _Trainer:
     bar: Bar
     total: int
     num_done: int
+    run_code: bool
 
     @property
     def is_stopped(self) -> bool:
@@ -87,7 +89,9 @@ class _Trainer:
     @property
     def start(self) -> Start:
         """Runs a command, within the time limit of the matrix."""
-        return partial(self.children.run, timeout_s=self.matrix.timeout_s)
+        more = ["--run-code"] if self.run_code else []
+        run = partial(self.children.run, timeout_s=self.matrix.timeout_s)
+        return lambda words, output, environment: run([*words, *more], output, environment)
 
     def warm_up(self, todo: Sequence[Step]) -> None:
         """Run the warm-ups, and log the ones that fail; the failure stops no run."""

@@ -11,7 +11,7 @@ from paratune.api.run import Run
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.config.distil_section import teacher_names
-from paratune.config.load import LoadedConfig
+from paratune.config.load import LoadedConfig, allow_code
 from paratune.config.sections import run_path
 from paratune.console import set_up_logging, stdout_for_results
 from paratune.errors import ConfigError, DataError, LaunchError
@@ -31,6 +31,7 @@ def train(
     nproc: int = 1,
     resume: bool = False,
     overwrite: bool = False,
+    run_code: bool = False,
 ) -> Run:
     """Train the run of a configuration, evaluate and save its model.
 
@@ -44,6 +45,8 @@ def train(
         nproc: Number of processes; from 2 on, all are new processes of this machine.
         resume: Resume an unfinished run, or start it when there is none; a finished run is returned as it is.
         overwrite: Delete an existing run folder.
+        run_code: Also run the code that the folders of `model.name` and of teachers name; that of the configuration
+            always runs.
 
     Returns:
         The finished run.
@@ -66,12 +69,12 @@ def train(
     if not check_start(loaded, mode, num_ranks=nproc, num_nodes=1):
         return Run(folder)
     if nproc > 1:
-        flags = [f"--{mode}"] if mode != "new" else []
+        flags = [*([f"--{mode}"] if mode != "new" else []), *(["--run-code"] if run_code else [])]
         with written(config, overrides, run_name) as words:
             run_command(["train", *words, "--nproc", str(nproc), *flags])
     else:
         with process_as_before():
-            train_here(loaded, mode, began=time.perf_counter())
+            train_here(loaded, mode, began=time.perf_counter(), run_code=run_code)
     return Run(folder)
 
 
@@ -125,12 +128,16 @@ def _check_files(loaded: LoadedConfig) -> None:
         teacher_folder(teacher)
 
 
-def train_here(loaded: LoadedConfig, mode: Mode, *, began: float, rank: int = 0) -> dict[str, Any]:
+def train_here(
+    loaded: LoadedConfig, mode: Mode, *, began: float, rank: int = 0, run_code: bool = False
+) -> dict[str, Any]:
     """Train in this process, which is one of the processes of the run, and return the summary.
 
     Args:
         began: `time.perf_counter()` at the start of the command.
+        run_code: As for `train`.
     """
+    allow_code(loaded, with_models=run_code)
     set_up_logging(speaks=rank == 0, rank=rank)
     respect_quota()
     stop = _stop_request()  # before the import of torch, which takes seconds

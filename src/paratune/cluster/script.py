@@ -119,6 +119,8 @@ class BatchJob:
     """Maximum number of parallel runs of an array; None for no limit."""
     is_calibration: bool = False
     """Whether the job measures the nodes; `config` of its run is then the device file to write."""
+    run_code: bool = False
+    """Whether the job trains with --run-code."""
 
     @property
     def num_processes(self) -> int:
@@ -260,7 +262,8 @@ def _command(job: BatchJob) -> list[str]:
     if job.is_calibration:
         words = ["plan", "--calibrate", '--write "$config"']
     else:
-        words = ["train", '"$config"', *([f"--nproc {count}"] if job.site.nodes == 1 else []), "--resume"]
+        nproc = [f"--nproc {count}"] if job.site.nodes == 1 else []
+        words = ["train", '"$config"', *nproc, "--resume", *(["--run-code"] if job.run_code else [])]
     if job.site.nodes == 1:
         return ["paratune", *words]
     return [

@@ -11,7 +11,7 @@ from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
 from paratune.bundle.archive import hash_file, read_manifest, unpack, write_bundle
 from paratune.bundle.manifest import Manifest
-from paratune.commands.options import Json, Overrides
+from paratune.commands.options import Json, Overrides, RunCode
 from paratune.config.own_code import imported_code
 from paratune.console import Display, print_json, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, DataError
@@ -23,6 +23,7 @@ def bundle(
     out: Annotated[Path, Parameter(alias="-o")],
     set_: Overrides = (),
     tokens: bool = False,
+    run_code: RunCode = False,
     json: Json = False,
 ) -> int:
     """Write one file with everything that CONFIG needs, for machines without a network.
@@ -33,6 +34,7 @@ def bundle(
     Args:
         out: file to write, such as bundle.tar
         tokens: tokenize the data here, and add the tokens
+        run_code: also read data sets of Python code that CONFIG names (code:...), and add their rows
     """
     from paratune.commands.bundle_contents import (
         BundleContents,
@@ -42,7 +44,7 @@ def bundle(
         add_tokens,
         print_contents,
     )
-    from paratune.config.load import load_config
+    from paratune.config.load import allow_code, load_config
 
     loaded = load_config(config, set_)
     if out.is_dir():
@@ -51,6 +53,8 @@ def bundle(
     if not out.parent.is_dir():
         message = f"-o {out}: the folder {out.parent} does not exist; make it: mkdir -p {shlex.quote(str(out.parent))}"
         raise ConfigError(message, code="output.no_folder", path=out)
+    if run_code:
+        allow_code(loaded)
     set_up_logging(speaks=True)
     with stdout_for_results(), scratch_folder() as scratch:
         contents = BundleContents()
@@ -68,23 +72,23 @@ def bundle(
 
 
 def unbundle(
-    file: Path, *, folder: Annotated[Path, Parameter(alias="-d")], allow_code: bool = False, json: Json = False
+    file: Path, *, folder: Annotated[Path, Parameter(alias="-d")], run_code: RunCode = False, json: Json = False
 ) -> int:
     """Check and unpack FILE, written by paratune bundle; DIR/config.yaml can be trained without changes.
 
     Args:
         folder: folder to create
-        allow_code: allow Python code that is not part of paratune
+        run_code: unpack a configuration that imports Python code which does not come with paratune
     """
     from paratune.commands.bundle_contents import CONFIG_FILE, write_configuration
 
     set_up_logging(speaks=True)
     # From the manifest alone, before a file is unpacked: training imports the named modules.
     code = imported_code(read_manifest(file).config)
-    if code and not allow_code:
+    if code and not run_code:
         message = (
             f"{file}: its configuration imports Python code that does not come with paratune: {', '.join(code)}. "
-            "Such code can do everything that you can do; if you trust it, add --allow-code. Nothing was unpacked"
+            "Such code can do everything that you can do; if you trust it, add --run-code. Nothing was unpacked"
         )
         raise DataError(message, code="bundle.own_code", bundle=file, modules=code)
     with Display(speaks=True).bar("unpack", 1) as bar:

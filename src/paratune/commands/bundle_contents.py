@@ -17,6 +17,7 @@ from paratune.base.units import format_bytes
 from paratune.bundle.manifest import Manifest, name_problem
 from paratune.config.distil_section import teacher_names
 from paratune.config.load import LoadedConfig, load_config
+from paratune.config.permission import is_allowed
 from paratune.config.sources import CODE, local_path, path_and_split
 from paratune.console import print_json
 from paratune.data.sources import source_files
@@ -167,6 +168,9 @@ def add_data(contents: BundleContents, loaded: LoadedConfig, scratch: Path) -> N
 def _add_source(contents: BundleContents, loaded: LoadedConfig, source: str, scratch: Path) -> str | None:
     """Add a file or a folder of data; return its path in the bundle, None for data that comes with paratune."""
     if source.startswith("demo:"):
+        return None
+    if source.startswith(CODE) and not is_allowed(source.removeprefix(CODE).partition("?")[0]):
+        contents.left_out.append(f"{source} (not imported without --run-code)")
         return None
     number = len({name.split("/")[1] for name in contents.files if name.startswith("data/")})
     if source.startswith(("hub:", CODE)):

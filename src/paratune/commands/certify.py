@@ -5,7 +5,7 @@ from pathlib import Path
 
 from paratune import records
 from paratune.base.scratch import scratch_folder
-from paratune.commands.options import Json, Overrides
+from paratune.commands.options import Json, Overrides, RunCode
 from paratune.console import print_json, set_up_logging
 from paratune.errors import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK, ConfigError, LaunchError
 from paratune.records import certificate
@@ -15,7 +15,14 @@ log = logging.getLogger(__name__)
 
 
 def certify(
-    config: Path, *, strategies: str, set_: Overrides = (), nproc: int = 2, steps: int = 4, json: Json = False
+    config: Path,
+    *,
+    strategies: str,
+    set_: Overrides = (),
+    nproc: int = 2,
+    steps: int = 4,
+    run_code: RunCode = False,
+    json: Json = False,
 ) -> int:
     """Check that strategies train the same thing: compare a few steps of CONFIG with one process.
 
@@ -25,11 +32,12 @@ def certify(
         strategies: strategies, comma-separated, such as ddp,zero3,hsdp:2 (a value sets the first option)
         nproc: number of processes of each strategy
         steps: number of steps to compare
+        run_code: also run code that the folders of model and teachers name; that of CONFIG always runs
     """
     from paratune.commands.certify_trial import own_folder, show, try_all
     from paratune.config.baseline_sections import refuse_baseline
     from paratune.config.candidates import common_values, strategy_candidate, strategy_candidates, strategy_names
-    from paratune.config.load import load_config
+    from paratune.config.load import allow_code, load_config
     from paratune.config.sections import run_path
     from paratune.processes.place import place_from_environment
 
@@ -41,6 +49,7 @@ def certify(
             "paratune certify starts its processes itself; leave out torchrun", code="launch.started_twice"
         )
     loaded = load_config(config, set_)
+    allow_code(loaded, with_models=run_code)
     refuse_baseline(loaded.config.baseline, "paratune certify compares")
     common, notes = common_values(loaded, nproc, steps)
     reference = strategy_candidate(loaded, common, "single", nproc)

@@ -17,6 +17,7 @@ from paratune.config.feasibility.rules import reasons_against
 from paratune.config.feasibility.target import Ranks
 from paratune.config.feasibility.words import CERTIFY, refuse
 from paratune.config.load import LoadedConfig
+from paratune.config.permission import is_trusted
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import strategy_traits
@@ -266,6 +267,7 @@ def _run(
         "folder": str(folder),
         "reference": str(reference) if reference else None,
         "precision": precision,
+        "run_code": is_trusted(loaded.config.model.name),
     }
     records.write_json(folder / "job.json", job)
     code = launch([str(folder / "job.json")], strategy.world_size, program=PROGRAM)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from paratune.api.apply import check_model
 from paratune.api.arguments import several
 from paratune.api.threads import respect_quota
 from paratune.base.atomic import delete_folder
@@ -18,11 +19,12 @@ from paratune.base.imports import collector_off_for_imports
 from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
 from paratune.base.units import format_bytes, format_number
-from paratune.commands.options import Json
+from paratune.commands.options import Json, RunCode
 from paratune.console import Display, print_json, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, CheckpointError, LaunchError, option_error, require_at_least
 from paratune.records import MODEL_FOLDER, RUN_FILE, file_sha256, is_finished, predictions_file, read_json, read_run
 from paratune.records.compressed import FORMS, FP32, SPLITS, form_folder, locked_forms, measured_folder, read_measured
+from paratune.records.own import TASK_FILE, admit_model
 
 if TYPE_CHECKING:
     from paratune.compress.measure import MeasureSettings
@@ -40,6 +42,7 @@ def compress(
     timed_rows: int = 200,
     explain_rows: int = 20,
     batch_size: Sequence[int] = (1, 8, 32),
+    run_code: RunCode = False,
     json: Json = False,
 ) -> int:
     """Make smaller forms of RUN, and measure each beside its model: size, speed, memory and scores.
@@ -64,9 +67,12 @@ def compress(
         require_at_least(option, value, least)
     for size in batch_size:
         require_at_least("--batch-size", size)
+    check_model(str(run), run_code=run_code)
     set_up_logging(speaks=True)
     respect_quota()
     split = _split(run, split)
+    # Here too: a refusal in the process that measures would be an error of this process.
+    admit_model(str(run / MODEL_FOLDER), read_json(run / MODEL_FOLDER / TASK_FILE), run)
     with stdout_for_results(), locked_forms(run), scratch_folder() as scratch:
         with collector_off_for_imports():
             import torch
@@ -93,7 +99,7 @@ def compress(
                 )  # fmt: skip
                 if not _is_measured(out, settings):
                     log.info("%s", plain(f"measure {form} of {run}"))
-                    _measure(settings, scratch / "settings.json")
+                    _measure(settings, scratch / "settings.json", run_code=run_code)
     measured = {form: read_measured(measured_folder(run, form)) for form in folders}
     if json:
         print_json({"run": str(run), "forms": measured}, indent=1)
@@ -176,7 +182,7 @@ def _is_measured(out: Path, settings: "MeasureSettings") -> bool:
         return False
 
 
-def _measure(settings: "MeasureSettings", path: Path) -> None:
+def _measure(settings: "MeasureSettings", path: Path, *, run_code: bool) -> None:
     """Measure a form in a separate process, which ends with this one.
 
     Raises:
@@ -187,7 +193,7 @@ def _measure(settings: "MeasureSettings", path: Path) -> None:
     # The peak of memory belongs to one form only in a process that loads nothing else.
     path.write_text(json_format.dumps(asdict(settings)), encoding="utf-8")
     done = subprocess.run(
-        [*PROGRAM, str(path)],
+        [*PROGRAM, str(path), *(["--run-code"] if run_code else [])],
         check=False,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

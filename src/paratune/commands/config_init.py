@@ -5,9 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from paratune.api.apply import allow_source
 from paratune.base.text import plain
 from paratune.commands.config import write_new
-from paratune.commands.options import Json, LabelColumn, PairColumn, TextColumn
+from paratune.commands.options import Json, LabelColumn, PairColumn, RunCode, TextColumn
 from paratune.config.plain import one_line
 from paratune.console import print_json
 from paratune.errors import EXIT_OK, ConfigError, DataError, Fault, ParatuneError
@@ -47,6 +48,7 @@ def init(
     task: TaskKind | None = None,
     model: str | None = None,
     full: bool = False,
+    run_code: RunCode = False,
     json: Json = False,
 ) -> int:
     """Write a configuration file that runs: task, columns and labels are read from the data in --train.
@@ -61,12 +63,15 @@ def init(
         task: kind of the task
         model: model folder or hub name
         full: write every option with its help
+        run_code: read data sets of Python code (code:...)
     """
     if path.exists():
         write_new(path, "")  # refuses it, before the data is read
     if train is None:
         return _write_template(path, task, full=full, as_json=json)
     sources = {"train": train, "validation": validation, "test": test}
+    for source in sources.values() if run_code else ():
+        allow_source(source or "")
     guess = _read_and_guess(
         {name: source for name, source in sources.items() if source is not None},
         {"text": text, "text_pair": text_pair, "label": label},

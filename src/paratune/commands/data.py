@@ -3,18 +3,21 @@
 from pathlib import Path
 
 from paratune.base.text import plain
-from paratune.commands.options import Json, Overrides
+from paratune.commands.options import Json, Overrides, RunCode
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_DATA, EXIT_OK, require_installed
 
 
-def data(config: Path, *, set_: Overrides = (), figures: Path | None = None, json: Json = False) -> int:
+def data(
+    config: Path, *, set_: Overrides = (), figures: Path | None = None, run_code: RunCode = False, json: Json = False
+) -> int:
     """Show the data of CONFIG: rows, labels, lengths, truncation, missing values, duplicates.
 
     Args:
         figures: folder for figures: .svg, .png and one page with all of them
+        run_code: also read data sets of Python code that CONFIG names (code:...), and import the code of its model
     """
-    from paratune.commands.data_figures import check_kind, draw_figures, figure_lines, read_splits
+    from paratune.commands.data_figures import check_kind, draw_figures, figure_lines, read_splits, readable
     from paratune.config.load import load_config
     from paratune.reports.data.page import check_figures_folder
 
@@ -24,7 +27,7 @@ def data(config: Path, *, set_: Overrides = (), figures: Path | None = None, jso
         check_kind(loaded.config.task)
         check_figures_folder(figures)
     set_up_logging(speaks=True)
-    options = loaded.config
+    options, not_imported = readable(loaded, run_code=run_code)
     with stdout_for_results():
         from paratune.data.columns import num_lacking
         from paratune.data.describe import describe, render
@@ -32,6 +35,7 @@ def data(config: Path, *, set_: Overrides = (), figures: Path | None = None, jso
         recipe, splits, max_length = read_splits(options)
     description = describe(splits, options.task, options.data.columns, max_length=max_length)
     labelled = {name: split for name, split in splits.items() if name not in options.data.predict}
+    description["not_imported"] = not_imported
     description["warnings"] += [text for text, _ in recipe.warnings(labelled) if text not in description["warnings"]]
     num_unusable = sum(num_lacking(split.num_dropped) for split in splits.values())
     num_unusable *= options.data.missing == "refuse"
@@ -42,11 +46,13 @@ def data(config: Path, *, set_: Overrides = (), figures: Path | None = None, jso
         )
     if figures is not None:
         with Display(speaks=True).bar("draw", 1):
-            description["figures"] = draw_figures(loaded, labelled, max_length, figures)
+            description["figures"] = draw_figures(loaded, options, labelled, max_length, figures)
     if json:
         print_json(description)
     else:
         print_result(render(description))
+        for line in not_imported:
+            print(plain(f"not imported without --run-code: {line}"))  # noqa: T201
         for line in figure_lines(description, figures) if figures is not None else ():
             print(plain(line))  # noqa: T201
     return EXIT_DATA if num_unusable else EXIT_OK

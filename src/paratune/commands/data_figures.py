@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from paratune.api.tokenizing import tokenizing_of
-from paratune.config.load import LoadedConfig
-from paratune.config.sections import Config, Data, text_columns
-from paratune.config.task_sections import Task, class_names
+from paratune.config.load import LoadedConfig, allow_code
+from paratune.config.own_code import RECIPE_KEY, importable_parts, named_code
+from paratune.config.permission import is_allowed, require_allowed
+from paratune.config.sections import Config, Data, data_sources, text_columns
+from paratune.config.task_sections import OwnTask, Task, class_names
 from paratune.data.labels import as_number
 from paratune.errors import ConfigError, DataError, did_you_mean
 from paratune.reports.data.figures import MAX_GROUPS, DataView, data_drawings
@@ -147,6 +149,26 @@ def _stop_words(own: list[str]) -> list[str]:
     return [*ENGLISH_STOP_WORDS, "did", "does", "doing", *own]
 
 
+def readable(loaded: LoadedConfig, *, run_code: bool) -> tuple[Config, list[str]]:
+    """Return what can be read of a configuration, and its code of the user that is not imported.
+
+    Args:
+        run_code: Whether its code is imported.
+
+    Raises:
+        ConfigError: Nothing can be read without its code.
+    """
+    if run_code:
+        allow_code(loaded)
+    config = importable_parts(loaded.config)
+    code = [item for item in named_code(loaded.values) if not is_allowed(item.name)]
+    if isinstance(config.task, OwnTask):
+        require_allowed(config.task.recipe, RECIPE_KEY)
+    if next(data_sources(config.data), None) is None and code:
+        require_allowed(code[-1].name, code[-1].key)
+    return config, list(map(str, code))
+
+
 def read_splits(config: Config) -> tuple[Any, dict[str, Any], int]:
     """Return the recipe of the task, all splits with their tokens, and the maximum number of tokens of a sample.
 
@@ -168,10 +190,10 @@ def read_splits(config: Config) -> tuple[Any, dict[str, Any], int]:
 
 
 def draw_figures(
-    loaded: LoadedConfig, splits: Mapping[str, Any], max_length: int, folder: Path
+    loaded: LoadedConfig, config: Config, splits: Mapping[str, Any], max_length: int, folder: Path
 ) -> list[dict[str, Any]]:
-    """Write the figures, and return their entries of the description."""
-    view = data_view(loaded.config, splits, max_length)
+    """Write the figures, and return their entries of the description; `config` is from `readable`."""
+    view = data_view(config, splits, max_length)
     rows = ", ".join(f"{count:,} {name}" for name, count in view.splits.items())
     sources = " + ".join(dict.fromkeys(split.source for split in splits.values()))
     title = f"Data of {loaded.config.run.name}"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from paratune.commands.options import Json, Overrides
+from paratune.commands.options import Json, Overrides, RunCode
 from paratune.console import set_up_logging, stdout_for_results
 from paratune.errors import ConfigError
 
@@ -17,6 +17,7 @@ def doctor(
     gpus_per_node: int | None = None,
     nproc: int | None = None,
     folder: Path = Path("runs"),
+    run_code: RunCode = False,
     json: Json = False,
 ) -> int:
     """Find problems of this machine and of the run in CONFIG, with reasons and lines that repair them.
@@ -30,11 +31,12 @@ def doctor(
         gpus_per_node: with --site: number of GPUs on each node
         nproc: number of processes of the run on this machine
         folder: folder for runs, without CONFIG
+        run_code: also import the Python code that CONFIG names, and read its data sets
     """
     from paratune.cluster.site import read_site, with_size
     from paratune.commands.doctor_run import check_size, examine_run, runs_alone, site_environment, start_on
     from paratune.config.layers import read_layers
-    from paratune.config.load import check_layer
+    from paratune.config.load import allow_code, check_layer
     from paratune.config.sections import run_path
     from paratune.doctor.checkup import describe_machine, judge, print_findings, shown_status
 
@@ -57,5 +59,7 @@ def doctor(
             machine = replace(machine, environ={**machine.environ, **site_environment(sized_site)})
         is_single = loaded is not None and runs_alone(loaded.config)
         findings = judge(machine, is_elsewhere=start is not None, is_single=is_single)
+        if loaded is not None and run_code:
+            allow_code(loaded)
         findings += examine_run(config, loaded, problems, machine, num_processes=nproc, start=start)
     return print_findings(findings, machine, as_json=json)

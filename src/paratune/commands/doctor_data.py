@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from paratune.base.units import GIB, format_bytes
 from paratune.config.sections import Config, Data, data_sources, named_columns
-from paratune.config.sources import CODE, local_path, path_and_split
+from paratune.config.sources import local_path, path_and_split
 from paratune.config.task_sections import (
     ClassTask,
     EmbeddingTask,
@@ -60,7 +60,7 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataF
     on_hub = tuple(named for named in data_sources(config.data) if named[1].startswith("hub:"))
     for key, source in data_sources(config.data):
         labelled = not key.startswith("data.predict.")
-        if source.startswith(("hub:", CODE)):  # reading it could download it, or run code
+        if source.startswith("hub:"):  # reading it could download it
             continue
         table = _read(key, source, errors)
         if table is None:
@@ -76,6 +76,8 @@ def data_facts(config: Config, tokenizer: Any, model_limit: int | None) -> DataF
     if errors or id_columns or on_hub:
         ids = tuple(id_columns.values())
         return DataFacts((), (), tuple(errors), ids, text_columns, max_length, model_limit, on_hub=on_hub)
+    if not any(getattr(config.data, name) for name in ("train", "validation", "test")):  # all are own code
+        return DataFacts((), (), (), (), text_columns, max_length, model_limit)
     try:
         parts = load_samples(_tolerant(config.data), config.task, _selector(config))
         if isinstance(config.task, QuestionAnsweringTask) and "train" in parts:

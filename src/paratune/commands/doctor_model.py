@@ -11,6 +11,7 @@ from typing import Any
 
 from paratune.base.token_ids import num_token_ids
 from paratune.config.feasibility.layers import lacks_decoder_start
+from paratune.config.permission import REMOTE_CODE, NamedCode, allow, is_allowed
 from paratune.config.sections import Config, ModelOptions
 from paratune.doctor.setup import ModelFacts
 from paratune.errors import ParatuneError, nearest_name
@@ -40,7 +41,8 @@ def model_facts(config: Config, environ: Mapping[str, str]) -> tuple[ModelFacts,
             tokenizer = load_tokenizer(_local(config.model, facts), config.data.truncation_side)
             facts = replace(facts, num_tokens=num_token_ids(tokenizer))
         except ParatuneError as error:
-            facts = replace(facts, tokenizer_error=str(error))
+            # Its own Python code is not imported without --run-code: unknown, and no problem.
+            facts = replace(facts, tokenizer_error=None if error.code == "code.refused" else str(error))
     if tokenizer is not None and facts.model_type is not None:
         from paratune.models.limits import max_positions
 
@@ -68,6 +70,8 @@ def _count_new(model: ModelOptions) -> int:
 def _local(model: ModelOptions, facts: ModelFacts) -> ModelOptions:
     """Return the section with the local folder as its name, so that no request goes to the hub."""
     update: dict[str, Any] = {"name": str(facts.folder), "revision": None}
+    if model.trust_remote_code and is_allowed(model.name):
+        allow([NamedCode(REMOTE_CODE, str(facts.folder))])
     return model.model_copy(update=update)
 
 

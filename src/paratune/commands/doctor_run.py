@@ -9,6 +9,7 @@ from pathlib import Path
 from paratune import hardware
 from paratune.cluster.site import Site, processes_per_node
 from paratune.config.load import LoadedConfig
+from paratune.config.own_code import importable_parts
 from paratune.config.problems import Problem
 from paratune.config.sections import Config, data_sources
 from paratune.config.sources import local_path, path_and_split
@@ -55,8 +56,9 @@ def examine_run(
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model, tokenizer, limit = model_facts(config, machine.environ)
-        data = data_facts(config, tokenizer, limit)
+        read = importable_parts(config)
+        model, tokenizer, limit = model_facts(read, machine.environ)
+        data = data_facts(read, tokenizer, limit)
     if probes is None:
         probes = gather(machine, start, _data_files(config), _damaged_checkpoint(machine.out_folder))
     setup = QueuedRun(machine, path, tuple(problems), loaded, data, model, start, probes)

@@ -8,11 +8,20 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from paratune.api.apply import check_model
+from paratune.api.apply import allow_source, check_model
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
-from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, TextColumn, require_some
+from paratune.commands.options import (
+    BatchSize,
+    Device,
+    Json,
+    LabelColumn,
+    PairColumn,
+    RunCode,
+    TextColumn,
+    require_some,
+)
 from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, DataError, option_error, require_at_least
 
@@ -37,6 +46,7 @@ def explain(
     label: LabelColumn = None,
     batch_size: BatchSize = 32,
     device: Device = "auto",
+    run_code: RunCode = False,
     json: Json = False,
 ) -> int:
     """Show which words and sentences of rows drive the output of MODELS, and whether that holds.
@@ -65,9 +75,10 @@ def explain(
     if out is not None:
         check_folder(out, [PAGE, MARKER])
     with stdout_for_results():
+        allow_source(input)
         table = read_table(input)
         for model in models:
-            check_model(model)
+            check_model(model, run_code=run_code)
         with collector_off_for_imports():
             from paratune.explain.explain import METHODS, ExplainOptions, select_rows
             from paratune.explain.page import as_dict, write_explanations

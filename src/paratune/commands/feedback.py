@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from paratune.api.apply import check_model
+from paratune.api.apply import allow_source, check_model
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
-from paratune.commands.options import BatchSize, Device, Json
+from paratune.commands.options import BatchSize, Device, Json, RunCode
 from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, ParatuneError, coded, option_error, require_at_least
 
@@ -29,6 +29,7 @@ def feedback(
     agreement: float | None = None,
     batch_size: BatchSize = 32,
     device: Device = "auto",
+    run_code: RunCode = False,
     json: Json = False,
 ) -> int:
     """Write feedback on the essays of a file: an interval for each score, and what the score rests on.
@@ -62,7 +63,8 @@ def feedback(
     respect_quota()
     check_folder(out, [PAGE, MARKER])
     with stdout_for_results():
-        check_model(run)
+        check_model(run, run_code=run_code)
+        allow_source(str(input))
         source, table = (input, read_table(input)) if input is not None else split_table(Path(run), str(split))
         with collector_off_for_imports():
             from paratune.feedback.feedback import FeedbackOptions, calibrate, give_feedback, require_scores
@@ -99,11 +101,14 @@ def _reference(trained: Any, source: str | None, calibration: Any) -> Any:
     from paratune.data.read import read_table
     from paratune.feedback.feedback import make_reference
     from paratune.records import read_run
+    from paratune.records.own import admit_data
 
     if source is not None:
+        allow_source(source)
         return make_reference(trained, source, read_table(source), calibration)
     train = read_run(trained.run)["config"]["data"]["train"]
     file = train if isinstance(train, str) else train[0]
+    admit_data(trained.run)
     try:
         table = rows_without_splits(trained.run, file, read_table(file))
         return make_reference(trained, file, table, calibration)

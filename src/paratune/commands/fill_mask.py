@@ -7,12 +7,19 @@ from typing import Any
 from paratune.api.apply import load_model
 from paratune.api.threads import respect_quota
 from paratune.base.text import plain
-from paratune.commands.options import Device, Json, require_some
+from paratune.commands.options import Device, Json, RunCode, require_some
 from paratune.console import print_json, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK
 
 
-def fill_mask(model: str, *texts: str, top_k: int = 5, device: Device = "auto", json: Json = False) -> int:
+def fill_mask(
+    model: str,
+    *texts: str,
+    top_k: int = 5,
+    device: Device = "auto",
+    run_code: RunCode = False,
+    json: Json = False,
+) -> int:
     """Show the words that MODEL, a masked language model, predicts for the masks in TEXTS.
 
     MODEL is a run, a model folder or a hub name. Write the mask as the model does: [MASK] or <mask>.
@@ -24,7 +31,7 @@ def fill_mask(model: str, *texts: str, top_k: int = 5, device: Device = "auto", 
     set_up_logging(speaks=True)
     respect_quota()
     with stdout_for_results():
-        trained = load_model(model, device, text="text")
+        trained = load_model(model, device, run_code=run_code, text="text")
         from paratune.infer.masks import fill_masks
 
         guesses = fill_masks(trained, texts, top_k)

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paratune.api.apply import check_model
 from paratune.api.threads import respect_quota
 from paratune.base.text import plain
 from paratune.base.units import format_number
 from paratune.commands.confusion import confusion_view
-from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, TextColumn
+from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, RunCode, TextColumn
 from paratune.console import print_json, print_result, print_table, set_up_logging
 from paratune.errors import EXIT_OK, ConfigError, option_error, os_error_as
 from paratune.records import write_json
@@ -34,6 +35,7 @@ def evaluate(
     answer_start: str | None = None,
     batch_size: int | None = None,
     device: Device = "auto",
+    run_code: RunCode = False,
     json: Json = False,
 ) -> int:
     """Print the metrics of MODEL (a run, a model folder or a hub name) on a labelled file.
@@ -61,11 +63,12 @@ def evaluate(
             )
             raise ConfigError(message, code="cli.argument_missing", option="--data", target=model)
         _refuse_without_data(batch_size, device, named, by)
+        check_model(model, run_code=run_code)
         set_up_logging(speaks=True)
         respect_quota()
         return run_slices_command(model, by, named=named, device=device, as_json=json)
 
-    evaluation = evaluate_file(model, data, named, by=by, batch_size=size, device=device)
+    evaluation = evaluate_file(model, data, named, by=by, batch_size=size, device=device, run_code=run_code)
     result = evaluation.values
     if json:
         print_json(result)
@@ -103,6 +106,7 @@ def predict(
     batch_size: BatchSize = 32,
     device: Device = "auto",
     overwrite: bool = False,
+    run_code: RunCode = False,
     json: Json = False,
 ) -> int:
     """Write the rows of a file and the predictions of MODEL for them, as .csv, .jsonl or .parquet.
@@ -125,7 +129,9 @@ def predict(
             raise option_error("--output", output, f"{reason}; write {', '.join(SUFFIXES)}", code="output.format")
 
     named = {"text": text, "text_pair": text_pair}
-    predicted = predict_rows(model, input, named, batch_size=batch_size, device=device, check=check_document)
+    predicted = predict_rows(
+        model, input, named, batch_size=batch_size, device=device, check=check_document, run_code=run_code
+    )
     trained, split, table = predicted.trained, predicted.split, predicted.rows
     if is_document:
         write_json(output, trained.recipe.document(split, predicted.evaluation.outputs))

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from paratune.cluster.slurm import check_job_id
-from paratune.commands.options import Json, Overrides
+from paratune.commands.options import Json, Overrides, RunCode
 from paratune.console import print_json
 from paratune.errors import EXIT_OK, ConfigError, require_at_least
 
@@ -25,6 +26,7 @@ def launch(
     after: Sequence[str] = (),
     wait: bool = False,
     dry_run: bool = False,
+    run_code: RunCode = False,
     json: Json = False,
 ) -> int:
     """Submit CONFIG to Slurm, on one node or several; the job saves, is queued again and resumes by itself.
@@ -43,6 +45,7 @@ def launch(
         after: start after this job ended with success; may be repeated
         wait: wait for the end of the job, print what happens, and exit with its exit code
         dry_run: print the batch script; submit and write nothing
+        run_code: paratune train --run-code in the job
     """
     from paratune.cluster.site import read_site, with_size
     from paratune.commands.launch_jobs import (
@@ -66,6 +69,9 @@ def launch(
     if array and calibrate:
         message = "--calibrate measures nodes, and --array submits runs; use one of them"
         raise ConfigError(message, code="cli.conflict", options=("--calibrate", "--array"))
+    if run_code and calibrate:
+        message = "--run-code has no effect with --calibrate, which measures nodes; leave it out"
+        raise ConfigError(message, code="cli.no_effect", option="--run-code")
     sized_site = with_size(read_site(site), nodes=nodes, gpus_per_node=gpus_per_node)
     with ExitStack() as launch_lock:
         if calibrate:
@@ -83,6 +89,7 @@ def launch(
             )
         else:
             jobs = run_jobs(config, set_, sized_site, after, None if dry_run else launch_lock)
+        jobs = [(replace(job, run_code=run_code), folder) for job, folder in jobs]
         if dry_run:
             return show_scripts(jobs, as_json=json)
         check_known(after)

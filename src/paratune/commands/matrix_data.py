@@ -1,17 +1,20 @@
 """Figures of the data for the report of a matrix; the data is read again, as in `paratune data --figures`."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from paratune.commands.data_figures import check_kind, data_view, read_splits
+from paratune.commands.data_figures import check_kind, data_view, read_splits, readable
 from paratune.config.load import load_config
 from paratune.console import Display, stdout_for_results
-from paratune.errors import CheckpointError, ConfigError, require_installed
+from paratune.errors import CheckpointError, ConfigError, coded, require_installed
 from paratune.records.sweep import CONFIGS_FOLDER, read_sweep
 from paratune.reports.data.figures import data_drawings
 from paratune.reports.document import ReportSection
 from paratune.reports.matrix import SweepReport
+
+log = logging.getLogger(__name__)
 
 
 def check_matrices(matrices: Sequence[Path]) -> None:
@@ -42,7 +45,15 @@ def data_section(report: SweepReport) -> ReportSection:
     if not runs:
         message = "--data-figures: no run of the matrix is finished; train one first"
         raise CheckpointError(message, code="report.no_run", folder=report.folder)
-    config = load_config(_config_of(report.folder, runs[0].name)).config
+    loaded = load_config(_config_of(report.folder, runs[0].name))
+    config, not_imported = readable(loaded, run_code=False)
+    if not_imported:
+        log.warning(
+            "--data-figures: not imported: %s; with it: paratune data %s --figures FOLDER --run-code",
+            "; ".join(not_imported),
+            loaded.source,
+            extra=coded("code.not_imported"),
+        )
     with stdout_for_results():
         _, splits, max_length = read_splits(config)
     labelled = {name: split for name, split in splits.items() if name not in config.data.predict}

@@ -11,6 +11,7 @@ Overrides = Annotated[
     Sequence[str], Parameter(name="--set", help="section.key=value, replaces a value of the file; may be repeated")
 ]
 Json = Annotated[bool, Parameter(help="print the result as JSON on stdout")]
+RunCode = Annotated[bool, Parameter(help="run Python code that does not come with paratune")]
 TextColumn = Annotated[str | None, Parameter(help="column of the text")]
 PairColumn = Annotated[str | None, Parameter(help="column of the second text of a pair")]
 LabelColumn = Annotated[str | None, Parameter(help="column of the label, target or answer")]

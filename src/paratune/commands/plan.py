@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from paratune.api.plan_options import PlanOptions, check_options, read_numbers
 from paratune.base.text import plain
 from paratune.commands import EXAMPLES
-from paratune.commands.options import Json, Overrides
+from paratune.commands.options import Json, Overrides, RunCode
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError
 
@@ -79,6 +79,7 @@ def plan(
     wanted: Annotated[PlanArguments, Parameter(name="*")] = PlanArguments(),
     set_: Overrides = (),
     write: Path | None = None,
+    run_code: RunCode = False,
     json: Json = False,
 ) -> int:
     """Estimate memory and time of CONFIG, and recommend a strategy, devices, precision and micro-batch.
@@ -87,6 +88,7 @@ def plan(
 
     Args:
         write: YAML file for the recommended configuration, or with --calibrate and without CONFIG for the device
+        run_code: import the Python code that CONFIG names: its data sets, head, class, strategy, and that of its model
     """
     from rich.text import Text
 
@@ -95,7 +97,7 @@ def plan(
     from paratune.commands.plan_goal import aim, check_goal, write_probes
     from paratune.commands.plan_score import calibrate_command
     from paratune.config.baseline_sections import refuse_baseline
-    from paratune.config.load import load_config
+    from paratune.config.load import allow_code, load_config
     from paratune.planning.measured import divide_measured
     from paratune.planning.written import check_writable, write_config
 
@@ -109,8 +111,10 @@ def plan(
     if is_matrix(config):
         from paratune.commands.plan_matrix import plan_matrix
 
-        return plan_matrix(config, set_, wanted, options, write=write, as_json=json)
+        return plan_matrix(config, set_, wanted, options, write=write, run_code=run_code, as_json=json)
     loaded = load_config(config, set_)
+    if run_code:
+        allow_code(loaded, strategies=options.strategies or ())
     refuse_baseline(loaded.config.baseline, "paratune plan predicts")
     goal = check_goal(
         wanted, runs, loaded.config.task.kind, lambda: planned_machine(options, loaded, figures).price_per_hour

@@ -10,6 +10,7 @@ from paratune.api.plan_options import PlanOptions
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration
 from paratune.config.differences import flatten
+from paratune.config.load import allow_code
 from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, DataError
 from paratune.reports.matrix.planned import GENERATOR, SCHEMA_VERSION
@@ -44,12 +45,14 @@ def plan_matrix(
     shared: PlanOptions,
     *,
     write: Path | None,
+    run_code: bool,
     as_json: bool,
 ) -> int:
     """Print the plan of each cell; return the exit code, 1 if no cell can be planned.
 
     Args:
         shared: The options of all plans, from `wanted`.
+        run_code: Whether the code that the runs name may be imported.
 
     Raises:
         ParatuneError: The matrix, a cell, an option, a model or the data is invalid.
@@ -67,6 +70,9 @@ def plan_matrix(
     cells = cells_of(matrix, overrides, here=False, need_files=wanted.max_length is None)
     if (error := invalid(matrix, cells) or none_possible(matrix, cells)) is not None:
         raise error
+    for cell in cells if run_code else ():
+        if cell.loaded is not None:
+            allow_code(cell.loaded)
     set_up_logging(speaks=True)
     with stdout_for_results():
         planned = _planned(cells, shared)

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paratune import records
+from paratune.api.apply import allow_source, check_model
 from paratune.api.threads import respect_quota
 from paratune.base.text import plain
 from paratune.base.units import format_number
-from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, TextColumn
+from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, RunCode, TextColumn
 from paratune.console import print_json, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, DataError, coded, require_at_least
 
@@ -33,6 +34,7 @@ def pseudo_label(
     batch_size: BatchSize = 32,
     device: Device = "auto",
     overwrite: bool = False,
+    run_code: RunCode = False,
     json: Json = False,
 ) -> int:
     """Label the texts of a file for which MODELS (runs, model folders or hub names) are confident.
@@ -77,6 +79,9 @@ def pseudo_label(
         )
         from paratune.infer.pseudo import SelectionRule, combine_classes, combine_numbers, decide
 
+        allow_source(input)
+        for model in models:
+            check_model(model, run_code=run_code)
         table = read_table(input)
     label_models = _predictions(models, input, table, named, batch_size, device)
     task = label_models[0].task

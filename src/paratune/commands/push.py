@@ -32,8 +32,7 @@ def push(
     set_up_logging(speaks=True)
     folder, card = _finished_model(run)
     check_files(folder)
-    pushed = [path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")]
-    sizes = {path.name: path.stat().st_size for path in pushed}
+    sizes = {path.name: path.stat().st_size for path in _saved_files(folder)}
     if card is not None:
         sizes[CARD_FILE] = len(card.encode())
     url = None
@@ -78,6 +77,25 @@ def _finished_model(run: Path) -> tuple[Path, str | None]:
     except (KeyError, TypeError, AttributeError) as error:
         message = f"{run}: its record lacks what a model card needs ({error!r}); write {folder / CARD_FILE} yourself"
         raise CheckpointError(message, code="run.damaged", target=run) from error
+
+
+def _saved_files(folder: Path) -> list[Path]:
+    """Return the files of a model that paratune saved, with its record and its card; the folder may have others.
+
+    Raises:
+        CheckpointError: One of them is a link, which may lead to any file of the user.
+    """
+    from paratune.models.files import TASK_FILE
+    from paratune.records import read_json
+    from paratune.training.model_card import CARD_FILE
+
+    recorded = read_json(folder / TASK_FILE).get("files") or {}
+    paths = [folder / name for name in sorted({*recorded, TASK_FILE, CARD_FILE}) if (folder / name).is_file()]
+    for path in paths:
+        if path.is_symlink() or path.resolve().parent != folder.resolve():
+            message = f"{path} is a link, and its content may be another file; copy the file, and push again"
+            raise CheckpointError(message, code="push.link", path=path)
+    return paths
 
 
 def _refuse_local_base(folder: Path) -> None:

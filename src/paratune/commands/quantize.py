@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from paratune.api.apply import check_model
+from paratune.api.apply import allow_source, check_model
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.base.units import format_bytes, format_share
-from paratune.commands.options import BatchSize, Json, LabelColumn, PairColumn, TextColumn
+from paratune.commands.options import BatchSize, Json, LabelColumn, PairColumn, RunCode, TextColumn
 from paratune.console import Display, print_json, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, coded, option_error, require_at_least
 
@@ -33,6 +33,7 @@ def quantize(
     text_pair: PairColumn = None,
     label: LabelColumn = None,
     batch_size: BatchSize = 32,
+    run_code: RunCode = False,
     json: Json = False,
 ) -> int:
     """Write a smaller form of MODEL as a folder, and compare its outputs and decisions with those of MODEL.
@@ -52,7 +53,9 @@ def quantize(
     set_up_logging(speaks=True)
     respect_quota()
     with stdout_for_results():
-        check_model(model)
+        check_model(model, run_code=run_code)
+        for source in (data, calibration):
+            allow_source(source or "")
         with collector_off_for_imports():
             from paratune.infer.trained import NamedColumns
 
@@ -131,11 +134,13 @@ def _file_of_run(trained: Any, model: str, option: str) -> str:
         ConfigError: The model is not in a run folder.
     """
     from paratune.records import read_run
+    from paratune.records.own import admit_data
 
     if trained.run is None:
         message = f"{model} is not a run, whose files are known; name a file with {option}"
         raise ConfigError(message, code="cli.option_missing", option=option, target=model)
     data = read_run(trained.run)["config"]["data"]
+    admit_data(trained.run)
     files = (data.get("validation") if option == "--data" else None) or data["train"]
     return files if isinstance(files, str) else str(files[0])
 

@@ -7,7 +7,7 @@ from paratune.api.apply import check_model, load_model
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
-from paratune.commands.options import Device, PairColumn, TextColumn
+from paratune.commands.options import Device, PairColumn, RunCode, TextColumn
 from paratune.console import outlive_readers, set_up_logging, stdout_for_results
 from paratune.errors import ConfigError, Stopped, option_error, require, require_at_least
 
@@ -31,6 +31,7 @@ def serve(
     text: TextColumn = None,
     text_pair: PairColumn = None,
     device: Device = "auto",
+    run_code: RunCode = False,
 ) -> int:
     """Answer HTTP requests with the predictions of RUN (a run, a model folder or a hub name) until a signal.
 
@@ -84,7 +85,7 @@ def serve(
     set_up_logging(speaks=True)
     respect_quota()
     with stdout_for_results():
-        check_model(run)
+        check_model(run, run_code=run_code)
         with collector_off_for_imports():
             from paratune.serving.app import Service, make_app
             from paratune.serving.server import open_socket, run_server

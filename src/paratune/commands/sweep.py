@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paratune.base.text import plain
-from paratune.commands.options import Json, Overrides
+from paratune.commands.options import Json, Overrides, RunCode
 from paratune.errors import EXIT_CONFIG, EXIT_OK, ConfigError, require_installed
 
 
@@ -21,6 +21,7 @@ def sweep(
     data_figures: bool = False,
     until: str | None = None,
     budget: str | None = None,
+    run_code: RunCode = False,
     json: Json = False,
 ) -> int:
     """Train every combination of MATRIX, select the best by validation, and write a report.
@@ -38,6 +39,7 @@ def sweep(
         data_figures: add figures of the data to the report; reads the data again after the runs
         until: add seeds only until the verdicts are decided on speed, on quality, or on both (decided)
         budget: with --until, time of all runs together, such as 8h or 90min
+        run_code: also run code that the folders of models and teachers name; that of MATRIX always runs
     """
     from paratune.api.sweep import SweepRequest, check_request, prepare, steps_to_list, train_matrix
     from paratune.commands.sweep_plan import show_invalid, show_list, show_plan, show_waiting
@@ -48,7 +50,7 @@ def sweep(
         raise ConfigError(message, code="cli.conflict", options=("--list", "--dry-run"))
     request = SweepRequest(
         matrix, tuple(set_), only=tuple(only), retry_failed=retry_failed, overwrite=overwrite, probe=probe,
-        until=until, budget=budget,
+        until=until, budget=budget, run_code=run_code,
     )  # fmt: skip
     check_request(request, starts=not (dry_run or list_), shows=dry_run)
     prepared = prepare(request, here=not list_)
@@ -69,7 +71,7 @@ def sweep(
         return EXIT_OK if error is None else error.exit_code
     if list_:
         listed = steps_to_list(request, prepared)
-        show_list(prepared.matrix, listed, as_json=json)
+        show_list(prepared.matrix, listed, run_code=run_code, as_json=json)
         show_waiting(prepared.plan, prepared.names, retry_failed=retry_failed)
         return EXIT_OK
     outlive_readers()

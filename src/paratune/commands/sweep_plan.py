@@ -132,9 +132,9 @@ def _step_dict(step: Step, retry_failed: bool) -> dict[str, Any]:
     }
 
 
-def show_list(matrix: Matrix, todo: Sequence[Step], *, as_json: bool) -> None:
+def show_list(matrix: Matrix, todo: Sequence[Step], *, run_code: bool, as_json: bool) -> None:
     """Print the commands of the runs to train, one a line."""
-    runs = [listed(matrix.folder, step) for step in todo]
+    runs = [listed(matrix.folder, step, run_code=run_code) for step in todo]
     if as_json:
         print_json(
             {"sweep": matrix.name, "folder": str(matrix.folder), "directory": str(Path.cwd()), "runs": runs}, indent=1

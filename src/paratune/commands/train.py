@@ -8,7 +8,7 @@ from typing import Any
 
 from paratune.base.text import plain
 from paratune.commands import BEGAN
-from paratune.commands.options import Json, Overrides
+from paratune.commands.options import Json, Overrides, RunCode
 from paratune.console import outlive_readers, print_json, print_result, print_warning
 from paratune.errors import EXIT_LAUNCH, EXIT_OK, LaunchError, require_at_least
 from paratune.processes.launcher import idle_tasks_warning, launch_problem, launcher
@@ -23,6 +23,7 @@ def train(
     nproc: int = 1,
     resume: bool = False,
     overwrite: bool = False,
+    run_code: RunCode = False,
     json: Json = False,
 ) -> int:
     """Train the run in CONFIG, evaluate and save its model, and print the result.
@@ -33,6 +34,7 @@ def train(
         nproc: number of processes to start on this machine
         resume: resume an unfinished run, or start it when there is none
         overwrite: delete an existing run folder
+        run_code: also run code that the folders of model and teachers name; that of CONFIG always runs
     """
     from paratune.api.train import check_start, start_kind, train_here
     from paratune.config.load import load_config
@@ -77,7 +79,7 @@ def train(
         if code == EXIT_LAUNCH:
             _print_newest_checkpoint(folder, since=0.0 if mode == "resume" else started)
         return code
-    summary = train_here(loaded, mode, began=BEGAN, rank=place.rank)
+    summary = train_here(loaded, mode, began=BEGAN, rank=place.rank, run_code=run_code)
     if place.rank == 0:
         show(summary, folder, as_json=json)
     return EXIT_OK

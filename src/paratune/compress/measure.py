@@ -26,6 +26,7 @@ from paratune import hardware, records
 from paratune.base.atomic import replace_folder
 from paratune.batch import Batch
 from paratune.compress.check import num_weight_bytes
+from paratune.config.permission import trust
 from paratune.data.load import Split
 from paratune.data.read import read_table
 from paratune.data.slices import slice_values
@@ -216,13 +217,15 @@ def _row_effects(output: RowOutput, row: TokenRow) -> dict[str, Any]:
     return {"row": row.row, "words_sha256": hashlib.sha256(words.encode()).hexdigest(), "values": values}
 
 
-def main(path: Path) -> None:
-    """Measure as a file of settings describes."""
+def main(path: Path, *more: str) -> None:
+    """Measure as a file of settings describes; with --run-code also a model of somebody else that names code."""
     values = json.loads(path.read_text(encoding="utf-8"))
     tuples = {key: tuple(values[key]) for key in ("slices", "batch_sizes")}
+    if more == ("--run-code",):
+        trust(values["model"])
     measure(MeasureSettings(**{**values, **tuples}))
 
 
 if __name__ == "__main__":
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

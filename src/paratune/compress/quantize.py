@@ -38,6 +38,7 @@ from paratune.models.files import TASK_FILE, file_records
 from paratune.models.onnx_model import ONNX_FILE, OnnxModel
 from paratune.models.task_model import TaskModel
 from paratune.records import file_sha256, read_json, write_json
+from paratune.records.own import SIGNATURE, signed_model
 
 Form = Literal["bf16", "onnx", "int8", "int8-static"]
 RECORD_FILE: Final = "quantized.json"
@@ -125,7 +126,8 @@ def quantize_model(job: QuantizeJob, out: Path) -> dict[str, Any]:
         settings = _write_bf16(job, temporary) if job.form == "bf16" else _write_onnx(job, temporary, original)
         trained.tokenizer.save_pretrained(temporary)
         known = _known(trained) | ({} if job.form == "bf16" else {"precision": "fp32", "layout": "padded"})
-        write_json(temporary / TASK_FILE, known)
+        # Signed: the code that it names was admitted when the model was loaded.
+        write_json(temporary / TASK_FILE, signed_model(temporary, known))
         smaller = job.outputs(load_trained(str(temporary), NamedColumns(), "cpu"), job.form)
         difference = compare(original, smaller, job.check_rows.num_rows)
         _require_finite(job, difference)
@@ -141,7 +143,7 @@ def quantize_model(job: QuantizeJob, out: Path) -> dict[str, Any]:
         }
         write_json(temporary / RECORD_FILE, record)
         (temporary / "README.md").write_text(model_card(record, trained.task.kind, trained.names), encoding="utf-8")
-        write_json(temporary / TASK_FILE, known | {"files": file_records(temporary)})
+        write_json(temporary / TASK_FILE, signed_model(temporary, known | {"files": file_records(temporary)}))
     return record
 
 
@@ -246,7 +248,7 @@ def _known(trained: TrainedModel) -> dict[str, Any]:
     """Return the content of `paratune.json` for a model, without its files."""
     path = None if trained.folder is None else trained.folder / TASK_FILE
     if path is not None and path.is_file():
-        return {key: value for key, value in read_json(path).items() if key not in ("files", "base_model")}
+        return {key: value for key, value in read_json(path).items() if key not in ("files", "base_model", SIGNATURE)}
     return {
         "schema_version": records.SCHEMA_VERSION,
         "task": trained.task.model_dump(mode="json"),

@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from paratune.config.other_files import refuse_other_file
-from paratune.config.problems import SET, Problem, SourceLocation
+from paratune.config.problems import SET, Problem, SourceLocation, without_content
 from paratune.config.yaml_tree import read_scalar, read_tree
 from paratune.errors import ConfigError, did_you_mean
 
@@ -205,8 +205,19 @@ def _read_file(path: Path, folder: Path, chain: tuple[Path, ...]) -> Layer:
         content = "a list" if isinstance(tree.value, list) else repr(str(tree.value)[:40])
         message = f"the file has {content}; write sections (task:, data:, ...), each with `key: value` lines"
         layer.problems.append(Problem(message, place=SourceLocation(name, 1), code="config.not_mapping"))
+    if _is_outside(path, folder):
+        layer.places = {key: replace(place, is_outside=True) for key, place in layer.places.items()}
+        lines = [problem.place.line if problem.place else 1 for problem in layer.problems]
+        places = [SourceLocation(name, line, is_outside=True) for line in lines]
+        found = zip(layer.problems, places, strict=True)
+        layer.problems = [without_content(replace(problem, place=place)) for problem, place in found]
     place = layer.places.pop(EXTENDS, SourceLocation(name, 1))
     return _on_top_of(layer, layer.values.pop(EXTENDS, []), place, path, folder, (*chain, path.resolve()))
+
+
+def _is_outside(path: Path, folder: Path) -> bool:
+    """Return whether a file, or the file to which a link leads, is outside a folder."""
+    return not path.resolve().is_relative_to(folder.resolve())
 
 
 def _on_top_of(
@@ -239,7 +250,10 @@ def _on_top_of(
         try:
             below = merge(below, _read_file(base, folder, chain))
         except ConfigError as error:
-            layer.problems.append(Problem(f"{called}: {error}", place=place, code="config.extends"))
+            reason: Any = error
+            if _is_outside(base, folder):  # else names of a foreign folder would be shown, or bytes of a foreign file
+                reason = f"{base} {'is no configuration' if base.exists() else 'does not exist'}"
+            layer.problems.append(Problem(f"{called}: {reason}", place=place, code="config.extends"))
             layer.whole = False
     return merge(below, layer)
 

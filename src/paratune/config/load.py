@@ -10,11 +10,13 @@ from pydantic import ValidationError
 
 from paratune.config.check import check
 from paratune.config.differences import flatten
+from paratune.config.distil_section import teacher_names
 from paratune.config.glue import fill_columns, fill_glue
 from paratune.config.layers import Layer, label, layers_of_mapping, read_layers
-from paratune.config.own_code import add_to_path, imported_code
+from paratune.config.own_code import add_to_path, named_code
+from paratune.config.permission import NamedCode, allow, trust
 from paratune.config.plain import yaml_lines
-from paratune.config.problems import Problem, failure, overlap
+from paratune.config.problems import Problem, failure, overlap, without_content
 from paratune.config.sections import Config
 from paratune.config.validate import Findings, validate
 from paratune.errors import ConfigError
@@ -42,7 +44,7 @@ class LoadedConfig:
 def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     """Read a configuration file, the files that it extends, and `--set`; check the result.
 
-    Modules beside the file can be imported afterwards if the configuration names code outside paratune.
+    Code that it names is not imported, and may not be imported afterwards either, see `allow_code`.
 
     Args:
         overrides: A list of `section.key=value`; later ones win.
@@ -53,9 +55,25 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     loaded, problems = check_layer(read_layers(path, overrides), path)
     if loaded is None or problems:
         raise failure(path, problems, label(path, path.parent))
-    if imported_code(loaded.values):
-        add_to_path(path.parent)
     return loaded
+
+
+def allow_code(loaded: LoadedConfig, *, with_models: bool = False, strategies: Sequence[str] = ()) -> None:
+    """Let this process import the code that a configuration of the user names, also from beside its file.
+
+    For commands that run a configuration; those that check one call it with --run-code only.
+
+    Args:
+        with_models: Also the code that the folders of its model and teachers name (--run-code).
+        strategies: Also these strategies, of the command line.
+    """
+    if with_models:
+        model, distil = loaded.config.model, loaded.config.distil
+        trust(*(name for name in (model.name, model.tokenizer) if name), *(teacher_names(distil) if distil else ()))
+    code = named_code(loaded.config.model_dump(by_alias=True))
+    allow([*code, *(NamedCode("strategy.kind", name) for name in strategies)])
+    if code and loaded.source != MAPPING:
+        add_to_path(loaded.source.parent)
 
 
 def load_values(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> LoadedConfig:
@@ -129,11 +147,11 @@ def _cross_problems(config: Config, findings: Findings) -> list[Problem]:
 def _placed(problem: Problem, layer: Layer) -> Problem:
     """Return the problem with the place of its first key in the file, or of a key inside or around it."""
     if problem.place is not None:
-        return problem
+        return without_content(problem)
     written = [layer.places[key] for key in problem.keys if key in layer.places]
     inside = [at for key in problem.keys for name, at in layer.places.items() if name.startswith(f"{key}.")]
     around = [place for key in problem.keys if (place := layer.place(key))]
-    return replace(problem, place=next(iter((*written, *inside, *around)), None))
+    return without_content(replace(problem, place=next(iter((*written, *inside, *around)), None)))
 
 
 def _name_run(values: dict[str, Any], path: Path, findings: Findings) -> None:

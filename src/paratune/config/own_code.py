@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
+from paratune.config.permission import REMOTE_CODE, NamedCode, as_options, is_allowed, require_allowed
 from paratune.config.sources import CODE
 from paratune.errors import ConfigError, ParatuneError, did_you_mean
 
@@ -28,30 +30,75 @@ NOT_COMPARED = (CALLBACKS_KEY, "data.")
 data sets are compared by their rows."""
 
 
-def imported_code(values: Mapping[str, Any]) -> list[str]:
-    """Return the options that name Python code, as lines such as "strategy.kind: my_module:MyStrategy".
+def named_code(values: Mapping[str, Any]) -> list[NamedCode]:
+    """Return the code that options name, of a configuration or of the record of a model.
 
     Args:
-        values: Of a configuration, checked or not: wrong types are allowed.
+        values: Checked or not: wrong types are allowed.
     """
     strategy = values.get("strategy")
     kind = strategy.get("kind") if isinstance(strategy, Mapping) else strategy
-    lines = [f"strategy.kind: {kind}"] if isinstance(kind, str) and ":" in kind else []
+    found = [_code("strategy.kind", kind, _unchecked(values, "strategy.options"))] if ":" in str(kind or "") else []
     for key in ("task.loss", RECIPE_KEY, HEAD_KEY, CLASS_KEY, "train.optimizer", "train.schedule"):
         value = _unchecked(values, key)
         if isinstance(value, Mapping):
-            lines.append(f"{key}.function: {value.get('function')}")
+            found.append(_code(f"{key}.function", value.get("function"), value.get("options")))
         elif value and key in (RECIPE_KEY, CLASS_KEY):  # for the other keys a word is a name of paratune
-            lines.append(f"{key}: {value}")
+            found.append(_code(key, value, _unchecked(values, "task.options") if key == RECIPE_KEY else None))
     for key in (CALLBACKS_KEY, METRICS_KEY):
         entries = _unchecked(values, key)
-        for entry in entries if isinstance(entries, list) else ():
+        for entry in entries if isinstance(entries, list | tuple) else ():
             if isinstance(entry, Mapping):
-                lines.append(f"{key}: {entry.get('function') or entry.get('evaluate')}")
-    lines += [f"{key}: {source}" for key, source in _own_sources(values.get("data"))]
-    if _unchecked(values, "model.trust_remote_code"):
-        lines.append("model.trust_remote_code: true")
-    return lines
+                found.append(_code(key, entry.get("function") or entry.get("evaluate"), entry.get("options")))
+    for key, source in _own_sources(values.get("data")):
+        found.append(source_code(source, key))
+    if _unchecked(values, REMOTE_CODE):
+        names = (_unchecked(values, "model.name"), _unchecked(values, "model.tokenizer"))
+        found += [NamedCode(REMOTE_CODE, str(name), shown="true") for name in dict.fromkeys(names) if name]
+    return found
+
+
+def _code(key: str, name: Any, options: Any) -> NamedCode:
+    return NamedCode(key, str(name), as_options(options if isinstance(options, Mapping) else None))
+
+
+def source_code(source: str, key: str) -> NamedCode:
+    """Return the code of a source of data, code:package.module:function?key=value."""
+    name, _, query = source.removeprefix(CODE).partition("?")
+    return NamedCode(key, name, as_options(dict(parse_qsl(query, keep_blank_values=True))), shown=source)
+
+
+def imported_code(values: Mapping[str, Any]) -> list[str]:
+    """Return the options that name Python code, as lines such as "strategy.kind: my_module:MyStrategy"."""
+    return list(dict.fromkeys(map(str, named_code(values))))
+
+
+def importable_parts(config: "Config") -> "Config":
+    """Return a configuration without the data sets, the head, the class and the model's own code that may not run here.
+
+    For commands that check a configuration, and import its code only with --run-code. Code that they never call stays,
+    and so do a recipe (`task.recipe`) and a strategy, which nothing replaces.
+    """
+    data, model = config.data, config.model
+    named: dict[str, Any] = {name: _readable(getattr(data, name)) for name in ("train", "validation", "test")}
+    for name in ("extra", "predict"):
+        named[name] = {key: value for key, value in getattr(data, name).items() if _readable(value) is not None}
+    refused: dict[str, Any] = {}
+    if model.head is not None and not is_allowed(model.head.function):
+        refused["head"] = None
+    if model.class_ is not None and not is_allowed(model.class_):
+        refused["class_"] = None
+    if model.trust_remote_code and not is_allowed(model.name):
+        refused["trust_remote_code"] = False
+    return config.model_copy(update={"data": data.model_copy(update=named), "model": model.model_copy(update=refused)})
+
+
+def _readable(value: Any) -> Any:
+    """Return the sources of a split without those whose code may not run here; None where there is none."""
+    if isinstance(value, list):
+        return [source for source in value if _readable(source) is not None] or None
+    is_code = isinstance(value, str) and value.startswith(CODE)
+    return None if is_code and not is_allowed(source_code(value, "").name) else value
 
 
 def _unchecked(values: Any, key: str) -> Any:
@@ -84,12 +131,17 @@ def add_to_path(folder: Path) -> None:
         sys.path.append(str(folder.resolve()))
 
 
-def import_callable(name: str, key: str) -> Any:
+def import_callable(name: str, key: str, options: Mapping[str, Any] | None = None) -> Any:
     """Return the object that an option names as package.module:attribute. The current folder is searched last.
 
+    Args:
+        options: What the object will be called with; None where it is not called, or without options of the user.
+
     Raises:
-        ConfigError: The module is missing or cannot be imported, has no such attribute, or it cannot be called.
+        ConfigError: It may not run in this process (`permission`); the module is missing or cannot be imported, has no
+            such attribute, or it cannot be called.
     """
+    require_allowed(name, key, options)
     module_name, _, attribute = name.partition(":")
     add_to_path(Path.cwd())
     try:
@@ -119,7 +171,7 @@ def call_own_code(code: "OwnCode", key: str, *arguments: Any) -> Any:
     Raises:
         ConfigError: The function cannot be imported, or raises an error.
     """
-    function = import_callable(code.function, key)
+    function = import_callable(code.function, key, code.options)
     with own_code_errors(code.function, key, call=f"options {code.options}"):
         return function(*arguments, **code.options)
 

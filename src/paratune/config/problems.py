@@ -1,7 +1,7 @@
 """Problems of a configuration with their places, and the error that lists all of them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paratune.errors import ConfigError, Fault
@@ -13,6 +13,8 @@ class SourceLocation:
 
     file: str
     line: int | None = None
+    is_outside: bool = False
+    """Whether the file is outside the folder of the configuration, so that messages must not show its content."""
 
     @property
     def origin(self) -> str:
@@ -37,6 +39,21 @@ class Problem:
     """Stable name of the cause, listed in docs/errors.md."""
     is_impossible: bool = False
     """Whether the settings are valid alone and only cannot be combined: a matrix skips such runs."""
+
+
+def without_content(problem: Problem) -> Problem:
+    """Return a problem without the content of a file outside the folder of the configuration; others as they are.
+
+    Whoever wrote the configuration may have named a private file of the user, whose lines would be in the message.
+    """
+    place = problem.place
+    if place is None or not place.is_outside:
+        return problem
+    message = (
+        "a mistake, which is not shown because the file is outside the folder of the configuration; see it with: "
+        f"paratune config show {place.file}"
+    )
+    return replace(problem, message=message, keys=())
 
 
 def overlap(key: str, other: str) -> bool:

@@ -193,10 +193,8 @@ PARSERS: dict[str, Callable[[bytes, str], pa.Table]] = {
 def _read_datasets_folder(path: Path, split: str | None) -> pa.Table:
     is_one, is_several = (path / "state.json").is_file(), (path / "dataset_dict.json").is_file()
     if not is_one and not is_several:
-        files = sorted(item.name for item in path.iterdir())
         raise DataError(
-            f"{path} is a folder that was not saved by `datasets` (save_to_disk); name a file in it"
-            f" (it has: {', '.join(files[:8]) or 'no files'}{', ...' if len(files) > 8 else ''})",
+            f"{path} is a folder that was not saved by `datasets` (save_to_disk); name a file in it",
             code="data.format",
             path=path,
         )

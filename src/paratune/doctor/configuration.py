@@ -28,7 +28,8 @@ def check_options(setup: QueuedRun) -> Iterator[Finding]:
         for line in imported_code(setup.loaded.values):
             fact = f"training imports Python code that does not come with paratune: {line}"
             where = setup.where(line.partition(":")[0])
-            yield Finding("own_code", "note", fact, "It can do everything that you can do: read it first.", where=where)
+            why = "It can do everything that you can do: read it first. doctor imports it only with --run-code."
+            yield Finding("own_code", "note", fact, why, where=where)
 
 
 def same_rows(fact: str, part: str, other: str, where: str) -> Finding:

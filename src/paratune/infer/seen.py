@@ -17,6 +17,7 @@ from paratune.data.load import load_samples, samples_fingerprint
 from paratune.data.sources import default_selector, read_samples
 from paratune.errors import CheckpointError, DataError, MissingDependency
 from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE, read_run
+from paratune.records.own import admit_data
 
 Hashes = npt.NDArray[np.uint64]
 UNREADABLE = (DataError, MissingDependency, OSError)
@@ -39,6 +40,7 @@ def seen_texts(run: Path | None) -> dict[str, SeenTexts]:
 
     Raises:
         CheckpointError: The run's record is damaged.
+        ConfigError: The run is not the user's, and its data is made by code.
     """
     nothing = np.zeros(0, dtype=np.uint64)
     if run is None:
@@ -53,6 +55,7 @@ def seen_texts(run: Path | None) -> dict[str, SeenTexts]:
         raise CheckpointError(
             f"{run / RUN_FILE} is damaged: it is not the record of a run ({error!r})", code="run.damaged"
         ) from error
+    admit_data(run)
     hashes = read_text_hashes(run / TRAIN_TEXTS_FILE)
     train = SeenTexts(nothing, f"{TRAIN_TEXTS_FILE} is not in the run") if hashes is None else SeenTexts(hashes, None)
     texts = {"train": train} | _parts(data, kind, about)

@@ -15,8 +15,7 @@ from torch import Tensor
 from paratune.batch import Batch
 from paratune.config.check import REQUIRED_COLUMNS
 from paratune.config.glue import IMPLIED_COLUMNS, QA_COLUMNS
-from paratune.config.own_code import add_to_path, own_model_options
-from paratune.config.section import OwnCode
+from paratune.config.own_code import own_model_options
 from paratune.config.sections import Columns, ModelOptions, OwnMetric, named_columns
 from paratune.config.task_sections import (
     ClassificationTask,
@@ -48,7 +47,8 @@ from paratune.models.packed import enable_packed_batches
 from paratune.models.sentence_transformers import read_modules
 from paratune.models.task_model import TaskModel, takes_token_types
 from paratune.precision import POLICIES, Precision, precision_policy
-from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE, read_json, read_run
+from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE, read_json
+from paratune.records.own import admit_model
 from paratune.strategies.protocol import Layout, ReduceOp
 from paratune.tasks import make_recipe
 from paratune.tasks.protocol import TaskRecipe
@@ -224,8 +224,8 @@ def load_trained(target: str, named: NamedColumns, device: str, *, is_plain: boo
 
     Raises:
         CheckpointError: The run is not finished, or its folder is damaged.
-        ConfigError: The model has no weights for the head of its task, columns are unknown or have no effect, or there
-            is no such device.
+        ConfigError: The model has no weights for the head of its task, columns are unknown or have no effect, there is
+            no such device, or a record that is not the user's names code (`paratune.records.own`).
         MissingDependency: It is an ONNX file, and onnxruntime is not installed.
     """
     if device not in ("auto", "cpu", "cuda"):
@@ -234,17 +234,12 @@ def load_trained(target: str, named: NamedColumns, device: str, *, is_plain: boo
     torch_device = _device(device, target, is_onnx=(Path(folder) / ONNX_FILE).is_file())
     run = Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None
     known = _known(Path(folder) / TASK_FILE)
-    named_code = own_model_options(known.get("model"))
-    model: ModelOptions = _validated(
-        ModelOptions,
-        {"name": folder, "trust_remote_code": run is not None and _trusts_code(run, Path(folder)), **named_code},
-        folder,
-    )
+    runs_files = admit_model(folder, known, run)
+    options = {"name": folder, "trust_remote_code": runs_files, **own_model_options(known.get("model"))}
+    model: ModelOptions = _validated(ModelOptions, options, folder)
     check_files(Path(folder))
     tokenizer = load_tokenizer(model)
     task = _task(known, model, tokenizer)
-    if run is not None and _names_code(task, known):
-        _add_code_folder(run)
     precision = _precision(known.get("precision", "fp32"), torch_device)
     recipe = make_recipe(task)
     task_model = recipe.load_model(model, tokenizer, precision, seed=0, head_must_exist=True)
@@ -276,27 +271,6 @@ def _sentence_limit(folder: Path) -> int | None:
     """Return the limit of a folder of sentence-transformers, in tokens; None for other folders."""
     modules = read_modules(folder)
     return None if modules is None else modules.max_length
-
-
-def _trusts_code(run: Path, folder: Path) -> bool:
-    """Return whether a model folder has Python code with which its run was trained (`model.trust_remote_code`)."""
-    if not any(folder.glob("*.py")):
-        return False
-    options = (read_run(run).get("config") or {}).get("model") or {}
-    return options.get("trust_remote_code") is True
-
-
-def _names_code(task: Task, known: dict[str, Any]) -> bool:
-    loss = getattr(task, "loss", None)  # a name in embedding
-    own = isinstance(loss, OwnCode) or getattr(task, "recipe", None) or own_model_options(known.get("model"))
-    return bool(own or known.get("metrics"))
-
-
-def _add_code_folder(run: Path) -> None:
-    """Let Python find own code beside the configuration file of the run, as in its training."""
-    config_file = read_run(run).get("config_file")  # None for a mapping, and in older records
-    if isinstance(config_file, str):
-        add_to_path(Path(config_file).parent)
 
 
 def _device(name: str, target: str, *, is_onnx: bool) -> torch.device:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.config.own_code import METRICS_KEY, import_callable, metric_script, own_code_errors
+from paratune.config.permission import require_allowed
 from paratune.config.sections import OwnMetric
 from paratune.errors import ConfigError, require
 from paratune.metrics.values import known
@@ -40,10 +41,11 @@ def own_score(metric: OwnMetric, predictions: Array, labels: Array) -> float | N
 
 def _result(metric: OwnMetric, predictions: Array, labels: Array) -> Any:
     if metric.evaluate is not None:
+        require_allowed(metric.evaluate, f"{METRICS_KEY}.evaluate", metric.options)
         script = metric_script(metric.evaluate, f"{METRICS_KEY}.evaluate")
         module = require("evaluate", extra="metrics").load(str(script), keep_in_memory=True)
         return module.compute(predictions=predictions, references=labels, **metric.options)
-    function = import_callable(str(metric.function), f"{METRICS_KEY}.function")
+    function = import_callable(str(metric.function), f"{METRICS_KEY}.function", metric.options)
     if isinstance(function, type) and hasattr(function, "update") and hasattr(function, "compute"):
         import torch
 

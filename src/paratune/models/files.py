@@ -10,9 +10,20 @@ from typing import Any
 from paratune.base.text import listing
 from paratune.errors import CheckpointError
 from paratune.records import file_sha256, read_json
+from paratune.records.own import TASK_FILE as TASK_FILE
 
-TASK_FILE = "paratune.json"
-"""File in a model folder with task, columns, token limit and files, for `evaluate` and `predict`."""
+_MODEL_FILES = (
+    *("*.safetensors", "*.safetensors.index.json", "*.onnx", "*.gguf", "pytorch_model*", "tf_model*", "flax_model*"),
+    *("config.json", "adapter_*", "checkpoint-*", "tokenizer*", "vocab.*", "merges.txt", "special_tokens_map.json"),
+    *("spiece.model", "sentencepiece*.model", "trainer_state.json", "training_args.bin", "model", "modules.json"),
+)
+"""Names that the files of a model have."""
+
+
+def file_names(folder: Path) -> str:
+    """Return the names of model files in a folder; others may be private, and say nothing about a model."""
+    named = [path.name for path in sorted(folder.iterdir()) if any(map(path.match, _MODEL_FILES))]
+    return listing(named, 8) or "no files of a model"
 
 
 def file_records(folder: Path) -> dict[str, dict[str, Any]]:

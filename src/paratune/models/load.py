@@ -20,18 +20,20 @@ from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import listing
 from paratune.base.token_ids import num_token_ids
 from paratune.config.feasibility.layers import DECODER_START, lacks_decoder_start
+from paratune.config.permission import REMOTE_CODE
 from paratune.config.sections import ModelOptions
 from paratune.errors import ConfigError, ParatuneError, coded, did_you_mean
 from paratune.errors.system import system_error
 from paratune.models.adapters import adapter_base, add_adapter, load_adapter, saved_adapter_names
-from paratune.models.files import check_files
+from paratune.models.files import check_files, file_names
 from paratune.models.kept_layers import check_kept, keep_layers
 from paratune.models.locate import locate
 from paratune.models.objectives import Objective
 from paratune.models.onnx_model import ONNX_FILE, OnnxModel
-from paratune.models.own_model import has_own_head, own_model_class, set_initial_values
+from paratune.models.own_model import has_own_head, own_model_class, runs_code, set_initial_values
 from paratune.models.task_model import TaskModel, in_body, is_pooler
 from paratune.precision import Precision
+from paratune.records.own import admit_base
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +58,10 @@ def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"
     _require_files(source, TOKENIZER_FILES, "set model.tokenizer to a folder that has one")
     revision = model.tokenizer_revision if model.tokenizer else model.revision
     _refuse_revision("model.tokenizer_revision" if model.tokenizer else "model.revision", revision, source)
+    trusts = runs_code(model, model.tokenizer or model.name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            source, revision=revision, trust_remote_code=model.trust_remote_code, **_hub_options(source)
+            source, revision=revision, trust_remote_code=trusts, **_hub_options(source)
         )
     except Exception as error:  # transformers raises many kinds here
         raise _load_error("tokenizer", source, error) from error
@@ -92,7 +95,7 @@ def _require_vocabulary(source: str, tokenizer: Any) -> None:
     if folder.is_dir() and names and not has_parts and not (folder / whole).is_file():
         raise ConfigError(
             f"model: {source} has neither {whole} nor {' and '.join(names.values())}, the vocabulary files of "
-            f"{type(tokenizer).__name__}; it has {_listing(folder)}; copy them there, or set model.tokenizer to a "
+            f"{type(tokenizer).__name__}; it has {file_names(folder)}; copy them there, or set model.tokenizer to a "
             "folder that has them",
             code="tokenizer.files_missing",
             key="model",
@@ -131,9 +134,10 @@ def load_config(model: ModelOptions, num_labels: int | None = None) -> Any:
     _require_files(source, ("config.json",), "name the folder that save_pretrained wrote")
     _refuse_revision("model.revision", model.revision, source)
     labels = {} if num_labels is None else {"num_labels": num_labels}
+    trusts = runs_code(model, model.name)
     try:
         config = AutoConfig.from_pretrained(
-            source, revision=model.revision, trust_remote_code=model.trust_remote_code, **_hub_options(source), **labels
+            source, revision=model.revision, trust_remote_code=trusts, **_hub_options(source), **labels
         )
     except Exception as error:
         raise _load_error("configuration", source, error) from error
@@ -269,13 +273,13 @@ def _build(
                 hf = own_class._from_config(config)
                 set_initial_values(hf, hf.state_dict() if has_own_head(hf) else (), seed)
             else:
-                hf = maker.from_config(config, trust_remote_code=model.trust_remote_code, **options_of_class)
+                hf = maker.from_config(config, trust_remote_code=runs_code(model, model.name), **options_of_class)
             return hf, tuple(name for name, _ in hf.named_parameters())
         hf, info = (own_class or maker).from_pretrained(
             source,
             config=config,
             revision=base.revision,
-            trust_remote_code=model.trust_remote_code,
+            trust_remote_code=runs_code(model, base.name),
             use_safetensors=True,
             ignore_mismatched_sizes=True,  # for a head with other labels; `_check_body` refuses all other new weights
             output_loading_info=True,
@@ -329,7 +333,7 @@ def _check_class(hf: Any, auto_class: str, name: str) -> None:
     if auto_class in (getattr(hf.config, "auto_map", None) or {}) and wanted not in (None, loaded):
         raise ConfigError(
             f"model: {name} was saved by its own class {wanted}, and without its code transformers loads {loaded}, "
-            "whose outputs differ; name the run folder of a run with model.trust_remote_code: true",
+            "whose outputs differ; add --run-code (in Python: run_code=True) if you trust its code",
             code="model.own_class",
             key="model",
             name=name,
@@ -434,8 +438,13 @@ def _adapter_folder(model: ModelOptions) -> Path | None:
 
 def _base_model(model: ModelOptions) -> ModelOptions:
     """Return the options with the base model of an adapter folder in its place; those of other models as they are."""
-    base = None if model.from_scratch else adapter_base(Path(locate(model.name)))
-    return model if base is None else model.model_copy(update={"name": base, "revision": None})
+    folder = Path(locate(model.name))
+    base = None if model.from_scratch else adapter_base(folder)
+    if base is None:
+        return model
+    if model.trust_remote_code:  # the user named the adapter, and its folder names the model whose code would run
+        admit_base(folder, base)
+    return model.model_copy(update={"name": base, "revision": None})
 
 
 def _refuse_revision(key: str, revision: str | None, source: str) -> None:
@@ -455,15 +464,11 @@ def _require_files(source: str, names: Sequence[str], advice: str) -> None:
     folder = Path(source)
     if folder.is_dir() and not any((folder / name).is_file() for name in names):
         raise ConfigError(
-            f"model: {source} has none of {', '.join(names)}; it has {_listing(folder)}; {advice}",
+            f"model: {source} has none of {', '.join(names)}; it has {file_names(folder)}; {advice}",
             code="model.files_missing",
             key="model",
             source=source,
         )
-
-
-def _listing(folder: Path) -> str:
-    return listing(sorted(path.name for path in folder.iterdir()), 8) or "no files"
 
 
 def _hub_options(source: str) -> dict[str, Any]:
@@ -476,6 +481,12 @@ def _load_error(part: str, source: str, error: Exception) -> ParatuneError:
     if system := system_error(error):
         return system
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if "trust_remote_code" in str(error):
+        message = (
+            f"model: the {part} of {source} is Python code in its folder, which does not run unless you allow it: read "
+            "it, then add --run-code (in Python: run_code=True), or in a configuration model.trust_remote_code: true"
+        )
+        return ConfigError(message, code="code.refused", path=source, names=[REMOTE_CODE])
     if Path(source).is_dir():
         message = f"model: {source}: the {part} cannot be loaded: {first}"
     elif reason := hub.unreachable_reason():

@@ -148,7 +148,7 @@ def _own_losses(outputs: Tensor, batch: Batch, *, name: str, options: dict[str, 
     values = outputs.squeeze(-1) if outputs.shape[-1] == 1 else outputs
     call = f"outputs {tuple(values.shape)}, labels {tuple(labels.shape)} and task.loss.options"
     with own_code_errors(name, "task.loss.function", call=call):
-        losses = import_callable(name, "task.loss.function")(values, labels, **options)
+        losses = import_callable(name, "task.loss.function", options)(values, labels, **options)
     if isinstance(losses, Tensor) and losses.shape == batch.labels.shape[:1] and losses.is_floating_point():
         return losses
     is_tensor = isinstance(losses, Tensor)

@@ -15,6 +15,7 @@ from paratune.models.files import TASK_FILE, file_records
 from paratune.models.sentence_transformers import sentence_modules, write_modules
 from paratune.models.task_model import TaskModel
 from paratune.records import write_json
+from paratune.records.own import signed_model
 
 
 def save_model(
@@ -51,7 +52,7 @@ def save_model(
             tokenizer.save_pretrained(temporary)
             if (modules := sentence_modules(task)) is not None:
                 write_modules(temporary, modules, width=model.hf.config.hidden_size)
-            write_json(temporary / TASK_FILE, {**task, "files": file_records(temporary)})
+            write_json(temporary / TASK_FILE, signed_model(temporary, {**task, "files": file_records(temporary)}))
     except (OSError, SafetensorError) as error:
         if isinstance(error, CheckpointError):
             raise

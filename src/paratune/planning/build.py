@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from paratune.config.permission import is_allowed
 from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import EmbeddingTask, Task, class_names
 from paratune.models.adapters import add_adapter
@@ -28,6 +29,8 @@ def build_model(
 ) -> TaskModel:
     """Return the model in training mode, with the adapter, the own head or the class of `model_options`.
 
+    A head or a class that may not be imported here (`paratune.config.permission`) is replaced by the head of the task.
+
     `hf_config` is not changed. `attention` is transformers' name of it.
 
     Raises:
@@ -46,7 +49,7 @@ def build_model(
     try:
         auto_class = _HEADS.get(task.kind, "AutoModelForSequenceClassification")
         maker, options = getattr(transformers, auto_class), encoder_options(auto_class, config)
-        own_class = None if model_options is None else own_model_class(model_options, config)
+        own_class = None if model_options is None else own_model_class(_importable(model_options), config)
         hf = maker.from_config(config, **options) if own_class is None else own_class._from_config(config)
         if model_options is not None and model_options.adapter is not None:
             add_adapter(hf, model_options.adapter)
@@ -54,6 +57,12 @@ def build_model(
         return TaskModel(hf, task.kind, objective=objective).train()
     finally:
         torch.set_default_dtype(before)
+
+
+def _importable(options: ModelOptions) -> ModelOptions:
+    name = options.class_ if options.head is None else options.head.function
+    is_refused = name is not None and not is_allowed(name)
+    return options.model_copy(update={"head": None, "class_": None}) if is_refused else options
 
 
 def _num_outputs(task: Task) -> int:

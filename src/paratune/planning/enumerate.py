@@ -156,7 +156,13 @@ def _variants(
                 raise ConfigError(text, code="strategy.candidates", option="--strategies", name=name)
             config = Config.model_validate(values)
             kind = config.strategy.kind
-            traits = strategy_traits(kind, strategy_options(config.strategy)) or outside_traits(kind)
+            try:
+                traits = strategy_traits(kind, strategy_options(config.strategy)) or outside_traits(kind)
+            except ConfigError as error:
+                if error.code != "code.not_imported":
+                    raise
+                yield Impossible(name, precision, None, str(error))
+                continue
             if conflicts := check(config):
                 yield Impossible(name, precision, None, "; ".join(problem.message for problem in conflicts))
                 continue

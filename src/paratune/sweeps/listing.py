@@ -29,10 +29,10 @@ def write_listed(folder: Path, record: SweepRecord, steps: Sequence[Step]) -> No
         write_cell(folder, record.matrix, step.cell)
 
 
-def listed(folder: Path, step: Step) -> dict[str, Any]:
-    """Return a run as plain data: its command, its variables and its files."""
+def listed(folder: Path, step: Step, *, run_code: bool = False) -> dict[str, Any]:
+    """Return a run as plain data: its command, with --run-code if wanted, its variables and its files."""
     environment = for_a_run(step.cell.environment)
-    command = [PROGRAM, *words_of(folder, step)]
+    command = [PROGRAM, *words_of(folder, step), *(["--run-code"] if run_code else [])]
     return {
         "name": step.cell.name,
         "kind": step.cell.kind,

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from paratune import hardware, records
 from paratune.batch import Batch
-from paratune.config.load import LoadedConfig
+from paratune.config.load import LoadedConfig, allow_code
 from paratune.config.section import OwnOptimizer
 from paratune.config.sections import Config
 from paratune.console import Display, set_up_logging
@@ -66,6 +66,8 @@ class CertificateJob:
     """Folder of the reference, with whose gradients the job compares its own; None in the reference itself."""
     precision: str | None = None
     """The precision of the training; None for fp64, or that of `values` if strategy or device do not support fp64."""
+    run_code: bool = False
+    """Whether the code of the folders of model and teachers may run."""
 
 
 def run_job(path: Path, stop: StopRequest) -> int:
@@ -95,6 +97,7 @@ def train_job(job: CertificateJob, place: Place, stop: StopRequest) -> dict[str,
     config = Config.model_validate(job.values)
     values = {**job.values, "precision": job.precision or _most_exact(choose_device(config.device, place), job)}
     loaded = LoadedConfig(Config.model_validate(values), {}, values, Path(job.source))
+    allow_code(loaded, with_models=job.run_code)
     display = Display(speaks=place.rank == 0)
     prepared = without_dropout(prepare(loaded, place, stop, display))
     with process_group(prepared, stop), prepared.switched(), display.bar(job.name, job.num_steps) as bar:

@@ -16,7 +16,8 @@ from paratune.config.batch_size import ResolvedBatch
 from paratune.config.differences import flatten
 from paratune.config.glue import headline_metrics
 from paratune.config.load import MAPPING
-from paratune.config.own_code import own_code_record, own_model_options
+from paratune.config.own_code import named_code, own_code_record, own_model_options
+from paratune.config.permission import NamedCode
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import Task, class_names
@@ -28,6 +29,7 @@ from paratune.models.batch_layout import BatchLayout
 from paratune.models.task_model import TaskModel, count_parameters, weights_fingerprint
 from paratune.processes.elastic import read_torchrun
 from paratune.processes.launcher import job_facts, launcher
+from paratune.records.own import signed_run
 from paratune.training.prepare import Prepared
 from paratune.training.rendezvous import gather_texts
 
@@ -175,7 +177,7 @@ def run_record(
         session: The first session, from `session_record`; the top level repeats its fields.
         plan: num_steps, steps_per_epoch, num_epochs, batches_per_epoch, num_batches.
     """
-    return {
+    record = {
         "schema_version": records.SCHEMA_VERSION,
         "run_id": folder.name,
         "created": session["began"],
@@ -188,6 +190,7 @@ def run_record(
         "plan": plan,
         "sessions": [session],
     }
+    return signed_run(record)
 
 
 def run_kind(config: Config) -> str:
@@ -205,7 +208,14 @@ def add_session(folder: Path, session: dict[str, Any]) -> None:
     """
     record = records.read_run(folder)
     record["sessions"] = [*record.get("sessions", []), session]
+    # The user's own configuration names the same code in the same place: the run is the user's from now on.
+    if _code_of(record) == _code_of(session):
+        record = signed_run(record)
     records.write_run(folder, record)
+
+
+def _code_of(record: Mapping[str, Any]) -> tuple[Any, list[NamedCode]]:
+    return record.get("config_file"), named_code(record.get("config") or {})
 
 
 def num_requeued(folder: Path) -> int | None:

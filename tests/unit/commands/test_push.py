@@ -1,5 +1,6 @@
 """`paratune push`: uploaded files and refused runs; the hub is a stand-in on loopback or in this process."""
 
+import hashlib
 import json
 from inspect import signature
 from pathlib import Path
@@ -65,6 +66,26 @@ def test_the_model_and_its_card_are_uploaded(run: Path, capsys: pytest.CaptureFi
     shown = json.loads(capsys.readouterr().out)
     assert shown["url"] == "https://example.org/commit/1"
     assert shown["num_bytes"]["README.md"] == (run / "model" / "README.md").stat().st_size
+
+
+def test_only_files_that_paratune_saved_are_uploaded(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    private = tmp_path / "private.txt"
+    private.write_text("secret")
+    model = run / "model"
+    (model / "notes.txt").symlink_to(private)
+    (model / "draft.txt").write_text("not saved")
+    assert push(run, to=TO, dry_run=True, json=True) == EXIT_OK
+    assert sorted(json.loads(capsys.readouterr().out)["num_bytes"]) == ["README.md", "paratune.json"]
+    record = json.loads((model / "paratune.json").read_text())
+    about = {"num_bytes": 6, "sha256": hashlib.sha256(b"secret").hexdigest()}
+    for name in ("notes.txt", "../../private.txt"):  # a record of somebody else may list anything
+        (model / "paratune.json").write_text(json.dumps({**record, "files": {name: about}}))
+        with raises_code("push.link", path=model / name):
+            push(run, to=TO, dry_run=True)
+    (model / "paratune.json").write_text(json.dumps(record))
+    (model / "README.md").symlink_to(private)
+    with raises_code("push.link"):
+        push(run, to=TO, dry_run=True)
 
 
 def test_a_card_that_a_user_wrote_stays(run: Path):

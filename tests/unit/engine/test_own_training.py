@@ -20,6 +20,8 @@ from paratune.strategies.whole import WholeState
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "extend.md"
 CODE = """
 import torch
+
+pytestmark = pytest.mark.usefixtures("any_code")
 class Growing(torch.optim.SGD):
     def step(self, closure=None):
         super().step(closure)

@@ -19,6 +19,7 @@ from paratune.infer.trained import ForwardOnly, NamedColumns, TrainedModel, load
 from paratune.models.files import TASK_FILE
 from paratune.precision import POLICIES
 from paratune.records import RUN_FILE, read_json, write_json
+from paratune.records.own import signed_model, signed_run
 
 NONE = NamedColumns()
 TEXT = NamedColumns(text="sentence")
@@ -91,7 +92,12 @@ def test_the_code_of_a_model_is_loaded_for_a_run_that_was_trained_with_it(
     write_json(folder / "config.json", {**config, **code})
     with raises_code("model.own_class", "Mine", "BertForSequenceClassification"):
         load_trained(str(folder), NONE, "cpu")
-    write_json(folder.parent / RUN_FILE, {"config": {"model": {"trust_remote_code": True}}})
+    run = {"config": {"model": {"trust_remote_code": True}}}
+    write_json(folder.parent / RUN_FILE, run)
+    with raises_code("code.refused", str(folder)):
+        load_trained(str(folder), NONE, "cpu")
+    write_json(folder.parent / RUN_FILE, signed_run(run))
+    write_json(folder / TASK_FILE, signed_model(folder, read_json(folder / TASK_FILE)))
     assert type(load_trained(str(folder), NONE, "cpu").model.hf).__name__ == "Mine"
 
 

@@ -15,6 +15,8 @@ from paratune.config.sections import OwnMetric
 from paratune.metrics.own import own_score
 from paratune.tasks import make_recipe
 
+pytestmark = pytest.mark.usefixtures("any_code")
+
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "extend.md"
 CODE = """
 def several(predictions, labels): return {"low": 0.25, "high": np.float32(0.75)}

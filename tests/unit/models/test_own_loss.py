@@ -14,6 +14,8 @@ from paratune.config.own_code import import_callable, source_hash
 from paratune.models.objectives import OBJECTIVES, own_loss, weighted_sum
 from paratune.strategies import strategy_class
 
+pytestmark = pytest.mark.usefixtures("any_code")
+
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "extend.md"
 CODE = """
 VALUE = 3

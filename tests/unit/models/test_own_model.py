@@ -26,6 +26,8 @@ from paratune.models.save import save_model
 from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES
 
+pytestmark = pytest.mark.usefixtures("any_code")
+
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "extend.md"
 HEAD = Head("AutoModelForSequenceClassification", num_outputs=3)
 OWN = OwnCode(function="my_heads:AttentionPooling", options={"dropout": 0.0})

@@ -41,7 +41,7 @@ def test_all_tables_of_strategies_have_the_same_kinds():
     assert list(STRATEGIES) == list(TRAITS) == list(SECTIONS)
 
 
-def test_a_class_outside_the_package_is_found_by_its_full_name():
+def test_a_class_outside_the_package_is_found_by_its_full_name(any_code):
     assert strategy_class("collections:OrderedDict").__name__ == "OrderedDict"
 
 
@@ -53,7 +53,7 @@ def test_a_class_outside_the_package_is_found_by_its_full_name():
         ("collections:Absent", "collections:Absent cannot be imported"),
     ],
 )
-def test_an_unknown_kind_is_refused(kind: str, expected: str):
+def test_an_unknown_kind_is_refused(any_code, kind: str, expected: str):
     with pytest.raises(ConfigError) as caught:
         strategy_class(kind)
     assert kind in str(caught.value)

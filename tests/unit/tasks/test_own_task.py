@@ -24,6 +24,8 @@ from paratune.models.packed import enable_packed_batches
 from paratune.precision import POLICIES
 from paratune.tasks import make_recipe
 
+pytestmark = pytest.mark.usefixtures("any_code")
+
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "extend.md"
 CODE = """
 class Wrong(Ranking):

@@ -13,6 +13,8 @@ from raised import raises_code
 from paratune.config.section import OwnCode
 from paratune.training.callbacks import CallbackSession, make_callbacks
 
+pytestmark = pytest.mark.usefixtures("any_code")
+
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "extend.md"
 CODE = """
 class Seen:

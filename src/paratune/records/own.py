@@ -1,0 +1,213 @@
+"""Signs the records of this user, and admits the code that records name: without a question where they are signed.
+
+A run and its model name code: a head, a loss, metrics, data sets, Python files in the model folder. Somebody may give
+the user a run; then its code must not run unless the user says so. The user's own runs need no question. So
+`run.json` and `paratune.json` have a `signature`: HMAC-SHA256 with a random key, which is in the user's state folder
+and leaves this machine with no record. A record of another user, of another home, or one that was edited has no valid
+signature, and needs --run-code.
+"""
+
+import hashlib
+import hmac
+import json
+import logging
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from paratune.config.own_code import add_to_path, named_code, own_model_options
+from paratune.config.permission import REMOTE_CODE, NamedCode, admit, is_trusted
+from paratune.errors import coded
+from paratune.records import RUN_FILE, file_sha256, finite, read_json, read_run
+
+log = logging.getLogger(__name__)
+SIGNATURE: Final = "signature"
+TASK_FILE: Final = "paratune.json"
+"""File in a model folder with task, columns, token limit and files, for `evaluate` and `predict`."""
+_SIGNED_OF_RUN = ("config", "config_file")
+"""What decides which code a run names, and in which folder Python looks for it."""
+_KEY_BYTES = 32
+_warned: set[str] = set()
+
+
+def key_file() -> Path | None:
+    """Return the file of the user's key; None where the user has no home directory."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    with suppress(RuntimeError):  # no home directory
+        return (Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state") / "paratune" / "key"
+    return None
+
+
+def signed_run(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of run.json with a signature, for a run whose code the user's own configuration names."""
+    return _signed(record, _run_text(record))
+
+
+def is_own_run(record: Any) -> bool:
+    """Return whether run.json has the signature of this user."""
+    return isinstance(record, dict) and _is_own(record, _run_text(record))
+
+
+def signed_model(folder: Path, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of `paratune.json` with a signature, after all other files of the model folder are written."""
+    return _signed(record, _model_text(folder, record))
+
+
+def is_own_model(folder: Path, record: Any) -> bool:
+    """Return whether `paratune.json` has the signature of this user, for the Python files of the folder."""
+    return isinstance(record, dict) and _is_own(record, _model_text(folder, record))
+
+
+def admit_data(folder: Path) -> None:
+    """Allow the data sets of own code of a run, before they are read again.
+
+    Raises:
+        ConfigError: Its run.json is not the user's, and --run-code was not given.
+    """
+    record = read_run(folder)
+    config = record.get("config") if isinstance(record, dict) else None
+    code = named_code({"data": config.get("data")} if isinstance(config, dict) else {})
+    admit(code, folder / RUN_FILE, is_own=is_own_run(record))
+    if code:
+        _add_folder(record)
+
+
+def admit_model(name: str, known: Mapping[str, Any], run: Path | None) -> bool:
+    """Allow the code of a saved model, before it is loaded.
+
+    Args:
+        name: Model folder or hub name.
+        known: Content of its `paratune.json`; empty without one.
+        run: Folder of its run, if known.
+
+    Returns:
+        Whether transformers may run Python files of the model.
+
+    Raises:
+        ConfigError: The record is not the user's, and --run-code was not given.
+    """
+    folder, record = Path(name), {} if run is None else read_run(run)
+    place: Path | str = folder / TASK_FILE if folder.is_dir() else name
+    own_run, is_named = is_own_run(record), is_trusted(place)
+    code = named_code({**known, "model": own_model_options(known.get("model")), "evaluate": known})
+    asks = _asks_for_files(record) and any(folder.glob("*.py"))
+    if asks or is_named:
+        code.append(NamedCode(REMOTE_CODE, name, shown="true"))
+    if not code:
+        return False
+    admit(code, place, is_own=is_own_model(folder, known) and (own_run or not asks))
+    if own_run or is_named:
+        _add_folder(record)
+    return asks or is_named
+
+
+def admit_base(folder: Path, base: str) -> None:
+    """Allow the Python files of the model to which an adapter folder belongs.
+
+    Raises:
+        ConfigError: The folder is not the user's, and --run-code was not given.
+    """
+    known = read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
+    code = [NamedCode(REMOTE_CODE, base, shown=base)]
+    admit(code, folder / TASK_FILE, is_own=is_own_model(folder, known))
+
+
+def _asks_for_files(record: Any) -> bool:
+    model = (record.get("config") or {}).get("model") if isinstance(record, dict) else None
+    return isinstance(model, dict) and model.get("trust_remote_code") is True
+
+
+def _add_folder(record: Mapping[str, Any]) -> None:
+    """Let Python find own code beside the configuration file of a run, as in its training."""
+    config_file = record.get("config_file")  # None for a mapping
+    if isinstance(config_file, str):
+        add_to_path(Path(config_file).parent)
+
+
+def _run_text(record: Mapping[str, Any]) -> str:
+    return _text("run", {name: record.get(name) for name in _SIGNED_OF_RUN})
+
+
+def _model_text(folder: Path, record: Mapping[str, Any]) -> str:
+    named = {name: value for name, value in record.items() if name != SIGNATURE}
+    return _text("model", {"record": named, "files": dict(_files_with_code(folder))})
+
+
+def _files_with_code(folder: Path) -> Iterator[tuple[str, Any]]:
+    """Yield what decides which Python files of a model folder run: hashes, and the classes that its files name."""
+    for path in sorted(folder.rglob("*.py")) if folder.is_dir() else ():
+        yield path.relative_to(folder).as_posix(), file_sha256(path)
+    for path in sorted(folder.glob("*config.json")):
+        with suppress(OSError, ValueError):
+            values = json.loads(path.read_bytes())
+            yield path.name, {key: values.get(key) for key in ("auto_map", "base_model_name_or_path")}
+
+
+def _text(kind: str, values: Mapping[str, Any]) -> str:
+    return json.dumps([kind, finite(values)], sort_keys=True)
+
+
+def _signed(record: Mapping[str, Any], text: str) -> dict[str, Any]:
+    key = _key(create=True)
+    return {**record, SIGNATURE: None if key is None else _sign(key, text)}
+
+
+def _is_own(record: Mapping[str, Any], text: str) -> bool:
+    signature = record.get(SIGNATURE)
+    key = _key(create=False) if isinstance(signature, str) else None
+    return key is not None and hmac.compare_digest(_sign(key, text).encode(), str(signature).encode())
+
+
+def _sign(key: bytes, text: str) -> str:
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _key(*, create: bool) -> bytes | None:
+    """Return the key of the user; None, with a warning where a record is to be signed, if it cannot be used."""
+    path = key_file()
+    problem = "there is no home directory"
+    if path is not None:
+        try:
+            return _read_or_make(path) if create else _read(path)
+        except (OSError, ValueError) as error:
+            problem = f"{path} cannot be used: {error}"
+    if create and problem not in _warned:
+        _warned.add(problem)
+        log.warning(
+            "the records of this run are not signed, because %s; if the run has code of your own, commands that load "
+            "its model need --run-code",
+            problem,
+            extra=coded("code.no_key"),
+        )
+    return None
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        mode, key = os.fstat(file.fileno()).st_mode, file.read(_KEY_BYTES + 1)
+    if stat.S_IMODE(mode) & 0o077:
+        raise ValueError("other users may read it; chmod 600 it, or delete it")
+    if len(key) != _KEY_BYTES:
+        raise ValueError(f"it does not have {_KEY_BYTES} bytes; delete it")
+    return key
+
+
+def _read_or_make(path: Path) -> bytes:
+    """Return the key, and make it where there is none; all processes of a run, which start at once, get the same."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = path.with_name(f".key.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+        try:
+            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(secrets.token_bytes(_KEY_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):  # a link never replaces a key that another process has just made
+                os.link(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return _read(path)
