@@ -80,6 +80,19 @@ def test_a_server_answers_two_clients_and_stops_after_sigterm(tmp_path: Path):
     assert "film" not in output
 
 
+@pytest.mark.slow
+def test_a_server_outlives_the_reader_of_its_access_log(tmp_path: Path):
+    folder = save_tiny(tmp_path / "model", "classification").folder
+    with serving(folder, tmp_path) as (server, address):
+        assert server.stdout is not None
+        server.stdout.close()
+        answers = [_ask(address, "good") for _ in range(3)]
+        assert [len(answer["predictions"]) for answer in answers] == [1, 1, 1]
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(PATIENCE_S) == EXIT_STOPPED
+    assert "BrokenPipeError" not in (tmp_path / "stderr").read_text()
+
+
 def _address(server: "subprocess.Popen[str]", errors: Path) -> str:
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and server.poll() is None:

@@ -13,7 +13,8 @@ from raised import check_shown
 from toy_jobs import release, state_of, steps_of, text_of, wait_until
 
 from paratune.cluster import toy
-from paratune.errors import EXIT_DATA, EXIT_FAILED, EXIT_OK
+from paratune.cluster.slurm import controller_facts
+from paratune.errors import EXIT_DATA, EXIT_FAILED, EXIT_LAUNCH, EXIT_OK
 from paratune.records import read_json
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -105,6 +106,31 @@ def test_a_matrix_on_one_and_two_nodes_gives_one_table_of_one_machine(world: Pat
     tables = {table["key"]: table for table in read_json(folder / "report.json")["tables"]}
     assert len(tables["systems"]["columns"]) == 2  # the facts, and all runs
     assert [row["num_devices"]["value"] for row in tables["scaling-strong"]["rows"]] == [1, 2]
+
+
+def test_one_limit_holds_for_all_arrays_of_a_matrix(world: Path, paratune: Run):
+    axes = "{way: {one: {nproc: 1}, two: {nproc: 2, nodes: 2, strategy: ddp}}}"  # three nodes are free: both could run
+    (world / "limited.yaml").write_text(f"base: c.yaml\naxes: {axes}\nenv: {{OMP_NUM_THREADS: 1}}\n")
+    completed = paratune("launch", "limited.yaml", "--site", "site.yaml", "--array", "--max-at-once", "1", "--wait")
+    assert completed.returncode == EXIT_OK, completed.stderr + text_of(world / "runs" / "limited" / "slurm")
+    listed = json.loads(paratune("jobs", "runs/limited", "--json").stdout)
+    first, second = (next(iter(controller_facts(record["job"]).values())) for record in listed)
+    assert first["EndTime"] <= second["StartTime"]
+
+
+def test_a_job_without_a_new_checkpoint_is_queued_again_twice(world: Path, paratune: Run):
+    job = submitted(paratune(*LAUNCH, "--set", "run.name=stalled", "--json"))
+    slurm = world / "runs" / "stalled" / "slurm"
+    for number in range(3):
+        # Before the first step, so that there is nothing to save.
+        wait_until(lambda number=number: f"start {number} of job" in text_of(slurm), "it starts")  # type: ignore[misc]
+        subprocess.run(["scancel", "--signal=USR1", "--batch", job], check=True, capture_output=True)
+        if number < 2:
+            release(job)
+    wait_until(lambda: state_of(job) == "FAILED", "it ends")
+    assert not has_checkpoint(world / "runs" / "stalled")
+    assert read_text(slurm / f"{job}.exit") == f"{EXIT_LAUNCH} no progress"
+    check_shown(paratune("jobs", "runs/stalled").stderr, "slurm.no_progress", job)
 
 
 def test_a_run_continues_when_a_node_is_lost(world: Path, paratune: Run, cluster: toy.ToyCluster, brake: Path):
