@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.data.load import Split
+from paratune.data.long_texts import PAIRED_TEXT, cut_long_texts
 from paratune.data.tokenizers import pair_separator, preserve_state
 from paratune.data.tokens import TokenizeOptions
 from paratune.data.windows import EXAMPLE, window_limits
@@ -124,10 +125,13 @@ def _encoding(trained: TrainedModel, texts: Sequence[str], window: int | None) -
     with preserve_state(tokenizer):
         if window is None:
             mark = pair_separator(tokenizer) if len(texts) == 2 else ""
-            second = [None if len(texts) == 1 else mark + texts[1]]
+            second = None if len(texts) == 1 else [mark + texts[1]]
+            first, second = cut_long_texts(
+                [texts[0]], second, tokenizer, trained.max_length, most_characters=PAIRED_TEXT
+            )
             encoded = tokenizer(
-                [texts[0]],
-                None if second == [None] else second,
+                first,
+                second,
                 truncation=trained.truncation,
                 max_length=trained.max_length,
                 verbose=False,
