@@ -26,6 +26,7 @@ from paratune.data.columns import Samples, TableReader, select
 from paratune.data.duplicates import overlaps, repeats
 from paratune.data.labels import class_counts
 from paratune.data.load import load_samples, samples_fingerprint
+from paratune.data.long_texts import cut_long_texts
 from paratune.data.questions import drop_misplaced, select_questions
 from paratune.data.read import read_table
 from paratune.data.slices import column_values
@@ -298,4 +299,6 @@ def _lengths(samples: Samples, config: Config, tokenizer: Any) -> list[int] | No
     if isinstance(task, EmbeddingTask):  # each text is a sequence: the longest one of a row counts
         columns = [column for column in (samples.texts, samples.text_pairs, samples.negatives) if column is not None]
         texts, pairs = [max((column[row] for column in columns), key=len) for row in rows], None
+    if config.data.max_length is not None:
+        texts, pairs = cut_long_texts(texts, pairs, tokenizer, config.data.max_length)
     return [len(ids) for ids in tokenizer(texts, pairs, truncation=False, verbose=False)["input_ids"]]

@@ -152,7 +152,9 @@ class TableReader:
                 source=self.source,
                 repeated=repeated,
             )
-        if self.columns.label in has:  # also where labels are not read: a row would be lost
+        if (
+            self.columns.label is not None and self.columns.label in has
+        ):  # also where labels are not read: a row would be lost
             check_header(self.table, self.columns.label, self.source)
 
     def texts(self, key: str, *, refuse_numbers: bool | None = None) -> list[str | None] | None:

@@ -5,6 +5,7 @@ Imports no torch.
 
 import logging
 from collections import Counter
+from typing import Any
 
 import pyarrow as pa
 
@@ -51,7 +52,7 @@ def check_header(table: pa.Table, label: str, source: str) -> None:
         return
     found = f"{source}, line 1: {label[:40]!r}, the name of the label column, looks like a label"
     remedy = "the file seems to have no header: add a first line with the names of the columns"
-    facts = {"source": source, "name": label}
+    facts: dict[str, Any] = {"source": source, "name": label}
     if is_label and not is_name:
         columns = f"(columns: {listing([name[:40] for name in table.column_names])})"
         raise DataError(f"{found} of the rows below it {columns}; {remedy}", code="data.no_header", **facts)

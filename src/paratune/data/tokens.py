@@ -23,6 +23,7 @@ import numpy as np
 from paratune.base.token_ids import num_token_ids
 from paratune.data.columns import Samples
 from paratune.data.labels import first_rows
+from paratune.data.long_texts import PAIRED_TEXT, cut_long_texts
 from paratune.data.token_store import (
     FORMAT_VERSION,
     StoreWriter,
@@ -366,7 +367,8 @@ def encode(
 ) -> tuple[list[list[int]], list[list[int]] | None, list[int]]:
     """Return ids, type ids (None where the model takes none) and untruncated lengths of a chunk.
 
-    The first call gives the untruncated lengths; only samples that are too long are tokenized again.
+    The first call gives the untruncated lengths; only samples that are too long are tokenized again. The length of a
+    very long text is a lower limit: see `long_texts`.
 
     Raises:
         DataError: A sample has no tokens, or cannot be truncated by `options.truncation`.
@@ -375,6 +377,8 @@ def encode(
     pairs = None if samples.text_pairs is None else samples.text_pairs[part]
     if pairs is not None and (separator := pair_separator(options.tokenizer)):
         pairs = [separator + pair for pair in pairs]
+    spans = _head_tail_spans(options) if options.truncation == "head_tail" else (options.max_length, 0)
+    texts, pairs = cut_long_texts(texts, pairs, options.tokenizer, *spans)
     rows, max_length, truncation = samples.rows[part], options.max_length, options.truncation
 
     def call(indices: list[int], **kwargs: Any) -> Any:
@@ -393,12 +397,13 @@ def encode(
     require_tokens(full_lengths, rows, source)
     long = [index for index, length in enumerate(full_lengths) if length > max_length]
     if long and truncation == "head_tail":
-        spans = _head_tail_spans(options)
         for index in long:
             ids[index] = _without_middle(ids[index], *spans)
             if types is not None:
                 types[index] = _without_middle(types[index], *spans)
     elif long:
+        if pairs is not None:
+            texts, pairs = cut_long_texts(texts, pairs, options.tokenizer, *spans, most_characters=PAIRED_TEXT)
         try:
             cut = call(long, truncation=truncation, max_length=max_length)
         except Exception as error:  # the Rust library raises plain exceptions

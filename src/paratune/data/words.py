@@ -17,6 +17,7 @@ from paratune.base.token_characters import token_characters
 from paratune.batch import Batch
 from paratune.data.columns import IntArray, Samples
 from paratune.data.loader import CollateOptions, Collator
+from paratune.data.long_texts import cut_long_texts
 from paratune.data.token_store import StoreWriter, TokenStore
 from paratune.data.tokens import (
     TokenizeOptions,
@@ -65,7 +66,7 @@ def _write_part(writer: StoreWriter, samples: Samples, part: slice, options: Tok
     def call(texts: list[str], **limits: Any) -> Any:
         return options.tokenizer(texts, return_attention_mask=False, verbose=False, **limits)
 
-    texts = samples.texts[part]
+    texts, _ = cut_long_texts(samples.texts[part], None, options.tokenizer, options.max_length)
     encodings = call(texts, truncation=False).encodings
     full_lengths = [len(encoding.ids) for encoding in encodings]
     long = [number for number, length in enumerate(full_lengths) if length > options.max_length]

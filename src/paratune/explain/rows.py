@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from paratune.base.token_characters import Span, token_characters
 from paratune.data.load import Split
+from paratune.data.long_texts import PAIRED_TEXT, cut_long_texts
 from paratune.data.tokenizers import pair_separator, preserve_state
 from paratune.data.tokens import TokenizeOptions
 from paratune.data.windows import EXAMPLE, cut_texts, window_limits
@@ -127,7 +128,11 @@ def _encoding(trained: TrainedModel, texts: Sequence[str], window: int | None) -
     with preserve_state(tokenizer):
         if window is None:
             mark = pair_separator(tokenizer) if len(texts) == 2 else ""
-            read = [texts[0], *(mark + text for text in texts[1:])]
+            second = None if len(texts) == 1 else [mark + texts[1]]
+            first, second = cut_long_texts(
+                [texts[0]], second, tokenizer, trained.max_length, most_characters=PAIRED_TEXT
+            )
+            read = [part[0] for part in (first, second) if part is not None]
             limit = {"truncation": trained.truncation, "max_length": trained.max_length, "verbose": False}
             encoding = tokenizer(*([text] for text in read), **limit).encodings[0]
             return encoding, token_characters([encoding, *encoding.overflowing], read)[0], len(mark)
