@@ -6,6 +6,7 @@ import torch
 
 from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import EmbeddingTask, Task, class_names
+from paratune.errors import ConfigError
 from paratune.models.adapters import add_adapter
 from paratune.models.embedding import embedding
 from paratune.models.load import ENCODER, encoder_options
@@ -31,7 +32,8 @@ def build_model(
     `hf_config` is not changed. `attention` is transformers' name of it.
 
     Raises:
-        ConfigError: Code outside the package cannot be imported, or does not fit the model.
+        ConfigError: Code outside the package cannot be imported, or does not fit the model; or the model has no head
+            for the task, or cannot be made of its configuration.
     """
     import transformers
 
@@ -47,13 +49,26 @@ def build_model(
         auto_class = _HEADS.get(task.kind, "AutoModelForSequenceClassification")
         maker, options = getattr(transformers, auto_class), encoder_options(auto_class, config)
         own_class = None if model_options is None else own_model_class(model_options, config)
-        hf = maker.from_config(config, **options) if own_class is None else own_class._from_config(config)
+        hf = _made_by(maker, config, options) if own_class is None else own_class._from_config(config)
         if model_options is not None and model_options.adapter is not None:
             add_adapter(hf, model_options.adapter)
         objective = embedding(task) if isinstance(task, EmbeddingTask) else None
         return TaskModel(hf, task.kind, objective=objective).train()
     finally:
         torch.set_default_dtype(before)
+
+
+def _made_by(maker: Any, config: Any, options: dict[str, bool]) -> Any:
+    try:
+        return maker.from_config(config, **options)
+    except Exception as error:  # transformers raises many kinds here
+        raise ConfigError(
+            f"model.name: {maker.__name__} cannot make a model of its config.json ({config.model_type}): "
+            f"{next(iter(str(error).splitlines()), type(error).__name__)}",
+            code="model.cannot_load",
+            key="model.name",
+            model_type=config.model_type,
+        ) from error
 
 
 def _num_outputs(task: Task) -> int:
