@@ -21,7 +21,7 @@ from paratune.cli.usage import usage_error
 from paratune.commands import COMMANDS, PLACES
 from paratune.commands.options import shown_default
 from paratune.errors import EXIT_FAILED, EXIT_OK, LaunchError, ParatuneError
-from paratune.errors.system import system_error
+from paratune.errors.system import forward_error, system_error
 
 app = App(
     name="paratune",
@@ -117,7 +117,7 @@ def _show_system_error(error: Exception) -> int | None:
         _drop_output()
         print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)  # noqa: T201
         return EXIT_FAILED
-    explained = system_error(error)
+    explained = system_error(error) or forward_error(error)
     if explained is not None:
         print_error(explained, as_json="--json" in sys.argv and os.environ.get("RANK", "0") == "0")
     return None if explained is None else explained.exit_code

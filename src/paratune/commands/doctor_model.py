@@ -1,13 +1,14 @@
 """The facts about the model that `paratune doctor CONFIG` checks: files, type, size. No weights are loaded."""
 
 import json
-import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from paratune.base.token_ids import num_token_ids
 from paratune.config.feasibility.layers import lacks_decoder_start
@@ -16,12 +17,13 @@ from paratune.config.sections import Config, ModelOptions
 from paratune.doctor.setup import ModelFacts
 from paratune.errors import ParatuneError, nearest_name
 from paratune.models.files import file_problems
-from paratune.models.load import TOKENIZER_FILES, WEIGHT_FILES, load_config, load_tokenizer
+from paratune.models.load import TOKENIZER_FILES, WEIGHT_FILES, load_config, load_error, load_tokenizer
 from paratune.models.locate import locate
 
 LFS_HEAD = b"version https://git-lfs"
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
-MAX_HEADER_BYTES = 100 * 2**20
+_CONFIG_KINDS = {"model_type": str, "vocab_size": int, "num_hidden_layers": int, "id2label": dict}
+"""Types of the values of config.json that are read here."""
 
 
 def model_facts(config: Config, environ: Mapping[str, str]) -> tuple[ModelFacts, Any, int | None]:
@@ -35,6 +37,8 @@ def model_facts(config: Config, environ: Mapping[str, str]) -> tuple[ModelFacts,
         it has no limit or is unknown.
     """
     facts = _files(config.model, hub_cache(environ))
+    if (reason := _config_problem(config.model, facts)) is not None:
+        facts = replace(facts, damaged=(*facts.damaged, ("config.json", reason)))
     tokenizer, limit = None, None
     if facts.error is None and (facts.folder is not None) and facts.has_tokenizer and not facts.damaged:
         try:
@@ -44,26 +48,48 @@ def model_facts(config: Config, environ: Mapping[str, str]) -> tuple[ModelFacts,
             # Its own Python code is not imported without --run-code: unknown, and no problem.
             facts = replace(facts, tokenizer_error=None if error.code == "code.refused" else str(error))
     if tokenizer is not None and facts.model_type is not None:
-        from paratune.models.limits import max_positions
+        from paratune.models.limits import max_positions, most_tokens
 
         with suppress(ParatuneError):
             own = load_config(_local(config.model, facts))
-            limit = max_positions(own, tokenizer)
+            limit = (max_positions if config.data.max_length is None else most_tokens)(own, tokenizer)
             if config.model.from_scratch:  # the configured size, or that of the tokenizer
                 facts = replace(facts, vocab_size=getattr(own, "vocab_size", None))
-    if config.model.from_scratch and facts.folder is not None and facts.model_type is not None:
+    if config.model.from_scratch and facts.folder is not None and facts.model_type is not None and not facts.damaged:
         with suppress(ParatuneError):
-            facts = replace(facts, num_parameters=_count_new(_local(config.model, facts)))
+            facts = replace(facts, num_parameters=_count(_local(config.model, facts)))
     return facts, tokenizer, limit
 
 
-def _count_new(model: ModelOptions) -> int:
-    """Return the number of parameters of an architecture, built on the meta device."""
+def _config_problem(model: ModelOptions, facts: ModelFacts) -> str | None:
+    """Return why no model can be made of config.json and `model.overrides`; None where other findings have the reason.
+
+    Python code of a model is not run.
+    """
+    if facts.folder is None or facts.needs_code or facts.error or facts.missing or facts.damaged:
+        return None
+    try:
+        _count(_local(model, facts))
+    except ParatuneError as error:
+        return f"describes no model: {error}" if error.code == "model.cannot_load" else None
+    return None
+
+
+def _count(model: ModelOptions) -> int:
+    """Return the number of parameters of an architecture, built on the meta device.
+
+    Raises:
+        ConfigError: It cannot be built.
+    """
     import torch
     from transformers import AutoModel
 
-    with torch.device("meta"):
-        model_on_meta = AutoModel.from_config(load_config(model))
+    config = load_config(model)
+    try:
+        with torch.device("meta"):
+            model_on_meta = AutoModel.from_config(config)
+    except Exception as error:
+        raise load_error("model", model.name, error) from error
     return sum(parameter.numel() for parameter in model_on_meta.parameters())
 
 
@@ -85,8 +111,10 @@ def _files(model: ModelOptions, cache: Path) -> ModelFacts:
     try:
         source = locate(model.name)
     except ParatuneError as error:
-        path = Path(model.name).expanduser()
-        return ModelFacts(model.name, error=str(error), nearest="" if path.exists() else _nearest(path))
+        path, nearest = Path(model.name).expanduser(), ""
+        with suppress(OSError):  # the name is too long
+            nearest = "" if path.exists() else _nearest(path)
+        return ModelFacts(model.name, error=str(error), nearest=nearest)
     folder = Path(source)
     is_on_hub = not folder.is_dir()
     if is_on_hub:
@@ -122,7 +150,15 @@ def _inspect(facts: ModelFacts, folder: Path, model: ModelOptions, cache: Path) 
     with suppress(ParatuneError):  # a damaged paratune.json is already in the list
         damaged += [item for item in file_problems(folder) if item[0] not in dict(damaged)]
     config = _json(folder / "config.json")
-    missing = [] if (folder / "config.json").exists() else ["config.json"]
+    for key, kind in _CONFIG_KINDS.items():
+        if config.get(key) is not None and not isinstance(config[key], kind):
+            damaged.append(("config.json", f"has {key}: {config[key]!r}; it is of type {kind.__name__}"))
+            config.pop(key)
+    if not all(key.isdigit() for key in config.get("id2label") or {}):
+        damaged.append(
+            ("config.json", f"has id2label: {config.pop('id2label')!r}; its keys are the numbers of classes")
+        )
+    missing = [] if (folder / "config.json").is_file() else ["config.json"]
     weights, lacking = _weights(folder)
     pickles: tuple[str, ...] = ()
     if not model.from_scratch:
@@ -132,10 +168,9 @@ def _inspect(facts: ModelFacts, folder: Path, model: ModelOptions, cache: Path) 
             missing += [] if pickles else [WEIGHT_FILES[0]]
     count = None
     if not damaged and not lacking and weights:
-        counts = [_num_values(path) for path in weights]
-        count = None if None in counts else sum(number for number in counts if number is not None)
+        count = sum(_num_values(path) for path in weights)
     labels = config.get("id2label") or {}
-    names = tuple(str(labels[key]) for key in sorted(labels, key=int)) if isinstance(labels, dict) else ()
+    names = tuple(str(labels[key]) for key in sorted(labels, key=int))
     return replace(
         facts,
         missing=tuple(missing),
@@ -166,7 +201,7 @@ def _has_tokenizer(folder: Path, model: ModelOptions, cache: Path) -> bool:
 def _json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -176,9 +211,16 @@ def _weights(folder: Path) -> tuple[list[Path], list[str]]:
     index = _json(folder / "model.safetensors.index.json").get("weight_map")
     if isinstance(index, dict):
         names = sorted({str(name) for name in index.values()})
-        return [folder / name for name in names], [name for name in names if not (folder / name).exists()]
+        return [folder / name for name in names], [name for name in names if not _is_file(folder / name)]
     file = folder / "model.safetensors"
-    return ([file], []) if file.exists() else ([], [])
+    return ([file], []) if file.is_file() else ([], [])
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # the name is too long
+        return False
 
 
 def _damage(path: Path) -> str | None:
@@ -187,14 +229,17 @@ def _damage(path: Path) -> str | None:
         return "is a link to a missing file: the download was not finished"
     if not path.is_file():
         return None
-    with path.open("rb") as file:
-        head = file.read(64)
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
     if head.startswith(LFS_HEAD):
         return "is a pointer of Git LFS instead of the file"
     if path.suffix == ".json":
         try:
             json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, OSError):
+        except (ValueError, OSError, RecursionError):
             return "is not JSON: it is an error page, or truncated"
     if path.suffix == ".safetensors":
         return _safetensors_damage(path)
@@ -202,33 +247,19 @@ def _damage(path: Path) -> str | None:
 
 
 def _safetensors_damage(path: Path) -> str | None:
-    header = _header(path)
-    if header is None:
-        return "is not a safetensors file"
-    length, tensors = header
-    ends = [about["data_offsets"][1] for name, about in tensors.items() if name != "__metadata__"]
-    expected, actual = 8 + length + max(ends, default=0), path.stat().st_size
-    return None if actual == expected else f"has {actual} of {expected} bytes: it is truncated"
+    try:
+        _num_values(path)
+    except (SafetensorError, OSError) as error:
+        return f"is damaged or truncated: {error}"
+    return None
 
 
-def _header(path: Path) -> tuple[int, dict[str, Any]] | None:
-    with path.open("rb") as file:
-        first = file.read(8)
-        if len(first) < 8:
-            return None
-        length = struct.unpack("<Q", first)[0]
-        if length > min(MAX_HEADER_BYTES, path.stat().st_size):
-            return None
-        try:
-            header = json.loads(file.read(length))
-        except ValueError:
-            return None
-    return (length, header) if isinstance(header, dict) else None
+def _num_values(path: Path) -> int:
+    """Return the number of values in the tensors of a file; only its header is read.
 
-
-def _num_values(path: Path) -> int | None:
-    """Return the number of values in the tensors of a file, from its header."""
-    header = _header(path)
-    if header is None:
-        return None
-    return sum(int(prod(about["shape"])) for name, about in header[1].items() if name != "__metadata__")
+    Raises:
+        SafetensorError: The header is not valid, or does not fit the size of the file.
+        OSError: The file cannot be read.
+    """
+    with safe_open(path, framework="np") as file:  # type: ignore[no-untyped-call]
+        return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 - no mapping

@@ -6,6 +6,7 @@ path that is too long, no more memory, threads or open files, a file that cannot
 
 import errno
 import os
+import traceback
 
 from paratune.errors import ConfigError, OutOfMemory, ParatuneError
 
@@ -13,6 +14,8 @@ _MAX_SHOWN = 200
 """Maximum number of characters of a path in a message."""
 _NO_MEMORY = ("failed to map segment", "annot allocate memory", "can't allocate memory", "bad_alloc")
 """Parts of messages of the dynamic loader, PyTorch and the C++ library."""
+_MODELS = os.path.join("transformers", "models", "")  # noqa: PTH118 - compared with names of files as texts
+"""Part of the file name of a model's code."""
 _NO_THREAD = "can't start new thread"
 _NO_FILE = "Too many open files"
 _LOOP = "Symlink loop from"
@@ -59,6 +62,36 @@ def system_error(error: BaseException | None) -> ParatuneError | None:
             return explained
         error = error.__cause__
     return None
+
+
+def forward_error(error: BaseException) -> ParatuneError | None:
+    """Return an exception as an error of paratune if the code of a model of transformers raised it; otherwise None.
+
+    Some models need inputs other than tokens, or texts of certain lengths only. Operations of torch have no frames of
+    their own; collectives have, so that the loss of a process is no error of the model.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    own = [frame for frame in frames if _MODELS in frame.f_code.co_filename]
+    is_device = type(error).__name__ == "OutOfMemoryError" or "CUDA error" in str(error)
+    if (
+        is_device
+        or system_error(error)
+        or not own
+        or own[-1] is not frames[-1]
+        or all(frame.f_code.co_name != "forward" for frame in own)
+    ):
+        return None
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    file = place.filename.rpartition(os.sep)[2]
+    return ConfigError(
+        f"model.name: the code of the model fails for these rows ({file}, line {place.lineno}: {type(error).__name__}: "
+        f"{str(error)[:_MAX_SHOWN]}); it may need other inputs than tokens, or texts of other lengths "
+        "(data.max_length, model.overrides); use another model",
+        code="model.forward",
+        key="model.name",
+        file=file,
+        line=place.lineno,
+    )
 
 
 def _explained(error: BaseException) -> ParatuneError | None:

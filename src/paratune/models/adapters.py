@@ -278,7 +278,9 @@ def adapter_base(folder: Path) -> str | None:
     if not (folder / ADAPTER_CONFIG).is_file():
         return None
     record = read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
-    base = record.get("base_model") or read_json(folder / ADAPTER_CONFIG).get("base_model_name_or_path")
+    own = read_json(folder / ADAPTER_CONFIG)
+    base = record.get("base_model") if isinstance(record, dict) else None
+    base = base or (own.get("base_model_name_or_path") if isinstance(own, dict) else None)
     if not isinstance(base, str):
         raise CheckpointError(
             f"{folder / ADAPTER_CONFIG} does not name the model of the adapter (base_model_name_or_path)",

@@ -107,7 +107,7 @@ def _problem(path: Path, about: dict[str, Any]) -> str | None:
         if size != about.get("num_bytes"):
             return f"has {size} bytes instead of {about.get('num_bytes')}"
         return None if file_sha256(path) == about.get("sha256") else "does not match its SHA-256"
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # a name with a null byte
         return "is missing"
     except OSError as error:
         return f"cannot be read ({error.strerror})"

@@ -1,10 +1,13 @@
 """The most tokens that a sample may have."""
 
+import logging
 from typing import Any
 
 from paratune.config.sections import Config
-from paratune.errors import ConfigError
+from paratune.errors import ConfigError, coded
 from paratune.models.load import load_config
+
+log = logging.getLogger(__name__)
 
 _NO_LIMIT = 10**9
 """`model_max_length` of a tokenizer without a limit is 10**30 in transformers."""
@@ -17,12 +20,12 @@ def token_limit(config: Config, tokenizer: Any) -> int:
         ConfigError: `data.max_length` is more than the model has positions, or neither sets a limit.
     """
     model_config = load_config(config.model)
-    limit = max_positions(model_config, tokenizer)
+    limit, most = max_positions(model_config, tokenizer), most_tokens(model_config, tokenizer)
     configured = config.data.max_length
-    if configured is not None and limit is not None and configured > limit:
+    if configured is not None and most is not None and configured > most:
         raise ConfigError(
-            f"data.max_length: {configured} is more than the {limit} positions of {config.model.name}; "
-            f"set at most {limit}",
+            f"data.max_length: {configured} is more than the {most} positions of {config.model.name}; "
+            f"set at most {most}",
             code="model.max_length",
             key="data.max_length",
             value=configured,
@@ -35,6 +38,15 @@ def token_limit(config: Config, tokenizer: Any) -> int:
             key="data.max_length",
             name=config.model.name,
         )
+    if configured is None and limit is not None and most is not None and limit <= most // 2:
+        log.warning(
+            "texts are truncated to %d tokens, the model_max_length of the tokenizer of %s (tokenizer_config.json); "
+            "the model has %d positions: set data.max_length, up to this number",
+            limit,
+            config.model.tokenizer or config.model.name,
+            most,
+            extra=coded("tokenizer.max_length_small", value=limit, most=most),
+        )
     return configured or limit or 0
 
 
@@ -42,8 +54,16 @@ def max_positions(config: Any, tokenizer: Any) -> int | None:
     """Return the most tokens of a sample, or None when neither model nor tokenizer sets a limit."""
     limits = [] if (positions := num_positions(config)) is None else [positions]
     if tokenizer.model_max_length < _NO_LIMIT:
-        limits.append(tokenizer.model_max_length)
+        limits.append(int(tokenizer.model_max_length))
     return min(limits, default=None)
+
+
+def most_tokens(config: Any, tokenizer: Any) -> int | None:
+    """Return the most tokens that `data.max_length` may set: the positions of the model, or else `max_positions`.
+
+    The limit of a tokenizer is often that of an earlier training, and not one of the model.
+    """
+    return num_positions(config) or max_positions(config, tokenizer)
 
 
 def num_positions(config: Any) -> int | None:

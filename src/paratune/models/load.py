@@ -32,6 +32,7 @@ from paratune.models.objectives import Objective
 from paratune.models.onnx_model import ONNX_FILE, OnnxModel
 from paratune.models.own_model import has_own_head, own_model_class, runs_code, set_initial_values
 from paratune.models.task_model import TaskModel, in_body, is_pooler
+from paratune.models.tokenizer_checks import require_max_length, require_unknown_token
 from paratune.precision import Precision
 from paratune.records.own import admit_base
 
@@ -64,8 +65,10 @@ def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"
             source, revision=revision, trust_remote_code=trusts, **_hub_options(source)
         )
     except Exception as error:  # transformers raises many kinds here
-        raise _load_error("tokenizer", source, error) from error
+        raise load_error("tokenizer", source, error) from error
     _require_vocabulary(source, tokenizer)
+    require_unknown_token(source, tokenizer)
+    require_max_length(source, tokenizer)
     if _hub_options(source) and not hub.is_offline():
         log.warning(
             "%s; %s is loaded from the cache of earlier downloads",
@@ -140,7 +143,7 @@ def load_config(model: ModelOptions, num_labels: int | None = None) -> Any:
             source, revision=model.revision, trust_remote_code=trusts, **_hub_options(source), **labels
         )
     except Exception as error:
-        raise _load_error("configuration", source, error) from error
+        raise load_error("configuration", source, error) from error
     if model.from_scratch and model.tokenizer is not None:
         _take_vocabulary(config, load_tokenizer(model))
     override(config, model)
@@ -180,7 +183,10 @@ def override(config: Any, model: ModelOptions) -> None:
                 code="model.unknown_override",
                 key=f"model.overrides.{key}",
             )
-        setattr(config, key, value)
+        try:
+            setattr(config, key, value)
+        except Exception as error:  # transformers checks types
+            raise load_error("configuration", f"model.overrides.{key}", error) from error
 
 
 def _take_vocabulary(config: Any, tokenizer: Any) -> None:
@@ -291,7 +297,7 @@ def _build(
     except ParatuneError:  # of code outside the package
         raise
     except Exception as error:
-        raise _load_error("model", source, error) from error
+        raise load_error("model", source, error) from error
     new = tuple(sorted({*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])}))
     if own_class is not None:
         set_initial_values(hf, new, seed)
@@ -476,11 +482,12 @@ def _hub_options(source: str) -> dict[str, Any]:
     return {"local_files_only": True} if not Path(source).is_dir() and hub.unreachable_reason() else {}
 
 
-def _load_error(part: str, source: str, error: Exception) -> ParatuneError:
+def load_error(part: str, source: str, error: Exception) -> ParatuneError:
     """Return the error to raise when transformers cannot load: the error of the system where that is the cause."""
     if system := system_error(error):
         return system
-    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    first = " ".join(map(str.strip, lines[: 2 if lines[0].endswith(":") else 1]))
     if "trust_remote_code" in str(error):
         message = (
             f"model: the {part} of {source} is Python code in its folder, which does not run unless you allow it: read "

@@ -32,9 +32,13 @@ def locate(name: str) -> str:
             name=name,
         )
     path, is_demo = Path(name).expanduser(), name.startswith("demo:")
-    if path.is_dir() and not is_demo:
+    try:
+        is_folder, exists = path.is_dir(), path.exists() or "\0" in name
+    except OSError:  # the name is too long
+        is_folder, exists = False, True
+    if is_folder and not is_demo:
         return str(run_model_folder(path))
-    if is_demo or path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
+    if is_demo or exists or name.startswith((".", "/", "~")) or name.count("/") > 1:
         problem = "is not a folder; give a Hugging Face model folder or a hub name"
         if is_demo:
             problem = f"is not a demo model; the only one is {DEMO_MODEL}"

@@ -7,6 +7,7 @@ import torch
 from paratune.config.permission import is_allowed
 from paratune.config.sections import ModelOptions
 from paratune.config.task_sections import EmbeddingTask, Task, class_names
+from paratune.errors import ConfigError
 from paratune.models.adapters import add_adapter
 from paratune.models.embedding import embedding
 from paratune.models.load import ENCODER, encoder_options
@@ -34,7 +35,8 @@ def build_model(
     `hf_config` is not changed. `attention` is transformers' name of it.
 
     Raises:
-        ConfigError: Code outside the package cannot be imported, or does not fit the model.
+        ConfigError: Code outside the package cannot be imported, or does not fit the model; or the model has no head
+            for the task, or cannot be made of its configuration.
     """
     import transformers
 
@@ -50,7 +52,7 @@ def build_model(
         auto_class = _HEADS.get(task.kind, "AutoModelForSequenceClassification")
         maker, options = getattr(transformers, auto_class), encoder_options(auto_class, config)
         own_class = None if model_options is None else own_model_class(_importable(model_options), config)
-        hf = maker.from_config(config, **options) if own_class is None else own_class._from_config(config)
+        hf = _made_by(maker, config, options) if own_class is None else own_class._from_config(config)
         if model_options is not None and model_options.adapter is not None:
             add_adapter(hf, model_options.adapter)
         objective = embedding(task) if isinstance(task, EmbeddingTask) else None
@@ -63,6 +65,19 @@ def _importable(options: ModelOptions) -> ModelOptions:
     name = options.class_ if options.head is None else options.head.function
     is_refused = name is not None and not is_allowed(name)
     return options.model_copy(update={"head": None, "class_": None}) if is_refused else options
+
+
+def _made_by(maker: Any, config: Any, options: dict[str, bool]) -> Any:
+    try:
+        return maker.from_config(config, **options)
+    except Exception as error:  # transformers raises many kinds here
+        raise ConfigError(
+            f"model.name: {maker.__name__} cannot make a model of its config.json ({config.model_type}): "
+            f"{next(iter(str(error).splitlines()), type(error).__name__)}",
+            code="model.cannot_load",
+            key="model.name",
+            model_type=config.model_type,
+        ) from error
 
 
 def _num_outputs(task: Task) -> int:

@@ -36,6 +36,7 @@ from paratune.engine.recorder import Recorder
 from paratune.engine.sampler import Sampler
 from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.errors import CheckpointError, LaunchError, Stopped, coded
+from paratune.errors.system import forward_error
 from paratune.hangs.diagnosis import JOINING, PREPARING
 from paratune.hangs.progress import RankProgress, working
 from paratune.hangs.watchdog import watching
@@ -265,8 +266,11 @@ def _train_with_events(
         callbacks.end(summary)
         return summary
     except Exception as error:
+        explained = forward_error(error)
         if not isinstance(error, Stopped):
-            note_failure(events, error)
+            note_failure(events, explained or error)
+        if explained is not None:
+            raise explained from error
         raise
     finally:
         events.close()

@@ -3,12 +3,15 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
+import torch
 from patience import PATIENCE_S
+from transformers import BertConfig, BertModel, NystromformerConfig, NystromformerModel
 
-from paratune.errors import EXIT_CONFIG, EXIT_FAILED, EXIT_OUT_OF_MEMORY
-from paratune.errors.system import system_error
+from paratune.errors import EXIT_CONFIG, EXIT_FAILED, EXIT_OUT_OF_MEMORY, ConfigError
+from paratune.errors.system import forward_error, system_error
 
 
 def _caused(outer: Exception, cause: Exception) -> Exception:
@@ -80,3 +83,35 @@ def test_too_little_memory_to_import_is_an_error():
     program = "from paratune import cli\n@cli.app.command\ndef load():\n    import torch\ncli.main()"
     done = _run("-c", program, "load", memory_bytes=200 << 20)  # PyTorch's library alone has 400 MB
     assert (done.returncode, "Traceback" in done.stderr) == (EXIT_OUT_OF_MEMORY, False), done.stderr[-2000:]
+
+
+def _raised(act: Callable[[], object]) -> Exception:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - of torch, of any kind
+        act()
+    return caught.value
+
+
+def test_an_error_of_the_code_of_a_model_has_a_code():
+    size = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = NystromformerConfig(**size, num_landmarks=4, segment_means_seq_len=8, max_position_embeddings=8)
+    model, ids = NystromformerModel(config), torch.ones(1, 5, dtype=torch.long)
+    explained = forward_error(_raised(lambda: model(ids)))
+    assert isinstance(explained, ConfigError)
+    assert (explained.code, explained.facts["file"]) == ("model.forward", "modeling_nystromformer.py")
+    # Lengths of 8 and, with as many landmarks as tokens, the attention of BERT are possible.
+    model(torch.ones(1, 8, dtype=torch.long))
+
+
+def test_other_errors_are_no_errors_of_a_model(monkeypatch: pytest.MonkeyPatch):
+    config = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    model, ids = BertModel(config), torch.ones(1, 5, dtype=torch.long)
+    assert forward_error(_raised(lambda: [][1])) is None
+    assert forward_error(_raised(lambda: BertModel(None))) is None  # not in a forward pass
+    for error in (torch.OutOfMemoryError("x"), RuntimeError("CUDA error: x"), MemoryError()):
+
+        def fail(*_: object, error: Exception = error) -> None:
+            raise error
+
+        # As a collective that starts in a forward pass, it is raised by a frame of another file.
+        monkeypatch.setattr(model.embeddings.word_embeddings, "forward", fail)
+        assert forward_error(_raised(lambda: model(ids))) is None

@@ -88,3 +88,19 @@ def test_without_any_limit_one_must_be_set(tmp_path: Path):
     with raises_code("model.max_length", "max_length"):
         token_limit(configured(tmp_path, None), unlimited())
     assert token_limit(configured(tmp_path, 512), unlimited()) == 512
+
+
+def test_the_limit_of_a_tokenizer_is_a_default_and_a_small_one_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    tiny_model(tmp_path, max_length=48)
+    assert token_limit(configured(tmp_path, None), tiny_tokenizer(max_length=25)) == 25
+    assert not caplog.records
+    assert token_limit(configured(tmp_path, None), tiny_tokenizer(max_length=20)) == 20
+    assert [(record.code, record.args[0], record.args[2]) for record in caplog.records] == [
+        ("tokenizer.max_length_small", 20, 48)
+    ]
+    assert token_limit(configured(tmp_path, 48), tiny_tokenizer(max_length=20)) == 48
+    with raises_code("model.max_length", "49", "48"):
+        token_limit(configured(tmp_path, 49), tiny_tokenizer(max_length=20))
+    assert len(caplog.records) == 1
