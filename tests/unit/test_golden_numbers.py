@@ -37,6 +37,7 @@ def test_numbers_are_equal_different_lost_or_new():
     assert found.differs == {key("y"): ("0.1", "0.10000000000000002")}
     assert (found.lost, found.new) == ({key("z"): "3"}, {key("w"): "4"})
     assert not found.is_equal
+    assert not numbers.compare(expected, {key("x"): "1.0", key("y"): "0.1"}).is_equal
     assert numbers.compare(expected, {**expected, key("w"): "4"}).is_equal
 
 

@@ -58,7 +58,9 @@ def test_exit_code_of_the_guard(
 def test_the_table_of_code_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(guard, "ROOT", tmp_path)
     monkeypatch.setattr(guard, "TESTS", tmp_path / "tests")
-    assert guard.run_part(guard._code_table(), tmp_path).state == guard.FAILED
+    absent = guard._code_table()
+    assert absent.problem is not None
+    assert guard.run_part(absent, tmp_path).state == guard.FAILED
     (tmp_path / "tests" / "unit").mkdir(parents=True)
     (tmp_path / "tests" / "unit" / guard.CODE_TABLE).touch()
     found = guard._code_table()
