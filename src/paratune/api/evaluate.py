@@ -59,6 +59,7 @@ def evaluate(
     text_pair: str | None = None,
     label: str | None = None,
     answer_start: str | None = None,
+    labels: Mapping[str, str] | None = None,
     batch_size: int = 32,
     device: Device = "auto",
 ) -> EvaluationResult:
@@ -74,6 +75,7 @@ def evaluate(
         text_pair: Column of the second text of a pair.
         label: Column of the label, target or answer.
         answer_start: Column of the character position at which the answer starts.
+        labels: Labels of the model by values of the file that stand for them, such as `{"spam": "LABEL_1"}`.
         batch_size: Samples of a forward pass, at least 1.
         device: auto, cpu or cuda.
 
@@ -83,7 +85,9 @@ def evaluate(
     columns = {"text": text, "text_pair": text_pair, "label": label, "answer_start": answer_start}
     with process_as_before():
         name = model_name(model)
-        return evaluate_file(name, fspath(data), columns, by=several(by), batch_size=batch_size, device=device)
+        return evaluate_file(
+            name, fspath(data), columns, labels=labels or {}, by=several(by), batch_size=batch_size, device=device
+        )
 
 
 def model_name(model: Model) -> str:
@@ -92,12 +96,20 @@ def model_name(model: Model) -> str:
 
 
 def evaluate_file(
-    model: str, data: str, named: Mapping[str, str | None], *, by: Sequence[str], batch_size: int, device: str
+    model: str,
+    data: str,
+    named: Mapping[str, str | None],
+    *,
+    labels: Mapping[str, str],
+    by: Sequence[str],
+    batch_size: int,
+    device: str,
 ) -> EvaluationResult:
     """Return the scores of a model on a labelled file, and set up the log of this process.
 
     Args:
         named: Columns of the file, for models that do not record them.
+        labels: Labels of the model by values of the file.
     """
     from paratune.data.read import read_table
 
@@ -107,7 +119,7 @@ def evaluate_file(
     by = list(dict.fromkeys(by))
     with stdout_for_results():
         table = read_table(data)
-        trained = load_model(model, device, **named)
+        trained = load_model(model, device, **named).with_labels(labels)
         from paratune.data.slices import slice_values
         from paratune.data.sources import mark_pseudo, refuse_pseudo
         from paratune.tasks.own_metrics import own_scores

@@ -79,6 +79,57 @@ def test_dropped_rows_are_shown_by_reason(model: str, tmp_path: Path, capsys: py
     ]
 
 
+@pytest.fixture
+def unnamed(tmp_path: Path) -> str:
+    """A model of Trainer without names of labels, and without a record of paratune."""
+    tiny_model(tmp_path / "unnamed")
+    return str(tmp_path / "unnamed")
+
+
+def scores_of(model: str, data: str, capsys: pytest.CaptureFixture[str], *labels: str) -> dict[str, Any]:
+    named = {"text": "text", "label": "label"}
+    assert run_evaluate(model, data=data, labels=labels, device="cpu", json=True, **named) == EXIT_OK
+    return json.loads(capsys.readouterr().out)
+
+
+def test_ids_stand_for_labels_without_names(unnamed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    texts = ["good film", "bad film", "ugly book"]
+    forms = {"ids": "010", "names": ["LABEL_0", "LABEL_1", "LABEL_0"], "words": ["ham", "spam", "ham"]}
+    files = {
+        name: write(tmp_path / f"{name}.csv", rows=list(zip(texts, of, strict=True))) for name, of in forms.items()
+    }
+    expected = scores_of(unnamed, files["names"], capsys)
+    assert expected["labels"] == ["LABEL_0", "LABEL_1"]
+    assert scores_of(unnamed, files["ids"], capsys)["confusion"] == expected["confusion"]
+    mapped = scores_of(unnamed, files["words"], capsys, "ham=LABEL_0", "spam=LABEL_1")
+    assert (mapped["scores"], mapped["labels"]) == (expected["scores"], expected["labels"])
+    # The other way round: ids are not those of the model.
+    turned = scores_of(unnamed, files["ids"], capsys, "0=LABEL_1", "1=LABEL_0")
+    assert turned["confusion"] == expected["confusion"][::-1]
+    with raises_code("data.label_unseen", "'ham'", "--labels VALUE=LABEL") as caught:
+        run_evaluate(unnamed, data=files["words"], text="text", label="label", device="cpu")
+    assert "Add them to task.labels" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("labels", "code"),
+    [
+        (["spam"], "cli.invalid_value"),
+        (["spam="], "cli.invalid_value"),
+        (["spam=LABEL_7"], "cli.invalid_value"),
+        (["LABEL_0=LABEL_1"], "cli.invalid_value"),  # no value is left for LABEL_0
+    ],
+)
+def test_labels_that_the_model_does_not_have(unnamed: str, tmp_path: Path, labels: list[str], code: str):
+    with raises_code(code, "--labels"):
+        run_evaluate(unnamed, data=write(tmp_path / "d.csv"), labels=labels, text="text", label="label", device="cpu")
+
+
+def test_labels_without_a_file_have_no_effect(model: str):
+    with raises_code("cli.no_effect", "--labels"):
+        run_evaluate(model, by=["label"], labels=["a=b"])
+
+
 def test_pseudo_labels_are_not_scored(model: str, tmp_path: Path, nothing_computed: None):
     with (tmp_path / "made.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("text", "label", "pseudo"), ("a", "1", "false"), ("b", "0", "true")])
