@@ -140,7 +140,10 @@ def evaluate_file(
             extra=coded("data.trained_on", num_rows=num_trained_on),
         )
     own = own_scores(trained.metrics, trained.recipe, split, evaluation.outputs)
-    scores = {**trained.recipe.scores(split, evaluation.outputs), **own, "loss": evaluation.loss}
+    # Scores of pairs on the scale of the scored file itself: the loss of a row would depend on the other rows.
+    is_scaled_by_file = trained.task.kind == "embedding" and trained.recipe.task != trained.task
+    loss = None if is_scaled_by_file else evaluation.loss
+    scores = {**trained.recipe.scores(split, evaluation.outputs), **own, "loss": loss}
     result: dict[str, Any] = {
         "model": model,
         "data": data,

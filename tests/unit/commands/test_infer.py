@@ -17,6 +17,7 @@ from paratune.commands.infer import predict as run_predict
 from paratune.errors import EXIT_OK
 from paratune.infer.trained import TrainedModel
 from paratune.models.files import TASK_FILE
+from paratune.models.sentence_transformers import SentenceModules, write_modules
 from paratune.records.predictions import write_predictions
 
 NAMES = ["bad", "go\x1b[2Jod"]
@@ -128,6 +129,17 @@ def test_labels_that_the_model_does_not_have(unnamed: str, tmp_path: Path, label
 def test_labels_without_a_file_have_no_effect(model: str):
     with raises_code("cli.no_effect", "--labels"):
         run_evaluate(model, by=["label"], labels=["a=b"])
+
+
+def test_the_loss_of_vectors_on_the_scale_of_the_file_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    tiny_model(tmp_path / "vectors")
+    write_modules(tmp_path / "vectors", SentenceModules("mean", True, 16), width=32)
+    rows = [("good film,good book", 1), ("bad film,food", 2), ("it is,the story", 5)]
+    (tmp_path / "pairs.csv").write_text("a,b,score\n" + "".join(f"{pair},{score}\n" for pair, score in rows))
+    named = {"text": "a", "text_pair": "b", "label": "score"}
+    run_evaluate(str(tmp_path / "vectors"), data=str(tmp_path / "pairs.csv"), device="cpu", json=True, **named)
+    scores = json.loads(capsys.readouterr().out)["scores"]
+    assert (scores["loss"], scores["spearman"] is None) == (None, False)
 
 
 def test_pseudo_labels_are_not_scored(model: str, tmp_path: Path, nothing_computed: None):
