@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from harness import Cli
 
-from paratune.errors import EXIT_OK
+from paratune.errors import EXIT_CONFIG, EXIT_OK
 from paratune.records import read_json
 
 pytestmark = pytest.mark.slow
@@ -73,6 +73,39 @@ def test_code_next_to_the_configuration(world: Path, cli: Cli, tmp_path_factory)
     run = next(world.rglob("summary.json")).parent
     assert read_json(run / "summary.json")["scores"]["validation"].keys() >= {"own_gap_error", "loss"}
     assert (run / "steps.txt").read_text() == "[1, 2, 3, 4] roc_auc"
+
+
+ENDS = """
+import os, sys
+import torch.distributed as dist
+from torch.optim import SGD
+def leaves(predictions, labels): sys.exit(0)
+def on_rank_1(predictions, labels):
+    if dist.get_rank() == 1: sys.exit(0)
+    return 0.5
+class Moves:
+    def on_start(self, state): os.chdir("/")
+"""
+
+
+@pytest.mark.parametrize("function", ["leaves", "on_rank_1"])
+def test_sys_exit_in_a_metric_ends_all_ranks_with_one_error(world: Path, cli: Cli, function: str):
+    (world / "ends.py").write_text(ENDS)
+    metric = f"evaluate.metrics=[{{name: m, higher_is_better: true, function: 'ends:{function}'}}]"
+    options = ("strategy=ddp", "train.max_steps=4", "train.epochs=null", metric)
+    ended = cli("train", "c.yaml", "--nproc", "2", *(word for option in options for word in ("--set", option)))
+    assert ended.code == EXIT_CONFIG, ended.stderr
+    assert "own_code.raised" in ended.stderr
+    assert f"ends:{function} raised SystemExit" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_callback_that_changes_the_folder_leaves_the_files_of_the_run_where_they_are(world: Path, cli: Cli):
+    (world / "ends.py").write_text(ENDS)
+    options = ("run.callbacks=[{function: 'ends:Moves'}]", "run.name=moved", "train.max_steps=4", "train.epochs=null")
+    ended = cli("train", "c.yaml", *(word for option in options for word in ("--set", option)))
+    assert ended.code == EXIT_OK, ended.stderr
+    assert (next(world.rglob("summary.json")).parent / "model" / "model.safetensors").is_file()
 
 
 def test_a_custom_task_gives_the_same_result_on_two_processes(world: Path, cli: Cli):

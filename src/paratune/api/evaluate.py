@@ -59,6 +59,7 @@ def evaluate(
     text_pair: str | None = None,
     label: str | None = None,
     answer_start: str | None = None,
+    labels: Mapping[str, str] | None = None,
     batch_size: int = 32,
     device: Device = "auto",
     run_code: bool = False,
@@ -75,6 +76,7 @@ def evaluate(
         text_pair: Column of the second text of a pair.
         label: Column of the label, target or answer.
         answer_start: Column of the character position at which the answer starts.
+        labels: Labels of the model by values of the file that stand for them, such as `{"spam": "LABEL_1"}`.
         batch_size: Samples of a forward pass, at least 1.
         device: auto, cpu or cuda.
         run_code: Run code that the model's folder names although you did not train it here: it can do everything that
@@ -87,7 +89,14 @@ def evaluate(
     with process_as_before():
         name = model_name(model)
         return evaluate_file(
-            name, fspath(data), columns, by=several(by), batch_size=batch_size, device=device, run_code=run_code
+            name,
+            fspath(data),
+            columns,
+            labels=labels or {},
+            by=several(by),
+            batch_size=batch_size,
+            device=device,
+            run_code=run_code,
         )
 
 
@@ -101,6 +110,7 @@ def evaluate_file(
     data: str,
     named: Mapping[str, str | None],
     *,
+    labels: Mapping[str, str],
     by: Sequence[str],
     batch_size: int,
     device: str,
@@ -110,6 +120,7 @@ def evaluate_file(
 
     Args:
         named: Columns of the file, for models that do not record them.
+        labels: Labels of the model by values of the file.
     """
     from paratune.data.read import read_table
 
@@ -120,7 +131,7 @@ def evaluate_file(
     with stdout_for_results():
         allow_source(data)
         table = read_table(data)
-        trained = load_model(model, device, run_code=run_code, **named)
+        trained = load_model(model, device, run_code=run_code, **named).with_labels(labels)
         from paratune.data.slices import slice_values
         from paratune.data.sources import mark_pseudo, refuse_pseudo
         from paratune.tasks.own_metrics import own_scores
@@ -141,7 +152,10 @@ def evaluate_file(
             extra=coded("data.trained_on", num_rows=num_trained_on),
         )
     own = own_scores(trained.metrics, trained.recipe, split, evaluation.outputs)
-    scores = {**trained.recipe.scores(split, evaluation.outputs), **own, "loss": evaluation.loss}
+    # Scores of pairs on the scale of the scored file itself: the loss of a row would depend on the other rows.
+    is_scaled_by_file = trained.task.kind == "embedding" and trained.recipe.task != trained.task
+    loss = None if is_scaled_by_file else evaluation.loss
+    scores = {**trained.recipe.scores(split, evaluation.outputs), **own, "loss": loss}
     result: dict[str, Any] = {
         "model": model,
         "data": data,

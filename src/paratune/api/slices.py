@@ -62,7 +62,8 @@ def saved_slices(
     run, splits = _record_of(folder)
     task = run["task"]
     check_by(by, task["kind"], target)
-    scored = ScoredTask(folder.name, folder, task["kind"], task.get("labels") or [], run["config"]["task"])
+    options = {**run["config"]["task"], "grades": run.get("grades")}
+    scored = ScoredTask(folder.name, folder, task["kind"], task.get("labels") or [], options)
     slices = {}
     for split in splits:
         values = _saved_values(folder, run, split, by, named, device)

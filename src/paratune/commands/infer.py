@@ -33,6 +33,7 @@ def evaluate(
     text_pair: PairColumn = None,
     label: LabelColumn = None,
     answer_start: str | None = None,
+    labels: Sequence[str] = (),
     batch_size: int | None = None,
     device: Device = "auto",
     run_code: RunCode = False,
@@ -47,6 +48,8 @@ def evaluate(
         data: labelled file; without it, --by shows the scores of a finished run
         by: column, label or length (quartiles of the tokens), by which scores are also shown; may be repeated
         answer_start: column of the character position at which the answer in --label starts
+        labels: VALUE=LABEL, a value of the file that stands for a label of the model, such as spam=LABEL_1; may be
+            repeated
         batch_size: samples of a forward pass, with --data; default 32
     """
     from paratune.api.evaluate import evaluate_file
@@ -62,13 +65,16 @@ def evaluate(
                 "--by COLUMN is enough)"
             )
             raise ConfigError(message, code="cli.argument_missing", option="--data", target=model)
-        _refuse_without_data(batch_size, device, named, by)
+        _refuse_without_data(batch_size, device, named, by, labels)
         check_model(model, run_code=run_code)
         set_up_logging(speaks=True)
         respect_quota()
         return run_slices_command(model, by, named=named, device=device, as_json=json)
 
-    evaluation = evaluate_file(model, data, named, by=by, batch_size=size, device=device, run_code=run_code)
+    pairs = dict(_pair(text) for text in labels)
+    evaluation = evaluate_file(
+        model, data, named, labels=pairs, by=by, batch_size=size, device=device, run_code=run_code
+    )
     result = evaluation.values
     if json:
         print_json(result)
@@ -79,11 +85,19 @@ def evaluate(
     return EXIT_OK
 
 
+def _pair(text: str) -> tuple[str, str]:
+    value, equals, label = text.rpartition("=")
+    if not equals or not label:
+        reason = "write VALUE=LABEL, such as spam=LABEL_1"
+        raise option_error("--labels", text, reason, code="cli.invalid_value")
+    return value, label
+
+
 def _refuse_without_data(
-    batch_size: int | None, device: str, named: Mapping[str, str | None], by: Sequence[str]
+    batch_size: int | None, device: str, named: Mapping[str, str | None], by: Sequence[str], labels: Sequence[str]
 ) -> None:
     """Raise an error for options of a forward pass when saved predictions are read; only `length` loads the model."""
-    is_given = {"--batch-size": batch_size is not None}
+    is_given = {"--batch-size": batch_size is not None, "--labels": bool(labels)}
     if "length" not in by:
         is_given |= {"--device": device != "auto"} | {
             f"--{name.replace('_', '-')}": column is not None for name, column in named.items()

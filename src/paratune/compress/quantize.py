@@ -36,6 +36,7 @@ from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
 from paratune.models.adapters import has_adapter, merged_weights
 from paratune.models.files import TASK_FILE, file_records
 from paratune.models.onnx_model import ONNX_FILE, OnnxModel
+from paratune.models.saved_tokenizer import save_tokenizer
 from paratune.models.task_model import TaskModel
 from paratune.records import file_sha256, read_json, write_json
 from paratune.records.own import SIGNATURE, signed_model
@@ -124,8 +125,8 @@ def quantize_model(job: QuantizeJob, out: Path) -> dict[str, Any]:
     original = job.outputs(trained, "original")
     with _writable(out) as temporary:
         settings = _write_bf16(job, temporary) if job.form == "bf16" else _write_onnx(job, temporary, original)
-        trained.tokenizer.save_pretrained(temporary)
-        known = _known(trained) | ({} if job.form == "bf16" else {"precision": "fp32", "layout": "padded"})
+        limit = save_tokenizer(temporary, trained.tokenizer, trained.max_length)
+        known = _known(trained) | limit | ({} if job.form == "bf16" else {"precision": "fp32", "layout": "padded"})
         # Signed: the code that it names was admitted when the model was loaded.
         write_json(temporary / TASK_FILE, signed_model(temporary, known))
         smaller = job.outputs(load_trained(str(temporary), NamedColumns(), "cpu"), job.form)

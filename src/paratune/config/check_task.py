@@ -228,7 +228,11 @@ def _glue(config: Config) -> Iterator[Problem]:
 def _bands(config: Config) -> Iterator[Problem]:
     """Check the scale of the scores that a regression reports."""
     task = config.task
-    if not isinstance(task, RegressionTask) or task.range is None:
+    if not isinstance(task, RegressionTask):
+        return
+    if task.grades is not None:
+        yield from _grades(task)
+    if task.range is None:
         return
     low, high = task.range
     if low >= high:
@@ -242,6 +246,21 @@ def _bands(config: Config) -> Iterator[Problem]:
                 f"task.round_to: {one_line(task.round_to)}; change one of them"
             )
             yield Problem(message, ("task.range", "task.round_to"), code="task.range")
+
+
+def _grades(task: RegressionTask) -> Iterator[Problem]:
+    assert task.grades is not None
+    low, high, step = task.grades
+    other = next((key for key in ("round_to", "range") if getattr(task, key) is not None), None)
+    if other is not None:
+        message = f"task.grades has no effect beside task.{other}, which sets the scale of the scores; remove one"
+        yield Problem(message, ("task.grades", f"task.{other}"), code="config.no_effect")
+    elif low >= high or step <= 0 or not (is_on_scale(low, step) and is_on_scale(high, step)):
+        message = (
+            f"task.grades: {one_line(task.grades)} must name a lower and then a higher grade, both multiples of the "
+            "step, and the step, such as [0, 9, 0.5]"
+        )
+        yield Problem(message, ("task.grades",), code="task.range")
 
 
 def is_on_scale(value: float, step: float) -> bool:

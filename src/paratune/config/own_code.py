@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import inspect
+import os
 import sys
 import sysconfig
 import traceback
@@ -145,8 +146,9 @@ def import_callable(name: str, key: str, options: Mapping[str, Any] | None = Non
     module_name, _, attribute = name.partition(":")
     add_to_path(Path.cwd())
     try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # a user's module may raise anything
+        with same_folder():
+            module = importlib.import_module(module_name)
+    except OWN_ERRORS as error:  # a user's module may raise anything
         message = (
             f"{key}: {name} cannot be imported: {type(error).__name__}: {error}. Python looks in installed packages, "
             "PYTHONPATH, the folder of the configuration file and the current folder"
@@ -176,36 +178,67 @@ def call_own_code(code: "OwnCode", key: str, *arguments: Any) -> Any:
         return function(*arguments, **code.options)
 
 
+OWN_ERRORS = (Exception, SystemExit)
+"""What own code may raise: `sys.exit` in it must not end the run without an error. Ctrl-C stays what it is."""
+
+
 @contextmanager
 def own_code_errors(name: str, key: str, *, method: str | None = None, call: str | None = None) -> Iterator[None]:
     """Replace an error of own code that is called inside by a `ConfigError` with the line of that code.
+
+    The current folder is afterwards what it was.
 
     Args:
         method: The method that is called, if the option names a class.
         call: The arguments, for messages.
 
     Raises:
-        ConfigError: The code raised an error that is not one of paratune.
+        ConfigError: The code raised an error that is not one of paratune, and memory did not run out.
     """
     try:
-        yield
+        with same_folder():
+            yield
     except ParatuneError:
         raise
-    except Exception as error:  # a user's function may raise anything
+    except OWN_ERRORS as error:
+        if _is_out_of_memory(error):
+            raise
         function = name if method is None else f"{name}.{method}"
         called = "" if call is None else f". It was called with {call}"
-        message = f"{key}: {function} raised {type(error).__name__}: {error}{_place(error)}{called}"
+        message = f"{key}: {function} raised {described_error(error)}{called}"
         raise ConfigError(message, code="own_code.raised", key=key, value=name) from error
 
 
-def _place(error: Exception) -> str:
-    """Return file and line of the innermost own code of an error; "" where only libraries were called."""
+@contextmanager
+def same_folder() -> Iterator[None]:
+    """Return to the current folder at the end: files of a run are named relative to it."""
+    try:
+        before: Path | None = Path.cwd()
+    except FileNotFoundError:  # it was deleted
+        before = None
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.chdir(before)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory ran out, which the run answers itself; torch is not imported for the type of its error."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(names & {"MemoryError", "OutOfMemoryError"}) or "not enough memory" in str(error)
+
+
+def described_error(error: BaseException) -> str:
+    """Return type, text, file and line of an error of own code; without a line where only libraries were called."""
     libraries = (Path(__file__).parents[1], *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib")))
+    place = ""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         if path.is_file() and not any(path.is_relative_to(folder) for folder in libraries):
-            return f" ({path.name}, line {frame.lineno})"
-    return ""
+            place = f" ({path.name}, line {frame.lineno})"
+            break
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def wrong_result(function: str, key: str, returned: str, wanted: str) -> ConfigError:

@@ -96,6 +96,9 @@ class RegressionTask(Section):
     value; agreement and kappa use the rounded one."""
     range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
     """Lowest and highest score, such as [0, 9]. Reported values are clipped to it; targets outside are an error."""
+    grades: Annotated[list[Finite], Field(min_length=3, max_length=3)] | None = None
+    """Lowest grade, highest grade and step, such as [0, 9, 0.5], on which agreement and kappa are computed, for a task
+    without `round_to`; null: those of the training targets, if all are multiples of 1 or of 0.5."""
     windows: WindowOptions | None = None
     """Cut texts that are longer than `data.max_length` into windows, and pool their outputs; null: truncate such texts.
     See docs/howto/long_documents.md."""

@@ -6,7 +6,7 @@ Imports no torch.
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -151,7 +151,7 @@ def class_ids(values: Sequence[Any], rows: Sequence[int], task: ClassTask, where
         else:
             class_ids[index] = class_id
     if unseen:
-        raise DataError(_unseen_message(unseen, ids_by_label, where), code="data.label_unseen")
+        raise unseen_error(_unseen_text(unseen, ids_by_label, where), unseen)
     names = class_names(task)
     if counts_as_glue(task) and any(str(key) not in names for key in cache):
         listed = ", ".join(f"{number} = {name}" for number, name in enumerate(names))
@@ -160,7 +160,8 @@ def class_ids(values: Sequence[Any], rows: Sequence[int], task: ClassTask, where
 
 
 def _ids_by_key(task: ClassTask, where: str) -> dict[str, int]:
-    number_of = {name: number for number, name in enumerate(class_names(task))}
+    names = class_names(task)
+    number_of = {name: number for number, name in enumerate(names)}
     ids: dict[str, int] = {}
     pairs = task.labels.items() if isinstance(task.labels, dict) else ((value, str(value)) for value in task.labels)
     for value, name in pairs:
@@ -173,7 +174,19 @@ def _ids_by_key(task: ClassTask, where: str) -> dict[str, int]:
                 where=where,
             )
         ids[str(value)] = number_of[name]
-    return ids
+    return ids | {key: number for key, number in default_ids(names).items() if key not in ids}
+
+
+def default_ids(names: Sequence[str]) -> dict[str, int]:
+    """Return the ids, as text, of labels without names: LABEL_0, LABEL_1, ..., as transformers calls them."""
+    is_default = all(name == f"LABEL_{number}" for number, name in enumerate(names))
+    return {str(number): number for number in range(len(names))} if is_default else {}
+
+
+def unseen_error(problem: str, unseen: Collection[Any]) -> DataError:
+    """Return the error of labels that the task does not have; `unseen` are their values."""
+    facts: dict[str, Any] = {"problem": problem, "values": sorted(map(str, unseen))[:_MANY_VALUES]}
+    return DataError(f"{problem}. Add them to task.labels, or correct the file", code="data.label_unseen", **facts)
 
 
 def _lookup(value: str | int | float, ids: dict[str, int]) -> int | None:
@@ -187,7 +200,7 @@ def _lookup(value: str | int | float, ids: dict[str, int]) -> int | None:
     return next((ids[key] for key in keys if key in ids), None)
 
 
-def _unseen_message(unseen: dict[Any, list[int]], ids: dict[str, int], where: str) -> str:
+def _unseen_text(unseen: dict[Any, list[int]], ids: dict[str, int], where: str) -> str:
     num_rows = sum(map(len, unseen.values()))
     most = sorted(unseen.items(), key=lambda item: -len(item[1]))[:5]
     listed = "; ".join(f"{value!r}{did_you_mean(str(value), ids)}: {first_rows(rows, 3)}" for value, rows in most)
@@ -195,8 +208,8 @@ def _unseen_message(unseen: dict[Any, list[int]], ids: dict[str, int], where: st
         f"; and {len(unseen) - len(most)} more values" if len(unseen) > len(most) else ""
     )
     if len(unseen) > _MANY_VALUES and all(as_number(value) is not None for value in unseen):
-        return text + ". For a numeric target, set task.kind: regression"
-    return text + ". Add them to task.labels, or remove their rows from the file"
+        return text + "; a numeric target needs task.kind: regression"
+    return text
 
 
 def targets(values: Sequence[Any], rows: Sequence[int], where: str) -> npt.NDArray[np.float32]:

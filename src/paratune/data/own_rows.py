@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
-from paratune.config.own_code import call_own_code
+from paratune.config.own_code import OWN_ERRORS, call_own_code, described_error, same_folder
 from paratune.config.section import OwnCode
 from paratune.config.sources import CODE
 from paratune.errors import ConfigError, DataError
@@ -28,12 +28,13 @@ def read_own_rows(source: str) -> pa.Table:
     if isinstance(rows, pa.Table):
         return rows
     try:
-        read = _read(rows, source)
+        with same_folder():
+            read = _read(rows, source)
     except (ConfigError, DataError):
         raise
-    except Exception as error:  # a user's data set may raise anything
+    except OWN_ERRORS as error:  # a user's data set may raise anything
         raise DataError(
-            f"{source}: reading its rows raised {type(error).__name__}: {error}",
+            f"{source}: reading its rows raised {described_error(error)}",
             code="data.own_rows",
             source=source,
         ) from error

@@ -11,7 +11,7 @@ import numpy as np
 from paratune.base.text import listing
 from paratune.config.task_sections import TokenClassificationTask
 from paratune.data.columns import IntArray, Samples, TableReader
-from paratune.data.labels import first_rows
+from paratune.data.labels import default_ids, first_rows, unseen_error
 from paratune.errors import DataError, did_you_mean
 
 _LISTS_NEEDED = (
@@ -65,7 +65,7 @@ def select_words(reader: TableReader, task: TokenClassificationTask) -> Samples:
 
 
 def _tag_ids(tags: list[list[str]], rows: Sequence[int], task: TokenClassificationTask, where: str) -> list[IntArray]:
-    ids = {tag: number for number, tag in enumerate(task.labels)}
+    ids = {tag: number for number, tag in enumerate(task.labels)} | default_ids(task.labels)
     unseen: dict[str, list[int]] = {}
     for row, sentence in zip(rows, tags, strict=True):
         for tag in sentence:
@@ -76,9 +76,6 @@ def _tag_ids(tags: list[list[str]], rows: Sequence[int], task: TokenClassificati
             f"{tag!r}{did_you_mean(tag, ids)}: {first_rows(sorted(set(of_tag)), 3)}"
             for tag, of_tag in sorted(unseen.items(), key=lambda item: -len(item[1]))[:5]
         )
-        raise DataError(
-            f"{where}: {len(unseen)} tags are not among task.labels ({listing(ids)}): {listed}; add them to "
-            "task.labels, or correct the file",
-            code="data.label_unseen",
-        )
+        problem = f"{where}: {len(unseen)} tags are not among task.labels ({listing(ids)}): {listed}"
+        raise unseen_error(problem, unseen)
     return [np.asarray([ids[tag] for tag in sentence], dtype=np.int64) for sentence in tags]

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim import Adafactor, AdamW, Optimizer
 
-from paratune.config.own_code import call_own_code, wrong_result
+from paratune.config.own_code import call_own_code, own_code_errors, wrong_result
 from paratune.config.section import OwnCode, OwnOptimizer
 from paratune.config.sections import Train
 from paratune.engine.adamw_8bit import AdamW8bit
@@ -65,7 +65,30 @@ def _own(groups: list[Group], train: Train) -> Optimizer:
     if closure is not None and closure.default is inspect.Parameter.empty:
         what = "an optimizer whose step needs a closure"
         raise wrong_result(own.function, key, what, "one that computes no gradients itself")
+    step = optimizer.step
+
+    def guarded_step(*arguments: Any, **options: Any) -> Any:
+        with own_code_errors(own.function, key, method="step"):
+            result = step(*arguments, **options)
+        _check_state(optimizer, own.function, key)  # in the first step, and not when the first checkpoint is saved
+        return result
+
+    optimizer.step = guarded_step  # type: ignore[method-assign]
     return optimizer
+
+
+def _check_state(optimizer: Optimizer, function: str, key: str) -> None:
+    """Raise a ConfigError for states that a checkpoint cannot contain: it has tensors and numbers of parameters."""
+    wanted = "one whose optimizer.state has only tensors and numbers, by parameter and name: checkpoints have no others"
+    known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    for parameter, states in optimizer.state.items():
+        if id(parameter) not in known:
+            what = f"an optimizer with the state {parameter!r:.60}, which belongs to no parameter"
+            raise wrong_result(function, key, what, wanted)
+        for name, value in states.items():
+            if not isinstance(value, torch.Tensor | bool | int | float):
+                what = f"an optimizer whose state {name!r} is a {type(value).__name__}"
+                raise wrong_result(function, key, what, wanted)
 
 
 OPTIMIZERS: Final[dict[str, Callable[[list[Group], Train], Optimizer]]] = {

@@ -20,7 +20,7 @@ from paratune.feedback.surface import SurfaceFacts, Usual, compare_length, plain
 from paratune.infer.trained import TrainedModel
 from paratune.records import RUN_FILE, predictions_file
 from paratune.records.predictions import NumberScale, ordinal_columns
-from paratune.tasks.answers import number_scale
+from paratune.tasks.answers import number_scale, scale_of_grades
 
 Floats = npt.NDArray[np.float64]
 KINDS = ("regression", "ordinal")
@@ -140,7 +140,7 @@ def calibrate(run: Path, trained: TrainedModel, options: FeedbackOptions) -> Sco
         raise DataError(message, code="feedback.too_few_rows", num_rows=len(validation.labels), coverage=options.level)
     test = read_scored(run, "test", trained)
     splits = {"validation": validation} | ({} if test is None else {"test": test})
-    scale = label_scale(trained, validation)
+    scale = label_scale(trained)
     return ScoreCalibration(
         names=tuple(trained.names),
         scale=scale,
@@ -148,7 +148,7 @@ def calibrate(run: Path, trained: TrainedModel, options: FeedbackOptions) -> Sco
         half=half,
         num_rows=len(validation.labels),
         coverage=None if test is None else check_coverage(test.residuals, half, len(validation.labels), options.level),
-        rule=make_rule(splits, scale, options.agreement),
+        rule=make_rule(splits, scale, scale_of_grades(trained.task) or scale, options.agreement),
         centre=float(np.median(validation.predicted)),
     )
 
@@ -170,8 +170,8 @@ def require_scores(trained: TrainedModel, target: str) -> None:
         )
 
 
-def label_scale(trained: TrainedModel, validation: Scored) -> NumberScale:
-    """Return the scale of the labels; where the task has none, quadratic weighted kappa infers the step."""
+def label_scale(trained: TrainedModel) -> NumberScale:
+    """Return the scale on which scores are reported."""
     if trained.task.kind == "ordinal":
         return NumberScale(1.0, (0.0, float(len(trained.names) - 1)))
     return number_scale(trained.task) or NumberScale()

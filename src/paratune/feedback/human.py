@@ -85,11 +85,12 @@ class ShareSent:
         return self.qwk is not None and self.random is not None and self.qwk > self.random[2]
 
 
-def share_table(scored: Scored, signal: Floats, scale: NumberScale, seed: int = 0) -> tuple[ShareSent, ...]:
+def share_table(scored: Scored, signal: Floats, grades: NumberScale | None, seed: int = 0) -> tuple[ShareSent, ...]:
     """Return the agreement for each of `SHARES`.
 
     Args:
         signal: (N,).
+        grades: Scale of the kappa; None where it is unknown, and so is kappa.
         seed: Determines the random choices.
     """
     rng = np.random.default_rng(seed)
@@ -100,20 +101,20 @@ def share_table(scored: Scored, signal: Floats, scale: NumberScale, seed: int = 
         kept = order[count:]
         random = None
         if count:
-            draws = [_agreement(scored, rng.permutation(len(order))[:count], scale) for _ in range(NUM_RANDOM)]
+            draws = [_agreement(scored, rng.permutation(len(order))[:count], grades) for _ in range(NUM_RANDOM)]
             known = [value for value in draws if value is not None]
             if known:
                 low, high = np.quantile(known, [0.025, 0.975]).tolist()
                 random = float(np.mean(known)), low, high
-        own = quadratic_weighted_kappa(scored.predicted[kept], scored.labels[kept], scale) if len(kept) else None
-        lines.append(ShareSent(share, count, _agreement(scored, order[:count], scale), own, random))
+        own = quadratic_weighted_kappa(scored.predicted[kept], scored.labels[kept], grades) if len(kept) else None
+        lines.append(ShareSent(share, count, _agreement(scored, order[:count], grades), own, random))
     return tuple(lines)
 
 
-def _agreement(scored: Scored, sent: npt.NDArray[np.int64], scale: NumberScale) -> float | None:
+def _agreement(scored: Scored, sent: npt.NDArray[np.int64], grades: NumberScale | None) -> float | None:
     given = scored.predicted.copy()
     given[sent] = scored.labels[sent]
-    return quadratic_weighted_kappa(given, scored.labels, scale)
+    return quadratic_weighted_kappa(given, scored.labels, grades)
 
 
 @dataclass(frozen=True)
@@ -145,18 +146,22 @@ class HumanRule:
         return self.is_known and 2 * sum(line.is_better for line in lines) > len(lines)
 
 
-def make_rule(splits: Mapping[str, Scored], scale: NumberScale, wanted: float | None) -> HumanRule:
+def make_rule(
+    splits: Mapping[str, Scored], scale: NumberScale, grades: NumberScale | None, wanted: float | None
+) -> HumanRule:
     """Return the rule, chosen on the validation set.
 
     Args:
         splits: `validation`, and `test` if there is one.
+        scale: Of reported numbers.
+        grades: As for `share_table`.
         wanted: Quadratic weighted kappa to reach.
     """
     validation = splits["validation"]
     centre = float(np.median(validation.predicted))
     name, correlation = choose_signal(validation, scale, centre)
     values = {split: signals(scored.predicted, scored.doubt, scale, centre)[name] for split, scored in splits.items()}
-    tables = {split: share_table(scored, values[split], scale) for split, scored in splits.items()}
+    tables = {split: share_table(scored, values[split], grades) for split, scored in splits.items()}
     is_followed = correlation is not None and correlation > 0
     reached = [line for line in tables["validation"] if is_followed and wanted is not None and line.qwk is not None]
     enough = [line for line in reached if (line.qwk or 0.0) >= (wanted or 0.0)]

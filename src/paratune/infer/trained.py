@@ -1,9 +1,9 @@
 """Loads a trained model from its run, folder or hub name, and applies it to files."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
+from paratune.base.text import listing
 from paratune.batch import Batch
 from paratune.config.check import REQUIRED_COLUMNS
 from paratune.config.glue import IMPLIED_COLUMNS, QA_COLUMNS
@@ -19,6 +20,7 @@ from paratune.config.own_code import own_model_options
 from paratune.config.sections import Columns, ModelOptions, OwnMetric, named_columns
 from paratune.config.task_sections import (
     ClassificationTask,
+    ClassTask,
     EmbeddingTask,
     MaskedLMTask,
     MultiLabelTask,
@@ -35,7 +37,7 @@ from paratune.data.loader import PackedCollator, eval_batches
 from paratune.data.squad import is_squad_table
 from paratune.data.tokens import TokenizeOptions
 from paratune.engine.evaluate import Evaluation, evaluate
-from paratune.errors import CheckpointError, ConfigError, did_you_mean, option_error
+from paratune.errors import CheckpointError, ConfigError, DataError, did_you_mean, option_error
 from paratune.models.attention import cuda
 from paratune.models.files import TASK_FILE, check_files
 from paratune.models.limits import max_positions
@@ -145,7 +147,42 @@ class TrainedModel:
             # Without any column of the second text, the file has single texts, whose vectors are wanted.
             columns = columns.model_copy(update={"text_pair": None}) if is_single else columns
         missing: Missing = self.missing if require_labels else "drop"
-        return self.recipe.load_split(source, table, columns, options, missing=missing, require_labels=require_labels)
+        try:
+            return self.recipe.load_split(
+                source, table, columns, options, missing=missing, require_labels=require_labels
+            )
+        except DataError as error:
+            if error.code != "data.label_unseen" or "problem" not in error.facts:
+                raise
+            # A trained model has its labels: the remedy of the training has no effect.
+            remedy = "Write the labels of the model in the file; for classes, evaluate has --labels VALUE=LABEL"
+            facts: dict[str, Any] = dict(error.facts)
+            raise DataError(f"{facts['problem']}. {remedy}", code=error.code, **facts) from error
+
+    def with_labels(self, given: Mapping[str, str]) -> "TrainedModel":
+        """Return the model with further values in files for its labels, by value.
+
+        Raises:
+            ConfigError: Its task has no classes, or it does not have such a label.
+        """
+        if not given:
+            return self
+        names, shown = self.names, ", ".join(f"{value}={label}" for value, label in given.items())
+        if not isinstance(self.task, ClassTask):
+            reason = f"it has no effect on a model of kind {self.task.kind}; leave it out"
+            raise option_error("--labels", shown, reason, code="cli.no_effect")
+        if unknown := [label for label in given.values() if label not in names]:
+            reason = f"the model has no label {unknown[0]}; its labels are {listing(names, 8)}"
+            raise option_error("--labels", shown, reason, code="cli.invalid_value")
+        old = self.task.labels if isinstance(self.task.labels, dict) else {name: name for name in names}
+        values = {**{str(value): name for value, name in old.items()}, **given}
+        if lost := [name for name in names if name not in values.values()]:
+            reason = f"no value is left for the label {lost[0]}; give one, as in VALUE={lost[0]}"
+            raise option_error("--labels", shown, reason, code="cli.invalid_value")
+        # In the order of the names: class ids are that of their first value.
+        ordered = {value: name for name in names for value, of_value in values.items() if of_value == name}
+        task = self.task.model_copy(update={"labels": ordered})
+        return replace(self, task=task, recipe=make_recipe(task))
 
     def apply(
         self,
@@ -343,7 +380,7 @@ def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:
     if (modules := read_modules(Path(locate(model.name)))) is not None:
         task = EmbeddingTask(kind="embedding", loss="cosine_similarity", score_range=None)
         return task.model_copy(update={"pooling": modules.pooling, "normalize": modules.normalize})
-    config = load_config(model, num_labels=None)
+    config = load_config(model)
     if any("ForQuestionAnswering" in name for name in config.architectures or ()):
         # A model with few positions needs short windows.
         positions = getattr(config, "max_position_embeddings", None) or _USUAL_POSITIONS

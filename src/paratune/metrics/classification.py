@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from paratune.metrics.values import all_none, known
 from paratune.records.confusion import Confusion
-from paratune.records.predictions import softmax
 
 OF_CLASSES = ("accuracy", "f1", "f1_macro", "f1_micro", "f1_weighted", "precision", "recall", "matthews")
 """Scores of the predicted classes."""
@@ -50,16 +49,16 @@ def classification_scores(logits: npt.ArrayLike, labels: npt.ArrayLike) -> dict[
     predictions_N = scores_NC.argmax(axis=1)
     num_classes = scores_NC.shape[1]
     scores = {name: class_score(name, labels_N, predictions_N, num_classes=num_classes) for name in OF_CLASSES}
-    return scores | _ranking_scores(labels_N, softmax(scores_NC))
+    return scores | _ranking_scores(labels_N, scores_NC)
 
 
-def _ranking_scores(labels: npt.NDArray[Any], shares: npt.NDArray[Any]) -> dict[str, float | None]:
+def _ranking_scores(labels: npt.NDArray[Any], logits: npt.NDArray[Any]) -> dict[str, float | None]:
     from sklearn import metrics
 
-    num_classes = shares.shape[1]
-    if len(np.unique(labels)) < num_classes:
+    num_classes = logits.shape[1]
+    if len(np.unique(labels)) < num_classes or not np.isfinite(logits).all():
         return all_none(OF_RANKING)
-    odds_NC = odds(shares)
+    odds_NC = log_odds(logits)
     scorers = dict(zip(OF_RANKING, (metrics.roc_auc_score, metrics.average_precision_score), strict=True))
     ranked = ranked_classes(num_classes)
     return {
@@ -73,18 +72,36 @@ def ranked_classes(num_classes: int) -> range:
     return range(1 if num_classes == 2 else 0, num_classes)
 
 
-def odds(shares: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Return p / (1 - p) of probabilities, (N, C), by which samples are ranked.
+def log_odds(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return log p / (1 - p) of the probabilities of finite logits, (N, C), by which samples are ranked.
 
-    1 - p is the sum of the other probabilities: many float32 probabilities are equal near 1, and not near 0. The odds
-    are rounded to float32, so that ties remain ties whatever the order of a sum.
+    Probabilities near 1 are equal as numbers, and their log odds are not. Samples whose other logits have the same
+    distances in another order are tied: sums are over sorted values, because the last digit of a sum depends on the
+    order, and would break such ties.
+    """
+    logits_NC = np.asarray(logits, dtype=np.float64)
+    ordered_NC = np.sort(logits_NC, axis=1)
+    top_N1, second_N1 = ordered_NC[:, -1:], ordered_NC[:, -2:-1]
+    # Of the largest logit the others are summed; of the rest the sum of all, at least 1, loses nothing by subtraction.
+    above_N1 = second_N1 - top_N1 + np.log(np.exp(ordered_NC[:, :-1] - second_N1).sum(axis=1, keepdims=True))
+    total_N1 = np.exp(ordered_NC - top_N1).sum(axis=1, keepdims=True)
+    distance_NC = logits_NC - top_N1
+    is_top_NC = distance_NC == 0
+    others_NC = np.where(is_top_NC, 1.0, total_N1 - np.exp(distance_NC))
+    return np.where(is_top_NC, -above_N1, distance_NC - np.log(others_NC))
+
+
+def odds(shares: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return p / (1 - p) of probabilities, (N, C), in the order of `log_odds`, for files that have no logits.
+
+    1 - p is the sum of the other probabilities: many float32 probabilities are equal near 1, and not near 0.
     """
     shares_NC = np.asarray(shares, dtype=np.float64)
-    # The classes before and those behind each class: a matrix product would need C x C numbers.
-    others_NC = np.zeros_like(shares_NC)
-    np.cumsum(shares_NC[:, :-1], axis=1, out=others_NC[:, 1:])
-    others_NC[:, :-1] += np.cumsum(shares_NC[:, :0:-1], axis=1)[:, ::-1]
-    return np.asarray(shares_NC / np.maximum(others_NC, np.finfo(np.float32).tiny), dtype=np.float32)
+    ordered_NC = np.sort(shares_NC, axis=1)
+    rest_N1 = ordered_NC[:, :-1].sum(axis=1, keepdims=True)
+    total_N1 = rest_N1 + ordered_NC[:, -1:]
+    others_NC = np.where(shares_NC == ordered_NC[:, -1:], rest_N1, total_N1 - shares_NC)
+    return np.asarray(shares_NC / np.maximum(others_NC, np.finfo(np.float64).tiny))
 
 
 def class_score(

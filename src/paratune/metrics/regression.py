@@ -4,6 +4,7 @@ Dimension: `N` samples.
 """
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def regression_scores(
     Args:
         predictions: (N,) or (N, 1).
         targets: (N,), finite.
-        scale: Scale of reported predictions; None derives it from the targets.
+        scale: Scale of grades, see `grade_scale`; None where it is unknown.
 
     Returns:
         A value for each of `NAMES`; rmse and mae in the unit of the targets.
@@ -87,36 +88,50 @@ def grades(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
     """Return predictions and targets as steps of a scale of grades, each (N,).
 
-    Without a scale, the step is 1 where all targets are integers, or 0.5 where all are multiples of 0.5 (half bands),
-    and predictions are limited to the smallest and the largest target. Each prediction is rounded to the nearest step,
-    ties to the higher one (6.25 to 6.5).
+    Each prediction is limited to the scale and rounded to the nearest step, ties to the higher one (6.25 to 6.5). The
+    scale is never derived from `targets`: the grade of a row must not depend on the other rows.
 
     Args:
         predictions: (N,) or (N, 1), finite.
         targets: (N,), finite.
-        scale: Step and limits, each optional.
+        scale: Step, and limits if it has some; see `grade_scale`.
 
     Returns:
-        None where targets are not on the scale, grades span more than `MAX_GRADES` steps, or there are no targets; also
-        where all targets are equal and the scale has no step.
+        None without a step, where targets are not multiples of it, grades span more than `MAX_GRADES` steps, or there
+        are no targets.
     """
     predicted_N, targets_N = _checked(predictions, targets)
-    step = grade_step(targets_N, scale.step if scale else None)
-    if step is None:
+    if scale is None or scale.step is None or grade_step(targets_N, scale.step) is None:
         return None
     lowest, highest = targets_N.min(), targets_N.max()
-    if (highest - lowest) / step >= MAX_GRADES:
+    if (highest - lowest) / scale.step >= MAX_GRADES:
         return None
-    if scale is None or scale.step is None:
-        if lowest == highest:
-            return None
-        limits = (lowest, highest) if scale is None or scale.limits is None else scale.limits
-        scale = NumberScale(step, limits)
     # Counted from the lowest grade, so that the numbers are small enough to be exact.
-    given_N = np.rint((scale.reported(predicted_N) - lowest) / step)
+    given_N = np.rint((scale.reported(predicted_N) - lowest) / scale.step)
     if np.ptp(given_N) >= MAX_GRADES:
         return None
-    return given_N.astype(np.int64), np.rint((targets_N - lowest) / step).astype(np.int64)
+    return given_N.astype(np.int64), np.rint((targets_N - lowest) / scale.step).astype(np.int64)
+
+
+def training_grades(targets: npt.ArrayLike) -> list[float] | None:
+    """Return `task.grades` from the targets of the training data, (N,): lowest, highest and step.
+
+    None where they are not multiples of 1 or of 0.5, or all are equal.
+    """
+    targets_N = np.asarray(targets, dtype=np.float64)
+    step = grade_step(targets_N)
+    if step is None or targets_N.min() == targets_N.max():
+        return None
+    return [float(targets_N.min()), float(targets_N.max()), step]
+
+
+def grade_scale(
+    step: float | None, limits: Sequence[float] | None, of_grades: Sequence[float] | None
+) -> NumberScale | None:
+    """Return the scale of grades from `task.round_to`, `task.range` and `task.grades`; None where they give no step."""
+    if step is None and of_grades is not None:
+        limits, step = limits or of_grades[:2], of_grades[2]
+    return None if step is None else NumberScale(step, None if limits is None else (limits[0], limits[1]))
 
 
 def _agreements(predicted: Values, targets: Values, scale: NumberScale | None) -> dict[str, float | None]:

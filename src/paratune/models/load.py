@@ -26,11 +26,13 @@ from paratune.errors import ConfigError, ParatuneError, coded, did_you_mean
 from paratune.errors.system import system_error
 from paratune.models.adapters import adapter_base, add_adapter, load_adapter, saved_adapter_names
 from paratune.models.files import check_files, file_names
+from paratune.models.head_rows import order_rows, saved_labels
 from paratune.models.kept_layers import check_kept, keep_layers
 from paratune.models.locate import locate
 from paratune.models.objectives import Objective
 from paratune.models.onnx_model import ONNX_FILE, OnnxModel
 from paratune.models.own_model import has_own_head, own_model_class, runs_code, set_initial_values
+from paratune.models.saved_tokenizer import restore_limit
 from paratune.models.task_model import TaskModel, in_body, is_pooler
 from paratune.models.tokenizer_checks import require_max_length, require_unknown_token
 from paratune.precision import Precision
@@ -85,6 +87,7 @@ def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"
                 source=source,
             )
         tokenizer.pad_token = tokenizer.eos_token
+    restore_limit(tokenizer, source)
     tokenizer.padding_side = "right"
     tokenizer.truncation_side = truncation_side or tokenizer.truncation_side
     return tokenizer
@@ -120,11 +123,10 @@ class Head:
     """Value of `problem_type` in the model's configuration."""
 
 
-def load_config(model: ModelOptions, num_labels: int | None = None) -> Any:
+def load_config(model: ModelOptions) -> Any:
     """Return the model's own configuration with `model.overrides` applied, without weights.
 
-    With new weights (`model.from_scratch`) and `model.tokenizer`, the vocabulary is that of the tokenizer. `num_labels`
-    are the outputs of the head; None keeps the saved number.
+    With new weights (`model.from_scratch`) and `model.tokenizer`, the vocabulary is that of the tokenizer.
 
     Raises:
         ConfigError: It cannot be loaded, an override is not one of its options, its decoder has no start token, or it
@@ -136,11 +138,10 @@ def load_config(model: ModelOptions, num_labels: int | None = None) -> Any:
     source = locate(model.name)
     _require_files(source, ("config.json",), "name the folder that save_pretrained wrote")
     _refuse_revision("model.revision", model.revision, source)
-    labels = {} if num_labels is None else {"num_labels": num_labels}
     trusts = runs_code(model, model.name)
     try:
         config = AutoConfig.from_pretrained(
-            source, revision=model.revision, trust_remote_code=trusts, **_hub_options(source), **labels
+            source, revision=model.revision, trust_remote_code=trusts, **_hub_options(source)
         )
     except Exception as error:
         raise load_error("configuration", source, error) from error
@@ -228,10 +229,12 @@ def load_model(
     Raises:
         ConfigError: The architecture has no such head, safetensors weights are missing, or the vocabulary is another.
     """
-    load_config(model, head.num_outputs)  # checks `model.keep_layers`
-    config = load_config(model.model_copy(update={"keep_layers": None}), head.num_outputs)
-    if head.problem_type is not None:
-        config.problem_type = head.problem_type
+    load_config(model)  # checks `model.keep_layers`
+    config = load_config(model.model_copy(update={"keep_layers": None}))
+    saved = [] if model.from_scratch else saved_labels(config, _adapter_folder(model))
+    if head.num_outputs is not None:
+        # Not as options of `from_pretrained`: it refuses one output of a model that was saved as a classifier.
+        config.problem_type, config.num_labels = head.problem_type, head.num_outputs
     if head.names:
         config.id2label = dict(enumerate(head.names))
         config.label2id = {name: index for index, name in enumerate(head.names)}
@@ -241,12 +244,17 @@ def load_model(
         _check_pooling(config, model.name)
     torch.manual_seed(seed)
     hf, new = _build(model, config, head.auto_class, head_must_exist, seed)
+    order = None
+    if head.names and not head_must_exist and not model.from_scratch:
+        order = order_rows(hf, saved, head.names, new)
     if model.keep_layers is not None:
         keep_layers(hf, model.keep_layers)
     if model.adapter is not None:
         add_adapter(hf, model.adapter, new_weights=new, seed=seed)
     hf = hf.to(precision.param_dtype)
-    return TaskModel(hf, task_kind, new_weights=new, objective=objective)
+    loaded = TaskModel(hf, task_kind, new_weights=new, objective=objective)
+    loaded.head_order, loaded.own_class = order, model.class_
+    return loaded
 
 
 def _build(
@@ -362,6 +370,9 @@ def log_new_weights(model: TaskModel, name: str) -> None:
         return
     if model.new_weights:
         log.info("new weights, which %s does not have: %s", name, ", ".join(model.new_weights))
+    if model.head_order:
+        level, text = model.head_order
+        log.log(level, "the head of %s is kept: %s", name, text, extra=coded("model.head_labels", name=name))
     if pooler := [key for key in model.new_weights if is_pooler(model.hf, key)]:
         log.warning(
             "the pooler of %s is new, too: %s; it must be trained",

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from paratune.batch import Batch
-from paratune.config.own_code import import_callable, own_code_errors
+from paratune.config.own_code import import_callable, own_code_errors, wrong_result
 from paratune.errors import ConfigError
 from paratune.models.sequences import SamplePooling, at_least_float32, by_sample, pool_sequences
 from paratune.models.spans import best_spans, span_logits, span_losses
@@ -141,6 +141,13 @@ def own_loss(objective: Objective, name: str, options: Mapping[str, Any]) -> Obj
     return replace(objective, row_losses=partial(_own_losses, name=name, options=dict(options)))
 
 
+def require_gradient(losses: Tensor, outputs: Tensor, function: str, key: str) -> None:
+    """Raise a ConfigError for own losses that were detached from the outputs, with which nothing can be trained."""
+    if outputs.requires_grad and torch.is_grad_enabled() and not losses.requires_grad:
+        what, wanted = "losses without a gradient", "losses computed from the outputs by functions of torch"
+        raise wrong_result(function, key, what, f"{wanted}, without detach(), item(), numpy() or no_grad()")
+
+
 def _own_losses(outputs: Tensor, batch: Batch, *, name: str, options: dict[str, Any]) -> Tensor:
     assert batch.labels is not None
     is_class = not batch.labels.is_floating_point() and batch.labels.ndim == 1
@@ -150,6 +157,7 @@ def _own_losses(outputs: Tensor, batch: Batch, *, name: str, options: dict[str, 
     with own_code_errors(name, "task.loss.function", call=call):
         losses = import_callable(name, "task.loss.function", options)(values, labels, **options)
     if isinstance(losses, Tensor) and losses.shape == batch.labels.shape[:1] and losses.is_floating_point():
+        require_gradient(losses, outputs, name, "task.loss.function")
         return losses
     is_tensor = isinstance(losses, Tensor)
     returned = f"a tensor {tuple(losses.shape)} of {losses.dtype}" if is_tensor else f"{type(losses).__name__}"

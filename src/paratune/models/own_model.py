@@ -160,7 +160,8 @@ def _class_with_head(base: Any, own: OwnCode) -> Any:
             outputs = self.base_model(input_ids=input_ids, **inputs, **self._encoder_options)
             if row_mask is None:
                 row_mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-            logits = self.get_submodule(HEAD)(outputs[0], attention_mask=row_mask.bool())
+            with own_code_errors(own.function, _KEY, method="forward"):
+                logits = self.get_submodule(HEAD)(outputs[0], attention_mask=row_mask.bool())
             return SequenceClassifierOutput(logits=logits, attentions=getattr(outputs, "attentions", None))
 
     ModelWithOwnHead.__name__ = ModelWithOwnHead.__qualname__ = f"{base.__name__.partition('For')[0]}WithOwnHead"

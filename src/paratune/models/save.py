@@ -12,6 +12,8 @@ from paratune.errors import CheckpointError
 from paratune.hangs.progress import working
 from paratune.models.adapters import has_adapter, merged_weights, save_adapter
 from paratune.models.files import TASK_FILE, file_records
+from paratune.models.head_rows import ADAPTER_LABELS
+from paratune.models.saved_tokenizer import save_tokenizer
 from paratune.models.sentence_transformers import sentence_modules, write_modules
 from paratune.models.task_model import TaskModel
 from paratune.records import write_json
@@ -46,10 +48,11 @@ def save_model(
         with replace_folder(folder) as temporary, working(f"write {folder.name}"):
             if adapter_base_model is not None:
                 save_adapter(temporary, model.hf, state, base=adapter_base_model, new_weights=model.new_weights)
+                task = {**task, ADAPTER_LABELS: list(model.hf.config.id2label.values())}
             else:
                 whole = merged_weights(model.hf, state) if has_adapter(model.hf) else state
                 model.hf.save_pretrained(temporary, state_dict=whole)
-            tokenizer.save_pretrained(temporary)
+            task = {**task, **save_tokenizer(temporary, tokenizer, task.get("max_length"))}
             if (modules := sentence_modules(task)) is not None:
                 write_modules(temporary, modules, width=model.hf.config.hidden_size)
             write_json(temporary / TASK_FILE, signed_model(temporary, {**task, "files": file_records(temporary)}))

@@ -6,6 +6,7 @@ Dimensions: `B` rows, `S` padded length, `T` tokens of a packed batch, `M` label
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -16,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from paratune.base.text import listing
 from paratune.batch import Batch
 from paratune.batch.packing import unpack
+from paratune.config.own_code import CLASS_KEY, own_code_errors
 from paratune.errors import ConfigError
 from paratune.models.attention.disentangled import PackedRows
 from paratune.models.attention.masks import attention_name
@@ -56,6 +58,10 @@ class TaskModel(nn.Module):
         """
         super().__init__()
         self.new_weights = new_weights
+        self.own_class: str | None = None
+        """Class of `model.class`, whose forward pass is code of the user."""
+        self.head_order: tuple[int, str] | None = None
+        """What `head_rows.order_rows` did with the rows of a loaded head, for messages."""
         self.hf = hf
         self.task_kind = task_kind
         self.objective = objective or OBJECTIVES[task_kind]
@@ -98,7 +104,9 @@ class TaskModel(nn.Module):
             inputs |= {name: inputs[name].unsqueeze(1) for name in _OF_TOKENS if inputs.get(name) is not None}
         self._set_batch(batch)
         try:
-            model_output = self.hf(**inputs, **self._options)
+            own = own_code_errors(self.own_class, CLASS_KEY, method="forward") if self.own_class else nullcontext()
+            with own:
+                model_output = self.hf(**inputs, **self._options)
         finally:
             self._set_batch(None)  # after an error, too: a later call of `hf` alone must not be cut by the hook
         return self.objective.outputs(model_output, batch)

@@ -49,7 +49,8 @@ def prediction_names(names: list[str], *, by_name: bool = False, scale: NumberSc
 def softmax(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the probabilities of (N, C) logits, in their dtype."""
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    shares: np.ndarray[Any, Any] = shifted / shifted.sum(axis=1, keepdims=True)
+    # Over sorted values: rows with the same logits in another order have the same probabilities, to the last digit.
+    shares: np.ndarray[Any, Any] = shifted / np.sort(shifted, axis=1).sum(axis=1, keepdims=True)
     return shares
 
 

@@ -20,7 +20,7 @@ from paratune.config.task_sections import (
 from paratune.metrics.classification import classification_scores, confusion
 from paratune.metrics.multi_label import multi_label_scores
 from paratune.metrics.ordinal import ordinal_scores
-from paratune.metrics.regression import regression_scores
+from paratune.metrics.regression import grade_scale, regression_scores
 from paratune.records.predictions import (
     NumberScale,
     joined_names,
@@ -147,10 +147,12 @@ class Number(AnswerKind):
 
     scale: NumberScale | None = None
     """Scale of reported numbers."""
+    grades: NumberScale | None = None
+    """Scale of grades, for agreement and kappa."""
     problem_type: ClassVar[str] = "regression"
 
     def scores(self, outputs: Array, labels: Array) -> Scores:
-        return regression_scores(outputs, labels, self.scale)
+        return regression_scores(outputs, labels, self.grades)
 
     def predicted(self, outputs: Array) -> Array:
         raw = outputs[:, 0].astype(np.float64)
@@ -170,7 +172,9 @@ def make_answer_kind(task: SequenceTask) -> AnswerKind:
         return ClassSets(names, task.threshold, task.separator)
     if isinstance(task, OrdinalTask):
         return LabelRanks(names)
-    return Classes(names) if isinstance(task, ClassificationTask) else Number(names, number_scale(task))
+    if isinstance(task, ClassificationTask):
+        return Classes(names)
+    return Number(names, number_scale(task), scale_of_grades(task))
 
 
 def number_scale(task: Task) -> NumberScale | None:
@@ -178,3 +182,8 @@ def number_scale(task: Task) -> NumberScale | None:
     if not isinstance(task, RegressionTask) or (task.round_to is None and task.range is None):
         return None
     return NumberScale(task.round_to, None if task.range is None else (task.range[0], task.range[1]))
+
+
+def scale_of_grades(task: Task) -> NumberScale | None:
+    """Return the scale on which a regression computes agreement and kappa; None where it is unknown."""
+    return grade_scale(task.round_to, task.range, task.grades) if isinstance(task, RegressionTask) else None

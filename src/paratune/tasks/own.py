@@ -25,7 +25,7 @@ from paratune.data.load import Split
 from paratune.data.loader import ChangedBatches, Collate, Collator
 from paratune.errors import ConfigError
 from paratune.models.load import Head
-from paratune.models.objectives import Objective
+from paratune.models.objectives import Objective, require_gradient
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 
 
@@ -193,6 +193,7 @@ def _row_losses(recipe: OwnRecipe, logits: Tensor, batch: Batch) -> Tensor:
         losses = recipe.row_losses(_outputs(recipe, logits, batch), batch)
     if not (isinstance(losses, Tensor) and losses.shape == batch.row_weight.shape and losses.is_floating_point()):
         raise _wrong_shape(recipe, "row_losses", losses, f"({len(batch.row_weight)},)")
+    require_gradient(losses, logits, f"{recipe.task.recipe}.row_losses", RECIPE_KEY)
     return losses
 
 

@@ -14,6 +14,7 @@ from paratune.data.text_windows import tokenize_text_windows
 from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, coded
+from paratune.metrics.regression import training_grades
 from paratune.models.load import Head
 from paratune.models.objectives import OBJECTIVES, Objective, classification, own_loss, pooled
 from paratune.models.task_model import TaskModel, set_output_bias
@@ -32,12 +33,17 @@ class SequenceRecipe(TaskRecipe):
         self._answer = make_answer_kind(task)
 
     def resolve(self, parts: dict[str, tuple[str, Samples]], missing: Missing) -> dict[str, tuple[str, Samples]]:
-        """Set balanced weights of classes from the training set."""
-        if isinstance(self._task, ClassificationTask) and self._task.class_weights == "balanced" and "train" in parts:
-            source, samples = parts["train"]
-            assert samples.labels is not None
+        """Set balanced weights of classes, or the scale of grades of a regression, from the training set."""
+        if "train" not in parts:
+            return parts
+        source, samples = parts["train"]
+        assert samples.labels is not None
+        if isinstance(self._task, ClassificationTask) and self._task.class_weights == "balanced":
             weights = balanced_weights(samples.labels, self.names, source)
             self._task = self._task.model_copy(update={"class_weights": weights})
+        if isinstance(self._task, RegressionTask) and self._task.round_to is None and self._task.grades is None:
+            self._task = self._task.model_copy(update={"grades": training_grades(samples.labels)})
+            self._answer = make_answer_kind(self._task)
         return parts
 
     def make_tokens(self, samples: Samples, options: TokenizeOptions, source: str) -> TokenStore:

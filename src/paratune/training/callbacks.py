@@ -11,7 +11,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from paratune.config.own_code import CALLBACKS_KEY, call_own_code, wrong_result
+from paratune.config.own_code import (
+    CALLBACKS_KEY,
+    OWN_ERRORS,
+    call_own_code,
+    described_error,
+    same_folder,
+    wrong_result,
+)
 from paratune.config.section import OwnCode
 from paratune.errors import coded
 
@@ -96,11 +103,12 @@ class CallbackSession:
             if not callable(function):
                 continue
             try:
-                function(state)
-            except Exception as error:  # a user's callback may raise anything
+                with same_folder():
+                    function(state)
+            except OWN_ERRORS as error:
                 self._callbacks.remove((name, callback))
                 log.warning(
-                    "%s: %s of %s raised %s: %s; the training continues, and this callback is not called again",
-                    *(CALLBACKS_KEY, hook, name, type(error).__name__, error),
+                    "%s: %s of %s raised %s; the training continues, and this callback is not called again",
+                    *(CALLBACKS_KEY, hook, name, described_error(error)),
                     extra=coded("callback.raised", key=CALLBACKS_KEY, value=name, hook=hook),
                 )

@@ -169,7 +169,7 @@ def _step(
 def without_dropout(prepared: Prepared) -> Prepared:
     """Return the prepared run with all dropout options of the model's own configuration set to 0."""
     config = prepared.config
-    own = load_config(config.model, None).to_dict()
+    own = load_config(config.model).to_dict()
     drops = {key: 0.0 for key, value in own.items() if "drop" in key and isinstance(value, float) and value > 0}
     model = config.model.model_copy(update={"overrides": {**config.model.overrides, **drops}})
     return replace(prepared, loaded=replace(prepared.loaded, config=config.model_copy(update={"model": model})))

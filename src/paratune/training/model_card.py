@@ -319,7 +319,8 @@ def _versions(run: Mapping[str, Any]) -> list[str]:
 def _intervals(folder: Path, run: Mapping[str, Any], split: str) -> dict[str, Sequence[float] | None]:
     """Return the 95% interval of each score of a split; without those that predictions do not give."""
     task = run["task"]
-    scored = ScoredTask(folder.name, folder, task["kind"], task.get("labels") or (), run["config"]["task"])
+    options = {**run["config"]["task"], "grades": run.get("grades")}
+    scored = ScoredTask(folder.name, folder, task["kind"], task.get("labels") or (), options)
     try:
         return {metric: score["interval"] for metric, score in split_records(scored, split).items()}
     except (CannotTell, DataError):

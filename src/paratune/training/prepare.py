@@ -20,6 +20,7 @@ from paratune.config.feasibility.rules import reasons_against, sample_reasons, s
 from paratune.config.feasibility.target import Ranks
 from paratune.config.feasibility.words import refuse
 from paratune.config.load import LoadedConfig
+from paratune.config.own_code import OWN_ERRORS, described_error
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import OutsideStrategy, strategy_options
 from paratune.config.traits import Traits, strategy_traits
@@ -136,7 +137,7 @@ def prepare(loaded: LoadedConfig, place: Place, stop: StopRequest, display: Disp
         if config.model.adapter is not None and config.model.adapter.save == "adapter":
             base_model_name(config.model.name)  # refuses an adapter folder before the data is read
         # Blocks are checked again when the model is loaded.
-        num_layers = getattr(load_config(config.model, None), "num_hidden_layers", None) if traits.cuts_blocks else None
+        num_layers = getattr(load_config(config.model), "num_hidden_layers", None) if traits.cuts_blocks else None
         if isinstance(num_layers, int):
             refuse(stages(config, traits, num_layers))
         max_length = token_limit(config, tokenizer)
@@ -250,10 +251,10 @@ def make_strategy(prepared: Prepared) -> Strategy:
     }
     try:
         strategy: Strategy = prepared.strategy_type(**strategy_options(config.strategy), **arguments)
-    except Exception as error:  # the constructor of an outside class may raise anything
+    except OWN_ERRORS as error:  # the constructor of an outside class may raise anything
         if isinstance(error, ParatuneError) or not isinstance(config.strategy, OutsideStrategy):
             raise
-        message = f"strategy.kind: {config.strategy.kind} cannot be made: {type(error).__name__}: {error}"
+        message = f"strategy.kind: {config.strategy.kind} cannot be made: {described_error(error)}"
         raise ConfigError(message, code="strategy.outside", key="strategy.kind", value=config.strategy.kind) from error
     if prepared.precision.scales_loss and loss_scale_of(strategy) is None:
         raise ConfigError(

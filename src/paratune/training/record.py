@@ -185,6 +185,7 @@ def run_record(
         "kind": run_kind(prepared.config),
         "seed": prepared.config.run.seed,
         "task": task_facts(prepared.config),
+        "grades": getattr(prepared.recipe.task, "grades", None),
         "data": split_records(prepared.splits),
         "model": model,
         "plan": plan,

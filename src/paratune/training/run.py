@@ -16,7 +16,7 @@ from paratune import hardware, records
 from paratune.config.advice import JobSizes, advice
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import LoadedConfig
-from paratune.config.own_code import own_code_record
+from paratune.config.own_code import described_error, own_code_record
 from paratune.config.sections import run_path
 from paratune.console import Display, log_to_file
 from paratune.data.loader import TrainBatches
@@ -35,7 +35,7 @@ from paratune.engine.profiling import StepProfiler
 from paratune.engine.recorder import Recorder
 from paratune.engine.sampler import Sampler
 from paratune.engine.stop import StopRequest, before_the_first_step
-from paratune.errors import CheckpointError, LaunchError, Stopped, coded
+from paratune.errors import CheckpointError, ConfigError, LaunchError, Stopped, coded
 from paratune.errors.system import forward_error
 from paratune.hangs.diagnosis import JOINING, PREPARING
 from paratune.hangs.progress import RankProgress, working
@@ -265,6 +265,10 @@ def _train_with_events(
         trackers.log_summary(summary)
         callbacks.end(summary)
         return summary
+    except SystemExit as error:  # of code that is called without a guard, such as an own strategy
+        failure = ConfigError(f"code outside paratune raised {described_error(error)}", code="own_code.raised")
+        note_failure(events, failure)
+        raise failure from error
     except Exception as error:
         explained = forward_error(error)
         if not isinstance(error, Stopped):

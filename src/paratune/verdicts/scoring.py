@@ -16,8 +16,7 @@ from paratune.base.text import plain
 from paratune.config.metric_names import EMBEDDING_SCORES
 from paratune.metrics import classification, embeddings, entities
 from paratune.metrics.kappa import quadratic_kappa
-from paratune.metrics.regression import grades
-from paratune.records.predictions import NumberScale
+from paratune.metrics.regression import grade_scale, grades
 from paratune.verdicts.jackknife import (
     MAX_CELLS,
     Floats,
@@ -158,7 +157,8 @@ def _numbers(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeSc
     if metric == "spearman":
         return _spearman(predictions, targets, rows.clusters)
     if metric in {"qwk", "exact_agreement", "adjacent_agreement"}:
-        grade_pairs = grades(predictions, targets, _scale(run))
+        step, limits = run.get("run.config.task.round_to"), run.get("run.config.task.range")
+        grade_pairs = grades(predictions, targets, grade_scale(step, limits, run.get("run.grades")))
         if grade_pairs is None:
             return None
         if metric == "qwk":
@@ -170,13 +170,6 @@ def _numbers(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeSc
     x, y = predictions - targets.mean(), targets - targets.mean()
     sums = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
     return of_sums(sums, _MOMENTS[metric])
-
-
-def _scale(run: ComparedRun) -> NumberScale | None:
-    step, limits = run.get("run.config.task.round_to"), run.get("run.config.task.range")
-    if step is None and limits is None:
-        return None
-    return NumberScale(step, None if limits is None else (float(limits[0]), float(limits[1])))
 
 
 def _mse(sums: Floats) -> Floats:

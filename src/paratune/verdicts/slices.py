@@ -49,7 +49,8 @@ class ScoredTask:
 
     def get(self, source: str | tuple[str, ...]) -> Any:
         path = source if isinstance(source, str) else ".".join(source)
-        known = {"run.task.kind": self.kind, "run.task.labels": list(self.labels)}
+        known: dict[str, Any] = {"run.task.kind": self.kind, "run.task.labels": list(self.labels)}
+        known["run.grades"] = self.options.get("grades")
         return known.get(path, self.options.get(path.removeprefix("run.config.task.")))
 
     def number(self, source: str | tuple[str, ...]) -> float | None:

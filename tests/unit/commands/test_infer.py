@@ -17,6 +17,7 @@ from paratune.commands.infer import predict as run_predict
 from paratune.errors import EXIT_OK
 from paratune.infer.trained import TrainedModel
 from paratune.models.files import TASK_FILE
+from paratune.models.sentence_transformers import SentenceModules, write_modules
 from paratune.records.predictions import write_predictions
 
 NAMES = ["bad", "go\x1b[2Jod"]
@@ -77,6 +78,68 @@ def test_dropped_rows_are_shown_by_reason(model: str, tmp_path: Path, capsys: py
         ["left", "out", "2", "without", "text"],
         ["left", "out", "1", "without", "label"],
     ]
+
+
+@pytest.fixture
+def unnamed(tmp_path: Path) -> str:
+    """A model of Trainer without names of labels, and without a record of paratune."""
+    tiny_model(tmp_path / "unnamed")
+    return str(tmp_path / "unnamed")
+
+
+def scores_of(model: str, data: str, capsys: pytest.CaptureFixture[str], *labels: str) -> dict[str, Any]:
+    named = {"text": "text", "label": "label"}
+    assert run_evaluate(model, data=data, labels=labels, device="cpu", json=True, **named) == EXIT_OK
+    return json.loads(capsys.readouterr().out)
+
+
+def test_ids_stand_for_labels_without_names(unnamed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    texts = ["good film", "bad film", "ugly book"]
+    forms = {"ids": "010", "names": ["LABEL_0", "LABEL_1", "LABEL_0"], "words": ["ham", "spam", "ham"]}
+    files = {
+        name: write(tmp_path / f"{name}.csv", rows=list(zip(texts, of, strict=True))) for name, of in forms.items()
+    }
+    expected = scores_of(unnamed, files["names"], capsys)
+    assert expected["labels"] == ["LABEL_0", "LABEL_1"]
+    assert scores_of(unnamed, files["ids"], capsys)["confusion"] == expected["confusion"]
+    mapped = scores_of(unnamed, files["words"], capsys, "ham=LABEL_0", "spam=LABEL_1")
+    assert (mapped["scores"], mapped["labels"]) == (expected["scores"], expected["labels"])
+    # The other way round: ids are not those of the model.
+    turned = scores_of(unnamed, files["ids"], capsys, "0=LABEL_1", "1=LABEL_0")
+    assert turned["confusion"] == expected["confusion"][::-1]
+    with raises_code("data.label_unseen", "'ham'", "--labels VALUE=LABEL") as caught:
+        run_evaluate(unnamed, data=files["words"], text="text", label="label", device="cpu")
+    assert "Add them to task.labels" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("labels", "code"),
+    [
+        (["spam"], "cli.invalid_value"),
+        (["spam="], "cli.invalid_value"),
+        (["spam=LABEL_7"], "cli.invalid_value"),
+        (["LABEL_0=LABEL_1"], "cli.invalid_value"),  # no value is left for LABEL_0
+    ],
+)
+def test_labels_that_the_model_does_not_have(unnamed: str, tmp_path: Path, labels: list[str], code: str):
+    with raises_code(code, "--labels"):
+        run_evaluate(unnamed, data=write(tmp_path / "d.csv"), labels=labels, text="text", label="label", device="cpu")
+
+
+def test_labels_without_a_file_have_no_effect(model: str):
+    with raises_code("cli.no_effect", "--labels"):
+        run_evaluate(model, by=["label"], labels=["a=b"])
+
+
+def test_the_loss_of_vectors_on_the_scale_of_the_file_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    tiny_model(tmp_path / "vectors")
+    write_modules(tmp_path / "vectors", SentenceModules("mean", True, 16), width=32)
+    rows = [("good film,good book", 1), ("bad film,food", 2), ("it is,the story", 5)]
+    (tmp_path / "pairs.csv").write_text("a,b,score\n" + "".join(f"{pair},{score}\n" for pair, score in rows))
+    named = {"text": "a", "text_pair": "b", "label": "score"}
+    run_evaluate(str(tmp_path / "vectors"), data=str(tmp_path / "pairs.csv"), device="cpu", json=True, **named)
+    scores = json.loads(capsys.readouterr().out)["scores"]
+    assert (scores["loss"], scores["spearman"] is None) == (None, False)
 
 
 def test_pseudo_labels_are_not_scored(model: str, tmp_path: Path, nothing_computed: None):

@@ -429,11 +429,18 @@ def test_options_without_effect_in_masked_language_modelling_are_refused(reject,
         ("range=[9, 0]", "task.range", ["task.range: [9.0, 0.0]"]),
         ("range=[0, 8.8] round_to=0.5", "task.range", ["8.8", "task.round_to: 0.5"]),
         ("round_to=0", "config.invalid_value", ["task.round_to", "0"]),
+        ("grades=[9, 0, 1]", "task.range", ["task.grades", "[9.0, 0.0, 1.0]"]),
+        ("grades=[0, 8.8, 0.5]", "task.range", ["task.grades"]),
+        ("grades=[0, 9, 0]", "task.range", ["task.grades"]),
+        ("grades=[0, 9]", "config.invalid_value", ["task.grades"]),
+        ("grades=[0, 9, 1] range=[0, 9]", "config.no_effect", ["task.grades", "task.range"]),
+        ("grades=[0, 9, 1] round_to=1", "config.no_effect", ["task.grades", "task.round_to"]),
     ],
 )
 def test_an_invalid_scale_of_scores_is_refused(good, good_text, options, code, values):
     good.write_text(good_text.replace(*REGRESSION))
     load_config(good, ["task.range=[0, 9]", "task.round_to=0.5"])
+    load_config(good, ["task.grades=[0, 9, 0.5]"])
     with raises_code(code, *values):
         load_config(good, [f"task.{option}" for option in options.replace(", ", ",").split(" ")])
 

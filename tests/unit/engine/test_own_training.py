@@ -31,6 +31,20 @@ class Counting(torch.optim.SGD):
     def step(self, closure=None):
         super().step(closure)
         for group in self.param_groups: group["num_updates"][0] += 1
+class Listing(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]: self.state[parameter]["history"] = [1.0]
+class Empty(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]: self.state[parameter]["buffer"] = None
+class Global(torch.optim.SGD):
+    def step(self, closure=None): self.state["all"]["step"] = 1
+class Counted(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]: self.state[parameter]["count"] = 1
 def without_groups(groups): return torch.optim.SGD([one for group in groups for one in group["params"]])
 def first_only(groups): return torch.optim.SGD(groups[:1])
 def nothing(groups): return None
@@ -154,3 +168,16 @@ def example(tmp_path):
         "train: {epochs: 1, optimizer: {function: 'a:B'}, schedule: {function: 'a:c'}}\n"
     )
     return path
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("Listing", "'history' is a list"), ("Empty", "NoneType"), ("Global", "'all'")]
+)
+def test_states_that_a_checkpoint_cannot_contain_are_refused_in_the_first_step(name, said):
+    with raises_code("own_code.wrong_result", "train.optimizer.function", f"my_training:{name}", said):
+        trained(OwnOptimizer(function=f"my_training:{name}"), steps=1)
+
+
+def test_numbers_are_states():
+    _, optimizer = trained(OwnOptimizer(function="my_training:Counted"), steps=2)
+    assert [state["count"] for state in optimizer.state.values()] == [1, 1]

@@ -62,24 +62,24 @@ def test_the_rule_is_chosen_on_validation_and_reported_on_test(monkeypatch: pyte
     monkeypatch.setattr(human, "NUM_RANDOM", 20)
     rng = np.random.default_rng(2)
     splits = {"validation": scored(rng.normal(0, 1, 100)), "test": scored(rng.normal(0, 1, 100))}
-    plain = make_rule(splits, BANDS, None)
+    plain = make_rule(splits, BANDS, BANDS, None)
     assert (plain.share, plain.threshold) == (None, None)
     assert plain.is_known
     wanted = plain.tables["validation"][2].qwk
-    rule = make_rule(splits, BANDS, wanted)
+    rule = make_rule(splits, BANDS, BANDS, wanted)
     assert rule.share is not None
     assert rule.share <= 0.2
     centre = float(np.median(splits["validation"].predicted))
     values = signals(splits["validation"].predicted, None, BANDS, centre)[rule.signal]
     assert (values >= rule.threshold).sum() == round(100 * rule.share)
-    assert make_rule(splits, BANDS, 0.9999).share is None
-    assert make_rule(splits, BANDS, 0.01).share == 0.0
+    assert make_rule(splits, BANDS, BANDS, 0.9999).share is None
+    assert make_rule(splits, BANDS, BANDS, 0.01).share == 0.0
 
 
 def test_a_signal_that_does_not_follow_the_errors_marks_nothing():
     labels = np.tile(np.arange(5.0), 20)
     predicted = labels + np.where(labels == 2, 1.0, 0.0)  # wrong in the middle alone, and never near a border
-    rule = make_rule({"validation": Scored(predicted, labels)}, NumberScale(None, (0.0, 4.0)), 0.01)
+    rule = make_rule({"validation": Scored(predicted, labels)}, NumberScale(None, (0.0, 4.0)), BANDS, 0.01)
     assert not rule.is_known
     assert not rule.beats_chance
     assert (rule.share, rule.threshold) == (None, None)

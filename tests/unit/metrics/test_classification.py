@@ -1,7 +1,10 @@
 """Expected values are counted by hand in the comments, or come from scikit-learn, called as in its manual."""
 
+import decimal
+import itertools
 import json
 import tracemalloc
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -9,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from paratune.metrics.classification import NAMES, OF_CLASSES, class_score, classification_scores, confusion
+from paratune.metrics.classification import (
+    NAMES,
+    OF_CLASSES,
+    class_score,
+    classification_scores,
+    confusion,
+    log_odds,
+    odds,
+)
 from paratune.records.confusion import read_confusion
 from paratune.records.predictions import softmax
 
@@ -76,6 +87,49 @@ def test_ranking_scores_equal_scikit_learn(num_classes, num_samples, has_ties, s
     asked = shares[:, 1] if num_classes == 2 else shares
     assert scores["roc_auc"] == pytest.approx(metrics.roc_auc_score(labels, asked, multi_class="ovr"))
     assert scores["average_precision"] == pytest.approx(metrics.average_precision_score(labels, asked))
+
+
+def exact_ranks(logits: np.ndarray, number: int) -> np.ndarray:
+    """The order of samples by the odds of a class, in decimals of 60 digits: equal ones have one rank."""
+    with decimal.localcontext(prec=60):
+        odds = [
+            Decimal(1) / sum(sorted(Decimal(float(x) - float(row[number])).exp() for x in np.delete(row, number)))
+            for row in logits
+        ]
+        rounded = [value.normalize(decimal.Context(prec=50)) for value in odds]
+    return np.asarray([sorted(set(rounded)).index(value) for value in rounded])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("step", [1.0, 0.25])
+@pytest.mark.parametrize("num_classes", [2, 3, 5])
+def test_ranking_scores_keep_exact_ties_of_logits_on_a_grid(num_classes, step, dtype):
+    """Expected: scikit-learn's scores of ranks in exact arithmetic. Also with the probabilities of a file."""
+    generator = np.random.default_rng(num_classes)
+    labels = generator.integers(0, num_classes, 150)
+    logits = generator.integers(-6, 7, (150, num_classes)) * step + 2 * step * np.eye(num_classes)[labels]
+    logits = logits.astype(dtype)
+    scores, from_file = classification_scores(logits, labels), odds(softmax(logits))
+    assert from_file.dtype == np.float64
+    for name, score in (("roc_auc", metrics.roc_auc_score), ("average_precision", metrics.average_precision_score)):
+        ranked = range(num_classes) if num_classes > 2 else [1]
+        wanted = [score(labels == number, exact_ranks(logits, number)) for number in ranked]
+        assert scores[name] == pytest.approx(np.mean(wanted), abs=1e-12)
+        of_file = [score(labels == number, from_file[:, number]) for number in ranked]
+        assert np.mean(of_file) == pytest.approx(np.mean(wanted), abs=1e-12)
+
+
+def test_the_other_logits_in_another_order_are_a_tie():
+    rows = np.array([list(order) for order in itertools.permutations([0.1, 0.7, -1.3, 5.2])], dtype=np.float32)
+    for values in (log_odds(rows), odds(softmax(rows))):
+        for logit in rows[0]:
+            assert len({value for row, value in zip(rows.ravel(), values.ravel(), strict=True) if row == logit}) == 1
+
+
+def test_log_odds_of_confident_and_of_hopeless_logits_are_finite():
+    # Two classes: the difference itself. Three: z - log(exp(a) + exp(b)) of the others a and b.
+    assert log_odds(np.array([[0.0, 900.0]])).tolist() == [[-900.0, 900.0]]
+    assert log_odds(np.array([[0.0, -900.0, 0.0]]))[0] == pytest.approx([0.0, -900 - np.log(2), 0.0])
 
 
 def test_confident_predictions_keep_their_order():

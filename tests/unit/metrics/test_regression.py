@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, cohen_kappa_score
 
-from paratune.metrics.regression import NAMES, grade_step, quadratic_weighted_kappa, regression_scores
+from paratune.metrics.regression import (
+    NAMES,
+    grade_scale,
+    grade_step,
+    grades,
+    quadratic_weighted_kappa,
+    regression_scores,
+    training_grades,
+)
 from paratune.records.predictions import NumberScale
 
 
@@ -44,14 +52,16 @@ def kappa_by_moments(given, true):
     return 1 - np.mean((given - true) ** 2) / chance
 
 
+HALVES, WHOLES = NumberScale(0.5), NumberScale(1.0)
+
+
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, 18), st.integers(0, 18)), min_size=1, max_size=40))
 def test_kappa_equals_the_formula_by_moments(pairs):
-    # One target of 0.5 makes the scale one of half bands, whatever is drawn.
-    halves = np.array([*pairs, (1, 1)], dtype=np.float64) / 2
-    true, given_bands = halves[:, 0], np.clip(halves[:, 1], halves[:, 0].min(), halves[:, 0].max())
-    value = quadratic_weighted_kappa(given_bands, true)
-    if true.min() == true.max():
+    halves = np.array(pairs, dtype=np.float64) / 2
+    true, given_bands = halves[:, 0], halves[:, 1]
+    value = quadratic_weighted_kappa(given_bands, true, HALVES)
+    if len(set(halves.ravel())) == 1:
         assert value is None
     else:
         assert value == pytest.approx(kappa_by_moments(given_bands, true))
@@ -59,16 +69,16 @@ def test_kappa_equals_the_formula_by_moments(pairs):
 
 def test_kappa_counts_grades_that_do_not_occur():
     # Targets 1, 2, 9 and one miss from 9 to 2: 7 steps apart, not 1.
-    assert quadratic_weighted_kappa([1, 2, 2, 9], [1, 2, 9, 9]) == pytest.approx(
+    assert quadratic_weighted_kappa([1, 2, 2, 9], [1, 2, 9, 9], WHOLES) == pytest.approx(
         kappa_by_moments([1, 2, 2, 9], [1, 2, 9, 9])
     )
 
 
-def test_kappa_rounds_to_the_step_of_the_targets():
+def test_kappa_rounds_to_the_step_of_the_scale():
     # Half bands: 6.2 is 6.0, 6.25 is 6.5 (a tie goes up), 7.9 is not beyond 7.0; whole grades: 6.4 is 6.
-    assert quadratic_weighted_kappa([6.2, 6.25, 7.9], [6.0, 6.5, 7.0]) == 1.0
-    assert quadratic_weighted_kappa([6.4, 6.5, 8.1], [6, 7, 8]) == 1.0
-    assert quadratic_weighted_kappa([6.4, 6.4, 8.1], [6, 7, 8]) < 1.0
+    assert quadratic_weighted_kappa([6.2, 6.25, 7.9], [6.0, 6.5, 7.0], NumberScale(0.5, (6.0, 7.0))) == 1.0
+    assert quadratic_weighted_kappa([6.4, 6.5, 8.1], [6, 7, 8], WHOLES) == 1.0
+    assert quadratic_weighted_kappa([6.4, 6.4, 8.1], [6, 7, 8], WHOLES) < 1.0
 
 
 @pytest.mark.parametrize(
@@ -79,9 +89,63 @@ def test_step_of_the_targets(targets, step):
     assert grade_step(np.array(targets, dtype=np.float64)) == step
 
 
-@pytest.mark.parametrize("targets", [[0.1, 0.7], [5.0, 5.0], [0.0, 5000.0], [0.0, 1e300]])
-def test_kappa_is_unknown_where_there_is_no_scale(targets):
-    assert quadratic_weighted_kappa([1.0, 2.0], targets) is None
+@pytest.mark.parametrize("targets", [[0.1, 0.7], [0.0, 5000.0], [0.0, 1e300]])
+def test_kappa_is_unknown_for_targets_off_the_scale_or_too_many_steps(targets):
+    assert quadratic_weighted_kappa([1.0, 2.0], targets, WHOLES) is None
+
+
+def test_without_a_scale_there_is_no_agreement():
+    scores = regression_scores([1.0, 2.0, 3.4], [1.0, 2.0, 3.0])
+    assert [name for name in NAMES if scores[name] is None] == ["qwk", "exact_agreement", "adjacent_agreement"]
+    limits_only = regression_scores([1.0, 2.0], [1.0, 2.0], NumberScale(None, (0.0, 9.0)))
+    assert limits_only["qwk"] is None
+
+
+@pytest.mark.parametrize(
+    ("targets", "wanted"),
+    [
+        ([3, 9, 4], [3.0, 9.0, 1.0]),
+        ([3, 8.5], [3.0, 8.5, 0.5]),
+        ([0.3, 1], None),
+        ([2, 2], None),
+        ([], None),
+    ],
+)
+def test_grades_of_training_targets(targets, wanted):
+    assert training_grades(np.float32(targets)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("round_to", "limits", "of_grades", "wanted"),
+    [
+        (0.5, [0, 9], None, NumberScale(0.5, (0, 9))),
+        (0.5, None, None, NumberScale(0.5)),
+        (0.5, None, [3.0, 8.0, 1.0], NumberScale(0.5)),
+        (None, [0, 9], [3.0, 8.0, 1.0], NumberScale(1.0, (0, 9))),
+        (None, None, [3.0, 8.0, 1.0], NumberScale(1.0, (3.0, 8.0))),
+        (None, [0, 9], None, None),
+        (None, None, None, None),
+    ],
+)
+def test_the_scale_of_grades_is_that_of_the_task_and_else_of_the_training_data(round_to, limits, of_grades, wanted):
+    assert grade_scale(round_to, limits, of_grades) == wanted
+
+
+def test_the_grade_of_a_row_does_not_depend_on_the_other_rows():
+    """Predictions around 0.3 of labels 0 and 0.5: with a label of 1.0 in the file, the scale must not change."""
+    generator = np.random.default_rng(0)
+    targets, predictions = generator.integers(0, 2, 200) / 2, generator.normal(0.6, 0.4, 200)
+    scale = NumberScale(0.5, (0.0, 2.0))
+    few = grades(predictions, targets, scale)
+    more = grades(np.append(predictions, 1.1), np.append(targets, 1.0), scale)
+    assert (few[0] == more[0][:-1]).all()
+    assert (few[1] == more[1][:-1]).all()
+    # A file with whole numbers alone has the steps of the scale, too: 1.6 is 1.5, and not 2.
+    whole = regression_scores([1.6, 1.0], [2.0, 1.0], scale)
+    assert whole["exact_agreement"] == 0.5
+    assert whole["exact_agreement"] == np.mean(
+        [regression_scores([p], [t], scale)["exact_agreement"] for p, t in ((1.6, 2.0), (1.0, 1.0))]
+    )
 
 
 @pytest.mark.parametrize("predictions", [[3.0, 3.0, 3.0], [1e15, 1e15 + 0.125, 1e15]])
@@ -170,9 +234,9 @@ def test_agreement_is_the_accuracy_of_the_classes_that_bands_are():
     assert scores["qwk"] == pytest.approx(cohen_kappa_score(true, given, labels=range(19), weights="quadratic"))
 
 
-def test_a_configured_scale_replaces_the_scale_of_the_targets():
+def test_agreement_has_the_step_of_the_scale():
     # Targets are integers, but half bands are reported: 5.5 is one step from 5, and not 5.
-    assert regression_scores([5.4, 7.0], [5, 7])["exact_agreement"] == 1.0
+    assert regression_scores([5.4, 7.0], [5, 7], WHOLES)["exact_agreement"] == 1.0
     assert regression_scores([5.4, 7.0], [5, 7], BANDS)["exact_agreement"] == 0.5
     # Off the scale, the scores are unknown.
     assert regression_scores([5.4, 7.0], [5.25, 7], BANDS)["exact_agreement"] is None

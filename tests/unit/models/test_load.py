@@ -241,7 +241,7 @@ def test_a_revision_of_a_folder_has_no_effect(folder: Path, tmp_path: Path):
     tiny_tokenizer(tmp_path / "words")
     words = str(tmp_path / "words")
     by_name = ModelOptions(name=str(folder), revision="v1")
-    for call in (lambda: load_tokenizer(by_name), lambda: require_weights(by_name), lambda: load_config(by_name, 2)):
+    for call in (lambda: load_tokenizer(by_name), lambda: require_weights(by_name), lambda: load_config(by_name)):
         assert f"model.revision: v1 has no effect on {folder}, which is a local folder" in error_text(call)
     by_tokenizer = ModelOptions(name=str(folder), tokenizer=words, tokenizer_revision="v2")
     text = error_text(lambda: load_tokenizer(by_tokenizer))
@@ -371,13 +371,13 @@ def test_only_special_tokens_of_the_configuration_get_new_ids(tmp_path: Path):
 
 def test_an_error_lists_the_files_of_a_folder_without_configuration(folder: Path):
     (folder / "config.json").unlink()
-    text = error_text(lambda: load_config(ModelOptions(name=str(folder)), 2))
+    text = error_text(lambda: load_config(ModelOptions(name=str(folder))))
     assert f"{folder} has none of config.json; it has model.safetensors, tokenizer.json" in text
 
 
 def test_a_configuration_that_is_not_json_is_an_error(folder: Path):
     (folder / "config.json").write_text("{")
-    refused = error_text(lambda: load_config(ModelOptions(name=str(folder)), 2))
+    refused = error_text(lambda: load_config(ModelOptions(name=str(folder))))
     assert f"{folder}: the configuration cannot be loaded" in refused
 
 
@@ -445,19 +445,19 @@ def test_a_hub_name_without_a_network_is_an_error_with_the_reason(monkeypatch: p
         raise OSError(f"local: {local_files_only}\nand more")
 
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", offline)
-    text = error_text(lambda: load_config(ModelOptions(name="some-owner/some-model"), 2))
+    text = error_text(lambda: load_config(ModelOptions(name="some-owner/some-model")))
     assert text.startswith("model: some-owner/some-model is not a local folder, its configuration is not in the cache")
     assert f"and {reason}; name a folder" in text
     assert "\n" not in text
 
     monkeypatch.setattr("paratune.hub.unreachable_reason", lambda: None)
-    text = error_text(lambda: load_config(ModelOptions(name="some-owner/some-model"), 2))
+    text = error_text(lambda: load_config(ModelOptions(name="some-owner/some-model")))
     assert text.endswith("is not a local folder, and the hub did not return its configuration: local: False")
 
 
 def test_the_hub_is_not_contacted_for_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("paratune.hub.unreachable_reason", lambda: pytest.fail("it was asked"))
-    assert load_config(ModelOptions(name=str(folder)), 2).num_labels == 2
+    assert load_config(ModelOptions(name=str(folder))).num_labels == 2
     assert load_tokenizer(ModelOptions(name=str(folder)))
 
 
@@ -507,4 +507,4 @@ def test_out_of_memory_is_not_reported_as_a_missing_model(folder: Path, monkeypa
 
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", fail)
     with raises_code("memory.out", "os error 12"):
-        load_config(ModelOptions(name=str(folder)), 2)
+        load_config(ModelOptions(name=str(folder)))

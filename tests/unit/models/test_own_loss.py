@@ -21,6 +21,7 @@ CODE = """
 VALUE = 3
 def mean(outputs, labels): return outputs.mean()
 def fails(outputs, labels): return labels.nothing
+def detached(outputs, labels): return outputs.detach().sum(1)
 """
 
 
@@ -82,3 +83,14 @@ def test_the_hash_is_that_of_the_defining_file(module, tmp_path):
     assert before != source_hash("my_losses:margin", "task.loss.function")
     assert source_hash("builtins:len", "task.loss.function") is None
     assert import_callable("my_losses:margin", "x") is strategy_class("my_losses:margin")
+
+
+def test_a_loss_without_a_gradient_is_refused_where_it_is_trained(module):
+    batch = batch_of(torch.tensor([0, 1]))
+    objective = own_loss(OBJECTIVES["classification"], f"{module}:detached", {})
+    outputs = torch.zeros(2, 2, requires_grad=True)
+    with raises_code("own_code.wrong_result", "task.loss.function", "my_losses:detached", "gradient"):
+        objective.row_losses(outputs, batch)
+    with torch.no_grad():
+        assert objective.row_losses(outputs, batch).tolist() == [0, 0]
+    assert objective.row_losses(outputs.detach(), batch).tolist() == [0, 0]

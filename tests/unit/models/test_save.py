@@ -1,5 +1,6 @@
 import hashlib
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -75,6 +76,9 @@ def test_an_existing_folder_is_replaced(tmp_path: Path, model: TaskModel):
 
 def test_a_full_disk_leaves_no_incomplete_folder(tmp_path: Path, model: TaskModel, monkeypatch: pytest.MonkeyPatch):
     class Full:
+        init_kwargs: ClassVar[dict[str, str]] = {}
+        truncation_side = "right"
+
         def save_pretrained(self, folder: Path) -> None:
             raise OSError(28, "No space left on device")
 

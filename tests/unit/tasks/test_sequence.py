@@ -153,3 +153,32 @@ def test_outputs_of_windows_are_pooled_before_the_loss(tmp_path, pooling, pool):
         np.testing.assert_allclose(outputs.detach().numpy(), expected, rtol=1e-4, atol=1e-5)
         assert (model.loss_sum(outputs, made) / 2).item() == pytest.approx(loss.item(), rel=1e-4)
     assert recipe.scores(split, expected)["accuracy"] is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "grades", "agreement"),
+    [
+        ({}, [1.0, 3.0, 0.5], 2 / 3),  # 2.6 is 2.5, and not 3; 0.6 is limited to 1; 1.2 is 1
+        ({"range": [0, 9]}, [1.0, 3.0, 0.5], 1 / 3),  # 0.6 is 0.5
+        ({"round_to": 1.0}, None, 1.0),
+        ({"grades": [0, 9, 1]}, [0, 9, 1], 1.0),
+    ],
+)
+def test_the_scale_of_grades_is_that_of_the_training_data(tmp_path, options, grades, agreement):
+    """Two rows are scored; their grades must not depend on which labels occur among them."""
+    recipe = make_recipe(RegressionTask(kind="regression", **options))
+    samples = {"train": ("train", samples_with([1.0, 2.5, 3.0])), "validation": ("validation", samples_with([9.0]))}
+    recipe.resolve(samples, "refuse")
+    assert recipe.task.grades == grades
+    # As saved in paratune.json, and used for another file, which sets nothing.
+    again = make_recipe(RegressionTask.model_validate(recipe.task.model_dump(mode="json")))
+    again.resolve({"data": ("other", samples_with([1.0]))}, "refuse")
+    assert again.task.grades == grades
+    split = split_of(recipe.task, [3.0, 1.0, 1.0], tmp_path)
+    scores = again.scores(split, np.array([[2.6], [0.6], [1.2]], dtype=np.float32))
+    assert scores["exact_agreement"] == pytest.approx(agreement)
+
+
+def samples_with(labels):
+    values = np.asarray(labels, dtype=np.float32)
+    return Samples(["a"] * len(values), None, values, None, np.arange(len(values)), None, {})

@@ -86,6 +86,7 @@ def prepared(folder: Path, *, settings: list[str], world_size: int, strategy: An
         place=SimpleNamespace(world_size=world_size),
         device=torch.device("cpu"),
         traits=strategy.traits,
+        recipe=SimpleNamespace(task=loaded.config.task),
         splits={},
         teachers=[],
     )

@@ -15,7 +15,7 @@ from paratune.metrics.multi_label import multi_label_scores
 from paratune.metrics.ordinal import ordinal_scores
 from paratune.metrics.regression import regression_scores
 from paratune.metrics.squad import RawScores, squad_scores
-from paratune.records.predictions import joined_names, predicted_ranks, predicted_sets, softmax
+from paratune.records.predictions import NumberScale, joined_names, predicted_ranks, predicted_sets, softmax
 from paratune.verdicts.rows import CannotTell, PredictionRows
 from paratune.verdicts.scoring import score_again
 
@@ -55,7 +55,8 @@ def regression():
     targets = np.round(RNG.uniform(1, 5, NUM) * 2) / 2
     predictions = targets + RNG.normal(size=NUM)
     columns = {"label": targets, "prediction": predictions}
-    return {}, columns, lambda keep: regression_scores(predictions[keep], targets[keep])
+    scale = NumberScale(0.5, (1.0, 5.0))
+    return {"run.grades": [1, 5, 0.5]}, columns, lambda keep: regression_scores(predictions[keep], targets[keep], scale)
 
 
 def qa():
