@@ -34,7 +34,7 @@ from paratune.models.onnx_model import ONNX_FILE, OnnxModel
 from paratune.models.own_model import has_own_head, own_model_class, runs_code, set_initial_values
 from paratune.models.saved_tokenizer import restore_limit
 from paratune.models.task_model import TaskModel, in_body, is_pooler
-from paratune.models.tokenizer_checks import require_max_length, require_unknown_token
+from paratune.models.tokenizer_checks import require_max_length, require_unknown_token, require_vocabulary
 from paratune.precision import Precision
 from paratune.records.own import admit_base
 
@@ -68,7 +68,7 @@ def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"
         )
     except Exception as error:  # transformers raises many kinds here
         raise load_error("tokenizer", source, error) from error
-    _require_vocabulary(source, tokenizer)
+    require_vocabulary(source, tokenizer)
     require_unknown_token(source, tokenizer)
     require_max_length(source, tokenizer)
     if _hub_options(source) and not hub.is_offline():
@@ -91,22 +91,6 @@ def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"
     tokenizer.padding_side = "right"
     tokenizer.truncation_side = truncation_side or tokenizer.truncation_side
     return tokenizer
-
-
-def _require_vocabulary(source: str, tokenizer: Any) -> None:
-    """Raise a ConfigError for a folder without vocabulary files: transformers creates a tokenizer without words."""
-    folder, names = Path(source), dict(getattr(tokenizer, "vocab_files_names", None) or {})
-    whole = names.pop("tokenizer_file", "tokenizer.json")
-    has_parts = any((folder / name).is_file() for name in names.values())
-    if folder.is_dir() and names and not has_parts and not (folder / whole).is_file():
-        raise ConfigError(
-            f"model: {source} has neither {whole} nor {' and '.join(names.values())}, the vocabulary files of "
-            f"{type(tokenizer).__name__}; it has {file_names(folder)}; copy them there, or set model.tokenizer to a "
-            "folder that has them",
-            code="tokenizer.files_missing",
-            key="model",
-            source=source,
-        )
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.errors import ConfigError
+from paratune.models.files import file_names
 
 _RARE_LETTERS = "\u2d63 \u07ca \ua66e \U00012000"
 """Letters of scripts (Tifinagh, N'Ko, old Cyrillic, cuneiform) that hardly any vocabulary has."""
@@ -37,4 +38,20 @@ def require_max_length(source: str, tokenizer: Any) -> None:
             key="model",
             source=source,
             value=limit,
+        )
+
+
+def require_vocabulary(source: str, tokenizer: Any) -> None:
+    """Raise a ConfigError for a folder without vocabulary files: transformers creates a tokenizer without words."""
+    folder, names = Path(source), dict(getattr(tokenizer, "vocab_files_names", None) or {})
+    whole = names.pop("tokenizer_file", "tokenizer.json")
+    has_parts = any((folder / name).is_file() for name in names.values())
+    if folder.is_dir() and names and not has_parts and not (folder / whole).is_file():
+        raise ConfigError(
+            f"model: {source} has neither {whole} nor {' and '.join(names.values())}, the vocabulary files of "
+            f"{type(tokenizer).__name__}; it has {file_names(folder)}; copy them there, or set model.tokenizer to a "
+            "folder that has them",
+            code="tokenizer.files_missing",
+            key="model",
+            source=source,
         )
