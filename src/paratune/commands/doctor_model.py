@@ -257,5 +257,5 @@ def _num_values(path: Path) -> int:
         SafetensorError: The header is not valid, or does not fit the size of the file.
         OSError: The file cannot be read.
     """
-    with safe_open(path, framework="np") as file:  # type: ignore[no-untyped-call]
+    with safe_open(path, framework="np") as file:
         return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 - no mapping
