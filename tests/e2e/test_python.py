@@ -12,10 +12,12 @@ import pytest
 import torch
 from harness import Cli
 from raised import raises_code
+from tiny import VOCABULARY, tiny_tokenizer
+from transformers import NystromformerConfig, NystromformerForSequenceClassification
 
 import paratune
 from paratune.errors import ConfigError, DataError, Stopped
-from paratune.records import SUMMARY_FILE
+from paratune.records import SUMMARY_FILE, read_events
 
 SHORT = {"train.epochs": None, "train.max_steps": 4}
 
@@ -87,6 +89,20 @@ def test_an_error_has_its_code_and_changes_nothing(here: Path):
         paratune.train("c.yaml", resume=True, overwrite=True)
     with raises_code("cli.out_of_range"):
         paratune.train("c.yaml", nproc=0)
+
+
+def test_a_model_whose_code_fails_for_the_rows_has_a_code(here: Path):
+    # The attention of Nystromformer takes only lengths that are a multiple of `num_landmarks`.
+    size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = NystromformerConfig(
+        **size, vocab_size=len(VOCABULARY), num_landmarks=16, segment_means_seq_len=64, max_position_embeddings=64
+    )
+    NystromformerForSequenceClassification(config).save_pretrained(here / "other")
+    tiny_tokenizer(here / "other")
+    with raises_code("model.forward", key="model.name", file="modeling_nystromformer.py"):
+        paratune.train("c.yaml", {**SHORT, "model.name": "other"})
+    failures = [event["code"] for event in read_events(here / "runs" / "c") if event["event"] == "failure"]
+    assert failures == ["model.forward"]
 
 
 def test_an_interrupt_saves_a_checkpoint_to_resume_from(here: Path):
