@@ -23,7 +23,7 @@ def main() -> int:
         return done.returncode or 1
     record = json.loads(done.stdout)
     names = ", ".join(entry["strategy"] for entry in record["strategies"])
-    print(f"{record['verdict']}: single, {names}; {record['steps']} steps")
+    print(f"{record['verdict']}: single, {names}; {record['num_steps']} steps")
     return done.returncode
 
 
