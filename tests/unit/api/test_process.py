@@ -35,15 +35,15 @@ def state() -> dict[str, Any]:
 def change_all() -> None:
     set_up_logging(speaks=True)
     sys.stdout, sys.stderr = io.StringIO(), io.StringIO()
-    random.seed(1)
-    np.random.seed(1)
-    torch.manual_seed(1)
-    warnings.simplefilter("ignore")
+    random.seed(987_654)
+    np.random.seed(987_654)
+    torch.manual_seed(987_654)
+    warnings.filterwarnings("ignore", "of this test only")
     os.environ["PARATUNE_TEST_NEW"] = "1"
     os.environ["HOME"] = "/nowhere"
     del os.environ["PATH"]
     signal.signal(signal.SIGTERM, lambda *_: None)
-    hf_logging.set_verbosity_error()
+    hf_logging.set_verbosity_debug()
     hf_logging.disable_progress_bar()
 
 
