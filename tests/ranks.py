@@ -23,9 +23,9 @@ from transformers import BertForMultipleChoice, BertForTokenClassification, Bert
 from paratune import checkpoint
 from paratune.batch import Batch
 from paratune.config.distil_section import Distil
+from paratune.config.permission import NamedCode, allow
 from paratune.config.sections import LoraOptions, Train
 from paratune.config.task_sections import EmbeddingTask
-from paratune.config.permission import NamedCode, allow
 from paratune.config.traits import strategy_traits
 from paratune.data.loader import Collate, PackedCollator, TrainBatches, eval_batches
 from paratune.engine.evaluate import evaluate
