@@ -584,12 +584,13 @@ def test_with_another_home_it_needs_the_flag(own_place: Place, monkeypatch, comm
 
 
 @pytest.mark.slow
-def test_an_edit_of_one_s_own_run_is_noticed(own_place: Place):
+def test_an_edit_of_one_s_own_run_is_noticed(own_place: Place, monkeypatch):
     name = own_place.folder / "run_by_edit"
     in_data(f"code:os:system?command=touch {name}")(own_place.folder / "RUN")
     assert called(*LOADS["evaluate --by"]) == "code.refused"
     assert called("feedback", "RUN", "--split", "test", "--out", "f") == "code.refused"
     assert not name.exists()
+    forget(monkeypatch, own_place.folder)
     (own_place.folder / "OTHER" / "model" / "added.py").write_text("")
     assert called("predict", "OTHER", "--input", "few.csv", "--output", "p.csv") == "code.refused"
 
