@@ -231,7 +231,7 @@ def test_a_command_that_checks_a_configuration_imports_no_code(place: Place, cap
     assert codes in ("", "code.not_imported", "code.refused") or command == "plan", codes
     output = capsys.readouterr()
     if command in ("doctor", "config") or ((command, way) in IMPORTED_WITH_FLAG and not codes):
-        named = {"command": "os:system", "files": "trust_remote_code", "script": "metric_script"}.get(way, "way_")
+        named = {"command": "os:system", "files": "trust_remote_code", "script": "evaluate.metrics"}.get(way, "way_")
         assert named in "".join((output.out + output.err).split())  # the code is listed, perhaps on two lines
 
 
