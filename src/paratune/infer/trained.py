@@ -61,6 +61,13 @@ _USUAL_POSITIONS = 512
 _MASKED_LM = ("ForMaskedLM", "ForPreTraining", "WithLMHeadModel")
 """Ends of the names of architectures with the head of a masked LM: BertForPreTraining, XLMWithLMHeadModel, ..."""
 
+_KINDS: Mapping[str, Any] = {
+    **dict.fromkeys(("precision", "truncation", "missing", "layout"), str | None),
+    **dict.fromkeys(("max_length", "head_tokens"), int | None),
+    "columns": dict | None,
+}
+"""Types of values in a record that are used as they are; other values have schemas."""
+
 
 @dataclass(frozen=True)
 class NamedColumns:
@@ -344,7 +351,8 @@ def _known(record: Path) -> dict[str, Any]:
     if not record.is_file():
         return {}
     known = read_json(record)
-    if not isinstance(known, dict) or known.get("precision", "fp32") not in POLICIES:
+    is_record = isinstance(known, dict) and all(isinstance(known.get(key), kind) for key, kind in _KINDS.items())
+    if not is_record or known.get("precision", "fp32") not in POLICIES:
         raise CheckpointError(
             f"{record} is damaged: paratune did not write its content", code="run.damaged", record=record
         )
