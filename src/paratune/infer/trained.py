@@ -29,6 +29,7 @@ from paratune.config.task_sections import (
     RegressionTask,
     Task,
     TokenClassificationTask,
+    class_names,
 )
 from paratune.data.columns import Missing
 from paratune.data.duplicates import count_seen_texts
@@ -384,6 +385,12 @@ def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:
     """Return the task in the folder's record, or the task of the model's own configuration."""
     if "task" in known:
         recorded: Task = _validated(Task, known["task"], model.name)
+        weights = getattr(recorded, "class_weights", None)
+        classes = set(map(str, weights)) if isinstance(weights, dict) else len(weights or ())
+        names = class_names(recorded)
+        if weights is not None and classes not in (set(names), len(names)):
+            message = f"{model.name}/{TASK_FILE} is damaged: task.class_weights does not have a weight for each label"
+            raise CheckpointError(message, code="run.damaged", name=model.name)
         return recorded
     if (modules := read_modules(Path(locate(model.name)))) is not None:
         task = EmbeddingTask(kind="embedding", loss="cosine_similarity", score_range=None)
@@ -447,7 +454,7 @@ def _columns(known: dict[str, Any], named: NamedColumns, target: str, task: Task
         known = {key: value for key, value in known.items() if key != "answer_start"}
     if task.kind == "multiple_choice":
         implied = {**implied, "choices": "choices"}
-    merged = {**implied, **known, **given}
+    merged = {**implied, **{key: value for key, value in known.items() if value is not None}, **given}
     if "text" not in merged:
         raise ConfigError(
             f"{target} does not record which column has the text; name it with --text COLUMN",
