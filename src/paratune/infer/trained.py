@@ -352,8 +352,11 @@ def _known(record: Path) -> dict[str, Any]:
     if not record.is_file():
         return {}
     known = read_json(record)
-    is_record = isinstance(known, dict) and all(isinstance(known.get(key), kind) for key, kind in _KINDS.items())
-    if not is_record or known.get("precision", "fp32") not in POLICIES:
+    if (
+        not isinstance(known, dict)
+        or not all(isinstance(known.get(key), kind) for key, kind in _KINDS.items())
+        or known.get("precision", "fp32") not in POLICIES
+    ):
         raise CheckpointError(
             f"{record} is damaged: paratune did not write its content", code="run.damaged", record=record
         )
@@ -387,8 +390,8 @@ def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:
         recorded: Task = _validated(Task, known["task"], model.name)
         weights = getattr(recorded, "class_weights", None)
         classes = set(map(str, weights)) if isinstance(weights, dict) else len(weights or ())
-        names = class_names(recorded)
-        if weights is not None and classes not in (set(names), len(names)):
+        wanted = class_names(recorded)
+        if weights is not None and classes not in (set(wanted), len(wanted)):
             message = f"{model.name}/{TASK_FILE} is damaged: task.class_weights does not have a weight for each label"
             raise CheckpointError(message, code="run.damaged", name=model.name)
         return recorded
