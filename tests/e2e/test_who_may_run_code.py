@@ -406,6 +406,17 @@ def test_code_that_an_edited_run_names_for_its_data_is_refused(place: Place, run
     assert codes == "code.refused" or way not in READS.get(command, set()), codes
 
 
+@pytest.mark.parametrize("config", [[1], "text", {"model": [1]}, {"model": {"trust_remote_code": "true"}}], ids=str)
+@pytest.mark.parametrize("command", ["evaluate", "predict", "evaluate --by"])
+def test_records_of_any_type_end_without_a_traceback(place: Place, run: Path, command: str, config: Any):
+    MODEL_WAYS["head"](place, run)
+    write_json(run / "run.json", {**read_json(run / "run.json"), "config": config, "signature": {"a": 1}})
+    write_json(run / "model" / "x_config.json", [1])
+    write_json(run / "model" / "paratune.json", {**read_json(run / "model" / "paratune.json"), "signature": "x"})
+    assert called(*LOADS[command]) in ("code.refused", "run.damaged")
+    assert place.ran() == []
+
+
 @pytest.mark.parametrize("way", [*MODEL_WAYS, *DATA_WAYS])
 @pytest.mark.parametrize("command", NEVER)
 def test_these_commands_never_import_code(place: Place, run: Path, command: str, way: str):

@@ -120,7 +120,8 @@ def admit_base(folder: Path, base: str) -> None:
 
 
 def _asks_for_files(record: Any) -> bool:
-    model = (record.get("config") or {}).get("model") if isinstance(record, dict) else None
+    config = record.get("config") if isinstance(record, dict) else None
+    model = config.get("model") if isinstance(config, dict) else None
     return isinstance(model, dict) and model.get("trust_remote_code") is True
 
 
@@ -145,9 +146,10 @@ def _files_with_code(folder: Path) -> Iterator[tuple[str, Any]]:
     for path in sorted(folder.rglob("*.py")) if folder.is_dir() else ():
         yield path.relative_to(folder).as_posix(), file_sha256(path)
     for path in sorted(folder.glob("*config.json")):
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):
             values = json.loads(path.read_bytes())
-            yield path.name, {key: values.get(key) for key in ("auto_map", "base_model_name_or_path")}
+            known = values if isinstance(values, dict) else {}
+            yield path.name, {key: known.get(key) for key in ("auto_map", "base_model_name_or_path")}
 
 
 def _text(kind: str, values: Mapping[str, Any]) -> str:
