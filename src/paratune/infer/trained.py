@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from paratune.base.text import listing
@@ -39,7 +39,7 @@ from paratune.data.tokens import TokenizeOptions
 from paratune.engine.evaluate import Evaluation, evaluate
 from paratune.errors import CheckpointError, ConfigError, DataError, did_you_mean, option_error
 from paratune.models.attention import cuda
-from paratune.models.files import TASK_FILE, check_files
+from paratune.models.files import TASK_FILE, check_files, read_task_file
 from paratune.models.limits import max_positions
 from paratune.models.linear import use_onednn
 from paratune.models.load import load_config, load_tokenizer
@@ -49,7 +49,7 @@ from paratune.models.packed import enable_packed_batches
 from paratune.models.sentence_transformers import read_modules
 from paratune.models.task_model import TaskModel, takes_token_types
 from paratune.precision import POLICIES, Precision, precision_policy
-from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE, read_json
+from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE
 from paratune.records.own import admit_model
 from paratune.strategies.protocol import Layout, ReduceOp
 from paratune.tasks import make_recipe
@@ -270,7 +270,7 @@ def load_trained(target: str, named: NamedColumns, device: str, *, is_plain: boo
     folder = _model_folder(target)
     torch_device = _device(device, target, is_onnx=(Path(folder) / ONNX_FILE).is_file())
     run = Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None
-    known = _known(Path(folder) / TASK_FILE)
+    known = _known(Path(folder))
     runs_files = admit_model(folder, known, run)
     options = {"name": folder, "trust_remote_code": runs_files, **own_model_options(known.get("model"))}
     model: ModelOptions = _validated(ModelOptions, options, folder)
@@ -339,15 +339,21 @@ def _precision(name: str, device: torch.device) -> Precision:
     return policy
 
 
-def _known(record: Path) -> dict[str, Any]:
-    """Return the record that paratune wrote next to the model; empty for a model of another program."""
-    if not record.is_file():
-        return {}
-    known = read_json(record)
-    if not isinstance(known, dict) or known.get("precision", "fp32") not in POLICIES:
-        raise CheckpointError(
-            f"{record} is damaged: paratune did not write its content", code="run.damaged", record=record
-        )
+class _Recorded(BaseModel, strict=True):
+    """Types of what is read from the record next to a model; task, model and metrics have their own."""
+
+    columns: dict[str, Any] = {}
+    max_length: Annotated[int, Field(ge=1)] | None = None
+    truncation: Literal["longest_first", "only_first", "only_second", "head_tail"] = "longest_first"
+    head_tokens: Annotated[int, Field(ge=0)] | None = None
+    missing: Missing = "refuse"
+    precision: Literal["fp32", "tf32", "fp16", "bf16", "fp64"] = "fp32"
+    layout: Literal["auto", "packed", "bucketed", "padded"] = "auto"
+
+
+def _known(folder: Path) -> dict[str, Any]:
+    known = read_task_file(folder)
+    _validated(_Recorded, known, str(folder))
     return known
 
 
@@ -369,7 +375,13 @@ def _validated(kind: Any, value: Any, name: str) -> Any:
     try:
         return TypeAdapter(kind).validate_python(tuple(value) if isinstance(value, list) else value)
     except ValidationError as error:
-        raise CheckpointError(f"{name}/{TASK_FILE} is damaged: {error}", code="run.damaged", name=name) from error
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "its content"
+        raise CheckpointError(
+            f"{name}/{TASK_FILE} is damaged: {where}: {first['msg']}; copy the folder again, or train again",
+            code="run.damaged",
+            name=name,
+        ) from error
 
 
 def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:

@@ -14,12 +14,14 @@ from tiny import tiny_config, tiny_masked_lm, tiny_model, tiny_tokenizer
 from tiny_data import tiny_collator
 from transformers import BertModel
 
+from paratune.config.sections import ModelOptions
 from paratune.errors import CheckpointError, ConfigError
 from paratune.infer.trained import ForwardOnly, NamedColumns, TrainedModel, load_trained
 from paratune.models.files import TASK_FILE
+from paratune.models.load import load_tokenizer
 from paratune.precision import POLICIES
 from paratune.records import RUN_FILE, read_json, write_json
-from paratune.records.own import signed_model, signed_run
+from paratune.records.own import admit_base, signed_model, signed_run
 
 NONE = NamedColumns()
 TEXT = NamedColumns(text="sentence")
@@ -148,6 +150,11 @@ def test_another_programs_multi_label_model_is_recognised(tmp_path: Path):
         [1],
         {**RECORD, "precision": "fp4"},
         {**RECORD, "task": {"kind": "translation"}},
+        {**RECORD, "columns": ["text"]},
+        {**RECORD, "max_length": "17"},
+        {**RECORD, "truncation": "middle"},
+        {**RECORD, "missing": None},
+        {**RECORD, "layout": []},
     ],
 )
 def test_a_damaged_record_next_to_the_model_is_an_error(folder: Path, record: Any):
@@ -155,6 +162,22 @@ def test_a_damaged_record_next_to_the_model_is_an_error(folder: Path, record: An
     text = error_text(folder, error=CheckpointError)
     assert TASK_FILE in text
     assert "is damaged" in text
+
+
+def test_a_record_that_is_no_object_is_an_error_where_training_reads_it(folder: Path):
+    write(folder, [1])
+    with raises_code("run.damaged", TASK_FILE):
+        load_tokenizer(ModelOptions(name=str(folder)))
+    with raises_code("run.damaged", TASK_FILE):
+        admit_base(folder, "base")
+
+
+def test_architecture_names_that_are_no_list_are_an_error(folder: Path):
+    (folder / TASK_FILE).unlink()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": 3}))
+    with raises_code("model.cannot_load", "architectures"):
+        load_trained(str(folder), TEXT, "cpu")
 
 
 def test_invalid_columns_in_the_record_are_refused(folder: Path):
