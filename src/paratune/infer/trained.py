@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import torch
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
@@ -37,7 +38,7 @@ from paratune.data.loader import PackedCollator, eval_batches
 from paratune.data.squad import is_squad_table
 from paratune.data.tokens import TokenizeOptions
 from paratune.engine.evaluate import Evaluation, evaluate
-from paratune.errors import CheckpointError, ConfigError, DataError, did_you_mean, option_error
+from paratune.errors import CheckpointError, ConfigError, DataError, coded, did_you_mean, option_error
 from paratune.models.attention import cuda
 from paratune.models.files import TASK_FILE, check_files, read_task_file
 from paratune.models.limits import max_positions
@@ -201,7 +202,7 @@ class TrainedModel:
             collator = PackedCollator(collator)
         batches = eval_batches(collator, batch_size=batch_size, group_size=self.recipe.group_size)
         with self.switched():
-            return evaluate(
+            result = evaluate(
                 ForwardOnly(self.model, self.precision, self.device, on_outputs),
                 self.model,
                 batches,
@@ -209,6 +210,15 @@ class TrainedModel:
                 should_stop=lambda: False,
                 on_batch=lambda done: on_batch(done, len(batches)),
             )
+        if count := int(np.isnan(result.outputs).any(axis=1).sum()):
+            log.warning(
+                "%d of %d outputs of the model are not a number (nan), and its predictions there mean nothing: its "
+                "weights are damaged, or its precision is too low; train it again",
+                count,
+                len(result.outputs),
+                extra=coded("model.outputs_not_a_number", count=count),
+            )
+        return result
 
     @contextmanager
     def switched(self) -> Iterator[None]:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
-from raised import raises_code
+from raised import check_logged, raises_code
 from tiny import tiny_config, tiny_masked_lm, tiny_model, tiny_tokenizer
 from tiny_data import tiny_collator
 from transformers import BertModel
@@ -208,6 +209,16 @@ def test_apply_returns_the_outputs_of_each_row_in_order(folder: Path):
     np.testing.assert_allclose(result.outputs, torch.cat(alone).numpy(), rtol=1e-5, atol=1e-6)
     assert done == [(number, len(done)) for number in range(1, len(done) + 1)]
     assert len(done) > 1
+
+
+def test_outputs_that_are_not_a_number_cause_a_warning(folder: Path, caplog: pytest.LogCaptureFixture):
+    trained = load_trained(str(folder), NONE, "cpu")
+    split = trained.read("rows", pa.table({"review": ["good", "bad"], "answer": ["a", "b"]}), require_labels=False)
+    trained.apply(split, 2, lambda *counts: None)
+    assert "model.outputs_not_a_number" not in [getattr(record, "code", None) for record in caplog.records]
+    torch.nn.init.constant_(trained.model.hf.classifier.weight, torch.nan)
+    trained.apply(split, 2, lambda *counts: None)
+    check_logged(caplog, "model.outputs_not_a_number", 2)
 
 
 def test_forward_only_runs_in_eval_mode_in_one_process(folder: Path):
