@@ -51,12 +51,12 @@ def check_header(table: pa.Table, label: str, source: str) -> None:
     if is_name and _are_numbers_of_columns(table.column_names):
         return
     found = f"{source}, line 1: {label[:40]!r}, the name of the label column, looks like a label"
-    remedy = "the file seems to have no header: add a first line with the names of the columns"
+    remedy = "line 1 is a row, add a line with the names of the columns before it, else rename the label column"
     facts: dict[str, Any] = {"source": source, "name": label}
     if is_label and not is_name:
         columns = f"(columns: {listing([name[:40] for name in table.column_names])})"
-        raise DataError(f"{found} of the rows below it {columns}; {remedy}", code="data.no_header", **facts)
-    log.warning("%s; if %s, else rename the column", found, remedy, extra=coded("data.no_header", **facts))
+        raise DataError(f"{found} of the rows below it {columns}; if {remedy}", code="data.no_header", **facts)
+    log.warning("%s; if %s", found, remedy, extra=coded("data.no_header", **facts))
 
 
 def _are_numbers_of_columns(names: list[str]) -> bool:

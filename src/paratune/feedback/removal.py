@@ -4,6 +4,7 @@ Unlike in `explain`, the part is deleted and not masked: the model reads a text 
 of a text that is too long it then reads more of the end. Dimension: `N` rows.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from paratune.errors import DataError
 from paratune.explain.parts import CharRange, paragraphs, sentences
 from paratune.infer.trained import TrainedModel
 from paratune.records.predictions import probabilities
@@ -20,6 +22,8 @@ Floats = npt.NDArray[np.float64]
 ROUNDING = 1e-5
 """Largest effect that may be rounding: a score in float32 also depends on the shape of its batch, in the sixth digit.
 A sentence that the model does not read has such an effect."""
+MAX_CHARACTERS = 100_000_000
+"""Most characters of an essay in all its copies without a part: 1,000 sentences of 100 characters reach them."""
 
 
 def numbers(trained: TrainedModel, outputs: npt.NDArray[Any]) -> Floats:
@@ -58,6 +62,9 @@ def removed_parts(
         columns: The text columns of the model, (N,) each; the last one has the essays, whose parts are removed.
         predicted: (N,), predictions of the whole texts, from `numbers`.
         on_batch: Called with the number of batches done, and of all.
+
+    Raises:
+        DataError: An essay has so many parts that its copies without one of them do not fit in memory.
     """
     essay, texts = list(columns.items())[-1]
     parts = [
@@ -70,6 +77,15 @@ def removed_parts(
     found: list[list[RemovedPart]] = [[] for _ in texts]
     if not parts:
         return found
+    for row, count in Counter(row for row, _, _ in parts).items():
+        if count * len(texts[row]) > MAX_CHARACTERS:
+            raise DataError(
+                f"the text that begins {texts[row][:40]!r} has {len(texts[row]):,} characters in {count:,} sentences "
+                "and paragraphs: too many to predict it without each of them; shorten the text, or leave it out",
+                code="feedback.text_too_long",
+                num_parts=count,
+                num_characters=len(texts[row]),
+            )
     shorter = {name: [values[row] for row, _, _ in parts] for name, values in columns.items()}
     shorter[essay] = [texts[row][: place.start] + texts[row][place.end :] for row, _, place in parts]
     values = predict_texts(trained, shorter, batch_size, on_batch)

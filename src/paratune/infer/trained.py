@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from paratune.base.text import listing
@@ -38,9 +39,9 @@ from paratune.data.loader import PackedCollator, eval_batches
 from paratune.data.squad import is_squad_table
 from paratune.data.tokens import TokenizeOptions
 from paratune.engine.evaluate import Evaluation, evaluate
-from paratune.errors import CheckpointError, ConfigError, DataError, did_you_mean, option_error
+from paratune.errors import CheckpointError, ConfigError, DataError, coded, did_you_mean, option_error
 from paratune.models.attention import cuda
-from paratune.models.files import TASK_FILE, check_files
+from paratune.models.files import TASK_FILE, check_files, read_task_file
 from paratune.models.limits import max_positions
 from paratune.models.linear import use_onednn
 from paratune.models.load import load_config, load_tokenizer
@@ -50,7 +51,7 @@ from paratune.models.packed import enable_packed_batches
 from paratune.models.sentence_transformers import read_modules
 from paratune.models.task_model import TaskModel, takes_token_types
 from paratune.precision import POLICIES, Precision, precision_policy
-from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE, read_json
+from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE
 from paratune.records.own import admit_model
 from paratune.strategies.protocol import Layout, ReduceOp
 from paratune.tasks import make_recipe
@@ -61,13 +62,6 @@ log = logging.getLogger(__name__)
 _USUAL_POSITIONS = 512
 _MASKED_LM = ("ForMaskedLM", "ForPreTraining", "WithLMHeadModel")
 """Ends of the names of architectures with the head of a masked LM: BertForPreTraining, XLMWithLMHeadModel, ..."""
-
-_KINDS: Mapping[str, Any] = {
-    **dict.fromkeys(("precision", "truncation", "missing", "layout"), str | None),
-    **dict.fromkeys(("max_length", "head_tokens"), int | None),
-    "columns": dict | None,
-}
-"""Types of values in a record that are used as they are; other values have schemas."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +203,7 @@ class TrainedModel:
             collator = PackedCollator(collator)
         batches = eval_batches(collator, batch_size=batch_size, group_size=self.recipe.group_size)
         with self.switched():
-            return evaluate(
+            result = evaluate(
                 ForwardOnly(self.model, self.precision, self.device, on_outputs),
                 self.model,
                 batches,
@@ -217,6 +211,15 @@ class TrainedModel:
                 should_stop=lambda: False,
                 on_batch=lambda done: on_batch(done, len(batches)),
             )
+        if count := int(np.isnan(result.outputs).any(axis=1).sum()):
+            log.warning(
+                "%d of %d outputs of the model are not a number (nan), and its predictions there mean nothing: its "
+                "weights are damaged, or its precision is too low; train it again",
+                count,
+                len(result.outputs),
+                extra=coded("model.outputs_not_a_number", count=count),
+            )
+        return result
 
     @contextmanager
     def switched(self) -> Iterator[None]:
@@ -278,7 +281,7 @@ def load_trained(target: str, named: NamedColumns, device: str, *, is_plain: boo
     folder = _model_folder(target)
     torch_device = _device(device, target, is_onnx=(Path(folder) / ONNX_FILE).is_file())
     run = Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None
-    known = _known(Path(folder) / TASK_FILE)
+    known = _known(Path(folder))
     runs_files = admit_model(folder, known, run)
     options = {"name": folder, "trust_remote_code": runs_files, **own_model_options(known.get("model"))}
     model: ModelOptions = _validated(ModelOptions, options, folder)
@@ -347,19 +350,21 @@ def _precision(name: str, device: torch.device) -> Precision:
     return policy
 
 
-def _known(record: Path) -> dict[str, Any]:
-    """Return the record that paratune wrote next to the model; empty for a model of another program."""
-    if not record.is_file():
-        return {}
-    known = read_json(record)
-    if (
-        not isinstance(known, dict)
-        or not all(isinstance(known.get(key), kind) for key, kind in _KINDS.items())
-        or known.get("precision", "fp32") not in POLICIES
-    ):
-        raise CheckpointError(
-            f"{record} is damaged: paratune did not write its content", code="run.damaged", record=record
-        )
+class _Recorded(BaseModel, strict=True):
+    """Types of what is read from the record next to a model; task, model and metrics have their own."""
+
+    columns: dict[str, Any] = {}
+    max_length: Annotated[int, Field(ge=1)] | None = None
+    truncation: Literal["longest_first", "only_first", "only_second", "head_tail"] = "longest_first"
+    head_tokens: Annotated[int, Field(ge=0)] | None = None
+    missing: Missing = "refuse"
+    precision: Literal["fp32", "tf32", "fp16", "bf16", "fp64"] = "fp32"
+    layout: Literal["auto", "packed", "bucketed", "padded"] = "auto"
+
+
+def _known(folder: Path) -> dict[str, Any]:
+    known = read_task_file(folder)
+    _validated(_Recorded, known, str(folder))
     return known
 
 
@@ -381,7 +386,13 @@ def _validated(kind: Any, value: Any, name: str) -> Any:
     try:
         return TypeAdapter(kind).validate_python(tuple(value) if isinstance(value, list) else value)
     except ValidationError as error:
-        raise CheckpointError(f"{name}/{TASK_FILE} is damaged: {error}", code="run.damaged", name=name) from error
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "its content"
+        raise CheckpointError(
+            f"{name}/{TASK_FILE} is damaged: {where}: {first['msg']}; copy the folder again, or train again",
+            code="run.damaged",
+            name=name,
+        ) from error
 
 
 def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:

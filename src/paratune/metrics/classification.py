@@ -14,6 +14,8 @@ from paratune.records.confusion import Confusion
 
 OF_CLASSES = ("accuracy", "f1", "f1_macro", "f1_micro", "f1_weighted", "precision", "recall", "matthews")
 """Scores of the predicted classes."""
+MAX_RANKED_CLASSES = 1000
+"""Of more classes there are no scores of the ranking, for which all rows are sorted once for each class."""
 OF_RANKING = ("roc_auc", "average_precision")
 """Scores of the order of samples by the probability of a class."""
 NAMES = (*OF_CLASSES, *OF_RANKING)
@@ -56,7 +58,7 @@ def _ranking_scores(labels: npt.NDArray[Any], logits: npt.NDArray[Any]) -> dict[
     from sklearn import metrics
 
     num_classes = logits.shape[1]
-    if len(np.unique(labels)) < num_classes or not np.isfinite(logits).all():
+    if num_classes > MAX_RANKED_CLASSES or len(np.unique(labels)) < num_classes or not np.isfinite(logits).all():
         return all_none(OF_RANKING)
     odds_NC = log_odds(logits)
     scorers = dict(zip(OF_RANKING, (metrics.roc_auc_score, metrics.average_precision_score), strict=True))

@@ -11,6 +11,7 @@ from paratune.base.text import listing
 from paratune.errors import CheckpointError
 from paratune.records import file_sha256, read_json
 from paratune.records.own import TASK_FILE as TASK_FILE
+from paratune.records.own import read_task_file as read_task_file
 
 _MODEL_FILES = (
     *("*.safetensors", "*.safetensors.index.json", "*.onnx", "*.gguf", "pytorch_model*", "tf_model*", "flax_model*"),

@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from paratune.base.text import listing
-from paratune.models.files import TASK_FILE
-from paratune.records import read_json
+from paratune.models.files import read_task_file
 
 ADAPTER_LABELS = "head_labels"
 """Entry of `paratune.json` in an adapter folder, whose base model has other labels: those of the outputs, in order."""
@@ -26,8 +25,7 @@ def saved_labels(config: Any, adapter: Path | None) -> list[str]:
     `config` is the model's own configuration, `adapter` the folder of the adapter that has the head.
     """
     if adapter is not None:
-        record = adapter / TASK_FILE
-        labels = (read_json(record).get(ADAPTER_LABELS) or []) if record.is_file() else []
+        labels = read_task_file(adapter).get(ADAPTER_LABELS) or []
     else:
         labels = [config.id2label[number] for number in sorted(config.id2label)]
     return [] if all(is_default_label(label) for label in labels) else [str(label) for label in labels]

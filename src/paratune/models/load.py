@@ -136,6 +136,8 @@ def load_config(model: ModelOptions) -> Any:
         )
     except Exception as error:
         raise load_error("configuration", source, error) from error
+    if not isinstance(config.architectures, list | None):
+        raise load_error("configuration", source, TypeError("architectures is not a list of names"))
     if model.from_scratch and model.tokenizer is not None:
         _take_vocabulary(config, load_tokenizer(model))
     override(config, model)

@@ -1,5 +1,6 @@
 """Runs models without data: on plain meta tensors if possible, else on PyTorch's fake tensors."""
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from paratune.errors import ParatuneError
 
 T = TypeVar("T")
+# Fake tensors log the traceback of each failure; `plan` reports the failure in words, and goes on with a formula.
+logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
 _IS_TRACING = "is_tracing"
 """Name of a function that transformers calls before it reads the values of a mask; it is true for fake tensors, but not
 for meta tensors."""

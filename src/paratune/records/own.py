@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from paratune.config.own_code import add_to_path, named_code, own_model_options
 from paratune.config.permission import REMOTE_CODE, NamedCode, admit, is_trusted
-from paratune.errors import coded
+from paratune.errors import CheckpointError, coded
 from paratune.records import RUN_FILE, file_sha256, finite, read_json, read_run
 
 log = logging.getLogger(__name__)
@@ -60,6 +60,24 @@ def signed_model(folder: Path, record: Mapping[str, Any]) -> dict[str, Any]:
 def is_own_model(folder: Path, record: Any) -> bool:
     """Return whether `paratune.json` has the signature of this user, for the Python files of the folder."""
     return isinstance(record, dict) and _is_own(record, _model_text(folder, record))
+
+
+def read_task_file(folder: Path) -> dict[str, Any]:
+    """Return the record that paratune wrote beside a model; empty for a model of another program.
+
+    Raises:
+        CheckpointError: It is damaged.
+    """
+    record = folder / TASK_FILE
+    known = read_json(record) if record.is_file() else {}
+    if not isinstance(known, dict):
+        raise CheckpointError(
+            f"{record} is damaged: paratune did not write its content; copy the folder again, or delete this file to "
+            "use the model as one of another program",
+            code="run.damaged",
+            record=record,
+        )
+    return known
 
 
 def admit_data(folder: Path) -> None:
@@ -114,7 +132,7 @@ def admit_base(folder: Path, base: str) -> None:
     Raises:
         ConfigError: The folder is not the user's, and --run-code was not given.
     """
-    known = read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
+    known = read_task_file(folder)
     code = [NamedCode(REMOTE_CODE, base, shown=base)]
     admit(code, folder / TASK_FILE, is_own=is_own_model(folder, known))
 

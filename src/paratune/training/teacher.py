@@ -35,7 +35,7 @@ from paratune.hangs.diagnosis import WAITING
 from paratune.hangs.progress import working
 from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
 from paratune.models.distillation import keep_first_states, normalised, teacher_targets
-from paratune.models.files import TASK_FILE, file_records
+from paratune.models.files import TASK_FILE, file_records, read_task_file
 from paratune.models.locate import teacher_folder
 
 Array = np.ndarray[Any, Any]
@@ -229,7 +229,7 @@ def _check_task(work: TeacherPass, name: str, teacher: TrainedModel, *, is_recor
 def _inputs_sha256(folder: Path, files: dict[str, str]) -> str:
     """Return the SHA-256, in hexadecimal, over what the outputs for given texts depend on: weights, configuration,
     tokenizer, and how texts are cut."""
-    known = records.read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
+    known = read_task_file(folder)
     cut = {key: known.get(key) for key in ("max_length", "truncation", "head_tokens", "precision")}
     return hashlib.sha256(json.dumps([files, cut], sort_keys=True).encode()).hexdigest()
 

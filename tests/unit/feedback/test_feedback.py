@@ -77,6 +77,13 @@ def test_the_effect_of_a_part_is_the_difference_without_it(tmp_path: Path, kind:
     assert parts[1].effect == pytest.approx(whole[0] - without[0], abs=1e-5)
 
 
+def test_an_essay_of_very_many_sentences_is_refused(tmp_path: Path):
+    trained, _ = save_tiny(tmp_path, "regression", is_pair=True).read("prompt", pairs=("good",))
+    columns = {"text": ["prompt"], "pair": ["It is good. " * 20_000]}
+    with raises_code("feedback.text_too_long", num_parts=20_000, num_characters=240_000):
+        removed_parts(trained, columns, np.zeros(1), 4, lambda *_: None)
+
+
 def test_an_essay_of_one_sentence_has_no_parts(tmp_path: Path):
     trained, _ = save_tiny(tmp_path, "regression", is_pair=True).read("prompt", pairs=("good",))
     assert removed_parts(trained, {"text": ["prompt"], "pair": ["good"]}, np.zeros(1), 4, lambda *_: None) == [[]]

@@ -7,19 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
-from raised import raises_code
+from raised import check_logged, raises_code
 from tiny import tiny_config, tiny_masked_lm, tiny_model, tiny_tokenizer
 from tiny_data import tiny_collator
 from transformers import BertModel
 
+from paratune.config.sections import ModelOptions
 from paratune.errors import CheckpointError, ConfigError
 from paratune.infer.trained import ForwardOnly, NamedColumns, TrainedModel, load_trained
 from paratune.models.files import TASK_FILE
+from paratune.models.load import load_tokenizer
 from paratune.precision import POLICIES
 from paratune.records import RUN_FILE, read_json, write_json
-from paratune.records.own import signed_model, signed_run
+from paratune.records.own import admit_base, signed_model, signed_run
 
 NONE = NamedColumns()
 TEXT = NamedColumns(text="sentence")
@@ -155,6 +158,11 @@ def test_another_programs_multi_label_model_is_recognised(tmp_path: Path):
         {**RECORD, "columns": 5},
         {**RECORD, "max_length": "x"},
         {**RECORD, "truncation": {}},
+        {**RECORD, "columns": ["text"]},
+        {**RECORD, "max_length": "17"},
+        {**RECORD, "truncation": "middle"},
+        {**RECORD, "missing": None},
+        {**RECORD, "layout": []},
     ],
 )
 def test_a_damaged_record_next_to_the_model_is_an_error(folder: Path, record: Any):
@@ -162,6 +170,22 @@ def test_a_damaged_record_next_to_the_model_is_an_error(folder: Path, record: An
     text = error_text(folder, error=CheckpointError)
     assert TASK_FILE in text
     assert "is damaged" in text
+
+
+def test_a_record_that_is_no_object_is_an_error_where_training_reads_it(folder: Path):
+    write(folder, [1])
+    with raises_code("run.damaged", TASK_FILE):
+        load_tokenizer(ModelOptions(name=str(folder)))
+    with raises_code("run.damaged", TASK_FILE):
+        admit_base(folder, "base")
+
+
+def test_architecture_names_that_are_no_list_are_an_error(folder: Path):
+    (folder / TASK_FILE).unlink()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": 3}))
+    with raises_code("model.cannot_load", "architectures"):
+        load_trained(str(folder), TEXT, "cpu")
 
 
 def test_invalid_columns_in_the_record_are_refused(folder: Path):
@@ -192,6 +216,16 @@ def test_apply_returns_the_outputs_of_each_row_in_order(folder: Path):
     np.testing.assert_allclose(result.outputs, torch.cat(alone).numpy(), rtol=1e-5, atol=1e-6)
     assert done == [(number, len(done)) for number in range(1, len(done) + 1)]
     assert len(done) > 1
+
+
+def test_outputs_that_are_not_a_number_cause_a_warning(folder: Path, caplog: pytest.LogCaptureFixture):
+    trained = load_trained(str(folder), NONE, "cpu")
+    split = trained.read("rows", pa.table({"review": ["good", "bad"], "answer": ["a", "b"]}), require_labels=False)
+    trained.apply(split, 2, lambda *counts: None)
+    assert "model.outputs_not_a_number" not in [getattr(record, "code", None) for record in caplog.records]
+    torch.nn.init.constant_(trained.model.hf.classifier.weight, torch.nan)
+    trained.apply(split, 2, lambda *counts: None)
+    check_logged(caplog, "model.outputs_not_a_number", 2)
 
 
 def test_forward_only_runs_in_eval_mode_in_one_process(folder: Path):

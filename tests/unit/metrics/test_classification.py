@@ -258,3 +258,11 @@ def test_twenty_thousand_classes_need_no_matrix_of_them():
     assert found["accuracy"] == 0.5
     assert len(text) < 3_000
     assert peak_bytes < 100e6  # a matrix of 20,000 x 20,000 has at least 400e6; probabilities have 16e6
+
+
+def test_very_many_classes_have_no_scores_of_the_ranking(monkeypatch):
+    scores, labels = np.eye(4), np.arange(4)
+    assert classification_scores(scores, labels)["roc_auc"] == 1
+    monkeypatch.setattr("paratune.metrics.classification.MAX_RANKED_CLASSES", 3)
+    assert classification_scores(scores, labels)["roc_auc"] is None
+    assert classification_scores(scores, labels)["accuracy"] == 1

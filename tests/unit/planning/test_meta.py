@@ -92,3 +92,12 @@ def test_transformers_is_patched_only_during_the_trace() -> None:
     masks = torch.ones(2, device="meta"), torch.ones(2)
     assert meta.on_meta(lambda: [masking_utils.is_tracing(mask) for mask in masks]) == [True, False]
     assert masking_utils.is_tracing is originals
+
+
+def test_a_model_that_cannot_be_traced_prints_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> None:
+        torch.ones(1, 6, 768) + torch.ones(1, 6, 32)
+
+    with pytest.raises(RuntimeError):
+        meta.on_meta(fails)
+    assert [record.name for record in caplog.records] == []
