@@ -39,7 +39,7 @@ from paratune.data.tokens import TokenizeOptions
 from paratune.engine.evaluate import Evaluation, evaluate
 from paratune.errors import CheckpointError, ConfigError, DataError, did_you_mean, option_error
 from paratune.models.attention import cuda
-from paratune.models.files import TASK_FILE, check_files
+from paratune.models.files import TASK_FILE, check_files, task_record
 from paratune.models.limits import max_positions
 from paratune.models.linear import use_onednn
 from paratune.models.load import load_config, load_tokenizer
@@ -49,7 +49,7 @@ from paratune.models.packed import enable_packed_batches
 from paratune.models.sentence_transformers import read_modules
 from paratune.models.task_model import TaskModel, takes_token_types
 from paratune.precision import POLICIES, Precision, precision_policy
-from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE, read_json
+from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE
 from paratune.records.own import admit_model
 from paratune.strategies.protocol import Layout, ReduceOp
 from paratune.tasks import make_recipe
@@ -270,7 +270,7 @@ def load_trained(target: str, named: NamedColumns, device: str, *, is_plain: boo
     folder = _model_folder(target)
     torch_device = _device(device, target, is_onnx=(Path(folder) / ONNX_FILE).is_file())
     run = Path(folder).parent if (Path(folder).parent / RUN_FILE).is_file() else None
-    known = _known(Path(folder) / TASK_FILE)
+    known = _known(Path(folder))
     runs_files = admit_model(folder, known, run)
     options = {"name": folder, "trust_remote_code": runs_files, **own_model_options(known.get("model"))}
     model: ModelOptions = _validated(ModelOptions, options, folder)
@@ -339,15 +339,12 @@ def _precision(name: str, device: torch.device) -> Precision:
     return policy
 
 
-def _known(record: Path) -> dict[str, Any]:
+def _known(folder: Path) -> dict[str, Any]:
     """Return the record that paratune wrote next to the model; empty for a model of another program."""
-    if not record.is_file():
-        return {}
-    known = read_json(record)
-    if not isinstance(known, dict) or known.get("precision", "fp32") not in POLICIES:
-        raise CheckpointError(
-            f"{record} is damaged: paratune did not write its content", code="run.damaged", record=record
-        )
+    known = task_record(folder)
+    if known.get("precision", "fp32") not in POLICIES:
+        path = folder / TASK_FILE
+        raise CheckpointError(f"{path} is damaged: paratune did not write its content", code="run.damaged", record=path)
     return known
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from paratune.base.text import listing
 from paratune.config.sections import LoraOptions
 from paratune.errors import CheckpointError, ConfigError, require
-from paratune.models.files import TASK_FILE
+from paratune.models.files import task_record
 from paratune.models.locate import locate
 from paratune.models.task_model import find_blocks, in_body
 from paratune.records import read_json
@@ -277,10 +277,10 @@ def adapter_base(folder: Path) -> str | None:
     """
     if not (folder / ADAPTER_CONFIG).is_file():
         return None
-    record = read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
     own = read_json(folder / ADAPTER_CONFIG)
-    base = record.get("base_model") if isinstance(record, dict) else None
-    base = base or (own.get("base_model_name_or_path") if isinstance(own, dict) else None)
+    base = task_record(folder).get("base_model") or (
+        own.get("base_model_name_or_path") if isinstance(own, dict) else None
+    )
     if not isinstance(base, str):
         raise CheckpointError(
             f"{folder / ADAPTER_CONFIG} does not name the model of the adapter (base_model_name_or_path)",

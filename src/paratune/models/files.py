@@ -82,16 +82,26 @@ def check_files(folder: Path) -> None:
         )
 
 
+def task_record(folder: Path) -> dict[str, Any]:
+    """Return the content of `paratune.json` in a model folder; empty without this file.
+
+    Raises:
+        CheckpointError: It is damaged.
+    """
+    path = folder / TASK_FILE
+    record = read_json(path) if path.is_file() else {}
+    if not isinstance(record, dict):
+        raise CheckpointError(f"{path} is damaged: paratune did not write its content", code="run.damaged", path=path)
+    return record
+
+
 def file_problems(folder: Path) -> list[tuple[str, str]]:
     """Return name and problem of each missing or changed file; an empty list without `paratune.json` or hashes.
 
     Raises:
         CheckpointError: `paratune.json` is damaged.
     """
-    if not (folder / TASK_FILE).is_file():
-        return []
-    record = read_json(folder / TASK_FILE)
-    expected = record.get("files", {}) if isinstance(record, dict) else None
+    expected = task_record(folder).get("files", {})
     if not isinstance(expected, dict) or not all(isinstance(item, dict) for item in expected.values()):
         raise CheckpointError(
             f"{folder / TASK_FILE} is damaged: `files` is not a mapping of names to sizes and hashes",

@@ -8,8 +8,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from paratune.models.files import TASK_FILE
-from paratune.records import read_json
+from paratune.models.files import task_record
 
 LIMIT = "tokenizer_limit"
 """Entry of `paratune.json`: `model_max_length` before it became that of the run; a later run may use more tokens."""
@@ -31,7 +30,6 @@ def save_tokenizer(folder: Path, tokenizer: Any, max_length: int | None) -> dict
 
 def restore_limit(tokenizer: Any, folder: str) -> None:
     """Give a tokenizer from a folder of paratune the limit that it had before it was saved there."""
-    record = Path(folder) / TASK_FILE
-    limit = read_json(record).get(LIMIT) if record.is_file() else None
+    limit = task_record(Path(folder)).get(LIMIT)
     if isinstance(limit, int):
         tokenizer.model_max_length = limit
