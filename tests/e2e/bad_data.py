@@ -196,7 +196,7 @@ QUESTIONS = [
         ("train", "q.yaml"),
         EXIT_DATA,
         (
-            "q.json: 1 of 2 questions cannot be used: 1 with an answer that is not at its position in the context "
+            "q.json: 1 of 2 questions cannot be used: 1 with a first answer that is not at its position in the context "
             "(positions count characters, not bytes), row 1 (counted from 0) (row 1: 'Portugal' at 22, where the "
             "context has 'ortugal'; it is at 21). Correct the file, or drop such rows with data.missing: drop",
         ),

@@ -49,7 +49,7 @@ class Steps:
     def on_step(self, state): pass
 def rows():
     words = ["the film is good", "the story was bad"]
-    return [{{"id": f"r{{n}}", "text": words[n % 2], "label": "positive", "score": n / 20}} for n in range(40)]
+    return [{{"id": f"r{{n}}", "text": words[n % 2], "label": "positive", "score": n / 80}} for n in range(160)]
 """
 SCRIPT = """
 from pathlib import Path
@@ -231,7 +231,7 @@ def test_a_command_that_checks_a_configuration_imports_no_code(place: Place, cap
     assert codes in ("", "code.not_imported", "code.refused") or command == "plan", codes
     output = capsys.readouterr()
     if command in ("doctor", "config") or ((command, way) in IMPORTED_WITH_FLAG and not codes):
-        named = {"command": "os:system", "files": "trust_remote_code", "script": "metric_script"}.get(way, "way_")
+        named = {"command": "os:system", "files": "trust_remote_code", "script": "evaluate.metrics"}.get(way, "way_")
         assert named in "".join((output.out + output.err).split())  # the code is listed, perhaps on two lines
 
 
@@ -406,6 +406,17 @@ def test_code_that_an_edited_run_names_for_its_data_is_refused(place: Place, run
     assert codes == "code.refused" or way not in READS.get(command, set()), codes
 
 
+@pytest.mark.parametrize("config", [[1], "text", {"model": [1]}, {"model": {"trust_remote_code": "true"}}], ids=str)
+@pytest.mark.parametrize("command", ["evaluate", "predict", "evaluate --by"])
+def test_records_of_any_type_end_without_a_traceback(place: Place, run: Path, command: str, config: Any):
+    MODEL_WAYS["head"](place, run)
+    write_json(run / "run.json", {**read_json(run / "run.json"), "config": config, "signature": {"a": 1}})
+    write_json(run / "model" / "x_config.json", [1])
+    write_json(run / "model" / "paratune.json", {**read_json(run / "model" / "paratune.json"), "signature": "x"})
+    assert called(*LOADS[command]) in ("code.refused", "run.damaged")
+    assert place.ran() == []
+
+
 @pytest.mark.parametrize("way", [*MODEL_WAYS, *DATA_WAYS])
 @pytest.mark.parametrize("command", NEVER)
 def test_these_commands_never_import_code(place: Place, run: Path, command: str, way: str):
@@ -539,7 +550,7 @@ def own_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = CONFIG.replace("name: model", f"name: {folder / 'model'}")
     (folder / "settings" / "c.yaml").write_text(text.replace("data.csv", str(folder / "data.csv")))
     changes += ["--set", "data.split.test=0.2", "--set", "train.max_steps=4", "--set", "train.epochs=null"]
-    changes += ["--set", "run.folder=runs", "--set", "checkpoint.steps=2"]
+    changes += ["--set", "run.folder=runs", "--set", "checkpoint.steps=2", "--set", "strategy=ddp"]
     (folder / "words.json").write_text(json.dumps(["train", "settings/c.yaml", *changes]))
     environment = {"PARATUNE_CACHE": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
     trained = Cli(folder, environment)("train", "settings/c.yaml", *changes, "--nproc", "2")
@@ -579,16 +590,18 @@ def test_with_another_home_it_needs_the_flag(own_place: Place, monkeypatch, comm
     assert called(*LOADS[command]) == "code.refused"
     forget(monkeypatch, own_place.folder)
     assert called(*LOADS[command], "--run-code") in ("", "stopped.signal")
-    assert not (own_place.folder / "other").exists()  # commands that load a model make no key
+    # Commands that write no record make no key.
+    assert (own_place.folder / "other").exists() == (command in ("quantize", "compress"))
 
 
 @pytest.mark.slow
-def test_an_edit_of_one_s_own_run_is_noticed(own_place: Place):
+def test_an_edit_of_one_s_own_run_is_noticed(own_place: Place, monkeypatch):
     name = own_place.folder / "run_by_edit"
     in_data(f"code:os:system?command=touch {name}")(own_place.folder / "RUN")
     assert called(*LOADS["evaluate --by"]) == "code.refused"
     assert called("feedback", "RUN", "--split", "test", "--out", "f") == "code.refused"
     assert not name.exists()
+    forget(monkeypatch, own_place.folder)
     (own_place.folder / "OTHER" / "model" / "added.py").write_text("")
     assert called("predict", "OTHER", "--input", "few.csv", "--output", "p.csv") == "code.refused"
 

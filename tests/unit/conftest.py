@@ -1,6 +1,7 @@
 """Unit tests run commands and trainings in one process, and each of these sets up the log of its process."""
 
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -17,3 +18,12 @@ def log_of_one_command() -> Iterator[None]:
     logger.setLevel(logging.NOTSET)
     with log_as_before():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _paths_of_children() -> Iterator[None]:
+    """Remove what `cli.main` sets for its process: scripts that later tests start import from their own folder."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    yield
+    if before is None:
+        os.environ.pop("PYTHONSAFEPATH", None)

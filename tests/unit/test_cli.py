@@ -336,3 +336,18 @@ def test_completion_knows_commands_and_options(shell: str, capsys: pytest.Captur
     cli.app(["completion", shell], result_action="return_value")
     script = capsys.readouterr().out
     assert [word for word in ("pseudo-label", "nproc", "from-trainer", "classification") if word not in script] == []
+
+
+@pytest.mark.parametrize("is_child", [True, False])
+def test_no_module_of_the_current_folder_is_imported(tmp_path: Path, is_child: bool):
+    """A stranger's folder has modules with the names of packages; children are started as by multiprocessing."""
+    for name in ("cyclopts", "rich", "multiprocessing"):
+        (tmp_path / f"{name}.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
+    words = ["-m", "paratune", "--version"]
+    if is_child:
+        child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import multiprocessing'], check=True)"
+        lines = f"import sys; from paratune import cli; cli.run = lambda words: exec({child!r}) or 0; cli.main()"
+        words = ["-P", "-c", lines]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, check=True, stdout=subprocess.DEVNULL)
+    assert not (tmp_path / "ran").exists()

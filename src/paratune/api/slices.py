@@ -60,10 +60,14 @@ def saved_slices(
 
     folder = Path(target)
     run, splits = _record_of(folder)
-    task = run["task"]
+    try:
+        task = run["task"]
+        options = {**run["config"]["task"], "grades": run.get("grades")}
+        scored = ScoredTask(folder.name, folder, task["kind"], task.get("labels") or [], options)
+    except (KeyError, TypeError, AttributeError) as error:
+        message = f"{folder / RUN_FILE} is damaged: it is not the record of a run ({error!r})"
+        raise CheckpointError(message, code="run.damaged", path=str(folder / RUN_FILE)) from error
     check_by(by, task["kind"], target)
-    options = {**run["config"]["task"], "grades": run.get("grades")}
-    scored = ScoredTask(folder.name, folder, task["kind"], task.get("labels") or [], options)
     slices = {}
     for split in splits:
         values = _saved_values(folder, run, split, by, named, device)

@@ -137,9 +137,9 @@ def train_here(
         began: `time.perf_counter()` at the start of the command.
         run_code: As for `train`.
     """
-    allow_code(loaded, with_models=run_code)
     set_up_logging(speaks=rank == 0, rank=rank)
     respect_quota()
+    allow_code(loaded, with_models=run_code)
     stop = _stop_request()  # before the import of torch, which takes seconds
     with stdout_for_results():
         with collector_off_for_imports():

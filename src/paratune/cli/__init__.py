@@ -125,6 +125,8 @@ def _show_system_error(error: Exception) -> int | None:
 
 def main() -> None:
     """Run the command line and exit with a code of `paratune.errors`."""
+    # multiprocessing and packages start Python with -c and -m, which would import modules of the current folder first.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
     _open_closed_streams()
     _print_stacks_after_a_crash()
     try:

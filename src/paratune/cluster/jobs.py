@@ -10,13 +10,15 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
-from paratune.cluster.slurm import ENDED, Queued, controller_facts
+from paratune.cluster.slurm import ENDED, JOB_ID, Queued, controller_facts
 from paratune.errors import CheckpointError, LaunchError, os_error_as
 from paratune.records.run_folder import SLURM_FOLDER
 
 JOBS_FILE = "jobs.jsonl"
+MAX_RUNS = 1_000_000
+"""Most runs of a submission that can be right: Slurm's limit of an array is lower."""
 REQUEUED = "requeued"
 """Content of JOB.exit of a job that is queued again."""
 NO_PROGRESS = "no progress"
@@ -110,10 +112,21 @@ def submissions(paths: Sequence[Path]) -> list[Submitted]:
             with suppress(ValueError, TypeError):  # a line may be truncated if the disk was full
                 values = json.loads(line)
                 submitted = Submitted(**{**values, "after": tuple(values.get("after", ()))})
-                by_job[submitted.job, submitted.folder] = submitted
+                if _is_plain(submitted):
+                    by_job[submitted.job, submitted.folder] = submitted
     return sorted(
         by_job.values(), key=lambda submitted: (int(submitted.job) if submitted.job.isdigit() else 0, submitted.job)
     )
+
+
+def _is_plain(submitted: Submitted) -> bool:
+    """Return whether all values have their types, and the number is no option of scontrol and scancel.
+
+    Anybody may have written the line.
+    """
+    kinds = get_type_hints(Submitted)
+    typed = all(isinstance(value, get_origin(kinds[key]) or kinds[key]) for key, value in vars(submitted).items())
+    return typed and JOB_ID.fullmatch(submitted.job) is not None and 0 <= submitted.num_runs <= MAX_RUNS
 
 
 def status(submitted: Submitted, queued: Iterable[Queued]) -> Status:

@@ -21,7 +21,7 @@ ENDED = frozenset(
 )
 """Final states of a job."""
 _FORMAT = "%i|%F|%K|%T|%M|%D|%N|%r"
-_JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?")
+JOB_ID = re.compile(r"[0-9]+(_[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def submit(script: Path, *, after: Sequence[str] = (), ended: Sequence[str] = ()
         words += [f"--dependency={','.join(dependencies)}", "--kill-on-invalid-dep=yes"]
     result = _call([*words, str(script)])
     number = result.stdout.strip().partition(";")[0]
-    if result.returncode or not _JOB_ID.fullmatch(number):
+    if result.returncode or not JOB_ID.fullmatch(number):
         raise _refused(f"sbatch refuses {plain(script)}", result, command="sbatch", script=script)
     return number
 
@@ -121,7 +121,7 @@ def check_job_id(text: str, option: str) -> str:
     Raises:
         ConfigError: The text is not a job ID.
     """
-    if not _JOB_ID.fullmatch(text):
+    if not JOB_ID.fullmatch(text):
         problem = f"{option} {plain(text)} is not a job ID; allowed: 1234, or 1234_5 for a run of an array"
         raise ConfigError(problem, code="cli.invalid_value", option=option)
     return text

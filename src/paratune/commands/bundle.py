@@ -1,8 +1,9 @@
 """`paratune bundle` and `unbundle`: all files of a run in one file, for machines without a network."""
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -83,18 +84,14 @@ def unbundle(
     from paratune.commands.bundle_contents import CONFIG_FILE, write_configuration
 
     set_up_logging(speaks=True)
-    # From the manifest alone, before a file is unpacked: training imports the named modules.
-    code = imported_code(read_manifest(file).config)
-    if code and not run_code:
-        message = (
-            f"{file}: its configuration imports Python code that does not come with paratune: {', '.join(code)}. "
-            "Such code can do everything that you can do; if you trust it, add --run-code. Nothing was unpacked"
-        )
-        raise DataError(message, code="bundle.own_code", bundle=file, modules=code)
+    _refuse_code(read_manifest(file).config, file, run_code=run_code)  # before a file is unpacked
+    code: list[str] = []
     with Display(speaks=True).bar("unpack", 1) as bar:
 
         def complete(manifest: Manifest, unpacked: Path) -> None:
-            write_configuration(manifest, unpacked, folder.resolve(), file)
+            # Again as training reads it: with the paths of the manifest, and with files that it extends.
+            written = write_configuration(manifest, unpacked, folder.resolve(), file)
+            code.extend(_refuse_code(written.values, file, run_code=run_code))
 
         manifest = unpack(file, folder, lambda done, total: bar.update(done, total=total), complete)
     config_file = folder / CONFIG_FILE
@@ -106,3 +103,19 @@ def unbundle(
     command = f"paratune train {shlex.quote(str(config_file))}"
     print(plain(f"{folder}: {len(manifest.files)} files, hashes checked   train: {command}"))  # noqa: T201
     return EXIT_OK
+
+
+def _refuse_code(values: Mapping[str, Any], file: Path, *, run_code: bool) -> list[str]:
+    """Return the options of a configuration that name Python code, which training would import.
+
+    Raises:
+        DataError: There are some, and --run-code was not given.
+    """
+    code = imported_code(values)
+    if code and not run_code:
+        message = (
+            f"{file}: its configuration imports Python code that does not come with paratune: {', '.join(code)}. "
+            "Such code can do everything that you can do; if you trust it, add --run-code. Nothing was unpacked"
+        )
+        raise DataError(message, code="bundle.own_code", bundle=file, modules=code)
+    return code

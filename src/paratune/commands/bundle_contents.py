@@ -42,11 +42,21 @@ class BundleContents:
     sources: dict[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
-    def add(self, name: str, path: Path) -> None:
+    def add(self, name: str, path: Path, *, folder: Path | None = None) -> None:
+        """Add a file; one that was found in a folder must be in it, and no link to any other file of the user."""
+        if folder is not None and not _is_in(path.resolve(), folder.resolve()):
+            message = f"{path} is a link to a file outside {folder}; copy the file there, or remove the link"
+            raise DataError(message, code="bundle.link", path=path)
         if reason := name_problem(name):
             message = f"{path} cannot be in a bundle: {name!r} {reason}; rename it"
             raise DataError(message, code="bundle.unsafe", path=path, name=name)
         self.files[name] = path
+
+
+def _is_in(path: Path, folder: Path) -> bool:
+    """Return whether a resolved path is in a resolved folder, or in the cache of the hub that the folder links to."""
+    cache = folder.parents[1] / "blobs" if folder.parent.name == "snapshots" else folder
+    return path.is_relative_to(folder) or path.is_relative_to(cache)
 
 
 def print_contents(manifest: Manifest, contents: BundleContents, out: Path, *, as_json: bool) -> None:
@@ -89,7 +99,7 @@ def add_teachers(contents: BundleContents, loaded: LoadedConfig) -> None:
         _require_safe_weights(folder, from_scratch=False, key="distil.teacher")
         for path in sorted(folder.iterdir()):
             if path.is_file() and path.suffix in (*MODEL_SUFFIXES, ".md"):
-                contents.add(f"{top}/{path.name}", path)
+                contents.add(f"{top}/{path.name}", path, folder=folder)
     contents.paths["distil.teacher"] = tops if isinstance(distil.teacher, list) else tops[0]
     contents.sources["distil.teacher"] = ", ".join(names)
 
@@ -143,7 +153,7 @@ def _add_folder(
     for path in sorted(folder.iterdir()):
         is_wanted = path.suffix in suffixes and (with_weights or path.suffix != ".safetensors")
         if path.is_file() and is_wanted:
-            contents.add(f"{top}/{path.name}", path)
+            contents.add(f"{top}/{path.name}", path, folder=folder)
         elif not path.name.startswith("."):
             contents.left_out.append(f"{top}/{path.name}")
     contents.paths[key] = top
@@ -192,7 +202,7 @@ def _add_source(contents: BundleContents, loaded: LoadedConfig, source: str, scr
         return _add_file(contents, name, path) + mark
     for inner in sorted(path.rglob("*")):
         if inner.is_file() and inner.suffix in (".json", ".arrow"):
-            contents.add(f"{name}/{inner.relative_to(path).as_posix()}", inner)
+            contents.add(f"{name}/{inner.relative_to(path).as_posix()}", inner, folder=path)
     return name + mark
 
 
@@ -225,8 +235,8 @@ def add_tokens(contents: BundleContents, loaded: LoadedConfig, scratch: Path) ->
     contents.sources["data.cache_dir"] = "tokens for this configuration"
 
 
-def write_configuration(manifest: Manifest, unpacked: Path, folder: Path, bundle: Path) -> None:
-    """Write the configuration with the paths of `folder`, which `unpacked` becomes.
+def write_configuration(manifest: Manifest, unpacked: Path, folder: Path, bundle: Path) -> LoadedConfig:
+    """Write the configuration with the paths of `folder`, which `unpacked` becomes, and return it as it loads.
 
     Raises:
         DataError: This version cannot read the configuration.
@@ -235,7 +245,7 @@ def write_configuration(manifest: Manifest, unpacked: Path, folder: Path, bundle
     try:
         values = configuration(manifest, folder)
         config.write_text(_HEAD + yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
-        load_config(config)
+        return load_config(config)
     except (KeyError, TypeError, AttributeError, ConfigError) as error:
         version = manifest.versions.get("paratune") or "n/a"
         why = error if isinstance(error, ConfigError) else f"it lacks {error}"

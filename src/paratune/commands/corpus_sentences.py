@@ -8,6 +8,7 @@ from paratune.console import Display
 from paratune.corpus.sentences.run import SentenceHooks, run_sentences
 from paratune.corpus.sentences.score import Scorer
 from paratune.corpus.settings import Corpus
+from paratune.errors import ConfigError
 from paratune.reports.corpus.perplexity import perplexity_page
 
 
@@ -29,7 +30,14 @@ def load_masked_lm(name: str, device: str) -> Scorer:
         from paratune.infer.trained import NamedColumns, load_trained
     # Several processes use the cores, and the order of sums must not depend on their number.
     torch.set_num_threads(1)
-    trained = load_trained(name, NamedColumns(text="text"), device)
+    try:
+        trained = load_trained(name, NamedColumns(text="text"), device)
+    except ConfigError as error:
+        if not {"code.refused", "code.not_imported", "model.own_class"}.intersection(error.codes):
+            raise
+        # Their messages name --run-code, which this command does not have: its processes read the web.
+        message = f"{name} is a model with Python code, which paratune corpus does not run; name another model"
+        raise ConfigError(message, code="code.refused", path=name) from error
 
     def score(sentences: Sequence[str]) -> list[float | None]:
         return pseudo_perplexities(trained, sentences)

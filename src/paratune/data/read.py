@@ -253,6 +253,12 @@ def _read_hub(source: str, revision: str | None) -> pa.Table:
     if len(parts) == 2:
         readings.append((parts[0], parts[1]))
     datasets = require("datasets", extra="datasets")
+    readings = [(data_set, config) for data_set, config in readings if not _is_local(data_set)]
+    if not readings:
+        message = (
+            f"{source}: {name} is a folder here or a reader of `datasets`, and no data set of the hub; name a file"
+        )
+        raise DataError(message, code="data.hub", source=source)
     reason = hub.unreachable_reason()
     problems = []
     # Offline, `datasets` returns the newest version in its cache and ignores the revision: then nothing is tried.
@@ -274,6 +280,14 @@ def _read_hub(source: str, revision: str | None) -> pa.Table:
     raise DataError(
         f"{source} could not be loaded from the hub ({'; '.join(problems)})", code="data.hub", source=source
     )
+
+
+def _is_local(name: str) -> bool:
+    """Return whether `datasets` reads files of this machine for a name: such as `pandas`, which reads pickles of the
+    current folder in some versions."""
+    from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
+
+    return name in _PACKAGED_DATASETS_MODULES or Path(name).exists()
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from paratune.config.task_sections import (
     RegressionTask,
     Task,
     TokenClassificationTask,
+    class_names,
 )
 from paratune.data.columns import Missing
 from paratune.data.duplicates import count_seen_texts
@@ -60,6 +61,13 @@ log = logging.getLogger(__name__)
 _USUAL_POSITIONS = 512
 _MASKED_LM = ("ForMaskedLM", "ForPreTraining", "WithLMHeadModel")
 """Ends of the names of architectures with the head of a masked LM: BertForPreTraining, XLMWithLMHeadModel, ..."""
+
+_KINDS: Mapping[str, Any] = {
+    **dict.fromkeys(("precision", "truncation", "missing", "layout"), str | None),
+    **dict.fromkeys(("max_length", "head_tokens"), int | None),
+    "columns": dict | None,
+}
+"""Types of values in a record that are used as they are; other values have schemas."""
 
 
 @dataclass(frozen=True)
@@ -342,7 +350,8 @@ def _precision(name: str, device: torch.device) -> Precision:
 def _known(folder: Path) -> dict[str, Any]:
     """Return the record that paratune wrote next to the model; empty for a model of another program."""
     known = task_record(folder)
-    if known.get("precision", "fp32") not in POLICIES:
+    are_kinds = all(isinstance(known.get(key), kind) for key, kind in _KINDS.items())
+    if not are_kinds or known.get("precision", "fp32") not in POLICIES:
         path = folder / TASK_FILE
         raise CheckpointError(f"{path} is damaged: paratune did not write its content", code="run.damaged", record=path)
     return known
@@ -373,6 +382,12 @@ def _task(known: dict[str, Any], model: ModelOptions, tokenizer: Any) -> Task:
     """Return the task in the folder's record, or the task of the model's own configuration."""
     if "task" in known:
         recorded: Task = _validated(Task, known["task"], model.name)
+        weights = getattr(recorded, "class_weights", None)
+        classes = set(map(str, weights)) if isinstance(weights, dict) else len(weights or ())
+        wanted = class_names(recorded)
+        if weights is not None and classes not in (set(wanted), len(wanted)):
+            message = f"{model.name}/{TASK_FILE} is damaged: task.class_weights does not have a weight for each label"
+            raise CheckpointError(message, code="run.damaged", name=model.name)
         return recorded
     if (modules := read_modules(Path(locate(model.name)))) is not None:
         task = EmbeddingTask(kind="embedding", loss="cosine_similarity", score_range=None)
@@ -436,7 +451,7 @@ def _columns(known: dict[str, Any], named: NamedColumns, target: str, task: Task
         known = {key: value for key, value in known.items() if key != "answer_start"}
     if task.kind == "multiple_choice":
         implied = {**implied, "choices": "choices"}
-    merged = {**implied, **known, **given}
+    merged = {**implied, **{key: value for key, value in known.items() if value is not None}, **given}
     if "text" not in merged:
         raise ConfigError(
             f"{target} does not record which column has the text; name it with --text COLUMN",

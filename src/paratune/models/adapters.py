@@ -207,13 +207,13 @@ def load_adapter(hf: Any, folder: Path) -> None:
         CheckpointError: The folder cannot be read, or is an adapter for another model.
         MissingDependency: PEFT is not installed.
     """
-    config = _peft().PeftConfig.from_pretrained(str(folder))
+    config = _saved_config(folder)
     is_trained = {name: parameter.requires_grad for name, parameter in hf.named_parameters()}
     weights = {_name_in_model(key): value for key, value in _read_weights(folder).items()}
     try:
         _inject(_without_modules(config), hf)
         unknown = hf.load_state_dict(weights, strict=False).unexpected_keys
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, TypeError, AttributeError, KeyError) as error:  # values of any type
         raise CheckpointError(
             f"{folder} is an adapter for another model than {config.base_model_name_or_path}: {error}",
             code="model.adapter_unfit",
@@ -229,6 +229,30 @@ def load_adapter(hf: Any, folder: Path) -> None:
     del hf.peft_config  # with it the model counts as one with an adapter
     for name, parameter in hf.named_parameters():  # PEFT froze them
         parameter.requires_grad_(is_trained[name])
+
+
+def _saved_config(folder: Path) -> Any:
+    """Return the settings of a saved LoRA adapter, whose file may have been written by anybody.
+
+    PEFT would make settings of any kind, and import the module that `megatron_core` names.
+    """
+    peft, values = _peft(), read_json(folder / ADAPTER_CONFIG)
+    is_lora = isinstance(values, dict) and values.get("peft_type") == "LORA"
+    if not is_lora or values.get("megatron_config") is not None:
+        kind = "LoRA with layers of Megatron" if is_lora else "no LoRA (peft_type)"
+        raise CheckpointError(
+            f"{folder / ADAPTER_CONFIG}: {kind}, which paratune does not load; merge the adapter into its model",
+            code="model.adapter_unfit",
+            folder=folder,
+        )
+    try:
+        return peft.LoraConfig.from_pretrained(str(folder))
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise CheckpointError(
+            f"{folder / ADAPTER_CONFIG} is damaged: {error}; copy the folder again",
+            code="model.adapter_unfit",
+            folder=folder,
+        ) from error
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:

@@ -19,12 +19,13 @@ from paratune import hub
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import listing
 from paratune.base.token_ids import num_token_ids
-from paratune.config.feasibility.layers import DECODER_START, lacks_decoder_start
+from paratune.config.feasibility.layers import DECODER_START
 from paratune.config.permission import REMOTE_CODE
 from paratune.config.sections import ModelOptions
 from paratune.errors import ConfigError, ParatuneError, coded, did_you_mean
 from paratune.errors.system import system_error
 from paratune.models.adapters import adapter_base, add_adapter, load_adapter, saved_adapter_names
+from paratune.models.config_checks import check_config, require_pooling
 from paratune.models.files import check_files, file_names
 from paratune.models.head_rows import order_rows, saved_labels
 from paratune.models.kept_layers import check_kept, keep_layers
@@ -34,7 +35,12 @@ from paratune.models.onnx_model import ONNX_FILE, OnnxModel
 from paratune.models.own_model import has_own_head, own_model_class, runs_code, set_initial_values
 from paratune.models.saved_tokenizer import restore_limit
 from paratune.models.task_model import TaskModel, in_body, is_pooler
-from paratune.models.tokenizer_checks import require_max_length, require_unknown_token, require_vocabulary
+from paratune.models.tokenizer_checks import (
+    require_max_length,
+    require_tokenizer,
+    require_unknown_token,
+    require_vocabulary,
+)
 from paratune.precision import Precision
 from paratune.records.own import admit_base
 
@@ -68,6 +74,7 @@ def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"
         )
     except Exception as error:  # transformers raises many kinds here
         raise load_error("tokenizer", source, error) from error
+    require_tokenizer(source, tokenizer)
     require_vocabulary(source, tokenizer)
     require_unknown_token(source, tokenizer)
     restore_limit(tokenizer, source)
@@ -132,25 +139,11 @@ def load_config(model: ModelOptions) -> Any:
     if model.from_scratch and model.tokenizer is not None:
         _take_vocabulary(config, load_tokenizer(model))
     override(config, model)
-    _check_decoder(config, model.name)
+    check_config(config, model.name, source)
     if model.keep_layers is not None:
         check_kept(config, model.keep_layers, model.name)
         config.num_hidden_layers = len(model.keep_layers)
     return config
-
-
-def _check_decoder(config: Any, name: str) -> None:
-    """Raise a ConfigError for a decoder without a start token, which would fail in the first forward pass."""
-    values = {"model_type": config.model_type, DECODER_START: getattr(config, DECODER_START, None)}
-    if lacks_decoder_start(values):
-        raise ConfigError(
-            f"model.name: the config.json of {name} ({config.model_type}) has no {DECODER_START}, the first token of "
-            f"the decoder's input; set model.overrides: {{{DECODER_START}: 0}}, the padding token, with which the "
-            "published models of this type were trained",
-            code="model.decoder_start",
-            key="model.overrides",
-            name=name,
-        )
 
 
 def override(config: Any, model: ModelOptions) -> None:
@@ -225,7 +218,7 @@ def load_model(
     config.pad_token_id = tokenizer.pad_token_id
     _check_vocabulary(tokenizer, config, model)
     if head.auto_class == "AutoModelForSequenceClassification":
-        _check_pooling(config, model.name)
+        require_pooling(config, model.name)
     torch.manual_seed(seed)
     hf, new = _build(model, config, head.auto_class, head_must_exist, seed)
     order = None
@@ -396,18 +389,6 @@ def _check_vocabulary(tokenizer: Any, config: Any, model: ModelOptions) -> None:
             code="model.vocabulary",
             key="model.name",
             name=model.name,
-        )
-
-
-def _check_pooling(config: Any, name: str) -> None:
-    """Raise a ConfigError for a head that reads the last position of a row: batches are padded on the right."""
-    if getattr(config, "summary_type", None) == "last":
-        raise ConfigError(
-            f"model.name: the head of {name} ({config.model_type}) reads the last position of a row, which is padding "
-            "in all rows but the longest; set model.overrides: {summary_type: first}, or use another model",
-            code="model.pooling",
-            key="model.name",
-            name=name,
         )
 
 

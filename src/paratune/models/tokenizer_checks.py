@@ -10,6 +10,20 @@ _RARE_LETTERS = "\u2d63 \u07ca \ua66e \U00012000"
 """Letters of scripts (Tifinagh, N'Ko, old Cyrillic, cuneiform) that hardly any vocabulary has."""
 
 
+def require_tokenizer(source: str, tokenizer: Any) -> None:
+    """Raise a ConfigError where `tokenizer_class` of a folder names another class of transformers."""
+    from transformers import PreTrainedTokenizerBase
+
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise ConfigError(
+            f"model: tokenizer_class of {source} is {type(tokenizer).__name__}, which is no tokenizer of one text; "
+            "correct it in its tokenizer_config.json, or set model.tokenizer to another tokenizer",
+            code="model.cannot_load",
+            key="model",
+            source=source,
+        )
+
+
 def require_unknown_token(source: str, tokenizer: Any) -> None:
     """Raise a ConfigError for a tokenizer that raises a plain exception at the first letter it does not know."""
     if not tokenizer.is_fast:

@@ -99,8 +99,11 @@ def admit_model(name: str, known: Mapping[str, Any], run: Path | None) -> bool:
         code.append(NamedCode(REMOTE_CODE, name, shown="true"))
     if not code:
         return False
-    admit(code, place, is_own=is_own_model(folder, known) and (own_run or not asks))
-    if own_run or is_named:
+    admit(code, place, is_own=is_own_model(folder, known) and (run is None or own_run))
+    above = folder.absolute().parent.parent
+    if run is None and (above / RUN_FILE).is_file():  # a smaller form, in compressed/ of its run
+        record = read_run(above)
+    if is_own_run(record) or is_named:
         _add_folder(record)
     return asks or is_named
 
@@ -117,7 +120,8 @@ def admit_base(folder: Path, base: str) -> None:
 
 
 def _asks_for_files(record: Any) -> bool:
-    model = (record.get("config") or {}).get("model") if isinstance(record, dict) else None
+    config = record.get("config") if isinstance(record, dict) else None
+    model = config.get("model") if isinstance(config, dict) else None
     return isinstance(model, dict) and model.get("trust_remote_code") is True
 
 
@@ -142,9 +146,10 @@ def _files_with_code(folder: Path) -> Iterator[tuple[str, Any]]:
     for path in sorted(folder.rglob("*.py")) if folder.is_dir() else ():
         yield path.relative_to(folder).as_posix(), file_sha256(path)
     for path in sorted(folder.glob("*config.json")):
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):
             values = json.loads(path.read_bytes())
-            yield path.name, {key: values.get(key) for key in ("auto_map", "base_model_name_or_path")}
+            known = values if isinstance(values, dict) else {}
+            yield path.name, {key: known.get(key) for key in ("auto_map", "base_model_name_or_path")}
 
 
 def _text(kind: str, values: Mapping[str, Any]) -> str:

@@ -92,6 +92,7 @@ def test_a_second_thread_waits_and_the_same_thread_does_not():
 
 
 def test_an_interrupt_ends_the_waiting():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # test processes of xdist ignore the signal
     inside, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -104,9 +105,12 @@ def test_an_interrupt_ends_the_waiting():
     assert inside.wait(10)
     interrupt = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     interrupt.start()
-    with pytest.raises(KeyboardInterrupt), process_as_before():
-        pytest.fail("two calls at a time")
-    leave.set()
+    try:
+        with pytest.raises(KeyboardInterrupt), process_as_before():
+            pytest.fail("two calls at a time")
+    finally:
+        signal.signal(signal.SIGINT, before)
+        leave.set()
     thread.join(10)
     with process_as_before():  # it can be called afterwards
         pass

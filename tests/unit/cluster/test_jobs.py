@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -227,3 +228,24 @@ def test_a_status_is_plain_data(tmp_path: Path):
     result = Status(submission(tmp_path), {"running": 1}, "n1", "0:05", None, 0, None)
     assert json.loads(json.dumps(jobs.as_dict(result)))["states"] == {"running": 1}
     assert {"COMPLETED", "CANCELLED"} <= slurm.ENDED
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"job": value} for value in ("--user=root", "12 13", "", 12)),
+        *({"num_runs": value} for value in (10**12, -1, "x", None)),
+        {"folder": None},
+        {"name": [1]},
+        {"is_array": "yes"},
+    ],
+    ids=str,
+)
+def test_a_forged_submission_is_left_out(tmp_path: Path, change: dict[str, object]):
+    """A stranger's folder must not give options to scancel."""
+    folder = tmp_path / "run" / "slurm"
+    folder.mkdir(parents=True)
+    good = asdict(submission(folder=str(tmp_path / "run")))
+    lines = ["[1]", "null", json.dumps({**good, "job": "99", **change}), json.dumps(good)]
+    (folder / "jobs.jsonl").write_text("\n".join(lines))
+    assert [entry.job for entry in submissions([tmp_path])] == [good["job"]]

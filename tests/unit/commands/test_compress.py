@@ -59,7 +59,7 @@ def test_finished_forms_and_measurements_are_kept(
         out.mkdir(parents=True)
         write_json(out / "quantized.json", {"source": {"weights_sha256": command.weights_of(run / "model")}})
 
-    def measure(settings: Any, path: Path) -> None:
+    def measure(settings: Any, path: Path, *, run_code: bool) -> None:
         measured.append(settings.form)
         Path(settings.out).mkdir(parents=True, exist_ok=True)
         write_json(Path(settings.out) / "measured.json", {**MEASURED, "settings": settings.compared})
@@ -119,4 +119,4 @@ def test_a_failed_measurement_is_an_error_with_its_last_line(
 
     settings = MeasureSettings("int8", "m", {}, "r", "s", "test", (), (1,), 1, 1, 0, 1, "o")
     with raises_code("compress.not_measured", "out of memory", form="int8", exit_code=7):
-        command._measure(settings, tmp_path / "settings.json")
+        command._measure(settings, tmp_path / "settings.json", run_code=False)

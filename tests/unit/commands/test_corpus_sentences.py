@@ -3,7 +3,7 @@ from sentence_documents import DISPLAY, make_corpus, sentence
 from tiny import tiny_masked_lm
 
 from paratune.commands.corpus_sentences import run
-from paratune.records import read_json
+from paratune.records import read_json, write_json
 
 
 def test_a_masked_language_model_scores_and_the_page_is_written(tmp_path):
@@ -25,3 +25,12 @@ def test_another_kind_of_model_is_refused(tmp_path):
     corpus = make_corpus(tmp_path, [[sentence(1)]], scorer="mlm", model=str(tmp_path / "model"), device="cpu")
     with raises_code("task.unsupported", kind="classification"):
         run(corpus, 1, DISPLAY)
+
+
+def test_code_of_a_model_is_refused_without_naming_a_flag_that_the_command_lacks(tmp_path):
+    tiny_masked_lm(tmp_path / "model")
+    write_json(tmp_path / "model" / "paratune.json", {"model": {"class": "stranger:Model"}})
+    corpus = make_corpus(tmp_path, [[sentence(1)]], scorer="mlm", model=str(tmp_path / "model"), device="cpu")
+    with raises_code("code.refused", path=str(tmp_path / "model")) as raised:
+        run(corpus, 1, DISPLAY)
+    assert "--run-code" not in raised.value.text()

@@ -11,11 +11,11 @@ from raised import raises_code
 
 from paratune.data.read import read_table
 
+pytestmark = pytest.mark.usefixtures("any_code")
+
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "extend.md"
 CODE = """
 import pyarrow as pa
-
-pytestmark = pytest.mark.usefixtures("any_code")
 class Squares:
     def __init__(self, grows=""): self.size, self.grows = 3, grows
     def __len__(self): return self.size

@@ -209,8 +209,9 @@ def test_absent_files_suggest_the_nearest_name(tmp_path):
         read_table(str(tmp_path / "trian.csv"))
     with raises_code("data.not_found"):
         read_table(str(tmp_path / "nowhere" / "train.csv"))
-    with raises_code("data.format", "train.csv"):
+    with raises_code("data.format", tmp_path) as error:
         read_table(str(tmp_path))
+    assert "train.csv" not in str(error.value)  # names in a folder that a configuration of others names may be private
 
 
 def test_embedded_sentences():
@@ -320,3 +321,15 @@ def test_a_binary_text_file_is_an_error(tmp_path):
         read_table(write(tmp_path, "a.txt", b"abc\n\xe9t\xe9\n"))
     with raises_code("data.encoding"):
         read_table(write(tmp_path, "a.txt", b"abc\0def"))
+
+
+def test_a_hub_name_reads_no_files_of_this_machine(tmp_path, monkeypatch):
+    """`datasets` would take a folder, and some versions read the pickles of the current folder for hub:pandas."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "owner" / "name").mkdir(parents=True)
+    for path in (tmp_path / "train.json", tmp_path / "owner" / "name" / "train.json"):
+        path.write_text('{"text": "a"}\n')
+    monkeypatch.setattr("paratune.hub.unreachable_reason", lambda: "HF_HUB_OFFLINE is set")
+    for source in ("hub:json", "hub:pandas", "hub:./owner", "hub:owner/name", "hub:pandas/x@train"):
+        with raises_code("data.hub", source=source):
+            read_table(source)

@@ -17,11 +17,11 @@ from paratune.engine.optim import OptimizerFactory
 from paratune.engine.schedules import schedule_factor
 from paratune.strategies.whole import WholeState
 
+pytestmark = pytest.mark.usefixtures("any_code")
+
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "extend.md"
 CODE = """
 import torch
-
-pytestmark = pytest.mark.usefixtures("any_code")
 class Growing(torch.optim.SGD):
     def step(self, closure=None):
         super().step(closure)

@@ -148,6 +148,13 @@ def test_another_programs_multi_label_model_is_recognised(tmp_path: Path):
         [1],
         {**RECORD, "precision": "fp4"},
         {**RECORD, "task": {"kind": "translation"}},
+        {**RECORD, "task": {**RECORD["task"], "class_weights": {}}},
+        {**RECORD, "task": {**RECORD["task"], "class_weights": [1.0]}},
+        {**RECORD, "task": {**RECORD["task"], "class_weights": "balanced"}},
+        {**RECORD, "precision": ["fp32"]},
+        {**RECORD, "columns": 5},
+        {**RECORD, "max_length": "x"},
+        {**RECORD, "truncation": {}},
     ],
 )
 def test_a_damaged_record_next_to_the_model_is_an_error(folder: Path, record: Any):

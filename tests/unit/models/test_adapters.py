@@ -197,3 +197,38 @@ def test_an_adapter_for_another_model_is_refused(base: Path, tmp_path: Path):
     record.write_text(json.dumps({"base_model": str(wider)}))
     with raises_code("model.adapter_unfit", str(tmp_path / "adapter")):
         load(tmp_path / "adapter")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"peft_type": "NO_SUCH"}, {"peft_type": "PROMPT_TUNING"}, {"peft_type": "XLORA"}, {"peft_type": ["LORA"]},
+        {"r": "x"}, {"target_modules": 5}, {"target_modules": "(a+)+$"}, {"rank_pattern": 3},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_settings_of_a_stranger_end_with_a_code(base: Path, tmp_path: Path, change: dict[str, object]):
+    folder = changed_adapter(base, tmp_path, change)
+    with raises_code("model.adapter_unfit", folder=folder):
+        load(folder, head_must_exist=True)
+
+
+@pytest.mark.parametrize("name", ["megatron.core", "stranger"])
+def test_no_module_that_an_adapter_names_is_imported(base: Path, tmp_path: Path, monkeypatch, name: str):
+    """PEFT imports `megatron_core`, and older versions any module."""
+    for module in ("megatron", "stranger"):
+        (tmp_path / f"{module}.py").write_text(f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = changed_adapter(base, tmp_path, {"megatron_config": {"a": 1}, "megatron_core": name})
+    with raises_code("model.adapter_unfit", folder=folder):
+        load(folder, head_must_exist=True)
+    assert not (tmp_path / "ran").exists()
+
+
+def changed_adapter(base: Path, tmp_path: Path, change: dict[str, object]) -> Path:
+    folder = tmp_path / "adapter"
+    save(folder, load(base, LORA), base)
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    (folder / "paratune.json").unlink(missing_ok=True)
+    return folder

@@ -15,6 +15,7 @@ from tiny import VOCABULARY, tiny_model, tiny_tokenizer
 from tokenizers import Tokenizer, models
 from transformers import ModernBertConfig, PreTrainedTokenizerFast, T5Config
 
+from paratune.config import permission
 from paratune.config.feasibility.rules import DEMO_MODEL
 from paratune.config.sections import ModelOptions
 from paratune.errors import ConfigError
@@ -166,7 +167,8 @@ def test_code_of_a_model_is_not_run(folder: Path):
     config["model_type"] = "evil"
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "evil.py").write_text("raise SystemExit('run')\n")
-    assert f"{folder}: the configuration cannot be loaded" in error_text(lambda: loaded(folder))
+    with raises_code("code.refused", path=str(folder)):
+        loaded(folder)
 
 
 def test_an_incomplete_file_of_weights_is_an_error(folder: Path):
@@ -508,3 +510,38 @@ def test_out_of_memory_is_not_reported_as_a_missing_model(folder: Path, monkeypa
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", fail)
     with raises_code("memory.out", "os error 12"):
         load_config(ModelOptions(name=str(folder)))
+
+
+def changed_json(folder: Path, file: str, **changes: object) -> ModelOptions:
+    path = folder / file
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    return ModelOptions(name=str(folder))
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+def test_code_of_the_hub_for_the_attention_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch, key: str):
+    """With the package kernels, transformers would download and run it when the model is made."""
+    monkeypatch.setattr(permission, "_allowed", set())
+    monkeypatch.setattr(permission, "_trusted", set())
+    model = changed_json(folder, "config.json", **{key: "stranger/kernel"})
+    with raises_code("code.refused", "stranger/kernel", path=str(folder)):
+        load_config(model)
+    permission.trust(str(folder))
+    assert load_config(model)._attn_implementation == "stranger/kernel"
+
+
+def test_an_override_names_no_code_of_the_hub(folder: Path):
+    with raises_code("code.refused", "stranger/kernel"):
+        load_config(ModelOptions(name=str(folder), overrides={"_attn_implementation": "stranger/kernel"}))
+
+
+@pytest.mark.parametrize("value", [5, "BertModel", [5]])
+def test_architectures_are_a_list_of_names(folder: Path, value: object):
+    with raises_code("model.cannot_load", source=str(folder)):
+        load_config(changed_json(folder, "config.json", architectures=value))
+
+
+@pytest.mark.parametrize("name", ["RagTokenizer", "BertModel", "pipeline", "logging"])
+def test_another_class_than_a_tokenizer_is_refused(folder: Path, name: str):
+    with raises_code("model.cannot_load", source=str(folder)):
+        load_tokenizer(changed_json(folder, "tokenizer_config.json", tokenizer_class=name))

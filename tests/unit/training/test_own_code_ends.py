@@ -31,6 +31,8 @@ from paratune.precision import POLICIES
 from paratune.tasks import make_recipe
 from paratune.training.callbacks import CallbackSession, make_callbacks
 
+pytestmark = pytest.mark.usefixtures("any_code")
+
 CODE = """
 import os
 import sys

@@ -1,0 +1,84 @@
+"""A bundle of somebody else names no code by another way than the values of its configuration, and takes no links."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from raised import raises_code
+
+from paratune.bundle.archive import hash_file, write_bundle
+from paratune.bundle.manifest import Manifest
+from paratune.commands.bundle import bundle, unbundle
+from paratune.commands.bundle_contents import BundleContents, add_model
+from paratune.config.load import load_config
+from paratune.config.own_code import imported_code
+
+CONFIG = """
+task: {kind: classification, labels: [a, b]}
+data: {train: "demo:sentences", columns: {text: t, label: l}, split: {validation: 0.1}}
+model: {name: m}
+train: {epochs: 1}
+batch: {global: 8}
+"""
+BASE = "model: {class: 'demo:Model'}\nrun: {callbacks: [{function: 'demo:Steps'}]}\n"
+
+
+def made(folder: Path, paths: dict[str, str], extends: str | None) -> Path:
+    """Write a bundle whose configuration itself names no code, with a module and a configuration that does."""
+    (folder / "c.yaml").write_text(CONFIG)
+    (folder / "demo.py").write_text("raise SystemExit\n")
+    (folder / "base.yaml").write_text(BASE)
+    values: dict[str, Any] = load_config(folder / "c.yaml").values
+    if extends is not None:
+        values = {**values, "extends": extends, "model": {"name": "m"}}
+        del values["run"]["callbacks"]
+    assert imported_code(values) == []
+    files = {name: folder / name for name in ("demo.py", "base.yaml")}
+    manifest = Manifest(values, paths, tuple(hash_file(path, name) for name, path in files.items()))
+    write_bundle(folder / "b.tar", manifest, files)
+    return folder / "b.tar"
+
+
+WAYS: dict[str, tuple[dict[str, str], str | None]] = {
+    "class": ({"model.class": "demo:Model"}, None),
+    "strategy": ({"strategy.kind": "demo:Strategy"}, None),
+    "callbacks": ({}, "base.yaml"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_code_in_paths_or_in_an_extended_file_is_refused(tmp_path: Path, way: str):
+    path = made(tmp_path, *WAYS[way])
+    with raises_code("bundle.own_code", "demo:"):
+        unbundle(path, folder=tmp_path / "new")
+    assert not list(tmp_path.glob("*new*"))
+    assert unbundle(path, folder=tmp_path / "new", run_code=True) == 0
+
+
+def model_folder(folder: Path) -> Path:
+    (folder / "m").mkdir()
+    (folder / "m" / "config.json").write_text("{}")
+    (folder / "m" / "model.safetensors").write_text("")
+    return folder / "m"
+
+
+@pytest.mark.parametrize("place", ["model", "data"])
+def test_a_link_to_a_file_elsewhere_is_not_packed(tmp_path: Path, place: str):
+    model, private, data = model_folder(tmp_path), tmp_path / "private.json", tmp_path / "rows"
+    private.write_text("sesame")
+    data.mkdir()
+    (data / "state.json").write_text("{}")
+    ({"model": model, "data": data}[place] / "notes.json").symlink_to(private)
+    (tmp_path / "c.yaml").write_text(CONFIG.replace("demo:sentences", str(data)).replace("name: m", f"name: {model}"))
+    with raises_code("bundle.link", "notes.json"):
+        bundle(tmp_path / "c.yaml", out=tmp_path / "b.tar")
+    assert not (tmp_path / "b.tar").exists()
+
+
+def test_a_link_inside_its_folder_is_packed(tmp_path: Path):
+    model = model_folder(tmp_path)
+    (model / "tokenizer.json").symlink_to("config.json")
+    (tmp_path / "c.yaml").write_text(CONFIG.replace("name: m", f"name: {model}"))
+    contents = BundleContents()
+    add_model(contents, load_config(tmp_path / "c.yaml"))
+    assert sorted(contents.files) == ["model/config.json", "model/model.safetensors", "model/tokenizer.json"]
