@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 _ONE_CALL = threading.RLock()
 """Held by the call that uses the state of the process. A second call of the same thread may have it, too: a callback of
 a training may train."""
+# In a process that was forked meanwhile, nobody would release it.
+os.register_at_fork(after_in_child=_ONE_CALL._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 @contextmanager

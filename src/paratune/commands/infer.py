@@ -71,9 +71,8 @@ def evaluate(
         respect_quota()
         return run_slices_command(model, by, named=named, device=device, as_json=json)
 
-    pairs = dict(_pair(text) for text in labels)
     evaluation = evaluate_file(
-        model, data, named, labels=pairs, by=by, batch_size=size, device=device, run_code=run_code
+        model, data, named, labels=_by_value(labels), by=by, batch_size=size, device=device, run_code=run_code
     )
     result = evaluation.values
     if json:
@@ -85,12 +84,17 @@ def evaluate(
     return EXIT_OK
 
 
-def _pair(text: str) -> tuple[str, str]:
-    value, equals, label = text.rpartition("=")
-    if not equals or not label:
-        reason = "write VALUE=LABEL, such as spam=LABEL_1"
-        raise option_error("--labels", text, reason, code="cli.invalid_value")
-    return value, label
+def _by_value(texts: Sequence[str]) -> dict[str, str]:
+    """Return the labels of `--labels VALUE=LABEL` by value."""
+    by_value: dict[str, str] = {}
+    for text in texts:
+        value, equals, label = text.rpartition("=")
+        if not equals or not label:
+            raise option_error("--labels", text, "write VALUE=LABEL, such as spam=LABEL_1", code="cli.invalid_value")
+        if by_value.setdefault(value, label) != label:
+            reason = f"{value} already stands for {by_value[value]}; give one label for each value"
+            raise option_error("--labels", text, reason, code="cli.named_twice")
+    return by_value
 
 
 def _refuse_without_data(

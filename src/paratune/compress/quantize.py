@@ -33,7 +33,6 @@ from paratune.data.load import Split
 from paratune.data.loader import eval_batches
 from paratune.errors import CheckpointError, ConfigError, ParatuneError
 from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
-from paratune.models.adapters import has_adapter, merged_weights
 from paratune.models.files import TASK_FILE, file_records
 from paratune.models.onnx_model import ONNX_FILE, OnnxModel
 from paratune.models.saved_tokenizer import save_tokenizer
@@ -168,8 +167,7 @@ def _writable(out: Path) -> Iterator[Path]:
 def _write_bf16(job: QuantizeJob, folder: Path) -> dict[str, Any]:
     """Write a folder for `from_pretrained`, and return the settings for the record."""
     hf = job.trained.model.hf
-    state = merged_weights(hf, hf.state_dict()) if has_adapter(hf) else hf.state_dict()
-    state = {name: _as_bf16(value) for name, value in state.items()}
+    state = {name: _as_bf16(value) for name, value in hf.state_dict().items()}
     hf.to(torch.bfloat16).save_pretrained(folder, state_dict=state)
     return {"weights": "bfloat16", "computed_in": "float32"}
 

@@ -174,7 +174,8 @@ def _ids_by_key(task: ClassTask, where: str) -> dict[str, int]:
                 where=where,
             )
         ids[str(value)] = number_of[name]
-    return ids | {key: number for key, number in default_ids(names).items() if key not in ids}
+    default = default_ids(names)  # not where a value is one of these ids, and may stand for another label
+    return ids | (default if ids.keys().isdisjoint(default) else {})
 
 
 def default_ids(names: Sequence[str]) -> dict[str, int]:
@@ -193,10 +194,10 @@ def _lookup(value: str | int | float, ids: dict[str, int]) -> int | None:
     if isinstance(value, bool):
         keys = [str(value).lower(), str(value), str(int(value))]
     elif isinstance(value, float):
-        keys = [str(value), str(int(value)) if value.is_integer() else ""]
+        keys = [str(value), *([str(int(value))] if value.is_integer() else [])]
     else:
         whole = re.fullmatch(r"(-?(?:0|[1-9][0-9]*))\.0+", str(value))
-        keys = [str(value), whole[1] if whole else ""]
+        keys = [str(value), *([whole[1]] if whole else [])]
     return next((ids[key] for key in keys if key in ids), None)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from paratune import records
+from paratune.base.text import listing
 from paratune.config.sections import Columns, text_columns
 from paratune.config.task_sections import ClassificationTask, RegressionTask, Task, class_names
 from paratune.data.duplicates import text_hashes
@@ -84,7 +85,7 @@ def check_same_task(first: LabelModel, target: str, task: Task, columns: Columns
 
 def _task_text(task: Task) -> str:
     names = class_names(task)
-    return f"{task.kind}: {', '.join(names)}" if names else task.kind
+    return f"{task.kind}: {listing(names, 8)}" if names else task.kind
 
 
 def check_columns(source: str, table: pa.Table, columns: Columns, group_by: str | None) -> None:

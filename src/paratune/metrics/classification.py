@@ -30,7 +30,8 @@ def classification_scores(logits: npt.ArrayLike, labels: npt.ArrayLike) -> dict[
     all predictions are one class.
 
     With two classes, `roc_auc` and `average_precision` are those of class id 1; with more, each class is compared with
-    all others, and the value is the mean over classes. They are None where a class has no sample.
+    all others, and the value is the mean over classes. They are None where a class has no sample, or
+    where the largest logit of a sample is infinite; others may be -inf.
 
     Args:
         logits: (N, C), any real dtype; or their logarithms of probabilities.
@@ -58,7 +59,8 @@ def _ranking_scores(labels: npt.NDArray[Any], logits: npt.NDArray[Any]) -> dict[
     from sklearn import metrics
 
     num_classes = logits.shape[1]
-    if num_classes > MAX_RANKED_CLASSES or len(np.unique(labels)) < num_classes or not np.isfinite(logits).all():
+    is_ranked = num_classes <= MAX_RANKED_CLASSES and np.isfinite(logits.max(axis=1)).all()
+    if not is_ranked or len(np.unique(labels)) < num_classes:
         return all_none(OF_RANKING)
     odds_NC = log_odds(logits)
     scorers = dict(zip(OF_RANKING, (metrics.roc_auc_score, metrics.average_precision_score), strict=True))
@@ -69,28 +71,41 @@ def _ranking_scores(labels: npt.NDArray[Any], logits: npt.NDArray[Any]) -> dict[
     }
 
 
+_BLOCK = 1_000_000
+"""Logits of which log odds are computed at a time: it takes several times their memory."""
+
+
 def ranked_classes(num_classes: int) -> range:
     """Return the ids of the classes by whose probability samples are ranked: class 1 of two, else all."""
     return range(1 if num_classes == 2 else 0, num_classes)
 
 
 def log_odds(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return log p / (1 - p) of the probabilities of finite logits, (N, C), by which samples are ranked.
+    """Return log p / (1 - p) of the probabilities of logits, (N, C), by which samples are ranked.
+
+    A logit may be -inf, for a class that a model excludes, and not all of a sample. All log odds are finite.
 
     Probabilities near 1 are equal as numbers, and their log odds are not. Samples whose other logits have the same
     distances in another order are tied: sums are over sorted values, because the last digit of a sum depends on the
     order, and would break such ties.
     """
+    num_rows = max(1, _BLOCK // logits.shape[1])
+    blocks = (_block_log_odds(logits[row : row + num_rows]) for row in range(0, len(logits), num_rows))
+    return np.concatenate(list(blocks))
+
+
+def _block_log_odds(logits: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     logits_NC = np.asarray(logits, dtype=np.float64)
     ordered_NC = np.sort(logits_NC, axis=1)
-    top_N1, second_N1 = ordered_NC[:, -1:], ordered_NC[:, -2:-1]
+    top_N1, second_N1 = ordered_NC[:, -1:], np.maximum(ordered_NC[:, -2:-1], np.finfo(np.float64).min)
     # Of the largest logit the others are summed; of the rest the sum of all, at least 1, loses nothing by subtraction.
-    above_N1 = second_N1 - top_N1 + np.log(np.exp(ordered_NC[:, :-1] - second_N1).sum(axis=1, keepdims=True))
+    with np.errstate(divide="ignore"):
+        above_N1 = second_N1 - top_N1 + np.log(np.exp(ordered_NC[:, :-1] - second_N1).sum(axis=1, keepdims=True))
     total_N1 = np.exp(ordered_NC - top_N1).sum(axis=1, keepdims=True)
     distance_NC = logits_NC - top_N1
     is_top_NC = distance_NC == 0
     others_NC = np.where(is_top_NC, 1.0, total_N1 - np.exp(distance_NC))
-    return np.where(is_top_NC, -above_N1, distance_NC - np.log(others_NC))
+    return np.nan_to_num(np.where(is_top_NC, -above_N1, distance_NC - np.log(others_NC)))
 
 
 def odds(shares: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

@@ -89,10 +89,7 @@ def file_problems(folder: Path) -> list[tuple[str, str]]:
     Raises:
         CheckpointError: `paratune.json` is damaged.
     """
-    if not (folder / TASK_FILE).is_file():
-        return []
-    record = read_json(folder / TASK_FILE)
-    expected = record.get("files", {}) if isinstance(record, dict) else None
+    expected = read_task_file(folder).get("files", {})
     if not isinstance(expected, dict) or not all(isinstance(item, dict) for item in expected.values()):
         raise CheckpointError(
             f"{folder / TASK_FILE} is damaged: `files` is not a mapping of names to sizes and hashes",

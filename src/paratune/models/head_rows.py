@@ -20,7 +20,7 @@ ADAPTER_LABELS = "head_labels"
 
 
 def saved_labels(config: Any, adapter: Path | None) -> list[str]:
-    """Return the labels of the outputs of a saved head, in order; empty where they are unknown (LABEL_0, ...).
+    """Return the labels of the outputs of a saved head, in order: LABEL_0, ... where they have no names.
 
     `config` is the model's own configuration, `adapter` the folder of the adapter that has the head.
     """
@@ -28,16 +28,12 @@ def saved_labels(config: Any, adapter: Path | None) -> list[str]:
         labels = read_task_file(adapter).get(ADAPTER_LABELS) or []
     else:
         labels = [config.id2label[number] for number in sorted(config.id2label)]
-    return [] if all(is_default_label(label) for label in labels) else [str(label) for label in labels]
+    return [str(label) for label in labels]
 
 
-def is_default_label(label: Any) -> bool:
-    """Return whether a label is one that transformers gives to outputs without names: LABEL_0, LABEL_1, ..."""
-    start, _, number = str(label).partition("_")
-    return start == "LABEL" and number.isdecimal()
-
-
-def order_rows(hf: Any, saved: Sequence[str], names: Sequence[str], new: Sequence[str]) -> tuple[int, str] | None:
+def order_rows(
+    hf: Any, saved: Sequence[str], names: Sequence[str], new: Sequence[str], *, is_ordinal: bool = False
+) -> tuple[int, str] | None:
     """Put the rows of a loaded head in the order of the labels of a task; return level and text of a message, or None.
 
     Labels are the same up to case and white space around them. A head for other labels is kept as it is, as
@@ -48,18 +44,21 @@ def order_rows(hf: Any, saved: Sequence[str], names: Sequence[str], new: Sequenc
         saved: Labels of the rows, from `saved_labels`.
         names: Labels of the task, as many as the head has outputs.
         new: Names of the weights that were not loaded.
+        is_ordinal: Whether an output stands for all labels above one, which are others in another order.
     """
     layer = _output_layer(hf, len(names))
     is_new = layer is not None and any(p is layer.weight for name, p in hf.named_parameters() if name in new)
     if list(saved) == list(names) or is_new or (layer is None and new):  # own code: a part of its head is new
         return None
     given, wanted = listing(saved, 4), listing(names, 4)
-    if not saved:
-        return logging.INFO, f"its labels are unknown, and its outputs now stand for {wanted}"
-    places = {_key(name): row for row, name in enumerate(saved)}
-    if not len(names) == len(places) == len(places.keys() & set(map(_key, names))):
+    key = str if set(saved) == set(names) else _key
+    places = {key(name): row for row, name in enumerate(saved)}
+    is_same_set = len(names) == len(places) == len(places.keys() & set(map(key, names)))
+    order = [places[key(name)] for name in names] if is_same_set else []
+    if not is_same_set or (is_ordinal and order != sorted(order)):
+        if list(saved) == [f"LABEL_{number}" for number in range(len(saved))]:
+            return logging.INFO, f"its labels are unknown, and its outputs now stand for {wanted}"
         return logging.WARNING, f"its outputs stood for {given}, and now stand for {wanted}"
-    order = [places[_key(name)] for name in names]
     if order == sorted(order):
         return None
     if layer is None:

@@ -77,6 +77,7 @@ def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"
     require_tokenizer(source, tokenizer)
     require_vocabulary(source, tokenizer)
     require_unknown_token(source, tokenizer)
+    restore_limit(tokenizer, source)
     require_max_length(source, tokenizer)
     if _hub_options(source) and not hub.is_offline():
         log.warning(
@@ -94,7 +95,6 @@ def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"
                 source=source,
             )
         tokenizer.pad_token = tokenizer.eos_token
-    restore_limit(tokenizer, source)
     tokenizer.padding_side = "right"
     tokenizer.truncation_side = truncation_side or tokenizer.truncation_side
     return tokenizer
@@ -225,7 +225,7 @@ def load_model(
     hf, new = _build(model, config, head.auto_class, head_must_exist, seed)
     order = None
     if head.names and not head_must_exist and not model.from_scratch:
-        order = order_rows(hf, saved, head.names, new)
+        order = order_rows(hf, saved, head.names, new, is_ordinal=task_kind == "ordinal")
     if model.keep_layers is not None:
         keep_layers(hf, model.keep_layers)
     if model.adapter is not None:

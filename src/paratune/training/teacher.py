@@ -19,6 +19,7 @@ import torch
 
 from paratune import records
 from paratune.base.atomic import replace_file
+from paratune.base.text import listing
 from paratune.batch import Batch
 from paratune.config.distil_section import Distil, teacher_names
 from paratune.config.sections import Config, named_columns
@@ -215,7 +216,7 @@ def _check_task(work: TeacherPass, name: str, teacher: TrainedModel, *, is_recor
     if teacher.task.kind != task.kind:
         problem = f"has the task {teacher.task.kind}, and task.kind is {task.kind}"
     elif teacher.names != class_names(task):
-        problem = f"has the labels {', '.join(teacher.names)}, and task.labels is {', '.join(class_names(task))}"
+        problem = f"has the labels {listing(teacher.names, 8)}, and task.labels is {listing(class_names(task), 8)}"
     elif is_recorded and (teacher.columns.text_pair is not None) != has_pair:
         has, wanted = ("single texts", "pairs") if has_pair else ("pairs", "single texts")
         problem = f"was trained on {has}, and the training data has {wanted}"

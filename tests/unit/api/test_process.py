@@ -114,3 +114,27 @@ def test_an_interrupt_ends_the_waiting():
     thread.join(10)
     with process_as_before():  # it can be called afterwards
         pass
+
+
+def test_a_forked_process_does_not_wait_for_a_thread_that_it_lacks():
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with process_as_before():
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert inside.wait(10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python warns about threads beside a fork
+        child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(5)
+        with process_as_before():
+            os._exit(0)
+    leave.set()
+    thread.join(10)
+    assert os.waitpid(child, 0)[1] == 0

@@ -107,6 +107,10 @@ def test_ids_stand_for_labels_without_names(unnamed: str, tmp_path: Path, capsys
     # The other way round: ids are not those of the model.
     turned = scores_of(unnamed, files["ids"], capsys, "0=LABEL_1", "1=LABEL_0")
     assert turned["confusion"] == expected["confusion"][::-1]
+    # With one id for another label, that of the other is unknown; no value stands for all other values.
+    for form, label, unseen in (("ids", "0=LABEL_1", "'1'"), ("words", "=LABEL_0", "'ham'")):
+        with raises_code("data.label_unseen", unseen):
+            scores_of(unnamed, files[form], capsys, label)
     with raises_code("data.label_unseen", "'ham'", "--labels VALUE=LABEL") as caught:
         run_evaluate(unnamed, data=files["words"], text="text", label="label", device="cpu")
     assert "Add them to task.labels" not in str(caught.value)
@@ -119,6 +123,7 @@ def test_ids_stand_for_labels_without_names(unnamed: str, tmp_path: Path, capsys
         (["spam="], "cli.invalid_value"),
         (["spam=LABEL_7"], "cli.invalid_value"),
         (["LABEL_0=LABEL_1"], "cli.invalid_value"),  # no value is left for LABEL_0
+        (["1=LABEL_0", "1=LABEL_1"], "cli.named_twice"),
     ],
 )
 def test_labels_that_the_model_does_not_have(unnamed: str, tmp_path: Path, labels: list[str], code: str):

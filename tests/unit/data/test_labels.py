@@ -70,6 +70,11 @@ def test_integers_match_in_any_notation():
     assert ids([1, "-1", -1.0], ["-1", "1"]) == [1, 0, 0]
 
 
+def test_an_empty_label_is_not_that_of_unknown_values():
+    with raises_code("data.label_unseen", "'b'"):
+        ids(["a", "b"], {"": "none", "a": "A"})
+
+
 def test_digits_with_leading_zeros_are_text():
     assert ids(["001", "01"], ["001", "01"]) == [0, 1]
     with raises_code("data.label_unseen", "'001'"):

@@ -126,6 +126,31 @@ def test_the_other_logits_in_another_order_are_a_tie():
             assert len({value for row, value in zip(rows.ravel(), values.ravel(), strict=True) if row == logit}) == 1
 
 
+def test_excluded_classes_are_ranked_last():
+    """As scikit-learn ranks their probabilities of 0."""
+    rows = np.random.default_rng(4).normal(size=(60, 3))
+    labels = np.arange(60) % 3
+    rows[labels == 0, 1] = -np.inf
+    rows[::4, 2] = -np.inf  # rows with one class left, too
+    with np.errstate(all="raise"):
+        scores = classification_scores(rows, labels)
+    shares = softmax(rows)
+    expected = [metrics.roc_auc_score(labels == number, shares[:, number]) for number in range(3)]
+    assert scores["roc_auc"] == pytest.approx(np.mean(expected), abs=1e-12)
+    rows[0] = -np.inf
+    assert classification_scores(rows, labels)["roc_auc"] is None
+
+
+def test_log_odds_need_little_more_memory_than_their_result():
+    logits = np.random.default_rng(0).normal(size=(4000, 1000)).astype(np.float32)
+    tracemalloc.start()
+    result = log_odds(logits)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 3.5 * result.nbytes
+    assert np.array_equal(result[1500:1510], log_odds(logits[1500:1510]))
+
+
 def test_log_odds_of_confident_and_of_hopeless_logits_are_finite():
     # Two classes: the difference itself. Three: z - log(exp(a) + exp(b)) of the others a and b.
     assert log_odds(np.array([[0.0, 900.0]])).tolist() == [[-900.0, 900.0]]

@@ -85,7 +85,7 @@ def test_rows_of_a_head_for_tokens_are_ordered_too(tmp_path: Path):
         (None, SAVED, logging.INFO),  # LABEL_0, LABEL_1, LABEL_2
         (SAVED, ["negative", "neutral", "mixed"], logging.WARNING),
         (["a", "b", "c"], ["x", "y", "z"], logging.WARNING),
-        (["a", "A", "c"], ["c", "a", "A"], logging.WARNING),  # not told apart without case
+        (["a", "A", "c"], ["c", "b", "a"], logging.WARNING),  # not told apart without case
     ],
 )
 def test_other_heads_are_kept_with_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture, saved, names, level):
@@ -99,6 +99,24 @@ def test_other_heads_are_kept_with_a_line(tmp_path: Path, caplog: pytest.LogCapt
     log_new_weights(model, "the model")
     lines = [record.levelno for record in caplog.records if getattr(record, "code", None) == "model.head_labels"]
     assert lines == ([] if level is None else [level])
+
+
+@pytest.mark.parametrize("saved", [["a", "A", "c"], ["LABEL_0", "LABEL_1", "LABEL_2"]])
+def test_the_same_names_need_not_differ_without_case(tmp_path: Path, saved: list[str]):
+    folder = save_model_of(tmp_path / "model", saved)
+    state = load_file(folder / "model.safetensors")
+    assert torch.equal(started(folder, saved[::-1]).hf.classifier.weight, state["classifier.weight"].flip(0))
+
+
+def test_rows_of_ordered_labels_are_not_moved():
+    """Each stands for all labels above one: those above "low" are others in another order, with the same names."""
+    hf = BertForSequenceClassification(tiny_config(2))
+    before = hf.classifier.weight.clone()
+    saved, names = ["above low", "above mid"], ["above mid", "above low"]  # low, mid, high and mid, low, high
+    level, _ = order_rows(hf, saved, names, (), is_ordinal=True) or (None, "")
+    assert level == logging.WARNING
+    assert torch.equal(hf.classifier.weight, before)
+    assert order_rows(hf, saved, ["Above LOW", "above mid"], (), is_ordinal=True) is None
 
 
 def test_a_new_head_has_no_line(tmp_path: Path):
@@ -176,10 +194,9 @@ def test_a_plan_of_one_output_starts_from_a_binary_classifier():
 
 
 def test_labels_of_a_saved_head(tmp_path: Path):
-    assert saved_labels(tiny_config(3), None) == []
     config = tiny_config(2)
     config.id2label = {1: "yes", 0: "no"}
     assert saved_labels(config, None) == ["no", "yes"]
-    assert saved_labels(config, tmp_path) == []
+    assert saved_labels(config, tmp_path) == []  # of an adapter that others made
     (tmp_path / "paratune.json").write_text('{"head_labels": ["b", "a"]}')
     assert saved_labels(config, tmp_path) == ["b", "a"]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from raised import raises_code
 from tiny import tiny_model, tiny_tokenizer
 from transformers import AutoTokenizer, pipeline
 
@@ -65,3 +66,9 @@ def test_a_tokenizer_without_a_limit_keeps_none(tmp_path: Path):
     record = read_json(tmp_path / "model" / "paratune.json")
     write_json(tmp_path / "model" / "paratune.json", {**record, "tokenizer_limit": None})
     assert load_tokenizer(ModelOptions(name=str(tmp_path / "model"))).model_max_length == 20
+    write_json(tmp_path / "model" / "paratune.json", {**record, "tokenizer_limit": 0})
+    with raises_code("tokenizer.max_length"):
+        load_tokenizer(ModelOptions(name=str(tmp_path / "model")))
+    write_json(tmp_path / "model" / "paratune.json", [])
+    with raises_code("run.damaged", "paratune.json"):
+        load_tokenizer(ModelOptions(name=str(tmp_path / "model")))
