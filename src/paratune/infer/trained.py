@@ -169,6 +169,9 @@ class TrainedModel:
         """
         if not given:
             return self
+        if not isinstance(given, Mapping):  # from Python
+            reason = 'a mapping of values to labels is needed, such as {"spam": "LABEL_1"}'
+            raise option_error("labels", given, reason, code="cli.invalid_value")
         names, shown = self.names, ", ".join(f"{value}={label}" for value, label in given.items())
         if not isinstance(self.task, ClassTask):
             reason = f"it has no effect on a model of kind {self.task.kind}; leave it out"

@@ -10,6 +10,7 @@ import pytest
 from raised import raises_code
 from tiny import tiny_model
 
+import paratune
 from paratune.api.apply import _at_rows
 from paratune.commands import infer
 from paratune.commands.infer import evaluate as run_evaluate
@@ -129,6 +130,11 @@ def test_ids_stand_for_labels_without_names(unnamed: str, tmp_path: Path, capsys
 def test_labels_that_the_model_does_not_have(unnamed: str, tmp_path: Path, labels: list[str], code: str):
     with raises_code(code, "--labels"):
         run_evaluate(unnamed, data=write(tmp_path / "d.csv"), labels=labels, text="text", label="label", device="cpu")
+
+
+def test_labels_from_python_are_a_mapping(unnamed: str, tmp_path: Path):
+    with raises_code("cli.invalid_value", option="labels"):
+        paratune.evaluate(unnamed, write(tmp_path / "d.csv"), text="text", label="label", labels=["LABEL_0"])
 
 
 def test_labels_without_a_file_have_no_effect(model: str):
