@@ -95,7 +95,7 @@ def make_lanes(seed: int, out: Path) -> list[list[Part]]:
     """Return the parts: two lists that run side by side, and one that runs after them."""
     golden = Part("golden", _script("golden.py"))
     certificate = Part("certificate", _script("guard_parts/certificate.py"))
-    return [[_soak(seed, out), golden], [_plans(), certificate, _code_table()], [_speed(data_folder())]]
+    return [[_soak(seed, out), golden, _code_table()], [_plans(), certificate], [_speed(data_folder())]]
 
 
 def run_lanes(lanes: Sequence[Sequence[Part]], out: Path) -> list[Result]:
