@@ -178,7 +178,8 @@ def _as_bf16(tensor: Tensor) -> Tensor:
 
 def _write_onnx(job: QuantizeJob, folder: Path, original: ModelOutputs) -> dict[str, Any]:
     """Write configuration and ONNX file, and return the settings for the record."""
-    hf = job.trained.model.hf
+    # A model without the layers of paratune, which the exporter does not know (linear layers of oneDNN on some CPUs).
+    hf = load_trained(str(job.trained.folder or job.target), job.trained.named, "cpu", is_plain=True).model.release()
     hf.config.save_pretrained(folder)
     settings: dict[str, Any] = {"opset": OPSET, "runtime": "onnxruntime, CPU", "export_tolerance": TOLERANCE}
     with scratch_folder() as scratch:
