@@ -161,11 +161,11 @@ class TrainedModel:
             facts: dict[str, Any] = dict(error.facts)
             raise DataError(f"{facts['problem']}. {remedy}", code=error.code, **facts) from error
 
-    def with_labels(self, given: Mapping[str, str]) -> "TrainedModel":
-        """Return the model with further values in files for its labels, by value.
+    def with_labels(self, given: object) -> "TrainedModel":
+        """Return the model with further values in files for its labels; `given` is a mapping from values to labels.
 
         Raises:
-            ConfigError: Its task has no classes, or it does not have such a label.
+            ConfigError: It is no mapping, the task has no classes, or the model does not have such a label.
         """
         if not given:
             return self
