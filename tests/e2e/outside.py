@@ -46,6 +46,14 @@ class Slow(DDPStrategy):
         return super().optimizer_step(max_grad_norm)
 
 
+class SlowStart(DDPStrategy):
+    """DDP that needs 8 s before its first step: a signal that is repeated every 5 s comes before that step."""
+
+    def prepare(self, *arguments: Any, **named: Any) -> None:
+        time.sleep(8)
+        super().prepare(*arguments, **named)
+
+
 class Longer(DDPStrategy):
     """DDP whose gradients are 5% too large."""
 

@@ -119,10 +119,11 @@ def test_one_limit_holds_for_all_arrays_of_a_matrix(world: Path, paratune: Run):
 
 
 def test_a_job_without_a_new_checkpoint_is_queued_again_twice(world: Path, paratune: Run):
-    job = submitted(paratune(*LAUNCH, "--set", "run.name=stalled", "--json"))
+    strategy = "strategy={kind: 'outside:SlowStart'}"
+    job = submitted(paratune(*LAUNCH, "--set", strategy, "--set", "run.name=stalled", "--json"))
     slurm = world / "runs" / "stalled" / "slurm"
     for number in range(3):
-        # Before the first step, so that there is nothing to save.
+        # It, or its repetition 5 s later, comes before the first step: there is nothing to save.
         wait_until(lambda number=number: f"start {number} of job" in text_of(slurm), "it starts")  # type: ignore[misc]
         subprocess.run(["scancel", "--signal=USR1", "--batch", job], check=True, capture_output=True)
         if number < 2:

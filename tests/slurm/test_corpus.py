@@ -17,7 +17,7 @@ from paratune.corpus.store.run import run_store
 
 SITE = """\
 partition: toy
-time: "5"
+time: "10"
 environment: {COLOUR: blue}
 """
 CODE = """\
