@@ -9,11 +9,17 @@ runs/<name>/
 """
 
 import hashlib
+import json
 import re
+import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
 
 from paratune import records
 from paratune.base.text import plain
@@ -38,6 +44,8 @@ NOT_COMPARED = (
 )
 """Options that do not make a run a different one: they change neither the training nor the measurements."""
 
+Configuration = tuple[str, ...]
+"""Kind and values of a cell without its seed."""
 State = Literal["pending", "running", "finished", "interrupted", "failed", "skipped"]
 """skipped: the cell cannot run here, for the reason in `reason`."""
 Kind = Literal["full", "probe"]
@@ -72,7 +80,7 @@ class Axis:
 class CellRecord:
     """One run of the matrix, and its state."""
 
-    name: str
+    name: Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
     """Of its run folder."""
     values: Mapping[str, str]
     """Name of its value on each axis, by the label of the axis."""
@@ -101,6 +109,15 @@ class CellRecord:
     is_needed: bool = True
     """False where `paratune sweep` skipped it because the runs before decided: the verdict of `--until`, or a round of
     successive halving."""
+
+    @property
+    def took_s(self) -> float | None:
+        """Seconds of all attempts; None without one, or where a time cannot be read."""
+        try:
+            took = [datetime.fromisoformat(at["ended"]) - datetime.fromisoformat(at["began"]) for at in self.attempts]
+        except (KeyError, TypeError, ValueError):
+            return None
+        return sum(time.total_seconds() for time in took) if took else None
 
     @property
     def counts(self) -> bool:
@@ -214,6 +231,26 @@ class SweepRecord:
         """Return the record with the cell of this name replaced."""
         return replace(self, cells=tuple(cell if old.name == cell.name else old for old in self.cells))
 
+    def configuration_of(self, cell: CellRecord) -> Configuration:
+        """Return the kind and the values of a cell that its seeds and repeats share."""
+        return (cell.kind, *(cell.values[axis.label] for axis in self.axes if not axis.is_seed))
+
+    @cached_property
+    def _mean_s(self) -> Mapping[Configuration, float]:
+        """Mean seconds of the finished runs, by configuration, by kind, and of all."""
+        took: dict[Configuration, list[float]] = {}
+        for cell in self.cells:
+            if cell.state == "finished" and (seconds := cell.took_s) is not None:
+                for key in {self.configuration_of(cell), (cell.kind,), ()}:
+                    took.setdefault(key, []).append(seconds)
+        return {key: statistics.fmean(seconds) for key, seconds in took.items()}
+
+    def expected_s(self, cell: CellRecord) -> float | None:
+        """Return the mean seconds of the finished runs of a cell's configuration, else of its kind, else of all; None
+        without any."""
+        keys: tuple[Configuration, ...] = (self.configuration_of(cell), (cell.kind,), ())
+        return next((self._mean_s[key] for key in keys if key in self._mean_s), None)
+
     def finished_at_looks(self) -> list[frozenset[str]]:
         """Return the names of the runs that were finished at each look."""
         names: list[frozenset[str]] = []
@@ -227,6 +264,9 @@ class SweepRecord:
         new = [cell.name for cell in self.cells if cell.state == "finished" and cell.name not in seen]
         num_planned = None if self.rounds is None else self.rounds.num_planned
         return replace(self, looks=(*self.looks, Look(time, tuple(new), num_planned))) if new else self
+
+
+_READER = TypeAdapter(SweepRecord)
 
 
 def write_sweep(folder: Path, sweep: SweepRecord) -> None:
@@ -259,56 +299,18 @@ def read_sweep(folder: Path) -> SweepRecord:
         )
         raise CheckpointError(message, code="run.other_version", path=path, version=version)
     try:
-        values = {key: value for key, value in content.items() if key != "schema_version"}
-        values["axes"] = tuple(Axis(**{**axis, "keys": tuple(axis.get("keys", ()))}) for axis in values["axes"])
-        values["cells"] = tuple(_cell(cell) for cell in values["cells"])
-        values |= {
-            key: tuple(map(str, values.get(key, ())))
-            for key in ("command", "select_per", "past", "order", "listed", "compress")
-        }
-        values["published"] = parse_published(values.get("published"))
-        values["groups"] = {
-            label: {heading: tuple(map(str, names)) for heading, names in headings.items()}
-            for label, headings in values.get("groups", {}).items()
-        }
-        values["looks"] = tuple(
-            Look(str(look["time"]), tuple(map(str, look["finished"])), look.get("num_planned"))
-            for look in values.get("looks", ())
-        )
-        values["rounds"] = None if values.get("rounds") is None else Rounds(**values["rounds"])
-        values["search"] = _search(values.get("search"))
-        sweep = SweepRecord(**values)
+        # As JSON, in which a strict reader takes lists for tuples.
+        sweep = _READER.validate_json(json.dumps({**content, "published": None}), strict=True)
+        sweep = replace(sweep, published=parse_published(content.get("published")))
         labels = {axis.label: axis.values.keys() for axis in sweep.axes}
-        for cell in sweep.cells:
-            if any(cell.values[label] not in names for label, names in labels.items()):
-                raise ValueError(f"{cell.name} has a value that is on no axis")
-        if any(name not in labels[label] for label, name in sweep.baseline.items()):
-            raise ValueError(f"baseline {dict(sweep.baseline)} has a value that is on no axis")
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        message = f"{plain(path)} is damaged: it is not the record of a matrix ({plain(repr(error))})"
+        for name, values in (*((cell.name, cell.values) for cell in sweep.cells), ("baseline", sweep.baseline)):
+            wanted = values if name == "baseline" else labels
+            if any(values[label] not in labels[label] for label in wanted):
+                raise ValueError(f"{name} has a value that is on no axis")
+    except (TypeError, ValueError, KeyError, AttributeError) as error:  # pydantic's ValidationError is a ValueError
+        message = f"{plain(path)} is damaged: it is not the record of a matrix ({plain(str(error).splitlines()[0])})"
         raise CheckpointError(message, code="run.damaged", path=path) from error
     return sweep
-
-
-def _search(values: Mapping[str, Any] | None) -> SearchRecord | None:
-    if values is None:
-        return None
-    if not all(isinstance(settings, dict) for settings in values["trials"].values()):
-        raise ValueError("search.trials")
-    return SearchRecord(**{**values, "space": tuple(values["space"]), "steps": tuple(values["steps"])})
-
-
-def _cell(values: Mapping[str, Any]) -> CellRecord:
-    if not NAME.fullmatch(values["name"]):
-        raise ValueError(f"name {values['name']!r}")
-    for key, allowed in (("state", get_args(State)), ("kind", get_args(Kind))):
-        if values.get(key, allowed[0]) not in allowed:
-            raise ValueError(f"{key} {values[key]!r}")
-    if type(values.get("repeat", 1)) is not int or not isinstance(values.get("environment", {}), dict):
-        raise ValueError(f"repeat or environment of {values['name']}")
-    tuples = {key: tuple(values[key]) for key in ("metrics", "attempts")}
-    tuples["teachers"] = tuple(map(str, values.get("teachers", ())))
-    return CellRecord(**{**values, **tuples})
 
 
 def cell_run_folder(folder: Path, cell: str) -> Path:
