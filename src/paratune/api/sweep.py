@@ -24,7 +24,7 @@ from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import Matrix, all_probes, read_matrix
 from paratune.sweeps.plan import Step, SweepPlan, check_unchanged, plan_of
 from paratune.sweeps.rounds import read_rounds
-from paratune.sweeps.run import exit_code, locked
+from paratune.sweeps.run import exit_code, locked, write_listed
 
 log = logging.getLogger(__name__)
 
@@ -252,8 +252,6 @@ def steps_to_list(request: SweepRequest, prepared: PreparedSweep, *, writes: boo
     Raises:
         CheckpointError: Another sweep uses the folder, or runs in it have other settings than the matrix.
     """
-    from paratune.sweeps.listing import write_listed
-
     matrix = prepared.matrix
     searching = Searching(matrix, request.overrides, here=False, writes=writes)
     with locked(matrix.folder) if writes else nullcontext():

@@ -9,11 +9,11 @@ from typing import Protocol
 from paratune.base.text import plain
 from paratune.base.units import counted, format_duration
 from paratune.errors import coded
-from paratune.records.sweep import SweepRecord, cell_run_folder, write_sweep
+from paratune.records.sweep import Configuration, SweepRecord, cell_run_folder, write_sweep
 from paratune.reports.systems.judging import judged
 from paratune.reports.systems.model import build_systems
 from paratune.sweeps.plan import Step, now
-from paratune.sweeps.rounds import Configuration, configuration_of, end_rounds, is_over_budget, next_round
+from paratune.sweeps.rounds import end_rounds, is_over_budget, next_round
 from paratune.verdicts import Verdict
 from paratune.verdicts.margins import SPEED
 from paratune.verdicts.rates import GOODPUT
@@ -72,7 +72,7 @@ def _over_budget(folder: Path, record: SweepRecord, left: Sequence[Step]) -> Swe
 
 def _ended(folder: Path, record: SweepRecord, left: Sequence[Step], state: "VerdictState") -> SweepRecord:
     """Return the record at the end; runs of configurations without a verdict stay pending."""
-    judged_ones = [step for step in left if configuration_of(step.record, record.axes) in state.judged]
+    judged_ones = [step for step in left if record.configuration_of(step.record) in state.judged]
     ended = "no_verdict" if len(judged_ones) < len(left) else "planned" if state.undecided else "decided"
     record = end_rounds(record, judged_ones, ended)
     write_sweep(folder, record)
@@ -103,7 +103,7 @@ def verdict_state(folder: Path, record: SweepRecord) -> VerdictState:
     verdicts, problems = judged(systems, all_of_them=True)
     for problem in problems:
         log.warning("%s", plain(problem), extra=coded("sweep.unreadable_run"))
-    by_name = {cell.name: configuration_of(cell, record.axes) for cell in record.cells}
+    by_name = {cell.name: record.configuration_of(cell) for cell in record.cells}
     rounds = record.rounds
     assert rounds is not None
 

@@ -14,16 +14,16 @@ from paratune.sweeps.cells import cells_of
 from paratune.sweeps.compressing import require_forms
 from paratune.sweeps.matrix import Matrix, read_matrix
 from paratune.sweeps.plan import Step, SweepPlan, check_unchanged, plan_of
-from paratune.sweeps.search import trial_title
-from paratune.sweeps.teachers import waits_for
-from paratune.sweeps.trials import (
-    check_search,
+from paratune.sweeps.search import (
     halving_needs,
     next_trials,
     num_runs_of_halving,
+    require_search,
     skip_not_needed,
     trial_scores,
+    trial_title,
 )
+from paratune.sweeps.teachers import waits_for
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +35,9 @@ def check_options(matrix: Matrix, *, only: Sequence[str], until: str | None = No
         ConfigError: An option, or probes, contradict a search that decides by scores.
         MissingDependency: Optuna, or a package of smaller forms, is not installed.
     """
-    require_forms(matrix.compress)
+    require_forms(matrix.options.compress)
     search = matrix.search
-    check_search(search)
+    require_search(search)
     if search is None or not search.is_adaptive:
         return
     given = {
@@ -59,7 +59,8 @@ def skip_runs_without_need(matrix: Matrix, plan: SweepPlan, *, retry_failed: boo
     if matrix.search is None or matrix.search.method != "halving":
         return plan
     todo = {step.cell.name for step in plan.steps if step.runs(retry_failed=retry_failed)}
-    record = skip_not_needed(plan.record, halving_needs(matrix.folder, plan.record, matrix.search, todo))
+    _, never = halving_needs(matrix.folder, plan.record, matrix.search, todo)
+    record = skip_not_needed(plan.record, never)
     cells = {cell.name: cell for cell in record.cells}
     return SweepPlan(tuple(replace(step, record=cells[step.cell.name]) for step in plan.steps), record)
 
@@ -89,8 +90,8 @@ class Searching:
         per_trial = len(record.cells) // num_known
         if search.method == "bayesian":
             num_possible = sum(cell.state != "skipped" for cell in record.cells)
-            return num_possible + per_trial * (search.num_trials - num_known)
-        return num_runs_of_halving(search) * per_trial // len(search.steps)
+            return num_possible + per_trial * (search.trials - num_known)
+        return num_runs_of_halving(search) * per_trial // len(search.steps or ())
 
     def present_round(self, record: SweepRecord, todo: Sequence[Step]) -> tuple[SweepRecord, list[Step]]:
         """Return the record, and the runs that can be trained now, independently of each other.
@@ -113,13 +114,13 @@ class Searching:
                 log.info("%s", f"{waiting} left out: a teacher is not finished; repeat the command when it is")
             return record, ready
         if search.method == "halving":
-            needed = halving_needs(folder, record, search, {step.cell.name for step in todo})
-            steps = [step for step in todo if step.cell.name in needed.now]
+            needed, never = halving_needs(folder, record, search, {step.cell.name for step in todo})
+            steps = [step for step in todo if step.cell.name in needed]
             if steps:
                 log.info("%s", f"round of {counted(len(steps), 'run')}: {plain(steps[0].record.values['max_steps'])}")
-            return skip_not_needed(record, needed), steps
+            return skip_not_needed(record, never), steps
         steps = list(todo)
-        while not steps and self.writes and record.search and len(record.search.trials) < search.num_trials:
+        while not steps and self.writes and record.search and len(record.search.trials) < search.trials:
             record, steps = self._with_next_trials(record)  # without a run where the new trials are impossible here
         return record, steps
 

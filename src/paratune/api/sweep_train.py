@@ -14,14 +14,13 @@ from paratune.base.units import format_duration
 from paratune.console import Bar, Display
 from paratune.errors import EXIT_OK
 from paratune.launch.command_runner import CommandRunner
-from paratune.records import SUMMARY_FILE, read_json
-from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder, write_sweep
+from paratune.records.sweep import CellRecord, SweepRecord, write_sweep
 from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.plan import Step, SweepPlan, now
-from paratune.sweeps.rounds import attempt_s, is_over_budget
-from paratune.sweeps.run import Start, run_step, was_killed
+from paratune.sweeps.rounds import is_over_budget
+from paratune.sweeps.run import WARMUP_LOG, Start, run_step, run_warm_up, warm_ups, was_killed
+from paratune.sweeps.search import validation_score
 from paratune.sweeps.teachers import waits_for
-from paratune.sweeps.warmup import warm_ups
 
 log = logging.getLogger(__name__)
 
@@ -90,18 +89,18 @@ class _Trainer:
     def start(self) -> Start:
         """Runs a command, within the time limit of the matrix."""
         more = ["--run-code"] if self.run_code else []
-        run = partial(self.children.run, timeout_s=self.matrix.timeout_s)
+        run = partial(self.children.run, timeout_s=self.matrix.options.timeout_s)
         return lambda words, output, environment: run([*words, *more], output, environment)
 
     def warm_up(self, todo: Sequence[Step]) -> None:
         """Run the warm-ups, and log the ones that fail; the failure stops no run."""
-        for warm_up in warm_ups(self.matrix, todo):
+        for name, warm_up in warm_ups(self.matrix, todo):
             if self.is_stopped:
                 return
-            _log(f"warm-up: the first steps of {warm_up.of}; they do not count")
-            code = warm_up.run(self.start)
+            _log(f"warm-up: the first steps of {name}; they do not count")
+            code = run_warm_up(self.matrix.folder, warm_up, self.start)
             if code != EXIT_OK and not self.is_stopped:
-                _log(f"the warm-up ended with exit code {code}; its output is in {warm_up.log}")
+                _log(f"the warm-up ended with exit code {code}; its output is in {self.matrix.folder / WARMUP_LOG}")
 
     def train(self, record: SweepRecord, steps: Sequence[Step]) -> SweepRecord:
         """Train these runs until a signal stops the sweep, and return the record.
@@ -150,16 +149,15 @@ def _start_note(step: Step) -> str:
 
 
 def _end_note(cell: CellRecord) -> str:
-    took = format_duration(attempt_s(cell.attempts[-1]))
+    took = format_duration(replace(cell, attempts=cell.attempts[-1:]).took_s)
     reason = (cell.reason or "").splitlines()
     return f"{cell.state} after {took}{f': {reason[0]}' if reason else ''}"
 
 
 def _score_note(matrix: Matrix, cell: CellRecord) -> str:
-    if cell.state != "finished" or cell.kind == "probe":
+    if cell.kind == "probe":
         return ""
-    scores = read_json(cell_run_folder(matrix.folder, cell.name) / SUMMARY_FILE)["scores"]
-    value = (scores.get("validation") or {}).get(cell.metric)
+    value = validation_score(matrix.folder, cell)
     return "" if value is None else f": {cell.metric} {value:.4f} on validation"
 
 

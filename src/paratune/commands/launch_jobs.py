@@ -25,9 +25,9 @@ from paratune.processes.place import global_batch_size
 from paratune.records import is_finished
 from paratune.records.run_folder import SLURM_FOLDER, check_same_run, check_usable
 from paratune.sweeps.cells import missing_files
-from paratune.sweeps.environment import for_a_run
 from paratune.sweeps.plan import Step
 from paratune.sweeps.run import config_of
+from paratune.sweeps.values import for_a_run
 
 SCRIPT = "job.sh"
 CONFIG = "config.yaml"

@@ -12,11 +12,11 @@ from paratune.console import print_json, print_result, print_table
 from paratune.errors import ConfigError
 from paratune.sweeps.asked import names_of
 from paratune.sweeps.cell import Cell
-from paratune.sweeps.listing import listed
 from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.plan import IN_USE, Step, SweepPlan
+from paratune.sweeps.run import listed
+from paratune.sweeps.search import halving_needs
 from paratune.sweeps.teachers import waits_for
-from paratune.sweeps.trials import halving_needs
 
 
 def show_plan(
@@ -89,7 +89,7 @@ def _later(matrix: Matrix, plan: SweepPlan, steps: Sequence[Step], *, retry_fail
     todo = {step.cell.name for step in steps if step.runs(retry_failed=retry_failed)}
     if matrix.search is None or matrix.search.method != "halving":
         return set()
-    return todo - halving_needs(matrix.folder, plan.record, matrix.search, todo).now
+    return todo - halving_needs(matrix.folder, plan.record, matrix.search, todo)[0]
 
 
 def _settings(matrix: Matrix) -> Iterator[str]:
@@ -101,9 +101,9 @@ def _settings(matrix: Matrix) -> Iterator[str]:
         yield f"env: {', '.join(variables)}"
     if matrix.search is not None:
         yield matrix.search.record(matrix.trials).text()
-    if matrix.repeats > 1:
-        yield f"repeats: {matrix.repeats}, every run once, then every run again"
-    yield f"order: {matrix.order}"
+    if matrix.options.repeats > 1:
+        yield f"repeats: {matrix.options.repeats}, every run once, then every run again"
+    yield f"order: {matrix.options.order}"
 
 
 def _about(matrix: Matrix, cells: Sequence[Cell]) -> dict[str, Any]:

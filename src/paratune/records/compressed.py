@@ -10,7 +10,7 @@ RUN/compressed/
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from paratune.base.text import plain
 from paratune.errors import CheckpointError
@@ -19,11 +19,13 @@ from paratune.records.run_folder import locked_folder
 
 FP32: Final = "fp32"
 """Name of the model of the run, with weights and computation in float32."""
-FORMS: Final = ("bf16", "onnx", "int8", "int8-static")
+Form = Literal["bf16", "onnx", "int8", "int8-static"]
+FORMS: tuple[str, ...] = get_args(Form)
 """Smaller forms that `paratune quantize` makes."""
 COMPRESSED_FOLDER: Final = "compressed"
 MEASURED_FILE: Final = "measured.json"
-SPLITS: Final = ("test", "validation")
+ScoredSplit = Literal["test", "validation"]
+SPLITS: tuple[str, ...] = get_args(ScoredSplit)
 """Splits that can be scored."""
 _NUMBERS = ("weights_bytes", "loaded_bytes", "peak_bytes", "p50_ms", "p95_ms", "cpu_share")
 

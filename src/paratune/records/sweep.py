@@ -226,6 +226,8 @@ class SweepRecord:
     """None where the file has no `search`."""
     compress: tuple[str, ...] = ()
     """Smaller forms that are made of each finished run."""
+    notes: str | None = None
+    """The text of the file `notes`, without secrets."""
 
     def with_cell(self, cell: CellRecord) -> "SweepRecord":
         """Return the record with the cell of this name replaced."""

@@ -42,10 +42,10 @@ def _group_of(matrix: Matrix, cell: Cell) -> tuple[str, ...]:
 
 def _of_the_metric(matrix: Matrix, cell: Cell) -> Iterator[Problem]:
     known = metrics_of(cell.config)
-    if matrix.select_by is not None and matrix.select_by not in known:
+    if matrix.options.select_by is not None and matrix.options.select_by not in known:
         yield Problem(
-            f"select_by: {matrix.select_by} is not a metric of {cell.config.task.kind}"
-            f"{did_you_mean(matrix.select_by, known)}; allowed: {', '.join(known)}",
+            f"select_by: {matrix.options.select_by} is not a metric of {cell.config.task.kind}"
+            f"{did_you_mean(matrix.options.select_by, known)}; allowed: {', '.join(known)}",
             code="metric.unknown",
         )
     data = cell.config.data
@@ -67,7 +67,7 @@ def _of_a_group(matrix: Matrix, group: Sequence[Cell], seeds: set[str]) -> Itera
         yield Problem(message, code="sweep.select")
         return
     metrics = {cell.metric for cell in group}
-    if matrix.select_by is None and len(metrics) > 1:
+    if matrix.options.select_by is None and len(metrics) > 1:
         listed = ", ".join(sorted(metrics))
         message = f"evaluate.best differs between runs of which one is to be selected ({listed}); set select_by"
         yield Problem(message, code="sweep.select")

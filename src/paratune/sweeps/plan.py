@@ -1,5 +1,6 @@
 """The state of each cell of a matrix, its changed settings, and the cells that run now."""
 
+import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from paratune.hardware.environment import UNSET
 from paratune.records.run_folder import is_in_use
 from paratune.records.sweep import (
     SWEEP_FILE,
+    Axis,
     CellRecord,
     SweepRecord,
     cell_run_folder,
@@ -25,10 +27,9 @@ from paratune.records.sweep import (
     read_sweep,
 )
 from paratune.sweeps.cell import Cell
-from paratune.sweeps.environment import ENV
 from paratune.sweeps.matrix import Matrix
-from paratune.sweeps.order import in_order
 from paratune.sweeps.teachers import teachers_first
+from paratune.sweeps.values import ENV
 
 IN_USE = "still trained by another process"
 
@@ -107,20 +108,45 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
             baseline=matrix.baseline,
             published=matrix.published,
             groups=matrix.groups,
+            notes=None if matrix.notes is None else hide_secrets(matrix.notes),
             past=tuple(
                 dict.fromkeys(
                     name for name in past if name not in names and cell_run_folder(matrix.folder, name).exists()
                 )
             ),
-            order=tuple(cell.name for cell in teachers_first(in_order(cells, matrix.name, matrix.order, axes))),
-            price_per_device_hour=matrix.price_per_device_hour,
+            order=tuple(cell.name for cell in teachers_first(in_order(cells, matrix.name, matrix.options.order, axes))),
+            price_per_device_hour=matrix.options.price_per_device_hour,
             listed=tuple(name for name in before.listed if name in names) if before else (),
             looks=before.looks if before else (),
             rounds=before.rounds if before else None,
             search=None if matrix.search is None else matrix.search.record(matrix.trials),
-            compress=() if matrix.compress is None else matrix.compress.forms,
+            compress=() if matrix.options.compress is None else tuple(matrix.options.compress.forms),
         ),
     )
+
+
+def in_order(cells: Sequence[Cell], matrix: str, order: str, axes: Sequence[Axis]) -> tuple[Cell, ...]:
+    """Return cells in the order in which they run: one block after the other, each with one run of every configuration.
+
+    Each block has its own random order, so that a drift of the machine, as it warms or others use it, affects all
+    configurations alike. A place in it follows from the names of matrix and run alone: another call has the same order,
+    and a new value of an axis leaves the order of the others unchanged.
+
+    Args:
+        order: `given` keeps the order of the file within each repeat.
+    """
+    if order == "given":
+        return tuple(sorted(cells, key=lambda cell: cell.repeat))
+
+    def draw(cell: Cell) -> str:
+        return hashlib.sha256(f"{matrix}/{cell.name}".encode()).hexdigest()
+
+    return tuple(sorted(cells, key=lambda cell: (block_of(cell, axes), draw(cell))))
+
+
+def block_of(cell: Cell | CellRecord, axes: Sequence[Axis]) -> tuple[int, ...]:
+    """Return the number of the repeat and of each seed: runs with the same ones are a block."""
+    return (cell.repeat, *(list(axis.values).index(cell.values[axis.label]) for axis in axes if axis.is_seed))
 
 
 def now() -> str:
@@ -182,8 +208,8 @@ def _step(matrix: Matrix, cell: Cell, old: CellRecord | None) -> Step:
         num_processes=cell.num_processes,
         num_nodes=cell.num_nodes,
         task=cell.config.task.kind,
-        metric=matrix.select_by or cell.metric,
-        metrics=tuple(dict.fromkeys([*cell.metrics, matrix.select_by or cell.metric])),
+        metric=matrix.options.select_by or cell.metric,
+        metrics=tuple(dict.fromkeys([*cell.metrics, matrix.options.select_by or cell.metric])),
         fingerprint=cell.fingerprint,
         attempts=old.attempts if old else (),
         kind=cell.kind,

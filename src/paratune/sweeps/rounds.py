@@ -1,17 +1,13 @@
 """Rounds of a matrix: `paratune sweep --until` adds a seed or repeat only to configurations that are not decided."""
 
 import re
-import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
 
 from paratune.errors import ConfigError
-from paratune.records.sweep import Axis, CellRecord, Rounds, SweepRecord
+from paratune.records.sweep import CellRecord, Configuration, Rounds, SweepRecord
 from paratune.sweeps.matrix import Matrix
-from paratune.sweeps.order import block_of
-from paratune.sweeps.plan import Step
+from paratune.sweeps.plan import Step, block_of
 
 FIRST_BLOCKS = 3
 """Runs that every configuration gets before the first look: fewer do not show how much runs vary."""
@@ -19,9 +15,6 @@ UNTIL = ("decided", "speed", "quality")
 """What has to be decided: all measures of a verdict, its speed, or its scores."""
 NOT_NEEDED = "not needed: its verdict was decided with fewer runs (--until)"
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?")
-
-Configuration = tuple[str, ...]
-"""Kind and values of a cell without its seed."""
 
 
 def read_rounds(matrix: Matrix, cells: Sequence[CellRecord], until: str | None, budget: str | None) -> Rounds | None:
@@ -68,11 +61,6 @@ def _seconds(budget: str) -> float:
     return seconds
 
 
-def configuration_of(cell: CellRecord, axes: Sequence[Axis]) -> Configuration:
-    """Return the values that a cell shares with its seeds and repeats."""
-    return (cell.kind, *(cell.values[axis.label] for axis in axes if not axis.is_seed))
-
-
 def next_round(record: SweepRecord, todo: Sequence[Step], undecided: Collection[Configuration]) -> list[Step]:
     """Return the runs of the next round; none when nothing is left that is needed.
 
@@ -85,37 +73,24 @@ def next_round(record: SweepRecord, todo: Sequence[Step], undecided: Collection[
     """
     blocks = sorted({block_of(cell, record.axes) for cell in record.cells})
     first = [step for step in todo if block_of(step.record, record.axes) in blocks[:FIRST_BLOCKS]]
-    needed = [step for step in todo if configuration_of(step.record, record.axes) in undecided]
+    needed = [step for step in todo if record.configuration_of(step.record) in undecided]
     if first or not needed:
         return first
     block = min(block_of(step.record, record.axes) for step in needed)
     return [step for step in needed if block_of(step.record, record.axes) == block]
 
 
-def attempt_s(attempt: Mapping[str, Any]) -> float:
-    """Return the seconds of an attempt of a run."""
-    return (datetime.fromisoformat(attempt["ended"]) - datetime.fromisoformat(attempt["began"])).total_seconds()
-
-
-def expected_s(record: SweepRecord, cell: CellRecord) -> float:
-    """Return the seconds that a run will take: the mean of the finished ones of its configuration, else of all; 0
-    without any."""
-    finished = [other for other in record.cells if other.state == "finished" and other.attempts]
-    alike = [other for other in finished if configuration_of(other, record.axes) == configuration_of(cell, record.axes)]
-    return statistics.fmean(sum(map(attempt_s, other.attempts)) for other in alike or finished) if finished else 0.0
-
-
 def is_over_budget(record: SweepRecord, step: Step) -> bool:
     """Return whether another run would exceed the budget of all runs of the matrix, of earlier calls too."""
     budget_s = None if record.rounds is None else record.rounds.budget_s
-    used_s = sum(attempt_s(attempt) for cell in record.cells for attempt in cell.attempts)
-    return budget_s is not None and used_s + expected_s(record, step.record) > budget_s
+    used_s = sum(cell.took_s or 0.0 for cell in record.cells)
+    return budget_s is not None and used_s + (record.expected_s(step.record) or 0.0) > budget_s
 
 
 def end_rounds(record: SweepRecord, not_needed: Sequence[Step], ended: str) -> SweepRecord:
     """Return the record at the end of the rounds, with the time that the runs that were not needed would have used."""
     assert record.rounds is not None
-    saved_s = sum(expected_s(record, step.record) for step in not_needed)
+    saved_s = sum(record.expected_s(step.record) or 0.0 for step in not_needed)
     rounds = replace(record.rounds, ended=ended, num_saved=len(not_needed), saved_s=saved_s)
     for step in not_needed:
         record = record.with_cell(replace(step.record, state="skipped", reason=NOT_NEEDED, is_needed=False))

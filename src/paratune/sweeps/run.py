@@ -1,16 +1,22 @@
-"""Runs the cells of a matrix one after the other, and records how each ended."""
+"""Runs the cells of a matrix one after the other, and records how each ended; or lists their commands.
+
+A listed command writes into the folder of the matrix, where `paratune sweep` and `paratune report` read its record.
+"""
 
 import re
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from paratune import records
 from paratune.base import atomic
 from paratune.base.text import plain
 from paratune.config.load import show_text
+from paratune.config.plain import one_line
 from paratune.errors import (
     EXIT_FAILED,
     EXIT_HUNG,
@@ -24,14 +30,23 @@ from paratune.errors import (
 from paratune.records.run_folder import is_in_use, locked_folder
 from paratune.records.sweep import CONFIGS_FOLDER, LOGS_FOLDER, CellRecord, SweepRecord, cell_run_folder, write_sweep
 from paratune.sweeps.cell import Cell
-from paratune.sweeps.environment import for_a_run
+from paratune.sweeps.cells import renamed
+from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.plan import IN_USE, Step, now
+from paratune.sweeps.probe import ProbeLength, as_probe
+from paratune.sweeps.values import for_a_run
 
 WAIT_S = 120.0
 """Longest wait for a run that an earlier, killed sweep started: it saves a checkpoint and ends."""
 _MAY_PASS = (EXIT_LAUNCH, EXIT_OUT_OF_MEMORY, EXIT_HUNG)
 """Exit codes with a cause outside the run: a killed or lost process, memory that others use, a hang."""
 _MAX_REASON = 500
+
+WARMUP_FOLDER = "warmup"
+WARMUP_LOG = f"{WARMUP_FOLDER}/log.txt"
+_MAKES_NO_TOKENS = {"num_workers", "prefetch_factor", "cache_dir", "figures"}
+"""Options of `data` that change neither the files that are read nor their tokens."""
+PROGRAM = "paratune"
 
 Start = Callable[[Sequence[str], Path, Mapping[str, str | None]], int]
 """Function that runs `paratune ARGUMENTS` with its output appended to a file and with variables (None unsets one), and
@@ -157,6 +172,99 @@ def write_text(path: Path, text: str) -> None:
     except OSError as error:
         message = f"{path} cannot be written: {error.strerror}; free some space there, or change folder:"
         raise CheckpointError(message, code="run.not_writable", path=path) from error
+
+
+def write_listed(folder: Path, record: SweepRecord, steps: Sequence[Step]) -> None:
+    """Write the record of the matrix, and the configurations of the runs that are listed.
+
+    Raises:
+        CheckpointError: They cannot be written.
+    """
+    listed_now = (step.cell.name for step in steps)
+    write_sweep(folder, replace(record, listed=tuple(dict.fromkeys([*record.listed, *listed_now]))))
+    for step in steps:
+        write_cell(folder, record.matrix, step.cell)
+
+
+def listed(folder: Path, step: Step, *, run_code: bool = False) -> dict[str, Any]:
+    """Return a run as plain data: its command, with --run-code if wanted, its variables and its files."""
+    environment = for_a_run(step.cell.environment)
+    command = [PROGRAM, *words_of(folder, step), *(["--run-code"] if run_code else [])]
+    return {
+        "name": step.cell.name,
+        "kind": step.cell.kind,
+        "repeat": step.cell.repeat,
+        "num_processes": step.cell.num_processes,
+        "num_nodes": step.cell.num_nodes,
+        "environment": environment,
+        "config": str(config_of(folder, step.cell.name)),
+        "folder": str(cell_run_folder(folder, step.cell.name)),
+        "log": str(folder / LOGS_FOLDER / f"{step.cell.name}.txt"),
+        "state": step.record.state,
+        "command": command,
+        "line": shell_line(command, environment),
+    }
+
+
+def shell_line(command: Sequence[str], environment: Mapping[str, str | None]) -> str:
+    """Return a command for a shell, with its variables in front."""
+    unset = [word for name, value in environment.items() if value is None for word in ("-u", name)]
+    given = [f"{name}={value}" for name, value in environment.items() if value is not None]
+    return shlex.join([*(["env", *unset, *given] if environment else []), *command])
+
+
+def warm_ups(matrix: Matrix, todo: Sequence[Step]) -> list[tuple[str, Cell]]:
+    """Return `warmup_runs` warm-up runs for each model and data set, with the cell whose first steps each takes.
+
+    Warm-up steps are left out of the figures of each run, but the first run also reads files from the disk for the
+    first time, tokenizes texts, and runs before fans and clocks are steady. So a probe of each model and data set runs
+    first, on the largest number of devices. The default is one when speed is measured (probes, repeats), else none.
+    """
+    number = matrix.options.warmup_runs
+    if number is None:
+        number = int(matrix.options.repeats > 1 or any(step.cell.kind == "probe" for step in todo))
+    cell_by_data: dict[str, Cell] = {}
+    for step in todo:
+        key = _what_is_read(step.cell)
+        if key not in cell_by_data or step.cell.num_processes > cell_by_data[key].num_processes:
+            cell_by_data[key] = step.cell
+    return [
+        (cell.name, _warm_up(matrix, cell, f"{WARMUP_FOLDER}-{at}-{again}"))
+        for at, cell in enumerate(cell_by_data.values(), start=1)
+        for again in range(1, number + 1)
+    ]
+
+
+def run_warm_up(folder: Path, cell: Cell, start: Start) -> int:
+    """Run a warm-up, replacing an earlier one; return the exit code. Its output is in `WARMUP_LOG`.
+
+    Args:
+        folder: Of the matrix.
+
+    Raises:
+        CheckpointError: Its configuration cannot be written.
+    """
+    config = folder / WARMUP_FOLDER / f"{cell.name}.yaml"
+    assert cell.loaded is not None
+    write_text(config, show_text(cell.loaded))
+    words = ["train", str(config), "--nproc", str(cell.num_processes), "--overwrite"]
+    return start(words, folder / WARMUP_LOG, for_a_run(cell.environment))
+
+
+def _what_is_read(cell: Cell) -> str:
+    """Return the settings that decide which files a run reads and which tokens it needs, in one line."""
+    assert cell.loaded is not None
+    values = cell.loaded.values
+    data = {key: value for key, value in values["data"].items() if key not in _MAKES_NO_TOKENS}
+    return one_line([values["task"], data, values["model"]])
+
+
+def _warm_up(matrix: Matrix, cell: Cell, name: str) -> Cell:
+    assert cell.loaded is not None
+    # Trackers receive nothing of a discarded run.
+    quiet = replace(cell.loaded, values={**cell.loaded.values, "trackers": {}})
+    loaded = as_probe(quiet, matrix.probe or ProbeLength(), reads_all=cell.kind == "full")
+    return replace(cell, name=name, loaded=renamed(loaded, name, str(matrix.folder / WARMUP_FOLDER)))
 
 
 def exit_code(record: SweepRecord, asked: Sequence[str], *, was_stopped: bool) -> int:

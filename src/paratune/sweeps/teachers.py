@@ -13,12 +13,10 @@ from typing import Any
 from paratune.config.distil_section import Distil, teacher_names
 from paratune.config.layers import Layer, layer_of, merge
 from paratune.config.problems import Problem, SourceLocation
-from paratune.errors import did_you_mean
 from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder
-from paratune.sweeps.axes import find_value
+from paratune.sweeps.axes import find_values
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.matrix import Matrix
-from paratune.sweeps.values import show
 
 TEACHER = "distil.teacher"
 
@@ -36,9 +34,15 @@ def resolve_teachers(
     if not isinstance(wanted, dict):
         return layer, (), ()
     place = next((at for key, at in layer.places.items() if key == TEACHER or key.startswith(f"{TEACHER}.")), None)
-    chosen, problems = _chosen_values(matrix, wanted, place)
-    if problems:
-        return layer, (), tuple(problems)
+    chosen, found = find_values(matrix.axes, wanted)
+    if not wanted:
+        found = [("it is an empty mapping; name a value of an axis, such as {size: large}, or a run", "")]
+    if found:
+        return (
+            layer,
+            (),
+            tuple(Problem(f"{TEACHER}: {message}", (TEACHER,), place, code="sweep.teacher") for message, _ in found),
+        )
     combinations = itertools.product(*chosen.values())
     names = [name_of({**values, **dict(zip(chosen, names, strict=True))}) for names in combinations]
     folders = [str(cell_run_folder(matrix.folder, name)) for name in names]
@@ -54,33 +58,6 @@ def missing_teachers(matrix: Matrix, distil: Distil | None, place: SourceLocatio
         if not path.is_dir() and not path.resolve().is_relative_to(matrix.folder.resolve()):
             message = f"{TEACHER}: {name} is not a folder; name the folder of a finished run, or a model folder"
             yield Problem(message, (TEACHER,), place, code="distil.no_teacher")
-
-
-def _chosen_values(
-    matrix: Matrix, wanted: Mapping[Any, Any], place: SourceLocation | None
-) -> tuple[dict[str, list[str]], list[Problem]]:
-    """Return the names of the wanted values by the label of their axis."""
-    axes = {key: axis for axis in matrix.axes for key in (axis.axis.key, axis.axis.label)}
-    chosen: dict[str, list[str]] = {}
-    problems = []
-    for key, given in wanted.items():
-        if key not in axes:
-            known = ", ".join(axis.axis.label for axis in matrix.axes)
-            message = f"{TEACHER}: {key} is not an axis{did_you_mean(str(key), axes)}; axes: {known}"
-            problems.append(Problem(message, (TEACHER,), place, code="sweep.teacher"))
-            continue
-        axis = axes[key]
-        items = given if isinstance(given, list) else [given]
-        names = [name for item in items if (name := find_value(axis, item)) is not None]
-        if not items or len(names) < len(items):
-            allowed = ", ".join(axis.axis.values.values())
-            message = f"{TEACHER}: {show(given)} is not on the axis {key}; it has: {allowed}"
-            problems.append(Problem(message, (TEACHER,), place, code="sweep.teacher"))
-        chosen[axis.axis.label] = names
-    if not wanted:
-        message = f"{TEACHER} is an empty mapping; name a value of an axis, such as {{size: large}}, or a run"
-        problems.append(Problem(message, (TEACHER,), place, code="sweep.teacher"))
-    return chosen, problems
 
 
 def check_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:

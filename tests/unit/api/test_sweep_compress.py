@@ -77,7 +77,12 @@ def test_every_finished_run_is_made_smaller_and_failures_are_returned(planned: t
     ]
     assert starter.environments == [{"OMP_NUM_THREADS": "1"}] * 2
     assert compress_runs(matrix, record, names, Starter(is_stopped=True)) == ("small", "large")
-    assert compress_runs(replace(matrix, compress=None), record, names, Starter()) == ()
+    assert (
+        compress_runs(
+            replace(matrix, options=matrix.options.model_copy(update={"compress": None})), record, names, Starter()
+        )
+        == ()
+    )
 
 
 def test_a_student_is_not_started_before_its_teacher_is_finished(planned: tuple[Matrix, SweepPlan]):

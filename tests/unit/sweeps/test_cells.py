@@ -74,7 +74,7 @@ def test_exclusions_and_overrides(matrix_file: Path):
         ("exclude: [{seed: 41}, {seed: 41, learning_rate: 1e-4}]\n", (), None),
         ("exclude: [{seed: [41, 42]}]\n", (), ("sweep.exclude", "4")),
         ("baseline: {learning_rate: 1e-4}\nexclude: [{learning_rate: 1e-4}]\n", (), ("sweep.exclude", "baseline")),
-        ("exclude: [{seed: [41], learning_rate: []}]\n", (), ("sweep.exclude", "exclude[0]")),
+        ("exclude: [{seed: [41], learning_rate: []}]\n", (), ("config.invalid_value", "exclude[0]")),
         ("", ("run.seed=3",), ("sweep.override", "--set run.seed", "axis run.seed")),
         ("", ("run={seed: 3}",), ("sweep.override", "--set run", "axis run.seed")),
         ("", ("run.name=x",), ("sweep.override", "--set run.name")),

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from raised import check_code
+from raised import check_code, raises_code
 
 from paratune.config.load import load_config, show_text
 from paratune.errors import ConfigError
@@ -114,18 +114,18 @@ def test_probes_need_no_validation_set_to_be_compared(matrix_file: Path):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "code", "key"),
     [
-        ("probe: 20", r"probe is 20 .* allowed: \{steps: 20, warmup_steps: 5\}, true or false"),
-        ("probe: {step: 3}", "probe.step is not an option; did you mean steps?"),
-        ("probe: {steps: 0}", "probe.steps is 0"),
-        ("probe: {warmup_steps: -1}", "probe.warmup_steps is -1 .* at least 0"),
-        ("probe: {steps: 5}", "warmup_steps: 5 .* steps: 5"),
+        ("probe: 20", "config.invalid_value", "probe"),
+        ("probe: {step: 3}", "config.unknown_key", "probe.step"),
+        ("probe: {steps: 0}", "config.invalid_value", "probe.steps"),
+        ("probe: {warmup_steps: -1}", "config.invalid_value", "probe.warmup_steps"),
+        ("probe: {steps: 5}", "config.invalid_value", "probe"),
     ],
 )
-def test_odd_probes(text: str, says: str, matrix_file: Path):
+def test_odd_probes(text: str, code: str, key: str, matrix_file: Path):
     matrix_file.write_text(matrix_file.read_text() + text + "\n")
-    with pytest.raises(ConfigError, match=says.replace("?", r"\?")):
+    with raises_code(code, key, keys=(key,), line=11):
         read_matrix(matrix_file)
 
 

@@ -26,6 +26,7 @@ from paratune.reports.matrix.summary import summary_statements
 from paratune.reports.matrix.tables import candidates, chosen, missing, runs
 from paratune.reports.matrix.trust import TITLE as TRUST_TITLE
 from paratune.reports.matrix.trust import certificate_table, trust_statements
+from paratune.reports.notes import notes_parts
 from paratune.reports.page.document import made_by
 from paratune.reports.runs import reproduce, slice_tables
 from paratune.reports.runs.read import RunRecord
@@ -136,6 +137,7 @@ def _subject(report: SweepReport) -> str:
 
 
 def _sections(report: SweepReport) -> Iterator[ReportSection]:
+    yield ReportSection("notes", "Notes", tuple(notes_parts(report.record.notes or "")), is_short=False)
     scores = chosen(report)
     # A matrix of probes has no scores to choose by.
     yield ReportSection("chosen", scores.title, (scores,) if scores.lines else ())

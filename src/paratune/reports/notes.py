@@ -1,0 +1,31 @@
+"""Notes of the user, a text in Markdown, as parts of a report: paragraphs, headings, lists and code."""
+
+from collections.abc import Iterator
+
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
+
+from paratune.reports.document import Listing, Part, Remarks
+
+
+def notes_parts(text: str) -> Iterator[Part]:
+    """Yield the parts of a text in CommonMark; HTML and tables are text, and marks such as `**` are left out."""
+    for block in SyntaxTreeNode(MarkdownIt("commonmark", {"html": False}).parse(text)):
+        if block.type in ("fence", "code_block"):
+            yield Listing(block.info or "Code", block.content)
+        elif block.type in ("bullet_list", "ordered_list"):
+            yield Remarks(tuple(_words(item) for item in block.children))
+        elif words := _words(block):
+            yield words
+
+
+def _words(node: SyntaxTreeNode) -> str:
+    """Return the text in a block, on one line."""
+    if node.type == "image":
+        return node.content
+    if node.type == "link":
+        return f"{''.join(map(_words, node.children))} ({node.attrs['href']})"
+    if not node.children:
+        return " " if node.type in ("softbreak", "hardbreak") else node.content
+    is_block = node.type in ("list_item", "bullet_list", "ordered_list", "blockquote")
+    return (" " if is_block else "").join(map(_words, node.children)).strip()
