@@ -15,11 +15,9 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import Field, TypeAdapter
+from typing import TYPE_CHECKING, Any, Literal
 
 from paratune import records
 from paratune.base.text import plain
@@ -27,6 +25,9 @@ from paratune.config.differences import flatten
 from paratune.config.plain import one_line
 from paratune.errors import CheckpointError
 from paratune.records.published import Published, parse_published
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 SWEEP_FILE = "sweep.json"
 SCHEMA_VERSION = 1
@@ -80,7 +81,7 @@ class Axis:
 class CellRecord:
     """One run of the matrix, and its state."""
 
-    name: Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
+    name: str
     """Of its run folder."""
     values: Mapping[str, str]
     """Name of its value on each axis, by the label of the axis."""
@@ -268,7 +269,11 @@ class SweepRecord:
         return replace(self, looks=(*self.looks, Look(time, tuple(new), num_planned))) if new else self
 
 
-_READER = TypeAdapter(SweepRecord)
+@cache
+def _reader() -> "TypeAdapter[SweepRecord]":
+    from pydantic import TypeAdapter  # not at the top: the help of commands that read matrices would wait for it
+
+    return TypeAdapter(SweepRecord)
 
 
 def write_sweep(folder: Path, sweep: SweepRecord) -> None:
@@ -302,13 +307,14 @@ def read_sweep(folder: Path) -> SweepRecord:
         raise CheckpointError(message, code="run.other_version", path=path, version=version)
     try:
         # As JSON, in which a strict reader takes lists for tuples.
-        sweep = _READER.validate_json(json.dumps({**content, "published": None}), strict=True)
+        sweep = _reader().validate_json(json.dumps({**content, "published": None}), strict=True)
         sweep = replace(sweep, published=parse_published(content.get("published")))
         labels = {axis.label: axis.values.keys() for axis in sweep.axes}
-        for name, values in (*((cell.name, cell.values) for cell in sweep.cells), ("baseline", sweep.baseline)):
-            wanted = values if name == "baseline" else labels
-            if any(values[label] not in labels[label] for label in wanted):
-                raise ValueError(f"{name} has a value that is on no axis")
+        for cell in sweep.cells:
+            if any(cell.values[label] not in names for label, names in labels.items()) or not NAME.fullmatch(cell.name):
+                raise ValueError(f"{cell.name} has a value that is on no axis, or a name that is no name of a folder")
+        if any(name not in labels[label] for label, name in sweep.baseline.items()):
+            raise ValueError(f"baseline {dict(sweep.baseline)} has a value that is on no axis")
     except (TypeError, ValueError, KeyError, AttributeError) as error:  # pydantic's ValidationError is a ValueError
         message = f"{plain(path)} is damaged: it is not the record of a matrix ({plain(str(error).splitlines()[0])})"
         raise CheckpointError(message, code="run.damaged", path=path) from error

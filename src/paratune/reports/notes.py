@@ -10,7 +10,7 @@ from paratune.reports.document import Listing, Part, Remarks
 
 def notes_parts(text: str) -> Iterator[Part]:
     """Yield the parts of a text in CommonMark; HTML and tables are text, and marks such as `**` are left out."""
-    for block in SyntaxTreeNode(MarkdownIt("commonmark", {"html": False}).parse(text)):
+    for block in SyntaxTreeNode(MarkdownIt("commonmark", {"html": False}).parse(text)).children:
         if block.type in ("fence", "code_block"):
             yield Listing(block.info or "Code", block.content)
         elif block.type in ("bullet_list", "ordered_list"):
