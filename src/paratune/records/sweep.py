@@ -86,11 +86,11 @@ class CellRecord:
     values: Mapping[str, str]
     """Name of its value on each axis, by the label of the axis."""
     num_processes: int
-    task: str
-    metric: str
+    task: str = ""
+    metric: str = ""
     """Metric of the validation set that selects the best run."""
-    metrics: tuple[str, ...]
-    fingerprint: str
+    metrics: tuple[str, ...] = ()
+    fingerprint: str = ""
     """SHA-256 of its configuration and number of processes."""
     state: State = "pending"
     reason: str | None = None

@@ -38,7 +38,7 @@ def none_possible(matrix: Matrix, cells: Sequence[Cell]) -> ConfigError | None:
 def _listed(cells: Sequence[Cell]) -> Iterator[Problem]:
     """Yield each problem once, with its cells; repeats have the same problems as the first run and are left out."""
     by_problem: dict[Problem, list[Cell]] = {}
-    firsts = [cell for cell in cells if cell.repeat == 1]
+    firsts = [cell for cell in cells if cell.record.repeat == 1]
     for cell in firsts:
         for problem in cell.problems:
             by_problem.setdefault(replace(problem, keys=()), []).append(cell)

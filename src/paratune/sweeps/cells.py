@@ -17,7 +17,7 @@ from paratune.config.sections import data_sources
 from paratune.config.sources import local_path, path_and_split
 from paratune.config.validate import describe_value
 from paratune.errors import ConfigError, did_you_mean, option_error
-from paratune.records.sweep import RUNS_FOLDER
+from paratune.records.sweep import RUNS_FOLDER, CellRecord
 from paratune.sweeps.axes import OURS
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.choices import check_choices
@@ -77,7 +77,8 @@ def repeated(cells: Sequence[Cell], repeats: int) -> tuple[Cell, ...]:
 
 def _again(cell: Cell, number: int) -> Cell:
     name = f"{cell.name}_r{number}"
-    return replace(cell, name=name, repeat=number, loaded=cell.loaded and renamed(cell.loaded, name))
+    record = replace(cell.record, name=name, repeat=number)
+    return replace(cell, record=record, loaded=cell.loaded and renamed(cell.loaded, name))
 
 
 def renamed(loaded: LoadedConfig, name: str, folder: str | None = None) -> LoadedConfig:
@@ -92,7 +93,7 @@ def _shortened(matrix: Matrix, cell: Cell) -> Cell:
 
     This is the last step, so that problems of the full run are reported for its probe too.
     """
-    if cell.kind == "full" or cell.loaded is None:
+    if cell.record.kind == "full" or cell.loaded is None:
         return cell
     probe = _probe_of(matrix, [axis.by_name(cell.values[axis.axis.label]) for axis in matrix.axes])
     assert probe is not None
@@ -103,7 +104,7 @@ def _each_probe_once(cells: Sequence[Cell]) -> Iterator[Cell]:
     """Yield the cells; equal probes, such as those of runs of two lengths, are skipped except for the first."""
     seen: dict[str, Cell] = {}
     for cell in cells:
-        is_probed = cell.kind == "probe" and cell.loaded is not None and cell.impossible is None
+        is_probed = cell.record.kind == "probe" and cell.loaded is not None and cell.impossible is None
         other = seen.setdefault(_identity(cell), cell) if is_probed else cell
         yield cell if other is cell else replace(cell, impossible=f"as a probe it is the same as {other.name}")
 
@@ -114,10 +115,10 @@ def _identity(cell: Cell) -> str:
     settings = {key: value for key, value in flatten(cell.loaded.values).items() if key not in OURS}
     return one_line(
         [
-            cell.num_processes,
-            cell.num_nodes,
-            dict(sorted(cell.environment.items())),
-            cell.kind,
+            cell.record.num_processes,
+            cell.record.num_nodes,
+            dict(sorted(cell.record.environment.items())),
+            cell.record.kind,
             dict(sorted(settings.items())),
         ]
     )
@@ -151,45 +152,43 @@ def _cell(
     """Return a cell: the matrix has priority over files, and `--set` over both."""
     beside = {key: setting for value in values for key, setting in value.beside.items()}
     variables = {key.removeprefix(f"{ENV}."): text for key, text in beside.items() if key.startswith(f"{ENV}.")}
-    environment = {**matrix.environment, **variables}
-    cell = Cell(
+    record = CellRecord(
         name=_name(names),
         values=names,
         num_processes=beside.get(NPROC, matrix.options.nproc),
         num_nodes=beside.get(NODES, matrix.options.nodes),
-        loaded=None,
-        environment=environment,
+        environment={**matrix.environment, **variables},
         kind="full" if _probe_of(matrix, values) is None else "probe",
     )
     layer, teachers, unknown = resolve_teachers(matrix, names, _layer(matrix, values, above), _name)
     if unknown:
-        return replace(cell, problems=unknown)
-    cell = replace(cell, teachers=teachers)
+        return Cell(record, problems=unknown)
+    record = replace(record, teachers=teachers)
     given = layer.values.get("run")
     if given is not None and not isinstance(given, dict):  # folder and name would replace it
         message = f"run is {describe_value(given)}; allowed: a mapping, such as {{seed: 42}}"
-        return replace(cell, problems=(Problem(message, ("run",), layer.place("run"), code="sweep.override"),))
+        return Cell(record, problems=(Problem(message, ("run",), layer.place("run"), code="sweep.override"),))
     place = SourceLocation(matrix.source.name)
     runs = str(matrix.folder / RUNS_FOLDER)
-    for key, text in (("run.folder", runs), ("run.name", cell.name)):
+    for key, text in (("run.folder", runs), ("run.name", record.name)):
         layer = merge(layer, layer_of(key, text, {key: place}))
     # Cells share the settings of the matrix; an option that a check fills in must stay with its cell.
     layer = replace(layer, values=deepcopy(layer.values), places=dict(layer.places))
     loaded, problems = check_layer(expand_shorthands(layer), matrix.source)
     if loaded is None:
-        return replace(cell, problems=tuple(problems))
+        return Cell(record, problems=tuple(problems))
     missing = (
         *(Problem(message, (key,), layer.place(key), code="data.not_found") for key, message in missing_files(loaded)),
         *missing_teachers(matrix, loaded.config.distil, layer.place(TEACHER)),
     )
     if missing and need_files:
-        return replace(cell, problems=missing)
+        return Cell(record, problems=missing)
     together = "; ".join(problem.message for problem in problems)
-    reason = together or why_nowhere(loaded.config, cell.num_processes, matrix.options.max_nproc)
-    reason = reason or why_no_nodes(cell.num_processes, cell.num_nodes, here=here)
+    reason = together or why_nowhere(loaded.config, record.num_processes, matrix.options.max_nproc)
+    reason = reason or why_no_nodes(record.num_processes, record.num_nodes, here=here)
     if reason is None and here:
-        reason = why_not_here(loaded.config, cell.num_processes, environment)
-    return replace(cell, loaded=loaded, impossible=reason)
+        reason = why_not_here(loaded.config, record.num_processes, record.environment)
+    return Cell(record, loaded, impossible=reason)
 
 
 def _layer(matrix: Matrix, values: Sequence[Value], above: Layer) -> Layer:

@@ -33,7 +33,7 @@ def check_choices(matrix: Matrix, cells: Sequence[Cell]) -> Iterator[Cell]:
 
 def _is_chosen_among(cell: Cell) -> bool:
     """Return whether the run will have scores, as far as is known."""
-    return cell.loaded is not None and cell.kind == "full" and cell.impossible is None
+    return cell.loaded is not None and cell.record.kind == "full" and cell.impossible is None
 
 
 def _group_of(matrix: Matrix, cell: Cell) -> tuple[str, ...]:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from paratune.errors import ConfigError
 from paratune.records.sweep import CellRecord, Configuration, Rounds, SweepRecord
+from paratune.sweeps.cell import Cell
 from paratune.sweeps.matrix import Matrix
-from paratune.sweeps.plan import Step, block_of
+from paratune.sweeps.plan import block_of
 
 FIRST_BLOCKS = 3
 """Runs that every configuration gets before the first look: fewer do not show how much runs vary."""
@@ -61,7 +62,7 @@ def _seconds(budget: str) -> float:
     return seconds
 
 
-def next_round(record: SweepRecord, todo: Sequence[Step], undecided: Collection[Configuration]) -> list[Step]:
+def next_round(record: SweepRecord, todo: Sequence[Cell], undecided: Collection[Configuration]) -> list[Cell]:
     """Return the runs of the next round; none when nothing is left that is needed.
 
     The first round is `FIRST_BLOCKS` runs of every configuration. Each later one is a run of every configuration that
@@ -72,26 +73,26 @@ def next_round(record: SweepRecord, todo: Sequence[Step], undecided: Collection[
         undecided: Configurations whose verdict needs more runs, baselines included.
     """
     blocks = sorted({block_of(cell, record.axes) for cell in record.cells})
-    first = [step for step in todo if block_of(step.record, record.axes) in blocks[:FIRST_BLOCKS]]
-    needed = [step for step in todo if record.configuration_of(step.record) in undecided]
+    first = [cell for cell in todo if block_of(cell.record, record.axes) in blocks[:FIRST_BLOCKS]]
+    needed = [cell for cell in todo if record.configuration_of(cell.record) in undecided]
     if first or not needed:
         return first
-    block = min(block_of(step.record, record.axes) for step in needed)
-    return [step for step in needed if block_of(step.record, record.axes) == block]
+    block = min(block_of(cell.record, record.axes) for cell in needed)
+    return [cell for cell in needed if block_of(cell.record, record.axes) == block]
 
 
-def is_over_budget(record: SweepRecord, step: Step) -> bool:
+def is_over_budget(record: SweepRecord, cell: Cell) -> bool:
     """Return whether another run would exceed the budget of all runs of the matrix, of earlier calls too."""
     budget_s = None if record.rounds is None else record.rounds.budget_s
     used_s = sum(cell.took_s or 0.0 for cell in record.cells)
-    return budget_s is not None and used_s + (record.expected_s(step.record) or 0.0) > budget_s
+    return budget_s is not None and used_s + (record.expected_s(cell.record) or 0.0) > budget_s
 
 
-def end_rounds(record: SweepRecord, not_needed: Sequence[Step], ended: str) -> SweepRecord:
+def end_rounds(record: SweepRecord, not_needed: Sequence[Cell], ended: str) -> SweepRecord:
     """Return the record at the end of the rounds, with the time that the runs that were not needed would have used."""
     assert record.rounds is not None
-    saved_s = sum(record.expected_s(step.record) or 0.0 for step in not_needed)
+    saved_s = sum(record.expected_s(cell.record) or 0.0 for cell in not_needed)
     rounds = replace(record.rounds, ended=ended, num_saved=len(not_needed), saved_s=saved_s)
-    for step in not_needed:
-        record = record.with_cell(replace(step.record, state="skipped", reason=NOT_NEEDED, is_needed=False))
+    for cell in not_needed:
+        record = record.with_cell(replace(cell.record, state="skipped", reason=NOT_NEEDED, is_needed=False))
     return replace(record, rounds=rounds)

@@ -29,10 +29,10 @@ from paratune.errors import (
 )
 from paratune.records.run_folder import is_in_use, locked_folder
 from paratune.records.sweep import CONFIGS_FOLDER, LOGS_FOLDER, CellRecord, SweepRecord, cell_run_folder, write_sweep
-from paratune.sweeps.cell import Cell
+from paratune.sweeps.cell import IN_USE, Cell
 from paratune.sweeps.cells import renamed
 from paratune.sweeps.matrix import Matrix
-from paratune.sweeps.plan import IN_USE, Step, now
+from paratune.sweeps.plan import now
 from paratune.sweeps.probe import ProbeLength, as_probe
 from paratune.sweeps.values import for_a_run
 
@@ -58,8 +58,8 @@ def locked(folder: Path) -> AbstractContextManager[None]:
     return locked_folder(folder, "paratune sweep", "change name: or folder:")
 
 
-def run_step(
-    folder: Path, record: SweepRecord, step: Step, start: Start, *, stopped: Callable[[], bool]
+def run_cell(
+    folder: Path, record: SweepRecord, cell: Cell, start: Start, *, stopped: Callable[[], bool]
 ) -> SweepRecord:
     """Train one cell of a matrix, whose folder is locked, from its start or its checkpoint; return the record.
 
@@ -69,23 +69,23 @@ def run_step(
     Raises:
         CheckpointError: The record or the cell's configuration cannot be written.
     """
-    cell = replace(step.record, state="running", reason=None, exit_code=None)
+    now_running = replace(cell.record, state="running", reason=None, exit_code=None)
     run = cell_run_folder(folder, cell.name)
     log = folder / LOGS_FOLDER / f"{cell.name}.txt"
-    record = record.with_cell(cell)
+    record = record.with_cell(now_running)
     write_sweep(folder, record)
     log.parent.mkdir(exist_ok=True)
-    write_cell(folder, record.matrix, step.cell)
+    write_cell(folder, record.matrix, cell)
     began = now()
     if _is_free(run, stopped):
         # Earlier attempts wrote into the same log; the message of this one is behind their output.
         position = log.stat().st_size if log.exists() else 0
-        code = start(words_of(folder, step), log, for_a_run(cell.environment))
-        cell = _ended(cell, run, code, _last_message(log, position), was_stopped=stopped())
+        code = start(words_of(folder, cell), log, for_a_run(cell.record.environment))
+        ended = _ended(now_running, run, code, _last_message(log, position), was_stopped=stopped())
     else:  # started by hand, for example: not a failure, and the next call checks again
-        cell = replace(cell, state="interrupted", reason=IN_USE)
-    attempt = {"began": began, "ended": now(), "exit_code": cell.exit_code}
-    record = record.with_cell(replace(cell, attempts=(*cell.attempts, attempt)))
+        ended = replace(now_running, state="interrupted", reason=IN_USE)
+    attempt = {"began": began, "ended": now(), "exit_code": ended.exit_code}
+    record = record.with_cell(replace(ended, attempts=(*ended.attempts, attempt)))
     write_sweep(folder, record)
     return record
 
@@ -95,10 +95,10 @@ def config_of(folder: Path, name: str) -> Path:
     return folder / CONFIGS_FOLDER / f"{name}.yaml"
 
 
-def words_of(folder: Path, step: Step) -> list[str]:
+def words_of(folder: Path, cell: Cell) -> list[str]:
     """Return the arguments with which `paratune` trains a cell, from its configuration alone."""
-    how = "--overwrite" if step.changed else "--resume"
-    return ["train", str(config_of(folder, step.cell.name)), "--nproc", str(step.cell.num_processes), how]
+    how = "--overwrite" if cell.changed else "--resume"
+    return ["train", str(config_of(folder, cell.name)), "--nproc", str(cell.record.num_processes), how]
 
 
 def write_cell(folder: Path, matrix: str, cell: Cell) -> None:
@@ -174,33 +174,33 @@ def write_text(path: Path, text: str) -> None:
         raise CheckpointError(message, code="run.not_writable", path=path) from error
 
 
-def write_listed(folder: Path, record: SweepRecord, steps: Sequence[Step]) -> None:
+def write_listed(folder: Path, record: SweepRecord, cells: Sequence[Cell]) -> None:
     """Write the record of the matrix, and the configurations of the runs that are listed.
 
     Raises:
         CheckpointError: They cannot be written.
     """
-    listed_now = (step.cell.name for step in steps)
+    listed_now = (cell.name for cell in cells)
     write_sweep(folder, replace(record, listed=tuple(dict.fromkeys([*record.listed, *listed_now]))))
-    for step in steps:
-        write_cell(folder, record.matrix, step.cell)
+    for cell in cells:
+        write_cell(folder, record.matrix, cell)
 
 
-def listed(folder: Path, step: Step, *, run_code: bool = False) -> dict[str, Any]:
+def listed(folder: Path, cell: Cell, *, run_code: bool = False) -> dict[str, Any]:
     """Return a run as plain data: its command, with --run-code if wanted, its variables and its files."""
-    environment = for_a_run(step.cell.environment)
-    command = [PROGRAM, *words_of(folder, step), *(["--run-code"] if run_code else [])]
+    environment = for_a_run(cell.record.environment)
+    command = [PROGRAM, *words_of(folder, cell), *(["--run-code"] if run_code else [])]
     return {
-        "name": step.cell.name,
-        "kind": step.cell.kind,
-        "repeat": step.cell.repeat,
-        "num_processes": step.cell.num_processes,
-        "num_nodes": step.cell.num_nodes,
+        "name": cell.name,
+        "kind": cell.record.kind,
+        "repeat": cell.record.repeat,
+        "num_processes": cell.record.num_processes,
+        "num_nodes": cell.record.num_nodes,
         "environment": environment,
-        "config": str(config_of(folder, step.cell.name)),
-        "folder": str(cell_run_folder(folder, step.cell.name)),
-        "log": str(folder / LOGS_FOLDER / f"{step.cell.name}.txt"),
-        "state": step.record.state,
+        "config": str(config_of(folder, cell.name)),
+        "folder": str(cell_run_folder(folder, cell.name)),
+        "log": str(folder / LOGS_FOLDER / f"{cell.name}.txt"),
+        "state": cell.record.state,
         "command": command,
         "line": shell_line(command, environment),
     }
@@ -213,7 +213,7 @@ def shell_line(command: Sequence[str], environment: Mapping[str, str | None]) ->
     return shlex.join([*(["env", *unset, *given] if environment else []), *command])
 
 
-def warm_ups(matrix: Matrix, todo: Sequence[Step]) -> list[tuple[str, Cell]]:
+def warm_ups(matrix: Matrix, todo: Sequence[Cell]) -> list[tuple[str, Cell]]:
     """Return `warmup_runs` warm-up runs for each model and data set, with the cell whose first steps each takes.
 
     Warm-up steps are left out of the figures of each run, but the first run also reads files from the disk for the
@@ -222,12 +222,12 @@ def warm_ups(matrix: Matrix, todo: Sequence[Step]) -> list[tuple[str, Cell]]:
     """
     number = matrix.options.warmup_runs
     if number is None:
-        number = int(matrix.options.repeats > 1 or any(step.cell.kind == "probe" for step in todo))
+        number = int(matrix.options.repeats > 1 or any(cell.record.kind == "probe" for cell in todo))
     cell_by_data: dict[str, Cell] = {}
-    for step in todo:
-        key = _what_is_read(step.cell)
-        if key not in cell_by_data or step.cell.num_processes > cell_by_data[key].num_processes:
-            cell_by_data[key] = step.cell
+    for cell in todo:
+        key = _what_is_read(cell)
+        if key not in cell_by_data or cell.record.num_processes > cell_by_data[key].record.num_processes:
+            cell_by_data[key] = cell
     return [
         (cell.name, _warm_up(matrix, cell, f"{WARMUP_FOLDER}-{at}-{again}"))
         for at, cell in enumerate(cell_by_data.values(), start=1)
@@ -247,8 +247,8 @@ def run_warm_up(folder: Path, cell: Cell, start: Start) -> int:
     config = folder / WARMUP_FOLDER / f"{cell.name}.yaml"
     assert cell.loaded is not None
     write_text(config, show_text(cell.loaded))
-    words = ["train", str(config), "--nproc", str(cell.num_processes), "--overwrite"]
-    return start(words, folder / WARMUP_LOG, for_a_run(cell.environment))
+    words = ["train", str(config), "--nproc", str(cell.record.num_processes), "--overwrite"]
+    return start(words, folder / WARMUP_LOG, for_a_run(cell.record.environment))
 
 
 def _what_is_read(cell: Cell) -> str:
@@ -263,8 +263,9 @@ def _warm_up(matrix: Matrix, cell: Cell, name: str) -> Cell:
     assert cell.loaded is not None
     # Trackers receive nothing of a discarded run.
     quiet = replace(cell.loaded, values={**cell.loaded.values, "trackers": {}})
-    loaded = as_probe(quiet, matrix.probe or ProbeLength(), reads_all=cell.kind == "full")
-    return replace(cell, name=name, loaded=renamed(loaded, name, str(matrix.folder / WARMUP_FOLDER)))
+    loaded = as_probe(quiet, matrix.probe or ProbeLength(), reads_all=cell.record.kind == "full")
+    loaded = renamed(loaded, name, str(matrix.folder / WARMUP_FOLDER))
+    return replace(cell, record=replace(cell.record, name=name), loaded=loaded)
 
 
 def exit_code(record: SweepRecord, asked: Sequence[str], *, was_stopped: bool) -> int:

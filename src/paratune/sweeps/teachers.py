@@ -64,7 +64,7 @@ def check_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
     """Yield the cells; those whose teacher is missing, themselves or cannot run have a problem or a reason."""
     by_name = {cell.name: cell for cell in cells}
     for cell in cells:
-        missing = next((name for name in cell.teachers if name not in by_name), None)
+        missing = next((name for name in cell.record.teachers if name not in by_name), None)
         if missing is not None:
             message = f"{TEACHER}: {missing} is not a run of the matrix, exclude leaves it out; name another teacher"
             yield replace(cell, loaded=None, problems=(Problem(message, (TEACHER,), code="sweep.teacher"),))
@@ -80,17 +80,17 @@ def check_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
 def _above(cell: Cell, by_name: Mapping[str, Cell]) -> list[str]:
     """Return the names of the teachers of a cell, of their teachers, and so on."""
     found: list[str] = []
-    rest = list(cell.teachers)
+    rest = list(cell.record.teachers)
     while rest:
         name = rest.pop()
         if name not in found:
             found.append(name)
-            rest += by_name[name].teachers if name in by_name else ()
+            rest += by_name[name].record.teachers if name in by_name else ()
     return found
 
 
 def _why_not(cell: Cell, teachers: Iterable[Cell]) -> str | None:
-    if cell.kind == "probe":
+    if cell.record.kind == "probe":
         return "its teacher is a run of this matrix, and a probe has no trained model; train the whole runs"
     impossible = next((teacher for teacher in teachers if teacher.impossible is not None), None)
     return None if impossible is None else f"its teacher {impossible.name} cannot run: {impossible.impossible}"
@@ -102,7 +102,7 @@ def teachers_first(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     ordered: dict[str, Cell] = {}
 
     def place(cell: Cell) -> None:
-        for name in cell.teachers:
+        for name in cell.record.teachers:
             if name in by_name and name not in ordered:
                 place(by_name[name])
         ordered.setdefault(cell.name, cell)

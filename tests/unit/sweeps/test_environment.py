@@ -21,7 +21,7 @@ def test_an_axis_lies_above_what_all_runs_are_given(matrix_file: Path):
     _with(matrix_file, axes, 'env: {NCCL_NSOCKS_PERTHREAD: 8, A: "1"}\n')
 
     matrix = read_matrix(matrix_file)
-    cells = {cell.name: cell.environment for cell in cells_of(matrix)}
+    cells = {cell.name: cell.record.environment for cell in cells_of(matrix)}
 
     assert len(cells) == 12
     first = "learning_rate-0.0001_NCCL_NSOCKS_PERTHREAD"
@@ -35,9 +35,9 @@ def test_an_axis_lies_above_what_all_runs_are_given(matrix_file: Path):
 
 
 def test_a_variable_makes_another_run(matrix_file: Path):
-    before = {cell.fingerprint for cell in cells_of(read_matrix(matrix_file))}
+    before = {cell.described(None).fingerprint for cell in cells_of(read_matrix(matrix_file))}
     matrix_file.write_text(matrix_file.read_text() + "env: {A: 1}\n")
-    assert not before & {cell.fingerprint for cell in cells_of(read_matrix(matrix_file))}
+    assert not before & {cell.described(None).fingerprint for cell in cells_of(read_matrix(matrix_file))}
 
 
 def test_a_run_is_told_what_to_record():

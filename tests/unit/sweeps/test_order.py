@@ -59,9 +59,9 @@ def test_a_repeat_is_the_same_run_in_another_folder(matrix_file: Path):
     matrix_file.write_text(matrix_file.read_text() + "repeats: 2\n")
     first, again = cells_of(read_matrix(matrix_file))[:2]
     assert (first.name, again.name) == (A, f"{A}_r2")
-    assert (again.repeat, again.config.run.name, again.loaded.values["run"]["name"]) == (2, f"{A}_r2", f"{A}_r2")
+    assert (again.record.repeat, again.config.run.name, again.loaded.values["run"]["name"]) == (2, f"{A}_r2", f"{A}_r2")
     assert first.config.run.name == A
-    assert again.fingerprint == first.fingerprint
+    assert again.described(None).fingerprint == first.described(None).fingerprint
     assert again.config.run.seed == first.config.run.seed
 
 

@@ -139,10 +139,10 @@ def test_the_others_are_left_in_peace(matrix_file: Path):
 
     assert invalid(matrix, cells) is None
     assert len(cells) == 6
-    assert {(cell.config.strategy.kind, cell.num_processes) for cell in cells if cell.impossible is None} == {
+    assert {(cell.config.strategy.kind, cell.record.num_processes) for cell in cells if cell.impossible is None} == {
         *(("single", 1), ("ddp", 1), ("ddp", 2)),
     }  # 3 processes cannot share 4 samples
-    error = none_possible(matrix, [cell for cell in cells if cell.num_processes == 3])
+    error = none_possible(matrix, [cell for cell in cells if cell.record.num_processes == 3])
     check_code(error, "sweep.none_possible")
     assert "batch.global is 4, which 3 ranks cannot share evenly" in str(error)
 

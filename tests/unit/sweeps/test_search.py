@@ -12,9 +12,10 @@ import paratune
 from paratune.api.sweep_search import Searching, check_options
 from paratune.errors import ConfigError
 from paratune.records.sweep import State, SweepRecord, cell_run_folder, read_sweep, write_sweep
+from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import Matrix, read_matrix
-from paratune.sweeps.plan import Step, plan_of
+from paratune.sweeps.plan import plan_of
 from paratune.sweeps.search import Search, best_trials, next_trials, num_runs_of_halving, sampled
 
 BASE = """\
@@ -57,19 +58,19 @@ class ScoringTrainer:
     def is_stopped(self) -> bool:
         return self.stops_after is not None and len(self.trained) >= self.stops_after
 
-    def train(self, record: SweepRecord, steps: list[Step]) -> SweepRecord:
-        for step in steps:
+    def train(self, record: SweepRecord, steps: list[Cell]) -> SweepRecord:
+        for cell in steps:
             if self.is_stopped:
                 break
-            assert step.cell.config is not None
-            self.trained.append(step.cell.name)
-            rate = step.cell.config.train.learning_rate
-            score = 1 - abs(math.log10(rate) + 4) / 4 + 0.001 * step.cell.config.run.seed
-            run = cell_run_folder(self.matrix.folder, step.cell.name)
+            assert cell.config is not None
+            self.trained.append(cell.name)
+            rate = cell.config.train.learning_rate
+            score = 1 - abs(math.log10(rate) + 4) / 4 + 0.001 * cell.config.run.seed
+            run = cell_run_folder(self.matrix.folder, cell.name)
             run.mkdir(parents=True)
             (run / "summary.json").write_text(json.dumps({"scores": {"validation": {"accuracy": score}}}))
-            state: State = self.state if self.fails and self.fails in step.cell.name else "finished"
-            record = record.with_cell(replace(step.record, state=state))
+            state: State = self.state if self.fails and self.fails in cell.name else "finished"
+            record = record.with_cell(replace(cell.record, state=state))
             write_sweep(self.matrix.folder, record)
         return record
 
@@ -81,7 +82,7 @@ def search_in(
     plan = plan_of(matrix, cells_of(matrix), [])
     trainer = kind(matrix, **options)
     matrix.folder.mkdir(parents=True, exist_ok=True)
-    todo = [step for step in plan.in_order() if step.runs(retry_failed=False)]
+    todo = [cell for cell in plan.in_order() if cell.runs(retry_failed=False)]
     return Searching(matrix, (), here=True).train(plan.record, todo, trainer), trainer
 
 
@@ -145,7 +146,7 @@ def test_a_stopped_round_of_halving_continues_to_the_same_end(folder: Path):
     matrix = matrix_of(folder, HALVING)
     done = {cell.name for cell in stopped.cells if cell.state == "finished"}
     plan = plan_of(matrix, cells_of(matrix), [])
-    todo = [step for step in plan.in_order() if step.cell.name not in done]
+    todo = [cell for cell in plan.in_order() if cell.name not in done]
     second = ScoringTrainer(matrix)
     Searching(matrix, (), here=True).train(stopped, todo, second)
     assert len(first.trained) + len(second.trained) == 26
@@ -226,12 +227,12 @@ def test_a_search_does_not_continue_with_files_that_were_edited_since(folder: Pa
     pytest.importorskip("optuna")
 
     class EditingTrainer(ScoringTrainer):
-        def train(self, record: SweepRecord, steps: list[Step]) -> SweepRecord:
+        def train(self, record: SweepRecord, steps: list[Cell]) -> SweepRecord:
             record = super().train(record, steps)
-            for step in steps:
-                assert step.cell.loaded is not None
-                run = {"config": step.cell.loaded.values, "world_size": 1, "sessions": []}
-                (cell_run_folder(self.matrix.folder, step.cell.name) / "run.json").write_text(json.dumps(run))
+            for cell in steps:
+                assert cell.loaded is not None
+                run = {"config": cell.loaded.values, "world_size": 1, "sessions": []}
+                (cell_run_folder(self.matrix.folder, cell.name) / "run.json").write_text(json.dumps(run))
             (folder / "m.yaml").write_text((BASE + BAYESIAN).replace("epochs: 3", "epochs: 4"))
             return record
 

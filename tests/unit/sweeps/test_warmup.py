@@ -39,7 +39,7 @@ def test_one_for_each_model_and_data_on_most_devices(matrix_file: Path):
     text = matrix_file.read_text().replace("  batch: {global: 4}\n", "  batch: {global: 4}\n  strategy: ddp\n")
     matrix_file.write_text(text)
     found = _warm_ups(matrix_file, axes)
-    assert sorted((each.config.model.name, each.num_processes) for each in found) == [("one", 2), ("two", 2)]
+    assert sorted((each.config.model.name, each.record.num_processes) for each in found) == [("one", 2), ("two", 2)]
     assert [each.name for each in found] == ["warmup-1-1", "warmup-2-1"]
 
 
