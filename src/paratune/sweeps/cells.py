@@ -65,20 +65,18 @@ def cells_of(
     cells = list(check_teachers(cells))
     _check_different(matrix, cells)
     cells = list(_each_probe_once([_shortened(matrix, cell) for cell in check_choices(matrix, cells)]))
-    all_cells = repeated(cells, matrix.options.repeats)
+    all_cells = tuple(again for cell in cells for again in _repeated(cell, matrix.options.repeats))
     _check_names(matrix, all_cells)
     return all_cells
 
 
-def repeated(cells: Sequence[Cell], repeats: int) -> tuple[Cell, ...]:
-    """Return each cell `repeats` times in a row; the second and later ones are named NAME_r2, NAME_r3, ..."""
-    return tuple(cell if number == 1 else _again(cell, number) for cell in cells for number in range(1, repeats + 1))
-
-
-def _again(cell: Cell, number: int) -> Cell:
-    name = f"{cell.name}_r{number}"
-    record = replace(cell.record, name=name, repeat=number)
-    return replace(cell, record=record, loaded=cell.loaded and renamed(cell.loaded, name))
+def _repeated(cell: Cell, repeats: int) -> Iterator[Cell]:
+    """Yield a cell `repeats` times; the second and later ones are named NAME_r2, NAME_r3, ..."""
+    yield cell
+    for number in range(2, repeats + 1):
+        name = f"{cell.name}_r{number}"
+        record = replace(cell.record, name=name, repeat=number)
+        yield replace(cell, record=record, loaded=cell.loaded and renamed(cell.loaded, name))
 
 
 def renamed(loaded: LoadedConfig, name: str, folder: str | None = None) -> LoadedConfig:
@@ -112,16 +110,9 @@ def _each_probe_once(cells: Sequence[Cell]) -> Iterator[Cell]:
 def _identity(cell: Cell) -> str:
     """Return all settings of a cell except its name and folder, in one line."""
     assert cell.loaded is not None
-    settings = {key: value for key, value in flatten(cell.loaded.values).items() if key not in OURS}
-    return one_line(
-        [
-            cell.record.num_processes,
-            cell.record.num_nodes,
-            dict(sorted(cell.record.environment.items())),
-            cell.record.kind,
-            dict(sorted(settings.items())),
-        ]
-    )
+    record, environment = cell.record, dict(sorted(cell.record.environment.items()))
+    settings = {key: value for key, value in sorted(flatten(cell.loaded.values).items()) if key not in OURS}
+    return one_line([record.num_processes, record.num_nodes, environment, record.kind, settings])
 
 
 def _probe_of(matrix: Matrix, values: Sequence[Value]) -> ProbeLength | None:
