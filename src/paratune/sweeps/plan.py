@@ -226,28 +226,20 @@ def _changes(folder: Path, cell: Cell) -> list[str]:
     assert cell.loaded is not None
     try:
         last = run["sessions"][-1] if run["sessions"] else run  # it may have been resumed by hand with other settings
-        then, world_size = compared_settings(last["config"]), last["world_size"]
+        then = {**compared_settings(last["config"]), "nproc": last["world_size"]}
         given = given_environment(last, cell.record.environment) or {}
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{folder / records.RUN_FILE} is damaged: it is not the record of a run ({error!r})", code="run.damaged"
         ) from error
-    now_ = compared_settings(cell.loaded.values)
-    changes = [
+    now_ = {**compared_settings(cell.loaded.values), "nproc": cell.record.num_processes}
+    for settings, variables in ((then, given), (now_, {name: cell.record.environment[name] for name in given})):
+        settings |= {f"{ENV}.{name}": UNSET if text is None else text for name, text in variables.items()}
+    return [
         f"{key}: {_shown(then, key)} then, {_shown(now_, key)} now"
         for key in dict.fromkeys([*now_, *then])
         if _plain(then.get(key)) != _plain(now_.get(key))
     ]
-    if world_size != cell.record.num_processes:
-        changes.append(f"nproc: {world_size} then, {cell.record.num_processes} now")
-    for name, value in given.items():
-        if value != cell.record.environment[name]:
-            changes.append(f"{ENV}.{name}: {_set_to(value)} then, {_set_to(cell.record.environment[name])} now")
-    return changes
-
-
-def _set_to(value: str | None) -> str:
-    return UNSET if value is None else value
 
 
 def _plain(value: Any) -> str:
