@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from paratune.errors import ConfigError
+from paratune.errors import ConfigError, option_error
 from paratune.records.sweep import CellRecord, Configuration, Rounds, SweepRecord
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.matrix import Matrix
@@ -33,32 +33,25 @@ def read_rounds(matrix: Matrix, cells: Sequence[CellRecord], until: str | None, 
             raise ConfigError(message, code="cli.no_effect", option="--budget")
         return None
     if until not in UNTIL:
-        raise ConfigError(
-            f"--until {until}: one of {', '.join(UNTIL)} is needed", code="cli.invalid_value", option="--until"
-        )
+        raise option_error("--until", until, f"one of {', '.join(UNTIL)} is needed", code="cli.invalid_value")
     if until == "quality" and all(cell.kind == "probe" for cell in cells):
-        raise ConfigError(
-            "--until quality: probes have no scores; use --until speed", code="cli.no_effect", option="--until"
-        )
+        raise option_error("--until", until, "probes have no scores; use --until speed", code="cli.no_effect")
     num_planned = len({block_of(cell, [axis.axis for axis in matrix.axes]) for cell in cells})
     if num_planned <= FIRST_BLOCKS:
-        raise ConfigError(
-            f"--until {until} has no effect: {matrix.source.name} has {num_planned} runs of a configuration, and the "
-            f"first {FIRST_BLOCKS} are always made; give more seeds on the axis of run.seed, or more repeats:",
-            code="cli.no_effect",
-            option="--until",
+        reason = (
+            f"it has no effect: {matrix.source.name} has {num_planned} runs of a configuration, and the first "
+            f"{FIRST_BLOCKS} are always made; give more seeds on the axis of run.seed, or more repeats:"
         )
+        raise option_error("--until", until, reason, code="cli.no_effect")
     return Rounds(until, num_planned, None if budget is None else _seconds(budget))
 
 
 def _seconds(budget: str) -> float:
     match = _DURATION.fullmatch(budget.strip())
-    seconds = 0.0
-    if match is not None:
-        seconds = sum(float(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True))
+    parts = match.groups() if match is not None else ()
+    seconds = sum(float(part or 0) * unit for part, unit in zip(parts, (3600, 60, 1), strict=False))
     if seconds <= 0:
-        message = f"--budget {budget}: a duration such as 8h, 90min or 1h30m is needed"
-        raise ConfigError(message, code="cli.invalid_value", option="--budget")
+        raise option_error("--budget", budget, "a duration such as 8h or 1h30m is needed", code="cli.invalid_value")
     return seconds
 
 

@@ -146,6 +146,7 @@ def _short(run: RunView, name_width: int = MAX_NAME, *, pad: bool = False) -> Te
     name = _name(run.name)
     name.truncate(name_width, overflow="ellipsis", pad=pad)
     figures: list[Text | str] = [] if run.state in ("waiting", "skipped") else _progress(run)
+    figures = figures[-1:] if run.state == "finished" else figures  # it took its time for all its steps
     if run.scores:
         metric, score = next(iter(ordered_scores(run.scores, run.metric).items()))
         figures.append(f"{plain(metric)} {format_number(score)}")
