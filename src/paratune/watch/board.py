@@ -115,18 +115,11 @@ def _kind(names: set[str]) -> str | None:
     return "run" if is_starting or names & _SIGNS else None
 
 
-def find(folder: Path, depth: int = MAX_DEPTH) -> Iterator[tuple[str, Path]]:
+def find(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield ("run" | "sweep", folder) in a folder, which may be deleted; runs of a matrix are not yielded."""
-    try:
-        with os.scandir(folder) as entries:
-            inside = sorted(entries, key=lambda entry: entry.name)
-            folders = [entry.name for entry in inside if entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return
-    kind = _kind({entry.name for entry in inside})
-    if kind is not None:
-        yield kind, folder
-    elif depth > 0:
-        for name in folders:
-            if not name.startswith(".") and name not in _NO_RUNS:
-                yield from find(folder / name, depth - 1)
+    for path, folders, files in os.walk(folder):
+        kind = _kind({*folders, *files})
+        if kind is not None:
+            yield kind, Path(path)
+        is_end = kind is not None or len(Path(path).relative_to(folder).parts) == MAX_DEPTH
+        folders[:] = [] if is_end else sorted(name for name in folders if name[0] != "." and name not in _NO_RUNS)

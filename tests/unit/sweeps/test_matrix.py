@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from raised import raises_code
 
+from paratune.config.options import section_options
 from paratune.errors import ConfigError
 from paratune.sweeps.cells import cells_of
-from paratune.sweeps.matrix import MAX_NOTES, read_matrix
+from paratune.sweeps.matrix import MAX_NOTES, MatrixOptions, read_matrix
 from paratune.sweeps.plan import plan_of
 from paratune.sweeps.values import short, show, slug, value_name
 
@@ -165,3 +166,9 @@ def test_a_data_file_is_not_a_matrix(tmp_path: Path):
     (tmp_path / "reviews.csv").write_text("review,label\ngood,1\n")
     with raises_code("config.other_file", path=tmp_path / "reviews.csv", kind="data"):
         read_matrix(tmp_path / "reviews.csv")
+
+
+def test_the_guide_explains_every_key():
+    guide = (Path(__file__).parents[3] / "docs" / "howto" / "sweep.md").read_text(encoding="utf-8")
+    table = "\n".join(line.partition(" | ")[0] for line in guide.splitlines() if line.startswith("| `"))
+    assert [key for key in section_options(MatrixOptions) if f"`{key}`" not in table] == []
