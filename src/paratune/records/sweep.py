@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import cache, cached_property
+from itertools import accumulate
+from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -256,10 +258,7 @@ class SweepRecord:
 
     def finished_at_looks(self) -> list[frozenset[str]]:
         """Return the names of the runs that were finished at each look."""
-        names: list[frozenset[str]] = []
-        for look in self.looks:
-            names.append((names[-1] if names else frozenset()).union(look.finished))
-        return names
+        return list(accumulate((frozenset(look.finished) for look in self.looks), or_))
 
     def with_look(self, time: str) -> "SweepRecord":
         """Return the record with a look at this time; the same where no run has finished since the last look."""
@@ -316,7 +315,8 @@ def read_sweep(folder: Path) -> SweepRecord:
         if any(name not in labels[label] for label, name in sweep.baseline.items()):
             raise ValueError(f"baseline {dict(sweep.baseline)} has a value that is on no axis")
     except (TypeError, ValueError, KeyError, AttributeError) as error:  # pydantic's ValidationError is a ValueError
-        message = f"{plain(path)} is damaged: it is not the record of a matrix ({plain(str(error).splitlines()[0])})"
+        why = plain(" ".join(str(error).partition("For further information")[0].split())[:300])
+        message = f"{plain(path)} is damaged: it is not the record of a matrix ({why})"
         raise CheckpointError(message, code="run.damaged", path=path) from error
     return sweep
 
@@ -363,20 +363,16 @@ def _with_state(run: Path, cell: CellRecord) -> CellRecord:
         record = records.read_run(run)
         last = record["sessions"][-1] if record["sessions"] else record
         given = given_environment(last, cell.environment)
-        fingerprint = run_fingerprint(last["config"], last["world_size"], given or {}, cell.num_nodes)
+        fingerprint = run_fingerprint(last["config"], last["world_size"], given, cell.num_nodes)
     except (CheckpointError, KeyError, TypeError, AttributeError):
         return cell
     return replace(cell, state="finished", reason=None, exit_code=None) if fingerprint == cell.fingerprint else cell
 
 
-def given_environment(session: Mapping[str, Any], names: Iterable[str]) -> dict[str, str | None] | None:
+def given_environment(session: Mapping[str, Any], names: Iterable[str]) -> dict[str, str | None]:
     """Return the values of environment variables in a session of a run; None for a variable without a value.
 
-    A variable that the matrix unset has no value, also where the launcher gave it a default. None for an old record
-    without environment.
+    A variable that the matrix unset has no value, also where the launcher gave it a default.
     """
-    environment = session.get("environment")
-    if environment is None:
-        return None
-    unset = session.get("environment_unset", ())
+    environment, unset = session.get("environment") or {}, session.get("environment_unset", ())
     return {name: None if name in unset else environment.get(name) for name in names}

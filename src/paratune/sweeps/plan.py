@@ -227,7 +227,7 @@ def _changes(folder: Path, cell: Cell) -> list[str]:
     try:
         last = run["sessions"][-1] if run["sessions"] else run  # it may have been resumed by hand with other settings
         then = {**compared_settings(last["config"]), "nproc": last["world_size"]}
-        given = given_environment(last, cell.record.environment) or {}
+        given = given_environment(last, cell.record.environment)
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{folder / records.RUN_FILE} is damaged: it is not the record of a run ({error!r})", code="run.damaged"
@@ -248,4 +248,6 @@ def _plain(value: Any) -> str:
 
 
 def _shown(values: dict[str, Any], key: str) -> str:
+    if key.startswith(f"{ENV}."):
+        return str(values[key])
     return one_line(values[key]) if key in values else "no such option"
