@@ -261,10 +261,9 @@ def _best(sweep: SweepView, width: int) -> list[Text]:
     """Return the best configuration so far of each selection, with the number of its finished runs."""
     lines = []
     for best in sweep.best[:MAX_BEST]:
-        runs = f"mean of {best.num_runs} of {best.num_planned} runs" if best.num_planned > 1 else ""
+        runs = f"mean of {best.num_runs} of {best.num_planned} runs"
         items = [f"best {plain(best.metric)} so far {format_number(best.score)}", plain(best.name), runs]
-        within = [f"{plain(best.within)}:"] if best.within else []
-        lines += _flow([item for item in (*within, *items) if item], width)
+        lines += _flow([f"{plain(best.within)}:", *items] if best.within else items, width)
     if len(sweep.best) > MAX_BEST:
         lines.append(Text(f"  ... and {len(sweep.best) - MAX_BEST} more selections", style="dim"))
     return lines

@@ -35,6 +35,7 @@ class BestSoFar:
     num_runs: int
     """Finished runs of this configuration, over which the score is the mean."""
     num_planned: int
+    """Runs of the configuration with most runs: one with fewer of them is not chosen by a report."""
     within: str = ""
     """Values of the axes for each combination of which the best is selected."""
 
@@ -138,12 +139,12 @@ def _best_so_far(record: SweepRecord, runs: Sequence[RunView]) -> Iterator[BestS
             score = run.scores.get(cell.metric) if is_known else None
             selections.setdefault(within, {}).setdefault(name, []).append((cell.metric, score))
     for within, configurations in selections.items():
-        candidates = []
+        candidates, num_planned = [], max(map(len, configurations.values()))
         for name, members in configurations.items():
             scores = [score for _, score in members if score is not None]
             if scores:
                 mean = statistics.fmean(scores)
-                candidates.append(BestSoFar(members[0][0], name, mean, len(scores), len(members), within))
+                candidates.append(BestSoFar(members[0][0], name, mean, len(scores), num_planned, within))
         if candidates:
             lower = is_lower_better(candidates[0].metric)
             yield (min if lower else max)(candidates, key=lambda candidate: candidate.score)

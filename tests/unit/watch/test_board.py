@@ -236,16 +236,16 @@ def test_the_best_configuration_so_far_is_that_of_the_mean_over_its_finished_run
     def cell_of(model: str, seed: str, state: str = "finished", metric: str = "accuracy") -> CellRecord:
         return cell(f"{model}{seed}", state, values={"seed": seed, "model": model}, metric=metric)
 
-    # a: 0.5 and 0.9, 0.7 on average; b: 0.8 of one of two runs; c: no score.
-    scores = {"a1": 0.5, "a2": 0.9, "b1": 0.8}
-    for metric, best in (("accuracy", ("b", 0.8, 1, 2)), ("loss", ("a", 0.7, 2, 2))):
+    # a: 0.5 and 0.9, 0.7 on average; b: 0.8 of one of two runs; c: no score; d: 0.85 of its only run, others have two.
+    scores = {"a1": 0.5, "a2": 0.9, "b1": 0.8, "d1": 0.85}
+    for metric, best in (("accuracy", ("d", 0.85, 1, 2)), ("loss", ("a", 0.7, 2, 2))):
         folder = tmp_path / metric
         folder.mkdir()
         cells = (
             cell_of("a", "1", metric=metric), cell_of("a", "2", metric=metric), cell_of("b", "1", metric=metric),
-            cell_of("b", "2", "pending", metric), cell_of("c", "1", "failed", metric),
+            cell_of("b", "2", "pending", metric), cell_of("c", "1", "failed", metric), cell_of("d", "1", metric=metric),
         )  # fmt: skip
-        seeds, models = {"1": "1", "2": "2"}, {"a": "a", "b": "b", "c": "c"}
+        seeds, models = {"1": "1", "2": "2"}, {"a": "a", "b": "b", "c": "c", "d": "d"}
         axes = (Axis("run.seed", "seed", seeds, is_seed=True), Axis("model", "model", models))
         write_sweep(folder, SweepRecord("m", "now", "m.yaml", (), axes, (), cells))
         for name, score in scores.items():
