@@ -156,20 +156,16 @@ def check_unchanged(matrix: Matrix, cells: Sequence[Cell]) -> None:
 def _before(folder: Path) -> SweepRecord | None:
     if holds_sweep(folder):
         return read_sweep(folder)
+    found = None
     if folder.exists() and not folder.is_dir():
-        message = f"{folder} is a file; the folder of the matrix needs this name: change name: or folder:"
+        found = "a file"
+    elif (folder / records.RUN_FILE).exists():
+        found = "the folder of a run"
+    elif folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
+        found = f"a folder with files and no matrix of runs ({SWEEP_FILE} is missing)"
+    if found is not None:
+        message = f"{folder} is {found}; nothing in it was changed: change name: or folder: of the matrix"
         raise CheckpointError(message, code="run.folder_taken", folder=folder)
-    if (folder / records.RUN_FILE).exists():
-        message = f"{folder} is the folder of a run; change name: or folder: of the matrix"
-        raise CheckpointError(message, code="run.folder_taken", folder=folder)
-    others = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.exists() else []
-    if others:
-        raise CheckpointError(
-            f"{folder} has files but no matrix of runs ({SWEEP_FILE} is missing); nothing in it was changed: change "
-            "name: or folder:",
-            code="run.folder_taken",
-            folder=folder,
-        )
     return None
 
 

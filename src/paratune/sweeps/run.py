@@ -28,7 +28,15 @@ from paratune.errors import (
     CheckpointError,
 )
 from paratune.records.run_folder import is_in_use, locked_folder
-from paratune.records.sweep import CONFIGS_FOLDER, LOGS_FOLDER, CellRecord, SweepRecord, cell_run_folder, write_sweep
+from paratune.records.sweep import (
+    CONFIGS_FOLDER,
+    LOGS_FOLDER,
+    CellRecord,
+    State,
+    SweepRecord,
+    cell_run_folder,
+    write_sweep,
+)
 from paratune.sweeps.cell import IN_USE, Cell
 from paratune.sweeps.cells import renamed
 from paratune.sweeps.matrix import Matrix
@@ -124,21 +132,20 @@ def _is_free(run: Path, stopped: Callable[[], bool]) -> bool:
 def _ended(cell: CellRecord, run: Path, code: int, message: str, *, was_stopped: bool) -> CellRecord:
     if code in (EXIT_OK, EXIT_TIMED_OUT) and records.is_finished(run):
         return replace(cell, state="finished", exit_code=EXIT_OK)
+    state: State = "failed"
+    reason = message or f"exit code {code}, no output"
     if code == EXIT_TIMED_OUT:
-        reason = "it took longer than timeout_s of the matrix, and was ended"
-        return replace(
-            cell,
-            state="failed",
-            exit_code=code,
-            reason=f"{reason}; the end of its output: {message}" if message else reason,
-        )
-    if code == EXIT_OK:
-        return replace(cell, state="failed", exit_code=code, reason="exit code 0, but its record is not finished")
-    if code < 0 or code == EXIT_STOPPED or code > 128 or was_stopped:  # 128 + n: signal n, of a shell or a container
+        end = f"; the end of its output: {message}" if message else ""
+        reason = f"it took longer than timeout_s of the matrix, and was ended{end}"
+    elif code == EXIT_OK:
+        reason = "exit code 0, but its record is not finished"
+    elif code < 0 or code == EXIT_STOPPED or code > 128 or was_stopped:  # 128 + n: signal n, of a shell or a container
         killed = f"killed by signal {-code if code < 0 else code - 128}"
-        reason = killed if code < 0 else message or (killed if code > 128 else "stopped by a signal")
-        return replace(cell, state="interrupted", exit_code=code, reason=reason)
-    return replace(cell, state="failed", exit_code=code, reason=message or f"exit code {code}, no output")
+        state, reason = (
+            "interrupted",
+            killed if code < 0 else message or (killed if code > 128 else "stopped by a signal"),
+        )
+    return replace(cell, state=state, exit_code=code, reason=reason)
 
 
 def was_killed(cell: CellRecord) -> bool:
