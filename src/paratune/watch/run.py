@@ -103,9 +103,9 @@ class RunWatch:
     def look(self, now: float | None = None) -> RunView:
         """Return the state of the run; `now` in Unix seconds. Any content of the folder is accepted."""
         now = time.time() if now is None else now
-        self._run = read_mapping(self.folder / RUN_FILE) or {}
         if not self.folder.is_dir():
             return RunView(self.folder.name, str(self.folder), "gone", reason="its folder does not exist any more")
+        self._run = read_mapping(self.folder / RUN_FILE) or {}
         if (summary := read_mapping(self.folder / SUMMARY_FILE)) is not None:
             return self._finished(summary)
         # Before the events are read: a process that ends in between has then written all its events.
