@@ -263,7 +263,7 @@ def _best(sweep: SweepView, width: int) -> list[Text]:
     for best in sweep.best[:MAX_BEST]:
         runs = f"mean of {best.num_runs} of {best.num_planned} runs"
         items = [f"best {plain(best.metric)} so far {format_number(best.score)}", plain(best.name), runs]
-        lines += _flow([f"{plain(best.within)}:", *items] if best.within else items, width)
+        lines += _flow(items, width)
     if len(sweep.best) > MAX_BEST:
         lines.append(Text(f"  ... and {len(sweep.best) - MAX_BEST} more selections", style="dim"))
     return lines

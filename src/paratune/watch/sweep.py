@@ -30,14 +30,12 @@ class BestSoFar:
 
     metric: str
     name: str
-    """Values of the configuration, without seeds."""
+    """Values of the configuration, without seeds, behind those of the selection (`select_per`) and a colon."""
     score: float
     num_runs: int
     """Finished runs of this configuration, over which the score is the mean."""
     num_planned: int
     """Runs of the configuration with most runs: one with fewer of them is not chosen by a report."""
-    within: str = ""
-    """Values of the axes for each combination of which the best is selected."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,8 @@ def _best_so_far(record: SweepRecord, runs: Sequence[RunView]) -> Iterator[BestS
             scores = [score for _, score in members if score is not None]
             if scores:
                 mean = statistics.fmean(scores)
-                candidates.append(BestSoFar(members[0][0], name, mean, len(scores), num_planned, within))
+                shown = f"{within}: {name}" if within else name
+                candidates.append(BestSoFar(members[0][0], shown, mean, len(scores), num_planned))
         if candidates:
             lower = is_lower_better(candidates[0].metric)
             yield (min if lower else max)(candidates, key=lambda candidate: candidate.score)

@@ -261,3 +261,17 @@ def test_the_best_configuration_so_far_is_that_of_the_mean_over_its_finished_run
         )  # fmt: skip
         assert found.score == pytest.approx(mean)
         assert {run.name: run.scores.get(metric) for run in view.runs} == {**scores, "b2": None, "c1": None}
+
+
+def test_each_selection_has_its_best_configuration(tmp_path: Path):
+    axes = (Axis("task", "task", {"x": "x", "y": "y"}), Axis("model", "model", {"a": "small", "b": "large"}))
+    cells = [
+        cell(f"{task}{model}", "finished", values={"task": task, "model": model}) for task in "xy" for model in "ab"
+    ]
+    write_sweep(tmp_path, SweepRecord("m", "now", "m.yaml", (), axes, ("task",), tuple(cells)))
+    for name, score in {"xa": 0.5, "xb": 0.6, "ya": 0.9, "yb": 0.8}.items():
+        run = cell_run_folder(tmp_path, name)
+        run.mkdir(parents=True)
+        (run / "summary.json").write_text(json.dumps({"scores": {"validation": {"accuracy": score}}}))
+    best = [(found.name, found.score) for found in SweepWatch(tmp_path).look().best]
+    assert best == [("task x: model large", 0.6), ("task y: model small", 0.9)]
