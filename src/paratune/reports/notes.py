@@ -1,6 +1,7 @@
 """Notes of the user, a text in Markdown, as parts of a report: paragraphs, headings, lists and code."""
 
 from collections.abc import Iterator
+from itertools import count
 
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
@@ -14,7 +15,9 @@ def notes_parts(text: str) -> Iterator[Part]:
         if block.type in ("fence", "code_block"):
             yield Listing(block.info or "Code", block.content)
         elif block.type in ("bullet_list", "ordered_list"):
-            yield Remarks(tuple(_words(item) for item in block.children))
+            # With their signs: remarks have none.
+            marks = (f"{number}." if block.type == "ordered_list" else "•" for number in count(1))
+            yield Remarks(tuple(f"{mark} {_words(item)}" for mark, item in zip(marks, block.children, strict=False)))
         elif words := _words(block):
             yield words
 
