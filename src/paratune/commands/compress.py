@@ -67,9 +67,9 @@ def compress(
         require_at_least(option, value, least)
     for size in batch_size:
         require_at_least("--batch-size", size)
-    check_model(str(run), run_code=run_code)
     set_up_logging(speaks=True)
     respect_quota()
+    check_model(str(run), run_code=run_code)
     split = _split(run, split)
     # Here too: a refusal in the process that measures would be an error of this process.
     admit_model(str(run / MODEL_FOLDER), read_json(run / MODEL_FOLDER / TASK_FILE), run)

@@ -6,10 +6,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from paratune import records
 from paratune.config.feasibility.rules import DEMO_MODEL
+from paratune.config.glue import headline_metrics
 from paratune.data.duplicates import write_text_hashes
 from paratune.engine.evaluate import Evaluation
 from paratune.engine.keeper import RunKeeper
@@ -19,6 +21,7 @@ from paratune.errors import CheckpointError, DataError
 from paratune.hangs.progress import working
 from paratune.models.adapters import base_model_name
 from paratune.models.save import save_model
+from paratune.records.constant import CONSTANT, LABEL_DEVIATION, compare_with_constant
 from paratune.tasks.baseline import constant_baseline
 from paratune.training.evaluations import Scores, SplitEvaluations, sliced_scores
 from paratune.training.flops import flops_record
@@ -50,13 +53,16 @@ def write_results(trained: TrainedRun, progress: Progress) -> dict[str, Any]:
         results, kept_step = _evaluate_best(prepared, trained.keeper, run.evaluations, progress)
     peaks = rank_peaks(prepared.device, strategy.reduce)
     devices = gather_texts(device_name(prepared.device))
+    baseline = None
     if kept_step is not None:
         trained.activity.set("writing the model")
-        _write_model(run, results, kept_step)
+        if sized.session.is_writer:
+            baseline = constant_baseline(prepared.config.task.kind, prepared.recipe, prepared.splits)
+        _write_model(run, results, kept_step, baseline)
     summary: dict[str, Any] = {}
     if run.work is not None:
         with working("compute the summary"):
-            summary = _summary(trained, results, progress, peaks, kept_step)
+            summary = {**_summary(trained, results, progress, peaks, kept_step), "baseline": baseline}
             summary["flops"] = flops_record(
                 run.work,
                 folder,
@@ -101,7 +107,7 @@ def _evaluate_best(
     return results, kept_step
 
 
-def _write_model(run: PlacedRun, results: Results, kept_step: int) -> None:
+def _write_model(run: PlacedRun, results: Results, kept_step: int, baseline: dict[str, Any] | None) -> None:
     """Write predictions and the model on rank 0; every rank takes part in gathering the weights."""
     session = run.sized.session
     prepared, folder, recipe = session.prepared, session.folder, run.evaluations.recipe
@@ -123,14 +129,25 @@ def _write_model(run: PlacedRun, results: Results, kept_step: int) -> None:
         base_model = base_model_name(options.name)
     # The demo model has another folder on another machine.
     adapter_record = {"base_model": options.name if options.name == DEMO_MODEL else base_model} if base_model else {}
+    scores = {split: scores for split, (_, scores) in results.items() if split in prepared.labelled}
+    compared = compare_with_constant(scores, baseline, headline_metrics(prepared.config.task))
+    # Later commands have the model folder alone: whether the model is of use, and what a small effect on a score is.
+    outcome = {CONSTANT: compared and compared.model_dump(), LABEL_DEVIATION: _label_deviation(prepared)}
     save_model(
         folder / records.MODEL_FOLDER,
         run.model,
         prepared.tokenizer,
         {name: value for name, value in weights.items() if value is not None},
-        {**task_record(prepared, recipe.task), **adapter_record, "kept_step": kept_step},
+        {**task_record(prepared, recipe.task), **adapter_record, **outcome, "kept_step": kept_step},
         adapter_base_model=base_model,
     )
+
+
+def _label_deviation(prepared: Prepared) -> float | None:
+    """Return the standard deviation of the training labels of scores; None for other tasks."""
+    labels = prepared.splits["train"].labels
+    is_score = prepared.config.task.kind in ("regression", "ordinal") and labels is not None
+    return float(labels.std(dtype=np.float64)) if is_score else None
 
 
 def _summary(
@@ -161,9 +178,6 @@ def _summary(
     summary["kind"] = run_kind(config)
     summary["num_requeued"] = num_requeued(folder)
     summary["num_restarts"] = num_restarts(folder)
-    summary["baseline"] = (
-        None if config.measure.probe else constant_baseline(config.task.kind, prepared.recipe, prepared.splits)
-    )
     summary["pipeline"]["ideal_bubble_share"] = prepared.traits.ideal_bubble_share(sized.batch.grad_accum_steps)
     for split, (evaluation, _) in results.items():
         if split in prepared.labelled:
