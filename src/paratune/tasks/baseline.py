@@ -49,8 +49,16 @@ def _mean(labels: Array, names: list[str]) -> ConstantAnswer:
     )
 
 
+def _median(labels: Array, names: list[str]) -> ConstantAnswer:
+    median = int(np.median(labels))
+    # Certain answers to "is it above class k?"; their loss says nothing.
+    outputs = np.where(np.arange(len(names) - 1) < median, 20.0, -20.0)
+    return ConstantAnswer("median class", names[median], outputs, lambda split_labels: np.inf)
+
+
 CONSTANTS: Final[dict[str, Callable[[Array, list[str]], ConstantAnswer]]] = {
     "classification": _majority,
+    "ordinal": _median,
     "regression": _mean,
 }
 """By kind of task: from the labels of the training set and the names of classes to the constant answer."""
@@ -61,8 +69,9 @@ def constant_baseline(kind: str, recipe: TaskRecipe, splits: Mapping[str, Split]
 
     For classes, it is the most frequent class of the training set (the first of several), with the shares of the
     classes as probabilities for the loss, which is None where the task has weights or another option of the loss. For
-    numbers, it is the mean of the training targets. For choices, it is the place that is most often right. For
-    questions of which some have no answer, it is "no answer", which has no loss.
+    numbers, it is the mean of the training targets, and for ordered classes the median class, without a loss. For
+    choices, it is the place that is most often right. For questions of which some have no answer, it is "no answer",
+    which has no loss.
 
     Args:
         kind: Kind of the task.
