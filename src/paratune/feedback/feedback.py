@@ -1,8 +1,7 @@
 """Feedback on the essays of a file, from a run for regression or ordered labels with saved predictions."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,18 @@ import pyarrow as pa
 from paratune.config.sections import named_columns
 from paratune.data.load import Split
 from paratune.errors import CheckpointError, ConfigError, DataError
+from paratune.explain.outputs import smallest_effect
 from paratune.feedback.conformal import Coverage, check_coverage, half_width, limited
 from paratune.feedback.human import HumanRule, Scored, make_rule, signals
 from paratune.feedback.removal import RemovedPart, numbers, removed_parts
-from paratune.feedback.surface import SurfaceFacts, Usual, compare_length, plain_words, surface_facts
 from paratune.infer.trained import TrainedModel
 from paratune.records import RUN_FILE, predictions_file
+from paratune.records.constant import ConstantComparison
 from paratune.records.predictions import NumberScale, ordinal_columns
 from paratune.tasks.answers import number_scale, scale_of_grades
 
 Floats = npt.NDArray[np.float64]
 KINDS = ("regression", "ordinal")
-NUM_NEIGHBOURS = 3
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,10 @@ class ScoreCalibration:
     rule: HumanRule
     centre: float
     """Median prediction of the validation set."""
+    smallest: float
+    """Smallest effect on the score that counts."""
+    not_better: ConstantComparison | None
+    """The comparison with a constant answer, if the model is not better: then a person reads all essays."""
 
     def text(self, value: float) -> str:
         """Return a number on the scale of the labels for readers: of ordered classes the name of the nearest one."""
@@ -65,26 +68,6 @@ class ScoreCalibration:
     def interval(self, value: float) -> tuple[float, float]:
         """Return the interval of a prediction."""
         return limited(value, self.half, self.scale.limits)
-
-
-@dataclass(frozen=True, eq=False)
-class Reference:
-    """Labelled essays to compare with."""
-
-    source: str
-    texts: tuple[str, ...]
-    prompts: tuple[str | None, ...]
-    labels: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """A similar text of the reference."""
-
-    index: int
-    """Index in the reference."""
-    similarity: float
-    """Cosine of TF-IDF vectors, 0 to 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +82,8 @@ class EssayFeedback:
     predicted: float
     interval: tuple[float, float]
     is_sent: bool
-    """Whether the rule sends it to a person."""
+    """Whether a person should read it."""
     parts: tuple[RemovedPart, ...]
-    facts: SurfaceFacts
-    usual: Usual | None
-    """Usual length; None without a reference."""
-    neighbours: tuple[Neighbour, ...]
     is_truncated: bool
     """Whether the model does not read its end."""
 
@@ -150,6 +129,8 @@ def calibrate(run: Path, trained: TrainedModel, options: FeedbackOptions) -> Sco
         coverage=None if test is None else check_coverage(test.residuals, half, len(validation.labels), options.level),
         rule=make_rule(splits, scale, scale_of_grades(trained.task) or scale, options.agreement),
         centre=float(np.median(validation.predicted)),
+        smallest=smallest_effect(trained),
+        not_better=trained.not_better,
     )
 
 
@@ -209,55 +190,11 @@ def text_columns(trained: TrainedModel, split: Split, table: pa.Table) -> dict[s
     return {name: rows.column(name).to_pylist() for name in names}
 
 
-def prompts_of(trained: TrainedModel, columns: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """Return the texts of the columns before the essays, joined; None where there are none."""
-    before = list(columns.values())[:-1]
-    return [trained.columns.separator.join(row) for row in zip(*before, strict=True)] if before else None
-
-
-def make_reference(trained: TrainedModel, source: str, table: pa.Table, run_calibration: ScoreCalibration) -> Reference:
-    """Return the labelled essays of a file.
-
-    Raises:
-        DataError: The file has no labels, or something is wrong with a column.
-    """
-    split = trained.read(source, table, require_labels=True)
-    columns = text_columns(trained, split, table)
-    prompts, texts = prompts_of(trained, columns), list(columns.values())[-1]
-    assert split.labels is not None
-    labels = tuple(run_calibration.text(float(label)) for label in split.labels)
-    return Reference(source, tuple(texts), tuple(prompts or [None] * len(texts)), labels)
-
-
-def nearest(texts: Sequence[str], reference: Sequence[str], count: int) -> list[list[Neighbour]]:
-    """Return for each text the most similar texts of the reference, the most similar first.
-
-    The vectors are TF-IDF of words and pairs of words, fitted on the reference. Equal texts are left out: an essay of
-    the reference is no neighbour of itself.
-
-    Args:
-        reference: Other essays; at least one has a word.
-        count: Neighbours of each text, at most.
-    """
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
-    known = vectorizer.fit_transform(reference).T
-    found = []
-    for text, vector in zip(texts, vectorizer.transform(texts), strict=True):
-        # One text at a time: all similarities at once need len(texts) x len(reference) numbers.
-        row = (vector @ known).toarray()[0]
-        order = (at for at in np.argsort(-row, kind="stable").tolist() if row[at] > 0 and reference[at] != text)
-        found.append([Neighbour(at, float(row[at])) for at in islice(order, count)])
-    return found
-
-
 def give_feedback(
     trained: TrainedModel,
     split: Split,
     table: pa.Table,
     calibration: ScoreCalibration,
-    reference: Reference | None,
     options: FeedbackOptions,
     on_batch: Callable[[int, int], None],
 ) -> list[EssayFeedback]:
@@ -266,56 +203,44 @@ def give_feedback(
     Args:
         split: Essays, from `trained.read`.
         table: The rows that it was read from.
-        reference: Labelled essays; None compares with none.
         on_batch: Called with the number of batches done, and of all.
     """
     columns = text_columns(trained, split, table)
-    prompts, texts = prompts_of(trained, columns), list(columns.values())[-1]
+    *before, texts = columns.values()
+    prompts = [trained.columns.separator.join(row) for row in zip(*before, strict=True)] or [None] * len(texts)
     outputs = trained.apply(split, options.batch_size, lambda done, total: None).outputs
     predicted = numbers(trained, outputs)
     parts = removed_parts(trained, columns, predicted, options.batch_size, on_batch)
-    similar: Sequence[Sequence[Neighbour]] = [[] for _ in texts]
-    lengths: list[int] = []
-    if reference is not None:
-        similar = nearest(texts, reference.texts, NUM_NEIGHBOURS)
-        lengths = [len(plain_words(text)) for text in reference.texts]
     is_sent = sent_rows(calibration, predicted, outputs, trained)
-    full, read = np.asarray(split.store.full_lengths), np.diff(np.asarray(split.store.offsets))
-    found = []
-    for at, text in enumerate(texts):
-        facts = surface_facts(text)
-        prompt = None if prompts is None else prompts[at]
-        value = float(predicted[at])
-        found.append(
-            EssayFeedback(
-                row=int(split.samples.rows[at]),
-                id=None if split.samples.ids is None else split.samples.ids[at],
-                prompt=prompt,
-                text=text,
-                predicted=value,
-                interval=calibration.interval(value),
-                is_sent=bool(is_sent[at]),
-                parts=tuple(parts[at]),
-                facts=facts,
-                usual=compare_length(facts.num_words, prompt, lengths, reference.prompts) if reference else None,
-                neighbours=tuple(similar[at]),
-                is_truncated=bool(full[at] > read[at]),
-            )
+    is_truncated = np.asarray(split.store.full_lengths) > np.diff(np.asarray(split.store.offsets))
+    return [
+        EssayFeedback(
+            row=int(split.samples.rows[at]),
+            id=None if split.samples.ids is None else split.samples.ids[at],
+            prompt=prompts[at],
+            text=text,
+            predicted=float(predicted[at]),
+            interval=calibration.interval(float(predicted[at])),
+            is_sent=bool(is_sent[at]),
+            parts=tuple(parts[at]),
+            is_truncated=bool(is_truncated[at]),
         )
-    return found
+        for at, text in enumerate(texts)
+    ]
 
 
 def sent_rows(
     calibration: ScoreCalibration, predicted: Floats, outputs: npt.NDArray[Any], trained: TrainedModel
 ) -> npt.NDArray[np.bool_]:
-    """Return which rows the rule sends to a person, (N,)."""
+    """Return which rows a person should read, (N,): those of the rule; all of a model that is not of use."""
     rule = calibration.rule
-    if rule.threshold is None:
-        return np.zeros(len(predicted), dtype=np.bool_)
+    if calibration.not_better is not None or rule.threshold is None:
+        return np.full(len(predicted), calibration.not_better is not None)
     doubt = None
     if trained.task.kind == "ordinal":
         columns = ordinal_columns(outputs, trained.names)
         doubt = 1 - np.stack([columns[f"score_{at}"] for at in range(len(trained.names))]).max(axis=0)
-    values = signals(predicted, doubt, calibration.scale, calibration.centre)[rule.signal]
-    is_sent: npt.NDArray[np.bool_] = values >= rule.threshold
+    is_sent: npt.NDArray[np.bool_] = (
+        signals(predicted, doubt, calibration.scale, calibration.centre)[rule.signal] >= rule.threshold
+    )
     return is_sent

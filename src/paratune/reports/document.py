@@ -69,6 +69,8 @@ class MarkedText:
     words: tuple[MarkedWord, ...]
     is_closed: bool = False
     """Whether a page shows the text only on request."""
+    full: float = 0.0
+    """Smallest effect that can have the full colour."""
 
     @property
     def largest(self) -> float:
@@ -76,8 +78,8 @@ class MarkedText:
         return max((abs(word.effect) for word in self.words if word.effect is not None), default=0.0)
 
     def strength(self, word: MarkedWord) -> float:
-        """Return the effect of a word relative to the largest one, -1 to 1; 0 where none is shown."""
-        return word.effect / self.largest if word.effect and self.largest else 0.0
+        """Return the effect of a word relative to that with the full colour, -1 to 1; 0 where none is shown."""
+        return word.effect / max(self.largest, self.full) if word.effect else 0.0
 
     @property
     def plain_text(self) -> str:
