@@ -318,7 +318,7 @@ LOADS: dict[str, tuple[str, ...]] = {
     "evaluate": ("evaluate", "RUN", "--data", "data.csv"),
     "evaluate --by": ("evaluate", "RUN", "--by", "length"),
     "predict": ("predict", "RUN", "--input", "data.csv", "--output", "predicted.csv"),
-    "explain": ("explain", "RUN", "--input", "data.csv", "--rows", "0", "--method", "gradient_x_input"),
+    "explain": ("explain", "RUN", "--input", "data.csv", "--rows", "0", "--method", "occlusion"),
     "feedback": ("feedback", "RUN", "--input", "few.csv", "--out", "feedback"),
     "quantize": ("quantize", "RUN", "--to", "bf16", "--out", "small"),
     "compress": ("compress", "RUN", "--to", "bf16", "--rows", "8", "--timed-rows", "2", "--explain-rows", "0"),

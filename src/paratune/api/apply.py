@@ -11,7 +11,7 @@ from paratune.config.sources import CODE
 from paratune.console import Display
 from paratune.errors import coded
 from paratune.records import MODEL_FOLDER, RUN_FILE
-from paratune.records.constant import not_better
+from paratune.records.constant import CONSTANT, not_better
 from paratune.records.own import TASK_FILE, read_task_file
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def check_model(name: str, *, run_code: bool = False) -> None:
         folder = Path(locate(name))
     if run_code:
         trust(name)
-    if (found := not_better(read_task_file(folder), folder / TASK_FILE)) is not None:
+    if (found := not_better(read_task_file(folder).get(CONSTANT), folder / TASK_FILE)) is not None:
         log.warning(
             "%s is %s Do not rely on its answers; train it longer, on more rows or with other options",
             name,

@@ -198,7 +198,7 @@ def show(explained: Any) -> None:
     if (overview := explained.overview) is not None:
         shown = [effect for effect in overview.words if effect.counts]
         ends = [*shown[:_MAX_LISTED], *shown[_MAX_LISTED:][-_MAX_LISTED:]]
-        words = ", ".join(f"{plain(effect.word)} {signed(effect.mean)}" for effect in ends)
-        found = words or "no word has an effect that counts and whose interval excludes 0"
+        found = ", ".join(f"{plain(effect.word)} {signed(effect.mean)}" for effect in ends)
+        found = found or "no word has an effect that counts and whose interval excludes 0"
         print_result(f"{plain(overview.target)} over {overview.num_rows} rows: {found}")
         print_result(length_sentence(overview))

@@ -74,7 +74,7 @@ class Explained:
 
     def run_agreement(self, number: int, method: str) -> float | None:
         """Return the mean of Spearman's correlation of the effects over pairs of runs; None for one run."""
-        values = [explanation.effects[method] for explanation in self.rows[number]]
+        values = [found.effects[method] for found in self.rows[number] if method in found.effects]
         known = [rho for a, b in combinations(values, 2) if (rho := rank_correlation(a, b)) is not None]
         return float(np.mean(known)) if known else None
 
@@ -196,20 +196,17 @@ def _methods_table(key: str, explained: Explained, number: int) -> Table:
     """Return completeness and faithfulness of the methods, and how far runs agree."""
     first = explained.rows[number][0]
     found = first.faithfulness
-    lines = []
-    for method in found.methods:
-        is_method = method in first.effects
-        gain, p_value = TableCell(signed(found.gain(method)), found.gain(method)), found.p_value(method)
-        lines.append(
-            (
-                METHODS.get(method, "attention, last layer (not an explanation)"),
-                (explained.verdict(number, method) or "holds") if is_method else "n/a",
-                number_cell(first.gap(method) if is_method else None, "+.1e"),
-                gain,
-                number_cell(p_value, ".3f"),
-                number_cell(explained.run_agreement(number, method) if is_method else None, ".2f"),
-            )
+    lines: list[tuple[str | TableCell, ...]] = [
+        (
+            METHODS.get(method, "attention, last layer (not an explanation)"),
+            (explained.verdict(number, method) or "holds") if method in first.effects else "n/a",
+            number_cell(first.gap(method), "+.1e"),
+            TableCell(signed(found.gain(method)), found.gain(method)),
+            number_cell(found.p_value(method), ".3f"),
+            number_cell(explained.run_agreement(number, method), ".2f"),
         )
+        for method in found.methods
+    ]
     notes = [
         "Gap of the sum: sum of the effects minus (output minus output with all words hidden); only integrated "
         "gradients and Shapley values promise 0.",
@@ -220,10 +217,10 @@ def _methods_table(key: str, explained: Explained, number: int) -> Table:
     if len(explained.runs) > 1:
         outputs = ", ".join(f"{explanation.value:.3g}" for explanation in explained.rows[number])
         notes.append(f"Colours are mean effects of the runs; gap, gain and p are of the first. Outputs: {outputs}.")
-    header = ["Method", "Verdict", "Gap of the sum", "Gain", "p", "Spearman's ρ of pairs of runs"]
-    if len(explained.runs) == 1:
-        header, lines = header[:-1], [line[:-1] for line in lines]
-    return make_table(key, "Completeness and faithfulness", header, lines, 2, notes=notes)
+    header = ("Method", "Verdict", "Gap of the sum", "Gain", "p", "Spearman's ρ of pairs of runs")
+    shown = slice(None if len(explained.runs) > 1 else -1)
+    title = "Completeness and faithfulness"
+    return make_table(key, title, header[shown], [line[shown] for line in lines], 2, notes=notes)
 
 
 def _overview_parts(overview: Overview) -> Iterator[Part]:

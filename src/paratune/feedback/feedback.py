@@ -207,7 +207,7 @@ def give_feedback(
     """
     columns = text_columns(trained, split, table)
     *before, texts = columns.values()
-    prompts = [trained.columns.separator.join(row) for row in zip(*before, strict=True)] or [None] * len(texts)
+    join = trained.columns.separator.join
     outputs = trained.apply(split, options.batch_size, lambda done, total: None).outputs
     predicted = numbers(trained, outputs)
     parts = removed_parts(trained, columns, predicted, options.batch_size, on_batch)
@@ -217,7 +217,7 @@ def give_feedback(
         EssayFeedback(
             row=int(split.samples.rows[at]),
             id=None if split.samples.ids is None else split.samples.ids[at],
-            prompt=prompts[at],
+            prompt=join(column[at] for column in before) or None,
             text=text,
             predicted=float(predicted[at]),
             interval=calibration.interval(float(predicted[at])),

@@ -27,7 +27,7 @@ from paratune.reports.document import (
 )
 from paratune.reports.page.document import document_html, made_by
 from paratune.reports.report_files import write_page
-from paratune.reports.tables.table import Table, TableCell, make_table, number_cell
+from paratune.reports.tables.table import Column, Table, TableCell, make_table, number_cell
 from paratune.reports.text import shorten
 
 FOLDER = "essays"
@@ -214,7 +214,8 @@ def _essays_table(feedback: ClassFeedback) -> Table:
                 TableCell(shorten(lowering[-1].text, 60) if lowering else "none"),
             )
         )
-    header = ("Essay", "For a person", "Score", f"{calibration.level:.0%} interval", "Lowers the score most")
+    lowest = Column("Lowers the score most", is_text=True)
+    header = ("Essay", "For a person", "Score", f"{calibration.level:.0%} interval", lowest)
     return make_table("essays-table", "Essays", header, lines, 2)
 
 

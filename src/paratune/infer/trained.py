@@ -52,7 +52,7 @@ from paratune.models.sentence_transformers import read_modules
 from paratune.models.task_model import TaskModel, takes_token_types
 from paratune.precision import POLICIES, Precision, precision_policy
 from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE
-from paratune.records.constant import LABEL_DEVIATION, ConstantComparison, not_better
+from paratune.records.constant import CONSTANT, LABEL_DEVIATION, ConstantComparison, not_better
 from paratune.records.own import admit_model
 from paratune.strategies.protocol import Layout, ReduceOp
 from paratune.tasks import make_recipe
@@ -320,7 +320,7 @@ def load_trained(target: str, named: NamedColumns, device: str, *, is_plain: boo
         folder=Path(folder) if Path(folder).is_dir() else None,
         named=named,
         metrics=_validated(tuple[OwnMetric, ...], known.get("metrics", ()), model.name),
-        not_better=not_better(known, Path(folder) / TASK_FILE),
+        not_better=not_better(known.get(CONSTANT), Path(folder) / TASK_FILE),
         label_deviation=known.get(LABEL_DEVIATION),
     )
 

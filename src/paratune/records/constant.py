@@ -25,11 +25,6 @@ class ConstantComparison(BaseModel, frozen=True):
     constant: float
 
     @property
-    def is_better(self) -> bool:
-        """Whether the model is better than the constant answer."""
-        return self.model < self.constant if is_lower_better(self.metric) else self.model > self.constant
-
-    @property
     def sentence(self) -> str:
         """The comparison in words, for a model that is not better: what follows its name and "is"."""
         return (
@@ -43,49 +38,44 @@ class ConstantComparison(BaseModel, frozen=True):
         return f"The model is {self.sentence} Do not rely on its answers."
 
 
+def is_better_score(metric: str, score: float, other: float) -> bool:
+    """Return whether a score is better than another one."""
+    return score < other if is_lower_better(metric) else score > other
+
+
 def compare_with_constant(scores: Any, baseline: Any, metrics: Any) -> ConstantComparison | None:
     """Return the comparison by the first headline metric that is known of both, on the test set or else on validation.
+
+    None where nothing can be compared.
 
     Args:
         scores: `scores` of summary.json.
         baseline: `baseline` of summary.json: the constant answer and its scores; None for tasks without one.
         metrics: Headline metrics of the task.
-
-    Returns:
-        None where nothing can be compared.
     """
-    known = baseline if isinstance(baseline, Mapping) else {}
+    constants = baseline.get("scores") if isinstance(baseline, Mapping) else None
     for split in ("test", "validation"):
+        own, other = (
+            known[split] if isinstance(known, Mapping) and isinstance(known.get(split), Mapping) else {}
+            for known in (scores, constants)
+        )
         for metric in metrics if isinstance(metrics, list | tuple) else ():
-            model, constant = _score(scores, split, metric), _score(known.get("scores"), split, metric)
-            if model is not None and constant is not None:
-                name = str(known.get("predicts"))
+            model, constant = own.get(metric), other.get(metric)
+            if isinstance(model, int | float) and isinstance(constant, int | float):
+                name = str(baseline.get("predicts"))
                 return ConstantComparison(predicts=name, split=split, metric=metric, model=model, constant=constant)
     return None
 
 
-def _score(scores: Any, split: str, metric: str) -> float | None:
-    of_split = scores.get(split) if isinstance(scores, Mapping) else None
-    value = of_split.get(metric) if isinstance(of_split, Mapping) else None
-    return float(value) if isinstance(value, int | float) else None
-
-
-def not_better(known: Mapping[str, Any], place: object) -> ConstantComparison | None:
-    """Return the comparison in the record beside a model that is not better than a constant answer.
-
-    Args:
-        known: Content of `paratune.json`; empty for a model of another program.
-        place: Its name in messages.
-
-    Returns:
-        None for a model that is better, and where nothing is known.
+def not_better(compared: Any, place: object) -> ConstantComparison | None:
+    """Return a recorded comparison if the model is not better than the constant answer; None if nothing is known.
 
     Raises:
-        CheckpointError: The entry is damaged.
+        CheckpointError: The entry `CONSTANT` of the record at this place is damaged.
     """
     try:
-        found = TypeAdapter(ConstantComparison | None).validate_python(known.get(CONSTANT))
-        return None if found is None or found.is_better else found
+        found = TypeAdapter(ConstantComparison | None).validate_python(compared)
     except ValidationError as error:
         message = f"{place} is damaged: {CONSTANT}: {error}; copy the folder again, or train again"
         raise CheckpointError(message, code="run.damaged", record=place) from error
+    return None if found is None or is_better_score(found.metric, found.model, found.constant) else found

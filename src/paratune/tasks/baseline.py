@@ -9,9 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from paratune.config.task_sections import ClassificationTask, MultipleChoiceTask, QuestionAnsweringTask
+from paratune.config.glue import headline_metrics
+from paratune.config.task_sections import ClassificationTask, MultipleChoiceTask, QuestionAnsweringTask, Task
 from paratune.data.load import Split
 from paratune.metrics.squad import raw_scores, squad_scores
+from paratune.records.constant import CONSTANT, LABEL_DEVIATION, compare_with_constant
 from paratune.tasks.protocol import TaskRecipe
 
 Array = np.ndarray[Any, Any]
@@ -99,6 +101,18 @@ def constant_baseline(kind: str, recipe: TaskRecipe, splits: Mapping[str, Split]
             loss = constant.loss(split.labels) if has_loss else np.inf
             scores[name] = {**recipe.scores(split, outputs), "loss": loss if np.isfinite(loss) else None}
     return {"predicts": constant.predicts, "value": constant.value, "scores": scores}
+
+
+def outcome_record(
+    task: Task, scores: Mapping[str, Any], baseline: Mapping[str, Any] | None, labels: Array | None
+) -> dict[str, Any]:
+    """Return what later commands, which have the model folder alone, must know: whether the model is of use, and, from
+    the training labels, what a small effect on a score is.
+    """
+    compared = compare_with_constant(scores, baseline, headline_metrics(task))
+    is_score = task.kind in ("regression", "ordinal") and labels is not None
+    deviation = float(np.std(labels, dtype=np.float64)) if is_score else None  # type: ignore[arg-type]
+    return {CONSTANT: compared and compared.model_dump(), LABEL_DEVIATION: deviation}
 
 
 def _most_frequent_place(recipe: TaskRecipe, splits: Mapping[str, Split]) -> dict[str, Any]:

@@ -6,12 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 from paratune import records
 from paratune.config.feasibility.rules import DEMO_MODEL
-from paratune.config.glue import headline_metrics
 from paratune.data.duplicates import write_text_hashes
 from paratune.engine.evaluate import Evaluation
 from paratune.engine.keeper import RunKeeper
@@ -21,8 +19,7 @@ from paratune.errors import CheckpointError, DataError
 from paratune.hangs.progress import working
 from paratune.models.adapters import base_model_name
 from paratune.models.save import save_model
-from paratune.records.constant import CONSTANT, LABEL_DEVIATION, compare_with_constant
-from paratune.tasks.baseline import constant_baseline
+from paratune.tasks.baseline import constant_baseline, outcome_record
 from paratune.training.evaluations import Scores, SplitEvaluations, sliced_scores
 from paratune.training.flops import flops_record
 from paratune.training.measured import communication_unavailable_reason, profile_unavailable_reason
@@ -130,9 +127,7 @@ def _write_model(run: PlacedRun, results: Results, kept_step: int, baseline: dic
     # The demo model has another folder on another machine.
     adapter_record = {"base_model": options.name if options.name == DEMO_MODEL else base_model} if base_model else {}
     scores = {split: scores for split, (_, scores) in results.items() if split in prepared.labelled}
-    compared = compare_with_constant(scores, baseline, headline_metrics(prepared.config.task))
-    # Later commands have the model folder alone: whether the model is of use, and what a small effect on a score is.
-    outcome = {CONSTANT: compared and compared.model_dump(), LABEL_DEVIATION: _label_deviation(prepared)}
+    outcome = outcome_record(prepared.config.task, scores, baseline, prepared.splits["train"].labels)
     save_model(
         folder / records.MODEL_FOLDER,
         run.model,
@@ -141,13 +136,6 @@ def _write_model(run: PlacedRun, results: Results, kept_step: int, baseline: dic
         {**task_record(prepared, recipe.task), **adapter_record, **outcome, "kept_step": kept_step},
         adapter_base_model=base_model,
     )
-
-
-def _label_deviation(prepared: Prepared) -> float | None:
-    """Return the standard deviation of the training labels of scores; None for other tasks."""
-    labels = prepared.splits["train"].labels
-    is_score = prepared.config.task.kind in ("regression", "ordinal") and labels is not None
-    return float(labels.std(dtype=np.float64)) if is_score else None
 
 
 def _summary(

@@ -3,7 +3,7 @@
 import pytest
 from raised import raises_code
 
-from paratune.records.constant import CONSTANT, compare_with_constant, not_better
+from paratune.records.constant import compare_with_constant, not_better
 
 BASELINE = {"predicts": "majority class", "scores": {"validation": {"accuracy": 0.5, "rmse": 1.0, "f1_macro": None}}}
 
@@ -16,9 +16,8 @@ BASELINE = {"predicts": "majority class", "scores": {"validation": {"accuracy": 
 def test_a_model_is_compared_by_its_headline_metric(metric: str, value: float, is_better: bool):
     found = compare_with_constant({"validation": {metric: value}}, BASELINE, [metric])
     assert found is not None
-    assert (found.metric, found.split, found.model, found.is_better) == (metric, "validation", value, is_better)
-    again = not_better({CONSTANT: found.model_dump()}, "paratune.json")
-    assert again == (None if is_better else found)
+    assert (found.metric, found.split, found.model) == (metric, "validation", value)
+    assert not_better(found.model_dump(), "paratune.json") == (None if is_better else found)
 
 
 def test_the_first_metric_that_both_have_decides_and_the_test_set_comes_first():
@@ -38,7 +37,7 @@ def test_what_is_unknown_is_not_compared(scores: object):
 
 
 def test_a_record_without_the_comparison_says_nothing_and_a_damaged_one_is_refused():
-    assert not_better({}, "x") is not_better({CONSTANT: None}, "x") is None
+    assert not_better(None, "x") is None
     for damaged in (7, "yes", {"predicts": "a"}, {"model": "much"}):
         with raises_code("run.damaged", "x"):
-            not_better({CONSTANT: damaged}, "x")
+            not_better(damaged, "x")
