@@ -63,19 +63,16 @@ def feedback(
         allow_source(str(input))
         source, table = (input, read_table(input)) if input is not None else split_table(Path(run), str(split))
         with collector_off_for_imports():
-            from paratune.feedback.feedback import FeedbackOptions, calibrate, give_feedback, require_scores
+            from paratune.feedback.feedback import calibrate, give_feedback
             from paratune.feedback.page import ClassFeedback, as_dict, write_feedback
             from paratune.infer.trained import NamedColumns, load_trained
 
         trained = load_trained(run, NamedColumns(), device)
-    options = FeedbackOptions(level=coverage, agreement=agreement, batch_size=batch_size)
-    require_scores(trained, run)
-    assert trained.run is not None
-    calibration = calibrate(trained.run, trained, options)
+    calibration = calibrate(trained, run, level=coverage, agreement=agreement)
     rows = trained.read(source, table, require_labels=False)
     with Display(speaks=True).bar("score essays with parts removed", 1) as bar:
         essays = give_feedback(
-            trained, rows, table, calibration, options, lambda done, total: bar.update(done, total=total)
+            trained, rows, table, calibration, batch_size, lambda done, total: bar.update(done, total=total)
         )
     result = ClassFeedback(run, source, calibration, tuple(essays))
     files = write_feedback(out, result)

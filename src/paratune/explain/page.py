@@ -163,7 +163,8 @@ def marked_text(explained: Explained, number: int, method: str, *, is_closed: bo
 def _details(explained: Explained, number: int, key: str) -> Iterator[Part]:
     first = explained.rows[number][0]
     for method in list(first.effects)[1:]:
-        yield marked_text(explained, number, method, is_closed=True)
+        if explained.strongest(number, method, 1):
+            yield marked_text(explained, number, method, is_closed=True)
     yield _methods_table(f"{key}-methods", explained, number)
     for kind, members, effects in (
         ("sentence", first.row.sentences, first.sentences),

@@ -13,7 +13,7 @@ from paratune.config.sections import named_columns
 from paratune.data.load import Split
 from paratune.errors import CheckpointError, ConfigError, DataError
 from paratune.explain.outputs import smallest_effect
-from paratune.feedback.conformal import Coverage, check_coverage, half_width, limited
+from paratune.feedback.conformal import Coverage, check_coverage, half_width
 from paratune.feedback.human import HumanRule, Scored, make_rule, signals
 from paratune.feedback.removal import RemovedPart, numbers, removed_parts
 from paratune.infer.trained import TrainedModel
@@ -24,17 +24,6 @@ from paratune.tasks.answers import number_scale, scale_of_grades
 
 Floats = npt.NDArray[np.float64]
 KINDS = ("regression", "ordinal")
-
-
-@dataclass(frozen=True)
-class FeedbackOptions:
-    """Options of feedback."""
-
-    level: float = 0.9
-    """Coverage of the intervals."""
-    agreement: float | None = None
-    """Quadratic weighted kappa that model and person should reach together."""
-    batch_size: int = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +55,9 @@ class ScoreCalibration:
         return f"{float(self.scale.reported(np.asarray([value]))[0]):.4g}"
 
     def interval(self, value: float) -> tuple[float, float]:
-        """Return the interval of a prediction."""
-        return limited(value, self.half, self.scale.limits)
+        """Return the interval of a prediction, cut off at the limits of the scale."""
+        low, high = np.clip([value - self.half, value + self.half], *(self.scale.limits or (-np.inf, np.inf))).tolist()
+        return low, high
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,49 +83,55 @@ class EssayFeedback:
         return [part for part in self.parts if part.kind == "sentence"]
 
 
-def calibrate(run: Path, trained: TrainedModel, options: FeedbackOptions) -> ScoreCalibration:
+def calibrate(
+    trained: TrainedModel, target: str, *, level: float = 0.9, agreement: float | None = None
+) -> ScoreCalibration:
     """Return the calibration of a run, from its saved predictions on validation and test.
+
+    Args:
+        target: Name of the model in messages.
+        level: Coverage of the intervals.
+        agreement: Quadratic weighted kappa that model and person should reach together.
 
     Raises:
         CheckpointError: The run has no saved predictions of a validation set.
-        ConfigError: The task has no ordered labels.
+        ConfigError: The task has no ordered labels, or the model is not in a run.
         DataError: The validation set is too small for the coverage.
     """
-    require_scores(trained, str(run))
+    run = require_scores(trained, target)
     validation = read_scored(run, "validation", trained)
     if validation is None:
         raise CheckpointError(
-            f"{run} has no {predictions_file('validation')}, with which intervals are calibrated; train it with "
+            f"{target} has no {predictions_file('validation')}, with which intervals are calibrated; train it with "
             "data.validation or data.split.validation",
             code="feedback.no_validation",
-            target=str(run),
+            target=target,
         )
-    half = half_width(validation.residuals, options.level)
+    num_rows, half = len(validation.labels), half_width(validation.residuals, level)
     if half is None:
         message = (
-            f"{run}: {len(validation.labels)} validation rows are too few for intervals with a coverage of "
-            f"{options.level:g}; lower --coverage"
+            f"{target}: {num_rows} validation rows are too few for intervals with a coverage of {level:g}; lower "
+            "--coverage"
         )
-        raise DataError(message, code="feedback.too_few_rows", num_rows=len(validation.labels), coverage=options.level)
-    test = read_scored(run, "test", trained)
+        raise DataError(message, code="feedback.too_few_rows", num_rows=num_rows, coverage=level)
+    test, scale = read_scored(run, "test", trained), label_scale(trained)
     splits = {"validation": validation} | ({} if test is None else {"test": test})
-    scale = label_scale(trained)
     return ScoreCalibration(
         names=tuple(trained.names),
         scale=scale,
-        level=options.level,
+        level=level,
         half=half,
-        num_rows=len(validation.labels),
-        coverage=None if test is None else check_coverage(test.residuals, half, len(validation.labels), options.level),
-        rule=make_rule(splits, scale, scale_of_grades(trained.task) or scale, options.agreement),
+        num_rows=num_rows,
+        coverage=None if test is None else check_coverage(test.residuals, half, num_rows, level),
+        rule=make_rule(splits, scale, scale_of_grades(trained.task) or scale, agreement),
         centre=float(np.median(validation.predicted)),
         smallest=smallest_effect(trained),
         not_better=trained.not_better,
     )
 
 
-def require_scores(trained: TrainedModel, target: str) -> None:
-    """Raise a ConfigError for a model that is not a run for regression or ordered labels."""
+def require_scores(trained: TrainedModel, target: str) -> Path:
+    """Return the run of a model; raise a ConfigError where it is not one for regression or ordered labels."""
     kind, problem = trained.task.kind, None
     if kind not in KINDS:
         problem = f"is a model of kind {kind}; feedback is for scores: {' and '.join(KINDS)}"
@@ -149,6 +145,7 @@ def require_scores(trained: TrainedModel, target: str) -> None:
             code="feedback.no_run",
             target=target,
         )
+    return trained.run
 
 
 def label_scale(trained: TrainedModel) -> NumberScale:
@@ -195,7 +192,7 @@ def give_feedback(
     split: Split,
     table: pa.Table,
     calibration: ScoreCalibration,
-    options: FeedbackOptions,
+    batch_size: int,
     on_batch: Callable[[int, int], None],
 ) -> list[EssayFeedback]:
     """Return feedback on each essay of a split.
@@ -208,9 +205,9 @@ def give_feedback(
     columns = text_columns(trained, split, table)
     *before, texts = columns.values()
     join = trained.columns.separator.join
-    outputs = trained.apply(split, options.batch_size, lambda done, total: None).outputs
+    outputs = trained.apply(split, batch_size, lambda done, total: None).outputs
     predicted = numbers(trained, outputs)
-    parts = removed_parts(trained, columns, predicted, options.batch_size, on_batch)
+    parts = removed_parts(trained, columns, predicted, batch_size, on_batch)
     is_sent = sent_rows(calibration, predicted, outputs, trained)
     is_truncated = np.asarray(split.store.full_lengths) > np.diff(np.asarray(split.store.offsets))
     return [

@@ -15,14 +15,14 @@ from raised import raises_code
 from paratune.commands import feedback as command
 from paratune.errors import EXIT_OK
 from paratune.explain.parts import CharRange
-from paratune.feedback.feedback import EssayFeedback, FeedbackOptions, ScoreCalibration, calibrate
+from paratune.feedback.feedback import EssayFeedback, ScoreCalibration, calibrate
 from paratune.feedback.page import ClassFeedback, as_dict, essay_document
 from paratune.feedback.removal import RemovedPart, numbers, predict_texts, removed_parts
 from paratune.infer.trained import NamedColumns, load_trained
 from paratune.models.files import TASK_FILE
 from paratune.records import RUN_FILE, predictions_file
 from paratune.records.constant import CONSTANT
-from paratune.records.predictions import ordinal_columns
+from paratune.records.predictions import NumberScale, ordinal_columns
 from paratune.reports.document import MarkedText, QuotedTexts
 
 BOTH = ("validation", "test")
@@ -122,12 +122,24 @@ def test_of_joined_columns_the_last_one_is_the_essay(tmp_path: Path):
 def test_calibration_from_saved_predictions(tmp_path: Path):
     folder = save_run(tmp_path / "run")
     trained = load_trained(str(folder), NamedColumns(), "cpu")
-    found = calibrate(folder, trained, FeedbackOptions(level=0.8))
+    found = calibrate(trained, "run", level=0.8)
     # Residuals are linspace(-1, 1, 40); rank ceil(41 * 0.8) = 33 of the sorted absolute values, which come in pairs.
     assert found.half == pytest.approx(np.sort(np.abs(np.linspace(-1, 1, 40)))[32])
     assert found.coverage is not None
     assert found.coverage.num_inside in (33, 34)  # the other one of the pair may be a bit larger
     assert found.num_rows == 40
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "limits", "expected"),
+    [(8.5, 1.0, (0.0, 9.0), (7.5, 9.0)), (9.8, 0.5, (0.0, 9.0), (9.0, 9.0)), (2.0, 1.0, None, (1.0, 3.0))],
+)
+def test_intervals_stay_on_the_scale(
+    tmp_path: Path, value: float, half: float, limits: tuple[float, float] | None, expected: tuple[float, float]
+):
+    trained = load_trained(str(save_run(tmp_path / "run")), NamedColumns(), "cpu")
+    calibration = replace(calibrate(trained, "run"), half=half, scale=NumberScale(None, limits))
+    assert calibration.interval(value) == expected
 
 
 def test_expected_classes_of_saved_predictions_and_of_outputs_are_the_same(tmp_path: Path):
@@ -137,7 +149,7 @@ def test_expected_classes_of_saved_predictions_and_of_outputs_are_the_same(tmp_p
     columns = ordinal_columns(outputs, trained.names)
     shares = np.stack([columns[f"score_{at}"] for at in range(3)], axis=1)
     assert numbers(trained, outputs) == pytest.approx(shares @ np.arange(3))
-    assert calibrate(folder, trained, FeedbackOptions()).text(1.2) == "middle"
+    assert calibrate(trained, "run").text(1.2) == "middle"
 
 
 @pytest.mark.parametrize("kind", ["regression", "ordinal"])
@@ -236,7 +248,7 @@ def feedback_on(calibration: ScoreCalibration, effects: dict[str, float]) -> Cla
 def test_an_effect_counts_from_the_smallest_size(tmp_path: Path):
     folder = save_run(tmp_path / "run")
     trained = replace(load_trained(str(folder), NamedColumns(), "cpu"), label_deviation=0.9)
-    calibration = calibrate(folder, trained, FeedbackOptions())
+    calibration = calibrate(trained, "run")
     assert calibration.smallest == pytest.approx(0.009)  # 1%
     effects = {"Up.": 0.2, "Unread.": -2.24e-08, "Hardly.": 0.0089, "Some.": 0.0091, "Down.": -0.1}
     found = feedback_on(calibration, effects)

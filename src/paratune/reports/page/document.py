@@ -30,8 +30,6 @@ from paratune.reports.text import GENERATOR, Html, escape, join, tag
 
 _MOST_COLUMNS = 9
 """Columns of a table that the width of the page still follows."""
-_FAINT = 0.08
-"""Strength below which a word is not marked."""
 
 
 def document_html(document: ReportDocument) -> str:
@@ -204,7 +202,7 @@ def _word(text: MarkedText, word: MarkedWord) -> list[Html | str]:
     if "\n" in word.before:
         space = Html("<br>" * min(2, word.before.count("\n")))
     strength = text.strength(word)
-    if abs(strength) < _FAINT:
+    if not strength:
         return [space, word.text]
     kind = "raises" if strength > 0 else "lowers"
     sign = tag("sup", "+" if strength > 0 else "\u2212", aria_hidden="true") if abs(strength) >= STRONG else None

@@ -1,7 +1,6 @@
 "use strict";
 // Asks the server for a prediction, then for its explanation. Texts enter the page as text, never as markup.
 
-const FAINT = 0.08; // strength below which a word is not marked, as in reports
 const FULL_COLOUR = 10; // an effect of so many smallest effects has the full colour, as in reports
 const STRONG = 0.4; // strength from which a word has a sign
 const MOST_WORDS = 10;
@@ -81,7 +80,7 @@ function showPrediction(answer) {
 
 function marked(word, text, effect, largest) {
   const strength = largest > 0 ? effect / largest : 0;
-  if (Math.abs(strength) < FAINT) return text;
+  if (!strength) return text;
   const kind = strength > 0 ? "raises" : "lowers";
   const made = element("span", text, { class: kind, title: `${kind} the output: ${signed(effect)}` });
   made.style.setProperty("--strength", Math.abs(strength).toFixed(2));
