@@ -177,9 +177,10 @@ def test_effects_count_from_the_smallest_size(tmp_path: Path):
     assert half.shown(0, method)[1].tolist() == (np.abs(values) >= middle).tolist()
     (main,), (words,) = parts(half, MarkedText), parts(half, Table)
     assert [word.effect is not None for word in main.words] == (np.abs(values) >= middle).tolist()
-    # A text whose largest effect hardly counts has no strong colour.
-    largest = np.abs(values).max()
-    assert max(abs(main.strength(word)) for word in main.words) == pytest.approx(min(1, largest / (10 * middle)))
+    largest = float(np.abs(values).max())
+    # A text whose largest effect is small has no strong colour: 0.4 of the full one, which has ten times the smallest.
+    (pale,) = parts(explained(tmp_path / "pale", LONG, smallest=largest / 4), MarkedText)
+    assert max(abs(pale.strength(word)) for word in pale.words) == pytest.approx(4 / 10)
     assert [abs(line[1].value) for line in words.lines] == sorted(np.abs(values), reverse=True)[: len(words.lines)]
     none = explained(tmp_path / "none", LONG, smallest=1e3)
     assert none.verdict(0, method) == TOO_SMALL
