@@ -29,7 +29,6 @@ SMOKE_MATRICES = [
 ]
 """Studies on several nodes run on the toy Slurm."""
 FIGURES = {
-    "compress/smoke_matrix": ("ladder",),
     "evora/smoke_scaling": ("scaling", "phases", "overview"),
     "evora/smoke_figure1": ("overview",),
     "ielts/smoke_matrix": ("predictions", "loss", "scaling"),

@@ -321,7 +321,7 @@ LOADS: dict[str, tuple[str, ...]] = {
     "explain": ("explain", "RUN", "--input", "data.csv", "--rows", "0", "--method", "gradient_x_input"),
     "feedback": ("feedback", "RUN", "--input", "few.csv", "--out", "feedback"),
     "quantize": ("quantize", "RUN", "--to", "bf16", "--out", "small"),
-    "compress": ("compress", "RUN", "--to", "bf16", "--rows", "8", "--timed-rows", "2", "--explain-rows", "0"),
+    "compress": ("compress", "RUN", "--to", "bf16", "--rows", "8", "--timed-rows", "2"),
     "serve": ("serve", "RUN", "--port", "0"),
     "fill-mask": ("fill-mask", "RUN", "the [MASK]"),
     "pseudo-label": ("pseudo-label", "RUN", "OTHER", "--input", "few.csv", "--output", "l.csv", "--threshold", "9"),

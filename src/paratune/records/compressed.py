@@ -3,7 +3,7 @@
 RUN/compressed/
   FORM/                     a smaller form of the model, from `paratune quantize`
   measured/FORM/            measurements of a form; fp32 is the model of the run itself
-    measured.json           size, latency, throughput, memory, scores, effects of words
+    measured.json           size, latency, throughput, memory, scores
     predictions.<split>.parquet   predictions for the scored rows
 """
 
@@ -79,17 +79,6 @@ def _is_whole(record: Mapping[str, Any]) -> bool:
         and isinstance(rates, dict)
         and bool(rates)
         and all(size.isdigit() and _is_number(rate) and rate > 0 for size, rate in rates.items())
-        and (record.get("effects") is None or _are_effects(record["effects"]))
-    )
-
-
-def _are_effects(effects: Any) -> bool:
-    return isinstance(effects, list) and all(
-        isinstance(row, dict)
-        and isinstance(row.get("words_sha256"), str)
-        and isinstance(row.get("values"), list)
-        and all(map(_is_number, row["values"]))
-        for row in effects
     )
 
 

@@ -23,13 +23,12 @@ class Compress:
     split: str | None = None
     rows: int = 1000
     timed_rows: int = 200
-    explain_rows: int = 20
     batch_sizes: tuple[int, ...] = (1, 8, 32)
 
     def words(self, run: Path) -> list[str]:
         """Return the arguments of paratune for a run."""
         words = ["compress", str(run), "--to", ",".join(self.forms), "--rows", str(self.rows)]
-        words += ["--timed-rows", str(self.timed_rows), "--explain-rows", str(self.explain_rows)]
+        words += ["--timed-rows", str(self.timed_rows)]
         words += [word for size in self.batch_sizes for word in ("--batch-size", str(size))]
         return words + (["--split", self.split] if self.split is not None else [])
 
@@ -38,7 +37,6 @@ class Compress:
         wanted = {
             "num_rows": self.rows,
             "num_timed": self.timed_rows,
-            "num_explained": self.explain_rows,
             "batch_sizes": sorted({1, *self.batch_sizes}),
         }
         wanted |= {} if self.split is None else {"split": self.split}
@@ -76,7 +74,7 @@ def read_compress(file: MatrixFile, content: Any) -> Compress | None:
     if (content := file.mapping(content, COMPRESS, allowed, tuple(Compress.__dataclass_fields__))) is None:
         return None
     given: dict[str, Any] = {}
-    for key, least in (("rows", 2), ("timed_rows", 1), ("explain_rows", 0)):
+    for key, least in (("rows", 2), ("timed_rows", 1)):
         if key in content:
             given[key] = file.count(content[key], f"{COMPRESS}.{key}", least=least)
     if "forms" in content:

@@ -22,8 +22,7 @@ def with_section(path: Path, section: str) -> Path:
 def test_the_command_has_the_options(matrix_file: Path):
     matrix = read_matrix(with_section(matrix_file, "{forms: int8, rows: 50, batch_sizes: [1, 4], split: validation}"))
     assert " ".join(matrix.compress.words(Path("runs/a"))) == (
-        "compress runs/a --to int8 --rows 50 --timed-rows 200 --explain-rows 20 --batch-size 1 --batch-size 4 "
-        "--split validation"
+        "compress runs/a --to int8 --rows 50 --timed-rows 200 --batch-size 1 --batch-size 4 --split validation"
     )
 
 
@@ -36,7 +35,7 @@ def test_all_problems_are_reported_at_once(matrix_file: Path):
 
 def test_a_run_is_done_with_all_forms_and_the_same_settings(tmp_path: Path):
     wanted = Compress(forms=("int8",), batch_sizes=(8,))
-    settings = {"num_rows": 1000, "num_timed": 200, "num_explained": 20, "batch_sizes": [1, 8], "split": "test"}
+    settings = {"num_rows": 1000, "num_timed": 200, "batch_sizes": [1, 8], "split": "test"}
     record = {
         "schema_version": 1,
         "split": "test",

@@ -30,9 +30,9 @@ from paratune.reports.page.document import made_by
 from paratune.reports.runs import reproduce, slice_tables
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.runs.reproduce import reproduction
-from paratune.reports.systems import ladder_parts
 from paratune.reports.systems import tables as system_tables
 from paratune.reports.systems.effect_figures import verdict_section
+from paratune.reports.systems.forms import form_tables
 from paratune.reports.systems.labels import drawn_configurations
 from paratune.reports.systems.layouts import layout_table
 from paratune.reports.systems.learning_rate_figures import learning_rate_drawings
@@ -145,7 +145,7 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
         layout = () if report.layout is None else (layout_table(systems, report.layout),)
         yield ReportSection("layout", "Layout of the study", layout)
         yield verdict_section(report.verdicts, report.verdict_notes, report.effects)
-        yield ReportSection(ladder_parts.KEY, ladder_parts.HEADING, tuple(ladder_parts.ladder_parts(report.ladders)))
+        yield ReportSection("forms", "Smaller forms", tuple(form_tables(systems)))
         yield ReportSection("targets", "Time to quality", tuple(target_tables(systems, report.targets)))
         yield from _system_sections(systems)
     groups = tuple(candidates(report, group, number) for number, group in enumerate(report.groups))

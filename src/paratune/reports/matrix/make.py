@@ -17,7 +17,6 @@ from paratune.reports.report_files import FILES, document_files
 from paratune.reports.runs.reproduce import reproduction_files
 from paratune.reports.systems.effects import axis_effects
 from paratune.reports.systems.judging import judged
-from paratune.reports.systems.ladder import build_ladders
 from paratune.reports.systems.layouts import check_layout
 from paratune.reports.systems.model import build_systems
 from paratune.verdicts import Margin
@@ -69,7 +68,7 @@ def make_sweep(
         )
     report = replace(
         report, systems=systems, verdicts=verdicts, verdict_notes=notes, effects=effects, targets=tuple(targets),
-        layout=layout, ladders=build_ladders(systems, margins),
+        layout=layout,
     )  # fmt: skip
     sections = (*matrix_sections(report), *([more(report)] if more is not None else []))
     report = replace(report, sections=sections)

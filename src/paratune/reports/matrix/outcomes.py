@@ -26,7 +26,6 @@ from paratune.reports.matrix.planned import PlannedCell
 from paratune.reports.runs.differing import allowed_by_axes
 from paratune.reports.runs.read import number_in, read_whole
 from paratune.reports.systems.effects import AxisEffects
-from paratune.reports.systems.ladder import Ladder
 from paratune.reports.systems.model import Systems
 from paratune.verdicts import Verdict
 from paratune.verdicts.estimate import ALPHA, Estimate, holm, paired, unpaired
@@ -185,8 +184,6 @@ class SweepReport:
     """Name of the study in whose layout a table is added."""
     plan: Mapping[str, PlannedCell] = field(default_factory=dict)
     """Plans of the cells by name, from `paratune plan`; empty when no plan was given."""
-    ladders: tuple[Ladder, ...] = ()
-    """Smaller forms of the runs; empty where none are measured."""
     sections: tuple[ReportSection, ...] = ()
     """Sections of the report; empty before a format needs them."""
     joined: tuple[SweepRecord, ...] = ()

@@ -14,7 +14,6 @@ from paratune.reports.document import Statement
 from paratune.reports.matrix.outcomes import CandidateGroup, CandidateRuns, SweepReport, difference_over_seeds
 from paratune.reports.rows.devices import device_hours
 from paratune.reports.runs.read import RunRecord
-from paratune.reports.systems.ladder_parts import ladder_statements
 from paratune.reports.systems.measures import ENERGY_J
 from paratune.reports.text import some_names
 from paratune.verdicts import Group, MeasureComparison
@@ -58,7 +57,7 @@ class ComparedOption:
 
 def summary_statements(report: SweepReport) -> tuple[Statement, ...]:
     """Return the conclusions of a matrix; none without verdicts and scores."""
-    return (*_speed(report), *_quality(report), *ladder_statements(report.ladders), *_cost(report))
+    return (*_speed(report), *_quality(report), *_cost(report))
 
 
 def compared_options(report: SweepReport) -> dict[str, list[ComparedOption]]:
