@@ -25,7 +25,7 @@ REAL = ROOT.parent / "shared" / "data"
 MATRICES = sorted(path for path in STUDIES.glob("*/*.yaml") if "\naxes:" in path.read_text(encoding="utf-8"))
 SMOKE = sorted({*STUDIES.glob("*/smoke*.yaml")} - {*MATRICES})
 SMOKE_MATRICES = [
-    path for path in MATRICES if path.stem.startswith("smoke") and "\nnodes:" not in path.read_text(encoding="utf-8")
+    path for path in MATRICES if path.stem.startswith("smoke") and "nodes:" not in path.read_text(encoding="utf-8")
 ]
 """Studies on several nodes run on the toy Slurm."""
 FIGURES = {

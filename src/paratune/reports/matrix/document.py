@@ -34,7 +34,7 @@ from paratune.reports.systems import tables as system_tables
 from paratune.reports.systems.effect_figures import verdict_section
 from paratune.reports.systems.forms import form_tables
 from paratune.reports.systems.labels import drawn_configurations
-from paratune.reports.systems.layouts import layout_table
+from paratune.reports.systems.layouts import layout_tables
 from paratune.reports.systems.learning_rate_figures import learning_rate_drawings
 from paratune.reports.systems.loss_figures import loss_drawings
 from paratune.reports.systems.machines import machine_tables
@@ -142,7 +142,7 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
     yield ReportSection("published", "Published and measured", tuple(published_tables(report)))
     systems = report.systems if report.systems is not None and report.systems.measured else None
     if systems is not None:
-        layout = () if report.layout is None else (layout_table(systems, report.layout),)
+        layout = () if report.layout is None else tuple(layout_tables(systems, report.layout))
         yield ReportSection("layout", "Layout of the study", layout)
         yield verdict_section(report.verdicts, report.verdict_notes, report.effects)
         yield ReportSection("forms", "Smaller forms", tuple(form_tables(systems)))

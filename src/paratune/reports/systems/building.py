@@ -9,7 +9,7 @@ from paratune.base.units import NOT_AVAILABLE, counted, format_percent, percent_
 from paratune.reports.rows.row import count_text
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.configurations import Configuration
-from paratune.reports.systems.measures import Amount, ReportMeasure, amount_text, column_scale
+from paratune.reports.systems.measures import Amount, ColumnScale, ReportMeasure, amount_text, column_scale
 from paratune.reports.systems.model import Systems
 from paratune.reports.systems.sameness import Notes, comparison_notes
 from paratune.reports.tables.table import Column, Table, TableCell, make_table
@@ -32,6 +32,8 @@ class FigureColumn:
     find: Callable[[Configuration], Amount]
     is_always_shown: bool = False
     """Whether the column is shown when all its values are unknown."""
+    scale: ColumnScale | None = None
+    """Its unit and format; None: those that suit its values."""
 
 
 LabelColumn = tuple[Column, Sequence[TableCell]]
@@ -120,13 +122,15 @@ def _column(
     footnotes: Notes, *, compares: bool,
 ) -> tuple[Column, Sequence[TableCell]]:  # fmt: skip
     """Return a column of figures."""
-    scale = column_scale(figured.measure, [amount.center for amount in amounts])
+    scale = figured.scale or column_scale(figured.measure, [amount.center for amount in amounts])
     side = {1: " ↑", -1: " ↓"}.get(figured.measure.better, "") if compares or figured.measure.is_quality else ""
     entries = []
     for member, amount in zip(members, amounts, strict=True):
         marks = footnotes.marks([amount.remark] if amount.remark else [])
         text, runs = amount_text(amount, scale), tuple(amount.values)
-        entry = TableCell(text, amount.center, runs, figured.measure.source, marks, amount.deviation)
+        entry = TableCell(
+            text, amount.center, runs, figured.measure.source, marks, amount.deviation, interval=amount.interval
+        )
         is_compared = compares and figured.measure.better != 0
         entries.append(_compared(systems, member, figured, amount, entry) if is_compared else entry)
     return Column(scale.label(figured.measure.label) + side, figured.measure.key), entries

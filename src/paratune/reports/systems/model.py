@@ -11,7 +11,7 @@ from paratune.records.sweep import SweepRecord, cell_run_folder
 from paratune.reports.runs.machine import machine_kinds
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.configurations import MATRIX, CellRun, Configuration, build_configurations, read_cell_runs
-from paratune.reports.systems.measures import Amount, ReportMeasure, amount
+from paratune.reports.systems.measures import EPOCH_S, TOTAL_S, TRAIN_S, Amount, ReportMeasure, amount
 from paratune.reports.systems.sameness import configuration_differs
 from paratune.verdicts import Differs, Verdict
 
@@ -97,7 +97,12 @@ class Systems:
         return {_key(member.values, member.is_probe): member for member in self.measured}
 
     def amount(self, measure: ReportMeasure, configuration: Configuration) -> Amount:
-        """Return a measure of a configuration; scores only of the runs whose scores count."""
+        """Return a measure of a configuration; scores only of the runs whose scores count.
+
+        Probes have no time of a whole run.
+        """
+        if configuration.is_probe and measure in (TRAIN_S, EPOCH_S, TOTAL_S):
+            return Amount(measure, {}, None, len(configuration.runs))
         return self.once(
             measure.key,
             configuration,

@@ -8,9 +8,9 @@ from paratune.reports.figures.runs import line_style, run_style
 from paratune.reports.systems import measures, subjects
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.efficiency import configuration_noise, goodput
-from paratune.reports.systems.judging import speed_ratio
 from paratune.reports.systems.labels import join_sentences
 from paratune.reports.systems.model import Systems
+from paratune.reports.systems.speed_ups import scaling_efficiency
 from paratune.reports.systems.subjects import Scaling, SubjectFamily, scalings
 
 MAX_LINES = 8
@@ -44,16 +44,18 @@ def _speed_ups(scalings_of_rule: Sequence[Scaling], rule: str) -> Drawing:
         for line, scaling in enumerate(longest):
             points = speed_ups(scaling, first)
             labels = {member.world_size: member.label for member in scaling.family.members}
-            for axes, values in (
-                (left, [speed for _, speed, _ in points]),
-                (right, [100 * share for *_, share in points]),
-            ):
-                gid = hovers.part_of(*labels.values())
-                axes.plot([size for size, *_ in points], values, linewidth=1.8, gid=gid, **line_style(line))
-                for (size, speed, share), value in zip(points, values, strict=True):
-                    text = f"{names[line]}: {size} devices, speed-up {speed:.2f}, efficiency {100 * share:.1f}%"
-                    gid = hovers.part_of(labels[size], text=text)
-                    axes.plot([size], [value], "o", markersize=6, color=run_style(line)[0], gid=gid, in_layout=False)
+            gid = hovers.part_of(*labels.values())
+            style = {"linewidth": 1.8, "gid": gid, **line_style(line)}
+            left.plot([point[0] for point in points], [point[1] for point in points], **style)
+            right.plot([point[0] for point in points], [100 * point[2] for point in points], **style)
+            dot = {"color": run_style(line)[0], "in_layout": False}
+            for size, speed, share, limits in points:
+                text = f"{names[line]}: {size} devices, speed-up {speed:.2f}, efficiency {100 * share:.1f}%"
+                gid = hovers.part_of(labels[size], text=text)
+                for axes, scale in ((left, size / first), (right, 100)):
+                    axes.plot([size], [share * scale], "o", markersize=6, gid=gid, **dot)
+                    if limits is not None:
+                        axes.plot([size, size], [limit * scale for limit in limits], linewidth=1.2, gid=gid, **dot)
         for axes in (left, right):
             _log_axis(axes, "x", sizes)
             axes.set_xlabel("Devices")
@@ -61,8 +63,9 @@ def _speed_ups(scalings_of_rule: Sequence[Scaling], rule: str) -> Drawing:
         left.set_ylabel("Speed-up (samples/s, ×)")
         right.set_ylabel("Efficiency (%)")
         _log_axis(left, "y", sorted({size / first for size in sizes}))
-        best = max((100 * share for scaling in longest for *_, share in speed_ups(scaling, first)), default=0.0)
-        right.set_ylim(0, 1.08 * max(100.0, best))
+        all_points = [point for scaling in longest for point in speed_ups(scaling, first)]
+        best = max((max(share, *(limits or (0.0,))) for *_, share, limits in all_points), default=0.0)
+        right.set_ylim(0, 108 * max(1.0, best))
 
     owners = [tuple(member.label for member in scaling.family.members) for scaling in longest]
     keys = (Key(name, *run_style(line), owners=owners[line]) for line, name in enumerate(names))
@@ -70,24 +73,30 @@ def _speed_ups(scalings_of_rule: Sequence[Scaling], rule: str) -> Drawing:
     more = f"Drawn: {MAX_LINES} of {len(scalings_of_rule)} lines." if len(scalings_of_rule) > len(longest) else ""
     caption = join_sentences(
         "Speed-up: samples/s divided by those of the smallest number of devices. Efficiency: speed-up divided by the "
-        "increase in devices. Dashed: ideal; a line that starts with more devices is assumed ideal up to its start.",
+        "increase in devices. Dashed: ideal; a line that starts with more devices is assumed ideal up to its start. "
+        "Vertical lines: 95% confidence intervals over runs, for several runs of a configuration.",
         more,
     )
     return Drawing(f"scaling-{rule}", title, caption, draw, 3.3, whole=True, legend=legend)
 
 
-def speed_ups(scaling: Scaling, first: int) -> list[tuple[int, float, float]]:
-    """Return number of devices, speed-up against `first` devices, and efficiency of each member with a known rate.
+Limits = tuple[float, float] | None
+
+
+def speed_ups(scaling: Scaling, first: int) -> list[tuple[int, float, float, Limits]]:
+    """Return number of devices, speed-up against `first` devices, efficiency, and the interval of the efficiency.
+
+    Members without a known rate are left out.
 
     A line that begins with more devices than `first` is taken to be ideal up to there.
     """
     members = scaling.family.members
     points = []
     for member in members:
-        ratio = speed_ratio(members[0], member)
-        if ratio is not None:
-            begin = members[0].world_size
-            points.append((member.world_size, ratio * begin / first, ratio * begin / member.world_size))
+        share = scaling_efficiency(members[0], member)
+        if share.center is not None:
+            size = member.world_size
+            points.append((size, share.center * size / first, share.center, share.interval))
     return points
 
 

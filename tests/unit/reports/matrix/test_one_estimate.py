@@ -126,7 +126,10 @@ def test_a_speed_up_is_that_of_the_verdict_in_tables_and_figures(of_sizes: Sweep
     assert values(scaling, "scaling_efficiency")["2"].value == pytest.approx((1 + verdict.speed.change) / 2)
     assert of_sizes.systems is not None
     (strong,) = (found for found in scalings(of_sizes.systems.measured) if found.rule == "strong")
-    assert speed_ups(strong, 1)[-1] == pytest.approx((2, 1 + verdict.speed.change, (1 + verdict.speed.change) / 2))
+    *point, limits = speed_ups(strong, 1)[-1]
+    assert point == pytest.approx([2, 1 + verdict.speed.change, (1 + verdict.speed.change) / 2])
+    assert limits == values(scaling, "scaling_efficiency")["2"].interval
+    assert limits[0] < point[2] < limits[1]
 
 
 def test_tables_have_the_means_and_totals_of_the_lines_of_the_csv(of_batches: SweepReport, tmp_path: Path):

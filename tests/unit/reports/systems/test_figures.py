@@ -77,8 +77,8 @@ def test_speed_up_and_efficiency(tmp_path: Path):
     systems = systems_of(tmp_path / "m")
     (scaling,) = scalings(systems.measured)
     assert speed_ups(scaling, 1) == [
-        (2, pytest.approx(2.0), pytest.approx(1.0)),
-        (4, pytest.approx(3.2), pytest.approx(0.8)),
+        (2, pytest.approx(2.0), pytest.approx(1.0), None),
+        (4, pytest.approx(3.2), pytest.approx(0.8), None),
     ]
     (drawing,) = scaling_drawings(systems)
     assert drawing.title == "Strong scaling: constant total batch"
