@@ -43,14 +43,20 @@ class Told:
 
 def make_study(
     folder: Path, study: str, tell: Callable[[Cell], Told], *, host: str = "node", gpu: str = "A100-SXM4-40GB",
-    keep: Callable[[Cell], bool] = lambda cell: True, **record: Any,
+    link: str = "NV12", keep: Callable[[Cell], bool] = lambda cell: True, **record: Any,
 ) -> Path:  # fmt: skip
     """Write a matrix of `configs`, such as `studies/evora/scaling`, with a finished run for each kept cell."""
     matrix = replace(read_matrix(CONFIGS / f"{study}.yaml"), folder=folder)
     cells = [cell for cell in cells_of(matrix, here=False, need_files=False) if keep(cell)]
     sweep = plan_of(matrix, cells, ["paratune"]).record
     for cell in cells:
-        _write(cell_run_folder(folder, cell.name), cell, tell(cell), host, gpu)
+        _write(
+            cell_run_folder(folder, cell.name),
+            cell,
+            tell(cell),
+            host,
+            {"name": gpu, "link": link if cell.num_processes > 1 else None},
+        )
     finished = tuple(replace(cell, state="finished") for cell in sweep.cells)
     write_sweep(folder, replace(sweep, cells=finished, **record))
     return folder
@@ -89,12 +95,12 @@ def _batch(cell: Cell) -> int:
     return batch.per_device * (batch.grad_accum_steps or 1) * cell.num_processes
 
 
-def _write(folder: Path, cell: Cell, told: Told, host: str, gpu: str) -> None:
+def _write(folder: Path, cell: Cell, told: Told, host: str, gpu: Mapping[str, Any]) -> None:
     assert cell.loaded is not None
     size, batch, num_nodes, task = cell.num_processes, _batch(cell), cell.num_nodes or 1, cell.config.task
     epochs = cell.config.train.epochs or 1
     num_steps = math.ceil(NUM_ROWS * epochs / batch)
-    per_node = [{"name": gpu, "memory_bytes": 40 * 10**9}] * (size // num_nodes)
+    per_node = [{**gpu, "memory_bytes": 40 * 10**9}] * (size // num_nodes)
     node = {
         "cpu_model": "CPU",
         "num_physical_cores": 64,

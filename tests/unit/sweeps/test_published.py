@@ -63,7 +63,6 @@ def test_the_record_of_the_matrix_holds_them(matrix_file: Path, published_file: 
         ("learning_rate: 1e-4", "learning_rat: 1e-4", "published.values", 6),
         ("learning_rate: 1e-4", "learning_rate: 3", "published.values", 6),
         ("learning_rate: 1e-4", "seed: 41", "published.values", 6),
-        ("train.learning_rate: 1e-5}, memory: 1.5 GB", "learning_rate: 1e-4}, time: 3 s", "published.values", 5),
         ("accuracy: 91.5%", "acuracy: 91.5%", "published.measure", 6),
         ("time: 2 min", "time: 2 GB", "published.amount", 6),
         ("time: 2 min", "time: .nan", "published.amount", 6),
@@ -78,8 +77,10 @@ def test_the_record_of_the_matrix_holds_them(matrix_file: Path, published_file: 
         ("along: learning_rate", "along: rate", "published.values", 9),
         ("along: learning_rate", "held: {learning_rate: 1e-4}", "published.values", 9),
         ("along: learning_rate", "of: {learning_rate: 1e-4}, than: {learning_rate: 1e-4}", "published.values", 9),
+        ("figures:", "figures: 3\n    figure:", "config.invalid_value", 5),
+        ("    figures:\n", "    figures: []\n    figure:\n", "config.unknown_key", 6),
         ("where: table 1", "table: 1", "config.unknown_key", 4),
-        (FILE, "- 1\n", "config.not_mapping", 1),
+        (FILE, "- 1\n", "config.invalid_value", 1),
     ],
 )
 def test_what_is_wrong_is_refused_with_its_line(

@@ -11,7 +11,7 @@ from paratune.reports.matrix.document import matrix_document, matrix_sections, r
 from paratune.reports.matrix.export import as_dict, matrix_csv
 from paratune.reports.matrix.joined import read_joined
 from paratune.reports.matrix.outcomes import SweepReport
-from paratune.reports.matrix.planned import PlannedCell, read_plan
+from paratune.reports.matrix.planned import read_plan
 from paratune.reports.output import MARKER, check_folder, json_text, write_files
 from paratune.reports.report_files import FILES, document_files
 from paratune.reports.runs.reproduce import reproduction_files
@@ -58,7 +58,7 @@ def make_sweep(
         report = replace(report, plan=_plan(report, plan))
     systems = build_systems(report.folder, report.record, [outcome.folder for outcome in report.outcomes])
     verdicts, notes = judged(systems, margins)
-    systems = replace(systems, verdicts=verdicts)
+    systems = replace(systems, verdicts=verdicts, prices=report.prices)
     effects = axis_effects(systems, margins)
     if targets and not any(configuration.scored for configuration in systems.measured):
         raise ConfigError(
@@ -84,7 +84,7 @@ def make_sweep(
     return report
 
 
-def _plan(report: SweepReport, path: Path) -> dict[str, PlannedCell]:
+def _plan(report: SweepReport, path: Path) -> dict[str, dict[str, float]]:
     if report.record.published is None:
         raise ConfigError(
             f"--plan {path}: a plan is shown next to published figures, and {report.record.name} has none; name a file "

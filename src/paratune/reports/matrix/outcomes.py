@@ -22,7 +22,6 @@ from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder, read_sweep, with_finished_runs
 from paratune.reports.document import ReportSection
-from paratune.reports.matrix.planned import PlannedCell
 from paratune.reports.runs.differing import allowed_by_axes
 from paratune.reports.runs.read import number_in, read_whole
 from paratune.reports.systems.effects import AxisEffects
@@ -182,12 +181,14 @@ class SweepReport:
     """Scores; the report shows when configurations reached them."""
     layout: str | None = None
     """Name of the study in whose layout a table is added."""
-    plan: Mapping[str, PlannedCell] = field(default_factory=dict)
-    """Plans of the cells by name, from `paratune plan`; empty when no plan was given."""
+    plan: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Planned figures of the cells by name, from `paratune plan`; empty when no plan was given."""
     sections: tuple[ReportSection, ...] = ()
     """Sections of the report; empty before a format needs them."""
     joined: tuple[SweepRecord, ...] = ()
     """Records of each of several matrices; empty for a single one."""
+    prices: Mapping[str, float | None] = field(default_factory=dict)
+    """Prices of a device-hour of several matrices by their names; empty for a single one."""
 
     @property
     def matrices(self) -> tuple[SweepRecord, ...]:

@@ -178,11 +178,12 @@ def resources_table(systems: Systems) -> Table:
     members = systems.measured
     labels = [names("Configuration", "configuration", [member.label for member in members])]
     figures = [measure_column(systems, measure) for measure in measures.RESOURCES]
-    price = systems.record.price_per_device_hour
     notes = _utilisation_kind(members)
-    if price is not None:
-        figures.append(measure_column(systems, measures.cost(price)))
-        notes.append(f"Cost: the whole run at {price:g} a device-hour.")
+    if known := {price for member in members if (price := systems.price_of(member)) is not None}:
+        figures.append(FigureColumn(measures.cost(max(known)), systems.cost))
+        by_matrix = ", ".join(f"{name} {price:g}" for name, price in systems.prices.items() if price is not None)
+        at = f"{max(known):g} a device-hour" if len(known) == 1 else f"the price of its device-hour ({by_matrix})"
+        notes.append(f"Cost: the whole run at {at}.")
     return build(systems, "resources", "Resources", labels, members, figures, notes)
 
 

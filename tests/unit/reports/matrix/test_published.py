@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -163,8 +164,42 @@ def test_claims_about_scores(tmp_path: Path, kind: ClaimKind, by: float, score: 
     assert table.lines[0][1].text == result
 
 
-def test_a_claim_cannot_be_decided_by_one_run(tmp_path: Path):
-    published = Published(claims=(_claim("less", "time", 0.1),))
-    folder = make_matrix(tmp_path / "m", (NPROC,), lambda values: Made(), published=published)
+@pytest.mark.parametrize(
+    ("claim", "result"),
+    [
+        # 100 s become 60 s, and an accuracy of 0.9 becomes 0.8.
+        (_claim("less", "time", 0.3), "as published, one run"),
+        (_claim("less", "time", 0.5), "not as published, one run"),
+        (_claim("not_less", "time", 0.05), "not as published, one run"),
+        (_claim("worse", "accuracy", 0.05), "as published, one run"),
+        (_claim("equal", "accuracy", 0.05), "not as published, one run"),
+        # An unknown time is neither.
+        (_claim("less", "total_time", 0.1), "cannot tell"),
+    ],
+)
+def test_one_run_is_as_published_or_not(tmp_path: Path, claim: PublishedClaim, result: str):
+    def tell(values: Mapping[str, str]) -> Made:
+        size = int(values["nproc"].rpartition("-")[2])
+        time = {"time.train_s": 100.0 if size == 1 else 60.0, "time.total_s": None if size == 2 else 110.0}
+        return Made(world_size=size, summary={**time, "scores.test.accuracy": 0.9 if size == 1 else 0.8})
 
-    assert _tables(folder)["claims"].lines[0][1].text == "cannot tell"
+    table = _tables(make_matrix(tmp_path / "m", (NPROC,), tell, published=Published(claims=(claim,))))["claims"]
+
+    outcome, change = table.lines[0][1:3]
+    assert (outcome.text, outcome.better) == (result, None)
+    assert claim.measure != "accuracy" or "Test Accuracy" in change.text
+
+
+def test_one_pair_that_is_not_as_published_decides(tmp_path: Path):
+    # 100, 60 and 101 s: the first pair is faster, the second is not.
+    pairs = tuple(ComparedPair(of={"nproc": f"nproc-{size}"}, than=ONE) for size in (2, 4))
+    claim = replace(_claim("less", "time", 0.1), pairs=pairs)
+    times = {"nproc-1": 100.0, "nproc-2": 60.0, "nproc-4": 101.0}
+    folder = make_matrix(
+        tmp_path / "m",
+        (NPROC,),
+        lambda values: Made(world_size=int(values["nproc"][-1]), summary={"time.train_s": times[values["nproc"]]}),
+        published=Published(claims=(claim,)),
+    )
+
+    assert _tables(folder)["claims"].lines[0][1].text == "not as published, one run"

@@ -37,14 +37,14 @@ def test_a_column_for_each_kind_of_machine(tmp_path: Path):
 
     folder = make_matrix(tmp_path / "m", (STRATEGY,), tell)
     systems, models, software = machine_tables(build_systems(folder, read_sweep(folder)))
-    assert systems.header == ("", "System A", "System B")
+    assert systems.header == ("", "Big GPU", "CPU")
     facts = {row[0]: row[1:] for row in systems.rows}
     assert facts["GPU model"] == ("Big GPU", "none")
     assert facts["GPUs per node"] == ("4", "0")
     assert facts["GPU memory"] == ("40 GiB", "n/a")
     assert facts["Link of GPUs"] == ("NV18", "n/a")
-    assert facts["Storage of the run"] == ("ssd, ext4", "ssd, ext4")
-    assert facts["Storage of the tokens"] == ("nvme, xfs", "nvme, xfs")
+    assert facts["Storage of the run"] == ("kind ssd, filesystem ext4",) * 2
+    assert facts["Storage of the tokens"] == ("kind nvme, filesystem xfs",) * 2
     assert facts["Virtualisation"] == ("hypervisor kvm, container none",) * 2
     assert facts["GPU driver"] == ("550.54.15", "550.54.15")
     assert facts["CPU cores"] == ("8 physical, 16 logical", "8 physical, 16 logical")

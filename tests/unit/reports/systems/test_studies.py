@@ -1,9 +1,11 @@
 """The tables of the five published studies, from records of 1 to 8 devices and two nodes; values are written out."""
 
+import json
 import math
 from pathlib import Path
 
 import pytest
+from make_run import edit_json
 from make_study import NUM_ROWS, Told, column, grid, make_study, study_tables, texts
 from scipy import stats
 
@@ -194,3 +196,50 @@ def test_speed_up_and_efficiency_have_the_interval_of_welch(tmp_path: Path):
     assert shares[1].interval == pytest.approx((math.exp(welch.low) / 2, math.exp(welch.high) / 2))
     assert speed_ups[1].text == "1.92 [1.84, 2.01]"
     assert speed_ups[0].interval is None
+
+
+def test_oak_ridge_on_three_systems_has_their_names_and_costs(tmp_path: Path):
+    # NVLink and PCIe servers with one kind of GPU, and a virtual machine with three others.
+    systems = (
+        ("nvlink", "V100", "NV2", 1.0, 3.0),
+        ("cloud", "V100", "PHB", 2.0, 2.0),
+        ("vm", "V100S", "PHB", 1.5, None),
+    )
+    folders = [
+        make_study(
+            tmp_path / name / "oakridge", "studies/oakridge/phases",
+            lambda cell, factor=factor: Told(factor * TIMES_S[cell.num_processes]), host=name, gpu=gpu, link=link,
+            keep=lambda cell: cell.repeat == 1, price_per_device_hour=price,
+        )
+        for name, gpu, link, factor, price in systems
+    ]  # fmt: skip
+    tables = study_tables(folders, "oakridge")
+    names = ["nvlink/oakridge", "cloud/oakridge", "vm/oakridge"]
+    assert tables["systems"].header == ("", *names)
+    assert [cell.text for cell in tables["systems"].lines[0][1:]] == ["V100", "V100", "V100S"]
+    # Each system has its own one device.
+    scaling = tables["scaling-weak"]
+    assert texts(scaling, "of") == [name for name in names for _ in range(3)]
+    assert values_of(scaling, "speed_up") == pytest.approx([1.0, 100 / 52, 100 / 27] * 3)
+    # 120 s on one device at 3 an hour, and 220 s at 2; the third has no price.
+    costs = values_of(tables["resources"], "cost")
+    assert (costs[0], costs[3], costs[6]) == (pytest.approx(0.1), pytest.approx(220 * 2 / 3600), None)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "gpus", "names"),
+    [
+        (("a", "b"), ("V100", "A100"), ["V100", "A100"]),
+        (("a", "b"), ("V100", "V100"), ["V100, a-1", "V100, b-1"]),
+    ],
+)
+def test_systems_of_one_matrix_are_named_by_gpu_and_host(
+    tmp_path: Path, hosts: tuple[str, str], gpus: tuple[str, str], names: list[str]
+):
+    folder = make_study(tmp_path / "m", "studies/evora/offload", by_devices)
+    for run in (folder / "runs").iterdir():
+        record = json.loads((run / "run.json").read_text())
+        second = "none" in run.name
+        node = record["hardware"][0] | {"hostname": f"{hosts[second]}-1", "ram_bytes": 2**40 if second else 2**41}
+        edit_json(run / "run.json", hardware=[node | {"gpus": [{"name": gpus[second], "memory_bytes": 4 * 10**10}]}])
+    assert sorted(study_tables(folder)["systems"].header[1:]) == sorted(names)
