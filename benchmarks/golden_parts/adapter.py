@@ -174,7 +174,9 @@ def _name(part: Any, number: int) -> str:
         return str(number)
     texts = [cell.get("text") for cell in part.values() if isinstance(cell, Mapping)]
     if len(texts) == len(part):  # a row of a table
-        return " ".join(texts[:2] if "measure" in part else texts[:1])
+        if "measure" in part:  # of a published figure; a score has its split
+            return f"{texts[0]} {re.sub('^(Test|Validation) ', '', texts[1])}"
+        return texts[0]
     if isinstance(part.get("values"), Mapping) and "runs" in part:
         return " ".join(map(str, part["values"].values())) or "all runs"
     if "spread" in part:

@@ -56,9 +56,8 @@ class PublishedFigure:
     """In `unit`."""
     unit: str
     """As in the file; empty for a score between 0 and 1, and for a rate."""
-    source: str
     where: str
-    """The table, figure or page in it; empty if unknown."""
+    """The table, figure or page of the publication; empty if unknown."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,6 @@ class PublishedClaim:
     """The share for less and not_less; the margin for the others, in the unit of the metric."""
     pairs: tuple[ComparedPair, ...]
     """The claim is true if it is true for all pairs."""
-    source: str
     where: str
 
 
@@ -89,6 +87,8 @@ class PublishedClaim:
 class Published:
     """Published figures and claims of a study."""
 
+    source: str = ""
+    """The publication."""
     figures: tuple[PublishedFigure, ...] = ()
     claims: tuple[PublishedClaim, ...] = ()
 
@@ -100,7 +100,7 @@ class Published:
             return ComparedPair({**values, **pair.of}, {**values, **pair.than})
 
         claims = (replace(claim, pairs=tuple(map(both, claim.pairs))) for claim in self.claims)
-        return Published(tuple(figures), tuple(claims))
+        return Published(self.source, tuple(figures), tuple(claims))
 
 
 def parse_published(values: Mapping[str, Any] | None) -> Published | None:

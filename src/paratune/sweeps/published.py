@@ -24,8 +24,8 @@ from paratune.sweeps.matrix_file import MatrixFile
 from paratune.sweeps.values import show
 
 _OF_A_MATRIX = ("where", "figures", "claims")
-_BESIDE_MEASURES = ("values", "where", "source")
-_OF_A_CLAIM = ("claim", "kind", "measure", "by", "of", "than", "along", "held", "where", "source")
+_BESIDE_MEASURES = ("values", "where")
+_OF_A_CLAIM = ("claim", "kind", "measure", "by", "of", "than", "along", "held", "where")
 _AMOUNT = re.compile(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?)\s*([A-Za-z]*|%)\s*")
 _SCORES_BY = "a margin above 0, in the unit of the metric"
 
@@ -57,7 +57,7 @@ class _PublishedReader:
         self.file, self.matrix = file, matrix
         self.axes = {axis.axis.label: axis for axis in axes}
         self.labels = {key: axis.axis.label for axis in axes for key in (axis.axis.key, axis.axis.label)}
-        self.source = self.where = ""
+        self.where = ""
 
     def read(self) -> Published:
         file, at = self.file, f"matrices.{self.matrix}"
@@ -71,14 +71,16 @@ class _PublishedReader:
             file.refuse(message, "matrices", "published.no_matrix")
             return Published()
         own = file.mapping(matrices.get(self.matrix), at, "figures: and claims:", _OF_A_MATRIX) if matrices else None
-        self.source, self.where = file.text(content, "source", ""), file.text(own or {}, "where", "")
+        source, self.where = file.text(content, "source", ""), file.text(own or {}, "where", "")
+        if not source:
+            file.refuse("source is required: the publication", "source", "published.source")
         figures = [
             figure for place, line in self._lines(own or {}, at, "figures") for figure in self._figures(line, place)
         ]
         claims = [self._claim(line, place) for place, line in self._lines(own or {}, at, "claims")]
         if not figures and not claims and not file.problems:
             file.refuse(f"{at} has neither figures nor claims; add one", at, "config.required")
-        return Published(tuple(figures), tuple(claim for claim in claims if claim is not None))
+        return Published(source, tuple(figures), tuple(claim for claim in claims if claim is not None))
 
     def _lines(self, own: Mapping[Any, Any], at: str, key: str) -> Iterator[tuple[str, dict[Any, Any]]]:
         """Yield each mapping of a list, with its place."""
@@ -93,7 +95,7 @@ class _PublishedReader:
 
     def _figures(self, line: Mapping[Any, Any], at: str) -> Iterator[PublishedFigure]:
         """Yield the figures of a line: it names values of axes, and one measure or several."""
-        values, place = self._values(line.get("values"), f"{at}.values"), self._place(line, at)
+        values, where = self._values(line.get("values"), f"{at}.values"), self.file.text(line, "where", self.where)
         measures = [key for key in line if key not in _BESIDE_MEASURES]
         if not measures:
             self.file.refuse(f"{at} has no measure, such as time: 26 min or f1: 0.91", at, "config.required")
@@ -108,7 +110,7 @@ class _PublishedReader:
                 message = f"{at}.{key} is {describe_value(line[key])}; allowed: {forms}"
                 self.file.refuse(message, f"{at}.{key}", "published.amount")
             elif values is not None:
-                yield PublishedFigure(values, key, amount, unit, *place)
+                yield PublishedFigure(values, key, amount, unit, where)
 
     def _claim(self, line: Mapping[Any, Any], at: str) -> PublishedClaim | None:
         before = len(self.file.problems)
@@ -131,10 +133,10 @@ class _PublishedReader:
         if by is None or not (0 <= by < 1 if is_ratio else by > 0):
             allowed = "a share from 0 to below 100%, such as 10%" if is_ratio else _SCORES_BY
             self.file.refuse(f"{at}.by is {describe_value(given)}; allowed: {allowed}", f"{at}.by")
-        pairs, place = tuple(self._pairs(line, at)), self._place(line, at)
+        pairs = tuple(self._pairs(line, at))
         if by is None or len(self.file.problems) > before:
             return None
-        return PublishedClaim(text, kind, measure, by, pairs, *place)
+        return PublishedClaim(text, kind, measure, by, pairs, self.file.text(line, "where", self.where))
 
     def _pairs(self, line: Mapping[Any, Any], at: str) -> Iterator[ComparedPair]:
         """Yield the compared configurations: `of` beside `than`, or each value `along` an axis beside the first one."""
@@ -184,13 +186,6 @@ class _PublishedReader:
             near = did_you_mean(str(key), self.labels) or f"; there are: {', '.join(self.axes)}"
             self.file.refuse(f"{at}: {plain(str(key))} is not an axis of {self.matrix}{near}", at, "published.values")
         return self.labels.get(str(key))
-
-    def _place(self, line: Mapping[Any, Any], at: str) -> tuple[str, str]:
-        """Return the publication and the place in it; a figure without a source is refused."""
-        source = self.file.text(line, "source", self.source)
-        if not source:
-            self.file.refuse(f"{at} has no source; give source: here, or for the whole file", at, "published.source")
-        return source, self.file.text(line, "where", self.where)
 
     def _refuse_measure(self, key: Any, at: str, known: Sequence[str]) -> None:
         near = did_you_mean(str(key), known) or f"; there are: {', '.join(known)}"

@@ -68,8 +68,9 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
 def _published(label: str, records: Mapping[str, SweepRecord]) -> Published | None:
     """Return all published figures and claims, each of its own matrix."""
     parts = [own.published.within({label: name}) for name, own in records.items() if own.published is not None]
+    sources = "; ".join(dict.fromkeys(part.source for part in parts))
     figures = tuple(figure for part in parts for figure in part.figures)
-    return Published(figures, tuple(claim for part in parts for claim in part.claims)) if parts else None
+    return Published(sources, figures, tuple(claim for part in parts for claim in part.claims)) if parts else None
 
 
 def _refuse_others(folders: Sequence[Path], records: Sequence[SweepRecord]) -> None:

@@ -1,13 +1,14 @@
 """Published figures of a study, compared with measured and planned figures, and whether its claims hold."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from paratune.base.units import format_as, format_number
 from paratune.records.published import (
     METRIC_NAMES,
     RATIO_CLAIMS,
     SYSTEM_MEASURES,
+    Published,
     PublishedClaim,
     PublishedFigure,
     measure_units,
@@ -52,26 +53,27 @@ def published_tables(report: SweepReport) -> Iterator[Table]:
     if published is None or report.systems is None:
         return
     if published.figures:
-        yield _figures_table(report, report.systems, published.figures)
+        yield _figures_table(report, report.systems, published)
     if published.claims:
-        yield _claims_table(report.systems, published.claims)
+        yield _claims_table(report.systems, published)
 
 
-def _figures_table(report: SweepReport, systems: Systems, figures: Sequence[PublishedFigure]) -> Table:
+def _figures_table(report: SweepReport, systems: Systems, published: Published) -> Table:
     """Return each published figure with the measured and the planned figure, in the unit of the publication."""
-    axes = [axis for axis in report.record.axes if any(axis.label in entry.values for entry in figures)]
+    axes = [axis for axis in report.record.axes if any(axis.label in entry.values for entry in published.figures)]
     columns: list[Heading] = [
         *(axis.label for axis in axes), ("Measure", "measure"), ("Unit", "unit"), ("Published", "published"),
         ("Measured", "measured"), ("Planned", "planned"), ("Measured / published", "measured_over_published"),
         ("Planned / published", "planned_over_published"), Column("Where", "where", is_text=True),
     ]  # fmt: skip
-    places, sources = _places(figures)
     rows: list[Row] = []
     notes: dict[str, None] = {}
-    for figure, place in zip(figures, places, strict=True):
+    for figure in published.figures:
         names = [axis.values[name] if (name := figure.values.get(axis.label)) else "" for axis in axes]
-        rows.append([*names, *_figure_cells(report, systems, figure, notes), place])
-    return make_table("published", "Published and measured", columns, rows, len(axes) + 2, [*notes, *sources])
+        rows.append([*names, *_figure_cells(report, systems, figure, notes), figure.where])
+    return make_table(
+        "published", "Published and measured", columns, rows, len(axes) + 2, [*notes, f"Published: {published.source}."]
+    )
 
 
 def _figure_cells(
@@ -97,7 +99,7 @@ def _figure_cells(
     return [
         _title(figure.measure, measure),
         figure.unit,
-        TableCell(format_number(figure.value), figure.value, source=figure.source),
+        TableCell(format_number(figure.value), figure.value),
         TableCell(format_number(own), own, runs, source),
         TableCell(format_number(planned), planned, source=plan_source),
         _over(own, figure.value),
@@ -162,11 +164,10 @@ def _over(value: float | None, published: float) -> TableCell:
     return TableCell(format_as(ratio, ".2f"), ratio)
 
 
-def _claims_table(systems: Systems, claims: Sequence[PublishedClaim]) -> Table:
+def _claims_table(systems: Systems, published: Published) -> Table:
     """Return each claim with its result and the intervals that decide it."""
     rows = []
-    places, sources = _places(claims)
-    for claim, place in zip(claims, places, strict=True):
+    for claim in published.claims:
         judged = [_judged(systems, claim, pair.than, pair.of) for pair in claim.pairs]
         result = min((outcome for outcome, _ in judged), key=_WORST_FIRST.index, default=UNTOLD)
         members = [
@@ -178,7 +179,7 @@ def _claims_table(systems: Systems, claims: Sequence[PublishedClaim]) -> Table:
             for pair, (_, words) in zip(claim.pairs, judged, strict=True)
         )
         outcome = TableCell(result, runs=runs, better=_GOOD.get(result))
-        rows.append((claim.text, outcome, TableCell(changes, runs=runs), place))
+        rows.append((claim.text, outcome, TableCell(changes, runs=runs), claim.where))
     note = (
         "A claim holds when the 95% interval of the change lies completely in the range that the claim states, "
         "in each comparison. It does not hold when one interval lies completely outside of that range, at 95% divided "
@@ -186,17 +187,7 @@ def _claims_table(systems: Systems, claims: Sequence[PublishedClaim]) -> Table:
         "published) or not."
     )
     columns = ((name.capitalize(), name) for name in ("claim", "result", "change", "where"))
-    return make_table("claims", "Published claims", columns, rows, 4, (note, *sources))
-
-
-def _places(published: Sequence[PublishedFigure] | Sequence[PublishedClaim]) -> tuple[list[str], list[str]]:
-    """Return the place of each entry in its publication, and the notes that name the publications."""
-    sources = list(dict.fromkeys(entry.source for entry in published))
-    if len(sources) == 1:
-        return [entry.where for entry in published], [f"Published: {sources[0]}."]
-    numbers = {source: f"[{number}]" for number, source in enumerate(sources, start=1)}
-    places = [" ".join(filter(None, [numbers[entry.source], entry.where])) for entry in published]
-    return places, [f"{number} {source}." for source, number in numbers.items()]
+    return make_table("claims", "Published claims", columns, rows, 4, (note, f"Published: {published.source}."))
 
 
 def _label(systems: Systems, of: Mapping[str, str], than: Mapping[str, str]) -> str:

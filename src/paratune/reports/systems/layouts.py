@@ -16,7 +16,7 @@ from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.efficiency import EFFICIENCY, GOODPUT, efficiency, goodput
 from paratune.reports.systems.measures import Amount, ColumnScale, ReportMeasure
 from paratune.reports.systems.model import Systems
-from paratune.reports.systems.speed_ups import TIME_SPEED_UP, time_speed_up
+from paratune.reports.systems.speed_ups import SPEED_UP, speed_up
 from paratune.reports.systems.subjects import scalings
 from paratune.reports.systems.tables import quality_columns
 from paratune.reports.tables.table import Heading, Row, Table, TableCell, make_table
@@ -73,7 +73,7 @@ LAYOUTS: Mapping[str, Layout] = {
     "oakridge": Layout(
         "Oak Ridge: seconds of the four operations", {key: (label, "s") for key, label in _PHASES.items()}
     ),
-    "imdb": Layout("IMDB: time, speed-up and accuracy", {**_TIME, "time_speed_up": ("Speed-up", "×")}, ("test",)),
+    "imdb": Layout("IMDB: time, speed-up and accuracy", {**_TIME, "speed_up": ("Speed-up", "×")}, ("test",)),
     "squad": Layout(
         "Chasing efficiency",
         {
@@ -95,7 +95,7 @@ _OF_RUNS = (
 _OF_CONFIGURATIONS: Mapping[ReportMeasure, Callable[[Systems, Configuration], Amount]] = {
     EFFICIENCY: efficiency,
     GOODPUT: goodput,
-    TIME_SPEED_UP: lambda systems, member: time_speed_up(systems.baseline_of(member), member),
+    SPEED_UP: lambda systems, member: speed_up(systems.baseline_of(member), member),
 }
 _MEASURES = {measure.key: measure for measure in (*_OF_RUNS, *_OF_CONFIGURATIONS)}
 

@@ -14,7 +14,6 @@ from paratune.reports.systems.configurations import ENV, NODES, NPROC, Configura
 Belongs = Callable[[str], bool]
 """Whether a setting, by its dotted key, belongs to a subject."""
 KIND = "strategy.kind"
-_OFFLOAD = ("offload", "cpu_adam")
 
 
 def is_devices(key: str) -> bool:
@@ -36,11 +35,12 @@ def is_precision(key: str) -> bool:
 
 
 def is_strategy(key: str) -> bool:
-    return key.partition(".")[0] == "strategy" and not is_precision(key)
+    """Return whether a setting is the strategy, or an option of it other than its precision and CPU offload."""
+    return key.partition(".")[0] == "strategy" and not is_precision(key) and not is_offload(key)
 
 
 def is_offload(key: str) -> bool:
-    return is_strategy(key) and any(part in key.rpartition(".")[2] for part in _OFFLOAD)
+    return key.startswith("strategy.") and any(part in key.rpartition(".")[2] for part in ("offload", "cpu_adam"))
 
 
 def is_workers(key: str) -> bool:
@@ -83,29 +83,6 @@ def families(configurations: Sequence[Configuration], belongs: Belongs) -> tuple
             names = tuple(_value_name(values, own) for own in values)
             found.append(SubjectFamily(_where(members[0], varied), tuple(members), names))
     return tuple(found)
-
-
-def strategy_families(configurations: Sequence[Configuration]) -> tuple[SubjectFamily, ...]:
-    """Return the families of strategies that differ in more than CPU offload."""
-
-    def num_kinds(family: SubjectFamily) -> int:
-        return len({canonical(_settings(member, _is_kind)) for member in family.members})
-
-    return tuple(family for family in families(configurations, is_strategy) if num_kinds(family) > 1)
-
-
-def _is_kind(key: str) -> bool:
-    return is_strategy(key) and not is_offload(key)
-
-
-def offload_families(configurations: Sequence[Configuration]) -> tuple[SubjectFamily, ...]:
-    """Return the families with and without CPU offload; families of strategies only when there are none."""
-
-    def num_places(family: SubjectFamily) -> int:
-        return len({member.runs[0].get("run.strategy.traits.states_on") for member in family.members} - {None})
-
-    of_strategies = (family for family in families(configurations, is_strategy) if num_places(family) > 1)
-    return families(configurations, is_offload) or tuple(of_strategies)
 
 
 def scalings(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
@@ -160,7 +137,9 @@ def _groups(
 
     def others(member: Configuration, *left_out: Belongs) -> str:
         settings = _settings(member, lambda key: not any(leave_out(key) for leave_out in (belongs, *left_out)))
-        return canonical([member.is_probe, settings])
+        # An option that is off is one that another strategy does not have.
+        is_on = {key: value for key, value in settings.items() if value is not None and value is not False}
+        return canonical([member.is_probe, is_on])
 
     measured = [member for member in configurations if member.runs]
     singles = [member for member in measured if one_device and member.world_size == 1]

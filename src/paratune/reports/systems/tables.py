@@ -30,14 +30,14 @@ MAX_COLUMNS = 24
 """Configurations in a table of slices: the baseline and the first ones."""
 _TIMES = (measures.TRAIN_S, measures.EPOCH_S)
 _SUBJECTS = (
-    ("strategy", "Strategy", subjects.strategy_families),
-    ("nodes", "Nodes", partial(subjects.families, belongs=subjects.is_nodes)),
-    ("precision", "Precision", partial(subjects.families, belongs=subjects.is_precision)),
-    ("workers", "Loader workers", partial(subjects.families, belongs=subjects.is_workers)),
-    ("environment", "Environment variables", partial(subjects.families, belongs=subjects.is_environment)),
-    ("offload", "Offload", subjects.offload_families),
+    ("strategy", "Strategy", subjects.is_strategy),
+    ("nodes", "Nodes", subjects.is_nodes),
+    ("precision", "Precision", subjects.is_precision),
+    ("workers", "Loader workers", subjects.is_workers),
+    ("environment", "Environment variables", subjects.is_environment),
+    ("offload", "Offload", subjects.is_offload),
 )
-"""Tables of a subject: key, title, and how its families are found."""
+"""Tables of a subject: key, title, and the settings that belong to it."""
 
 
 def scaling_tables(systems: Systems) -> Iterator[Table]:
@@ -53,8 +53,8 @@ def scaling_tables(systems: Systems) -> Iterator[Table]:
 
 def subject_tables(systems: Systems) -> Iterator[Table]:
     """Yield the tables of the subjects that vary: strategies, nodes, precisions, loader workers, ..."""
-    for key, title, families_of in _SUBJECTS:
-        if families := families_of(systems.measured):
+    for key, title, belongs in _SUBJECTS:
+        if families := subjects.families(systems.measured, belongs):
             yield family_table(systems, families, key, title)
 
 

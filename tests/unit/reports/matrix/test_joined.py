@@ -67,12 +67,12 @@ def test_each_machine_has_the_cost_of_its_own_price(
 
 def test_published_figures_and_claims_are_those_of_their_matrix(tmp_path: Path):
     claim = PublishedClaim(
-        "two are faster", "less", "time", 0.0, (ComparedPair({"nproc": "nproc-2"}, {"nproc": "nproc-1"}),), "S", ""
+        "two are faster", "less", "time", 0.0, (ComparedPair({"nproc": "nproc-2"}, {"nproc": "nproc-1"}),), ""
     )
-    figure = PublishedFigure({"nproc": "nproc-2"}, "time", 9.0, "s", "S", "")
+    figure = PublishedFigure({"nproc": "nproc-2"}, "time", 9.0, "s", "")
     folders = [
-        _machine(tmp_path, "a", 80.0, published=Published((figure,))),
-        _machine(tmp_path, "b", 80.0, published=Published(claims=(claim,))),
+        _machine(tmp_path, "a", 80.0, published=Published("S", (figure,))),
+        _machine(tmp_path, "b", 80.0, published=Published("S", claims=(claim,))),
     ]
     tables = tables_of(make_sweep(folders, None))
     assert [cell.text for cell in tables["published"].lines[0][:2]] == ["a/oakridge", "2"]

@@ -17,11 +17,11 @@ ONE, TWO = {"nproc": "nproc-1"}, {"nproc": "nproc-2"}
 
 
 def _figure(measure: str, value: float, unit: str, values: Mapping[str, str] = ONE) -> PublishedFigure:
-    return PublishedFigure(values, measure, value, unit, "Somebody", "table 1")
+    return PublishedFigure(values, measure, value, unit, "table 1")
 
 
 def _claim(kind: ClaimKind, measure: str, by: float) -> PublishedClaim:
-    return PublishedClaim(f"{kind} {measure}", kind, measure, by, (ComparedPair(of=TWO, than=ONE),), "Somebody", "")
+    return PublishedClaim(f"{kind} {measure}", kind, measure, by, (ComparedPair(of=TWO, than=ONE),), "")
 
 
 def _matrix(folder: Path, published: Published, seconds: Mapping[tuple[int, int], float], scores=(0.9, 0.9)) -> Path:
@@ -46,12 +46,13 @@ def _tables(folder: Path, **more: Path) -> dict[str, Table]:
 
 def test_figures_have_the_unit_of_the_publication(tmp_path: Path):
     published = Published(
+        "Somebody",
         (
             _figure("time", 2.0, "min"),
             _figure("memory", 6.0, "GB"),
             _figure("accuracy", 80.0, "%"),
             _figure("state_memory", 1.0, "GB"),
-        )
+        ),
     )
     # 90 s and 150 s are 2 min on average; the memory is 3 GB; 0.9 is 90%.
     folder = _matrix(tmp_path, published, {(1, 1): 90.0, (1, 2): 150.0})
@@ -67,14 +68,16 @@ def test_figures_have_the_unit_of_the_publication(tmp_path: Path):
 
 
 def test_values_of_several_configurations_have_no_figure(tmp_path: Path):
-    table = _tables(_matrix(tmp_path, Published((_figure("time", 2.0, "min", {}),)), {}))["published"]
+    table = _tables(_matrix(tmp_path, Published("Somebody", (_figure("time", 2.0, "min", {}),)), {}))["published"]
 
     assert [cell.text for cell in table.lines[0][3:5]] == ["n/a", "n/a"]
     assert any("3 configurations" in note for note in table.notes)
 
 
 def test_planned_figures_are_a_column(tmp_path: Path):
-    folder = _matrix(tmp_path, Published((_figure("memory", 2.0, "GB"), _figure("state_memory", 1.0, "GB"))), {})
+    folder = _matrix(
+        tmp_path, Published("Somebody", (_figure("memory", 2.0, "GB"), _figure("state_memory", 1.0, "GB"))), {}
+    )
     terms = {"weights": 2e8, "gradients": 2e8, "optimizer": 6e8, "context": 5e8, "fragmentation": 1e8}
     option = {"memory": {"total_bytes": 3.6e9, "terms": terms}, "run_s": [60.0, 50.0, 70.0]}
     plan = {"generator": "paratune plan of a matrix", "schema_version": 1, "matrix": "m"}
@@ -121,7 +124,7 @@ def test_claims_about_ratios(
 ):
     times = {(2, seed): value for seed, value in enumerate(seconds, start=1)}
 
-    table = _tables(_matrix(tmp_path, Published(claims=(_claim(kind, measure, by),)), times))["claims"]
+    table = _tables(_matrix(tmp_path, Published("Somebody", claims=(_claim(kind, measure, by),)), times))["claims"]
 
     assert table.lines[0][1].text == result
     assert table.lines[0][1].better is {"holds": True, "does not hold": False, "cannot tell": None}[result]
@@ -138,7 +141,7 @@ def test_kinds_of_memory_do_not_compare(tmp_path: Path, measure: str, result: st
             world_size=size, summary={"time.train_s": 60.0 / size, "memory.kind": kind, "memory.largest_bytes": largest}
         )
 
-    published = Published(claims=(_claim("less", measure, 0.4),))
+    published = Published("Somebody", claims=(_claim("less", measure, 0.4),))
 
     table = _tables(make_matrix(tmp_path / "m", (NPROC, SEED), tell, published=published))["claims"]
 
@@ -159,7 +162,7 @@ def test_claims_about_scores(tmp_path: Path, kind: ClaimKind, by: float, score: 
     # Seeds differ by 0.0001, so the interval of two is less than 0.001 wide on either side of the change.
     claims = (_claim(kind, "accuracy", by),)
 
-    table = _tables(_matrix(tmp_path, Published(claims=claims), {}, scores=(0.9, score)))["claims"]
+    table = _tables(_matrix(tmp_path, Published("Somebody", claims=claims), {}, scores=(0.9, score)))["claims"]
 
     assert table.lines[0][1].text == result
 
@@ -183,7 +186,9 @@ def test_one_run_is_as_published_or_not(tmp_path: Path, claim: PublishedClaim, r
         time = {"time.train_s": 100.0 if size == 1 else 60.0, "time.total_s": None if size == 2 else 110.0}
         return Made(world_size=size, summary={**time, "scores.test.accuracy": 0.9 if size == 1 else 0.8})
 
-    table = _tables(make_matrix(tmp_path / "m", (NPROC,), tell, published=Published(claims=(claim,))))["claims"]
+    table = _tables(make_matrix(tmp_path / "m", (NPROC,), tell, published=Published("Somebody", claims=(claim,))))[
+        "claims"
+    ]
 
     outcome, change = table.lines[0][1:3]
     assert (outcome.text, outcome.better) == (result, None)
@@ -199,7 +204,7 @@ def test_one_pair_that_is_not_as_published_decides(tmp_path: Path):
         tmp_path / "m",
         (NPROC,),
         lambda values: Made(world_size=int(values["nproc"][-1]), summary={"time.train_s": times[values["nproc"]]}),
-        published=Published(claims=(claim,)),
+        published=Published("Somebody", claims=(claim,)),
     )
 
     assert _tables(folder)["claims"].lines[0][1].text == "not as published, one run"

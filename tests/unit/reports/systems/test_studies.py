@@ -119,7 +119,7 @@ def test_imdb_has_time_speed_up_and_accuracy(tmp_path: Path):
     layout = tables["layout"]
     assert texts(layout, "configuration") == [*times]
     assert [text.split(" ")[0] for text in texts(layout, "train_s")] == ["01:40", "00:52", "00:27", "00:50"]
-    assert values_of(layout, "time_speed_up") == pytest.approx([1.0, 100 / 52, 100 / 27, 2.0])
+    assert values_of(layout, "speed_up") == pytest.approx([1.0, 100 / 52, 100 / 27, 2.0])
     assert values_of(layout, "validation_accuracy") == pytest.approx([0.93] * 4)
     # Each device has 16 samples: the same epochs in 100, 52 and 27 s.
     assert values_of(tables["scaling-weak"], "speed_up") == pytest.approx([1.0, 100 / 52, 100 / 27])

@@ -9,7 +9,7 @@ from make_matrix import Made, make_matrix
 from paratune.records.sweep import Axis, CellRecord, read_sweep
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.model import build_systems
-from paratune.reports.systems.subjects import families, is_nodes, is_workers, scalings
+from paratune.reports.systems.subjects import families, is_nodes, is_offload, is_strategy, is_workers, scalings
 
 SIZES = Axis("nproc", "nproc", {f"nproc-{size}": str(size) for size in (1, 2, 4)}, keys=("nproc",))
 NODES = Axis("nodes", "nodes", {"nodes-1": "1", "nodes-2": "2"}, keys=("nodes",))
@@ -60,3 +60,15 @@ def test_one_device_on_one_node_is_that_of_two_nodes(tmp_path: Path):
 def test_a_variable_of_a_family_has_its_name(tmp_path: Path):
     members = members_of(tmp_path / "m", THREADS, WORKERS)
     assert [family.where for family in families(members, is_workers)] == ["T 1", "T 4"]
+
+
+def test_an_option_that_is_off_is_one_that_another_strategy_does_not_have(tmp_path: Path):
+    way = Axis(
+        "way", "way", {"ddp": "ddp", "zero2": "zero2", "cpu": "cpu"}, keys=("strategy.kind", "strategy.cpu_offload")
+    )
+    offload = {"ddp": {}, "zero2": {"config.strategy.cpu_offload": False}, "cpu": {"config.strategy.cpu_offload": True}}
+    kinds = {"ddp": "ddp", "zero2": "zero2", "cpu": "zero2"}
+    make_matrix(tmp_path / "m", (way,), lambda values: Made(kind=kinds[values["way"]], run=offload[values["way"]]))
+    members = build_systems(tmp_path / "m", read_sweep(tmp_path / "m")).measured
+    assert [family.names for family in families(members, is_strategy)] == [("ddp", "zero2")]
+    assert [family.names for family in families(members, is_offload)] == [("off", "on")]
