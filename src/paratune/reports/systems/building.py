@@ -113,7 +113,7 @@ def _marks(
     """Return the marks of a line: differences from the configuration that it is compared with, and probes."""
     differs, base = systems.differing[configuration.label], "the baseline"
     if first_of is not None:
-        differs, base = systems.differs(configuration, first_of[configuration.label]), "the first line of its kind"
+        differs, base = systems.differs(configuration, first_of[configuration.label]), "the first of its kind"
     return footnotes.marks([*comparison_notes(differs, base), *([_PROBE] if configuration.is_probe else [])])
 
 

@@ -19,7 +19,8 @@ def speed_up(first: Configuration, member: Configuration, measure: ReportMeasure
     value = (1 + found.change) / by
     runs = dict.fromkeys((run.name for run in (*member.runs, *first.runs)), value)
     limits = None
-    if first is not member and found.low is not None and found.high is not None:
+    # Runs that do not vary at all tell nothing about other runs.
+    if first is not member and found.low is not None and found.high is not None and found.low < found.high:
         limits = ((1 + found.low) / by, (1 + found.high) / by)
     return Amount(measure, runs, value, len(runs), is_of_all=True, interval=limits)
 
