@@ -38,7 +38,7 @@ def report(
         price: Price of a device-hour, in any currency: adds the cost of runs.
         plan: File of `paratune plan MATRIX --write`, shown next to the published figures of a matrix.
         margin: Differences that count as equal, such as "f1=0.01" or "speed=3%".
-        layout: Adds a table of a matrix in the layout of a study: evora, ielts, oakridge, imdb or squad.
+        layout: Adds tables of a matrix in the layout of a study: evora, ielts, oakridge, imdb or squad.
 
     Returns:
         The report: `as_dict()` has it as plain data, `files` the written files; a notebook shows its table.

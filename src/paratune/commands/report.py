@@ -39,7 +39,7 @@ def report(
         price: price of a device-hour, in any currency: adds the cost of runs
         plan: file of paratune plan MATRIX --write: the plan is shown next to the published figures
         data_figures: add figures of the data to the report of a matrix; reads the data again
-        layout: add a table of a matrix in the layout of a study: evora, ielts, oakridge, imdb or squad
+        layout: add tables of a matrix in the layout of a study: evora, ielts, oakridge, imdb or squad
     """
     from paratune.api.report import check_report, report_of_matrices
     from paratune.api.report import report as make_report

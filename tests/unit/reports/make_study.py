@@ -22,7 +22,7 @@ from paratune.sweeps.matrix import read_matrix
 from paratune.sweeps.plan import plan_of
 
 CONFIGS = Path(__file__).parents[3] / "configs"
-NUM_ROWS = 6400
+NUM_ROWS = 512
 """Training rows: multiples of all global batches of the studies."""
 
 
