@@ -24,11 +24,15 @@ def test_one_run_or_a_norm_near_zero_has_no_interval(pairs):
     assert noise_interval(runs_of(pairs)) is None
 
 
-def test_it_covers_the_ratio_of_the_means():
+@pytest.mark.parametrize("slope", [0.0, 60.0])
+def test_it_covers_the_ratio_of_the_means(slope):
+    """With a slope, runs with a larger norm have a larger trace."""
     draw = np.random.default_rng(7)
     inside = 0
     for _ in range(1000):
-        limits = noise_interval(runs_of(draw.normal((120.0, 2.0), (20.0, 0.1), (4, 2)).tolist()))
+        norms = draw.normal(2.0, 0.1, 4)
+        traces = draw.normal(120.0 + slope * (norms - 2.0), 2.0)
+        limits = noise_interval(runs_of(zip(traces.tolist(), norms.tolist(), strict=True)))
         inside += limits is not None and limits[0] <= 60 <= limits[1]
     # 95% of 1,000, with a standard error of 7.
     assert inside == pytest.approx(950, abs=21)

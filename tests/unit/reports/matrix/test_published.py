@@ -131,6 +131,18 @@ def test_claims_about_ratios(
     assert len(table.lines[0][2].runs) == 4
 
 
+def test_equal_memory_is_not_less(tmp_path: Path):
+    published = Published("Somebody", claims=(_claim("less", "memory", 0.0),))
+    folder = make_matrix(
+        tmp_path / "m",
+        (NPROC, SEED),
+        lambda values: Made(world_size=int(values["nproc"][-1]), summary={"memory.largest_bytes": 3_000_000_000}),
+        published=published,
+    )
+
+    assert _tables(folder)["claims"].lines[0][1].text == "does not hold"
+
+
 @pytest.mark.parametrize(("measure", "result"), [("memory", "cannot tell"), ("time", "holds")])
 def test_kinds_of_memory_do_not_compare(tmp_path: Path, measure: str, result: str):
     def tell(values: Mapping[str, str]) -> Made:
