@@ -475,12 +475,6 @@ def test_reasons_for_unknown_figures_of_runs_with_several_ranks_come_first(tmp_p
     assert "Noise scale (samples) (2 is too few; or 4 is too few; and 1 other reason)" in notes
 
 
-def test_a_record_without_the_keys_of_its_axes(tmp_path: Path):
-    plain = Axis("precision", "precision", {"fp32": "fp32", "bf16": "bf16"})
-    make_matrix(tmp_path / "m", (plain,), lambda values: Made(run={"config.precision": values["precision"]}))
-    assert [table.key for table in subject_tables(systems_of(tmp_path / "m"))] == ["precision"]
-
-
 def test_unreadable_records_are_listed_and_left_out(tmp_path: Path):
     make_matrix(tmp_path / "m", (NPROC, SEED), lambda values: Made(world_size=size_of(values)),
                 states={"nproc-4_seed-1": ("skipped", "4 processes need 4 GPUs")})  # fmt: skip
