@@ -273,3 +273,23 @@ def test_evora_table_6_has_a_row_for_each_model_and_the_metrics_of_each_task(tmp
         assert all(
             "learning rate 1e-05" in cell.text for cell, name in zip(line, columns, strict=True) if "chosen" in name
         )
+
+
+@pytest.mark.slow  # reads 192 configurations
+def test_bert_compares_the_best_learning_rate_with_the_published_score(tmp_path: Path):
+    def tell(cell: Cell) -> Told:
+        is_best = cell.config.train.learning_rate == 3e-5
+        return Told(100.0, scores=dict.fromkeys(("accuracy", "f1"), 0.889 if is_best else 0.8))
+
+    def keep(cell: Cell) -> bool:
+        return cell.values["model"] == "base" and cell.values["task"] in ("mrpc", "rte")
+
+    table = study_tables(make_study(tmp_path / "m", "published/bert/glue", tell, keep=keep))["published"]
+    lines = {tuple(cell.text for cell in line[:2]): line for line in table.lines}
+    keys = [column.name for column in table.columns]
+    mrpc, rte = (dict(zip(keys, lines["base", task], strict=True)) for task in ("mrpc", "rte"))
+    assert (mrpc["measure"].text, rte["measure"].text) == ("Validation F1", "Validation Accuracy")
+    assert (mrpc["published"].value, mrpc["measured"].value) == (88.9, pytest.approx(88.9))
+    # 88.9 / 66.4
+    assert rte["measured_over_published"].value == pytest.approx(1.339, abs=0.001)
+    assert dict(zip(keys, lines["large", "rte"], strict=True))["measured"].text == "n/a"
