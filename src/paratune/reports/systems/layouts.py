@@ -35,7 +35,7 @@ _SCALES = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class StudyLayout:
     """The layout of the tables of a study."""
 
     title: str
@@ -55,8 +55,8 @@ _PHASES = {
     "backward_s": "Backward",
     "optimizer_s": "Optimizer",
 }
-LAYOUTS: Mapping[str, Layout] = {
-    "evora": Layout(
+LAYOUTS: Mapping[str, StudyLayout] = {
+    "evora": StudyLayout(
         "Évora, tables 1 to 5",
         {
             **_TIME,
@@ -66,15 +66,15 @@ LAYOUTS: Mapping[str, Layout] = {
         ("test",),
         has_configurations_in_columns=True,
     ),
-    "ielts": Layout(
+    "ielts": StudyLayout(
         "IELTS: scores and time per epoch", {"epoch_s": ("Time per epoch", "mm:ss")}, ("validation", "test"),
         has_configurations_in_columns=True, compares=True,
     ),
-    "oakridge": Layout(
+    "oakridge": StudyLayout(
         "Oak Ridge: seconds of the four operations", {key: (label, "s") for key, label in _PHASES.items()}
     ),
-    "imdb": Layout("IMDB: time, speed-up and accuracy", {**_TIME, "speed_up": ("Speed-up", "×")}, ("test",)),
-    "squad": Layout(
+    "imdb": StudyLayout("IMDB: time, speed-up and accuracy", {**_TIME, "speed_up": ("Speed-up", "×")}, ("test",)),
+    "squad": StudyLayout(
         "Chasing efficiency",
         {
             "train_s": ("Run time", "mm:ss"),
@@ -135,7 +135,7 @@ def layout_tables(systems: Systems, name: str) -> Iterator[Table]:
 
 
 def _table(
-    systems: Systems, layout: Layout, key: str, title: str, members: Sequence[Configuration], heads: Sequence[str],
+    systems: Systems, layout: StudyLayout, key: str, title: str, members: Sequence[Configuration], heads: Sequence[str],
     *, is_line: bool = False,
 ) -> Table:  # fmt: skip
     figures = [_figure(systems, measure, *shown) for measure, shown in layout.figures.items()]
