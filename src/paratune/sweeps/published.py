@@ -90,7 +90,8 @@ class _PublishedReader:
             return
         for number, item in enumerate(listed):
             place = f"{at}.{key}[{number}]"
-            if line := self.file.mapping(item, place, "a mapping", _OF_A_CLAIM if key == "claims" else ()):
+            line = self.file.mapping(item, place, "a mapping", _OF_A_CLAIM if key == "claims" else ())
+            if line is not None:
                 yield place, line
 
     def _figures(self, line: Mapping[Any, Any], at: str) -> Iterator[PublishedFigure]:

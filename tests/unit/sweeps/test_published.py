@@ -80,6 +80,7 @@ def test_the_record_of_the_matrix_holds_them(matrix_file: Path, published_file: 
         ("along: learning_rate", "of: {learning_rate: 1e-4}, than: {learning_rate: 1e-4}", "published.values", 9),
         ("figures:", "figures: 3\n    figure:", "config.invalid_value", 5),
         ("    figures:\n", "    figures: []\n    figure:\n", "config.unknown_key", 6),
+        ("- {values: {learning_rate: 1e-4}, time: 2 min, accuracy: 91.5%}", "- {}", "config.required", 6),
         ("where: table 1", "table: 1", "config.unknown_key", 4),
         (FILE, "- 1\n", "config.invalid_value", 1),
     ],
