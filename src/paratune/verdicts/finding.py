@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from paratune.verdicts.estimate import ALPHA, LEVEL, Estimate, holm
+from paratune.verdicts.estimate import ALPHA, LEVEL, Estimate, dunnett, holm
 from paratune.verdicts.order import OrderEffect
 from paratune.verdicts.planning import RunRange, plan
 from paratune.verdicts.sequential import FIRST_LOOK, Looks, last_level, sequential_p, spent_share
@@ -152,11 +152,26 @@ def decide(measured: Sequence[UncorrectedComparison]) -> list[MeasureComparison]
         else replace(comparison.finding, outcome="cannot tell", code="samples_only")
         for comparison in measured
     ]
+    corrected = _for_all([estimate for _, _, estimate in tests], different)
     for (position, comparison, _), p_different, p_equal, alone in zip(
-        tests, holm(different), holm(equal), different, strict=True
+        tests, corrected, holm(equal), different, strict=True
     ):
         findings[position] = _decided(comparison, p_different, p_equal, alone, len(tests))
     return findings
+
+
+def _for_all(estimates: Sequence[Estimate], p_values: Sequence[float]) -> list[float]:
+    """Return the p-values of "no change" corrected for their number: by Dunnett's test if all have one variance."""
+    if len(estimates) < 2 or len({estimate.sides[0].pooled_freedom or id(estimate) for estimate in estimates}) > 1:
+        return holm(p_values)
+    if not all(estimate.has_common_variance and estimate.variance for estimate in estimates):
+        return holm(p_values)
+    # What samples and the order of runs add is as if it were independent: then the correction is larger.
+    shares = [estimate.sides[0].variance / estimate.variance for estimate in estimates]
+    freedom = max(
+        (estimate.variance / estimate.variance_of_runs) ** 2 * estimate.freedom_of_runs for estimate in estimates
+    )
+    return dunnett(p_values, shares, freedom)
 
 
 def with_interval(finding: MeasureComparison, estimate: Estimate, level: float = LEVEL) -> MeasureComparison:
@@ -171,7 +186,7 @@ def with_interval(finding: MeasureComparison, estimate: Estimate, level: float =
         standard_error=estimate.standard_error,
         degrees_of_freedom=estimate.degrees_of_freedom if math.isfinite(estimate.degrees_of_freedom) else None,
         scope=estimate.scope,
-        is_paired=len(estimate.sides) == 1 if estimate.sides else None,
+        is_paired=estimate.is_paired if estimate.sides else None,
         num_samples=estimate.num_rows or estimate.num_samples,
         num_clusters=estimate.num_clusters,
         interval_level=level,

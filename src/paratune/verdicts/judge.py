@@ -15,7 +15,7 @@ from paratune.verdicts.pooling import pool
 from paratune.verdicts.rates import Rates, rates_of
 from paratune.verdicts.ratios import ratio
 from paratune.verdicts.rows import ComparedRun
-from paratune.verdicts.scores import difference
+from paratune.verdicts.scores import differences
 from paratune.verdicts.sequential import FIRST_LOOK, LookHistory
 from paratune.verdicts.words import cluster_notes, order_notes, sentence_of
 
@@ -85,9 +85,20 @@ def judge(
     scores: dict[tuple[str, str], MeasureComparison] = {}
     for metric in metrics:
         having = [pair for pair in pairs if metric in pair.metrics]
-        decided = decide([pair.quality(metric) for pair in having])
+        decided = decide(_quality(base, having, metric))
         scores |= {(pair.other.label, metric): score for pair, score in zip(having, decided, strict=True)}
     return [pair.verdict(speed, scores, len(pairs)) for pair, speed in zip(pairs, speeds, strict=True)]
+
+
+def _quality(base: Group, pairs: Sequence["_Pair"], metric: str) -> list[UncorrectedComparison]:
+    """Return the differences of a score; pairs that trained the same thing on one split have a common variance."""
+    measured: dict[str, UncorrectedComparison] = {}
+    for is_refused, split in dict.fromkeys((bool(pair.differs.refused), pair.split) for pair in pairs):
+        family = [pair for pair in pairs if (bool(pair.differs.refused), pair.split) == (is_refused, split)]
+        assert split is not None
+        of_family = differences(base, [pair.other for pair in family], split, metric, family[0].margin(metric))
+        measured |= {pair.other.label: pair.unless_refused(one) for pair, one in zip(family, of_family, strict=True)}
+    return [measured[pair.other.label] for pair in pairs]
 
 
 def shared_split(runs: Sequence[ComparedRun]) -> str | None:
@@ -137,19 +148,15 @@ class _Pair:
     def speed(self) -> UncorrectedComparison:
         rates = self.rates
         measured = ratio(rates.measure, self.base, self.other, rates.baseline, rates.others)
-        finding = replace(measured.finding, margin=self._margin(SPEED).of(1.0))
+        finding = replace(measured.finding, margin=self.margin(SPEED).of(1.0))
         if rates.reason is not None and not self.differs.refused:
             return UncorrectedComparison(_bare(finding, rates.reason, "unknown_noise_scale"))
-        return self._unless_refused(UncorrectedComparison(finding, measured.estimate))
+        return self.unless_refused(UncorrectedComparison(finding, measured.estimate))
 
-    def quality(self, metric: str) -> UncorrectedComparison:
-        assert self.split is not None
-        return self._unless_refused(difference(self.base, self.other, self.split, metric, self._margin(metric)))
-
-    def _margin(self, measure: str) -> Margin:
+    def margin(self, measure: str) -> Margin:
         return self.margins.get(measure) or default_margin(measure, self.task)
 
-    def _unless_refused(self, measured: UncorrectedComparison) -> UncorrectedComparison:
+    def unless_refused(self, measured: UncorrectedComparison) -> UncorrectedComparison:
         """Return what was measured, with its looks; no change where the runs trained something different."""
         if not self.differs.refused:
             names = [{run.name for run in group.runs} for group in (self.base, self.other)]

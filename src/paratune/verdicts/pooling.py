@@ -7,7 +7,7 @@ variance, and so detect differences that a pair does not detect.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paratune.verdicts.estimate import Side
+from paratune.verdicts.estimate import Estimate, Side
 from paratune.verdicts.finding import UncorrectedComparison, with_interval
 
 QUANTILE, BASELINE_QUANTILE = 0.99, 0.95
@@ -16,27 +16,43 @@ baseline's is in all comparisons, so it leaves the pool earlier. Chosen by simul
 
 
 def pool(measured: Sequence[UncorrectedComparison]) -> list[UncorrectedComparison]:
-    """Return comparisons with the common variance of the configurations that vary alike; others keep their own.
+    """Return comparisons of speed with the common variance of the configurations that vary alike.
 
-    The comparisons are of one baseline. Those without two runs on each side, or of a figure that fewer than three
-    configurations have, stay as they are.
+    The comparisons are of one baseline. Samples/s and goodput, which is the baseline's samples/s where its batch is the
+    reference, are pooled together if the baseline has the same figures in both, else each for itself. A configuration
+    that varies more keeps its own variance; so do two configurations alone, and those without two runs on each side.
     """
     pooled = list(measured)
-    for measure in {comparison.finding.measure for comparison in measured}:
-        estimates = {
-            place: comparison.estimate
-            for place, comparison in enumerate(measured)
-            if comparison.finding.measure == measure and comparison.estimate and len(comparison.estimate.sides) == 2
-        }
-        bases = {estimate.sides[0] for estimate in estimates.values()}
-        if len(estimates) < 2 or len(bases) > 1:
+    places = [place for place, comparison in enumerate(measured) if comparison.estimate and comparison.estimate.sides]
+    families = [places]
+    if len({_base(measured[place]) for place in places}) > 1:
+        measures = dict.fromkeys(measured[place].finding.measure for place in places)
+        families = [[at for at in places if measured[at].finding.measure == measure] for measure in measures]
+    for family in families:
+        if len(family) < 2 or len({_base(measured[place]) for place in family}) > 1:
             continue
-        base, *others = common_sides([*bases, *(estimate.sides[1] for estimate in estimates.values())])
-        for (place, estimate), other in zip(estimates.items(), others, strict=True):
-            common = replace(estimate, sides=(base, other))
-            finding = with_interval(measured[place].finding, common)
-            pooled[place] = replace(measured[place], finding=finding, estimate=common)
+        estimates = [estimate for place in family if (estimate := measured[place].estimate) is not None]
+        for place, estimate in zip(family, with_common_variance(estimates), strict=True):
+            finding = with_interval(measured[place].finding, estimate)
+            pooled[place] = replace(measured[place], finding=finding, estimate=estimate)
     return pooled
+
+
+def _base(comparison: UncorrectedComparison) -> Side | None:
+    return comparison.estimate.sides[0] if comparison.estimate else None
+
+
+def with_common_variance(estimates: Sequence[Estimate]) -> list[Estimate]:
+    """Return changes from one baseline, each with two sides, with the common variance of the sides that vary alike."""
+    common = common_sides([estimates[0].sides[0], *(estimate.sides[1] for estimate in estimates)])
+
+    def joined(side: Side, pooled: Side) -> Side:
+        return replace(side, mean_square=pooled.mean_square, pooled_freedom=pooled.pooled_freedom)
+
+    return [
+        replace(estimate, sides=(joined(estimate.sides[0], common[0]), joined(estimate.sides[1], other)))
+        for estimate, other in zip(estimates, common[1:], strict=True)
+    ]
 
 
 def common_sides(sides: Sequence[Side]) -> list[Side]:
