@@ -1,4 +1,4 @@
-"""Simulated experiments with added runs, with a drift of the machine, or with several axes.
+"""Simulated experiments with a drift of the machine, or with several axes.
 
 A part of `verdicts.py`. Logarithms of rates are normal with a standard deviation of 1%.
 """
@@ -18,53 +18,9 @@ from paratune.verdicts.groups import Group
 from paratune.verdicts.jackknife import Floats
 from paratune.verdicts.order import RunTime, has_to_adjust, order_model
 from paratune.verdicts.pooling import pool
-from paratune.verdicts.sequential import last_level, sequential_p, spent_share
+from paratune.verdicts.sequential import sequential_p
 
 SPREAD = 0.01
-
-
-def try_looks(
-    schedule: Sequence[int], num_planned: int | None, change: float, num_others: int, num_trials: int, seed: int
-) -> dict[str, float]:
-    """Draw experiments in which runs are added until all configurations are "different", or the schedule ends.
-
-    The last configuration differs by `change`; the others equal the baseline. All have the runs of the schedule
-    at each look; a configuration that was "different" once stays so.
-
-    Returns:
-        Shares of the experiments: `naive` and `false`, any false "different" without and with the correction for looks
-        (both with pooling and Holm); `naive_found` and `found`, of the configuration that differs; `first`, found at
-        the first look; `covered`, of the intervals when the experiment ended. `runs`: mean runs of a configuration.
-    """
-    rng = np.random.default_rng(seed)
-    means = np.array([0.0] * num_others + [change])
-    looks = tuple((n / 2, spent_share(n / 2, schedule[0] / 2, num_planned)) for n in schedule)
-    counts = dict.fromkeys(("naive", "false", "naive_found", "found", "first", "covered", "runs"), 0.0)
-    for _ in range(num_trials):
-        logs = means[:, None] + SPREAD * rng.normal(size=(len(means), schedule[-1]))
-        naive, different = np.zeros(num_others, bool), np.zeros(num_others, bool)
-        is_open, ended, estimates = True, schedule[-1], []
-        for look, num in enumerate(schedule):
-            p_values, drawn = _compared(logs[:, :num].tolist())
-            naive |= np.asarray(holm(p_values)) <= ALPHA
-            if is_open:
-                different |= np.asarray(holm([sequential_p(p, looks[: look + 1]) for p in p_values])) <= ALPHA
-                estimates, level, ended = drawn, last_level(ALPHA, looks[: look + 1]), num
-                counts["first"] += look == 0 and different[-1]
-                is_open = not different.all()
-            if look == len(schedule) - 1 or (not is_open and change == 0 and naive.all()):
-                break
-        is_same = np.ones(num_others, bool)
-        is_same[-1] = change == 0
-        counts["naive"] += naive[is_same].any()
-        counts["false"] += different[is_same].any()
-        counts["naive_found"] += naive[-1] and change != 0
-        counts["found"] += different[-1] and change != 0
-        level = 0.05 if ended == schedule[0] else level
-        ends = [estimate.interval(1 - level) for estimate in estimates]
-        counts["covered"] += np.mean([low <= true <= high for (low, high), true in zip(ends, means[1:], strict=True)])
-        counts["runs"] += ended
-    return {name: float(count) / num_trials for name, count in counts.items()}
 
 
 def _compared(logs: Sequence[Sequence[float]]) -> tuple[list[float], list[Estimate]]:

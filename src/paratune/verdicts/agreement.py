@@ -1,11 +1,12 @@
 """Compares which words two models give the largest effects: rank correlation of the effects."""
 
 from collections.abc import Sequence
+from statistics import fmean
 
 import numpy as np
 import numpy.typing as npt
 
-from paratune.verdicts.estimate import mean_of
+from paratune.verdicts.estimate import mean_interval
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,8 +37,4 @@ def mean_correlation(
             values.append(float(np.mean(known)))
     if not values:
         return None
-    if len(values) == 1:
-        return values[0], None, 1
-    estimate = mean_of(values, scope="samples")
-    low, high = estimate.interval()
-    return estimate.value, (max(-1.0, low), min(1.0, high)), len(values)
+    return fmean(values), mean_interval(values, (-1.0, 1.0)), len(values)

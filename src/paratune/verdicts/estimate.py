@@ -3,20 +3,23 @@
 The unit of replication is the run: the steps of one run, or the samples that one model scored, are not replications.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
+Floats = npt.NDArray[np.float64]
 Interval = tuple[float, float]
 LEVEL = 0.95
 """Confidence level of intervals."""
 ALPHA = 0.05
 """The chance of a false "different", and of a false "equal" when the true change is as large as the margin."""
-_SMALLEST = 1e-300
-"""p-value: smaller ones are out of the range of numbers."""
+_SMALLEST = 1e-100
+"""p-value: quantiles of smaller ones are out of the range of numbers."""
 
 Scope = Literal["runs", "seeds", "seeds and samples", "samples"]
 
@@ -76,7 +79,7 @@ class Estimate:
     reach: float = math.inf
     """Largest possible change, where intervals end: a score from 0 to 1 changes by 1 at most."""
 
-    @property
+    @functools.cached_property
     def variance(self) -> float:
         return sum(variance for variance, _ in self._parts)
 
@@ -88,7 +91,7 @@ class Estimate:
     def standard_error(self) -> float:
         return math.sqrt(self.variance)
 
-    @property
+    @functools.cached_property
     def _parts(self) -> list[tuple[float, float]]:
         """The variances of the change, each with its degrees of freedom: of runs, of samples, of the adjustment."""
         parts = (
@@ -98,7 +101,7 @@ class Estimate:
         )
         return [(variance, freedom) for variance, freedom in parts if variance > 0]
 
-    @property
+    @functools.cached_property
     def freedom_of_runs(self) -> float:
         """Degrees of freedom of the variance of runs: that of a common variance, else Satterthwaite's.
 
@@ -123,7 +126,7 @@ class Estimate:
         """Whether all sides have the variance that is pooled over the configurations of a family."""
         return bool(self.sides) and all(side.pooled_freedom for side in self.sides)
 
-    @property
+    @functools.cached_property
     def degrees_of_freedom(self) -> float:
         """Those of the t distribution that gives the same 95% interval; infinite where there is no variance."""
         from scipy import special
@@ -235,9 +238,8 @@ def dunnett(p_values: Sequence[float], shares: Sequence[float], freedom: float) 
     """
     from scipy import special
 
-    z, z_weights = np.polynomial.hermite_e.hermegauss(32)
-    halves, u_weights = special.roots_genlaguerre(24, freedom / 2 - 1)
-    u = np.sqrt(2 * halves / freedom)
+    (z, z_weights), (chances, u_weights) = _nodes()
+    u = np.sqrt(special.chdtri(freedom, (1 - chances) / 2) / freedom)
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     adjusted, so_far = [0.0] * len(p_values), 0.0
     for place, position in enumerate(order):
@@ -246,10 +248,17 @@ def dunnett(p_values: Sequence[float], shares: Sequence[float], freedom: float) 
         for share in (shares[other] for other in order[place:]):
             middle, rest = math.sqrt(share) * z[:, None], math.sqrt(1 - share)
             inside *= special.ndtr((middle + bound) / rest) - special.ndtr((middle - bound) / rest)
-        chance = 1 - float(z_weights @ inside @ u_weights) / (z_weights.sum() * u_weights.sum())
+        chance = 1 - float(z_weights @ inside @ u_weights)
         so_far = max(so_far, p_values[position], chance)
         adjusted[position] = min(1.0, so_far)
     return adjusted
+
+
+@functools.cache
+def _nodes() -> tuple[tuple[Floats, Floats], ...]:
+    """Return nodes and weights of integrals over a normal variable, and over -1 to 1."""
+    rules = np.polynomial.hermite_e.hermegauss(32), np.polynomial.legendre.leggauss(48)
+    return tuple((nodes, weights / weights.sum()) for nodes, weights in rules)
 
 
 def moments(values: Sequence[float], scale: float | None = None) -> tuple[float, float]:
@@ -278,10 +287,11 @@ def _above(parts: Sequence[tuple[float, float]], distance: float) -> float:
         return 1 - _above(parts, -distance)
     statistic = distance / math.sqrt(sum(variance for variance, _ in parts))
     # With one freedom for all parts this is a t test; else the tail is between those of the extreme freedoms.
-    least, most = (
-        float(special.stdtr(choose(freedom for _, freedom in parts), -statistic)) for choose in (max, min)
-    )
+    least, most = (float(special.stdtr(choose(freedom for _, freedom in parts), -statistic)) for choose in (max, min))
     if most - least <= 1e-9 * most:
         return most
-    logs = math.log(max(least, _SMALLEST)) - 1e-6, math.log(most) + 1e-6
+    least = max(least, _SMALLEST)
+    if _quantile(parts, least) <= distance:
+        return least
+    logs = math.log(least), math.log(most) + 1e-6
     return math.exp(optimize.brentq(lambda log: _quantile(parts, math.exp(log)) - distance, *logs, xtol=1e-9))

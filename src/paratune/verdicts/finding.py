@@ -92,6 +92,11 @@ class MeasureComparison:
     """The same in words, where the numbers do not show it."""
 
     @property
+    def is_shown(self) -> bool:
+        """Whether it is decided, and not only for the rows on which these runs were scored."""
+        return self.outcome in ("different", "equal") and self.scope != "seeds"
+
+    @property
     def can_be_decided(self) -> bool:
         """Whether it is not decided, and more runs could decide it."""
         return self.code in _NEED_RUNS
@@ -218,14 +223,14 @@ def _decided(
         return replace(finding, outcome="equal")
     if p_different <= ALPHA:
         return replace(finding, outcome="different", is_better=estimate.value * comparison.sign > 0)
-    needed = plan(estimate, _limits(finding)[1], _next_level(comparison, num_tests))
+    to_tell, to_equal, num_samples = plan(estimate, _limits(finding)[1], _next_level(comparison, num_tests))
     return replace(
         finding,
         outcome="cannot tell",
-        runs_to_tell=needed.different,
-        runs_to_equal=needed.equal,
-        num_samples_needed=needed.num_samples,
-        code=_why_undecided(comparison, finding, p_alone, needed.num_samples),
+        runs_to_tell=to_tell,
+        runs_to_equal=to_equal,
+        num_samples_needed=num_samples,
+        code=_why_undecided(comparison, finding, p_alone, num_samples),
     )
 
 

@@ -90,6 +90,21 @@ def judge(
     return [pair.verdict(speed, scores, len(pairs)) for pair, speed in zip(pairs, speeds, strict=True)]
 
 
+def judge_scores(
+    base: Group, others: Sequence[Group], split: str, metric: str, margin: Margin, history: LookHistory
+) -> list[MeasureComparison]:
+    """Return the verdict on one score of each configuration against the baseline's; see `judge`."""
+    measured = differences(base, others, split, metric, margin)
+    return decide([_with_looks(one, base, other, history) for one, other in zip(measured, others, strict=True)])
+
+
+def _with_looks(
+    measured: UncorrectedComparison, base: Group, other: Group, history: LookHistory
+) -> UncorrectedComparison:
+    looks = history.at(*({run.name for run in group.runs} for group in (base, other))) or FIRST_LOOK
+    return replace(measured, looks=looks, num_planned=history.num_planned)
+
+
 def _quality(base: Group, pairs: Sequence["_Pair"], metric: str) -> list[UncorrectedComparison]:
     """Return the differences of a score; pairs that trained the same thing on one split have a common variance."""
     measured: dict[str, UncorrectedComparison] = {}
@@ -159,9 +174,7 @@ class _Pair:
     def unless_refused(self, measured: UncorrectedComparison) -> UncorrectedComparison:
         """Return what was measured, with its looks; no change where the runs trained something different."""
         if not self.differs.refused:
-            names = [{run.name for run in group.runs} for group in (self.base, self.other)]
-            looks = self.history.at(*names) or FIRST_LOOK
-            return replace(measured, looks=looks, num_planned=self.history.num_planned)
+            return _with_looks(measured, self.base, self.other, self.history)
         reason = f"not the same experiment: they differ in {'; '.join(self.differs.refused)}"
         return UncorrectedComparison(_bare(measured.finding, reason, "not_same_experiment"))
 

@@ -38,9 +38,11 @@ def differences(
     of_base, *of_others = (_means(group, split, metric) for group in (base, *(others[place] for place in pooled)))
     estimates = [estimate for place in pooled if (estimate := drafts[place].estimate) is not None]
     for place, estimate in zip(pooled, with_family_variance(of_base, of_others, estimates), strict=True):
-        finding = with_interval(drafts[place].finding, estimate)
-        drafts[place] = replace(drafts[place], finding=finding, estimate=estimate)
-    return drafts
+        drafts[place] = replace(drafts[place], estimate=estimate)
+    return [
+        draft if draft.estimate is None else replace(draft, finding=with_interval(draft.finding, draft.estimate))
+        for draft in drafts
+    ]
 
 
 def difference(base: Group, other: Group, split: str, metric: str, margin: Margin) -> UncorrectedComparison:
@@ -73,7 +75,6 @@ def _difference(base: Group, other: Group, predictions: "_Predictions", margin: 
     if estimate is not None:
         least, most = score_range(metric, str(base.runs[0].get("run.task.kind")))
         estimate = replace(estimate, reach=most - least)
-        finding = with_interval(finding, estimate)
     else:
         finding = replace(finding, code="one_run" if min(counts) < 2 else "same_change")
     return UncorrectedComparison(
@@ -95,11 +96,12 @@ def _estimate(
         if not estimate.variance and (estimate.value or min(map(len, scores)) < _NOT_BY_CHANCE):
             return None, f"the same change in all seeds: how far another seed would be from it is not known; {error}"
         return estimate, f"over seeds on these samples, not over other samples: {error}"
-    # The interval may be on blocks or clusters of rows.
-    rows = {"num_rows": first[0].num_samples, "num_clusters": first[0].num_clusters}
     if too_few is not None:
-        return replace(over_samples(first, second), **rows), f"{too_few}; the interval is over samples, of these models"
-    return replace(over_seeds_and_samples(first, second, is_paired=is_paired), **rows), None
+        estimate, reason = over_samples(first, second), f"{too_few}; the interval is over samples, of these models"
+    else:
+        estimate, reason = over_seeds_and_samples(first, second, is_paired=is_paired), None
+    # Pseudovalues may be of blocks or clusters of rows.
+    return replace(estimate, num_rows=first[0].num_samples, num_clusters=first[0].num_clusters), reason
 
 
 @dataclass

@@ -57,7 +57,7 @@ def parts_of(verdict: "Verdict") -> list[tuple[str, bool | None]]:
 
 
 def _is_good(comparison: MeasureComparison) -> bool | None:
-    return {"equal": True, "different": comparison.is_better}.get(comparison.outcome)
+    return {"equal": True, "different": comparison.is_better}[comparison.outcome] if comparison.is_shown else None
 
 
 def speed_words(comparison: MeasureComparison) -> str:
@@ -80,25 +80,30 @@ def quality_words(scores: tuple[MeasureComparison, ...], task: str) -> str:
         return f"quality {NOT_AVAILABLE} (no score that all of these runs have)"
     margins = {amount_words(score, score.margin or 0, task) for score in scores}
     if all(score.outcome == "equal" for score in scores) and len(margins) == 1:
-        return f"quality equal within {margins.pop()} {' and '.join(label_of(score.measure) for score in scores)}"
+        names = " and ".join(label_of(score.measure) for score in scores)
+        return f"quality equal within {margins.pop()} {names}{''.join({_on_rows(score) for score in scores})}"
     return "; ".join(_one_score(score, task) for score in scores)
 
 
 def _one_score(comparison: MeasureComparison, task: str) -> str:
     name = label_of(comparison.measure)
     if comparison.outcome == "equal":
-        return f"{name} equal within {amount_words(comparison, comparison.margin or 0, task)}"
+        return f"{name} equal within {amount_words(comparison, comparison.margin or 0, task)}{_on_rows(comparison)}"
     if comparison.change is None:
         return f"{name} {NOT_AVAILABLE} ({_short(comparison)})"
     if comparison.outcome == "different":
         side = "better" if comparison.is_better else "worse"
         amount = amount_words(comparison, abs(comparison.change), task)
-        return f"{name} {amount} {side} ({interval_words(comparison, task)})"
+        return f"{name} {amount} {side}{_on_rows(comparison)} ({interval_words(comparison, task)})"
     change = change_words(comparison, task)
     if comparison.outcome == "cannot tell":
         interval = signed_interval_words(comparison, task)
         return f"{name}: {_cannot_tell(comparison)} ({change} {interval}): {needs_words(comparison)}"
     return f"{name} {change}, interval {NOT_AVAILABLE} ({_short(comparison)})"
+
+
+def _on_rows(comparison: MeasureComparison) -> str:
+    return " on these rows" if comparison.scope == "seeds" else ""
 
 
 def _short(comparison: MeasureComparison) -> str:
@@ -183,11 +188,14 @@ def needs_words(comparison: MeasureComparison) -> str:
 
 
 def range_words(runs: RunRange, num_there: int) -> str:
-    """Return how many more runs are needed: "4", "3–12", "at least 40"."""
+    """Return how many more runs are needed: "4", "about 6 (3–12)", "at least 40"."""
     low = runs.low - num_there
-    if runs.high is None:
+    if runs.high == runs.low:
+        return f"{low}"
+    if runs.middle is None:
         return f"at least {low}"
-    return f"{low}" if runs.high == runs.low else f"{low}{_DASH}{runs.high - num_there}"
+    high = "more" if runs.high is None else f"{runs.high - num_there}"
+    return f"about {runs.middle - num_there} ({low}{_DASH}{high})"
 
 
 def change_words(comparison: MeasureComparison, task: str = "") -> str:

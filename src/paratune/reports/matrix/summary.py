@@ -9,16 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from paratune.base.units import counted, format_duration
-from paratune.config.metric_names import direction
 from paratune.reports.document import Statement
-from paratune.reports.matrix.outcomes import CandidateGroup, CandidateRuns, SweepReport, difference_over_seeds
+from paratune.reports.matrix.outcomes import CandidateGroup, CandidateRuns, SweepReport
 from paratune.reports.rows.devices import device_hours
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.ladder_parts import ladder_statements
 from paratune.reports.systems.measures import ENERGY_J
 from paratune.reports.text import some_names
 from paratune.verdicts import Group, MeasureComparison
-from paratune.verdicts.estimate import Estimate, mean_of
 from paratune.verdicts.ratios import ratio
 from paratune.verdicts.words import change_words, label_of, quality_words, signed_interval_words, speed_words
 
@@ -41,7 +39,7 @@ class ComparedOption:
     def is_as_good(self) -> bool:
         """Whether all scores are shown to be equal or better."""
         return bool(self.quality) and all(
-            score.outcome == "equal" or (score.outcome == "different" and score.is_better) for score in self.quality
+            score.is_shown and (score.outcome == "equal" or score.is_better) for score in self.quality
         )
 
     @property
@@ -170,42 +168,29 @@ def _best(report: SweepReport, group: CandidateGroup) -> Statement:
     if len(group.candidates) == 1:
         same = "all configurations train the same thing" if group.not_chosen_among else "there is one candidate"
         return Statement(label, f"nothing to select, because {same}: {score}.", True, _SECTIONS["quality"])
-    others = [candidate for candidate in group.candidates if candidate is not chosen]
-    gaps = [(gap, other) for other in others if (gap := _lead(group, chosen, other)) is not None]
-    if not gaps:
+    leads = [(abs(found.change), other, found) for other, found in group.compared if found.change is not None]
+    if not leads or min(min(found.num_runs) for _, _, found in leads) < 2:
         text = f"cannot tell from one {chosen.repeats}: {name} has {score}."
         return Statement(label, text, None, _SECTIONS["quality"])
-    gap, second = min(gaps, key=lambda pair: pair[0].value)
-    low, high = gap.interval()
-    interval = f"{gap.value:.4f} [{low:.4f}, {high:.4f}]".replace("-", "\u2212")
-    side = "higher" if direction(group.metric) == "max" else "lower"
-    ahead = f"{interval} {side} than {_values(report, second.values)}"
+    _, second, found = min(leads, key=lambda lead: lead[0])
+    ahead = f"{change_words(found, group.task)} {signed_interval_words(found, group.task)}"
+    ahead = f"{_values(report, second.values)} is {ahead} away from it"
+    if any(found.scope == "seeds" for _, found in group.compared):
+        ahead += f", over {chosen.repeats}s on these rows"
     if group.tied:
         tied = some_names([_values(report, candidate.values) for candidate in group.tied], 3)
         text = f"{name} by {score}, but it cannot be distinguished from {tied}; {ahead}."
-        return Statement(label, text, None, _SECTIONS["quality"])
-    return Statement(label, f"{name}: {score}; {ahead}.", True, _SECTIONS["quality"])
-
-
-def _lead(group: CandidateGroup, chosen: CandidateRuns, other: CandidateRuns) -> Estimate | None:
-    """Return by how much the chosen candidate is better on validation; None where seeds are missing."""
-    first, second = (candidate.scores("validation", group.metric) for candidate in (other, chosen))
-    if direction(group.metric) == "min":
-        first, second = second, first
-    return difference_over_seeds(first, second)
+        return Statement(label, text, group.is_best, _SECTIONS["quality"])
+    return Statement(label, f"{name}: {score}; {ahead}.", group.is_best, _SECTIONS["quality"])
 
 
 def _mean_text(group: CandidateGroup, candidate: CandidateRuns) -> str:
-    """Return the mean on validation with its 95% interval over seeds."""
+    """Return the mean on validation, and of how many seeds."""
     known = candidate.figure("validation", group.metric).known
     name = f"validation {label_of(group.metric)}"
     if not known:
         return f"{name} n/a"
-    if len(known) < 2:
-        return f"{name} {known[0]:.4f} (one {candidate.repeats})"
-    mean = mean_of(known, scope="seeds")
-    low, high = mean.interval()
-    return f"{name} {mean.value:.4f} [{low:.4f}, {high:.4f}] over {counted(len(known), candidate.repeats)}"
+    return f"{name} {math.fsum(known) / len(known):.4f} over {counted(len(known), candidate.repeats)}"
 
 
 def _values(report: SweepReport, values: Mapping[str, str]) -> str:

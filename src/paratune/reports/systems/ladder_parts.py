@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from paratune.base.units import MIB, NOT_AVAILABLE, format_number, format_share
-from paratune.config.metric_names import direction
+from paratune.config.metric_names import direction, score_range
 from paratune.records.compressed import FORMS, FP32
 from paratune.reports.document import Notice, Part, Statement
 from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing, Hovers, Key
@@ -15,7 +15,7 @@ from paratune.reports.runs.slice_tables import SlicedRuns, slice_tables
 from paratune.reports.systems.ladder import Ladder, LadderEntry, best_entry
 from paratune.reports.tables.table import Table, TableCell, make_table
 from paratune.verdicts import MeasureComparison
-from paratune.verdicts.estimate import mean_of
+from paratune.verdicts.estimate import mean_interval
 from paratune.verdicts.words import label_of, quality_words
 
 KEY, HEADING = "ladder", "Compression ladder"
@@ -146,8 +146,8 @@ def score_of(ladder: Ladder, entry: LadderEntry) -> Estimated:
     if ladder.metric is None or not known:
         return _UNKNOWN
     if len(known) > 1:
-        estimate = mean_of(known, scope="seeds")
-        return estimate.value, estimate.interval()
+        limits = score_range(ladder.metric, entry.runs[0].task)
+        return math.fsum(known) / len(known), mean_interval(known, limits)
     found = entry.members[0].measured["intervals"].get(ladder.metric) or {}
     interval = found.get("interval")
     return known[0], None if interval is None else (interval[0], interval[1])

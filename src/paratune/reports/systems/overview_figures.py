@@ -15,7 +15,7 @@ from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.labels import drawn_configurations, figure_labels, height_of_bars, join_sentences
 from paratune.reports.systems.measures import Amount, amount_text, column_scale
 from paratune.reports.systems.model import Systems
-from paratune.verdicts.estimate import mean_of
+from paratune.verdicts.estimate import mean_interval
 
 _TIME, _DEVICE, _TOTAL = RUN_COLOURS[0], RUN_COLOURS[2], MUTED
 _FAINT = 0.35
@@ -93,7 +93,7 @@ Interval = tuple[float, float]
 
 def interval_of(amount: Amount) -> Interval | None:
     """Return the 95% confidence interval of the mean over runs; None for fewer than two runs."""
-    return mean_of([*amount.values.values()], scope="runs").interval() if len(amount.values) > 1 else None
+    return mean_interval([*amount.values.values()])
 
 
 @dataclass(frozen=True)
