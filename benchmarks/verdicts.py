@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
-from verdict_orders import DRIFTS, ORDERS, try_factors, try_order
+from verdict_orders import try_factors
 
 from paratune.records.sweep import Axis, CellRecord, SweepRecord
 from paratune.reports.matrix.outcomes import CandidateGroup, Outcome, candidate_groups
@@ -54,7 +54,7 @@ class Setting:
     faster: float = 0.03
     """By how much, in logarithms of samples/s, which vary by 1% from run to run."""
     spreads: tuple[float, float] = (1.0, 1.0)
-    """Of the rates of the baseline and of the last configuration, as multiples of 1%."""
+    """How much more scores and rates of the baseline, and of the last configuration, vary."""
     looks: tuple[int, ...] = ()
     """Seeds at each look; empty for one look."""
     is_planned: bool = False
@@ -69,9 +69,7 @@ QUALITY = [
     *(Setting(k, seeds, 500, 20) for k, seeds in ((2, 3), (9, 3), (9, 5), (24, 2))),
     *(Setting(k, 3, 3000, common=0.5) for k in (2, 9)),
 ]
-SPEED = [
-    *(Setting(9, seeds, 100, spreads=spreads) for spreads in ((3.0, 1.0), (1.0, 3.0)) for seeds in (3, 5)),
-]
+UNEQUAL = [Setting(9, seeds, 3000, spreads=spreads) for spreads in ((3.0, 1.0), (1.0, 3.0)) for seeds in (3, 5)]
 LOOKS = [
     Setting(k, 10, 3000, common=0.5, looks=looks, is_planned=planned)
     for k in (2, 9)
@@ -106,8 +104,16 @@ class SimulatedRun:
 
 ROWS: dict[str, PredictionRows] = {}
 """Predictions by the name of the run, in place of files."""
-scores.read_rows = lambda run, _: ROWS[run.name]
-finding.plan = lambda *_: (None, None, None)  # it decides nothing, and takes most of the time
+
+
+def rows_of(run: SimulatedRun, _: str) -> PredictionRows:
+    """Return the predictions of a run, in place of `scores.read_rows`."""
+    return ROWS[run.name]
+
+
+def no_plan(*_: object) -> tuple[None, None, None]:
+    """Replace `finding.plan`, which decides nothing and takes most of the time."""
+    return None, None, None
 
 
 def draw(setting: Setting, *, differs: bool, rng: np.random.Generator) -> list[Group]:
@@ -127,14 +133,14 @@ def draw(setting: Setting, *, differs: bool, rng: np.random.Generator) -> list[G
     for place in range(setting.num_configurations):
         is_last = place == setting.num_configurations - 1
         of_rows_here = of_rows + effects(OWN)
-        spread = 0.01 * (setting.spreads[0] if place == 0 else setting.spreads[1] if is_last else 1.0)
+        spread = setting.spreads[0] if place == 0 else setting.spreads[1] if is_last else 1.0
         runs = []
         for seed in range(setting.num_seeds):
-            own = setting.deviation * (of_seeds[seed] + np.sqrt(1 - setting.common) * rng.normal())
+            own = spread * setting.deviation * (of_seeds[seed] + np.sqrt(1 - setting.common) * rng.normal())
             true = LEVEL + own + setting.better * (is_last and differs)
             level = float(ndtri(np.clip(true / 100, 0.01, 0.99))) * SPREAD
             is_right = of_rows_here + effects(NOISE) > np.float32(-level)
-            rate = float(np.exp(spread * rng.normal() + setting.faster * (is_last and differs)))
+            rate = float(np.exp(0.01 * spread * rng.normal() + setting.faster * (is_last and differs)))
             run = SimulatedRun(f"{place}_{seed}", seed, 100 * float(is_right.mean()), rate)
             columns = {"exact": is_right} | ({"cluster": clusters} if size > 1 else {})
             ROWS[run.name] = PredictionRows(run.name, columns)
@@ -227,14 +233,11 @@ def covers(one: MeasureComparison, truth: float) -> bool:
 
 def everything(trials: int) -> Iterator[tuple[str, Any]]:
     """Yield the settings by name, each with a function from a random seed to its figures."""
-    for kind, settings in (("quality", QUALITY), ("speed", SPEED), ("looks", LOOKS)):
+    for kind, settings in (("quality", QUALITY), ("unequal", UNEQUAL), ("looks", LOOKS)):
         for setting in settings:
             own = {key: value for key, value in asdict(setting).items() if value != getattr(Setting(0, 0, 0), key)}
             name = f"{kind}|" + ", ".join(f"{key} {value}" for key, value in own.items())
             yield name, lambda seed, setting=setting: simulate(setting, trials, seed)
-    for (num, runs), order, kind in itertools.product(((2, 3), (2, 5), (9, 3)), ORDERS, DRIFTS):
-        name = f"order|{order}|{kind}|{num} x {runs}"
-        yield name, lambda seed, a=(order, kind, num, runs): try_order(*a, trials, seed)
     for change, runs in itertools.product((0.01, 0.02), (2, 3)):
         yield f"factors|{change:.0%}|{runs}", lambda seed, a=(change, runs): try_factors(*a, trials, seed)
 
@@ -245,6 +248,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=2000, help="experiments without a difference; a quarter with one")
     parser.add_argument("--only", default="", help="only settings whose name contains this text")
     options = parser.parse_args()
+    scores.read_rows, finding.plan = rows_of, no_plan
     lines = options.out.read_text(encoding="utf-8").splitlines() if options.out.is_file() else []
     results = {line.pop("name"): line for line in map(json.loads, lines)}
     for name, of_seed in everything(options.trials):

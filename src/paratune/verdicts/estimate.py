@@ -20,6 +20,8 @@ ALPHA = 0.05
 """The chance of a false "different", and of a false "equal" when the true change is as large as the margin."""
 _SMALLEST = 1e-100
 """p-value: quantiles of smaller ones are out of the range of numbers."""
+_MANY = 1e6
+"""Replaces infinite degrees of freedom."""
 
 Scope = Literal["runs", "seeds", "seeds and samples", "samples"]
 
@@ -197,16 +199,21 @@ def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope) -
     return Estimate(b - a, (Side(a_square, len(first)), Side(b_square, len(second))), 0.0, 0, scope)
 
 
-def mean_interval(values: Sequence[float], limits: tuple[float, float] = (-math.inf, math.inf)) -> Interval | None:
+def mean_of(values: Sequence[float], *, scope: Scope) -> Estimate:
+    """Return the mean of at least 2 figures over runs or seeds."""
+    mean, mean_square = moments(values)
+    return Estimate(mean, (Side(mean_square, len(values)),), 0.0, 0, scope)
+
+
+def mean_interval(values: Sequence[float], limits: Interval = (-math.inf, math.inf)) -> Interval | None:
     """Return the 95% interval of the mean of a figure over runs, cut to its smallest and largest possible value.
 
     None for fewer than 2 values, and for equal ones: by chance few runs are equal, which shows no certainty.
     """
-    if len(values) < 2:
+    if len(values) < 2 or not (estimate := mean_of(values, scope="runs")).variance:
         return None
-    mean, mean_square = moments(values)
-    half = _quantile([(mean_square / len(values), len(values) - 1)], (1 - LEVEL) / 2)
-    return (max(mean - half, limits[0]), min(mean + half, limits[1])) if half else None
+    low, high = estimate.interval()
+    return max(low, limits[0]), min(high, limits[1])
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -222,7 +229,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def dunnett(p_values: Sequence[float], shares: Sequence[float], freedom: float) -> list[float]:
+def dunnett(p_values: Sequence[float], shares: Sequence[float | None], freedom: float) -> list[float]:
     """Return p-values of comparisons with one baseline, corrected for their number; smaller than those of `holm`.
 
     The comparisons have the baseline in common, and one estimate of the variance, so they are right or wrong together:
@@ -230,26 +237,34 @@ def dunnett(p_values: Sequence[float], shares: Sequence[float], freedom: float) 
 
     Args:
         p_values: Two-sided, of Student's t.
-        shares: Of each comparison: the baseline's part of its variance, below 1; a smaller one is conservative.
+        shares: Of each comparison: the baseline's part of its variance, below 1; None where it has a variance of its
+            own, and counts as independent of the others. Both a smaller share and none are conservative.
         freedom: Degrees of freedom of the common variance.
 
     Source: Dunnett, Journal of the American Statistical Association 50, 1955; Dunnett and Tamhane, Statistics in
-    Medicine 10(6), 1991, for the steps: the largest change is compared with all, the next with those that are left.
+    Medicine 10(6), 1991, for the steps: the largest change is compared with all, the next with those that are left;
+    Sidak, Journal of the American Statistical Association 62, 1967, for what is taken as independent.
     """
     from scipy import special
 
     (z, z_weights), (chances, u_weights) = _nodes()
+    freedom = min(freedom, _MANY)
     u = np.sqrt(special.chdtri(freedom, (1 - chances) / 2) / freedom)
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     adjusted, so_far = [0.0] * len(p_values), 0.0
     for place, position in enumerate(order):
-        bound = -special.stdtrit(freedom, max(p_values[position], _SMALLEST) / 2) * u
-        inside = np.ones((len(z), len(u)))
-        for share in (shares[other] for other in order[place:]):
-            middle, rest = math.sqrt(share) * z[:, None], math.sqrt(1 - share)
-            inside *= special.ndtr((middle + bound) / rest) - special.ndtr((middle - bound) / rest)
-        chance = 1 - float(z_weights @ inside @ u_weights)
-        so_far = max(so_far, p_values[position], chance)
+        p_value, left = p_values[position], order[place:]
+        so_far = max(so_far, p_value)
+        if len(left) > 1:
+            bound = -special.stdtrit(freedom, max(p_value, _SMALLEST) / 2) * u
+            inside = np.ones((len(z), len(u)))
+            for share in (shares[other] for other in left):
+                if share is None:
+                    inside *= 1 - p_value
+                else:
+                    middle, rest = math.sqrt(share) * z[:, None], math.sqrt(1 - share)
+                    inside *= special.ndtr((middle + bound) / rest) - special.ndtr((middle - bound) / rest)
+            so_far = max(so_far, 1 - float(z_weights @ inside @ u_weights))
         adjusted[position] = min(1.0, so_far)
     return adjusted
 
@@ -257,7 +272,7 @@ def dunnett(p_values: Sequence[float], shares: Sequence[float], freedom: float) 
 @functools.cache
 def _nodes() -> tuple[tuple[Floats, Floats], ...]:
     """Return nodes and weights of integrals over a normal variable, and over -1 to 1."""
-    rules = np.polynomial.hermite_e.hermegauss(32), np.polynomial.legendre.leggauss(48)
+    rules = np.polynomial.hermite_e.hermegauss(20), np.polynomial.legendre.leggauss(40)
     return tuple((nodes, weights / weights.sum()) for nodes, weights in rules)
 
 
@@ -276,6 +291,8 @@ def _quantile(parts: Sequence[tuple[float, float]], tail: float) -> float:
     """Return the distance that a change exceeds with a probability of at most `tail`, from variances and freedoms."""
     from scipy import special
 
+    if len({freedom for _, freedom in parts}) == 1:
+        return -float(special.stdtrit(parts[0][1], tail)) * math.sqrt(sum(variance for variance, _ in parts))
     return math.sqrt(sum(variance * special.stdtrit(freedom, tail) ** 2 for variance, freedom in parts))
 
 

@@ -35,7 +35,7 @@ class Verdict:
     task: str
     differs: Differs
     num_compared: int
-    """Configurations that are compared with this baseline; p-values of more than one are corrected by Holm's rule."""
+    """Configurations that are compared with this baseline; p-values are corrected for their number."""
     notes: tuple[str, ...] = ()
     sentence: str = ""
     """The verdict in words."""
@@ -111,8 +111,8 @@ def _quality(base: Group, pairs: Sequence["_Pair"], metric: str) -> list[Uncorre
     for is_refused, split in dict.fromkeys((bool(pair.differs.refused), pair.split) for pair in pairs):
         family = [pair for pair in pairs if (bool(pair.differs.refused), pair.split) == (is_refused, split)]
         assert split is not None
-        of_family = differences(base, [pair.other for pair in family], split, metric, family[0].margin(metric))
-        measured |= {pair.other.label: pair.unless_refused(one) for pair, one in zip(family, of_family, strict=True)}
+        of_family = differences(base, [pair.other for pair in family], split, metric, family[0]._margin(metric))
+        measured |= {pair.other.label: pair._unless_refused(one) for pair, one in zip(family, of_family, strict=True)}
     return [measured[pair.other.label] for pair in pairs]
 
 
@@ -163,15 +163,15 @@ class _Pair:
     def speed(self) -> UncorrectedComparison:
         rates = self.rates
         measured = ratio(rates.measure, self.base, self.other, rates.baseline, rates.others)
-        finding = replace(measured.finding, margin=self.margin(SPEED).of(1.0))
+        finding = replace(measured.finding, margin=self._margin(SPEED).of(1.0))
         if rates.reason is not None and not self.differs.refused:
             return UncorrectedComparison(_bare(finding, rates.reason, "unknown_noise_scale"))
-        return self.unless_refused(UncorrectedComparison(finding, measured.estimate))
+        return self._unless_refused(UncorrectedComparison(finding, measured.estimate))
 
-    def margin(self, measure: str) -> Margin:
+    def _margin(self, measure: str) -> Margin:
         return self.margins.get(measure) or default_margin(measure, self.task)
 
-    def unless_refused(self, measured: UncorrectedComparison) -> UncorrectedComparison:
+    def _unless_refused(self, measured: UncorrectedComparison) -> UncorrectedComparison:
         """Return what was measured, with its looks; no change where the runs trained something different."""
         if not self.differs.refused:
             return _with_looks(measured, self.base, self.other, self.history)

@@ -10,36 +10,32 @@ from dataclasses import replace
 from paratune.verdicts.estimate import Estimate, Side
 from paratune.verdicts.finding import UncorrectedComparison, with_interval
 
-QUANTILE, BASELINE_QUANTILE = 0.99, 0.95
-"""Of the F distribution: a configuration whose variance is above this many times that of the others keeps its own. The
-baseline's is in all comparisons, so it leaves the pool earlier. Chosen by simulation: docs/explanation/verdicts.md."""
+CHANCE = 0.05
+"""Of the F distribution: the largest of k variances that is above that of the others at 5% / k keeps its own. With a
+higher chance the common variance of few runs is too small. The baseline's is in all comparisons: it has 5%, not 5% / k.
+"""
 
 
 def pool(measured: Sequence[UncorrectedComparison]) -> list[UncorrectedComparison]:
-    """Return comparisons of speed with the common variance of the configurations that vary alike.
+    """Return comparisons with the common variance of the configurations that vary alike; others keep their own.
 
-    The comparisons are of one baseline. Samples/s and goodput, which is the baseline's samples/s where its batch is the
-    reference, are pooled together if the baseline has the same figures in both, else each for itself. A configuration
-    that varies more keeps its own variance; so do two configurations alone, and those without two runs on each side.
+    The comparisons are of one baseline. Those without two runs on each side, or of a figure that fewer than three
+    configurations have, stay as they are.
     """
     pooled = list(measured)
-    places = [place for place, comparison in enumerate(measured) if comparison.estimate and comparison.estimate.sides]
-    families = [places]
-    if len({_base(measured[place]) for place in places}) > 1:
-        measures = dict.fromkeys(measured[place].finding.measure for place in places)
-        families = [[at for at in places if measured[at].finding.measure == measure] for measure in measures]
-    for family in families:
-        if len(family) < 2 or len({_base(measured[place]) for place in family}) > 1:
+    for measure in {comparison.finding.measure for comparison in measured}:
+        estimates = {
+            place: comparison.estimate
+            for place, comparison in enumerate(measured)
+            if comparison.finding.measure == measure and comparison.estimate and len(comparison.estimate.sides) == 2
+        }
+        bases = {estimate.sides[0] for estimate in estimates.values()}
+        if len(estimates) < 2 or len(bases) > 1:
             continue
-        estimates = [estimate for place in family if (estimate := measured[place].estimate) is not None]
-        for place, estimate in zip(family, with_common_variance(estimates), strict=True):
-            finding = with_interval(measured[place].finding, estimate)
-            pooled[place] = replace(measured[place], finding=finding, estimate=estimate)
+        for (place, _), common in zip(estimates.items(), with_common_variance([*estimates.values()]), strict=True):
+            finding = with_interval(measured[place].finding, common)
+            pooled[place] = replace(measured[place], finding=finding, estimate=common)
     return pooled
-
-
-def _base(comparison: UncorrectedComparison) -> Side | None:
-    return comparison.estimate.sides[0] if comparison.estimate else None
 
 
 def with_common_variance(estimates: Sequence[Estimate]) -> list[Estimate]:
@@ -63,7 +59,8 @@ def common_sides(sides: Sequence[Side]) -> list[Side]:
     while len(alike) > 2:
         largest = max(alike, key=lambda place: sides[place].mean_square)
         rest, freedom = _pooled([sides[place] for place in alike if place != largest])
-        limit = special.fdtri(sides[largest].degrees_of_freedom, freedom, QUANTILE if largest else BASELINE_QUANTILE)
+        chance = CHANCE / len(alike) if largest else CHANCE
+        limit = special.fdtri(sides[largest].degrees_of_freedom, freedom, 1 - chance)
         if sides[largest].mean_square <= limit * rest:
             break
         alike.remove(largest)

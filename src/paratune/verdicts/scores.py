@@ -111,7 +111,7 @@ class _Predictions:
     split: str
     metric: str
     rows: dict[str, PredictionRows] = field(default_factory=dict)
-    scored: dict[tuple[str, bool], JackknifeScore] = field(default_factory=dict)
+    scored: dict[str, JackknifeScore] = field(default_factory=dict)
 
     def of_sides(self, sides: tuple[Seeds, Seeds]) -> list[list[JackknifeScore]]:
         """Return the scores of both sides by seed; repeats of a seed are averaged.
@@ -123,16 +123,11 @@ class _Predictions:
         for run in runs:
             if run.name not in self.rows:
                 self.rows[run.name] = read_rows(run, self.split)
-        tables = [self.rows[run.name] for run in runs]
-        has_clusters = all(rows.clusters is not None for rows in tables)  # older records have none
-        if not has_clusters:
-            tables = [rows.without_clusters() for rows in tables]
-        for run, rows in zip(runs, tables, strict=True):
-            if not rows.is_same_as(tables[0]):
-                raise CannotTell(f"{plain(run.name)} and {plain(tables[0].run)} were scored on other rows")
-            if (run.name, has_clusters) not in self.scored:
-                self.scored[run.name, has_clusters] = score_again(run, rows, self.split, self.metric)
-        return [[_mean([self.scored[run.name, has_clusters] for run in seed]) for seed in side] for side in sides]
+            if not self.rows[run.name].is_same_as(self.rows[runs[0].name]):
+                raise CannotTell(f"{plain(run.name)} and {plain(runs[0].name)} were scored on other rows")
+            if run.name not in self.scored:
+                self.scored[run.name] = score_again(run, self.rows[run.name], self.split, self.metric)
+        return [[_mean([self.scored[run.name] for run in seed]) for seed in side] for side in sides]
 
 
 def _mean(repeats: Sequence[JackknifeScore]) -> JackknifeScore:

@@ -129,9 +129,18 @@ def test_many_to_one_is_scipys_dunnett_test(num_groups, num_runs):
 
 def test_the_last_step_of_many_to_one_is_the_test_alone():
     found = dunnett([0.2, 1e-9, 0.03], [0.5] * 3, 12)
-    assert found[0] == pytest.approx(0.2, abs=2e-3)  # by quadrature
+    assert found[0] == 0.2
     assert found[1] < found[2] < 0.06
     assert dunnett([1.0, 0.0], [0.5] * 2, 4) == pytest.approx([1.0, 0.0], abs=1e-12)
+
+
+def test_comparisons_with_variances_of_their_own_count_as_independent():
+    # Sidak 1967: 1 - (1 - 0.01)^3, then 1 - (1 - 0.02)^2, then alone.
+    found = dunnett([0.03, 0.01, 0.02], [None] * 3, math.inf)
+    assert found == pytest.approx([1 - 0.98**2, 1 - 0.99**3, 1 - 0.98**2])
+    mixed = dunnett([0.01, 0.01, 0.01], [0.5, 0.5, None], 12)[0]
+    assert dunnett([0.01, 0.01, 0.01], [0.5] * 3, 12)[0] < mixed < 1 - 0.99**3
+    assert dunnett([], [], math.inf) == []
 
 
 def test_the_interval_of_a_mean_is_inside_of_what_is_possible():

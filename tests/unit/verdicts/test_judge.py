@@ -328,10 +328,3 @@ def test_rows_that_belong_together_are_resampled_together(tmp_path):
     assert any("20 clusters" in note for note in verdict.notes)
     alone = clustered("c", tmp_path, [3, 4, 3], np.arange(NUM))
     assert judge([base, alone], "a")[0].quality[0].scope == "seeds"  # other clusters: other rows
-    numbers = np.random.default_rng(0).permutation(20)[:1]
-    write_classes(
-        base.runs[0].folder, ~np.isin(clusters, numbers), LABELS
-    )  # a record from before clusters were written
-    independent = judge([base, other], "a")[0].quality[0]
-    assert (independent.num_clusters, independent.scope) == (0, "seeds and samples")
-    assert independent.standard_error < found.standard_error

@@ -159,7 +159,7 @@ def _notes(families: Sequence[Compared]) -> list[str]:
     if most > 1:
         notes.append(
             f"Intervals are 95% confidence intervals. Up to {most} configurations are compared with one baseline, so "
-            "differences and equality are tested at 5% over all of them (Holm)."
+            "differences and equality are tested at 5% over all of them."
         )
     return notes
 

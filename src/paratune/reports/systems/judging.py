@@ -66,7 +66,7 @@ def verdict_table(judgements: Sequence[Verdict], remarks: Sequence[str], *, is_c
     against = f"Each configuration against the baseline of its kind: {'; '.join(bases)}."
     if len(bases) == 1:
         against = f"Against {bases[0]}."
-    level = "Intervals are 95% confidence intervals; several configurations against one baseline: Holm's correction."
+    level = "Intervals are 95% confidence intervals; those against one baseline are corrected for their number."
     notes = (*filter(None, (against, level, *remarks)), *_shared_notes(judgements))
     title = "Verdicts in words" if is_closed else "Verdicts"
     columns = (("Configuration", "configuration"), ("Verdict", "verdict"))
