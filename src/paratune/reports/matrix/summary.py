@@ -169,14 +169,16 @@ def _best(report: SweepReport, group: CandidateGroup) -> Statement:
         same = "all configurations train the same thing" if group.not_chosen_among else "there is one candidate"
         return Statement(label, f"nothing to select, because {same}: {score}.", True, _SECTIONS["quality"])
     leads = [(abs(found.change), other, found) for other, found in group.compared if found.change is not None]
-    if not leads or min(min(found.num_runs) for _, _, found in leads) < 2:
-        text = f"cannot tell from one {chosen.repeats}: {name} has {score}."
+    has_one = len(chosen.by_seed) < 2
+    if not leads or has_one:
+        why = f"from one {chosen.repeats}" if has_one else "because no other candidate has all of its runs"
+        text = f"cannot tell {why}: {name} has {score}."
         return Statement(label, text, None, _SECTIONS["quality"])
     _, second, found = min(leads, key=lambda lead: lead[0])
-    ahead = f"{change_words(found, group.task)} {signed_interval_words(found, group.task)}"
-    ahead = f"{_values(report, second.values)} is {ahead} away from it"
-    if any(found.scope == "seeds" for _, found in group.compared):
-        ahead += f", over {chosen.repeats}s on these rows"
+    ahead = f"next {_values(report, second.values)}, {change_words(found, group.task)}"
+    ahead += f" {signed_interval_words(found, group.task)}"
+    if found.scope == "seeds":
+        ahead += f" over {chosen.repeats}s, on these rows"
     if group.tied:
         tied = some_names([_values(report, candidate.values) for candidate in group.tied], 3)
         text = f"{name} by {score}, but it cannot be distinguished from {tied}; {ahead}."
