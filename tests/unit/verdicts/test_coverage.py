@@ -123,7 +123,7 @@ def test_the_truth_is_what_many_experiments_come_to(metric):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("setting", [
     simulation.Setting(9, 2, 3000), simulation.Setting(9, 3, 3000), simulation.Setting(9, 3, 500, 20),
-], ids=str)  # fmt: skip
+], ids=lambda each: f"{each.num_configurations} x {each.num_seeds}, {each.num_rows} rows")  # fmt: skip
 def test_families_of_equal_and_better_configurations_by_judge(setting, monkeypatch):
     monkeypatch.setattr(scores, "read_rows", simulation.rows_of)
     monkeypatch.setattr(finding, "plan", simulation.no_plan)

@@ -91,6 +91,7 @@ def _group(report: SweepReport, group: CandidateGroup) -> dict[str, Any]:
         "chosen": None if group.chosen is None else dict(group.chosen.values),
         "remarks": list(group.remarks),
         "tied": [dict(candidate.values) for candidate in group.tied],
+        "is_best": group.is_best,
         "not_chosen_among": list(group.not_chosen_among),
         "constant": None if group.constant is None else {"predicts": group.predicts, "score": group.constant},
         "is_below_constant": group.is_below_constant,
