@@ -134,7 +134,15 @@ def decide(measured: Sequence[UncorrectedComparison]) -> list[MeasureComparison]
     tests = [(one, one.estimate) for one in measured if one.estimate is not None and one.estimate.sides]
     different = [sequential_p(estimate.p_different(), one.looks) for one, estimate in tests]
     equal = [sequential_p(estimate.p_equal(*_limits(one.finding)), one.looks) for one, estimate in tests]
-    for_all = zip(_many_to_one([estimate for _, estimate in tests], different), holm(equal), different, strict=True)
+    # Looks and number are corrected one after the other: a small p-value grows by the same factor in each.
+    alone = [estimate.p_different() for _, estimate in tests]
+    of_many = [
+        min(1.0, corrected * looked / (p_value or 1))
+        for corrected, looked, p_value in zip(
+            _many_to_one([estimate for _, estimate in tests], alone), different, alone, strict=True
+        )
+    ]
+    for_all = zip(of_many, holm(equal), different, strict=True)
     findings = []
     for one in measured:
         if one.estimate is None:

@@ -115,7 +115,7 @@ def test_several_configurations_are_corrected_for_their_number():
     statistic = math.log1p(among.speed.change) / among.speed.standard_error
     p_value = 2 * stats.t.sf(statistic, among.speed.degrees_of_freedom)
     assert 0.002 < p_value < 0.05
-    corrected = dunnett([p_value / FIRST_SHARE, *[1.0] * 24], [0.5] * 25, among.speed.degrees_of_freedom)[0]
+    corrected = dunnett([p_value, *[1.0] * 24], [0.5] * 25, among.speed.degrees_of_freedom)[0] / FIRST_SHARE
     assert among.speed.p_different == pytest.approx(corrected, rel=0.02)
     assert corrected < 25 * p_value / FIRST_SHARE  # of Holm
     assert (among.speed.outcome, among.num_compared) == ("cannot tell", 25)
