@@ -1,4 +1,4 @@
-"""Simulated experiments with added runs, with a drift of the machine, or with several axes.
+"""Simulated experiments with added runs, or with several axes.
 
 A part of `verdicts.py`. Logarithms of rates are normal with a standard deviation of 1%.
 """
@@ -15,8 +15,6 @@ from paratune.verdicts.estimate import ALPHA, Estimate, holm, unpaired
 from paratune.verdicts.factorial import FactorCell, factor_effects
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
 from paratune.verdicts.groups import Group
-from paratune.verdicts.jackknife import Floats
-from paratune.verdicts.order import RunTime, has_to_adjust, order_model
 from paratune.verdicts.pooling import pool
 from paratune.verdicts.sequential import last_level, sequential_p, spent_share
 
@@ -76,69 +74,6 @@ def pooled(estimates: Sequence[Estimate]) -> list[Estimate]:
     bare = MeasureComparison("speed", True, None, None, (2, 2), margin=1e-9)
     compared = pool([UncorrectedComparison(with_interval(bare, estimate), estimate) for estimate in estimates])
     return [comparison.estimate for comparison in compared if comparison.estimate is not None]
-
-
-ORDERS = ("one after the other", "shuffled", "blocks")
-DRIFTS = ("none", "5%, even", "5%, as it warms", "5%, at once in the middle", "random walk, 1% a run")
-
-
-def run_order(order: str, num_configurations: int, num_runs: int, rng: np.random.Generator) -> Floats:
-    """Return the configuration of each run, in time order."""
-    names = np.repeat(np.arange(num_configurations), num_runs)
-    if order == "shuffled":
-        return rng.permutation(names)
-    if order == "blocks":
-        return np.concatenate([rng.permutation(num_configurations) for _ in range(num_runs)])
-    return names
-
-
-def drift(kind: str, num_runs: int, rng: np.random.Generator) -> Floats:
-    """Return the machine's change of the logarithm of each run's rate."""
-    place = np.linspace(0, 1, num_runs)
-    return {
-        "none": lambda: np.zeros(num_runs),
-        "5%, even": lambda: -0.05 * place,
-        "5%, as it warms": lambda: -0.05 * (1 - np.exp(-4 * place)),
-        "5%, at once in the middle": lambda: -0.05 * (place > 0.5),
-        "random walk, 1% a run": lambda: 0.01 * np.cumsum(rng.normal(size=num_runs)),
-    }[kind]()
-
-
-def try_order(
-    order: str, kind: str, num_configurations: int, num_runs: int, num_trials: int, seed: int, change: float = 0.05
-) -> dict[str, float]:
-    """Draw experiments under a drift, and compare the outcomes without and with the adjustment for the order.
-
-    Returns:
-        Shares: `covered`, `false` (any false "different" with Holm, all configurations the baseline in truth) and
-        `found` (the last one, which then differs by `change`), and each as `plain_...` without the adjustment.
-    """
-    rng = np.random.default_rng(seed)
-    counts = dict.fromkeys(
-        (f"{way}{measure}" for way in ("plain_", "") for measure in ("covered", "false", "found")), 0.0
-    )
-    for trial in range(2 * num_trials):
-        differs = trial % 2 == 1
-        means = np.zeros(num_configurations)
-        means[-1] = change * differs
-        names = run_order(order, num_configurations, num_runs, rng)
-        values = SPREAD * rng.normal(size=len(names)) + drift(kind, len(names), rng) + means[names]
-        logs = [values[names == name].tolist() for name in range(num_configurations)]
-        times = [
-            [RunTime(place, place + 0.9, None) for place in np.flatnonzero(names == name)]
-            for name in range(num_configurations)
-        ]
-        plain = [unpaired(logs[0], other, scope="runs") for other in logs[1:]]
-        model = order_model(logs, times)
-        adjusted = plain
-        if model is not None and has_to_adjust(model, times):
-            adjusted = [model.estimate(logs, place) for place in range(1, num_configurations)]
-        for way, estimates in (("plain_", pooled(plain)), ("", pooled(adjusted))):
-            ends = [estimate.interval() for estimate in estimates]
-            different = np.asarray(holm([estimate.p_different() for estimate in estimates])) <= ALPHA
-            counts[f"{way}covered"] += np.mean([a <= m <= b for (a, b), m in zip(ends, means[1:], strict=True)]) / 2
-            counts[f"{way}{'found' if differs else 'false'}"] += different[-1] if differs else different.any()
-    return {name: float(count) / num_trials for name, count in counts.items()}
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from verdict_models import (
     try_quality,
     try_speed,
 )
-from verdict_orders import DRIFTS, ORDERS, try_factors, try_looks, try_order
+from verdict_orders import try_factors, try_looks
 
 from paratune.verdicts.estimate import Estimate, holm, paired
 from paratune.verdicts.jackknife import Floats, JackknifeScore
@@ -140,11 +140,6 @@ def everything(trials: int) -> Iterator[tuple[str, Simulate]]:
     for name, (schedule, planned) in LOOKS.items():
         for num_others in (1, 8):
             yield f"looks|{name}|{num_others}", looks_of(schedule, planned, num_others, trials)
-    for num_configurations, num_runs in ((2, 3), (2, 5), (9, 3)):
-        for order in ORDERS:
-            for kind in DRIFTS:
-                name = f"order|{order}|{kind}|{num_configurations} x {num_runs}"
-                yield name, order_of(order, kind, num_configurations, num_runs, trials)
     for metric, num, ratio in ((METRICS[0], 3, 0.5), (METRICS[0], 5, 0.5), (METRICS[1], 3, 0.5), (METRICS[0], 1, 0.0)):
         for size in (5, 20):
             for knows in (False, True):
@@ -170,10 +165,6 @@ def looks_of(schedule: Sequence[int], planned: int | None, num_others: int, tria
         return kept | {name: changed[name] for name in ("naive_found", "found", "first", "covered", "runs")}
 
     return simulate
-
-
-def order_of(order: str, kind: str, num_configurations: int, num_runs: int, trials: int) -> Simulate:
-    return lambda seed: try_order(order, kind, num_configurations, num_runs, trials, seed)
 
 
 def speed_of(speeds: Speeds, trials: int) -> Simulate:
@@ -304,7 +295,6 @@ def tables(results: dict[str, dict[str, float]], trials: int) -> str:
             *_of_several(results),
             *_of_families(results),
             *_of_looks(results),
-            *_of_orders(results),
             *_of_factors(results),
         ]
     )
@@ -372,19 +362,6 @@ def _of_looks(results: dict[str, dict[str, float]]) -> Iterator[str]:
     for name, one in lines.items():
         figures = " | ".join(_share(one[key]) for key in keys)
         yield f"| {' | '.join(name.split('|')[1:])} | {figures} | {one['runs']:.1f} |"
-
-
-def _of_orders(results: dict[str, dict[str, float]]) -> Iterator[str]:
-    lines = {name: one for name, one in results.items() if name.startswith("order|")}
-    if not lines:
-        return
-    yield from ("", "## Speed under a drift of the machine", "")
-    keys = [f"{way}{measure}" for measure in ("covered", "false", "found") for way in ("plain_", "")]
-    titles = [f"{measure}{way}" for measure in ("covered", "any false", "found") for way in ("", ", adjusted")]
-    yield f"| order | drift | configurations x runs | {' | '.join(titles)} |"
-    yield "|---|---|---|" + "---:|" * len(titles)
-    for name, one in lines.items():
-        yield f"| {' | '.join(name.split('|')[1:])} | " + " | ".join(_share(one[key]) for key in keys) + " |"
 
 
 def _of_factors(results: dict[str, dict[str, float]]) -> Iterator[str]:

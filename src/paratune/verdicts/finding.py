@@ -7,6 +7,7 @@ from typing import Literal
 
 from paratune.verdicts.estimate import ALPHA, LEVEL, Estimate, holm
 from paratune.verdicts.order import OrderEffect
+from paratune.verdicts.placebo import NegativeControl
 from paratune.verdicts.planning import RunRange, plan
 from paratune.verdicts.sequential import FIRST_LOOK, Looks, last_level, sequential_p, spent_share
 
@@ -21,6 +22,8 @@ Code = Literal[
     "same_change",
     "samples_only",
     "order_confounded",
+    "placebo",
+    "negative_control",
     "many_comparisons",
     "repeated_looks",
     "too_few_samples",
@@ -86,6 +89,8 @@ class MeasureComparison:
     """Smallest number of scored samples, where no number of runs is enough with the present samples."""
     order: OrderEffect | None = None
     """The part that the order of the runs explains; None where it is unknown, or has no influence on this measure."""
+    control: NegativeControl | None = None
+    """How much configurations differ that cannot differ in speed; None where there are none."""
     code: Code | None = None
     """Why it is not decided; None where it is."""
     reason: str | None = None
@@ -172,7 +177,7 @@ def with_interval(finding: MeasureComparison, estimate: Estimate, level: float =
         degrees_of_freedom=estimate.degrees_of_freedom if math.isfinite(estimate.degrees_of_freedom) else None,
         scope=estimate.scope,
         is_paired=len(estimate.sides) == 1 if estimate.sides else None,
-        num_samples=estimate.num_rows or estimate.num_samples,
+        num_samples=0 if estimate.scope == "runs" else estimate.num_rows or estimate.num_samples,
         num_clusters=estimate.num_clusters,
         interval_level=level,
     )
@@ -231,6 +236,8 @@ def _why_undecided(
         p_values = (unadjusted.p_different(), unadjusted.p_equal(*_limits(finding)))
         if min(p_values) <= ALPHA:
             return "order_confounded"
+    if estimate.scope == "runs" and estimate.shared and replace(estimate, shared=0.0).p_different() <= ALPHA:
+        return "negative_control"
     if p_alone <= ALPHA:
         return "many_comparisons"
     if estimate.p_different() <= ALPHA:

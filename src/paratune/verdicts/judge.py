@@ -7,16 +7,15 @@ from typing import Any
 
 from paratune.base.text import plain
 from paratune.config.metric_names import METRICS
-from paratune.verdicts.adjust import adjust_for_order
 from paratune.verdicts.finding import Code, MeasureComparison, UncorrectedComparison, decide
 from paratune.verdicts.groups import Differs, Group, matched
 from paratune.verdicts.margins import SPEED, Margin, default_margin
-from paratune.verdicts.pooling import pool
 from paratune.verdicts.rates import Rates, rates_of
-from paratune.verdicts.ratios import ratio
+from paratune.verdicts.ratios import ratio, without_change
 from paratune.verdicts.rows import ComparedRun
 from paratune.verdicts.scores import difference
 from paratune.verdicts.sequential import FIRST_LOOK, LookHistory
+from paratune.verdicts.speeds import compare_speeds
 from paratune.verdicts.words import cluster_notes, order_notes, sentence_of
 
 
@@ -74,13 +73,8 @@ def judge(
         for group in groups
         if group.label != baseline
     ]
-    measured = adjust_for_order(
-        base,
-        [pair.other for pair in pairs],
-        [(pair.rates.baseline, pair.rates.others) for pair in pairs],
-        [pair.speed() for pair in pairs],
-    )
-    speeds = decide(pool(measured))
+    rates = [(pair.rates.baseline, pair.rates.others) for pair in pairs]
+    speeds = decide(compare_speeds(base, [pair.other for pair in pairs], rates, [pair.speed() for pair in pairs]))
     metrics = list(dict.fromkeys(metric for pair in pairs for metric in pair.metrics))
     scores: dict[tuple[str, str], MeasureComparison] = {}
     for metric in metrics:
@@ -140,6 +134,8 @@ class _Pair:
         finding = replace(measured.finding, margin=self._margin(SPEED).of(1.0))
         if rates.reason is not None and not self.differs.refused:
             return UncorrectedComparison(_bare(finding, rates.reason, "unknown_noise_scale"))
+        if self.base.cannot_differ(self.other):
+            return self._unless_refused(UncorrectedComparison(without_change(finding)))
         return self._unless_refused(UncorrectedComparison(finding, measured.estimate))
 
     def quality(self, metric: str) -> UncorrectedComparison:

@@ -126,7 +126,7 @@ def _samples(estimate: Estimate, margin: float, alpha: float, power: float) -> i
     """Return the number of samples that is needed with unlimited runs; None when samples are not the limit."""
     from scipy import special
 
-    if not estimate.num_samples:
+    if not estimate.num_samples or estimate.scope == "runs":
         return None
     quantiles = -float(special.ndtri(alpha)) - float(special.ndtri((1 - power) / 2))
     wanted = (margin / quantiles) ** 2

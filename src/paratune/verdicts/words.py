@@ -71,7 +71,9 @@ def speed_words(comparison: MeasureComparison) -> str:
     if comparison.outcome == "cannot tell":
         change = f"{change_words(comparison)} {signed_interval_words(comparison)}"
         return f"{comparison.measure}: {_cannot_tell(comparison)} ({change}): {needs_words(comparison)}"
-    return f"{_ratio_words(comparison)}, interval {NOT_AVAILABLE} ({_short(comparison)})"
+    # Of this pair of runs alone: without an interval, "faster" would be a statement on the configurations.
+    change = f"{comparison.measure} {change_words(comparison)} in these runs"
+    return f"{change}, interval {NOT_AVAILABLE} ({_short(comparison)})"
 
 
 def quality_words(scores: tuple[MeasureComparison, ...], task: str) -> str:
@@ -123,7 +125,7 @@ def order_notes(speed: MeasureComparison) -> Iterator[str]:
     if effect.is_drift and effect.total:
         ends = f"{_change(effect.total_low)} to {_change(effect.total_high)}"
         noun = "session" if "session" in effect.covariates else "run"
-        yield f"the speed of all changed by {_change(effect.total)} ({ends}) from the first {noun} to the last one"
+        yield f"the speed of all changed by up to {_change(effect.total)} ({ends}) since the first {noun}"
     if effect.is_adjusted:
         yield f"the change of speed is adjusted for the order of the runs, which explains {_change(effect.bias)} of it"
     if effect.is_confounded:
@@ -163,6 +165,9 @@ def needs_words(comparison: MeasureComparison) -> str:
             "order and configuration are confounded: all runs of one came before all of the other, and a drift of the "
             "machine could explain the change; run them in turn"
         )
+    if comparison.code == "negative_control" and comparison.control is not None:
+        most = f"{100 * comparison.control.most:.1f}%"
+        return f"configurations that cannot differ in speed differ by up to {most}, and more runs do not change that"
     noun = "seed" if comparison.scope and "seeds" in comparison.scope else "run"
     there = min(comparison.num_runs)
     aims = ((comparison.runs_to_tell, "to tell a change of this size"), (comparison.runs_to_equal, "to show equality"))

@@ -1,7 +1,7 @@
 """Builds tables of configurations: a line for each configuration, a column for each figure, marks for differences."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paratune.base.grouping import grouped
@@ -14,11 +14,15 @@ from paratune.reports.systems.model import Systems
 from paratune.reports.systems.sameness import Notes, comparison_notes
 from paratune.reports.tables.table import Column, Table, TableCell, make_table
 from paratune.verdicts import Group, MeasureComparison
+from paratune.verdicts.placebo import is_of_a_step
 from paratune.verdicts.ratios import ratio
+from paratune.verdicts.speeds import changes_of
 
 OVER_RUNS = "Mean ± sample standard deviation over the runs of a line; rates are all samples divided by the whole time."
 ONE_RUN = "One run for each line: no spread over runs; more seeds or repeats give one."
 _PROBE = "a probe: a few timed steps, without scores and without the time of a whole run"
+ADJUSTED = "the change is adjusted for the order of the runs, as in the verdicts: it is not that of the two values"
+_OF_TIME = ("rate", "ms", "seconds")
 _MAX_REASONS = 2
 _MEASURE_OF_VERDICT = {"speed": "samples_per_s", "goodput": "goodput_samples_per_s"}
 """Key of the measure whose change a verdict has."""
@@ -121,59 +125,112 @@ def _column(
 ) -> tuple[Column, Sequence[TableCell]]:  # fmt: skip
     """Return a column of figures."""
     scale = column_scale(figured.measure, [amount.center for amount in amounts])
+    is_compared = compares and figured.measure.better != 0
     side = {1: " ↑", -1: " ↓"}.get(figured.measure.better, "") if compares or figured.measure.is_quality else ""
+    changes = _changes(systems, members, figured) if is_compared else {}
     entries = []
     for member, amount in zip(members, amounts, strict=True):
         marks = footnotes.marks([amount.remark] if amount.remark else [])
         text, runs = amount_text(amount, scale), tuple(amount.values)
         entry = TableCell(text, amount.center, runs, figured.measure.source, marks, amount.deviation)
-        is_compared = compares and figured.measure.better != 0
-        entries.append(_compared(systems, member, figured, amount, entry) if is_compared else entry)
+        if is_compared:
+            entry = _compared(systems, member, figured, entry, changes.get(member.label), footnotes)
+        entries.append(entry)
     return Column(scale.label(figured.measure.label) + side, figured.measure.key), entries
 
 
 def _compared(
-    systems: Systems, configuration: Configuration, figured: FigureColumn, amount: Amount, entry: TableCell
-) -> TableCell:
-    """Return a cell with its change against the baseline; without one if the two are not comparable."""
-    base = systems.baseline_of(configuration)
-    base_amount = figured.find(base)
-    if configuration is base or amount.center is None or base_amount.center is None:
+    systems: Systems, configuration: Configuration, figured: FigureColumn, entry: TableCell,
+    comparison: MeasureComparison | None, footnotes: Notes,
+) -> TableCell:  # fmt: skip
+    """Return a cell with its change against the baseline; without one if the two are not comparable, or cannot differ.
+
+    The change is that of the two values, or one that is adjusted, which a mark names.
+    """
+    base, differs = systems.baseline_of(configuration), systems.differing[configuration.label]
+    before, key = figured.find(base).center, figured.measure.key
+    is_placebo = differs.placebo and is_of_a_step(key)
+    if configuration is base or entry.value is None or before is None or is_placebo:
         return entry
-    if systems.differing[configuration.label].refused:
+    if differs.refused:
         return replace(entry, text=f"{entry.text} (no comparison)")
-    comparison = _comparison(systems, configuration, amount, base, base_amount)
-    percent = percent_change(amount.center, base_amount.center)
+    percent = percent_change(entry.value, before)
     if comparison is not None and comparison.change is not None:
         percent = 100 * comparison.change
-    rose = percent is not None and percent > 0
-    is_same = percent is None or format_percent(percent) == format_percent(0.0)
-    is_told = comparison is not None and _is_told(comparison)
-    better = rose == (figured.measure.better > 0) if is_told and not is_same else None
-    arrow = "" if is_same else " ↑" if rose else " ↓"
-    text = f"{entry.text} ({format_percent(percent)}{arrow})"
-    return replace(entry, text=text, change_percent=percent, better=better)
+    is_adjusted = comparison is not None and comparison.order is not None and comparison.order.is_adjusted
+    marks = (*entry.marks, *footnotes.marks([ADJUSTED] if is_adjusted else []))
+    shown = format_percent(percent)
+    if percent is None or shown == format_percent(0.0) or (differs.samples and not is_of_the_step(key)):
+        return replace(entry, text=f"{entry.text} ({shown})", change_percent=percent, marks=marks)
+    rose = percent > 0
+    is_told = comparison is not None and _is_told(comparison) and (is_adjusted or rose == (entry.value > before))
+    text = f"{entry.text} ({shown} {'↑' if rose else '↓'})"
+    better = rose == (figured.measure.better > 0) if is_told else None
+    return replace(entry, text=text, change_percent=percent, better=better, marks=marks)
 
 
-def _comparison(
-    systems: Systems, configuration: Configuration, amount: Amount, base: Configuration, base_amount: Amount
-) -> MeasureComparison | None:
-    """Return the change of a measure: that of the verdict for speed and goodput, else the ratio of geometric means.
+def is_of_the_step(key: str) -> bool:
+    """Return whether a measure does not depend on the number of samples of a training."""
+    return is_of_a_step(key) or key == _MEASURE_OF_VERDICT["goodput"]
 
-    None where a value is not above 0 or is one for all runs together.
+
+def _changes(
+    systems: Systems, members: Sequence[Configuration], figured: FigureColumn
+) -> dict[str, MeasureComparison | None]:
+    """Return the change of each configuration against its baseline, by label.
+
+    That of the verdict for speed and goodput; of other times and rates, with the variances and the adjustment of
+    verdicts; of all else the ratio of geometric means. None where a value is not above 0 or is one for all runs.
     """
-    verdict = next((verdict for verdict in systems.verdicts if verdict.label == configuration.label), None)
-    if verdict is not None and amount.measure.key == _MEASURE_OF_VERDICT.get(verdict.speed.measure):
-        return verdict.speed
-    sides = [(configuration, amount), (base, base_amount)]
-    if any(side.is_of_all or min(side.values.values(), default=0.0) <= 0 for _, side in sides):
-        return None
-    known = [[run for run in member.runs if run.name in side.values] for member, side in sides]
-    other, first = (Group(member.label, tuple(runs)) for (member, _), runs in zip(sides, known, strict=True))
-    values, base_values = (
-        [side.values[run.name] for run in runs] for (_, side), runs in zip(sides, known, strict=True)
-    )
-    return ratio(amount.measure.key, first, other, base_values, values).finding
+    amounts = {member.label: figured.find(member) for member in members}
+    found: dict[str, MeasureComparison | None] = {}
+    for base, others in _families(systems, members):
+        before = figured.find(base)
+        comparable = [
+            member
+            for member in others
+            if member is not base and _is_positive(amounts[member.label]) and _is_positive(before)
+        ]
+        first = _group(systems, base, before)
+        groups = [_group(systems, member, amounts[member.label]) for member in comparable]
+        rates = [(_values(first, before), _values(group, amounts[group.label])) for group in groups]
+        if figured.measure.form in _OF_TIME:
+            changes = changes_of(first, groups, figured.measure.key, rates)
+        else:
+            sides = zip(groups, rates, strict=True)
+            changes = [ratio(figured.measure.key, first, group, *side).finding for group, side in sides]
+        found |= dict(zip((member.label for member in comparable), changes, strict=True))
+    of_verdicts = {
+        verdict.label: verdict.speed
+        for verdict in systems.verdicts
+        if _MEASURE_OF_VERDICT.get(verdict.speed.measure) == figured.measure.key
+    }
+    return found | of_verdicts
+
+
+def _families(
+    systems: Systems, members: Sequence[Configuration]
+) -> Iterator[tuple[Configuration, list[Configuration]]]:
+    """Yield each baseline with its configurations."""
+    baselines = {id(base := systems.baseline_of(member)): base for member in members}
+    for key, base in baselines.items():
+        yield base, [member for member in members if id(systems.baseline_of(member)) == key]
+
+
+def _is_positive(amount: Amount) -> bool:
+    return not amount.is_of_all and min(amount.values.values(), default=0.0) > 0
+
+
+def _group(systems: Systems, member: Configuration, amount: Amount) -> Group:
+    """Return the runs that have a value."""
+    runs = tuple(run for run in member.runs if run.name in amount.values)
+    if len(runs) < len(member.runs):
+        return Group(member.label, runs)
+    return systems.once("group", member, lambda: Group(member.label, runs))
+
+
+def _values(group: Group, amount: Amount) -> list[float | None]:
+    return [amount.values[run.name] for run in group.runs]
 
 
 def _is_told(comparison: MeasureComparison) -> bool:

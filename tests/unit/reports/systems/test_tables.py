@@ -422,7 +422,10 @@ def test_probes_have_neither_quality_nor_the_time_of_a_run(tmp_path: Path):
     def as_probe(cell: CellRecord) -> CellRecord:
         return replace(cell, kind="probe" if cell.values["kind"] == "probe" else "full")
 
-    make_matrix(tmp_path / "m", (probe,), lambda _: Made(), changes=as_probe)
+    def made(values: Mapping[str, str]) -> Made:
+        return Made(run={"config.measure.probe": values["kind"] == "probe"})
+
+    make_matrix(tmp_path / "m", (probe,), made, changes=as_probe)
     table = efficiency_table(systems_of(tmp_path / "m"))
     assert texts(table, "train_s") == ["18.0", "n/a"]
     assert texts(table, "validation_loss") == ["0.2104", "n/a"]
