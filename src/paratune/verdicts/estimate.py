@@ -170,7 +170,7 @@ def paired(first: Sequence[float], second: Sequence[float], *, scope: Scope, sha
         num_samples: Samples from which `shared` was estimated.
     """
     differences = [b - a for a, b in zip(first, second, strict=True)]
-    mean, mean_square = _moments(differences, max(map(abs, (*first, *second))))
+    mean, mean_square = moments(differences, max(map(abs, (*first, *second))))
     return Estimate(mean, (Side(mean_square, len(differences)),), shared, num_samples, scope)
 
 
@@ -186,13 +186,13 @@ def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope, s
 
     Source: Welch, Biometrika 34, 1947, for sides with as many runs; for others see `Estimate.degrees_of_freedom`.
     """
-    (a, a_square), (b, b_square) = (_moments(side, max(map(abs, side))) for side in (first, second))
+    (a, a_square), (b, b_square) = (moments(side, max(map(abs, side))) for side in (first, second))
     return Estimate(b - a, (Side(a_square, len(first)), Side(b_square, len(second))), shared, num_samples, scope)
 
 
 def mean_of(values: Sequence[float], *, scope: Scope) -> Estimate:
     """Return the mean of at least 2 figures over runs or seeds."""
-    mean, mean_square = _moments(values, max(map(abs, values)))
+    mean, mean_square = moments(values, max(map(abs, values)))
     return Estimate(mean, (Side(mean_square, len(values)),), 0.0, 0, scope)
 
 
@@ -209,8 +209,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _moments(values: Sequence[float], scale: float) -> tuple[float, float]:
-    """Return mean and sample variance; the variance is 0 when values are equal up to rounding at this scale."""
+def moments(values: Sequence[float], scale: float | None = None) -> tuple[float, float]:
+    """Return mean and sample variance of at least 2 values; 0 when they are equal up to rounding at this scale.
+
+    The scale of differences is that of the figures; None: that of the values.
+    """
+    scale = max(map(abs, values)) if scale is None else scale
     mean = math.fsum(values) / len(values)
     square = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
     return mean, square if square > (1e-13 * scale) ** 2 else 0.0

@@ -195,8 +195,10 @@ def _in_time(times: Sequence[Sequence[RunTime]], num_free: int) -> tuple[str, Fl
     if np.ptp(places) == 0:
         return None
     is_curved = any(is_confounded(times[0], other) for other in times[1:])
-    powers = max(1, min(MOST_POWERS, num_free - LEAST_FREEDOM)) if is_curved else 1
-    places = 2 * (places - places.mean()) / np.ptp(places)
+    if not is_curved:
+        return "order", places[:, None]
+    places = 2 * (places - places.mean()) / np.ptp(places)  # powers of 0 to 26 would be nearly collinear
+    powers = max(1, min(MOST_POWERS, num_free - LEAST_FREEDOM))
     return "order", np.stack([places**power for power in range(1, powers + 1)], axis=1)
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from paratune.verdicts.estimate import Estimate, Side, mean_of
+from paratune.verdicts.estimate import Estimate, Side, moments
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
 from paratune.verdicts.groups import Group
 from paratune.verdicts.order import OrderModel, RunTime, order_effect, order_model, run_time
@@ -42,7 +42,7 @@ class Speeds:
         """Return the mean over pairs of configurations of the change from the first to the second."""
         weight = 1 / len(pairs)
         places = [place for pair in pairs for place in pair]
-        means = {place: mean_of(self.logs[place], scope="runs").value for place in places}
+        means = {place: moments(self.logs[place])[0] for place in places}
         of_places = [(sides or self.sides)[place] for place in places]
         scaled = tuple(replace(side, mean_square=side.mean_square * weight**2) for side in of_places)
         value = math.fsum(means[other] - means[base] for base, other in pairs) * weight
@@ -75,7 +75,7 @@ def speeds_of(groups: Sequence[Group], rates: Sequence[Rates]) -> Speeds:
     times = [known for group in groups if len(known := _times(group)) == len(group.runs)]
     model = order_model(logs, times) if len(times) == len(groups) else None
     is_adjusted = model is not None and model.has_to_adjust
-    sides = [mean_of(some, scope="runs").sides[0] for some in logs]
+    sides = [Side(moments(some)[1], len(some)) for some in logs]
     if model is not None and is_adjusted:
         logs = [model.adjusted(some, place) for place, some in enumerate(logs)]
         sides = list(_sides_of(model, logs))
@@ -91,7 +91,7 @@ def _sides_of(model: OrderModel, logs: Sequence[Sequence[float]]) -> Iterator[Si
         if len(logs) == 2 or model.is_confounded or min(freedoms) < LEAST_FREEDOM:
             yield Side(model.mean_square, len(some), pooled_freedom=model.freedom)
         else:
-            square = mean_of(some, scope="runs").sides[0].mean_square * (len(some) - 1) / freedom
+            square = moments(some)[1] * (len(some) - 1) / freedom
             yield Side(square, len(some), own_freedom=freedom)
 
 

@@ -25,6 +25,8 @@ WIDE_DRIFT = 0.1
 """Change of the speed: an interval that goes further excludes no drift that matters."""
 Result = tuple[str, bool | None]
 """Text of a statement, and whether it is good."""
+SMALL_CONTROL = 0.02
+"""Difference of speed within which configurations count as equal by default."""
 HIGH_LOAD = 0.1
 """Share of all cores: other programs that use more make the times of a run longer."""
 LEAST_OWN_SHARE = 0.5
@@ -121,9 +123,9 @@ def _control(controls: Sequence[NegativeControl | None]) -> Result | None:
         return None
     largest = max(known, key=lambda control: control.most)
     text = f"configurations that cannot differ in speed differ by up to {100 * largest.most:.1f}%"
-    if any(control.is_found for control in known):
+    if largest.most > SMALL_CONTROL and any(control.is_found for control in known):
         return f"{text}, more than their runs vary; the intervals of speed include it.", False
-    return f"{text}, as runs of one configuration do.", True if largest.most <= WIDE_DRIFT else None
+    return f"{text}.", True if largest.most <= WIDE_DRIFT else None
 
 
 def _seeds(systems: Systems) -> Iterator[Statement]:
