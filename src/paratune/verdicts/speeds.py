@@ -4,11 +4,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from paratune.base.grouping import grouped
 from paratune.verdicts.estimate import Estimate, Side, moments
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
 from paratune.verdicts.groups import Group
+from paratune.verdicts.margins import SPEED
 from paratune.verdicts.order import OrderModel, RunTime, order_effect, order_model, run_time
-from paratune.verdicts.placebo import NegativeControl, negative_control
+from paratune.verdicts.placebo import NegativeControl, is_of_a_step, negative_control
 from paratune.verdicts.pooling import common_sides
 from paratune.verdicts.ratios import ratio
 
@@ -69,8 +71,11 @@ class Speeds:
         return replace(comparison, finding=with_interval(finding, estimate), estimate=estimate, unadjusted=unadjusted)
 
 
-def speeds_of(groups: Sequence[Group], rates: Sequence[Rates]) -> Speeds:
-    """Return the speeds of configurations; all rates are known and above 0, and each has at least 2."""
+def speeds_of(groups: Sequence[Group], rates: Sequence[Rates], measures: Sequence[str] | None = None) -> Speeds:
+    """Return the speeds of configurations; all rates are known and above 0, and each has at least 2.
+
+    `measures` are those of the rates, by default samples/s. Goodput and times of whole runs are in no negative control.
+    """
     logs = [[math.log(rate) for rate in some if rate] for some in rates]
     times = [known for group in groups if len(known := _times(group)) == len(group.runs)]
     model = order_model(logs, times) if len(times) == len(groups) else None
@@ -80,7 +85,9 @@ def speeds_of(groups: Sequence[Group], rates: Sequence[Rates]) -> Speeds:
         logs = [model.adjusted(some, place) for place, some in enumerate(logs)]
         sides = list(_sides_of(model, logs))
     pooled = common_sides(sides) if len(groups) > 2 and not sides[0].pooled_freedom else sides
-    control = negative_control(logs, [group.step_class for group in groups])
+    are_of_steps = [is_of_a_step(measure) for measure in measures or [SPEED] * len(groups)]
+    classes = [group.step_class if counts else None for group, counts in zip(groups, are_of_steps, strict=True)]
+    control = negative_control(logs, classes)
     return Speeds(logs, pooled, sides_of_pairs(sides, pooled), model, is_adjusted, control)
 
 
@@ -126,26 +133,26 @@ def compare_speeds(
 ) -> list[UncorrectedComparison]:  # fmt: skip
     """Return comparisons with the variances of all configurations together; those without rates stay as they are.
 
-    Comparisons of different measures (speed, goodput) are separate.
+    Speed and goodput are together where the baseline has the same figures in both: its batch is the reference.
 
     Args:
         rates: Of each other configuration: the baseline's rates, and its own.
         measured: Of each other configuration.
     """
     compared = list(measured)
-    for measure in {comparison.finding.measure for comparison in measured}:
-        places = [
-            place
-            for place, comparison in enumerate(measured)
-            if comparison.finding.measure == measure
-            and (comparison.estimate is not None or comparison.finding.code == "placebo")
-            and all(len(side) > 1 and all(rate and rate > 0 for rate in side) for side in rates[place])
-        ]
-        if places:
-            groups = [base, *(others[place] for place in places)]
-            speeds = speeds_of(groups, [rates[places[0]][0], *(rates[place][1] for place in places)])
-            for number, place in enumerate(places, start=1):
-                compared[place] = speeds.compared(measured[place], number)
+    known = [
+        place
+        for place, comparison in enumerate(measured)
+        if (comparison.estimate is not None or comparison.finding.code == "placebo")
+        and all(len(side) > 1 and all(rate and rate > 0 for rate in side) for side in rates[place])
+    ]
+    for first, places in grouped((tuple(rates[place][0]), place) for place in known).items():
+        measures = [measured[place].finding.measure for place in places]
+        groups = [base, *(others[place] for place in places)]
+        of_base = SPEED if SPEED in measures else measures[0]
+        speeds = speeds_of(groups, [first, *(rates[place][1] for place in places)], [of_base, *measures])
+        for number, place in enumerate(places, start=1):
+            compared[place] = speeds.compared(measured[place], number)
     return compared
 
 

@@ -7,7 +7,7 @@ from scipy import stats
 
 from paratune.config.options import section_options
 from paratune.config.sections import Config
-from paratune.verdicts import Group, change_of, judge
+from paratune.verdicts import Differs, Group, change_of, judge
 from paratune.verdicts.factorial import FactorCell, factor_effects
 from paratune.verdicts.placebo import ANY_VALUE, WITHOUT, negative_control, step_class
 
@@ -83,6 +83,7 @@ def test_options_that_change_operations_or_memory_do(key, value):
     [
         {"run__world_size": 2}, {"run__num_threads": 4}, {"run__environment": {"NCCL_NSOCKS": "4"}},
         {"run__hardware": [{"cpu_model": "x"}] * 2}, {"run__versions": {"torch": "2.12"}},
+        {"run__device": "cuda"}, {"run__batch": {"micro_batch_size": 4}},
     ],
 )  # fmt: skip
 def test_so_do_processes_nodes_versions_and_the_environment(values):
@@ -170,3 +171,22 @@ def test_an_axis_of_learning_rates_has_no_main_effect_on_speed():
     # Half of the machine's variance of a difference: two combinations.
     control = speed.control.variance
     assert speed.standard_error**2 > control
+
+
+def test_goodput_is_in_no_negative_control():
+    # Of a batch of 64 samples two learning rates have other noise scales: goodput may differ.
+    noise = {"run__batch__global_batch_size": 64, "summary__noise_scale__value": 50.0}
+    base = group("a", [100.0, 100.1, 99.9])
+    batch, rates = {"batch": {"layout": "packed", "global": 64}}, [150.0, 150.1, 149.9]
+    of_rate = noise | {"summary__noise_scale__value": 500.0}
+    others = [
+        group("b", rates, CONFIG | batch, **noise),
+        group("c", rates, changed("train.learning_rate", 1e-3) | batch, **of_rate),
+    ]
+    assert others[0].cannot_differ(others[1])
+    verdicts = judge([base, *others], "a", differs={name: Differs(batch=True) for name in "bc"})
+    assert [(one.speed.measure, one.speed.control, one.speed.outcome) for one in verdicts] == [
+        ("goodput", None, "different")
+    ] * 2
+    changes = [(50 + 32) / (50 + 64), (500 + 32) / (500 + 64)]
+    assert [one.speed.change for one in verdicts] == pytest.approx([1.5 * share - 1 for share in changes], rel=1e-3)

@@ -1,7 +1,7 @@
 """Builds tables of configurations: a line for each configuration, a column for each figure, marks for differences."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paratune.base.grouping import grouped
@@ -150,6 +150,7 @@ def _compared(
     base, differs = systems.baseline_of(configuration), systems.differing[configuration.label]
     before, key = figured.find(base).center, figured.measure.key
     is_placebo = differs.placebo and is_of_a_step(key)
+    is_of_budget = differs.samples is not None and not (is_of_a_step(key) or key == _MEASURE_OF_VERDICT["goodput"])
     if configuration is base or entry.value is None or before is None or is_placebo:
         return entry
     if differs.refused:
@@ -160,7 +161,7 @@ def _compared(
     is_adjusted = comparison is not None and comparison.order is not None and comparison.order.is_adjusted
     marks = (*entry.marks, *footnotes.marks([ADJUSTED] if is_adjusted else []))
     shown = format_percent(percent)
-    if percent is None or shown == format_percent(0.0) or (differs.samples and not is_of_the_step(key)):
+    if percent is None or shown == format_percent(0.0) or is_of_budget:
         return replace(entry, text=f"{entry.text} ({shown})", change_percent=percent, marks=marks)
     rose = percent > 0
     is_told = comparison is not None and _is_told(comparison) and (is_adjusted or rose == (entry.value > before))
@@ -169,68 +170,46 @@ def _compared(
     return replace(entry, text=text, change_percent=percent, better=better, marks=marks)
 
 
-def is_of_the_step(key: str) -> bool:
-    """Return whether a measure does not depend on the number of samples of a training."""
-    return is_of_a_step(key) or key == _MEASURE_OF_VERDICT["goodput"]
-
-
-def _changes(
-    systems: Systems, members: Sequence[Configuration], figured: FigureColumn
-) -> dict[str, MeasureComparison | None]:
+def _changes(systems: Systems, members: Sequence[Configuration], figured: FigureColumn) -> dict[str, MeasureComparison]:
     """Return the change of each configuration against its baseline, by label.
 
     That of the verdict for speed and goodput; of other times and rates, with the variances and the adjustment of
     verdicts; of all else the ratio of geometric means. None where a value is not above 0 or is one for all runs.
     """
-    amounts = {member.label: figured.find(member) for member in members}
-    found: dict[str, MeasureComparison | None] = {}
-    for base, others in _families(systems, members):
-        before = figured.find(base)
-        comparable = [
-            member
-            for member in others
-            if member is not base and _is_positive(amounts[member.label]) and _is_positive(before)
-        ]
-        first = _group(systems, base, before)
-        groups = [_group(systems, member, amounts[member.label]) for member in comparable]
-        rates = [(_values(first, before), _values(group, amounts[group.label])) for group in groups]
-        if figured.measure.form in _OF_TIME:
-            changes = changes_of(first, groups, figured.measure.key, rates)
+    found: dict[str, MeasureComparison] = {}
+    measure = figured.measure
+    for family in grouped((id(systems.baseline_of(member)), member) for member in members).values():
+        base = systems.baseline_of(family[0])
+        others = [known for member in family if member is not base and (known := _positive(systems, member, figured))]
+        first = _positive(systems, base, figured)
+        if first is None:
+            continue
+        sides = [(first[1], values) for _, values in others]
+        groups = [group for group, _ in others]
+        if measure.form in _OF_TIME:
+            changes = changes_of(first[0], groups, measure.key, sides)
         else:
-            sides = zip(groups, rates, strict=True)
-            changes = [ratio(figured.measure.key, first, group, *side).finding for group, side in sides]
-        found |= dict(zip((member.label for member in comparable), changes, strict=True))
-    of_verdicts = {
-        verdict.label: verdict.speed
-        for verdict in systems.verdicts
-        if _MEASURE_OF_VERDICT.get(verdict.speed.measure) == figured.measure.key
+            pairs = zip(groups, sides, strict=True)
+            changes = [ratio(measure.key, first[0], group, *values).finding for group, values in pairs]
+        found |= dict(zip((group.label for group in groups), changes, strict=True))
+    speeds = {verdict.label: verdict.speed for verdict in systems.verdicts}
+    return found | {
+        label: speed for label, speed in speeds.items() if _MEASURE_OF_VERDICT.get(speed.measure) == measure.key
     }
-    return found | of_verdicts
 
 
-def _families(
-    systems: Systems, members: Sequence[Configuration]
-) -> Iterator[tuple[Configuration, list[Configuration]]]:
-    """Yield each baseline with its configurations."""
-    baselines = {id(base := systems.baseline_of(member)): base for member in members}
-    for key, base in baselines.items():
-        yield base, [member for member in members if id(systems.baseline_of(member)) == key]
-
-
-def _is_positive(amount: Amount) -> bool:
-    return not amount.is_of_all and min(amount.values.values(), default=0.0) > 0
-
-
-def _group(systems: Systems, member: Configuration, amount: Amount) -> Group:
-    """Return the runs that have a value."""
+def _positive(
+    systems: Systems, member: Configuration, figured: FigureColumn
+) -> tuple[Group, list[float | None]] | None:
+    """Return the runs that have a value, and their values; None where one is not above 0 or is one for all runs."""
+    amount = figured.find(member)
+    if amount.is_of_all or min(amount.values.values(), default=0.0) <= 0:
+        return None
     runs = tuple(run for run in member.runs if run.name in amount.values)
-    if len(runs) < len(member.runs):
-        return Group(member.label, runs)
-    return systems.once("group", member, lambda: Group(member.label, runs))
-
-
-def _values(group: Group, amount: Amount) -> list[float | None]:
-    return [amount.values[run.name] for run in group.runs]
+    # The group of all runs is kept: it knows whether its steps can differ from those of others.
+    is_whole = len(runs) == len(member.runs)
+    group = systems.once("group", member, lambda: Group(member.label, runs)) if is_whole else Group(member.label, runs)
+    return group, [amount.values[run.name] for run in runs]
 
 
 def _is_told(comparison: MeasureComparison) -> bool:

@@ -21,7 +21,8 @@ def make_run_of(values) -> Made:
     step_ms = 80.0
     for value in values.values():
         step_ms *= factors.get(value, 1.0)
-    return Made(step_ms=step_ms)
+    run = {"config.precision": values.get("precision", "fp32")}
+    return Made(kind=values["strategy"], step_ms=step_ms, run=run)
 
 
 def test_a_matrix_with_two_axes_has_the_main_effect_of_each(tmp_path: Path):
@@ -50,7 +51,11 @@ def test_one_compared_axis_has_no_main_effects(options, tmp_path: Path):
 
 def test_different_kinds_of_memory_are_not_compared(tmp_path: Path):
     kinds = {"ddp": "rss", "zero3": "cuda_allocated"}
-    make_matrix(tmp_path, (STRATEGY, SEED), lambda values: Made(summary={"memory.kind": kinds[values["strategy"]]}))
+
+    def made(values) -> Made:
+        return Made(kind=values["strategy"], summary={"memory.kind": kinds[values["strategy"]]})
+
+    make_matrix(tmp_path, (STRATEGY, SEED), made)
     comparison = make_comparison([str(tmp_path)])
     (row,) = (row for row in comparison.families[0].rows if row.key == "peak_memory_largest_bytes")
     (finding,) = row.findings
