@@ -52,7 +52,7 @@ def score(change, low, high, outcome, metric="f1", margin=0.005, **values):
         ),
         (
             speed(0.27, None, None, "n/a", reason="one run each: how far another run would be from it is not known"),
-            "27.0% faster, interval n/a (one run each)",
+            "speed +27.0% in these runs, interval n/a (one run each)",
         ),
         (speed(None, None, None, "n/a", reason="unknown for b"), "speed n/a (unknown for b)"),
     ],
