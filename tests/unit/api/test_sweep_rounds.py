@@ -50,7 +50,8 @@ def write(folder: Path, record: SweepRecord) -> None:
     def measure(values):
         seed, strategy = int(values["seed"].rpartition("-")[2]), list(STRATEGY.values).index(values["strategy"])
         noise = np.exp(np.random.default_rng([seed, strategy]).normal(0, 0.02))
-        return Made(step_ms={"ddp": 80.0, "zero1": 80.0, "zero3": 160.0}[values["strategy"]] * noise)
+        step_ms = {"ddp": 80.0, "zero1": 80.0, "zero3": 160.0}[values["strategy"]] * noise
+        return Made(kind=values["strategy"], step_ms=step_ms)
 
     shutil.rmtree(folder / "runs", ignore_errors=True)
     states = {cell.name: (cell.state, cell.reason) for cell in record.cells if cell.state != "finished"}

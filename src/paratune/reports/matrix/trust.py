@@ -93,7 +93,7 @@ def _drift(effects: Sequence[OrderEffect]) -> Result:
         return f"{text}; the verdicts on speed are not adjusted.", False
     if abs(largest.total) <= WIDE_DRIFT:
         return f"{text}; the verdicts on speed are adjusted for it.", True
-    return f"{text}; the verdicts on speed are adjusted for it, but times and rates in tables are not.", False
+    return f"{text}; verdicts and changes are adjusted for it, but times and rates themselves are not.", False
 
 
 def _load(effects: Sequence[OrderEffect], runs: Sequence[RunRecord]) -> Result:

@@ -155,16 +155,20 @@ def _compared(
         return entry
     if differs.refused:
         return replace(entry, text=f"{entry.text} (no comparison)")
+    change, is_adjusted = (comparison.change, False) if comparison is not None else (None, False)
+    if comparison is not None and comparison.order is not None:
+        is_adjusted = comparison.order.is_adjusted
     percent = percent_change(entry.value, before)
-    if comparison is not None and comparison.change is not None:
-        percent = 100 * comparison.change
-    is_adjusted = comparison is not None and comparison.order is not None and comparison.order.is_adjusted
+    # Means over runs and the ratio of geometric means may differ in sign: then the change is that of the two values.
+    is_of_comparison = change is not None and (is_adjusted or (change > 0) == (entry.value > before))
+    if change is not None and is_of_comparison:
+        percent = 100 * change
     marks = (*entry.marks, *footnotes.marks([ADJUSTED] if is_adjusted else []))
     shown = format_percent(percent)
     if percent is None or shown == format_percent(0.0) or is_of_budget:
         return replace(entry, text=f"{entry.text} ({shown})", change_percent=percent, marks=marks)
     rose = percent > 0
-    is_told = comparison is not None and _is_told(comparison) and (is_adjusted or rose == (entry.value > before))
+    is_told = comparison is not None and is_of_comparison and _is_told(comparison)
     text = f"{entry.text} ({shown} {'↑' if rose else '↓'})"
     better = rose == (figured.measure.better > 0) if is_told else None
     return replace(entry, text=text, change_percent=percent, better=better, marks=marks)
@@ -180,7 +184,8 @@ def _changes(systems: Systems, members: Sequence[Configuration], figured: Figure
     measure = figured.measure
     for family in grouped((id(systems.baseline_of(member)), member) for member in members).values():
         base = systems.baseline_of(family[0])
-        others = [known for member in family if member is not base and (known := _positive(systems, member, figured))]
+        compared = [one for one in family if one is not base and not systems.differing[one.label].refused]
+        others = [known for member in compared if (known := _positive(systems, member, figured))]
         first = _positive(systems, base, figured)
         if first is None:
             continue

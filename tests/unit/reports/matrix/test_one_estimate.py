@@ -208,3 +208,15 @@ def test_figures_that_depend_on_the_training_budget_are_grey(tmp_path: Path):
     grey = {name for name, cell in cells.items() if cell.change_percent is not None and cell.better is None}
     assert {"train_s", "validation_loss"} <= grey
     assert cells["samples_per_s"].better is True
+
+
+def test_a_change_has_the_sign_of_the_two_values(tmp_path: Path):
+    # Means of times: 10 against (1 + 1 + 29) / 3 = 10.3; geometric means: 10 against 29^(1/3) = 3.1.
+    times = {"ddp": (10.0, 10.0, 10.0), "zero3": (1.0, 1.0, 29.0)}
+
+    def tell(values: Mapping[str, str]) -> Made:
+        train_s = times[values["strategy"]][int(values["seed"][-1]) - 1]
+        return Made(kind=values["strategy"], summary={"time.train_s": train_s})
+
+    cell = cells_of(tmp_path, (STRATEGIES, SEEDS), tell)["train_s"]
+    assert (cell.change_percent, cell.better) == (pytest.approx(100 * (31 / 30 - 1)), None)
