@@ -90,6 +90,8 @@ class MeasureComparison:
     """Why it is not decided; None where it is."""
     reason: str | None = None
     """The same in words, where the numbers do not show it."""
+    split: str | None = None
+    """The split of a score; None for other measures."""
 
     @property
     def can_be_decided(self) -> bool:

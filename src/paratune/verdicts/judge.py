@@ -190,5 +190,5 @@ def _bare(finding: MeasureComparison, reason: str, code: Code) -> MeasureCompari
     """Return the figures of both sides without a change."""
     return MeasureComparison(
         finding.measure, finding.is_ratio, finding.baseline, finding.value, finding.num_runs, margin=finding.margin,
-        code=code, reason=reason,
+        code=code, reason=reason, split=finding.split,
     )  # fmt: skip

@@ -37,6 +37,7 @@ def difference(base: Group, other: Group, split: str, metric: str, margin: Margi
     counts = len(scores[0]), len(scores[1])
     limit = margin.of(first)
     finding = MeasureComparison(metric, False, first, second, counts, change=second - first, margin=limit or None)
+    finding = replace(finding, split=split)
     if not limit:
         return UncorrectedComparison(
             replace(finding, code="zero_baseline", reason="the margin is a share of the baseline's score, which is 0")

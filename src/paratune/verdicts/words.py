@@ -33,20 +33,20 @@ def head_of(verdict: "Verdict") -> str:
 
 
 def parts_of(verdict: "Verdict") -> list[tuple[str, bool | None]]:
-    """Return the parts of a verdict (speed, quality, differences), each with whether it is good.
+    """Return the parts of a verdict (speed, quality, differences), each with whether it is better.
 
-    True: decided, and not worse than the baseline; False: worse; None: not decided.
+    True: shown to be better than the baseline; False: shown to be worse; None: equal, or not decided.
     """
     differs = verdict.differs
     if differs.refused:
         return [(f"no verdict: not the same experiment; they differ in {'; '.join(differs.refused)}", None)]
-    parts = [(speed_words(verdict.speed), _is_good(verdict.speed))]
+    parts = [(comparison_words(verdict.speed), _is_better(verdict.speed))]
     if verdict.quality and all(score.outcome == "equal" for score in verdict.quality):
         parts = [(f"{parts[0][0]}, {quality_words(verdict.quality, verdict.task)}", parts[0][1])]
     elif not verdict.quality:
         parts.append((quality_words((), verdict.task), None))
     else:
-        parts += [(quality_words((score,), verdict.task), _is_good(score)) for score in verdict.quality]
+        parts += [(comparison_words(score, verdict.task), _is_better(score)) for score in verdict.quality]
     if differs.allowed:
         parts.append((f"they differ in {'; '.join(differs.allowed)}, which is what is compared", None))
     if differs.elsewhere:
@@ -56,49 +56,45 @@ def parts_of(verdict: "Verdict") -> list[tuple[str, bool | None]]:
     return parts
 
 
-def _is_good(comparison: MeasureComparison) -> bool | None:
-    return {"equal": True, "different": comparison.is_better}.get(comparison.outcome)
-
-
-def speed_words(comparison: MeasureComparison) -> str:
-    """Return the verdict on speed, such as "27% faster (24–30%)"."""
-    if comparison.change is None:
-        return f"{comparison.measure} {NOT_AVAILABLE} ({_short(comparison)})"
-    if comparison.outcome == "different":
-        return f"{_ratio_words(comparison)} ({interval_words(comparison)})"
-    if comparison.outcome == "equal":
-        return f"same {comparison.measure} within {100 * (comparison.margin or 0):g}%"
-    if comparison.outcome == "cannot tell":
-        change = f"{change_words(comparison)} {signed_interval_words(comparison)}"
-        return f"{comparison.measure}: {_cannot_tell(comparison)} ({change}): {needs_words(comparison)}"
-    return f"{_ratio_words(comparison)}, interval {NOT_AVAILABLE} ({_short(comparison)})"
+def _is_better(comparison: MeasureComparison) -> bool | None:
+    return comparison.is_better if comparison.outcome == "different" else None
 
 
 def quality_words(scores: tuple[MeasureComparison, ...], task: str) -> str:
-    """Return the verdict on scores, such as "quality equal within 0.5 points F1"."""
+    """Return the verdict on scores, such as "quality equal within 0.5 points test F1"."""
     if not scores:
         return f"quality {NOT_AVAILABLE} (no score that all of these runs have)"
     margins = {amount_words(score, score.margin or 0, task) for score in scores}
     if all(score.outcome == "equal" for score in scores) and len(margins) == 1:
-        return f"quality equal within {margins.pop()} {' and '.join(label_of(score.measure) for score in scores)}"
-    return "; ".join(_one_score(score, task) for score in scores)
+        return f"quality equal within {margins.pop()} {' and '.join(map(name_of, scores))}"
+    return "; ".join(comparison_words(score, task) for score in scores)
 
 
-def _one_score(comparison: MeasureComparison, task: str) -> str:
-    name = label_of(comparison.measure)
-    if comparison.outcome == "equal":
-        return f"{name} equal within {amount_words(comparison, comparison.margin or 0, task)}"
+def comparison_words(comparison: MeasureComparison, task: str = "") -> str:
+    """Return the verdict on one measure: "27% faster (24–30%)", "test F1 equal within 0.5 points"."""
+    name, is_ratio = name_of(comparison), comparison.is_ratio
     if comparison.change is None:
         return f"{name} {NOT_AVAILABLE} ({_short(comparison)})"
+    if comparison.outcome == "equal":
+        margin = comparison.margin or 0
+        return f"same {name} within {100 * margin:g}%" if is_ratio else (
+            f"{name} equal within {amount_words(comparison, margin, task)}"
+        )  # fmt: skip
     if comparison.outcome == "different":
-        side = "better" if comparison.is_better else "worse"
         amount = amount_words(comparison, abs(comparison.change), task)
-        return f"{name} {amount} {side} ({interval_words(comparison, task)})"
+        words = f"{name} {amount} {'better' if comparison.is_better else 'worse'}"
+        return f"{_ratio_words(comparison) if is_ratio else words} ({interval_words(comparison, task)})"
     change = change_words(comparison, task)
     if comparison.outcome == "cannot tell":
         interval = signed_interval_words(comparison, task)
         return f"{name}: {_cannot_tell(comparison)} ({change} {interval}): {needs_words(comparison)}"
-    return f"{name} {change}, interval {NOT_AVAILABLE} ({_short(comparison)})"
+    words = _ratio_words(comparison) if is_ratio else f"{name} {change}"
+    return f"{words}, interval {NOT_AVAILABLE} ({_short(comparison)})"
+
+
+def name_of(comparison: MeasureComparison) -> str:
+    """Return the name of what is compared; that of a score with its split."""
+    return " ".join(filter(None, (comparison.split, label_of(comparison.measure))))
 
 
 def _short(comparison: MeasureComparison) -> str:
@@ -139,7 +135,7 @@ def order_notes(speed: MeasureComparison) -> Iterator[str]:
 def effect_words(effect: "FactorEffect", task: str) -> str:
     """Return a main effect, and how it varies over the other axes where that matters."""
     comparison, interaction = effect.comparison, effect.interaction
-    text = speed_words(comparison) if comparison.is_ratio else quality_words((comparison,), task)
+    text = comparison_words(comparison, task) if comparison.is_ratio else quality_words((comparison,), task)
     if interaction is None or not interaction.matters:
         return text
     return f"{text}; from {_change(interaction.least)} to {_change(interaction.most)} by combination (interaction)"

@@ -22,7 +22,7 @@ from paratune.reports.document import (
 from paratune.reports.figures import over_steps
 from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.matrix.published import published_tables
-from paratune.reports.matrix.summary import summary_statements
+from paratune.reports.statements import matrix_statements
 from paratune.reports.matrix.tables import candidates, chosen, missing, runs
 from paratune.reports.matrix.trust import TITLE as TRUST_TITLE
 from paratune.reports.matrix.trust import certificate_table, trust_statements
@@ -91,7 +91,7 @@ def _summary(report: SweepReport, sections: Sequence[ReportSection]) -> ReportSe
     """Return the conclusions, whether they can be trusted, and how the runs are reproduced."""
     runs = report.systems.runs if report.systems is not None else []
     boxes = (
-        StatementBox(summary_statements(report)),
+        StatementBox(matrix_statements(report)),
         StatementBox(trust_statements(report), TRUST_TITLE),
         StatementBox(reproduce.reproduction_statements(runs, report.matrices), reproduce.HEADING, has_signs=False),
     )
