@@ -33,7 +33,7 @@ def report(
     Args:
         runs: Runs or run folders, at least one; or matrices or their folders.
         out: Folder for the page, tables and figures, created when absent; None writes nothing.
-        baseline: Run that the changes in per cent refer to.
+        baseline: Run with which the others are compared; default: the first.
         target: Scores, such as "f1>=0.88": shows when each run or configuration first reached them.
         price: Price of a device-hour, in any currency: adds the cost of runs.
         plan: File of `paratune plan MATRIX --write`, shown next to the published figures of a matrix.

@@ -30,11 +30,11 @@ def report(
     layout: str | None = None,
     json: Json = False,
 ) -> int:
-    """Compare finished runs, or the runs of a matrix: a table in the terminal, a page with figures in --out.
+    """Compare finished runs, or the runs of a matrix: the conclusions in the terminal, all figures in --out.
 
     Args:
         out: folder for the page, tables (Markdown, LaTeX, CSV) and figures (SVG, PNG)
-        baseline: run with which the others are compared, in per cent
+        baseline: run with which the others are compared; default: the first
         target: score, such as f1>=0.88: show when each run or configuration first reached it
         price: price of a device-hour, in any currency: adds the cost of runs
         plan: file of paratune plan MATRIX --write: the plan is shown next to the published figures
@@ -43,9 +43,10 @@ def report(
     """
     from paratune.api.report import check_report, report_of_matrices
     from paratune.api.report import report as make_report
-    from paratune.reports import holds_report, terminal_table
+    from paratune.reports import holds_report
     from paratune.reports.figures.canvas import can_draw
-    from paratune.reports.matrix import SweepReport, terminal_sweep
+    from paratune.reports.matrix import SweepReport
+    from paratune.reports.terminal import terminal_runs, terminal_sweep
 
     matrices = check_report(runs, price=price, plan=plan, layout=layout, has_baseline=baseline is not None)
     is_replaced = out is not None and holds_report(out)
@@ -65,7 +66,9 @@ def report(
     if json:
         print_json(report.as_dict(), indent=1)
         return EXIT_OK
-    print_result(terminal_sweep(report) if isinstance(report, SweepReport) else terminal_table(report))
+    print_result(terminal_sweep(report) if isinstance(report, SweepReport) else terminal_runs(report))
+    if out is None:
+        print("All figures, tables and notes: --out FOLDER or --json")  # noqa: T201
     for line in _file_lines(report.files, out):
         print(plain(line))  # noqa: T201
     if out is not None and (missing := can_draw()) is not None:

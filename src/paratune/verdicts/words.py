@@ -57,7 +57,7 @@ def parts_of(verdict: "Verdict") -> list[tuple[str, bool | None]]:
 
 
 def _is_better(comparison: MeasureComparison) -> bool | None:
-    return comparison.is_better if comparison.outcome == "different" else None
+    return comparison.is_better if comparison.outcome == "different" and comparison.scope != "seeds" else None
 
 
 def quality_words(scores: tuple[MeasureComparison, ...], task: str) -> str:
@@ -66,7 +66,8 @@ def quality_words(scores: tuple[MeasureComparison, ...], task: str) -> str:
         return f"quality {NOT_AVAILABLE} (no score that all of these runs have)"
     margins = {amount_words(score, score.margin or 0, task) for score in scores}
     if all(score.outcome == "equal" for score in scores) and len(margins) == 1:
-        return f"quality equal within {margins.pop()} {' and '.join(map(name_of, scores))}"
+        rows = "".join({_on_rows(score) for score in scores})
+        return f"quality equal within {margins.pop()} {' and '.join(map(name_of, scores))}{rows}"
     return "; ".join(comparison_words(score, task) for score in scores)
 
 
@@ -75,21 +76,26 @@ def comparison_words(comparison: MeasureComparison, task: str = "") -> str:
     name, is_ratio = name_of(comparison), comparison.is_ratio
     if comparison.change is None:
         return f"{name} {NOT_AVAILABLE} ({_short(comparison)})"
+    if comparison.outcome == "equal" and is_ratio:
+        return f"same {name} within {100 * (comparison.margin or 0):g}%"
     if comparison.outcome == "equal":
-        margin = comparison.margin or 0
-        return f"same {name} within {100 * margin:g}%" if is_ratio else (
-            f"{name} equal within {amount_words(comparison, margin, task)}"
-        )  # fmt: skip
+        return f"{name} equal within {amount_words(comparison, comparison.margin or 0, task)}{_on_rows(comparison)}"
     if comparison.outcome == "different":
         amount = amount_words(comparison, abs(comparison.change), task)
-        words = f"{name} {amount} {'better' if comparison.is_better else 'worse'}"
+        words = f"{name} {amount} {'better' if comparison.is_better else 'worse'}{_on_rows(comparison)}"
         return f"{_ratio_words(comparison) if is_ratio else words} ({interval_words(comparison, task)})"
     change = change_words(comparison, task)
     if comparison.outcome == "cannot tell":
         interval = signed_interval_words(comparison, task)
         return f"{name}: {_cannot_tell(comparison)} ({change} {interval}): {needs_words(comparison)}"
-    words = _ratio_words(comparison) if is_ratio else f"{name} {change}"
-    return f"{words}, interval {NOT_AVAILABLE} ({_short(comparison)})"
+    # A change of these runs alone: without an interval, "faster" would be a statement on the configurations.
+    where = " in these runs" if is_ratio else ""
+    return f"{name} {change}{where}, interval {NOT_AVAILABLE} ({_short(comparison)})"
+
+
+def _on_rows(comparison: MeasureComparison) -> str:
+    """Return the words for a verdict over seeds only, which holds for the rows on which these runs were scored."""
+    return " on these rows" if comparison.scope == "seeds" else ""
 
 
 def name_of(comparison: MeasureComparison) -> str:

@@ -13,15 +13,14 @@ from paratune.reports.document import Statement, document_markdown
 from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.document import matrix_document
 from paratune.reports.matrix.outcomes import SweepReport
+from paratune.reports.matrix.statements import matrix_options, matrix_statements
 from paratune.reports.matrix.trust import trust_statements
 from paratune.reports.page.document import document_html
 from paratune.reports.statements import (
-    Option,
+    ComparedOption,
     all_of,
     best_in_quality,
     fastest,
-    matrix_options,
-    matrix_statements,
     run_statements,
 )
 from paratune.verdicts import Differs, MeasureComparison, Verdict
@@ -45,9 +44,9 @@ def compared(outcome: str, change: float | None, *, measure: str = "speed", half
     return replace(found, low=change - half, high=change + half, is_better=is_better)
 
 
-def option(label: str, speed: tuple[str, float | None], *scores: tuple[str, float | None] | None) -> Option:
+def option(label: str, speed: tuple[str, float | None], *scores: tuple[str, float | None] | None) -> ComparedOption:
     quality = tuple(compared(*score, measure="accuracy") for score in scores if score is not None)
-    return Option(label, "base", compared(*speed), quality, "classification")
+    return ComparedOption(label, "base", compared(*speed), quality, "classification")
 
 
 def possible(outcome: tuple[str, float | None] | None, *, at_least_equal: bool) -> set[bool]:
@@ -94,11 +93,19 @@ def test_quality_that_is_unknown_is_not_worse(first, second):
 
 def test_less_is_better_of_a_loss():
     lower, higher = (
-        Option(name, "base", quality=(replace(compared("different", change, measure="loss"), is_better=change < 0),))
-        for name, change in (("lower", -0.5), ("higher", 0.5))
+        ComparedOption(name, "base", quality=(replace(compared(*found, measure="loss"), is_better=found[1] < 0),))
+        for name, found in (("lower", ("different", -0.5)), ("higher", ("different", 0.5)))
     )
     (found,) = best_in_quality([higher, lower])
     assert (found.is_good, found.text.startswith("lower against base")) == (True, True)
+
+
+@pytest.mark.parametrize("scope", ["seeds", "seeds and samples"])
+@pytest.mark.parametrize(("found", "expected"), [(BETTER, True), (WORSE, False), (SAME, True)])
+def test_a_verdict_for_these_rows_alone_decides_nothing(found, expected: bool, scope: str):
+    score = replace(compared(*found, measure="accuracy"), scope=scope)
+    option = ComparedOption("a", "base", compared(*FASTER), (score,), "classification")
+    assert option.is_as_good is (expected if scope != "seeds" else None)
 
 
 @pytest.mark.parametrize(
@@ -154,11 +161,11 @@ def test_the_sentences_come_from_the_main_effects_of_the_axes(doubled: SweepRepo
     assert strategy.speed.change == pytest.approx(1.0)  # 100 ms against 50 ms
     statements = by_label(matrix_statements(doubled))
     speed = statements["Fastest at equal quality"]
-    # All scores differ by nothing between strategies in every seed: equal.
-    assert (speed.is_good, speed.evidence) == (True, "verdicts")
+    # All scores differ by nothing between strategies in every seed, but without predictions on these rows alone.
+    assert (speed.is_good, speed.evidence) == (None, "verdicts")
     # Logarithms of the rates of a cell: 0, 0.00995, 0; variance 3.3e-5. The effect over 4 cells of 3 runs has the
     # standard error 0.0033, with 8 degrees of freedom: t 2.306, so 2 times exp(-0.0077) to exp(0.0077).
-    assert "strategy zero3 against strategy ddp: 2.00× as fast (1.98–2.02×)" in speed.text
+    assert "strategy zero3, 2.00× as fast (1.98–2.02×)" in speed.text
     # 0.05 and 0.001 to 0.003 by seed: 0.052 on average, s.d. 0.001, t(2) at 97.5% = 4.303: 0.0520 ± 0.0025.
     quality = statements["Best in quality"]
     assert quality.is_good is True

@@ -6,6 +6,8 @@ from paratune.verdicts import Differs, MeasureComparison, Verdict
 from paratune.verdicts.planning import RunRange
 from paratune.verdicts.words import comparison_words, quality_words, sentence_of, signed_interval_words
 
+ON_ROWS = "test F1 1.3 points better on these rows (0.4–2.2)"
+
 
 def speed(change, low, high, outcome, **values):
     return MeasureComparison(
@@ -52,7 +54,7 @@ def score(change, low, high, outcome, metric="f1", margin=0.005, **values):
         ),
         (
             speed(0.27, None, None, "n/a", reason="one run each: how far another run would be from it is not known"),
-            "27.0% faster, interval n/a (one run each)",
+            "speed +27.0% in these runs, interval n/a (one run each)",
         ),
         (speed(None, None, None, "n/a", reason="unknown for b"), "speed n/a (unknown for b)"),
     ],
@@ -86,8 +88,9 @@ def test_goodput():
             "classification",
             "quality equal within 0.5 points test F1 and test Accuracy",
         ),
-        ([score(0.013, 0.004, 0.022, "different", is_better=True)], "classification", "test F1 1.3 points better (0.4–2.2)"),
+        ([score(0.013, 0.004, 0.022, "different", is_better=True)], "mlm", "test F1 1.3 points better (0.4–2.2)"),
         ([score(-0.013, -0.022, -0.004, "different", is_better=False)], "mlm", "test F1 1.3 points worse (0.4–2.2)"),
+        ([score(0.013, 0.004, 0.022, "different", is_better=True, scope="seeds")], "mlm", ON_ROWS),
         ([score(-0.13, -0.22, -0.04, "different", "rmse", is_better=True)], "mlm", "test RMSE 0.13 better (0.04–0.22)"),
         (
             [score(0.004, -0.006, 0.014, "cannot tell", runs_to_equal=RunRange(9, 30))],

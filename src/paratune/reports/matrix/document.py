@@ -22,7 +22,7 @@ from paratune.reports.document import (
 from paratune.reports.figures import over_steps
 from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.matrix.published import published_tables
-from paratune.reports.statements import matrix_statements
+from paratune.reports.matrix.statements import matrix_statements
 from paratune.reports.matrix.tables import candidates, chosen, missing, runs
 from paratune.reports.matrix.trust import TITLE as TRUST_TITLE
 from paratune.reports.matrix.trust import certificate_table, trust_statements

@@ -234,7 +234,7 @@ class SweepReport:
     def _repr_html_(self) -> str:
         """Return what `paratune report` prints, for notebooks."""
         from paratune.console.html import html_of
-        from paratune.reports.matrix.terminal import terminal_sweep
+        from paratune.reports.terminal import terminal_sweep
 
         return html_of(terminal_sweep(self))
 

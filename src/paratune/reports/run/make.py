@@ -11,7 +11,6 @@ from paratune.reports.report_files import FILES, document_files
 from paratune.reports.run.document import run_document
 from paratune.reports.run.model import Report, build_report
 from paratune.reports.run.tables import few_runs
-from paratune.reports.run.verdicts import run_verdicts
 from paratune.reports.runs.read import read_runs
 from paratune.reports.runs.reproduce import reproduction_files
 from paratune.reports.text import csv_lines
@@ -31,7 +30,7 @@ def make(
     Args:
         runs: Run folders in the order of the report; the others are compared with the first one.
         out: Folder for the page, the tables, the figures and the data files, created when absent; None writes nothing.
-        baseline: Run folder that the changes in per cent refer to; shown first if it is not in `runs`.
+        baseline: Run folder with which the others are compared; shown first if it is not in `runs`.
         targets: Scores; the report shows when runs reached them.
         price: Price of a device-hour.
         margins: Differences that count as equal, by measure; `default_margin` for other measures.
@@ -49,9 +48,7 @@ def make(
     folders = [Path(run) for run in runs]
     if baseline is not None and baseline.resolve() not in [folder.resolve() for folder in folders]:
         folders.insert(0, baseline)
-    report = build_report(read_runs(folders), baseline, targets, price)
-    verdicts, notes = run_verdicts(report, baseline, margins)
-    report = replace(report, verdicts=verdicts, verdict_notes=notes)
+    report = build_report(read_runs(folders), baseline, targets, price, margins)
     if out is None:
         return report
     files = {
@@ -66,11 +63,7 @@ def make(
 
 def runs_csv(report: Report) -> str:
     """Return a line for each run and a column for each figure, its unit last in the name; unknown values are empty."""
-    changes = report.against.rows if report.against is not None else ()
-    keys = [*(row.key for row in report.rows), *(f"{row.key}_change_percent" for row in changes)]
-    lines: list[list[Any]] = [["run", "folder", *keys]]
+    lines: list[list[Any]] = [["run", "folder", *(row.key for row in report.rows)]]
     for position, run in enumerate(report.runs):
-        values = [row.cells[position].value for row in report.rows]
-        percents = ({change.run: change.percent for change in row.changes} for row in changes)
-        lines.append([run.name, str(run.folder), *values, *(of_row.get(run.name) for of_row in percents)])
+        lines.append([run.name, str(run.folder), *(row.cells[position].value for row in report.rows)])
     return csv_lines(lines)

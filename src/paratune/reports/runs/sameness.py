@@ -1,7 +1,6 @@
-"""Differences between runs: whether they are the same experiment, which settings differ, and the spread over seeds."""
+"""Differences between runs: whether they are the same experiment, and which settings differ."""
 
 import json
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -104,18 +103,6 @@ class Sameness:
         )
 
 
-@dataclass(frozen=True)
-class SeedSpread:
-    """A figure over runs that differ only in their seed."""
-
-    runs: tuple[str, ...]
-    mean: float
-    deviation: float
-    """Sample standard deviation (n - 1)."""
-    low: float
-    high: float
-
-
 def compare(runs: Sequence[RunRecord]) -> Sameness:
     """Return whether runs are the same experiment, and their differences."""
     differ, unknown = [], []
@@ -168,12 +155,6 @@ def configuration_key(run: RunRecord) -> str:
     settings.pop("run.seed", None)
     data = [_fingerprint(run, split) for split in ("train", "validation", "test")]
     return canonical([settings, data, run.session_values("run.world_size")])
-
-
-def spread(values: Mapping[str, float]) -> SeedSpread:
-    """Return mean and spread of a figure over at least two runs, given by run name."""
-    numbers = list(values.values())
-    return SeedSpread(tuple(values), statistics.fmean(numbers), statistics.stdev(numbers), min(numbers), max(numbers))
 
 
 def _baseline_value(key: str, run: RunRecord) -> Any:

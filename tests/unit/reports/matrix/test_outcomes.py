@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 from raised import raises_code
-from rich.console import Console
 
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder, read_sweep, write_sweep
-from paratune.reports.matrix import make_sweep, terminal_sweep
+from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.document import _subject as subject
 from paratune.reports.matrix.document import matrix_sections
 from paratune.reports.matrix.outcomes import Figure, SweepReport, read_outcomes
 from paratune.reports.matrix.tables import candidates, chosen, mean_text, missing
-from paratune.reports.matrix.terminal import by_reason
 
 SEED = Axis("run.seed", "seed", {"seed-1": "1", "seed-2": "2", "seed-3": "3"}, is_seed=True)
 RATE = Axis("train.learning_rate", "rate", {"high": "0.0001", "low": "1e-05"})
@@ -146,17 +144,6 @@ def test_no_candidate_is_chosen_if_all_lack_runs(tmp_path: Path):
     assert group.chosen is None
     assert "nothing is chosen: no candidate has all of its runs" in group.remarks
     assert chosen(report).rows == (("table6", "none", "n/a", "n/a"),)
-
-
-def test_terminal_prints_each_reason_once(tmp_path: Path):
-    names = [f"{rate}_seed-{seed}" for rate in ("low", "high") for seed in (1, 2, 3)]
-    report = make(tmp_path / "m", missing=dict.fromkeys(names[:4], "pending") | {names[4]: "failed"})
-    (table,) = missing(report)
-    assert [by_reason(table).title, *by_reason(table).rows] == [
-        "Without results: 5 of 6 runs",
-        ("high_seed-1, low_seed-1, low_seed-2 and 1 more", "not trained yet"),
-        ("high_seed-2", "failed: the loss is nan"),
-    ]
 
 
 def test_a_score_that_is_not_finite_is_missing(tmp_path: Path):
@@ -365,17 +352,6 @@ def test_all_formats_are_written(tmp_path: Path):
     make_sweep(tmp_path / "m", tmp_path / "out")  # an earlier report is replaced
 
 
-@pytest.mark.parametrize("width", [40, 80, 120])
-def test_terminal_prints_every_figure_at_any_width(width: int, tmp_path: Path):
-    report = make(tmp_path / "m", (MODEL, TASK, RATE, SEED), ("model", "task"))
-    console = Console(width=width, record=True, file=io.StringIO())
-    console.print(terminal_sweep(report))
-    text = console.export_text()
-    assert max(map(len, text.splitlines())) <= width
-    assert text.count("0.8500 ± 0.0500") == 4
-    assert "<i>small</i>" in text
-
-
 def test_a_folder_without_a_matrix(tmp_path: Path):
     with raises_code("run.file_not_found"):
         make_sweep(tmp_path, None)
@@ -395,7 +371,3 @@ def test_lines_of_chosen_runs_are_grouped_by_headings(tmp_path: Path):
         table = chosen(report)
         assert [line[0].text for line in table.lines] == order
         assert table.groups == headings
-        console = Console(width=200, record=True, file=io.StringIO())
-        console.print(terminal_sweep(report))
-        lines = [line.strip() for line in console.export_text().splitlines()]
-        assert all(text in lines for _, text in headings)

@@ -20,6 +20,7 @@ from rich.console import Console
 from paratune import __version__, reports
 from paratune.commands.report import report as run_report
 from paratune.reports.figures import canvas
+from paratune.reports.terminal import terminal_runs
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 SCRIPT = "<script>alert(1)</script>"
@@ -92,7 +93,7 @@ def test_make_writes_every_table_and_figure_in_every_format_and_names_them(tmp_p
     made = reports.make([make_run(tmp_path / "a")], out)
     found = set(files_in(out))
     assert {path.relative_to(out).as_posix() for path in made.files} == found
-    tables = ("comparison", "evaluations", "phases", "memory", "confusion", "hardware", "software", "reproduce")
+    tables = ("comparison", "evaluations", "confusion", "hardware", "software", "reproduce")
     expected = {f"tables/{name}.{kind}" for name in tables for kind in ("md", "tex", "csv")}
     expected |= {
         f"figures/{name}.{kind}" for name in ("loss", "phases", "memory", "over_steps") for kind in ("svg", "png")
@@ -169,50 +170,10 @@ def test_hostile_text_is_no_formula_in_csv(tmp_path, hostile):
 def test_hostile_text_does_not_act_in_a_terminal(tmp_path):
     folder = make_run(tmp_path / "a", run_changes={"run_id": "[red]x[/red]\x1b[31my"})
     console = Console(file=io.StringIO(), width=200, color_system="truecolor", force_terminal=True)
-    console.print(reports.terminal_table(reports.make([folder], None)))
+    console.print(terminal_runs(reports.make([folder, make_run(tmp_path / "b", kind="ddp")], None)))
     text = console.file.getvalue()
     assert r"[red]x[/red]\x1b[31my" in text
     assert "\x1b[31m" not in text  # no style of our own is plain red
-
-
-def test_terminal_shows_runs_below_each_other_where_they_do_not_fit(tmp_path):
-    folders = [make_run(tmp_path / f"run-number-{n}") for n in range(6)]
-    console = Console(file=io.StringIO(), width=80)
-    console.print(reports.terminal_table(reports.make(folders, None)))
-    text = console.file.getvalue()
-    assert text.count("World size") > 1
-    assert all(len(line) <= 80 for line in text.splitlines())
-    assert all(f"run-number-{n}" in text for n in range(6))
-
-
-def test_many_runs_have_a_line_each(tmp_path):
-    folders = [make_run(tmp_path / f"run{n:02}") for n in range(25)]
-    console = Console(file=io.StringIO(), width=200)
-    console.print(reports.terminal_table(reports.make(folders, None)))
-    text = console.file.getvalue()
-    assert text.startswith("All runs")
-    assert [line.split()[0] for line in text.splitlines() if line.startswith("run")] == [
-        f"run{n:02}" for n in range(25)
-    ]
-
-
-def test_a_row_is_shown_if_a_run_has_its_value(tmp_path):
-    folders = [make_run(tmp_path / f"run-number-{n}") for n in range(5)]
-    options = {"strategy.options": {"stages": 2, "schedule": "1f1b"}}
-    folders.append(make_run(tmp_path / "run-number-5", run_changes=options))
-    console = Console(file=io.StringIO(), width=80)
-    console.print(reports.terminal_table(reports.make(folders, None)))
-    blocks = console.file.getvalue().split("Setup")[1:]
-    assert ["Pipeline stages" in block for block in blocks] == [False] * (len(blocks) - 1) + [True]
-
-
-def test_five_runs_fit_into_two_blocks_of_80_columns_and_one_of_120(tmp_path):
-    # Long phases, as on a CPU: the widest column is "1,233 (59.0%)".
-    folders = [make_run(tmp_path / name, step_ms=2241.8) for name in ("single", "ddp", "zero1", "zero2", "zero3")]
-    for width, num_blocks in ((80, 2), (120, 1)):
-        console = Console(file=io.StringIO(), width=width)
-        console.print(reports.terminal_table(reports.make(folders, None)))
-        assert console.file.getvalue().count("Setup") == num_blocks
 
 
 def test_csv_has_one_line_for_each_run_in_base_units(tmp_path):
@@ -231,6 +192,17 @@ def test_json_is_what_as_dict_returns(tmp_path):
     assert value["runs"][0]["sources"]["train_s"] == "summary.time.train_s"
     assert value["same_experiment"]["verdict"] == "other_seeds"
     assert value["seed_groups"][0]["spread"]["test_accuracy"]["num_runs"] == 2
+
+
+def test_the_spread_over_seeds_is_the_sample_standard_deviation(tmp_path):
+    runs = [
+        make_run(tmp_path / name, seed=seed, summary_changes={"time.train_s": train_s})
+        for seed, (name, train_s) in enumerate({"a": 2.0, "b": 4.0, "c": 6.0}.items())
+    ]
+    # 2, 4, 6: mean 4; deviations -2, 0, 2; (4 + 0 + 4) / (3 - 1) = 4; root 2.
+    (group,) = reports.make(runs, None).as_dict()["seed_groups"]
+    expected = {"mean": 4.0, "standard_deviation": 2.0, "min": 2.0, "max": 6.0, "num_runs": 3}
+    assert group["spread"]["train_s"] == expected
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
@@ -310,7 +282,7 @@ def test_runs_that_trained_different_things_are_marked_in_every_format(tmp_path)
     other = make_run(tmp_path / "b", run_changes={"batch.global_batch_size": 16})
     made = reports.make([make_run(tmp_path / "a"), other], tmp_path / "out")
     console = Console(file=io.StringIO(), width=200)
-    console.print(reports.terminal_table(made))
+    console.print(terminal_runs(made))
     for text in (
         console.file.getvalue(),
         *((tmp_path / "out" / name).read_text() for name in ("index.html", "report.md")),
@@ -323,7 +295,7 @@ def test_an_unfinished_run_is_listed_in_every_format(tmp_path):
     folders = [make_run(tmp_path / "a"), make_run(tmp_path / "cut-off", finished=False)]
     made = reports.make(folders, tmp_path / "out")
     console = Console(file=io.StringIO(), width=200)
-    console.print(reports.terminal_table(made))
+    console.print(terminal_runs(made))
     for text in (console.file.getvalue(), *((tmp_path / "out" / name).read_text() for name in TEXTS - {"report.csv"})):
         assert "cut-off" in text
         assert "step 112 of 225" in text
@@ -422,16 +394,6 @@ def test_report_is_the_one_that_was_read_and_accepted(tmp_path, monkeypatch, nam
     )
 
 
-def test_a_table_of_memory_has_one_unit(tmp_path):
-    # 1.2 GiB on the first rank and 512 MiB on the second.
-    ranks = [{"rank": rank, "peak_memory_bytes": size} for rank, size in enumerate((1_288_490_189, 2**29))]
-    reports.make([make_run(tmp_path / "a", summary_changes={"ranks": ranks})], tmp_path / "out")
-    text = (tmp_path / "out" / "index.html").read_text()
-    assert "Peak memory (GiB)" in text
-    assert re.search(r">1\.200</td>.*>0\.500</td>", text, re.DOTALL)
-    assert "MiB" not in text[text.index("Peak memory (GiB)") :]
-
-
 def test_interruptions_are_counted_in_words(tmp_path):
     for count, says in ((1, "interrupted once;"), (2, "interrupted 2 times;")):
         run = make_run(tmp_path / f"{count}", summary_changes={"num_interruptions": count})
@@ -456,21 +418,17 @@ def test_a_replaced_report_has_a_message(tmp_path, capsys):
     json.loads(shown.out)
 
 
-def test_many_runs_are_lines(tmp_path):
+def test_many_runs_have_tables_and_figures_of_the_first_ones(tmp_path):
     folders = [make_run(tmp_path / f"run-{n}", num_steps=10, seed=n) for n in range(30)]
     made = reports.make(folders, tmp_path / "out", folders[3])
     found = files_in(tmp_path / "out")
-    assert "tables/comparison.csv" not in found
-    assert len(list(csv.DictReader(io.StringIO(found["tables/runs.csv"].decode())))) == 30
+    assert len(next(csv.reader(io.StringIO(found["tables/comparison.csv"].decode())))) == 2 + 24
     assert len(list(csv.DictReader(io.StringIO(found["report.csv"].decode())))) == 30
-    settings = list(csv.DictReader(io.StringIO(found["tables/settings.csv"].decode())))
-    assert [line["run.seed"] for line in settings] == [str(n) for n in range(30)]
     assert "tables/confusion-24.csv" in found
     assert "tables/confusion-25.csv" not in found
-    page = found["index.html"].decode()
-    assert "The first 24 of 30 runs." in page
-    assert "The first 24 of 29 runs; report.csv has all." in page
+    assert "The first 24 of 30 runs." in found["index.html"].decode()
     assert len(made.as_dict()["runs"]) == 30
+    assert [len(runs) for _, runs in made.configurations] == [30]
 
 
 def test_one_note_has_the_cost_of_measuring_of_all_runs(tmp_path):

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from paratune import reports
 from paratune.reports import Report
+from paratune.reports.terminal import terminal_runs
 
 CANNOT: dict[str, Any] = {
     "strategy": "pipeline:8", "kind": "pipeline", "status": "cannot run", "reason": "it has <b>8</b> stages",
@@ -21,7 +22,7 @@ CANNOT: dict[str, Any] = {
 
 def shown(made: Report) -> str:
     console = Console(file=io.StringIO(), width=400)
-    console.print(reports.terminal_table(made))
+    console.print(terminal_runs(made))
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
     return text
 

@@ -9,7 +9,6 @@ import pytest
 from make_run import PHASE_TEXTS, make_run
 
 from paratune import reports
-from paratune.reports.document import document_markdown
 from paratune.reports.page.document import document_html
 from paratune.reports.run.document import run_document
 from paratune.reports.run.make import runs_csv
@@ -86,16 +85,6 @@ def test_settings_that_changed_differ_from_those_that_did_not(tmp_path, moved):
         "strategy.bucket_cap_mb": {"a": "no such setting → 25"},
         "strategy.kind": {"a": "single → ddp", "b": "single"},
     }
-
-
-def test_phases_are_explained_for_every_strategy_of_a_run(moved):
-    made = build_report(read_runs([moved]))
-    assert [
-        column.name for column in {table.key: table for table in run_document(made).tables}["phases"].columns[1:]
-    ] == ["single", "ddp"]
-    for text in (document_html(run_document(made)), document_markdown(run_document(made))):
-        assert "all-reduce of gradients" in text
-        assert "single → ddp" in text
 
 
 def test_every_command_is_shown(moved):
