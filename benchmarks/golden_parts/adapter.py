@@ -1,4 +1,4 @@
-"""How today's `report --json`, `compare --json` and report.csv give the golden numbers.
+"""How today's `report --json`, `compare --json` and table.csv give the golden numbers.
 
 Whoever changes a record, a JSON key or a table changes this module, and converts the stored records; the expected
 numbers stay. A rule is a path into a document: `{subject}` and `{measure}` take one part of it, `*` takes one part that
@@ -124,12 +124,12 @@ def documents(folder: Path) -> Iterator[tuple[str, str, Any]]:
         runs = [folder / "runs" / name for name in names]
         report = paratune.report(*runs, out=folder / "out", target=TARGETS.get(case, ()))
         yield case, "report", report.as_dict()
-        yield case, "csv", (folder / "out" / "report.csv").read_text()
+        yield case, "csv", (folder / "out" / "table.csv").read_text()
     groups = [folder / "runs" / "packed-*", folder / "runs" / "padded-*"]
     yield "packed and padded", "compare", paratune.compare(*map(str, groups)).as_dict()
     report = paratune.report(folder / "runs" / "matrix", out=folder / "matrix", target="accuracy>=0.5")
     yield "matrix", "matrix", report.as_dict()
-    yield "matrix", "csv", (folder / "matrix" / "report.csv").read_text()
+    yield "matrix", "csv", (folder / "matrix" / "table.csv").read_text()
     yield "matrix by layout", "compare", paratune.compare(folder / "runs/matrix", by=["layout"]).as_dict()
 
 

@@ -28,18 +28,22 @@ def report(
     margin: Margins = (),
     data_figures: bool = False,
     layout: str | None = None,
+    latex: bool = False,
+    figures: bool = False,
     json: Json = False,
 ) -> int:
     """Compare finished runs, or the runs of a matrix: a table in the terminal, a page with figures in --out.
 
     Args:
-        out: folder for the page, tables (Markdown, LaTeX, CSV) and figures (SVG, PNG)
+        out: folder for index.html, report.pdf, table.csv (a line for each run) and report.json
         baseline: run with which the others are compared, in per cent
         target: score, such as f1>=0.88: show when each run or configuration first reached it
         price: price of a device-hour, in any currency: adds the cost of runs
         plan: file of paratune plan MATRIX --write: the plan is shown next to the published figures
         data_figures: add figures of the data to the report of a matrix; reads the data again
         layout: add a table of a matrix in the layout of a study: evora, ielts, oakridge, imdb or squad
+        latex: write each table as LaTeX, too: tables/*.tex in --out
+        figures: write each figure as SVG, too: figures/*.svg in --out
     """
     from paratune.api.report import check_report, report_of_matrices
     from paratune.api.report import report as make_report
@@ -54,12 +58,14 @@ def report(
 
         check_matrices(matrices)
         report: Report | SweepReport = report_of_matrices(
-            matrices, out, target=target, price=price, margin=margin, plan=plan, layout=layout, more=data_section
-        )
+            matrices, out, target=target, price=price, margin=margin, plan=plan, layout=layout, latex=latex,
+            figures=figures, more=data_section,
+        )  # fmt: skip
     else:
         report = make_report(
-            *runs, out=out, baseline=baseline, target=target, price=price, margin=margin, plan=plan, layout=layout
-        )
+            *runs, out=out, baseline=baseline, target=target, price=price, margin=margin, plan=plan, layout=layout,
+            latex=latex, figures=figures,
+        )  # fmt: skip
     if is_replaced:
         print(plain(f"the report in {out} was replaced"), file=sys.stderr)  # noqa: T201
     if json:

@@ -22,7 +22,8 @@ from paratune.explain.explain import (
     select_rows,
 )
 from paratune.explain.page import Explained, as_dict, explanation_document, write_explanations
-from paratune.reports.document import MarkedText, document_markdown
+from paratune.reports.document import MarkedText
+from paratune.reports.page.document import document_html
 
 QUICK = ExplainOptions(num_steps=8, max_steps=8, max_evals=40)
 
@@ -132,7 +133,7 @@ def test_text_that_is_not_read_is_shown_without_effects(tmp_path: Path):
     (main, *_) = [part for part in document.sections[0].parts if isinstance(part, MarkedText)]
     assert main.words[-1].effect is None
     assert "ugly" in main.words[-1].text
-    assert "ugly" in document_markdown(document)
+    assert "ugly" in document_html(document)
 
 
 def test_files_of_a_report(tmp_path: Path):
@@ -140,9 +141,7 @@ def test_files_of_a_report(tmp_path: Path):
     found = explained(tmp_path / "model", "good <script>x</script> film. ugly place")
     files = write_explanations(tmp_path / "out", found)
     names = {file.relative_to(tmp_path / "out").as_posix() for file in files}
-    figures = {f"figures/row-0-{name}.{kind}" for name in ("words", "sentences", "curves", "attention")
-               for kind in ("svg", "png")}  # fmt: skip
-    assert names == {"index.html", "report.json", *figures}
+    assert names == {"index.html", "report.json"}
     page = (tmp_path / "out" / "index.html").read_text()
     assert "<script>x" not in page
     written = json.loads((tmp_path / "out" / "report.json").read_text())

@@ -1,7 +1,7 @@
 """The contents of a report of runs, section by section."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,6 @@ from paratune.reports.document import (
     Remarks,
     ReportDocument,
     ReportSection,
-    Selectable,
-    Selection,
     shown_sections,
 )
 from paratune.reports.figures import over_steps
@@ -52,14 +50,7 @@ def run_document(report: Report) -> ReportDocument:
         sections=shown_sections(list(_sections(report, few, figures.read_all_predictions(few)))),
         footer=f"{made_by(f'the records of {names}')} Nothing was measured again. {about}",
         notices=tuple(_notices(report)),
-        selection=_selection(report),
     )
-
-
-def _selection(report: Report) -> Selection | None:
-    """Return the runs that readers of the page can select; None for fewer than three."""
-    entries = tuple(Selectable(run.name, (run.name,)) for run in report.runs)
-    return Selection("runs", entries, "All notes are those of all runs.") if len(entries) > 2 else None
 
 
 def shown_notes(report: Report) -> list[str]:
@@ -72,52 +63,47 @@ def _sections(report: Report, few: Report, predictions: Mapping[str, Predictions
     """Yield all sections, empty ones without parts; `few` are the runs with figures and tables of their own."""
     several, is_whole = len(report.runs) > 1, few is report
     yield verdict_section(report.verdicts, report.verdict_notes)
-    if is_whole:
-        comparison = tables.comparison(report)
-        yield ReportSection("comparison", comparison.title, (comparison, _HOW_MEASURED))
-    yield ReportSection("runs", "All runs", (tables.every_run(report),) if len(report.runs) > 2 else ())
-    certificates = (tables.certificate(report, item, at) for at, item in enumerate(report.certificates, start=1))
-    yield ReportSection("certificates", "Certificates", tuple(certificates))
-    changes = (tables.changes(report.against),) if report.against is not None else ()
-    yield ReportSection("baseline", "Changes against the baseline", changes)
-    groups = (tables.seeds(report, group, number) for number, group in enumerate(report.seed_groups, start=1))
-    yield ReportSection("seeds", "Spread over seeds", tuple(groups))
-    yield ReportSection("loss", "Loss curves", tuple(_loss(report, few)))
-    phases = [_first_runs(drawing, report, few) for drawing in figures.phase_figures(few)]
-    contents = [tables.phase_contents(report)] if phases else []
-    yield ReportSection("phases", "Time of a step by phase", (*phases, *contents))
-    progress = tuple(over_steps.step_drawings(_configurations(report), _reference_batch(report)))
-    yield ReportSection("over_steps", over_steps.HEADING, progress)
-    profiles = (table for run in few.runs for table in profile_tables(run, tables.table_key(few, run, "operators")))
-    yield ReportSection("profile", "Profiler", tuple(profiles))
-    yield ReportSection("memory", "Memory", tuple(_memory(report, few)))
-    yield ReportSection("quality", "Predictions", tuple(_quality(few, predictions)), is_beside=True)
-    members = [slice_tables.SlicedRuns(run.name, (run,)) for run in few.runs]
-    yield ReportSection(slice_tables.KIND, slice_tables.HEADING, tuple(slice_tables.slice_tables(members)))
+    comparison = (tables.comparison(report),) if is_whole else ()
+    drawings = [*figures.loss_figures(few), *figures.phase_figures(few), *figures.memory_figures(few)]
+    shown = [_first_runs(drawing, report, few) for drawing in drawings]
+    heading = comparison[0].title if comparison else "Figures"
+    yield ReportSection("comparison", heading, (*comparison, *shown, *([_HOW_MEASURED] if comparison else [])))
     if several:
         settings = tables.settings(report) if is_whole else tables.settings_by_run(report)
         yield ReportSection("settings", "Settings that differ", (settings,))
-    facts = (tables.facts(few, "hardware", "Hardware", hardware_facts),
-             tables.facts(few, "software", "Software", software_facts))  # fmt: skip
-    yield ReportSection("machine", "Hardware and software", facts, is_beside=True)
-    yield ReportSection("reproduce", reproduce.HEADING, reproduction(few.runs, report.runs))
-    yield ReportSection("notes", "Notes", (Remarks(tuple(shown_notes(report))),))
+    changes = (tables.changes(report.against),) if report.against is not None else ()
+    yield ReportSection("baseline", "Changes against the baseline", changes)
+    certificates = (tables.certificate(report, item, at) for at, item in enumerate(report.certificates, start=1))
+    yield ReportSection("certificates", "Certificates", tuple(certificates))
+    groups = (tables.seeds(report, group, number) for number, group in enumerate(report.seed_groups, start=1))
+    evaluations = (table for run in few.runs if (table := tables.evaluations(few, run)) is not None)
+    progress = over_steps.step_drawings(_configurations(report), _reference_batch(report))
+    profiles = (table for run in few.runs for table in profile_tables(run, tables.table_key(few, run, "operators")))
+    members = [slice_tables.SlicedRuns(run.name, (run,)) for run in few.runs]
+    sections: dict[str, tuple[str, Iterable[Part]]] = {
+        "runs": ("All runs", (tables.every_run(report),) if len(report.runs) > 2 else ()),
+        "seeds": ("Spread over seeds", groups),
+        "loss": ("Evaluations", evaluations),
+        "phases": ("Contents of the phases", (tables.phase_contents(report),) if _has_key(drawings, "phases") else ()),
+        "over_steps": (over_steps.HEADING, progress),
+        "profile": ("Profiler", profiles),
+        "memory": ("Memory", (tables.memory(few),) if _has_key(drawings, "memory") else ()),
+        "quality": ("Predictions", _quality(few, predictions)),
+        slice_tables.KIND: (slice_tables.HEADING, slice_tables.slice_tables(members)),
+        "machine": (
+            "Hardware and software",
+            (tables.facts(few, "hardware", "Hardware", hardware_facts),
+             tables.facts(few, "software", "Software", software_facts)),
+        ),
+        "reproduce": (reproduce.HEADING, reproduction(few.runs, report.runs)),
+        "notes": ("Notes", (Remarks(tuple(shown_notes(report))),)),
+    }  # fmt: skip
+    for key, (title, parts) in sections.items():
+        yield ReportSection(key, title, tuple(parts), is_short=False)
 
 
-def _loss(report: Report, few: Report) -> Iterator[Part]:
-    """Yield the loss curves of each task, each with a table of the evaluations."""
-    for drawing in figures.loss_figures(few):
-        names = {key.label for key in drawing.legend}
-        yield _first_runs(drawing, report, few)
-        for run in few.runs:
-            if (run.name in names or not names) and (table := tables.evaluations(few, run)) is not None:
-                yield table
-
-
-def _memory(report: Report, few: Report) -> Iterator[Part]:
-    drawings = [_first_runs(drawing, report, few) for drawing in figures.memory_figures(few)]
-    yield from drawings
-    yield tables.memory(few) if drawings else "No run recorded the memory of its ranks."
+def _has_key(drawings: Sequence[Drawing], key: str) -> bool:
+    return any(drawing.key == key for drawing in drawings)
 
 
 def _quality(few: Report, predictions: Mapping[str, Predictions | str]) -> Iterator[Part]:

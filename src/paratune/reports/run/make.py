@@ -1,19 +1,19 @@
 """`make`: run folders to a report, which is written if a folder is given."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from paratune.config.targets import ScoreTarget
 from paratune.reports.output import MARKER, check_folder, json_text, write_files
-from paratune.reports.report_files import FILES, document_files
+from paratune.reports.report_files import CSV, FILES, document_files
 from paratune.reports.run.document import run_document
 from paratune.reports.run.model import Report, build_report
 from paratune.reports.run.tables import few_runs
 from paratune.reports.run.verdicts import run_verdicts
 from paratune.reports.runs.read import read_runs
-from paratune.reports.runs.reproduce import reproduction_files
+from paratune.reports.runs.reproduce import KEY, reproduction_texts
 from paratune.reports.text import csv_lines
 from paratune.verdicts import Margin
 
@@ -25,16 +25,18 @@ def make(
     targets: Sequence[ScoreTarget] = (),
     price: float | None = None,
     margins: Mapping[str, Margin] | None = None,
+    wanted: Collection[str] = (),
 ) -> Report:
     """Compare finished runs, and write the report to `out`.
 
     Args:
         runs: Run folders in the order of the report; the others are compared with the first one.
-        out: Folder for the page, the tables, the figures and the data files, created when absent; None writes nothing.
+        out: Folder for page, PDF, table.csv and report.json, created when absent; None writes nothing.
         baseline: Run folder that the changes in per cent refer to; shown first if it is not in `runs`.
         targets: Scores; the report shows when runs reached them.
         price: Price of a device-hour.
         margins: Differences that count as equal, by measure; `default_margin` for other measures.
+        wanted: Files for a paper, too: "latex", "figures".
 
     Returns:
         The report; `files` lists the written files.
@@ -55,12 +57,12 @@ def make(
     if out is None:
         return report
     files = {
-        **document_files(run_document(report), num_runs=len(report.runs)),
-        "report.csv": runs_csv(report),
-        **reproduction_files(few_runs(report).runs),
+        **document_files(run_document(report), wanted=wanted),
+        CSV: runs_csv(report),
     }
     report = replace(report, files=tuple(out / name for name in (*files, MARKER)))
-    write_files(out, {**files, MARKER: json_text(report.as_dict())})
+    texts = {KEY: reproduction_texts(few_runs(report).runs)}
+    write_files(out, {**files, MARKER: json_text({**report.as_dict(), **texts})})
     return report
 
 

@@ -12,7 +12,6 @@ from paratune.records import ALL_PHASES, predictions_file
 from paratune.records.certificate import COLUMNS
 from paratune.records.confusion import Confusion
 from paratune.records.evaluations import ordered_scores
-from paratune.reports.figures.runs import run_style
 from paratune.reports.rows.row import ReportRow, byte_unit, decimals, numbers
 from paratune.reports.rows.scores import metric_name
 from paratune.reports.rows.speed import PHASE_NAMES
@@ -52,11 +51,17 @@ def table_key(report: Report, run: RunRecord, kind: str) -> str:
 def comparison(report: Report) -> Table:
     """Return the table of all figures: a line for each figure, a column for each run."""
     several = len(report.runs) > 1
-    styles = [run_style(at) if several else None for at in range(len(report.runs))]
-    styled = (Column(run.name, line_style=style) for run, style in zip(report.runs, styles, strict=True))
     rows = ((TableCell(row.label, row.key), *row.cells) for row in report.shown_rows)
     title, groups = "Comparison" if several else "Results", _groups(report.shown_rows)
-    return make_table("comparison", title, (("", "figure"), *styled), rows, 1, report.footnotes, groups=groups)
+    return make_table(
+        "comparison",
+        title,
+        (("", "figure"), *(run.name for run in report.runs)),
+        rows,
+        1,
+        report.footnotes,
+        groups=groups,
+    )
 
 
 def every_run(report: Report) -> Table:
@@ -70,7 +75,7 @@ def every_run(report: Report) -> Table:
         (TableCell(run.name, runs=(run.name,), source=str(run.folder)), *(row.cells[at] for row in chosen))
         for at, run in enumerate(report.runs)
     )
-    place = "The comparison above" if len(report.runs) <= MAX_RUNS else "report.csv"
+    place = "The comparison above" if len(report.runs) <= MAX_RUNS else "table.csv"
     columns: list[Heading] = [("Run", "run"), *map(_run_column, chosen)]
     return make_table("runs", "All runs", columns, rows_by_run, 1, (f"{place} has all figures.",))
 
@@ -121,7 +126,7 @@ def changes(against: Against) -> Table:
         "as the same."
     ]
     if runs != names:
-        notes.append(f"The first {len(runs)} of {len(names)} runs; report.csv has all.")
+        notes.append(f"The first {len(runs)} of {len(names)} runs; table.csv has all.")
     columns: list[Heading] = [("", "figure"), baseline, *runs]
     title, groups = "Changes against the baseline", _groups(against.rows)
     return make_table("baseline", title, columns, rows, 1, notes, groups=groups)

@@ -11,13 +11,6 @@ from paratune.reports.text import shorten
 MAX_BARS = 30
 """Figures with bars show at most so many configurations."""
 _WIDTH = 42
-_BAR, _BARS, _REST = 0.32, 7.2, 0.9
-"""Heights in inches: of a bar, of all bars at most, and of the rest; a figure fits on a page of the PDF."""
-
-
-def height_of_bars(num_bars: int) -> float:
-    """Return the height in inches of a figure with so many horizontal bars."""
-    return _REST + min(_BAR * num_bars, _BARS)
 
 
 def figure_labels(systems: Systems, members: Sequence[Configuration]) -> tuple[list[str], str]:

@@ -228,7 +228,7 @@ def _figure(ladder: Ladder, key: str) -> Drawing:
         panels[0].set_ylabel(name)
 
     legend = (
-        *(Key(label, colours[label], is_area=True, owners=(label,)) for label in labels),
+        *(Key(label, colours[label], is_area=True) for label in labels),
         *(Key(form, MUTED, marker=_MARKERS[form]) for form in forms),
     )
     caption = "Lines: 95% intervals of the scores. Forms on the left are smaller, or faster."
@@ -239,9 +239,8 @@ def _point(axes: Any, hovers: Hovers, ladder: Ladder, entry: LadderEntry, x: flo
     score, interval = score_of(ladder, entry)
     if score is None:
         return
-    owner = entry.configuration.label
     if interval is not None:
-        axes.plot([x, x], interval, color=colour, linewidth=1.0, alpha=0.6, gid=hovers.part_of(owner))
+        axes.plot([x, x], interval, color=colour, linewidth=1.0, alpha=0.6)
     text = f"{entry.label}: {format_number(x, 3)}, {label_of(ladder.metric or '')} {score:.4f}"
-    gid = hovers.part_of(owner, text=text)
+    gid = hovers.add(text)
     axes.plot([x], [score], _MARKERS[entry.form], markersize=7, color=colour, gid=gid)

@@ -32,6 +32,7 @@ SPEED_UP = ReportMeasure("speed_up", "Speed-up", "rate", 1, "samples/s over thos
 SCALING = ReportMeasure(
     "scaling_efficiency", "Efficiency", "share", 1, "speed-up over the number of devices, against the first line"
 )
+_PHASE_DIFFERENCE = 0.05
 _TIMES = (measures.TRAIN_S, measures.EPOCH_S)
 _SUBJECTS = (
     ("strategy", "Strategy", subjects.strategy_families),
@@ -178,7 +179,7 @@ def efficiency_table(systems: Systems) -> Table:
         f"batch, m0 {' or '.join(references)}. Goodput is samples/s times statistical efficiency.",
         *_utilisation_kind(members),
     ]
-    return build(systems, "efficiency", "Efficiency and goodput", labels, members, figures, notes, compares=True)
+    return build(systems, "efficiency", "Efficiency and changes", labels, members, figures, notes, compares=True)
 
 
 def phases_table(systems: Systems) -> Table:
@@ -191,6 +192,16 @@ def phases_table(systems: Systems) -> Table:
     ]
     notes = ["Means over measured steps (without warm-up) and all ranks; the five phases sum to the step."]
     return build(systems, "phases", "Time of a step by phase", labels, members, steps, notes)
+
+
+def do_phases_differ(systems: Systems) -> bool:
+    """Return whether a phase has other shares of the step in some configurations: by a twentieth of the step."""
+    shares = []
+    for member in systems.measured:
+        times = [systems.amount(measure, member).center or 0.0 for measure in measures.STEP_PARTS]
+        shares.append([time / sum(times) for time in times] if sum(times) else [])
+    columns = zip(*filter(None, shares), strict=True)
+    return any(max(column) - min(column) > _PHASE_DIFFERENCE for column in columns)
 
 
 def resources_table(systems: Systems) -> Table:

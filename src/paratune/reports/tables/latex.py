@@ -1,7 +1,7 @@
-r"""Tables as LaTeX, for the packages booktabs and graphicx.
+r"""Tables as LaTeX, for the packages booktabs, graphicx and threeparttable; longtable for tables of many lines.
 
 Texts are escaped. Numbers with a sign or a spread are formulas ($0.85 \pm 0.05$). A table that is wider than the line
-is scaled down; a long one is a longtable.
+is scaled down with its notes, which are as wide as the table.
 """
 
 import re
@@ -39,29 +39,30 @@ def latex_table(table: Table) -> str:
     """Return a table with its caption and label, for a document that uses booktabs."""
     table = with_varying_columns(table)
     is_long = len(table.lines) > _MAX_FLOAT
-    packages = "booktabs, longtable" if is_long else "booktabs, graphicx"
-    lines = [f"% Table {table.key}, written by {GENERATOR}. In the preamble: \\usepackage{{{packages}}}"]
+    packages = "booktabs, longtable" if is_long else "booktabs, graphicx, threeparttable"
+    lines = [f"% Table {table.key}, written by {GENERATOR}.", rf"% In the preamble: \usepackage{{{packages}}}"]
     columns, wide = _latex_columns(table)
     body = [*_latex_rows(table, wide)]
     names = [table.title, *table.header, *table.notes]
     if _NEEDS_UNICODE_ENGINE.search("".join([*body, *map(latex, names)])):
         lines.append("% It holds letters that need XeLaTeX or LuaLaTeX, and a font that has them.")
     head = [" & ".join(_latex_heading(table, at) for at in range(len(table.columns))) + r" \\", r"\midrule"]
-    caption, label = rf"\caption{{{latex(table.title)}}}", rf"\label{{tab:{table.key}}}"
+    caption = rf"\caption{{{latex(table.title)}}} \label{{tab:{table.key}}}"
+    notes = [latex(note) for note in table.notes]
     if is_long:
         lines += [
-            r"\begingroup" + _latex_long_size(table),
-            rf"\begin{{longtable}}{{{columns}}}",
-            rf"{caption} {label} \\",
+            r"\begingroup" + _latex_long_size(table), rf"\begin{{longtable}}{{{columns}}}", rf"{caption} \\",
             r"\toprule", *head, r"\endfirsthead", r"\toprule", *head, r"\endhead", r"\bottomrule", r"\endfoot",
-            *body, r"\end{longtable}", *_latex_notes(table), r"\endgroup",
+            *body, r"\end{longtable}", *(rf"\par\noindent {note}" for note in notes), r"\endgroup",
         ]  # fmt: skip
     else:
         environment = "table*" if _num_characters(table) > _COLUMN else "table"
+        items = [rf"\item {note}" for note in notes]
+        listed = [r"\begin{tablenotes}[flushleft]\footnotesize", *items, r"\end{tablenotes}"]
         lines += [
-            rf"\begin{{{environment}}}", r"\centering" + _latex_size(table), caption, label, _FIT,
-            rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *head, *body, r"\bottomrule", r"\end{tabular}}",
-            *_latex_notes(table), rf"\end{{{environment}}}",
+            rf"\begin{{{environment}}}", r"\centering" + _latex_size(table), caption, _FIT, r"\begin{threeparttable}",
+            rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *head, *body, r"\bottomrule", r"\end{tabular}",
+            *(listed if notes else []), r"\end{threeparttable}}", rf"\end{{{environment}}}",
         ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
@@ -119,11 +120,9 @@ def _latex_rows(table: Table, wide: Collection[int]) -> Iterator[str]:
             if position:
                 yield r"\addlinespace"
             yield rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\textit{{{latex(groups[position])}}}}} \\"
-        is_marked = position in table.marked
         cells = (
             _latex_cell(
                 entry,
-                is_marked=is_marked,
                 is_wide=at in wide,
                 is_stacked=is_stacked and not table.columns[at].is_text and " (" in entry.text,
             )
@@ -132,21 +131,17 @@ def _latex_rows(table: Table, wide: Collection[int]) -> Iterator[str]:
         yield " & ".join(cells) + r" \\"
 
 
-def _latex_cell(entry: TableCell, *, is_marked: bool, is_wide: bool, is_stacked: bool) -> str:
+def _latex_cell(entry: TableCell, *, is_wide: bool, is_stacked: bool) -> str:
     text = _latex_broken(plain(entry.text)) if is_wide else latex(entry.text)
     if entry.marks:
         text += rf"\textsuperscript{{{latex(','.join(entry.marks))}}}"
     if is_stacked:
         value, change = text.split(" (", 1)
         text = rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{value} \\ ({change}\end{{tabular}}"
-    return rf"\textbf{{{text}}}" if is_marked and text else text
+    return text
 
 
 def _latex_broken(text: str) -> str:
     """Return an escaped text with line breaks allowed inside long words, such as names of runs."""
     parts = [0, *(match.start() + _WORD_PART for match in _LONG_WORD.finditer(text)), len(text)]
     return r"\allowbreak{}".join(latex(text[begin:end]) for begin, end in pairwise(parts))
-
-
-def _latex_notes(table: Table) -> list[str]:
-    return [rf"\par\smallskip{{\footnotesize {latex(note)}}}" for note in table.notes]

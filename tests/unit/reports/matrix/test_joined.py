@@ -13,7 +13,7 @@ from paratune.commands.report import report
 from paratune.records.published import ComparedPair, Published, PublishedClaim, PublishedFigure
 from paratune.records.sweep import Axis
 from paratune.reports.matrix import make_sweep
-from paratune.reports.systems.phase_figures import phase_drawings
+from paratune.reports.systems.figures import phase_drawings
 
 
 def _machine(folder: Path, name: str, step_ms: float, **record: Any) -> Path:
@@ -43,7 +43,7 @@ def test_the_same_matrix_of_two_machines(tmp_path: Path):
     assert len(tables["systems"].columns) == 3
     first, *_ = phase_drawings(systems)
     assert first.key == "phases"
-    assert (tmp_path / "out" / "report.csv").read_text().count("oakridge") >= 6
+    assert (tmp_path / "out" / "table.csv").read_text().count("oakridge") >= 6
 
 
 @pytest.mark.parametrize(("other", "known"), [(2.0, 2.0), (8.0, None), (None, None)])

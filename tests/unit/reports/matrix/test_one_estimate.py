@@ -11,7 +11,7 @@ from paratune.reports.comparison import make_comparison
 from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.export import matrix_csv
 from paratune.reports.matrix.outcomes import SweepReport
-from paratune.reports.systems.scaling_figures import speed_ups
+from paratune.reports.systems.figures import speed_ups
 from paratune.reports.systems.subjects import scalings
 from paratune.reports.tables.table import Table
 
@@ -126,7 +126,9 @@ def test_a_speed_up_is_that_of_the_verdict_in_tables_and_figures(of_sizes: Sweep
     assert values(scaling, "scaling_efficiency")["2"].value == pytest.approx((1 + verdict.speed.change) / 2)
     assert of_sizes.systems is not None
     (strong,) = (found for found in scalings(of_sizes.systems.measured) if found.rule == "strong")
-    assert speed_ups(strong, 1)[-1] == pytest.approx((2, 1 + verdict.speed.change, (1 + verdict.speed.change) / 2))
+    ends = (verdict.speed.change, verdict.speed.low, verdict.speed.high)
+    size, found = speed_ups(strong, 1)[-1]
+    assert (size, *found) == pytest.approx((2, *(1 + end for end in ends)))
 
 
 def test_tables_have_the_means_and_totals_of_the_lines_of_the_csv(of_batches: SweepReport, tmp_path: Path):

@@ -8,7 +8,6 @@ from make_run import make_run
 from raised import raises_code
 from rich.console import Console
 
-from paratune.reports.document import document_markdown
 from paratune.reports.page.document import document_html
 from paratune.reports.run.document import run_document
 from paratune.reports.run.make import make, runs_csv
@@ -82,7 +81,7 @@ def test_every_format_has_the_changes(runs):
     console = Console(width=120, file=io.StringIO(), record=True)
     console.print(terminal_table(report))
     document = run_document(report)
-    for text in (console.export_text(), document_html(document), document_markdown(document)):
+    for text in (console.export_text(), document_html(document)):
         assert "−25.0% ↓ better" in text
     assert 'class="better"' in document_html(document)
     lines = list(csv.DictReader(io.StringIO(runs_csv(report))))

@@ -14,16 +14,19 @@ from pathlib import Path
 
 import pytest
 from make_run import edit_json, make_run
+from page_text import page_text
 from raised import raises_code
 from rich.console import Console
 
+import paratune
 from paratune import __version__, reports
 from paratune.commands.report import report as run_report
 from paratune.reports.figures import canvas
+from paratune.reports.run.document import run_document
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 SCRIPT = "<script>alert(1)</script>"
-FILES = {"index.html", "report.md", "report.csv", "report.json", "report.pdf"}
+FILES = {"index.html", "table.csv", "report.json", "report.pdf"}
 TEXTS = FILES - {"report.pdf"}
 
 
@@ -44,10 +47,9 @@ class Page(HTMLParser):
 
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch):
-    """Leave out the files of figures and the PDF, which take most of the time; the page has its figures."""
+    """Leave out the PDF, which takes most of the time."""
     module = importlib.import_module("paratune.reports.report_files")
-    monkeypatch.setattr(module, "drawing_files", lambda drawings: {})
-    monkeypatch.setattr(module, "document_pdf", lambda document, figures, num_runs: b"%PDF-")
+    monkeypatch.setattr(module, "document_pdf", lambda document: b"%PDF-")
 
 
 @pytest.fixture
@@ -86,18 +88,24 @@ def files_in(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_make_writes_every_table_and_figure_in_every_format_and_names_them(tmp_path, monkeypatch):
+def test_make_writes_four_files_and_those_for_a_paper_if_they_are_wanted(tmp_path, monkeypatch):
     monkeypatch.undo()
-    out = tmp_path / "out" / "deep"
-    made = reports.make([make_run(tmp_path / "a")], out)
-    found = set(files_in(out))
-    assert {path.relative_to(out).as_posix() for path in made.files} == found
-    tables = ("comparison", "evaluations", "phases", "memory", "confusion", "hardware", "software", "reproduce")
-    expected = {f"tables/{name}.{kind}" for name in tables for kind in ("md", "tex", "csv")}
-    expected |= {
-        f"figures/{name}.{kind}" for name in ("loss", "phases", "memory", "over_steps") for kind in ("svg", "png")
-    }
-    assert found == FILES | expected | {"reproduce/a.yaml"}
+    run, out = make_run(tmp_path / "a"), tmp_path / "out" / "deep"
+    made = reports.make([run], out)
+    assert {path.relative_to(out).as_posix() for path in made.files} == set(files_in(out)) == FILES
+    reports.make([run], out, wanted=("latex", "figures"))
+    tables = {"comparison", "evaluations", "phases", "memory", "confusion", "hardware", "software", "reproduce"}
+    figures = {"loss", "phases", "memory", "over_steps"}
+    paper = {f"tables/{name}.tex" for name in tables} | {f"figures/{name}.svg" for name in figures}
+    assert set(files_in(out)) == FILES | paper
+    reports.make([run], out)  # those that this report does not have go
+    assert set(files_in(out)) == FILES
+
+
+@pytest.mark.parametrize("option", ["latex", "figures"])
+def test_files_for_a_paper_need_a_folder(tmp_path, option):
+    with raises_code("cli.no_effect", f"--{option}"):
+        paratune.report(make_run(tmp_path / "a"), **{option: True})
 
 
 def test_page_loads_no_other_file_and_allows_one_script(tmp_path):
@@ -137,7 +145,7 @@ def test_ids_of_the_page_are_unique_and_links_lead_somewhere(tmp_path):
 def test_every_cell_of_the_page_names_its_run(tmp_path):
     reports.make([make_run(tmp_path / "a"), make_run(tmp_path / "b")], tmp_path / "out")
     text = (tmp_path / "out" / "index.html").read_text()
-    table = text[text.index('id="comparison"') : text.index('id="loss"')]
+    table = text[text.index('id="comparison"') : text.index("<figure")]
     cells = [attributes for tag, attributes in Page(table).elements if tag == "td"]
     assert len(cells) > 40
     assert {cell["title"].partition(": ")[0] for cell in cells} == {"a", "b"}
@@ -151,16 +159,9 @@ def test_hostile_text_does_not_act_in_the_page(tmp_path, hostile):
     assert not [name for _, attributes in page.elements for name in attributes if "script" in name]
 
 
-def test_hostile_text_does_not_act_in_markdown(tmp_path, hostile):
-    reports.make(hostile, tmp_path / "out")
-    text = (tmp_path / "out" / "report.md").read_text()
-    assert "<script" not in text
-    assert "\x1b" not in text
-
-
 def test_hostile_text_is_no_formula_in_csv(tmp_path, hostile):
     reports.make(hostile, tmp_path / "out")
-    rows = list(csv.reader(io.StringIO((tmp_path / "out" / "report.csv").read_text())))
+    rows = list(csv.reader(io.StringIO((tmp_path / "out" / "table.csv").read_text())))
     assert rows[2][0].startswith("'=1+1")
     for cell in (cell for row in rows for cell in row):
         assert not cell.startswith(("=", "+", "-", "@"))
@@ -217,7 +218,7 @@ def test_five_runs_fit_into_two_blocks_of_80_columns_and_one_of_120(tmp_path):
 
 def test_csv_has_one_line_for_each_run_in_base_units(tmp_path):
     reports.make([make_run(tmp_path / "a", step_ms=80), make_run(tmp_path / "b")], tmp_path / "out")
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "report.csv").read_text())))
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "table.csv").read_text())))
     assert [row["run"] for row in rows] == ["a", "b"]
     assert float(rows[0]["train_s"]) == pytest.approx(225 * 0.080)
     assert float(rows[0]["epoch_s"]) == pytest.approx(75 * 0.080)  # 225 steps are 3 epochs
@@ -227,6 +228,7 @@ def test_csv_has_one_line_for_each_run_in_base_units(tmp_path):
 def test_json_is_what_as_dict_returns(tmp_path):
     made = reports.make([make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=1)], tmp_path / "out")
     value = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert list(value.pop("reproduce")) == ["a.yaml", "b.yaml"]
     assert value == made.as_dict()
     assert value["runs"][0]["sources"]["train_s"] == "summary.time.train_s"
     assert value["same_experiment"]["verdict"] == "other_seeds"
@@ -245,28 +247,28 @@ def test_make_overwrites_no_files_of_others(tmp_path, name):
 
 
 def test_make_replaces_an_earlier_report_and_leaves_other_files(tmp_path):
-    reports.make([make_run(tmp_path / "a")], tmp_path / "out")
+    reports.make([make_run(tmp_path / "a")], tmp_path / "out", wanted=["latex"])
     (tmp_path / "out" / "mine.txt").write_text("kept")
-    (tmp_path / "out" / "tables" / "mine.csv").write_text("kept")
-    reports.make([make_run(tmp_path / "b", task="mlm")], tmp_path / "out")
+    (tmp_path / "out" / "tables" / "mine.tex").write_text("kept")
+    reports.make([make_run(tmp_path / "b", task="mlm")], tmp_path / "out", wanted=["latex"])
     found = files_in(tmp_path / "out")
     assert b"Run b" in found["index.html"]
-    assert found["mine.txt"] == found["tables/mine.csv"] == b"kept"
-    assert "tables/evaluations.csv" in found
-    assert "tables/confusion.csv" not in found, "a table of the earlier report was left"
+    assert found["mine.txt"] == found["tables/mine.tex"] == b"kept"
+    assert "tables/evaluations.tex" in found
+    assert "tables/confusion.tex" not in found, "a table of the earlier report was left"
 
 
 def test_make_replaces_no_table_that_is_not_the_report_s(tmp_path):
-    reports.make([make_run(tmp_path / "a", task="mlm")], tmp_path / "out")
-    (tmp_path / "out" / "tables" / "confusion.csv").write_text("mine")
-    with raises_code("output.foreign", "tables", "confusion.csv"):
-        reports.make([make_run(tmp_path / "b")], tmp_path / "out")
+    reports.make([make_run(tmp_path / "a", task="mlm")], tmp_path / "out", wanted=["latex"])
+    (tmp_path / "out" / "tables" / "confusion.tex").write_text("mine")
+    with raises_code("output.foreign", "tables", "confusion.tex"):
+        reports.make([make_run(tmp_path / "b")], tmp_path / "out", wanted=["latex"])
     assert "Run a" in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_an_edited_list_of_files_removes_no_other_files(tmp_path):
     out = tmp_path / "out"
-    reports.make([make_run(tmp_path / "a")], out)
+    reports.make([make_run(tmp_path / "a")], out, wanted=["latex"])
     kept = [out / "mine.txt", out / "tables" / "mine.txt", tmp_path / "above.csv"]
     for path in kept:
         path.write_text("kept")
@@ -311,10 +313,7 @@ def test_runs_that_trained_different_things_are_marked_in_every_format(tmp_path)
     made = reports.make([make_run(tmp_path / "a"), other], tmp_path / "out")
     console = Console(file=io.StringIO(), width=200)
     console.print(reports.terminal_table(made))
-    for text in (
-        console.file.getvalue(),
-        *((tmp_path / "out" / name).read_text() for name in ("index.html", "report.md")),
-    ):
+    for text in (console.file.getvalue(), (tmp_path / "out" / "index.html").read_text()):
         assert "different experiments" in text
     assert made.as_dict()["same_experiment"]["differ"] == {"global_batch_size": {"a": 32, "b": 16}}
 
@@ -324,7 +323,7 @@ def test_an_unfinished_run_is_listed_in_every_format(tmp_path):
     made = reports.make(folders, tmp_path / "out")
     console = Console(file=io.StringIO(), width=200)
     console.print(reports.terminal_table(made))
-    for text in (console.file.getvalue(), *((tmp_path / "out" / name).read_text() for name in TEXTS - {"report.csv"})):
+    for text in (console.file.getvalue(), *((tmp_path / "out" / name).read_text() for name in TEXTS - {"table.csv"})):
         assert "cut-off" in text
         assert "step 112 of 225" in text
 
@@ -341,8 +340,9 @@ def test_a_confusion_of_20_000_classes_is_a_list_of_the_most_frequent(tmp_path):
     counts = {"num_classes": 20_000, "counts": [[5, 5, 7], [5, 6, 3], [19_999, 0, 2]]}
     run = make_run(tmp_path / "a", run_changes={"task.labels": labels}, summary_changes={"confusion": {"test": counts}})
     reports.make([run], tmp_path / "out")
-    rows = (tmp_path / "out" / "tables" / "confusion.csv").read_text().splitlines()[1:]
-    assert [row.split(",")[:3] for row in rows] == [["class 5", "class 6", "3"], ["class 19999", "class 0", "2"]]
+    text = page_text((tmp_path / "out" / "index.html").read_text())
+    assert "class 5 class 6 3 " in text
+    assert "class 19999 class 0 2 " in text
     assert json.loads((tmp_path / "out" / "report.json").read_text())["runs"][0]["confusion"] == {"test": counts}
 
 
@@ -383,7 +383,7 @@ def test_a_record_of_little_still_makes_a_report(tmp_path):
         (folder / name).write_text(json.dumps({key: value[key] for key in ("schema_version", "run_id")}))
     (folder / "events.rank0000.jsonl").unlink()
     reports.make([folder], tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | {"tables"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
 
 
 def test_values_that_json_does_not_have_become_null(tmp_path):
@@ -408,17 +408,16 @@ def test_report_is_imported_without_torch_and_matplotlib():
     assert found.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", ["index.html", "report.md"])
-def test_report_is_the_one_that_was_read_and_accepted(tmp_path, monkeypatch, name):
+def test_report_is_the_one_that_was_read_and_accepted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Figures differ between versions of matplotlib; they have tests of their own.
     monkeypatch.setattr(canvas, "can_draw", lambda: "matplotlib is not installed")
     folders = [make_run(Path("runs/single")), make_run(Path("runs/ddp"), kind="ddp", world_size=2, step_ms=46.1)]
     reports.make([*folders, make_run(Path("runs/cut"), finished=False)], Path("out"))
-    made = Path("out", name).read_text(encoding="utf-8").replace(f"paratune {__version__}", "paratune VERSION")
-    golden = GOLDEN / f"report_{name}"
+    made = Path("out", "index.html").read_text(encoding="utf-8").replace(f"paratune {__version__}", "paratune VERSION")
+    golden = GOLDEN / "report_index.html"
     assert made == golden.read_text(encoding="utf-8"), (
-        f"read the difference; to accept it copy {Path('out', name).resolve()}"
+        f"read the difference; to accept it copy {Path('out', 'index.html').resolve()}"
     )
 
 
@@ -460,16 +459,16 @@ def test_many_runs_are_lines(tmp_path):
     folders = [make_run(tmp_path / f"run-{n}", num_steps=10, seed=n) for n in range(30)]
     made = reports.make(folders, tmp_path / "out", folders[3])
     found = files_in(tmp_path / "out")
-    assert "tables/comparison.csv" not in found
-    assert len(list(csv.DictReader(io.StringIO(found["tables/runs.csv"].decode())))) == 30
-    assert len(list(csv.DictReader(io.StringIO(found["report.csv"].decode())))) == 30
-    settings = list(csv.DictReader(io.StringIO(found["tables/settings.csv"].decode())))
-    assert [line["run.seed"] for line in settings] == [str(n) for n in range(30)]
-    assert "tables/confusion-24.csv" in found
-    assert "tables/confusion-25.csv" not in found
+    tables = {table.key: table for table in run_document(made).tables}
+    assert "comparison" not in tables
+    assert len(tables["runs"].lines) == 30
+    assert len(list(csv.DictReader(io.StringIO(found["table.csv"].decode())))) == 30
+    assert [line[-1].text for line in tables["settings"].lines] == [str(n) for n in range(30)]
+    assert "confusion-24" in tables
+    assert "confusion-25" not in tables
     page = found["index.html"].decode()
     assert "The first 24 of 30 runs." in page
-    assert "The first 24 of 29 runs; report.csv has all." in page
+    assert "The first 24 of 29 runs; table.csv has all." in page
     assert len(made.as_dict()["runs"]) == 30
 
 
