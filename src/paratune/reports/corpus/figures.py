@@ -55,7 +55,9 @@ def _years(years: Sequence[Mapping[str, Any]]) -> Drawing:
     counts = dict.fromkeys(range(first, last + 1), 0) | {entry["value"]: entry["num"] for entry in years}
     texts = [f"{year}: {count:,} documents" for year, count in counts.items()]
     edges = [year - 0.5 for year in range(first, last + 2)]
-    draw = histogram(edges, [Bars([*counts.values()], texts=texts)], xlabel="Year of the capture", ylabel="Documents")
+    ticks = range(first, last + 1, 1 + (last - first) // 12)
+    layers = [Bars([*counts.values()], texts=texts)]
+    draw = histogram(edges, layers, xlabel="Year of the capture", ylabel="Documents", xticks=ticks)
     return Drawing("years", "Documents by year", "Years of the captures, not of the texts.", draw, 2.8)
 
 

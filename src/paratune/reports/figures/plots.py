@@ -197,10 +197,12 @@ def histogram(
             base = [low + value for low, value in zip(base, values, strict=True)]
         for at, (place, name) in enumerate(marks.items()):
             axes.axvline(place, color=INK, linewidth=0.9, dashes=(4, 3))
-            where = {"transform": axes.get_xaxis_transform(), "ha": "right", "va": "top"}
-            axes.text(place, 1 - 0.1 * (at % 3), f"{name} ", fontsize=8.5, **where)
+            where = {"transform": axes.get_xaxis_transform(), "ha": "left", "va": "top"}
+            axes.text(place, 1 - 0.1 * (at % 3), f" {name}", fontsize=8.5, **where)
         if log:
             axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")  # not as a formula
+            axes.xaxis.set_minor_formatter(lambda value, _: f"{value:g}")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value == int(value) else "")
         axes.set(**options)
         axes.grid(axis="y")
@@ -282,9 +284,11 @@ def forest(
 
     def draw(axes: Any, hovers: Hovers) -> None:
         for at, row in rows.items():
-            axes.barh([at], [2 * row.margin], left=-row.margin, height=1.0, color=RULE, alpha=0.7, in_layout=False)
+            if row.margin:
+                axes.barh([at], [2 * row.margin], left=-row.margin, height=1.0, color=RULE, alpha=0.7, in_layout=False)
             if row.value is None:
-                axes.text(0, at, NOT_AVAILABLE, ha="center", va="center", color=MUTED, fontsize=8)
+                where = {"transform": axes.get_yaxis_transform(), "ha": "center", "va": "center"}
+                axes.text(0.5, at, NOT_AVAILABLE, color=MUTED, fontsize=8, **where)
                 continue
             colour = row.style.colour
             if row.whiskers is not None:

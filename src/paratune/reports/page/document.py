@@ -42,7 +42,7 @@ def document_html(document: ReportDocument) -> str:
         *(tag("p", text, class_="caption") for text in others),
         *map(_notice, document.notices),
     )
-    nav = tag("nav", *links, aria_label="Sections")
+    nav = tag("nav", *links, aria_label="Sections") if len(document.sections) > 2 else Html("")
     first, *rest = [*map(section_html, document.sections), Html("")]
     footer = tag("footer", tag("p", document.footer))
     start = document.sections[0].key if document.sections else "main"

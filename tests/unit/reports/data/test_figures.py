@@ -143,6 +143,8 @@ def test_a_group_has_its_median_quartiles_and_whiskers():
     with figure_style():
         figure, hovers = drawing.laid_out
     (axes,) = figure.axes
+    assert not axes.patches  # a bar of no width at 0 would widen the axis
+    assert axes.get_xlim()[0] > 0
     assert [line.get_xdata().tolist() for line in axes.lines] == [[1, 9], [3.25, 7.75], [5.5]]
     assert [text.get_text() for text in axes.texts] == ["n/a"]
     assert list(hovers.values()) == ["a (10): median 5.5, quartiles 3.25 and 7.75"]
