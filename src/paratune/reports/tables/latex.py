@@ -15,14 +15,11 @@ from paratune.reports.text import GENERATOR, latex
 
 _MAX_FLOAT = 40
 """Lines of a table that fits on a page."""
-_COLUMN = 56
-"""Characters that are readable in a column of a page with two columns; a wider table spans both."""
-_WIDE_TEXT = 34
-"""Columns of text with more characters are paragraphs."""
-_STACKED = 100
-"""Characters of a line from which a change in brackets is below its value, so that letters remain readable."""
-_HEADING_WIDTH = 14
-_WORD_PART = 8
+_COLUMN, _STACKED = 56, 100
+"""Characters that are readable in a column of a page with two columns: a wider table spans both. From so many on, a
+change in brackets is below its value."""
+_WIDE_TEXT, _HEADING_WIDTH, _WORD_PART = 34, 14, 8
+"""Characters: columns of text with more are paragraphs; headings with more are wrapped; parts of a broken word."""
 _NO_SIGN = r"[^\s+\u2212-]"
 _LONG_WORD = re.compile(
     rf"(?<!\S)\S{{{_WORD_PART}}}(?={_NO_SIGN}\S{{{_WORD_PART - 1}}})|(?<=\S)\S{{{_WORD_PART}}}(?={_NO_SIGN}\S{{3}})"
@@ -30,8 +27,6 @@ _LONG_WORD = re.compile(
 """Positions of line breaks inside words: never before a hyphen, which would look like a minus sign."""
 _FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 """Start of a box that is scaled down to the width of the line."""
-_LONG_SIZES = ((0, "small", 6), (70, "footnotesize", 3), (85, "scriptsize", 2), (110, "tiny", 2))
-"""From so many characters in a line: font size of a longtable, and space beside a column in points."""
 _NEEDS_UNICODE_ENGINE = re.compile(r"[^\x00-\u017f]")
 
 
@@ -51,7 +46,7 @@ def latex_table(table: Table) -> str:
     notes = [latex(note) for note in table.notes]
     if is_long:
         lines += [
-            r"\begingroup" + _latex_long_size(table), rf"\begin{{longtable}}{{{columns}}}", rf"{caption} \\",
+            r"\begingroup" + _latex_size(table), rf"\begin{{longtable}}{{{columns}}}", rf"{caption} \\",
             r"\toprule", *head, r"\endfirsthead", r"\toprule", *head, r"\endhead", r"\bottomrule", r"\endfoot",
             *body, r"\end{longtable}", *(rf"\par\noindent {note}" for note in notes), r"\endgroup",
         ]  # fmt: skip
@@ -67,13 +62,16 @@ def latex_table(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _num_characters(table: Table) -> int:
-    """Return the characters in the widest line, with headings that are wrapped."""
-    widths = (
-        max([min(_HEADING_WIDTH, len(column.label)), *(len(row[at]) for row in table.rows)]) + 2
+def _widths(table: Table) -> list[int]:
+    """Return the characters of each column, with a heading that is wrapped."""
+    return [
+        max([min(_HEADING_WIDTH, len(column.label)), *(len(row[at]) for row in table.rows)])
         for at, column in enumerate(table.columns)
-    )
-    return sum(min(width, _WIDE_TEXT) for width in widths)
+    ]
+
+
+def _num_characters(table: Table) -> int:
+    return sum(min(width + 2, _WIDE_TEXT) for width in _widths(table))
 
 
 def _latex_heading(table: Table, at: int) -> str:
@@ -86,30 +84,27 @@ def _latex_heading(table: Table, at: int) -> str:
 
 def _latex_columns(table: Table) -> tuple[str, Collection[int]]:
     """Return the alignment of the columns, and the columns of wide texts, which share the width of the line."""
-    widest = [max([_HEADING_WIDTH, *(len(row[at]) for row in table.rows)]) for at, column in enumerate(table.columns)]
-    wide = {at: width for at, width in enumerate(widest) if table.columns[at].is_text and width > _WIDE_TEXT}
+    widths = _widths(table)
+    wide = {at: width for at, width in enumerate(widths) if table.columns[at].is_text and width > _WIDE_TEXT}
     # Share of the line that the narrow columns leave, at about 90 characters in a line.
-    free = max(0.3, 1 - sum(width for at, width in enumerate(widest) if at not in wide) / 90 - 0.04 * len(widest))
-    total = sum(wide.values())
-    parts = []
-    for at, column in enumerate(table.columns):
-        if at in wide:
-            parts.append(rf"p{{{max(0.12, free * wide[at] / total):.2f}\linewidth}}")
-        else:
-            parts.append("l" if column.is_text else "r")
+    narrow = sum(max(_HEADING_WIDTH, width) for at, width in enumerate(widths) if at not in wide)
+    free = max(0.3, 1 - narrow / 90 - 0.04 * len(widths))
+    parts = [
+        rf"p{{{max(0.12, free * wide[at] / sum(wide.values())):.2f}\linewidth}}"
+        if at in wide
+        else "l"
+        if column.is_text
+        else "r"
+        for at, column in enumerate(table.columns)
+    ]
     return "".join(parts), wide.keys()
 
 
 def _latex_size(table: Table) -> str:
+    """Return the size of the letters; a longtable, which cannot be scaled, has smaller ones."""
+    if len(table.lines) > _MAX_FLOAT and _num_characters(table) > 70:
+        return r"\scriptsize\setlength{\tabcolsep}{2pt}"
     return r"\small" if len(table.columns) <= 6 else r"\footnotesize\setlength{\tabcolsep}{3pt}"
-
-
-def _latex_long_size(table: Table) -> str:
-    """Return the font size of a longtable, which cannot be scaled as a whole."""
-    widths = (max(_HEADING_WIDTH // 2, *(len(row[at]) for row in table.rows)) for at in range(len(table.columns)))
-    letters = sum(min(width, _WIDE_TEXT) for width in widths)
-    _, size, space = [sized for sized in _LONG_SIZES if letters >= sized[0]][-1]
-    return rf"\{size}\setlength{{\tabcolsep}}{{{space}pt}}"
 
 
 def _latex_rows(table: Table, wide: Collection[int]) -> Iterator[str]:
