@@ -299,7 +299,8 @@ def forest(
                 for end, cut, marker, side in ((row.low, ends[0], "<", "left"), (row.high, ends[1], ">", "right")):
                     if end != cut:
                         axes.plot([cut], [at], marker=marker, color=colour, markersize=5, in_layout=False)
-                        axes.text(cut, at - 0.28, f" {end:+.3g} ", ha=side, fontsize=7.5, color=INK)
+                        text = f" {end:+.3g} ".replace("-", "\u2212")
+                        axes.text(cut, at - 0.28, text, ha=side, fontsize=7.5, color=INK)
             face = "none" if row.style.is_hollow else colour
             axes.plot(
                 [row.value], [at], marker=row.style.marker, markersize=6, color=colour, markerfacecolor=face,

@@ -75,6 +75,8 @@ def _sections(report: Report, few: Report, predictions: Mapping[str, Predictions
     yield ReportSection("baseline", "Changes against the baseline", changes)
     certificates = (tables.certificate(report, item, at) for at, item in enumerate(report.certificates, start=1))
     yield ReportSection("certificates", "Certificates", tuple(certificates))
+    quality = tuple(_quality(few, predictions))
+    yield ReportSection("quality", "Predictions", quality, any(isinstance(part, Drawing) for part in quality))
     groups = (tables.seeds(report, group, number) for number, group in enumerate(report.seed_groups, start=1))
     evaluations = (table for run in few.runs if (table := tables.evaluations(few, run)) is not None)
     progress = over_steps.step_drawings(_configurations(report), _reference_batch(report))
@@ -88,7 +90,6 @@ def _sections(report: Report, few: Report, predictions: Mapping[str, Predictions
         "over_steps": (over_steps.HEADING, progress),
         "profile": ("Profiler", profiles),
         "memory": ("Memory", (tables.memory(few),) if _has_key(drawings, "memory") else ()),
-        "quality": ("Predictions", _quality(few, predictions)),
         slice_tables.KIND: (slice_tables.HEADING, slice_tables.slice_tables(members)),
         "machine": (
             "Hardware and software",

@@ -186,7 +186,7 @@ def texts_of(axes):
         ([(10.0, 8.0, 12.0), (-5.0, -9.0, -1.0)], 12.0, []),
         # 50 is over 3 times the largest change, 10: the axis ends at 30, and an arrow has the number.
         ([(10.0, -20.0, 50.0)], 30.0, ["+50"]),
-        ([(1.0, -400.0, 0.5), (-2.0, -2.5, 300.0)], 6.0, ["-400", "+300"]),
+        ([(1.0, -400.0, 0.5), (-2.0, -2.5, 300.0)], 6.0, ["\u2212400", "+300"]),
         # Changes of 0: nothing to scale by but the interval.
         ([(0.0, -7.0, 7.0)], 7.0, []),
         ([(None, None, None), (4.0, None, None)], 4.0, []),
