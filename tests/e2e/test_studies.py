@@ -122,7 +122,8 @@ def test_a_matrix_of_a_study_runs_on_a_laptop_and_creates_its_tables_and_figures
     assert set(states) <= {"finished", "skipped", *(["pending"] if name in ONLY else [])}
     assert states.count("finished") > 1
     assert all(cell["reason"] for cell in record["cells"] if cell["state"] == "skipped")
-    figures = " ".join(entry.name for entry in (folder / "report" / "figures").iterdir())
+    assert cli("report", folder, "--out", "paper", "--figures").code == 0
+    figures = " ".join(entry.name for entry in (tmp_path / "paper" / "figures").iterdir())
     for part in FIGURES.get(name, ()):
         assert part in figures
 
