@@ -167,13 +167,13 @@ _SIGNS = {True: ("good", "shown"), False: ("bad", "a problem"), None: ("open", "
 
 
 def _statements(box: StatementBox) -> Html:
-    """Return statements; those with a title open on request."""
+    """Return statements; those with a title open on request, and are open if one of them is a problem."""
     items = tag("dl", *(_statement(statement, has_sign=box.has_signs) for statement in box.statements))
     if not box.title:
         return tag("div", items, class_="box")
     bad = sum(statement.is_good is False for statement in box.statements) if box.has_signs else 0
     title = f"{box.title} ({bad} of {len(box.statements)} are problems)" if bad else box.title
-    return tag("details", tag("summary", title), items, class_="box")
+    return tag("details", tag("summary", title), items, class_="box", open=bad > 0)
 
 
 def _statement(statement: Statement, *, has_sign: bool) -> Html:
