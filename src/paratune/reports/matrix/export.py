@@ -16,7 +16,7 @@ CSV_MEASURES = (
     measures.PEAK_BYTES, measures.SUM_BYTES, measures.UTILISATION, measures.MFU, measures.ENERGY_J,
     measures.DEVICE_HOURS,
 )  # fmt: skip
-"""Measures of each run in report.csv, in the units of the records."""
+"""Measures of each run in table.csv, in the units of the records."""
 
 
 def matrix_csv(report: SweepReport) -> str:
