@@ -1,8 +1,8 @@
-"""Simulated experiments with a known true answer, and the verdicts of `paratune.verdicts` on them.
+"""Simulated experiments with a known true answer, and the estimates of `paratune.verdicts` on them.
 
-A part of `verdicts.py`. Each run has an effect of its seed; each sample has an effect shared by all models, one shared
-by the models of a configuration, and noise. Scores are computed on the drawn samples; the true change is the mean over
-seeds of the score on infinitely many samples.
+For `tests/unit/verdicts/test_coverage.py`. Each run has an effect of its seed; each sample has an effect shared by all
+models, one shared by the models of a configuration, and noise. Scores are computed on the drawn samples; the true
+change is the mean over seeds of the score on infinitely many samples.
 
 Dimensions: `R` seeds, `N` samples.
 """
@@ -14,16 +14,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from paratune.verdicts.estimate import ALPHA, Estimate, holm, paired, unpaired
-from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
+from paratune.verdicts.estimate import ALPHA, Estimate, unpaired
 from paratune.verdicts.jackknife import Floats, JackknifeScore, by_cluster, of_blocks, of_mean, of_sums
 from paratune.verdicts.quality import over_samples, over_seeds_and_samples
-from paratune.verdicts.sequential import sequential_p
 
 SHARED, OWN, NOISE = 1.0, 0.3, 0.8
 """Standard deviations of a sample's effects: of all models, of a configuration's, of one run's."""
 SPREAD = float(np.sqrt(SHARED**2 + OWN**2 + NOISE**2))
-Pooling = Callable[[Sequence[UncorrectedComparison]], list[UncorrectedComparison]]
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(41)
 
 
@@ -213,10 +210,7 @@ def _effects(rng: np.random.Generator, shape: tuple[int, ...], heavy: bool) -> F
     return rng.standard_t(5, shape) / np.sqrt(5 / 3) if heavy else rng.normal(size=shape)
 
 
-Procedure = Callable[[list[JackknifeScore], list[JackknifeScore], bool], Estimate]
-
-
-def ours(first: list[JackknifeScore], second: list[JackknifeScore], is_paired: bool) -> Estimate:
+def estimate(first: list[JackknifeScore], second: list[JackknifeScore], *, is_paired: bool) -> Estimate:
     """Return paratune's estimate."""
     if len(first) == 1:
         return over_samples(first, second)
@@ -239,15 +233,16 @@ class Rates:
         return float(np.sqrt(share * (1 - share) / self.num_trials))
 
 
-def try_quality(setting: Setting, num_trials: int, seed: int | Sequence[int], procedure: Procedure = ours) -> Rates:
-    """Draw experiments, and count the outcomes of a procedure."""
+def try_quality(setting: Setting, num_trials: int, seed: int | Sequence[int]) -> Rates:
+    """Draw experiments, and count the outcomes of paratune's interval."""
     rng = np.random.default_rng(seed)
     deviation = seed_deviation(setting)
-    true = true_change(setting, deviation)
-    return _count(
-        lambda: (None if (drawn := draw(setting, deviation, rng)) is None else procedure(*drawn, setting.is_paired)),
-        true, num_trials,
-    )  # fmt: skip
+
+    def trial() -> Estimate | None:
+        drawn = draw(setting, deviation, rng)
+        return None if drawn is None else estimate(*drawn, is_paired=setting.is_paired)
+
+    return _count(trial, true_change(setting, deviation), num_trials)
 
 
 @dataclass(frozen=True)
@@ -256,9 +251,6 @@ class Speeds:
 
     num_runs: tuple[int, int]
     deviations: tuple[float, float] = (0.01, 0.01)
-    of_pair: float = 0.0
-    """Standard deviation of the shared effect of runs with one seed."""
-    is_paired: bool = True
     slow: float = 0.0
     """Chance that a run is slowed down by 3%, independently of its configuration."""
     change: float = 0.05
@@ -269,48 +261,13 @@ def try_speed(speeds: Speeds, num_trials: int, seed: int) -> Rates:
     rng = np.random.default_rng(seed)
 
     def trial() -> Estimate:
-        shared = speeds.of_pair * rng.normal(size=max(speeds.num_runs))
-        sides = []
-        for num, deviation, change in zip(speeds.num_runs, speeds.deviations, (0.0, speeds.change), strict=True):
-            logs = change + deviation * rng.normal(size=num) - 0.03 * (rng.random(num) < speeds.slow)
-            sides.append((logs + shared[:num] if speeds.is_paired else logs).tolist())
-        return (paired if speeds.is_paired else unpaired)(sides[0], sides[1], scope="runs")
+        sides = [
+            change + deviation * rng.normal(size=num) - 0.03 * (rng.random(num) < speeds.slow)
+            for num, deviation, change in zip(speeds.num_runs, speeds.deviations, (0.0, speeds.change), strict=True)
+        ]
+        return unpaired(sides[0].tolist(), sides[1].tolist(), scope="runs")
 
     return _count(trial, speeds.change, num_trials)
-
-
-def try_family(
-    deviations: Sequence[float], num_runs: int, num_trials: int, seed: int, way: Pooling, change: float = 0.05
-) -> dict[str, float]:
-    """Draw experiments of a baseline, equal configurations and a faster one, and count the verdicts "different".
-
-    Args:
-        deviations: Standard deviations of the logarithms of rates: of the baseline, of others, and of the faster one.
-        num_runs: Runs of each configuration.
-        num_trials: Experiments.
-        seed: Seed of the random numbers.
-        way: Function applied to the comparisons before their outcomes.
-        change: Logarithm of the speed ratio of the last configuration.
-
-    Returns:
-        Shares: `found`, of the faster one; `plain`, of false "different" among all others before Holm and at 5%;
-        `holm`, of experiments with any false "different". `found` and `holm` are at the level of a first look.
-    """
-    rng = np.random.default_rng(seed)
-    means = np.array([0.0] * (len(deviations) - 1) + [change])
-    num_found = plain = false = 0
-    for _ in range(num_trials):
-        logs = (means[:, None] + np.array(deviations)[:, None] * rng.normal(size=(len(deviations), num_runs))).tolist()
-        drawn = [unpaired(logs[0], other, scope="runs") for other in logs[1:]]
-        bare = MeasureComparison("speed", True, None, None, (num_runs, num_runs), margin=1e-9)
-        compared = way([UncorrectedComparison(with_interval(bare, estimate), estimate) for estimate in drawn])
-        p_values = [one.estimate.p_different() for one in compared if one.estimate is not None]
-        adjusted = holm([sequential_p(p_value) for p_value in p_values])
-        num_found += adjusted[-1] <= ALPHA
-        plain += sum(p_value <= ALPHA for p_value in p_values[:-1])
-        false += min(adjusted[:-1]) <= ALPHA
-    num_others = len(deviations) - 2
-    return {"found": num_found / num_trials, "plain": plain / num_trials / num_others, "holm": false / num_trials}
 
 
 FAR = 1e9
@@ -330,8 +287,3 @@ def _count(trial: Callable[[], Estimate | None], true: float, num_trials: int) -
         above += estimate.p_equal(true, FAR) <= ALPHA
         widths += (high - low) / 2
     return Rates(num, covered / num, different / num, max(below, above) / num, widths / num)
-
-
-def without_change(setting: Setting) -> Setting:
-    """Return the setting with two equal configurations."""
-    return replace(setting, differ=False)

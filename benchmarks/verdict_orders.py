@@ -1,158 +1,33 @@
-"""Simulated experiments with added runs, with a drift of the machine, or with several axes.
+"""Simulated experiments with several axes.
 
 A part of `verdicts.py`. Logarithms of rates are normal with a standard deviation of 1%.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from paratune.records.finished import RunRecord
+from paratune.records.typed import RunFile, Summary, Throughput
 
-from paratune.verdicts.estimate import ALPHA, Estimate, holm, unpaired
+from paratune.verdicts.estimate import ALPHA, holm, unpaired
 from paratune.verdicts.factorial import FactorCell, factor_effects
-from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
 from paratune.verdicts.groups import Group
-from paratune.verdicts.jackknife import Floats
-from paratune.verdicts.order import RunTime, has_to_adjust, order_model
-from paratune.verdicts.pooling import pool
-from paratune.verdicts.sequential import last_level, sequential_p, spent_share
+from paratune.verdicts.pooling import with_common_variance
+from paratune.verdicts.sequential import sequential_p
 
 SPREAD = 0.01
 
 
-def try_looks(
-    schedule: Sequence[int], num_planned: int | None, change: float, num_others: int, num_trials: int, seed: int
-) -> dict[str, float]:
-    """Draw experiments in which runs are added until all configurations are "different", or the schedule ends.
-
-    The last configuration differs by `change`; the others equal the baseline. All have the runs of the schedule
-    at each look; a configuration that was "different" once stays so.
-
-    Returns:
-        Shares of the experiments: `naive` and `false`, any false "different" without and with the correction for looks
-        (both with pooling and Holm); `naive_found` and `found`, of the configuration that differs; `first`, found at
-        the first look; `covered`, of the intervals when the experiment ended. `runs`: mean runs of a configuration.
-    """
-    rng = np.random.default_rng(seed)
-    means = np.array([0.0] * num_others + [change])
-    looks = tuple((n / 2, spent_share(n / 2, schedule[0] / 2, num_planned)) for n in schedule)
-    counts = dict.fromkeys(("naive", "false", "naive_found", "found", "first", "covered", "runs"), 0.0)
-    for _ in range(num_trials):
-        logs = means[:, None] + SPREAD * rng.normal(size=(len(means), schedule[-1]))
-        naive, different = np.zeros(num_others, bool), np.zeros(num_others, bool)
-        is_open, ended, estimates = True, schedule[-1], []
-        for look, num in enumerate(schedule):
-            p_values, drawn = _compared(logs[:, :num].tolist())
-            naive |= np.asarray(holm(p_values)) <= ALPHA
-            if is_open:
-                different |= np.asarray(holm([sequential_p(p, looks[: look + 1]) for p in p_values])) <= ALPHA
-                estimates, level, ended = drawn, last_level(ALPHA, looks[: look + 1]), num
-                counts["first"] += look == 0 and different[-1]
-                is_open = not different.all()
-            if look == len(schedule) - 1 or (not is_open and change == 0 and naive.all()):
-                break
-        is_same = np.ones(num_others, bool)
-        is_same[-1] = change == 0
-        counts["naive"] += naive[is_same].any()
-        counts["false"] += different[is_same].any()
-        counts["naive_found"] += naive[-1] and change != 0
-        counts["found"] += different[-1] and change != 0
-        level = 0.05 if ended == schedule[0] else level
-        ends = [estimate.interval(1 - level) for estimate in estimates]
-        counts["covered"] += np.mean([low <= true <= high for (low, high), true in zip(ends, means[1:], strict=True)])
-        counts["runs"] += ended
-    return {name: float(count) / num_trials for name, count in counts.items()}
+def _compared(logs: Sequence[Sequence[float]]) -> list[float]:
+    estimates = with_common_variance([unpaired(logs[0], other, scope="runs") for other in logs[1:]])
+    return [estimate.p_different() for estimate in estimates]
 
 
-def _compared(logs: Sequence[Sequence[float]]) -> tuple[list[float], list[Estimate]]:
-    estimates = pooled([unpaired(logs[0], other, scope="runs") for other in logs[1:]])
-    return [estimate.p_different() for estimate in estimates], estimates
-
-
-def pooled(estimates: Sequence[Estimate]) -> list[Estimate]:
-    bare = MeasureComparison("speed", True, None, None, (2, 2), margin=1e-9)
-    compared = pool([UncorrectedComparison(with_interval(bare, estimate), estimate) for estimate in estimates])
-    return [comparison.estimate for comparison in compared if comparison.estimate is not None]
-
-
-ORDERS = ("one after the other", "shuffled", "blocks")
-DRIFTS = ("none", "5%, even", "5%, as it warms", "5%, at once in the middle", "random walk, 1% a run")
-
-
-def run_order(order: str, num_configurations: int, num_runs: int, rng: np.random.Generator) -> Floats:
-    """Return the configuration of each run, in time order."""
-    names = np.repeat(np.arange(num_configurations), num_runs)
-    if order == "shuffled":
-        return rng.permutation(names)
-    if order == "blocks":
-        return np.concatenate([rng.permutation(num_configurations) for _ in range(num_runs)])
-    return names
-
-
-def drift(kind: str, num_runs: int, rng: np.random.Generator) -> Floats:
-    """Return the machine's change of the logarithm of each run's rate."""
-    place = np.linspace(0, 1, num_runs)
-    return {
-        "none": lambda: np.zeros(num_runs),
-        "5%, even": lambda: -0.05 * place,
-        "5%, as it warms": lambda: -0.05 * (1 - np.exp(-4 * place)),
-        "5%, at once in the middle": lambda: -0.05 * (place > 0.5),
-        "random walk, 1% a run": lambda: 0.01 * np.cumsum(rng.normal(size=num_runs)),
-    }[kind]()
-
-
-def try_order(
-    order: str, kind: str, num_configurations: int, num_runs: int, num_trials: int, seed: int, change: float = 0.05
-) -> dict[str, float]:
-    """Draw experiments under a drift, and compare the outcomes without and with the adjustment for the order.
-
-    Returns:
-        Shares: `covered`, `false` (any false "different" with Holm, all configurations the baseline in truth) and
-        `found` (the last one, which then differs by `change`), and each as `plain_...` without the adjustment.
-    """
-    rng = np.random.default_rng(seed)
-    counts = dict.fromkeys(
-        (f"{way}{measure}" for way in ("plain_", "") for measure in ("covered", "false", "found")), 0.0
-    )
-    for trial in range(2 * num_trials):
-        differs = trial % 2 == 1
-        means = np.zeros(num_configurations)
-        means[-1] = change * differs
-        names = run_order(order, num_configurations, num_runs, rng)
-        values = SPREAD * rng.normal(size=len(names)) + drift(kind, len(names), rng) + means[names]
-        logs = [values[names == name].tolist() for name in range(num_configurations)]
-        times = [
-            [RunTime(place, place + 0.9, None) for place in np.flatnonzero(names == name)]
-            for name in range(num_configurations)
-        ]
-        plain = [unpaired(logs[0], other, scope="runs") for other in logs[1:]]
-        model = order_model(logs, times)
-        adjusted = plain
-        if model is not None and has_to_adjust(model, times):
-            adjusted = [model.estimate(logs, place) for place in range(1, num_configurations)]
-        for way, estimates in (("plain_", pooled(plain)), ("", pooled(adjusted))):
-            ends = [estimate.interval() for estimate in estimates]
-            different = np.asarray(holm([estimate.p_different() for estimate in estimates])) <= ALPHA
-            counts[f"{way}covered"] += np.mean([a <= m <= b for (a, b), m in zip(ends, means[1:], strict=True)]) / 2
-            counts[f"{way}{'found' if differs else 'false'}"] += different[-1] if differs else different.any()
-    return {name: float(count) / num_trials for name, count in counts.items()}
-
-
-@dataclass(frozen=True)
-class SpeedRun:
-    """A run with only its speed."""
-
-    name: str
-    rate: float
-    folder: Path = Path()
-
-    def get(self, source: str | tuple[str, ...]) -> Any:
-        return self.rate if source == "summary.throughput.samples_per_s" else None
-
-    number = get
+def speed_run(name: str, rate: float) -> RunRecord:
+    """Return a run with only its speed."""
+    return RunRecord(name, Path(), RunFile(), Summary(throughput=Throughput(samples_per_s=rate)))
 
 
 FACTORS = {"strategy": ("ddp", "zero1", "zero3"), "precision": ("fp32", "bf16"), "rate": ("high", "low")}
@@ -175,15 +50,15 @@ def try_factors(change: float, num_runs: int, num_trials: int, seed: int) -> dic
         for levels in combinations:
             logs = change * (levels["strategy"] == "zero3") + SPREAD * rng.normal(size=num_runs)
             name = "_".join(levels.values())
-            runs = tuple(SpeedRun(f"{name}_{place}", float(np.exp(log))) for place, log in enumerate(logs))
+            runs = tuple(speed_run(f"{name}_{place}", float(np.exp(log))) for place, log in enumerate(logs))
             cells.append(FactorCell(levels, Group(name, runs)))
         effects = {(effect.axis, effect.level): effect for effect in factor_effects(cells, base)}
         p_values = {key: effect.comparison.p_different or 0.0 for key, effect in effects.items()}
         counts["found"] += p_values["strategy", "zero3"] <= ALPHA
         counts["false"] += any(p <= ALPHA for key, p in p_values.items() if key != ("strategy", "zero3"))
         counts["interaction"] += any(effect.interaction and effect.interaction.matters for effect in effects.values())
-        logs = [[float(np.log(run.rate)) for run in cell.group.runs] for cell in cells]
-        adjusted = holm([sequential_p(p) for p in _compared(logs)[0]])
+        logs = [[float(np.log(run.summary.throughput.samples_per_s)) for run in cell.group.runs] for cell in cells]
+        adjusted = holm([sequential_p(p) for p in _compared(logs)])
         different = {place for place, p_value in enumerate(adjusted, start=1) if p_value <= ALPHA}
         alone = combinations.index({**base, "strategy": "zero3"})
         counts["pair_found"] += alone in different

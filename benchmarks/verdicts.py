@@ -1,417 +1,279 @@
-"""Coverage of the intervals of `paratune compare`, and its error rates, by simulation; prints Markdown.
+"""False alarms, coverage and power of `paratune compare`, and of "best in quality", by simulation; prints Markdown.
 
-    python benchmarks/verdicts.py --out verdicts.jsonl [--trials 2000]
+    OMP_NUM_THREADS=1 python benchmarks/verdicts.py --out verdicts.jsonl [--trials 2000] [--only quality]
 
-Each line of --out is a setting; existing settings are not simulated again.
+Each experiment goes through `paratune.verdicts.judge` and the selection of `paratune.reports.matrix`, as those of the
+commands do. Only the reading of prediction files is replaced, and the plan of further runs left out. Each line of --out
+is a setting; existing settings are not simulated again. The random seed of a setting follows from its name.
 """
 
 import argparse
+import itertools
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from verdict_models import (
-    FEW_ROWS,
-    METRICS,
-    SPEARMAN,
-    Rates,
-    Setting,
-    Speeds,
-    draw,
-    ours,
-    seed_deviation,
-    true_change,
-    try_family,
-    try_quality,
-    try_speed,
-)
-from verdict_orders import DRIFTS, ORDERS, try_factors, try_looks, try_order
+import numpy.typing as npt
+from scipy.special import ndtri
+from verdict_orders import try_factors
 
-from paratune.verdicts.estimate import Estimate, holm, paired
-from paratune.verdicts.jackknife import Floats, JackknifeScore
-from paratune.verdicts.pooling import pool
+from paratune.records.sweep import Axis, CellRecord, SweepRecord
+from paratune.reports.matrix.outcomes import CandidateGroup, Outcome, candidate_groups
+from paratune.verdicts import Group, LookHistory, Margin, MeasureComparison, Verdict, finding, judge, scores
+from paratune.verdicts.estimate import ALPHA
+from paratune.verdicts.rows import PredictionRows
+from paratune.verdicts.sequential import RecordedLook
 
-RATIOS = (0.0, 0.5, 2.0)
-SEEDS = (3, 5, 10)
-FEW = 400
-"""Experiments for slow procedures."""
-SPEEDS = {
-    "pairs": Speeds((0, 0), of_pair=0.01),
-    "pairs, nothing in common": Speeds((0, 0)),
-    "no pairs": Speeds((0, 0), is_paired=False),
-    "no pairs, one side 3 times as wild": Speeds((0, 0), deviations=(0.01, 0.03), is_paired=False),
-    "pairs, 1 run of 10 is slowed by 3%": Speeds((0, 0), slow=0.1),
-    "no pairs, 1 run of 10 is slowed by 3%": Speeds((0, 0), is_paired=False, slow=0.1),
-}
-FAMILIES = {
-    "all vary alike": (0.01,) * 9,
-    "one of the others 3 times as much": (0.01,) * 4 + (0.03,) + (0.01,) * 4,
-    "the baseline 3 times as much": (0.03,) + (0.01,) * 8,
-    "by factors of 0.5, 1 and 2": (0.005, 0.01, 0.02) * 3,
-    "three configurations": (0.01,) * 3,
-    "three configurations, the baseline 3 times as much": (0.03, 0.01, 0.01),
-}
-"""Standard deviations of the logarithms of rates: of the baseline, of others like it, and of one that is 5% faster."""
-LOOKS: dict[str, tuple[tuple[int, ...], int | None]] = {
-    "3, then 6 runs": ((3, 6), None),
-    "3, 5, 8 runs": ((3, 5, 8), None),
-    "2, 3, 4, 5 runs": ((2, 3, 4, 5), None),
-    "3, then 10 runs": ((3, 10), None),
-    "--until, 3 to 10 runs": (tuple(range(3, 11)), 10),
-    "--until, 3 to 20 runs": (tuple(range(3, 21)), 20),
-}
-"""Runs of a configuration at each look, and the planned number of runs."""
-UNEQUAL = ((2, 3), (2, 5), (2, 10), (3, 5), (3, 10))
-"""Runs a side."""
+SHARED, OWN, NOISE = 1.0, 0.3, 0.8
+"""Standard deviations of a row's effects: on all models, on those of a configuration, on one run."""
+SPREAD = float(np.sqrt(SHARED**2 + OWN**2 + NOISE**2))
+LEVEL = 85.0
+"""Mean score in per cent."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Configurations that are equal, or of which the last one is better and faster."""
+
+    num_configurations: int
+    num_seeds: int
+    num_rows: int
+    cluster_size: int = 1
+    """Rows that belong together: half of the variance of each effect of a row is that of its cluster."""
+    deviation: float = 1.0
+    """Of the score over seeds, in points."""
+    common: float = 0.0
+    """Part of that variance that the runs of a seed share over all configurations."""
+    better: float = 2.0
+    """By how many points the last configuration is better."""
+    faster: float = 0.03
+    """By how much, in logarithms of samples/s, which vary by 1% from run to run."""
+    spreads: tuple[float, float] = (1.0, 1.0)
+    """How much more scores and rates of the baseline, and of the last configuration, vary."""
+    looks: tuple[int, ...] = ()
+    """Seeds at each look; empty for one look."""
+    is_planned: bool = False
+    """Whether the largest number of seeds is known, as by `--until`."""
+
+
+QUALITY = [
+    *(Setting(k, seeds, 3000) for k in (2, 9, 24) for seeds in (2, 3, 5, 10)),
+    *(Setting(k, 3, 500) for k in (2, 9, 24)),
+    *(Setting(9, seeds, 500) for seeds in (2, 5)),
+    *(Setting(k, seeds, 10_000) for k, seeds in ((2, 3), (9, 3), (9, 5))),
+    *(Setting(k, seeds, 500, 20) for k, seeds in ((2, 3), (9, 3), (9, 5), (24, 2))),
+    *(Setting(k, 3, 3000, common=0.5) for k in (2, 9)),
+]
+UNEQUAL = [Setting(9, seeds, 3000, spreads=spreads) for spreads in ((3.0, 1.0), (1.0, 3.0)) for seeds in (3, 5)]
+LOOKS = [
+    Setting(k, 10, 3000, common=0.5, looks=looks, is_planned=planned)
+    for k in (2, 9)
+    for looks, planned in (((3, 6), False), ((2, 3, 4, 5), False), (tuple(range(3, 11)), True))
+]
+
+
+@dataclass(frozen=True)
+class SimulatedRun:
+    """The part of a run that verdicts read."""
+
+    name: str
+    seed: int
+    score: float
+    rate: float
+    folder: Path = Path()
+
+    def get(self, source: str | tuple[str, ...]) -> Any:
+        path = source if isinstance(source, str) else ".".join(source)
+        return {
+            "run.seed": self.seed,
+            "run.task.kind": "qa",
+            "run.task.metrics": ["exact"],
+            "run.batch.global_batch_size": 32,
+            "summary.scores.test": {"exact": self.score},
+            "summary.scores.test.exact": self.score,
+            "summary.throughput.samples_per_s": self.rate,
+        }.get(path)
+
+    number = get
+
+
+ROWS: dict[str, PredictionRows] = {}
+"""Predictions by the name of the run, in place of files."""
+
+
+def rows_of(run: SimulatedRun, _: str) -> PredictionRows:
+    """Return the predictions of a run, in place of `scores.read_rows`."""
+    return ROWS[run.name]
+
+
+def no_plan(*_: object) -> tuple[None, None, None]:
+    """Replace `finding.plan`, which decides nothing and takes most of the time."""
+    return None, None, None
+
+
+def draw(setting: Setting, *, differs: bool, rng: np.random.Generator) -> list[Group]:
+    """Draw the runs of all configurations; the true score is the mean over seeds on infinitely many rows."""
+    num, size = setting.num_rows, setting.cluster_size
+
+    def effects(deviation: float) -> npt.NDArray[np.float32]:
+        own = rng.standard_normal(num, dtype=np.float32)
+        if size > 1:
+            of_clusters = rng.standard_normal(-(-num // size), dtype=np.float32).repeat(size)[:num]
+            own = (own + of_clusters) * np.float32(np.sqrt(0.5))
+        return own * np.float32(deviation)
+
+    of_rows, clusters = effects(SHARED), np.arange(num) // size
+    of_seeds = np.sqrt(setting.common) * rng.normal(size=setting.num_seeds)
+    groups = []
+    for place in range(setting.num_configurations):
+        is_last = place == setting.num_configurations - 1
+        of_rows_here = of_rows + effects(OWN)
+        spread = setting.spreads[0] if place == 0 else setting.spreads[1] if is_last else 1.0
+        runs = []
+        for seed in range(setting.num_seeds):
+            own = spread * setting.deviation * (of_seeds[seed] + np.sqrt(1 - setting.common) * rng.normal())
+            true = LEVEL + own + setting.better * (is_last and differs)
+            level = float(ndtri(np.clip(true / 100, 0.01, 0.99))) * SPREAD
+            is_right = of_rows_here + effects(NOISE) > np.float32(-level)
+            rate = float(np.exp(0.01 * spread * rng.normal() + setting.faster * (is_last and differs)))
+            run = SimulatedRun(f"{place}_{seed}", seed, 100 * float(is_right.mean()), rate)
+            columns = {"exact": is_right} | ({"cluster": clusters} if size > 1 else {})
+            ROWS[run.name] = PredictionRows(run.name, columns)
+            runs.append(run)
+        groups.append(Group(str(place), tuple(runs)))
+    return groups
+
+
+def select(groups: Sequence[Group]) -> CandidateGroup:
+    """Return what a matrix of these runs selects on validation."""
+    axes = (
+        Axis("train.learning_rate", "rate", {group.label: group.label for group in groups}),
+        Axis("run.seed", "seed", {str(run.seed): str(run.seed) for run in groups[0].runs}, is_seed=True),
+    )
+    outcomes = []
+    for label, run in ((group.label, run) for group in groups for run in group.runs):
+        values = {"rate": label, "seed": str(run.seed)}
+        cell = CellRecord(run.name, values, 1, "qa", "exact", ("exact",), run.name, "finished")
+        outcomes.append(Outcome(cell, run.folder, {"validation": {"exact": run.score}}, None))
+    record = SweepRecord("m", "2026-11-28", "m.yaml", (), axes, (), tuple(outcome.cell for outcome in outcomes), ())
+    return candidate_groups(record, outcomes)[0]
+
+
+def is_claimed(group: CandidateGroup) -> bool:
+    """Return whether the report claims, with a tick, that the chosen candidate is best in quality."""
+    return bool(group.is_best)
+
+
+def judge_looks(setting: Setting, groups: Sequence[Group], margins: Mapping[str, Margin]) -> list[list[Verdict]]:
+    """Return the verdicts of each look; the last one is when all scores are decided, or all runs are made."""
+    planned = setting.num_seeds if setting.is_planned else None
+    verdicts: list[list[Verdict]] = []
+    looks: list[RecordedLook] = []
+    for num in setting.looks or (setting.num_seeds,):
+        some = [Group(group.label, group.runs[:num]) for group in groups]
+        history = LookHistory(tuple(looks), planned)
+        verdicts.append(judge(some, "0", margins, history=history if setting.looks else None))
+        if all(verdict.quality[0].outcome in ("different", "equal") for verdict in verdicts[-1]):
+            break
+        looks.append(RecordedLook({run.name for group in some for run in group.runs}, planned))
+    return verdicts
+
+
+def simulate(setting: Setting, num_trials: int, seed: int) -> dict[str, float]:
+    """Draw experiments without a difference, and a quarter as many with one; return the shares of the outcomes.
+
+    Returns:
+        Of quality, and as `speed_...` of speed: `false`, any false "different" without a difference; `covered`, of the
+        intervals at the last look; `found`, the configuration that is better. Of quality alone: `equal`, it is "equal"
+        with a margin as large as its difference; `best_false` and `best_found`, "best in quality" with a tick, of two
+        without a difference, and with one.
+    """
+    rng = np.random.default_rng(seed)
+    names = ("false", "covered", "found", "equal", "speed_false", "speed_covered", "speed_found")
+    counts = dict.fromkeys((*names, "best_false", "best_found"), 0.0)
+    margins = {"exact": Margin(setting.better), "speed": Margin(0.02, is_share=True)}
+    with_difference = num_trials // 4
+    for differs, num in ((False, num_trials), (True, with_difference)):
+        for _ in range(num):
+            groups = draw(setting, differs=differs, rng=rng)
+            looks = judge_looks(setting, groups, margins if differs else {})
+            for prefix, true in (("", setting.better * differs), ("speed_", float(np.expm1(setting.faster * differs)))):
+                by_look = [[verdict.speed if prefix else verdict.quality[0] for verdict in look] for look in looks]
+                is_false = any(is_different(one) for look in by_look for one in look)
+                counts[f"{prefix}false"] += is_false and not differs
+                counts[f"{prefix}found"] += differs and any(is_different(look[-1]) for look in by_look)
+                truths = [0.0] * (len(groups) - 2) + [true]
+                covered = [covers(one, truth) for one, truth in zip(by_look[-1], truths, strict=True)]
+                counts[f"{prefix}covered"] += float(np.mean(covered))
+                counts["equal"] += differs and not prefix and by_look[-1][-1].outcome == "equal"
+            if not setting.looks and (differs or len(groups) == 2):
+                group = select(groups)
+                counts[f"best_{'found' if differs else 'false'}"] += is_claimed(group)
+    # Of more than two equal configurations none is ever better than all others.
+    ends = {"false": num_trials, "found": with_difference, "equal": with_difference}
+    return {
+        name: float(count) / ends.get(name.rpartition("_")[2], num_trials + with_difference)
+        for name, count in counts.items()
+    }
+
+
+def is_different(one: MeasureComparison) -> bool:
+    """Return whether a test finds a difference, also one inside of the margin."""
+    return one.p_different is not None and one.p_different <= ALPHA
+
+
+def covers(one: MeasureComparison, truth: float) -> bool:
+    return one.low is not None and one.high is not None and one.low <= truth <= one.high
+
+
+def everything(trials: int) -> Iterator[tuple[str, Any]]:
+    """Yield the settings by name, each with a function from a random seed to its figures."""
+    for kind, settings in (("quality", QUALITY), ("unequal", UNEQUAL), ("looks", LOOKS)):
+        for setting in settings:
+            own = {key: value for key, value in asdict(setting).items() if value != getattr(Setting(0, 0, 0), key)}
+            name = f"{kind}|" + ", ".join(f"{key} {value}" for key, value in own.items())
+            yield name, lambda seed, setting=setting: simulate(setting, trials, seed)
+    for change, runs in itertools.product((0.01, 0.02), (2, 3)):
+        yield f"factors|{change:.0%}|{runs}", lambda seed, a=(change, runs): try_factors(*a, trials, seed)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("verdicts.jsonl"))
-    parser.add_argument("--trials", type=int, default=2000, help="experiments with a change, and as many without")
-    parser.add_argument("--only", default="", help="only settings whose name contains this text, such as Pearson")
+    parser.add_argument("--trials", type=int, default=2000, help="experiments without a difference; a quarter with one")
+    parser.add_argument("--only", default="", help="only settings whose name contains this text")
     options = parser.parse_args()
-    existing = read(options.out)
-    for number, (name, simulate) in enumerate(everything(options.trials)):
-        if name in existing or options.only not in name:
+    scores.read_rows, finding.plan = rows_of, no_plan
+    lines = options.out.read_text(encoding="utf-8").splitlines() if options.out.is_file() else []
+    results = {line.pop("name"): line for line in map(json.loads, lines)}
+    for name, of_seed in everything(options.trials):
+        if name in results or options.only not in name:
             continue
-        began = time.perf_counter()
-        existing[name] = simulate(number)
+        began, seed = time.perf_counter(), zlib.crc32(name.encode())
+        results[name] = {"trials": options.trials, "seed": seed, **of_seed(seed)}
+        results[name]["took_s"] = time.perf_counter() - began
         with options.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"name": name, **existing[name], "took_s": time.perf_counter() - began}) + "\n")
-    print(tables(existing, options.trials))
+            file.write(json.dumps({"name": name, **results[name]}) + "\n")
+    print(table(results))
 
 
-def read(path: Path) -> dict[str, dict[str, float]]:
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return {one.pop("name"): one for one in map(json.loads, lines)}
-
-
-Simulate = Callable[[int], dict[str, float]]
-
-
-def everything(trials: int) -> Iterator[tuple[str, Simulate]]:
-    """Yield every setting by name, with a function that simulates it from a random seed."""
-    for kind, speeds in SPEEDS.items():
-        for num in SEEDS:
-            yield f"speed|{kind}|{num}", speed_of(replace(speeds, num_runs=(num, num)), trials)
-    for metric in METRICS:
-        for num in SEEDS:
-            for ratio in RATIOS:
-                yield f"quality|{metric.name}|{num}|{ratio}", quality_of(Setting(metric, num, ratio), trials)
-    for metric in METRICS[:2]:
-        for num in SEEDS:
-            for ratio in RATIOS:
-                setting = Setting(metric, num, ratio, is_paired=False)
-                yield f"unpaired|{metric.name}|{num}|{ratio}", quality_of(setting, trials)
-    for metric in METRICS:
-        yield f"samples|{metric.name}", quality_of(Setting(metric, 1, 0.0), trials)
-    for name in OTHERS:
-        for num in SEEDS:
-            for ratio in RATIOS[1:]:
-                of_name = min(trials, FEW) if "bootstrap" in name else trials
-                yield f"other|{name}|{num}|{ratio}", other_of(name, Setting(METRICS[0], num, ratio), of_name)
-    for num in (2, 4, 9):
-        yield f"several|{num}", lambda seed, num=num: several(num, trials, seed)
-    # New settings come last: the random numbers of a setting depend on its position.
-    for wild, deviations in (("", (0.01, 0.01)), (", the smaller side 3 times as wild", (0.03, 0.01))):
-        for few, many in UNEQUAL:
-            speeds = Speeds((few, many), deviations=deviations, is_paired=False)
-            yield f"speed|no pairs{wild}|{few}, {many}", speed_of(speeds, trials)
-    for metric in METRICS:
-        for ratio in RATIOS:
-            yield f"quality|{metric.name}|2|{ratio}", quality_of(Setting(metric, 2, ratio), trials)
-    for num in (2, 3, 5):
-        for ratio in RATIOS:
-            yield f"quality|{FEW_ROWS.name}|{num}|{ratio}", quality_of(Setting(FEW_ROWS, num, ratio), trials)
-    for metric in (METRICS[0], FEW_ROWS):
-        for ratio in RATIOS:
-            setting = Setting(metric, 2, ratio, is_paired=False)
-            yield f"unpaired|{metric.name}|2|{ratio}", quality_of(setting, trials)
-    for ratio in RATIOS:
-        yield f"quality|{SPEARMAN.name}|3|{ratio}", quality_of(Setting(SPEARMAN, 3, ratio), min(trials, FEW))
-    for name, deviations in FAMILIES.items():
-        for num in (3, 5):
-            yield f"family|{name}|{num}", family_of(deviations, num, trials)
-
-    for name, (schedule, planned) in LOOKS.items():
-        for num_others in (1, 8):
-            yield f"looks|{name}|{num_others}", looks_of(schedule, planned, num_others, trials)
-    for num_configurations, num_runs in ((2, 3), (2, 5), (9, 3)):
-        for order in ORDERS:
-            for kind in DRIFTS:
-                name = f"order|{order}|{kind}|{num_configurations} x {num_runs}"
-                yield name, order_of(order, kind, num_configurations, num_runs, trials)
-    for metric, num, ratio in ((METRICS[0], 3, 0.5), (METRICS[0], 5, 0.5), (METRICS[1], 3, 0.5), (METRICS[0], 1, 0.0)):
-        for size in (5, 20):
-            for knows in (False, True):
-                setting = Setting(metric, num, ratio, cluster_size=size, knows_clusters=knows)
-                description = "by cluster" if knows else "rows as independent"
-                yield f"clusters|{metric.name}|{num}|{size}|{description}", quality_of(setting, trials)
-    for change in (0.01, 0.02):
-        for num in (2, 3):
-            yield f"factors|{change:.0%}|{num}", factors_of(change, num, trials)
-
-
-def factors_of(change: float, num_runs: int, trials: int) -> Simulate:
-    return lambda seed: try_factors(change, num_runs, trials, seed)
-
-
-def looks_of(schedule: Sequence[int], planned: int | None, num_others: int, trials: int) -> Simulate:
-    """Return false alarms without a change, and the detection of a change of two standard deviations."""
-
-    def simulate(seed: int) -> dict[str, float]:
-        same = try_looks(schedule, planned, 0.0, num_others, trials, 2 * seed)
-        changed = try_looks(schedule, planned, 0.02, num_others, trials, 2 * seed + 1)
-        kept = {name: same[name] for name in ("naive", "false")}
-        return kept | {name: changed[name] for name in ("naive_found", "found", "first", "covered", "runs")}
-
-    return simulate
-
-
-def order_of(order: str, kind: str, num_configurations: int, num_runs: int, trials: int) -> Simulate:
-    return lambda seed: try_order(order, kind, num_configurations, num_runs, trials, seed)
-
-
-def speed_of(speeds: Speeds, trials: int) -> Simulate:
-    return lambda seed: both(
-        try_speed(speeds, trials, 2 * seed), try_speed(replace(speeds, change=0.0), trials, 2 * seed + 1)
-    )
-
-
-def family_of(deviations: Sequence[float], num_runs: int, trials: int) -> Simulate:
-    return lambda seed: {
-        f"{name}_{figure}": share
-        for name, way in (("pooled", pool), ("each", list))
-        for figure, share in try_family(deviations, num_runs, trials, seed, way).items()
-    }
-
-
-def quality_of(setting: Setting, trials: int) -> Simulate:
-    same = replace(setting, differ=False)
-    return lambda seed: both(try_quality(setting, trials, 2 * seed), try_quality(same, trials, 2 * seed + 1))
-
-
-def both(changed: Rates, same: Rates) -> dict[str, float]:
-    """Return coverage over all experiments, false "different" without a change, false "equal" with one."""
-    covered = (changed.covered + same.covered) / 2
-    return {"covered": covered, "different": same.different, "equal": changed.equal, "half_width": changed.half_width}
-
-
-def several(num_others: int, trials: int, seed: int) -> dict[str, float]:
-    """Return how often any of several configurations equal to the baseline is reported as different."""
-    rng = np.random.default_rng(seed)
-    plain = adjusted = 0
-    for _ in range(trials):
-        base = rng.normal(size=5).tolist()
-        p_values = [paired(base, rng.normal(size=5).tolist(), scope="runs").p_different() for _ in range(num_others)]
-        plain += min(p_values) <= 0.05
-        adjusted += min(holm(p_values)) <= 0.05
-    return {"plain": plain / trials, "holm": adjusted / trials}
-
-
-def percentile_bootstrap(values: Floats, rng: np.random.Generator, *, over_seeds: bool) -> tuple[float, float]:
-    """Return the 95% interval of the mean of (R, N) values: seeds, then samples, are drawn with replacement."""
-    num_seeds, num_samples = values.shape
-    means = np.empty(200)
-    for place in range(len(means)):
-        rows = rng.integers(0, num_seeds, num_seeds) if over_seeds else np.arange(num_seeds)
-        counts = np.bincount(rng.integers(0, num_samples, num_samples), minlength=num_samples)
-        means[place] = values[rows].mean(axis=0) @ counts / num_samples
-    low, high = np.percentile(means, [2.5, 97.5])
-    return float(low), float(high)
-
-
-def _of_seeds(first: Sequence[JackknifeScore], second: Sequence[JackknifeScore]) -> Estimate:
-    return paired([one.score for one in first], [one.score for one in second], scope="seeds")
-
-
-def _of_hillis(first: list[JackknifeScore], second: list[JackknifeScore]) -> tuple[float, float]:
-    from scipy import special
-
-    estimate = ours(first, second, True)
-    side = estimate.sides[0]
-    freedom = (estimate.variance / side.variance) ** 2 * (side.num_runs - 1) if side.variance else np.inf
-    half = float(special.stdtrit(freedom, 0.975)) * estimate.standard_error
-    return estimate.value - half, estimate.value + half
-
-
-OTHERS = {
-    "what is shipped": lambda first, second, _: ours(first, second, True).interval(),
-    "percentile bootstrap over seeds and samples": lambda first, second, rng: percentile_bootstrap(
-        np.stack([b.pseudovalues - a.pseudovalues for a, b in zip(first, second, strict=True)]), rng, over_seeds=True
-    ),
-    "percentile bootstrap over samples, seeds averaged": lambda first, second, rng: percentile_bootstrap(
-        np.stack([b.pseudovalues - a.pseudovalues for a, b in zip(first, second, strict=True)]), rng, over_seeds=False
-    ),
-    "paired t test over seeds": lambda first, second, _: _of_seeds(first, second).interval(),
-    "Hillis's degrees of freedom (κ = 1)": lambda first, second, _: _of_hillis(first, second),
-}
-
-
-def other_of(name: str, setting: Setting, trials: int) -> Simulate:
-    def simulate(seed: int) -> dict[str, float]:
-        rng = np.random.default_rng(seed)
-        deviation = seed_deviation(setting)
-        true, covered = true_change(setting, deviation), 0
-        for _ in range(trials):
-            drawn = draw(setting, deviation, rng)
-            assert drawn is not None
-            low, high = OTHERS[name](*drawn, rng)
-            covered += low <= true <= high
-        return {"covered": covered / trials}
-
-    return simulate
-
-
-def tables(results: dict[str, dict[str, float]], trials: int) -> str:
-    lines = [
-        f"{trials:,} experiments with a change, {trials:,} without, in each line. Monte-Carlo error of a coverage "
-        f"of 95%: {_error(0.95, 2 * trials)}; of a false alarm of 5%: {_error(0.05, trials)}. All in per cent.",
-        "",
-    ]
-    for kind, title in (
-        ("speed", "Speed"),
-        ("quality", "Quality, runs paired by seed"),
-        ("unpaired", "Quality, other seeds on both sides"),
-        ("samples", "Quality over samples alone, one model each"),
-        ("clusters", "Quality on rows that belong together"),
-    ):
-        rows = {name: one for name, one in results.items() if name.startswith(f"{kind}|")}
-        if not rows:
-            continue
-        worst = [min(one["covered"] for one in rows.values()), max(one["covered"] for one in rows.values())]
-        lines += [f"## {title}", "", f"Coverage from {_share(worst[0])} to {_share(worst[1])}.", ""]
-        names = {
-            "speed": "experiment | runs a side",
-            "samples": "score",
-            "clusters": "score | seeds | rows of a cluster | intervals",
-        }.get(kind, "score | seeds | seeds / samples")
-        lines += [f"| {names} | covered | false different | false equal | half width |"]
-        lines += ["|---" * (names.count("|") + 1) + "|---:|---:|---:|---:|"]
-        for name, one in rows.items():
-            cells = " | ".join(name.split("|")[1:])
-            figures = " | ".join(_share(one[key]) for key in ("covered", "different", "equal"))
-            lines += [f"| {cells} | {figures} | {100 * one['half_width']:.2f} |"]
-        lines += [""]
-    return "\n".join(
-        [
-            *lines,
-            *_of_others(results, trials),
-            *_of_several(results),
-            *_of_families(results),
-            *_of_looks(results),
-            *_of_orders(results),
-            *_of_factors(results),
-        ]
-    )
-
-
-def _of_others(results: dict[str, dict[str, float]], trials: int) -> Iterator[str]:
-    if not any(name.startswith("other|") for name in results):
-        return
-    columns = [(num, ratio) for ratio in RATIOS[1:] for num in SEEDS]
-    yield from ("## Other procedures", "")
-    yield (
-        f"Coverage; accuracy on 1,000 rows; {trials:,} experiments, of "
-        f"bootstraps {min(trials, FEW)} with 200 resamples (Monte-Carlo error {_error(0.95, min(trials, FEW))})."
-    )
-    yield ""
-    yield "| procedure | " + " | ".join(f"{num} seeds, {ratio}" for num, ratio in columns) + " |"
-    yield "|---" + "|---:" * len(columns) + "|"
-    for name in OTHERS:
-        covered = [results[f"other|{name}|{num}|{ratio}"]["covered"] for num, ratio in columns]
-        yield f"| {name} | " + " | ".join(map(_share, covered)) + " |"
-    yield ""
-
-
-def _of_several(results: dict[str, dict[str, float]]) -> Iterator[str]:
-    if not any(name.startswith("several|") for name in results):
-        return
-    yield from ("## Several configurations that are the baseline in truth", "", "5 runs of each.", "")
-    yield from (
-        "| configurations beside the baseline | any false different | the same without Holm |",
-        "|---|---:|---:|",
-    )
-    for num in (2, 4, 9):
-        one = results[f"several|{num}"]
-        yield f"| {num} | {_share(one['holm'])} | {_share(one['plain'])} |"
-
-
-def _of_families(results: dict[str, dict[str, float]]) -> Iterator[str]:
-    families = {name: one for name, one in results.items() if name.startswith("family|")}
-    if not families:
-        return
-    yield from ("", "## Speed of several configurations, one of them 5% faster", "")
-    columns = ("found", "false, by itself", "any false, Holm")
-    ways = ("pooled", "each pair by itself")
-    yield (
-        "| spread of runs | runs each | " + " | ".join(f"{way}: {column}" for way in ways for column in columns) + " |"
-    )
-    yield "|---|---:|" + "---:|" * 6
-    for name, one in families.items():
-        keys = [f"{way}_{figure}" for way in ("pooled", "each") for figure in ("found", "plain", "holm")]
-        yield f"| {' | '.join(name.split('|')[1:])} | " + " | ".join(_share(one[key]) for key in keys) + " |"
-
-
-def _of_looks(results: dict[str, dict[str, float]]) -> Iterator[str]:
-    lines = {name: one for name, one in results.items() if name.startswith("looks|")}
-    if not lines:
-        return
-    yield from ("", "## Runs that are added until there is a verdict", "")
-    keys = ("naive", "false", "naive_found", "found", "first", "covered")
-    titles = (
-        "any false, each look at 5%", "any false, corrected", "found, each look at 5%", "found, corrected",
-        "found at the first look", "covered at the end",
-    )  # fmt: skip
-    yield f"| looks | configurations beside the baseline | {' | '.join(titles)} | runs each |"
-    yield "|---|---:|" + "---:|" * (len(titles) + 1)
-    for name, one in lines.items():
-        figures = " | ".join(_share(one[key]) for key in keys)
-        yield f"| {' | '.join(name.split('|')[1:])} | {figures} | {one['runs']:.1f} |"
-
-
-def _of_orders(results: dict[str, dict[str, float]]) -> Iterator[str]:
-    lines = {name: one for name, one in results.items() if name.startswith("order|")}
-    if not lines:
-        return
-    yield from ("", "## Speed under a drift of the machine", "")
-    keys = [f"{way}{measure}" for measure in ("covered", "false", "found") for way in ("plain_", "")]
-    titles = [f"{measure}{way}" for measure in ("covered", "any false", "found") for way in ("", ", adjusted")]
-    yield f"| order | drift | configurations x runs | {' | '.join(titles)} |"
-    yield "|---|---|---|" + "---:|" * len(titles)
-    for name, one in lines.items():
-        yield f"| {' | '.join(name.split('|')[1:])} | " + " | ".join(_share(one[key]) for key in keys) + " |"
-
-
-def _of_factors(results: dict[str, dict[str, float]]) -> Iterator[str]:
-    lines = {name: one for name, one in results.items() if name.startswith("factors|")}
-    if not lines:
-        return
-    yield from ("", "## Main effects of a matrix of 3 x 2 x 2", "")
-    keys = ("found", "pair_found", "false", "pair_false", "interaction")
-    titles = (
-        "found: main effect",
-        "found: pair",
-        "any false: main effects",
-        "any false: pairs",
-        "any false interaction",
-    )
-    yield f"| true change | runs each | {' | '.join(titles)} |"
-    yield "|---|---:|" + "---:|" * len(titles)
-    for name, one in lines.items():
-        yield f"| {' | '.join(name.split('|')[1:])} | " + " | ".join(_share(one[key]) for key in keys) + " |"
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.1f}"
-
-
-def _error(share: float, trials: int) -> str:
-    return f"{100 * (share * (1 - share) / trials) ** 0.5:.2f}"
+def table(results: Mapping[str, Mapping[str, float]]) -> str:
+    """Return the results in per cent, a table for each kind of setting."""
+    lines: list[str] = []
+    for kind in dict.fromkeys(name.partition("|")[0] for name in results):
+        rows = {name: row for name, row in results.items() if name.startswith(f"{kind}|")}
+        keys = [key for key in next(iter(rows.values())) if key not in ("seed", "trials", "took_s")]
+        lines += [f"## {kind}", "", f"| setting | experiments | {' | '.join(keys)} |", "|---" * (len(keys) + 2) + "|"]
+        for name, row in rows.items():
+            cells = [f"{100 * row[key]:.1f}" for key in keys]
+            lines.append(f"| {name.partition('|')[2].replace('|', ', ')} | {row['trials']} | {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

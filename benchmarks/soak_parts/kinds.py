@@ -197,7 +197,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     _use(
         "compress",
-        ("compress", "runs/c", "--to", "bf16", "--rows", "8", "--timed-rows", "2", "--explain-rows", "2"),
+        ("compress", "runs/c", "--to", "bf16", "--rows", "8", "--timed-rows", "2"),
         lambda folder: files_below(
             folder / "runs" / "c" / "compressed", ("model.safetensors", "predictions.*.parquet")
         ),

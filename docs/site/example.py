@@ -17,11 +17,10 @@ WIDTH, HEIGHT = 1000, 2150
 PART_WIDTH, MARGIN = 1145, 24
 """Of the picture of a part: width of the window, and space around the part, in pixels."""
 _PART = """(() => {
-  const first = document.querySelector('#summary').getBoundingClientRect();
-  const last = document.querySelector('#summary .box:not(.lead-box)').getBoundingClientRect();
-  return [first.left, first.top, last.bottom];
+  const box = document.querySelector('#summary').getBoundingClientRect();
+  return [box.left, box.top, box.bottom];
 })()"""
-"""Left, top and bottom of the conclusions and of the box below them."""
+"""Left, top and bottom of the conclusions."""
 _EFFECTS = """(() => {
   const first = document.querySelector('#verdicts').getBoundingClientRect();
   const last = document.querySelector('#verdicts figure').getBoundingClientRect();

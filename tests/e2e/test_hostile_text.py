@@ -77,6 +77,6 @@ def test_hostile_text_does_not_run(world: Path, cli: Cli):
     assert [code for code in page.scripts if "alert" in code] == []
     assert page.handlers == []
     assert page.outside == []
-    assert SCRIPT not in (world / "report" / "report.md").read_text(encoding="utf-8")
+    assert SCRIPT not in (world / "report" / "index.html").read_text(encoding="utf-8")
     for output in (trained, described, evaluated, reported):
         assert "\x1b[31m" not in output.stdout + output.stderr

@@ -57,7 +57,7 @@ def test_possible_runs_are_probed_and_others_skipped(cli: Cli, world: Path):
         assert summary["throughput"]["num_steps_measured"] == 3
         assert not {"model", "checkpoints"} & {path.name for path in folder.iterdir()}
         assert not list(folder.glob("predictions*"))
-    page = (world / "runs/m/report/report.md").read_text()
+    page = (world / "runs/m/report/index.html").read_text()
     assert "2 of 8 runs finished, 6 cannot run here" in page
     repeated = cli("sweep", "m.yaml", "--set", "device=cpu")
     assert (repeated.code, "0 to train now" in repeated.stderr) == (0, True)

@@ -28,7 +28,7 @@ def test_an_outside_strategy_gets_the_same_features(world: Path, cli: Cli):
 
     reported = run("report", "runs/c")
     assert reported.code == EXIT_OK, reported.stderr
-    assert KIND in reported.stdout + "".join(path.read_text() for path in (world / "report").glob("*.md"))
+    assert KIND in reported.stdout + "".join(path.read_text() for path in (world / "report").glob("*.html"))
 
     certified = run("certify", "c.yaml", "--strategies", KIND, "--steps", "2", "--json")
     assert certified.code == EXIT_OK, certified.stderr

@@ -69,6 +69,20 @@ def test_the_model_has_a_card_without_paths(trained: Path):
         assert card.name not in read_json(card.with_name("paratune.json"))["files"]
 
 
+def test_the_model_folder_has_the_comparison_with_a_constant_answer(trained: Path):
+    with (trained / "data.csv").open(encoding="utf-8") as file:
+        scores = [float(row["score"]) for row in csv.DictReader(file)]
+    for run, metric, deviation in (("c", "accuracy", None), ("r", "rmse", pytest.approx(np.std(scores)))):
+        summary = read_json(trained / "runs" / run / "summary.json")
+        known = read_json(trained / "runs" / run / "model" / "paratune.json")
+        baseline = summary["baseline"]
+        assert known["constant"] == {
+            "predicts": baseline["predicts"], "split": "validation", "metric": metric,
+            "model": summary["scores"]["validation"][metric], "constant": baseline["scores"]["validation"][metric],
+        }  # fmt: skip
+        assert known["label_deviation"] == deviation
+
+
 FREE_KEYS = ("config", "config_origin", "versions", "environment", "options", "setup")
 """Mappings of a record whose keys are options, packages or variables."""
 

@@ -10,6 +10,9 @@ from paratune.config.permission import allow, trust
 from paratune.config.sources import CODE
 from paratune.console import Display
 from paratune.errors import coded
+from paratune.records import MODEL_FOLDER, RUN_FILE
+from paratune.records.constant import CONSTANT, not_better
+from paratune.records.own import TASK_FILE, read_task_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,13 +81,25 @@ def load_model(name: str, device: str, *, run_code: bool = False, **columns: str
 
 
 def check_model(name: str, *, run_code: bool = False) -> None:
-    """Raise an error for a missing model folder before torch is imported; `run_code` as for `load_model`."""
+    """Raise an error for a missing model folder before torch is imported; `run_code` as for `load_model`.
+
+    Warns of a model that is not better than a constant answer.
+    """
     from paratune.models.locate import locate
 
+    # A folder that is not whole gets the error of `load_trained`, which knows more.
+    folder = Path(name) / MODEL_FOLDER if (Path(name) / RUN_FILE).is_file() else Path(name)
     if not Path(name).is_dir():
-        locate(name)
+        folder = Path(locate(name))
     if run_code:
         trust(name)
+    if (found := not_better(read_task_file(folder).get(CONSTANT), folder / TASK_FILE)) is not None:
+        log.warning(
+            "%s is %s Do not rely on its answers; train it longer, on more rows or with other options",
+            name,
+            found.sentence,
+            extra=coded("model.not_better", target=name, **found.model_dump()),
+        )
 
 
 def allow_source(source: str, key: str = "data") -> None:

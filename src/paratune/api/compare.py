@@ -31,9 +31,9 @@ def compare(
     """Compare the speed and the quality of runs with a baseline, with intervals and a verdict in words.
 
     Args:
-        runs: Runs or run folders, which are grouped by configuration over seeds and repeats; groups, each a pattern
-            ("runs/a_seed*") or a comma-separated list; or one matrix or its folder.
-        baseline: Run, group or value with which the others are compared; default: the first.
+        runs: Runs, run folders or patterns of them ("runs/a_seed*"), which are grouped by configuration over seeds and
+            repeats; or one matrix or its folder.
+        baseline: Run, configuration or value with which the others are compared; default: the first.
         by: Axes of a matrix whose values are compared.
         margin: Differences that count as equal, such as "f1=0.01" or "speed=3%".
         allow: Allowed differences of the runs: batch, model, train, steps, data, tokens, task, kept.

@@ -27,18 +27,22 @@ def report(
     plan: str | PathLike[str] | None = None,
     margin: str | Sequence[str] = (),
     layout: str | None = None,
+    latex: bool = False,
+    figures: bool = False,
 ) -> Report | SweepReport:
     """Return the report of finished runs or of matrices, and write it.
 
     Args:
         runs: Runs or run folders, at least one; or matrices or their folders.
-        out: Folder for the page, tables and figures, created when absent; None writes nothing.
-        baseline: Run that the changes in per cent refer to.
+        out: Folder for page, PDF, table.csv and report.json, created when absent; None writes nothing.
+        baseline: Run with which the others are compared; default: the first.
         target: Scores, such as "f1>=0.88": shows when each run or configuration first reached them.
         price: Price of a device-hour, in any currency: adds the cost of runs.
         plan: File of `paratune plan MATRIX --write`, shown next to the published figures of a matrix.
         margin: Differences that count as equal, such as "f1=0.01" or "speed=3%".
-        layout: Adds a table of a matrix in the layout of a study: evora, ielts, oakridge, imdb or squad.
+        layout: Adds tables of a matrix in the layout of a study: evora, ielts, oakridge, imdb or squad.
+        latex: Writes the tables as LaTeX, too.
+        figures: Writes the figures as SVG, too.
 
     Returns:
         The report: `as_dict()` has it as plain data, `files` the written files; a notebook shows its table.
@@ -49,10 +53,14 @@ def report(
     """
     folders = [Path(run_folder(run)) for run in runs]
     if matrices := check_report(folders, price=price, plan=plan, layout=layout, has_baseline=baseline is not None):
-        return report_of_matrices(matrices, out, target=target, price=price, margin=margin, plan=plan, layout=layout)
+        return report_of_matrices(
+            matrices, out, target=target, price=price, margin=margin, plan=plan, layout=layout, latex=latex,
+            figures=figures,
+        )  # fmt: skip
+    wanted = _wanted(out, latex=latex, figures=figures)
     targets, margins = _targets(several(target)), read_margins(several(margin))
     base = None if baseline is None else Path(run_folder(baseline))
-    return make(folders, None if out is None else Path(out), base, targets, price, margins)
+    return make(folders, None if out is None else Path(out), base, targets, price, margins, wanted)
 
 
 def report_of_matrices(
@@ -64,6 +72,8 @@ def report_of_matrices(
     margin: str | Sequence[str] = (),
     plan: str | PathLike[str] | None = None,
     layout: str | None = None,
+    latex: bool = False,
+    figures: bool = False,
     more: Callable[[SweepReport], ReportSection] | None = None,
 ) -> SweepReport:
     """Return the report of matrices, and write it; `more` returns a last section that is not from the records."""
@@ -71,7 +81,10 @@ def report_of_matrices(
     targets, margins = _targets(several(target)), read_margins(several(margin))
     where = None if out is None else Path(out)
     known = None if plan is None else Path(plan)
-    return make_sweep(folders, where, price, targets, plan=known, margins=margins, more=more, layout=layout)
+    wanted = _wanted(out, latex=latex, figures=figures)
+    return make_sweep(
+        folders, where, price, targets, plan=known, margins=margins, more=more, layout=layout, wanted=wanted
+    )
 
 
 def check_report(
@@ -109,6 +122,16 @@ def check_report(
         message = f"--layout {layout} is of a matrix; give the folder of one, with sweep.json"
         raise ConfigError(message, code="cli.no_effect", option="--layout")
     return matrices
+
+
+def _wanted(out: str | PathLike[str] | None, **is_wanted: bool) -> list[str]:
+    """Return the kinds of files for a paper that are wanted; raise a `ConfigError` if there is no folder for them."""
+    wanted = [kind for kind, is_one in is_wanted.items() if is_one]
+    if wanted and out is None:
+        option = f"--{wanted[0]}"
+        message = f"{option} writes files into the folder of --out, and --out is not given; add --out FOLDER"
+        raise ConfigError(message, code="cli.no_effect", option=option)
+    return wanted
 
 
 def check_price(price: float | None) -> None:

@@ -170,7 +170,7 @@ class Run:
 
         require("matplotlib", extra="plots")
         with scratch_folder() as scratch:
-            files = make([self.folder], scratch / "report").files
+            files = make([self.folder], scratch / "report", wanted=("figures",)).files
             return {path.stem: path.read_bytes() for path in files if path.suffix == ".svg"}
 
     def __repr__(self) -> str:

@@ -103,15 +103,3 @@ def split_table(folder: Path, split: str) -> tuple[str, "pa.Table"]:
         raise CheckpointError(message, code="run.several_files", target=str(folder), split=split)
     (part,) = rows_by_file(folder, run, split)
     return f"{split} of {folder}", part.table.take(pa.array(part.rows))
-
-
-def rows_without_splits(folder: Path, file: str, table: "pa.Table") -> "pa.Table":
-    """Return the rows of a training file that are in no other split of the run."""
-    run = read_run(folder)
-    is_kept = np.ones(table.num_rows, dtype=np.bool_)
-    for name in ("validation", "test"):
-        has_rows = (folder / predictions_file(name)).is_file() and run["config"]["data"].get(name) is None
-        for part in rows_by_file(folder, run, name) if has_rows else ():
-            if part.file == file:
-                is_kept[part.rows] = False
-    return table.filter(is_kept)

@@ -22,9 +22,9 @@ from paratune.sweeps import asked
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import Matrix, all_probes, read_matrix
-from paratune.sweeps.plan import Step, SweepPlan, check_unchanged, plan_of
+from paratune.sweeps.plan import SweepPlan, check_unchanged, plan_of
 from paratune.sweeps.rounds import read_rounds
-from paratune.sweeps.run import exit_code, locked
+from paratune.sweeps.run import exit_code, locked, write_listed
 
 log = logging.getLogger(__name__)
 
@@ -76,9 +76,9 @@ def sweep(
     if prepared.error is not None:
         raise prepared.error
     if dry_run:
-        steps = [step for step in prepared.plan.in_order() if step.cell.name in prepared.names]
-        record = replace(prepared.plan.record, cells=tuple(step.record for step in steps))
-        return Sweep(prepared.matrix.folder, record, {step.cell.name: step.changed for step in steps if step.changed})
+        cells = [cell for cell in prepared.plan.in_order() if cell.name in prepared.names]
+        record = replace(prepared.plan.record, cells=tuple(cell.record for cell in cells))
+        return Sweep(prepared.matrix.folder, record, {cell.name: cell.changed for cell in cells if cell.changed})
     with process_as_before():
         set_up_logging(speaks=True)
         trained = train_matrix(request, prepared)
@@ -239,11 +239,11 @@ def present_plan(request: SweepRequest, prepared: PreparedSweep) -> SweepPlan:
     plan = plan_of(matrix, prepared.cells, sys.argv)
     plan = skip_runs_without_need(matrix, plan, retry_failed=request.retry_failed)
     if not request.overwrite:
-        check_unchanged(matrix, [step for step in plan.steps if step.cell.name in prepared.names])
+        check_unchanged(matrix, [cell for cell in plan.cells if cell.name in prepared.names])
     return plan
 
 
-def steps_to_list(request: SweepRequest, prepared: PreparedSweep, *, writes: bool = True) -> list[Step]:
+def steps_to_list(request: SweepRequest, prepared: PreparedSweep, *, writes: bool = True) -> list[Cell]:
     """Return the runs that other programs can start now.
 
     Args:
@@ -252,8 +252,6 @@ def steps_to_list(request: SweepRequest, prepared: PreparedSweep, *, writes: boo
     Raises:
         CheckpointError: Another sweep uses the folder, or runs in it have other settings than the matrix.
     """
-    from paratune.sweeps.listing import write_listed
-
     matrix = prepared.matrix
     searching = Searching(matrix, request.overrides, here=False, writes=writes)
     with locked(matrix.folder) if writes else nullcontext():

@@ -33,19 +33,20 @@ def compress_runs(matrix: Matrix, record: SweepRecord, names: Collection[str], s
     Args:
         matrix: The file, whose folder this process has locked.
     """
-    if matrix.compress is None:
+    compress = matrix.options.compress
+    if compress is None:
         return ()
     folders = {cell.name: cell_run_folder(matrix.folder, cell.name) for cell in record.cells}
     cells = [cell for cell in record.cells if cell.name in names and is_compressed(folders[cell.name], cell)]
-    todo = [cell.name for cell in cells if not matrix.compress.is_done(folders[cell.name])]
+    todo = [cell.name for cell in cells if not compress.is_done(folders[cell.name])]
     failed = list(todo)
     for number, name in enumerate(todo, start=1):
         if starter.is_stopped:
             break
-        log.info("%s", plain(f"compress [{number}/{len(todo)}] {name}: {', '.join(matrix.compress.forms)}"))
+        log.info("%s", plain(f"compress [{number}/{len(todo)}] {name}: {', '.join(compress.forms)}"))
         output = matrix.folder / LOGS_FOLDER / f"{name}.txt"
         output.parent.mkdir(exist_ok=True)
-        code = starter.start(matrix.compress.words(folders[name]), output, matrix.environment)
+        code = starter.start(compress.words(folders[name]), output, matrix.environment)
         if code == EXIT_OK:
             failed.remove(name)
         elif not starter.is_stopped:

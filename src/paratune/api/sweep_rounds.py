@@ -9,11 +9,12 @@ from typing import Protocol
 from paratune.base.text import plain
 from paratune.base.units import counted, format_duration
 from paratune.errors import coded
-from paratune.records.sweep import SweepRecord, cell_run_folder, write_sweep
+from paratune.records.sweep import Configuration, SweepRecord, cell_run_folder, write_sweep
 from paratune.reports.systems.judging import judged
 from paratune.reports.systems.model import build_systems
-from paratune.sweeps.plan import Step, now
-from paratune.sweeps.rounds import Configuration, configuration_of, end_rounds, is_over_budget, next_round
+from paratune.sweeps.cell import Cell
+from paratune.sweeps.plan import now
+from paratune.sweeps.rounds import end_rounds, is_over_budget, next_round
 from paratune.verdicts import Verdict
 from paratune.verdicts.margins import SPEED
 from paratune.verdicts.rates import GOODPUT
@@ -26,10 +27,10 @@ class Trainer(Protocol):
 
     @property
     def is_stopped(self) -> bool: ...
-    def train(self, record: SweepRecord, steps: Sequence[Step]) -> SweepRecord: ...
+    def train(self, record: SweepRecord, cells: Sequence[Cell]) -> SweepRecord: ...
 
 
-def train_rounds(folder: Path, record: SweepRecord, todo: Sequence[Step], trainer: Trainer) -> SweepRecord:
+def train_rounds(folder: Path, record: SweepRecord, todo: Sequence[Cell], trainer: Trainer) -> SweepRecord:
     """Train in rounds, until all verdicts are decided, all planned runs are made, or the budget is used.
 
     Args:
@@ -44,23 +45,23 @@ def train_rounds(folder: Path, record: SweepRecord, todo: Sequence[Step], traine
         record = record.with_look(now())
         write_sweep(folder, record)
         state = verdict_state(folder, record)
-        steps = next_round(record, left, state.undecided)
-        if not steps:
+        cells = next_round(record, left, state.undecided)
+        if not cells:
             return _ended(folder, record, left, state)
         which = f"{counted(len(state.undecided), 'configuration')} undecided" if state.undecided else "the first one"
-        log.info("%s", f"round of {counted(len(steps), 'run')}: {which}")
-        for step in steps:
+        log.info("%s", f"round of {counted(len(cells), 'run')}: {which}")
+        for cell in cells:
             if trainer.is_stopped:
                 return record
-            if is_over_budget(record, step):
+            if is_over_budget(record, cell):
                 return _over_budget(folder, record.with_look(now()), left)
-            record = trainer.train(record, [step])
-            left.remove(step)
+            record = trainer.train(record, [cell])
+            left.remove(cell)
         if trainer.is_stopped:
             return record
 
 
-def _over_budget(folder: Path, record: SweepRecord, left: Sequence[Step]) -> SweepRecord:
+def _over_budget(folder: Path, record: SweepRecord, left: Sequence[Cell]) -> SweepRecord:
     record = end_rounds(record, (), "budget")
     write_sweep(folder, record)
     assert record.rounds is not None
@@ -70,9 +71,9 @@ def _over_budget(folder: Path, record: SweepRecord, left: Sequence[Step]) -> Swe
     return record
 
 
-def _ended(folder: Path, record: SweepRecord, left: Sequence[Step], state: "VerdictState") -> SweepRecord:
+def _ended(folder: Path, record: SweepRecord, left: Sequence[Cell], state: "VerdictState") -> SweepRecord:
     """Return the record at the end; runs of configurations without a verdict stay pending."""
-    judged_ones = [step for step in left if configuration_of(step.record, record.axes) in state.judged]
+    judged_ones = [cell for cell in left if record.configuration_of(cell.record) in state.judged]
     ended = "no_verdict" if len(judged_ones) < len(left) else "planned" if state.undecided else "decided"
     record = end_rounds(record, judged_ones, ended)
     write_sweep(folder, record)
@@ -103,7 +104,7 @@ def verdict_state(folder: Path, record: SweepRecord) -> VerdictState:
     verdicts, problems = judged(systems, all_of_them=True)
     for problem in problems:
         log.warning("%s", plain(problem), extra=coded("sweep.unreadable_run"))
-    by_name = {cell.name: configuration_of(cell, record.axes) for cell in record.cells}
+    by_name = {cell.name: record.configuration_of(cell) for cell in record.cells}
     rounds = record.rounds
     assert rounds is not None
 

@@ -10,20 +10,21 @@ from paratune.base.units import counted
 from paratune.errors import ConfigError
 from paratune.records.sweep import SweepRecord, write_sweep
 from paratune.sweeps import asked
+from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.compressing import require_forms
 from paratune.sweeps.matrix import Matrix, read_matrix
-from paratune.sweeps.plan import Step, SweepPlan, check_unchanged, plan_of
-from paratune.sweeps.search import trial_title
-from paratune.sweeps.teachers import waits_for
-from paratune.sweeps.trials import (
-    check_search,
+from paratune.sweeps.plan import SweepPlan, check_unchanged, plan_of
+from paratune.sweeps.search import (
     halving_needs,
     next_trials,
     num_runs_of_halving,
+    require_search,
     skip_not_needed,
     trial_scores,
+    trial_title,
 )
+from paratune.sweeps.teachers import waits_for
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +36,9 @@ def check_options(matrix: Matrix, *, only: Sequence[str], until: str | None = No
         ConfigError: An option, or probes, contradict a search that decides by scores.
         MissingDependency: Optuna, or a package of smaller forms, is not installed.
     """
-    require_forms(matrix.compress)
+    require_forms(matrix.options.compress)
     search = matrix.search
-    check_search(search)
+    require_search(search)
     if search is None or not search.is_adaptive:
         return
     given = {
@@ -58,10 +59,11 @@ def skip_runs_without_need(matrix: Matrix, plan: SweepPlan, *, retry_failed: boo
     """Return the states of the runs; those that no later round of successive halving needs are skipped."""
     if matrix.search is None or matrix.search.method != "halving":
         return plan
-    todo = {step.cell.name for step in plan.steps if step.runs(retry_failed=retry_failed)}
-    record = skip_not_needed(plan.record, halving_needs(matrix.folder, plan.record, matrix.search, todo))
-    cells = {cell.name: cell for cell in record.cells}
-    return SweepPlan(tuple(replace(step, record=cells[step.cell.name]) for step in plan.steps), record)
+    todo = {cell.name for cell in plan.cells if cell.runs(retry_failed=retry_failed)}
+    _, never = halving_needs(matrix.folder, plan.record, matrix.search, todo)
+    record = skip_not_needed(plan.record, never)
+    records = {cell.name: cell for cell in record.cells}
+    return SweepPlan(tuple(replace(cell, record=records[cell.name]) for cell in plan.cells), record)
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,10 @@ class Searching:
         per_trial = len(record.cells) // num_known
         if search.method == "bayesian":
             num_possible = sum(cell.state != "skipped" for cell in record.cells)
-            return num_possible + per_trial * (search.num_trials - num_known)
-        return num_runs_of_halving(search) * per_trial // len(search.steps)
+            return num_possible + per_trial * (search.trials - num_known)
+        return num_runs_of_halving(search) * per_trial // len(search.steps or ())
 
-    def present_round(self, record: SweepRecord, todo: Sequence[Step]) -> tuple[SweepRecord, list[Step]]:
+    def present_round(self, record: SweepRecord, todo: Sequence[Cell]) -> tuple[SweepRecord, list[Cell]]:
         """Return the record, and the runs that can be trained now, independently of each other.
 
         A Bayesian search without such runs gets its next trials; these are written to `sweep.json`.
@@ -107,33 +109,33 @@ class Searching:
         """
         search, folder = self.matrix.search, self.matrix.folder
         if search is None or not search.is_adaptive:
-            ready = [step for step in todo if waits_for(record, step.record) is None]
+            ready = [cell for cell in todo if waits_for(record, cell.record) is None]
             if len(ready) < len(todo):
                 waiting = counted(len(todo) - len(ready), "run")
                 log.info("%s", f"{waiting} left out: a teacher is not finished; repeat the command when it is")
             return record, ready
         if search.method == "halving":
-            needed = halving_needs(folder, record, search, {step.cell.name for step in todo})
-            steps = [step for step in todo if step.cell.name in needed.now]
-            if steps:
-                log.info("%s", f"round of {counted(len(steps), 'run')}: {plain(steps[0].record.values['max_steps'])}")
-            return skip_not_needed(record, needed), steps
-        steps = list(todo)
-        while not steps and self.writes and record.search and len(record.search.trials) < search.num_trials:
-            record, steps = self._with_next_trials(record)  # without a run where the new trials are impossible here
-        return record, steps
+            needed, never = halving_needs(folder, record, search, {cell.name for cell in todo})
+            cells = [cell for cell in todo if cell.name in needed]
+            if cells:
+                log.info("%s", f"round of {counted(len(cells), 'run')}: {plain(cells[0].record.values['max_steps'])}")
+            return skip_not_needed(record, never), cells
+        cells = list(todo)
+        while not cells and self.writes and record.search and len(record.search.trials) < search.trials:
+            record, cells = self._with_next_trials(record)  # without a run where the new trials are impossible here
+        return record, cells
 
-    def train(self, record: SweepRecord, todo: Sequence[Step], trainer: Trainer) -> SweepRecord:
+    def train(self, record: SweepRecord, todo: Sequence[Cell], trainer: Trainer) -> SweepRecord:
         """Train round after round, until no run follows or a signal stops the sweep; return the record."""
         left = list(todo)
         while not trainer.is_stopped:
-            record, steps = self.present_round(record, left)
+            record, cells = self.present_round(record, left)
             write_sweep(self.matrix.folder, record)
-            if not steps:
+            if not cells:
                 break
-            record = trainer.train(record, steps)
-            names = {step.cell.name for step in steps}
-            left = [step for step in left if step.cell.name not in names]
+            record = trainer.train(record, cells)
+            names = {cell.name for cell in cells}
+            left = [cell for cell in left if cell.name not in names]
             unfinished = [cell for cell in record.cells if cell.name in names and cell.state == "interrupted"]
             if unfinished:  # killed, or another process still trains it; the scores of the round are not complete
                 if not trainer.is_stopped:
@@ -142,7 +144,7 @@ class Searching:
                 break
         return record
 
-    def _with_next_trials(self, record: SweepRecord) -> tuple[SweepRecord, list[Step]]:
+    def _with_next_trials(self, record: SweepRecord) -> tuple[SweepRecord, list[Cell]]:
         search, folder = self.matrix.search, self.matrix.folder
         assert search is not None
         assert record.search is not None
@@ -156,8 +158,8 @@ class Searching:
         if error is not None:
             raise error
         plan = plan_of(matrix, cells, record.command)
-        check_unchanged(matrix, plan.steps)  # an edit of a file since the start would train the new trials with it
+        check_unchanged(matrix, plan.cells)  # an edit of a file since the start would train the new trials with it
         old = {cell.name: cell for cell in record.cells}
         cells_now = tuple(old.get(cell.name, cell) for cell in plan.record.cells)
-        steps = [step for step in plan.in_order() if step.cell.name not in old and step.record.state != "skipped"]
-        return replace(plan.record, cells=cells_now, listed=record.listed), steps
+        new = [cell for cell in plan.in_order() if cell.name not in old and cell.record.state != "skipped"]
+        return replace(plan.record, cells=cells_now, listed=record.listed), new

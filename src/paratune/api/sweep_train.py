@@ -14,21 +14,21 @@ from paratune.base.units import format_duration
 from paratune.console import Bar, Display
 from paratune.errors import EXIT_OK
 from paratune.launch.command_runner import CommandRunner
-from paratune.records import SUMMARY_FILE, read_json
-from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder, write_sweep
+from paratune.records.sweep import CellRecord, SweepRecord, write_sweep
+from paratune.sweeps.cell import Cell
 from paratune.sweeps.matrix import Matrix
-from paratune.sweeps.plan import Step, SweepPlan, now
-from paratune.sweeps.rounds import attempt_s, is_over_budget
-from paratune.sweeps.run import Start, run_step, was_killed
+from paratune.sweeps.plan import SweepPlan, now
+from paratune.sweeps.rounds import is_over_budget
+from paratune.sweeps.run import WARMUP_LOG, Start, run_cell, run_warm_up, warm_ups, was_killed
+from paratune.sweeps.search import validation_score
 from paratune.sweeps.teachers import waits_for
-from paratune.sweeps.warmup import warm_ups
 
 log = logging.getLogger(__name__)
 
 
-def steps_to_train(plan: SweepPlan, names: Collection[str], *, retry_failed: bool) -> list[Step]:
+def steps_to_train(plan: SweepPlan, names: Collection[str], *, retry_failed: bool) -> list[Cell]:
     """Return the runs of these names that are to be trained, in their order."""
-    return [step for step in plan.in_order() if step.cell.name in names and step.runs(retry_failed=retry_failed)]
+    return [cell for cell in plan.in_order() if cell.name in names and cell.runs(retry_failed=retry_failed)]
 
 
 def train_steps(
@@ -46,7 +46,7 @@ def train_steps(
     """
     matrix = searching.matrix
     todo = steps_to_train(plan, names, retry_failed=retry_failed)
-    total = sum(step.cell.name in names and step.record.state != "skipped" for step in plan.steps)
+    total = sum(cell.name in names and cell.record.state != "skipped" for cell in plan.cells)
     num_done = total - len(todo)
     total = searching.num_runs(plan.record) or total
     record = replace(plan.record, listed=())  # from here on this process starts them
@@ -90,76 +90,75 @@ class _Trainer:
     def start(self) -> Start:
         """Runs a command, within the time limit of the matrix."""
         more = ["--run-code"] if self.run_code else []
-        run = partial(self.children.run, timeout_s=self.matrix.timeout_s)
+        run = partial(self.children.run, timeout_s=self.matrix.options.timeout_s)
         return lambda words, output, environment: run([*words, *more], output, environment)
 
-    def warm_up(self, todo: Sequence[Step]) -> None:
+    def warm_up(self, todo: Sequence[Cell]) -> None:
         """Run the warm-ups, and log the ones that fail; the failure stops no run."""
-        for warm_up in warm_ups(self.matrix, todo):
+        for name, warm_up in warm_ups(self.matrix, todo):
             if self.is_stopped:
                 return
-            _log(f"warm-up: the first steps of {warm_up.of}; they do not count")
-            code = warm_up.run(self.start)
+            _log(f"warm-up: the first steps of {name}; they do not count")
+            code = run_warm_up(self.matrix.folder, warm_up, self.start)
             if code != EXIT_OK and not self.is_stopped:
-                _log(f"the warm-up ended with exit code {code}; its output is in {warm_up.log}")
+                _log(f"the warm-up ended with exit code {code}; its output is in {self.matrix.folder / WARMUP_LOG}")
 
-    def train(self, record: SweepRecord, steps: Sequence[Step]) -> SweepRecord:
+    def train(self, record: SweepRecord, cells: Sequence[Cell]) -> SweepRecord:
         """Train these runs until a signal stops the sweep, and return the record.
 
         Where runs decide which others follow (--until, a search), a killed run is tried once more.
         """
-        for step in steps:
+        for cell in cells:
             if self.is_stopped:
                 return record
             self.num_done += 1
-            record = self._train_run(record, step)
+            record = self._train_run(record, cell)
         if record.rounds is None and record.search is None:
             return record
-        for step in steps:
-            cell = _cell(record, step)
-            if was_killed(cell) and not self.is_stopped and not is_over_budget(record, step):
-                record = self._train_run(record, replace(step, record=cell, changed=(), is_begun=True))
+        for cell in cells:
+            ended = _record_of(record, cell)
+            if was_killed(ended) and not self.is_stopped and not is_over_budget(record, cell):
+                record = self._train_run(record, replace(cell, record=ended, changed=(), is_begun=True))
         return record
 
-    def _train_run(self, record: SweepRecord, step: Step) -> SweepRecord:
+    def _train_run(self, record: SweepRecord, cell: Cell) -> SweepRecord:
         number = f"[{self.num_done}/{self.total}]"
-        if (reason := waits_for(record, step.record)) is not None:
-            _log(f"{number} {step.cell.name}: not started, {reason}")
-            return record.with_cell(replace(step.record, reason=reason))
+        if (reason := waits_for(record, cell.record)) is not None:
+            _log(f"{number} {cell.name}: not started, {reason}")
+            return record.with_cell(replace(cell.record, reason=reason))
         if sys.stderr.isatty():  # elsewhere the lines below show the progress
-            self.bar.update(self.num_done - 1, step.cell.name)
-        _log(f"{number} {step.cell.name}{_start_note(step)}")
-        record = run_step(self.matrix.folder, record, step, self.start, stopped=lambda: self.is_stopped)
-        cell = _cell(record, step)
-        _log(f"{number} {_end_note(cell)}{_score_note(self.matrix, cell)}")
+            self.bar.update(self.num_done - 1, cell.name)
+        _log(f"{number} {cell.name}{_start_note(cell)}")
+        record = run_cell(self.matrix.folder, record, cell, self.start, stopped=lambda: self.is_stopped)
+        ended = _record_of(record, cell)
+        _log(f"{number} {_end_note(ended)}{_score_note(self.matrix, ended)}")
         return record
 
 
-def _cell(record: SweepRecord, step: Step) -> CellRecord:
-    return next(cell for cell in record.cells if cell.name == step.cell.name)
+def _record_of(record: SweepRecord, cell: Cell) -> CellRecord:
+    return next(other for other in record.cells if other.name == cell.name)
 
 
 def _log(text: str) -> None:
     log.info("%s", plain(text))
 
 
-def _start_note(step: Step) -> str:
-    if step.changed:
+def _start_note(cell: Cell) -> str:
+    if cell.changed:
         return ": deleted, and trained again with the present settings"
-    return ": resumed" if step.is_begun else ""
+    return ": resumed" if cell.is_begun else ""
 
 
 def _end_note(cell: CellRecord) -> str:
-    took = format_duration(attempt_s(cell.attempts[-1]))
+    took = format_duration(replace(cell, attempts=cell.attempts[-1:]).took_s)
     reason = (cell.reason or "").splitlines()
     return f"{cell.state} after {took}{f': {reason[0]}' if reason else ''}"
 
 
 def _score_note(matrix: Matrix, cell: CellRecord) -> str:
-    if cell.state != "finished" or cell.kind == "probe":
+    if cell.kind == "probe":
         return ""
-    scores = read_json(cell_run_folder(matrix.folder, cell.name) / SUMMARY_FILE)["scores"]
-    value = (scores.get("validation") or {}).get(cell.metric)
+    value = validation_score(matrix.folder, cell)
     return "" if value is None else f": {cell.metric} {value:.4f} on validation"
 
 

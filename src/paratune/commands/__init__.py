@@ -27,7 +27,7 @@ COMMANDS = {
     "fill-mask": "Show the words that MODEL, a masked language model, predicts for the masks in TEXTS.",
     "pseudo-label": "Label the texts of a file for which MODELS (runs, model folders or hub names) are confident.",
     "glue-submit": "Write predictions of GLUE's test sets in the format of its site, or check such a zip file.",
-    "report": "Compare finished runs, or the runs of a matrix: a table in the terminal, a page with figures in --out.",
+    "report": "Compare finished runs, or the runs of a matrix: the conclusions in the terminal, all figures in --out.",
     "watch": "Show the progress, loss, speed, memory and remaining time of runs and matrices.",
     "compare": "Compare the speed and the quality of runs with a baseline, with intervals and a verdict in words.",
     "data": "Show the data of CONFIG: rows, labels, lengths, truncation, missing values, duplicates.",

@@ -21,17 +21,17 @@ def compare(
 ) -> int:
     """Compare the speed and the quality of runs with a baseline, with intervals and a verdict in words.
 
-    RUNS are run folders, which are grouped by configuration over seeds and repeats; or groups, each a quoted pattern
-    ("runs/a_seed*") or a comma-separated list; or the folder of one matrix.
+    RUNS are run folders, or patterns of them such as "runs/a_seed*", which are grouped by configuration over seeds and
+    repeats; or the folder of one matrix.
 
     Args:
-        baseline: run, group or value with which the others are compared; default: the first
+        baseline: run, configuration or value with which the others are compared; default: the first
         by: axes of a matrix whose values are compared
         allow: allowed differences of the runs: batch, model, train, steps, data, tokens, task, kept, weights, distil
         looks: number of times that these runs were compared while runs were added, including this one; default: 1
     """
     from paratune.api.compare import compare as make_comparison
-    from paratune.reports.comparison import terminal_comparison
+    from paratune.reports.terminal import terminal_comparison
 
     comparison = make_comparison(*runs, baseline=baseline, by=by, margin=margin, allow=allow, looks=looks)
     if json:

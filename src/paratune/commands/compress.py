@@ -40,7 +40,6 @@ def compress(
     split: str | None = None,
     rows: int = 1000,
     timed_rows: int = 200,
-    explain_rows: int = 20,
     batch_size: Sequence[int] = (1, 8, 32),
     run_code: RunCode = False,
     json: Json = False,
@@ -55,21 +54,19 @@ def compress(
         split: set whose rows are scored: test or validation; default test if the run has scored it
         rows: most rows that are scored, evenly spaced
         timed_rows: rows of latency and throughput
-        explain_rows: rows whose effects of words are measured, to compare the explanations of models; 0 for none
         batch_size: batch sizes of the throughput; may be repeated
     """
     forms = read_forms(to)
     for option, value, least in (
         ("--rows", rows, 2),
         ("--timed-rows", timed_rows, 1),
-        ("--explain-rows", explain_rows, 0),
     ):
         require_at_least(option, value, least)
     for size in batch_size:
         require_at_least("--batch-size", size)
-    check_model(str(run), run_code=run_code)
     set_up_logging(speaks=True)
     respect_quota()
+    check_model(str(run), run_code=run_code)
     split = _split(run, split)
     # Here too: a refusal in the process that measures would be an error of this process.
     admit_model(str(run / MODEL_FOLDER), read_json(run / MODEL_FOLDER / TASK_FILE), run)
@@ -95,7 +92,7 @@ def compress(
                 out = measured_folder(run, form)
                 settings = MeasureSettings(
                     form, str(folder), weights_of(folder), str(rows_file), source, split, slices, sizes, rows,
-                    timed_rows, explain_rows, torch.get_num_threads(), str(out),
+                    timed_rows, torch.get_num_threads(), str(out),
                 )  # fmt: skip
                 if not _is_measured(out, settings):
                     log.info("%s", plain(f"measure {form} of {run}"))

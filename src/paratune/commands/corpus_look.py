@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-from rich.console import Console, Group
+from rich.console import Group
 from rich.text import Text
 
 from paratune.base.text import plain, plain_lines
@@ -25,7 +25,7 @@ def stats(path: Path, *, json: Json = False) -> int:
     from paratune.corpus.finished import name_damaged_table
     from paratune.corpus.store.figures import corpus_figures
     from paratune.reports.corpus.tables import corpus_tables
-    from paratune.reports.tables.terminal import rich_table
+    from paratune.reports.tables.terminal import TerminalParts
 
     work = work_folder(path)
     with name_damaged_table(work):
@@ -33,8 +33,7 @@ def stats(path: Path, *, json: Json = False) -> int:
     if json:
         print_json(figures)
         return EXIT_OK
-    width = Console().width
-    print_result(Group(*(part for table in corpus_tables(figures) for part in rich_table(table, width))))
+    print_result(TerminalParts(list(corpus_tables(figures))))
     return EXIT_OK
 
 

@@ -1,14 +1,14 @@
-"""report.html and report.md in the work folder of a corpus: figures, and samples of kept and dropped texts."""
+"""report.html in the work folder of a corpus: figures, and samples of kept and dropped texts."""
 
 from pathlib import Path
 
 from paratune.corpus.finished import finished_stages
 from paratune.corpus.store.figures import corpus_figures
 from paratune.corpus.store.queries import TextFilter, draw_dropped, draw_kept
-from paratune.reports.corpus.page import ShownTexts, corpus_html, corpus_markdown
+from paratune.reports.corpus.page import ShownTexts, corpus_html
 from paratune.sweeps.run import write_text
 
-PAGE, TEXT = "report.html", "report.md"
+PAGE = "report.html"
 SEED = 0
 _NUM_KEPT, _NUM_DROPPED = 8, 3
 """Number of texts shown: of the corpus, and for each reason."""
@@ -26,7 +26,6 @@ def write_report(work: Path) -> None:
     samples = [*_kept(work, figures["sentences"] is not None), *_dropped(work)]
     title = f"Corpus {work.resolve().name}"
     write_text(work / PAGE, corpus_html(title, figures, samples))
-    write_text(work / TEXT, corpus_markdown(title, figures, samples))
 
 
 def _kept(work: Path, has_sentences: bool) -> list[ShownTexts]:

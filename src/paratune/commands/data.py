@@ -14,7 +14,7 @@ def data(
     """Show the data of CONFIG: rows, labels, lengths, truncation, missing values, duplicates.
 
     Args:
-        figures: folder for figures: .svg, .png and one page with all of them
+        figures: folder for figures: .svg, and one page with all of them
         run_code: also read data sets of Python code that CONFIG names (code:...), and import the code of its model
     """
     from paratune.commands.data_figures import check_kind, draw_figures, figure_lines, read_splits, readable

@@ -16,7 +16,8 @@ from paratune.config.task_sections import OwnTask, Task, class_names
 from paratune.data.labels import as_number
 from paratune.errors import ConfigError, DataError, did_you_mean
 from paratune.reports.data.figures import MAX_GROUPS, DataView, data_drawings
-from paratune.reports.data.page import PAGE, write_figures
+from paratune.reports.data.page import write_figures
+from paratune.reports.report_files import PAGE
 
 KINDS = ("classification", "ordinal", "regression")
 """Kinds of tasks whose rows have one label that can be drawn."""
@@ -203,7 +204,5 @@ def draw_figures(
 def figure_lines(description: Mapping[str, Any], folder: Path) -> Iterator[str]:
     """Yield a line for each figure, and its note."""
     for figure in description["figures"]:
-        yield f"{folder / figure['files'][0]} and .png"
-        if figure["note"]:
-            yield f"  {figure['note']}"
+        yield figure["note"] or str(folder / figure["file"])
     yield str(folder / PAGE)

@@ -27,7 +27,7 @@ from paratune.errors import EXIT_OK, DataError, option_error, require_at_least
 
 _ROWS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _MAX_LISTED = 6
-Method = Literal["integrated_gradients", "gradient_x_input", "occlusion", "partition_shap"]
+Method = Literal["integrated_gradients", "occlusion", "partition_shap"]
 
 
 def explain(
@@ -54,7 +54,7 @@ def explain(
     Args:
         input: file with the texts
         rows: rows to explain, counted from 0, such as 0-4,17
-        out: folder for a page, figures (SVG, PNG) and report.json
+        out: folder for a page and report.json
         method: method to use, the one that colours the text first; may be repeated; default all
         target: class whose log-odds are explained; default the predicted one
         overview: add words and lengths that drive the output of the first model over all rows of the file
@@ -131,17 +131,19 @@ def _explain(
 ) -> Any:
     """Return the explanations of rows by all models, which are loaded one after the other."""
     from paratune.explain.dataset import make_overview
-    from paratune.explain.explain import compare_runs, explain_rows, require_explainable
+    from paratune.explain.explain import explain_rows, require_explainable, require_same_words
     from paratune.explain.outputs import prepare
     from paratune.explain.page import Explained
     from paratune.infer.trained import load_trained
 
     table, chosen, numbers = data
     by_run: list[Any] = []
+    not_better: list[Any] = []
     targets = overview = None
     for model in models:
         trained = load_trained(model, named, device)
         require_explainable(trained, model)
+        not_better += [] if trained.not_better is None else [trained.not_better]
         split = _with_rows(trained.read(source, chosen, require_labels=False), numbers)
         prepare(trained)
         with Display(speaks=True).bar(f"explain {model}", len(numbers)) as bar:
@@ -155,8 +157,9 @@ def _explain(
             with Display(speaks=True).bar("overview", split.num_rows) as bar:
                 overview = make_overview(trained, split, options, lambda done, total: bar.update(done))
     rows = tuple(zip(*by_run, strict=True))
-    agreements = tuple(compare_runs(row) for row in rows) if len(models) > 1 else ()
-    return Explained(tuple(models), source, rows, agreements, overview)
+    for row in rows:
+        require_same_words(row)
+    return Explained(tuple(models), source, rows, overview, tuple(not_better))
 
 
 def _with_rows(split: Any, numbers: Sequence[int]) -> Any:
@@ -165,50 +168,37 @@ def _with_rows(split: Any, numbers: Sequence[int]) -> Any:
     Raises:
         DataError: A row has no text.
     """
-    present = split.samples.rows.tolist()
-    without = sorted(set(range(len(numbers))) - set(present))
-    if without:
-        message = f"{split.source}: row {numbers[without[0]]} has no text to explain; name other rows with --rows"
-        raise DataError(message, code="explain.row_without_text", source=split.source, row=numbers[without[0]])
     import numpy as np
 
-    rows = np.asarray([numbers[row] for row in present], dtype=np.int64)
-    return replace(split, samples=replace(split.samples, rows=rows))
+    present = split.samples.rows
+    without = np.setdiff1d(np.arange(len(numbers)), present)
+    if len(without):
+        row = numbers[int(without[0])]
+        message = f"{split.source}: row {row} has no text to explain; name other rows with --rows"
+        raise DataError(message, code="explain.row_without_text", source=split.source, row=row)
+    return replace(split, samples=replace(split.samples, rows=np.asarray(numbers, dtype=np.int64)[present]))
 
 
 def show(explained: Any) -> None:
-    """Print for each row its prediction, the strongest words and the verdict on each method."""
+    """Print for each row its prediction, the verdict and the strongest words of the first method."""
     from paratune.explain.explain import METHODS
-    from paratune.explain.faithfulness import AS_CHANCE
-    from paratune.reports.document import signed
-
-    for number, explanations in enumerate(explained.rows):
-        first = explanations[0]
-        print_result(
-            f"row {first.row.row}: {plain(first.predicted)}; {plain(first.target.name)} {first.value:.4g}, "
-            f"{first.hidden_value:.4g} with all words hidden"
-        )
-        rows = []
-        for method, effects in first.effects.items():
-            values, holds = explained.shown(number, method)
-            strongest = sorted(range(len(values)), key=lambda word: -abs(values[word]))[:_MAX_LISTED]
-            words = ", ".join(f"{plain(first.row.word_text(at))} {signed(values[at])}" for at in strongest if holds[at])
-            gap = f"{first.gap(method):+.1e}" if effects.is_complete else "n/a"
-            verdict = "holds" if first.faithfulness.holds(method) else AS_CHANCE
-            p_value = f"{first.faithfulness.p_value(method):.2f}"
-            rows.append((METHODS[method], words or "n/a", gap, p_value, verdict))
-        print_table(("method", "words with the largest effects", "gap", "p", "verdict"), rows)
-    if explained.overview is not None:
-        _show_overview(explained.overview)
-
-
-def _show_overview(overview: Any) -> None:
     from paratune.explain.page import length_sentence
     from paratune.reports.document import signed
 
-    shown = [effect for effect in overview.words if effect.differs_from_0]
-    ends = [*shown[:_MAX_LISTED], *shown[_MAX_LISTED:][-_MAX_LISTED:]]
-    words = ", ".join(f"{plain(effect.word)} {signed(effect.mean)}" for effect in ends)
-    found = words or "no word has an effect whose interval excludes 0"
-    print_result(f"{plain(overview.target)} over {overview.length.num_rows} rows: {found}")
-    print_result(length_sentence(overview))
+    rows = []
+    for number, (first, *_) in enumerate(explained.rows):
+        method = next(iter(first.effects))
+        words = (f"{plain(word)} {signed(value)}" for word, value in explained.strongest(number, method, _MAX_LISTED))
+        verdict = f"{explained.verdict(number, method) or 'holds'} (p = {first.faithfulness.p_value(method):.3f})"
+        rows.append(
+            (str(first.row.row), plain(first.predicted), f"{first.value:.4g}", verdict, ", ".join(words) or "n/a")
+        )
+    if rows:
+        print_table(("row", "prediction", "output", METHODS[method], "words with the largest effects"), rows)
+    if (overview := explained.overview) is not None:
+        shown = [effect for effect in overview.words if effect.counts]
+        ends = [*shown[:_MAX_LISTED], *shown[_MAX_LISTED:][-_MAX_LISTED:]]
+        found = ", ".join(f"{plain(effect.word)} {signed(effect.mean)}" for effect in ends)
+        found = found or "no word has an effect that counts and whose interval excludes 0"
+        print_result(f"{plain(overview.target)} over {overview.num_rows} rows: {found}")
+        print_result(length_sentence(overview))

@@ -1,6 +1,5 @@
 """`paratune feedback`: what the score of an essay rests on, how sure it is, and which essays a person should read."""
 
-import logging
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,9 +11,8 @@ from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.commands.options import BatchSize, Device, Json, RunCode
 from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, ParatuneError, coded, option_error, require_at_least
+from paratune.errors import EXIT_OK, ConfigError, option_error, require_at_least
 
-log = logging.getLogger(__name__)
 _MAX_LISTED = 20
 
 
@@ -24,7 +22,6 @@ def feedback(
     input: str | None = None,
     split: str | None = None,
     out: Path,
-    reference: str | None = None,
     coverage: float = 0.9,
     agreement: float | None = None,
     batch_size: BatchSize = 32,
@@ -37,8 +34,7 @@ def feedback(
     Args:
         input: file with the essays, in the columns of the run
         split: the essays of this split of the run, such as test, in place of --input
-        out: folder for the pages (overview, one page for each essay), figures and report.json
-        reference: labelled essays, for usual lengths and similar essays; default the training rows of the run
+        out: folder for the pages (overview, one page for each essay) and report.json
         coverage: share of essays whose score should be inside its interval
         agreement: quadratic weighted kappa to reach by sending essays to a person; without it none is marked
     """
@@ -67,22 +63,18 @@ def feedback(
         allow_source(str(input))
         source, table = (input, read_table(input)) if input is not None else split_table(Path(run), str(split))
         with collector_off_for_imports():
-            from paratune.feedback.feedback import FeedbackOptions, calibrate, give_feedback, require_scores
+            from paratune.feedback.feedback import calibrate, give_feedback
             from paratune.feedback.page import ClassFeedback, as_dict, write_feedback
             from paratune.infer.trained import NamedColumns, load_trained
 
         trained = load_trained(run, NamedColumns(), device)
-    options = FeedbackOptions(level=coverage, agreement=agreement, batch_size=batch_size)
-    require_scores(trained, run)
-    assert trained.run is not None
-    calibration = calibrate(trained.run, trained, options)
-    compared = _reference(trained, reference, calibration)
+    calibration = calibrate(trained, run, level=coverage, agreement=agreement)
     rows = trained.read(source, table, require_labels=False)
     with Display(speaks=True).bar("score essays with parts removed", 1) as bar:
         essays = give_feedback(
-            trained, rows, table, calibration, compared, options, lambda done, total: bar.update(done, total=total)
+            trained, rows, table, calibration, batch_size, lambda done, total: bar.update(done, total=total)
         )
-    result = ClassFeedback(run, source, calibration, tuple(essays), compared)
+    result = ClassFeedback(run, source, calibration, tuple(essays))
     files = write_feedback(out, result)
     if json:
         print_json(as_dict(result) | {"files": [str(file) for file in files]}, indent=1)
@@ -92,58 +84,19 @@ def feedback(
     return EXIT_OK
 
 
-def _reference(trained: Any, source: str | None, calibration: Any) -> Any:
-    """Return the labelled essays to compare with, by default those that the run was trained on.
-
-    None, with a warning, where the training file cannot be read.
-    """
-    from paratune.api.split_rows import rows_without_splits
-    from paratune.data.read import read_table
-    from paratune.feedback.feedback import make_reference
-    from paratune.records import read_run
-    from paratune.records.own import admit_data
-
-    if source is not None:
-        allow_source(source)
-        return make_reference(trained, source, read_table(source), calibration)
-    train = read_run(trained.run)["config"]["data"]["train"]
-    file = train if isinstance(train, str) else train[0]
-    admit_data(trained.run)
-    try:
-        table = rows_without_splits(trained.run, file, read_table(file))
-        return make_reference(trained, file, table, calibration)
-    except ParatuneError as error:
-        log.warning(
-            "no similar essays and no usual lengths: the training file cannot be used (%s); name labelled essays with "
-            "--reference",
-            error,
-            extra=coded("feedback.no_reference", source=file),
-        )
-        return None
-
-
 def show(result: Any) -> None:
-    """Print the coverage, the table of share and agreement, and a line for each essay."""
+    """Print the interval and its coverage, and a line for each essay."""
     from paratune.feedback.page import coverage_sentence, essay_name, interval_text
 
     calibration = result.calibration
     print_result(
         f"intervals: score ± {calibration.half:.3g}, calibrated on {calibration.num_rows} validation rows for "
-        f"{calibration.level:.0%}"
+        f"{calibration.level:.0%}. {coverage_sentence(calibration)}"
     )
-    print_result(coverage_sentence(calibration))
-    split, lines = list(calibration.rule.tables.items())[-1]
-    headings = (f"sent to a person ({split})", "QWK", "QWK, random choice")
-    rows: list[tuple[str, ...]] = []
-    for line in lines:
-        random = "n/a" if line.random is None else f"{line.random[0]:.3f}"
-        rows.append((f"{line.share:.0%}", "n/a" if line.qwk is None else f"{line.qwk:.3f}", random))
-    print_table(headings, rows, right=headings)
     rows = []
     for essay in result.essays[:_MAX_LISTED]:
         score, interval = calibration.text(essay.predicted), interval_text(calibration, essay)
-        sent = "yes" if essay.is_sent else "no"
-        rows.append((essay_name(essay), score, interval, str(essay.facts.num_words), sent))
-    print_table(("essay", "score", "interval", "words", "for a person"), rows)
+        rows.append((essay_name(essay), score, interval, "yes" if essay.is_sent else "no"))
+    print_table(("essay", "score", "interval", "for a person"), rows)
     if len(result.essays) > _MAX_LISTED:
         print_result(f"and {len(result.essays) - _MAX_LISTED} more essays")

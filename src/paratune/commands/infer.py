@@ -66,9 +66,9 @@ def evaluate(
             )
             raise ConfigError(message, code="cli.argument_missing", option="--data", target=model)
         _refuse_without_data(batch_size, device, named, by, labels)
-        check_model(model, run_code=run_code)
         set_up_logging(speaks=True)
         respect_quota()
+        check_model(model, run_code=run_code)
         return run_slices_command(model, by, named=named, device=device, as_json=json)
 
     evaluation = evaluate_file(

@@ -24,10 +24,10 @@ from paratune.errors import EXIT_FAILED, EXIT_OK, CheckpointError, ConfigError, 
 from paratune.processes.place import global_batch_size
 from paratune.records import is_finished
 from paratune.records.run_folder import SLURM_FOLDER, check_same_run, check_usable
+from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import missing_files
-from paratune.sweeps.environment import for_a_run
-from paratune.sweeps.plan import Step
 from paratune.sweeps.run import config_of
+from paratune.sweeps.values import for_a_run
 
 SCRIPT = "job.sh"
 CONFIG = "config.yaml"
@@ -166,23 +166,24 @@ def array_jobs(
     if prepared.error is not None:
         raise prepared.error
     matrix = prepared.matrix
-    in_matrix = (cell for cell in prepared.cells if cell.name in prepared.names and cell.num_nodes)
+    in_matrix = (cell for cell in prepared.cells if cell.name in prepared.names and cell.record.num_nodes)
     if nodes is not None and (clash := next(in_matrix, None)):
-        reason = f"the matrix sets nodes: {clash.num_nodes} for {clash.name}; leave out --nodes"
+        reason = f"the matrix sets nodes: {clash.record.num_nodes} for {clash.name}; leave out --nodes"
         raise option_error("--nodes", nodes, reason, code="cli.conflict")
     todo = steps_to_list(request, prepared, writes=not dry_run)
     if not todo:
         print(plain(f"{matrix.name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
     elif not dry_run:
         _warn_about_queued(matrix.folder)
-    by_size: dict[tuple[int, int], list[Step]] = {}
-    for step in todo:
-        by_size.setdefault((step.cell.num_processes, step.cell.num_nodes or 0), []).append(step)
+    by_size: dict[tuple[int, int], list[Cell]] = {}
+    for cell in todo:
+        by_size.setdefault((cell.record.num_processes, cell.record.num_nodes or 0), []).append(cell)
     folder, array_jobs = matrix.folder.absolute(), []
-    for (count, num_nodes), steps in sorted(by_size.items()):
-        cells = [step.cell for step in steps]
+    for (count, num_nodes), cells in sorted(by_size.items()):
         size = f"-{count}" + (f"-nodes-{num_nodes}" if num_nodes else "")
-        runs = tuple(ArrayRun(cell.name, config_of(folder, cell.name), for_a_run(cell.environment)) for cell in cells)
+        runs = tuple(
+            ArrayRun(cell.name, config_of(folder, cell.name), for_a_run(cell.record.environment)) for cell in cells
+        )
         name = matrix.name if len(by_size) == 1 else f"{matrix.name}{size}"
         job = _job(name, _site_for(site, count, num_nodes, cells[0].name), runs, folder)
         array_jobs.append((replace(job, is_array=True, max_at_once=max_at_once), folder))

@@ -62,7 +62,7 @@ def data_section(report: SweepReport) -> ReportSection:
         drawings = tuple(replace(figure, key=f"data-{figure.key}") for figure in figures)
     fingerprints = {run.get("run.data.train.fingerprint") for run in runs}
     heading = "The data" if len(fingerprints) == 1 else f"The data of {runs[0].name}"
-    return ReportSection("data", heading, drawings, is_short=False)
+    return ReportSection("data", heading, drawings)
 
 
 def _config_of(folder: Path, cell: str) -> Path:

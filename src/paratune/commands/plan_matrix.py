@@ -116,8 +116,8 @@ def _plan_of(cell: Cell, shared: PlanOptions) -> dict[str, Any]:
         return {"reason": f"baseline: {baseline.kind} has no steps to plan"}
     own = replace(
         shared,
-        devices=(cell.num_processes,),
-        nodes=shared.nodes if cell.num_nodes is None else (cell.num_nodes,),
+        devices=(cell.record.num_processes,),
+        nodes=shared.nodes if cell.record.num_nodes is None else (cell.record.num_nodes,),
         strategies=(str(cell.loaded.config.strategy.kind),),
     )
     try:
@@ -134,7 +134,7 @@ def _plan_key(cell: Cell) -> str:
     """Return the settings on which a plan depends: runs that differ in seed or learning rate are planned once."""
     assert cell.loaded is not None
     values = {key: value for key, value in flatten(cell.loaded.values).items() if not key.startswith(_IRRELEVANT)}
-    return repr((cell.num_processes, cell.num_nodes, sorted(values.items(), key=lambda item: item[0])))
+    return repr((cell.record.num_processes, cell.record.num_nodes, sorted(values.items(), key=lambda item: item[0])))
 
 
 def _show(name: str, planned: Mapping[str, Mapping[str, Any]]) -> None:

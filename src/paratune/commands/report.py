@@ -28,24 +28,29 @@ def report(
     margin: Margins = (),
     data_figures: bool = False,
     layout: str | None = None,
+    latex: bool = False,
+    figures: bool = False,
     json: Json = False,
 ) -> int:
-    """Compare finished runs, or the runs of a matrix: a table in the terminal, a page with figures in --out.
+    """Compare finished runs, or the runs of a matrix: the conclusions in the terminal, all figures in --out.
 
     Args:
-        out: folder for the page, tables (Markdown, LaTeX, CSV) and figures (SVG, PNG)
-        baseline: run with which the others are compared, in per cent
+        out: folder for index.html, report.pdf, table.csv (a line for each run) and report.json
+        baseline: run with which the others are compared; default: the first
         target: score, such as f1>=0.88: show when each run or configuration first reached it
         price: price of a device-hour, in any currency: adds the cost of runs
         plan: file of paratune plan MATRIX --write: the plan is shown next to the published figures
         data_figures: add figures of the data to the report of a matrix; reads the data again
-        layout: add a table of a matrix in the layout of a study: evora, ielts, oakridge, imdb or squad
+        layout: add tables of a matrix in the layout of a study: evora, ielts, oakridge, imdb or squad
+        latex: write each table as LaTeX, too: tables/*.tex in --out
+        figures: write each figure as SVG, too: figures/*.svg in --out
     """
     from paratune.api.report import check_report, report_of_matrices
     from paratune.api.report import report as make_report
-    from paratune.reports import holds_report, terminal_table
+    from paratune.reports import holds_report
     from paratune.reports.figures.canvas import can_draw
-    from paratune.reports.matrix import SweepReport, terminal_sweep
+    from paratune.reports.matrix import SweepReport
+    from paratune.reports.terminal import terminal_runs, terminal_sweep
 
     matrices = check_report(runs, price=price, plan=plan, layout=layout, has_baseline=baseline is not None)
     is_replaced = out is not None and holds_report(out)
@@ -54,18 +59,22 @@ def report(
 
         check_matrices(matrices)
         report: Report | SweepReport = report_of_matrices(
-            matrices, out, target=target, price=price, margin=margin, plan=plan, layout=layout, more=data_section
-        )
+            matrices, out, target=target, price=price, margin=margin, plan=plan, layout=layout, latex=latex,
+            figures=figures, more=data_section,
+        )  # fmt: skip
     else:
         report = make_report(
-            *runs, out=out, baseline=baseline, target=target, price=price, margin=margin, plan=plan, layout=layout
-        )
+            *runs, out=out, baseline=baseline, target=target, price=price, margin=margin, plan=plan, layout=layout,
+            latex=latex, figures=figures,
+        )  # fmt: skip
     if is_replaced:
         print(plain(f"the report in {out} was replaced"), file=sys.stderr)  # noqa: T201
     if json:
         print_json(report.as_dict(), indent=1)
         return EXIT_OK
-    print_result(terminal_sweep(report) if isinstance(report, SweepReport) else terminal_table(report))
+    print_result(terminal_sweep(report) if isinstance(report, SweepReport) else terminal_runs(report))
+    if out is None:
+        print("All figures, tables and notes: --out FOLDER or --json")  # noqa: T201
     for line in _file_lines(report.files, out):
         print(plain(line))  # noqa: T201
     if out is not None and (missing := can_draw()) is not None:

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from paratune.api.apply import check_model, load_model
+from paratune.api.apply import check_model
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
@@ -87,12 +87,13 @@ def serve(
     with stdout_for_results():
         check_model(run, run_code=run_code)
         with collector_off_for_imports():
+            from paratune.infer.trained import NamedColumns, load_trained
             from paratune.serving.app import Service, make_app
             from paratune.serving.server import open_socket, run_server
 
         # Before the model is loaded, which takes seconds: a port that is in use is reported at once.
         listener = open_socket(host, port)
-        trained = load_model(run, device, text=text, text_pair=text_pair)
+        trained = load_trained(run, NamedColumns(text=text, text_pair=text_pair), device)
         if trained.task.kind in ("multiple_choice", "embedding"):
             why = "requests have no choices" if trained.task.kind == "multiple_choice" else "vectors are no answers"
             message = f"{run} is a model for {trained.task.kind}, and {why}; use paratune predict with a file"

@@ -85,7 +85,8 @@ def _report(folder: Path, *, data_figures: bool, as_json: bool) -> None:
     """Write the report of a matrix, and print it."""
     from paratune.console import print_json, print_result
     from paratune.records.sweep import REPORT_FOLDER
-    from paratune.reports.matrix import make_sweep, terminal_sweep
+    from paratune.reports.matrix import make_sweep
+    from paratune.reports.terminal import terminal_sweep
 
     report = make_sweep(folder, folder / REPORT_FOLDER)
     if data_figures and report.num_finished:

@@ -11,12 +11,12 @@ from paratune.base.units import counted
 from paratune.console import print_json, print_result, print_table
 from paratune.errors import ConfigError
 from paratune.sweeps.asked import names_of
-from paratune.sweeps.cell import Cell
-from paratune.sweeps.listing import listed
+from paratune.sweeps.cell import IN_USE, Cell
 from paratune.sweeps.matrix import Matrix
-from paratune.sweeps.plan import IN_USE, Step, SweepPlan
+from paratune.sweeps.plan import SweepPlan
+from paratune.sweeps.run import listed
+from paratune.sweeps.search import halving_needs
 from paratune.sweeps.teachers import waits_for
-from paratune.sweeps.trials import halving_needs
 
 
 def show_plan(
@@ -29,11 +29,11 @@ def show_plan(
     as_json: bool,
 ) -> None:
     """Print the runs and their actions, the skipped runs with reasons, and the error when all runs are skipped."""
-    steps = [step for step in plan.in_order() if step.cell.name in names]
-    later = _later(matrix, plan, steps, retry_failed=retry_failed)
+    cells = [cell for cell in plan.in_order() if cell.name in names]
+    later = _later(matrix, plan, cells, retry_failed=retry_failed)
     if as_json:
-        runs = [_step_dict(step, retry_failed) | {"if_kept": step.cell.name in later} for step in steps]
-        about = _about(matrix, [step.cell for step in plan.steps])
+        runs = [_cell_dict(cell, retry_failed) | {"if_kept": cell.name in later} for cell in cells]
+        about = _about(matrix, plan.cells)
         problems = {"problems": None} if error is None else _problems(error)
         print_json({**about, **problems, "runs": runs, "past": list(plan.record.past)}, indent=1)
         return
@@ -49,30 +49,30 @@ def show_plan(
         excluded = ", ".join(f"{label}: {' or '.join(values)}" for label, values in values_by_label.items())
         print_result(Text(plain(f"  excluded: {excluded}")))
     rows = []
-    for step in steps:
-        if step.record.state == "skipped":
+    for cell in cells:
+        if cell.record.state == "skipped":
             continue
         action = "none"
-        if step.changed:
+        if cell.changed:
             action = "refuse"
-        elif step.record.reason == IN_USE:
+        elif cell.record.reason == IN_USE:
             action = "wait"
-        elif step.runs(retry_failed=retry_failed):
-            action = "probe" if step.cell.kind == "probe" else "train"
-            action += " if its trial is kept" if step.cell.name in later else ""
-        rows.append((step.cell.name, step.cell.num_processes, step.shown_state, action))
+        elif cell.runs(retry_failed=retry_failed):
+            action = "probe" if cell.record.kind == "probe" else "train"
+            action += " if its trial is kept" if cell.name in later else ""
+        rows.append((cell.name, cell.record.num_processes, cell.shown_state, action))
     if rows:
         print_table(("run", "processes", "state", "action"), rows, right=("processes",))
     skipped: dict[str, list[Cell]] = {}
-    for step in steps:
-        if step.record.state == "skipped":
-            skipped.setdefault(step.record.reason or "", []).append(step.cell)
-    for reason, cells in skipped.items():
-        print_result(Text(plain(f"skipped: {reason} (in {names_of(cells, len(steps))})")))
-    for step in steps:
-        for change in step.changed:
-            print_result(Text(plain(f"{step.cell.name}: {change}")))
-    if any(step.changed for step in steps):
+    for cell in cells:
+        if cell.record.state == "skipped":
+            skipped.setdefault(cell.record.reason or "", []).append(cell)
+    for reason, alike in skipped.items():
+        print_result(Text(plain(f"skipped: {reason} (in {names_of(alike, len(cells))})")))
+    for cell in cells:
+        for change in cell.changed:
+            print_result(Text(plain(f"{cell.name}: {change}")))
+    if any(cell.changed for cell in cells):
         print_result(Text("a run with changed settings is an error; --overwrite deletes it and trains it again"))
     if plan.record.past:
         past = ", ".join(plan.record.past[:5]) + (", ..." if len(plan.record.past) > 5 else "")
@@ -84,12 +84,12 @@ def show_plan(
         print(f"error: {error.text().splitlines()[0]}", file=sys.stderr)  # noqa: T201
 
 
-def _later(matrix: Matrix, plan: SweepPlan, steps: Sequence[Step], *, retry_failed: bool) -> set[str]:
+def _later(matrix: Matrix, plan: SweepPlan, cells: Sequence[Cell], *, retry_failed: bool) -> set[str]:
     """Return the runs of later rounds of successive halving, which follow for the best trials only."""
-    todo = {step.cell.name for step in steps if step.runs(retry_failed=retry_failed)}
+    todo = {cell.name for cell in cells if cell.runs(retry_failed=retry_failed)}
     if matrix.search is None or matrix.search.method != "halving":
         return set()
-    return todo - halving_needs(matrix.folder, plan.record, matrix.search, todo).now
+    return todo - halving_needs(matrix.folder, plan.record, matrix.search, todo)[0]
 
 
 def _settings(matrix: Matrix) -> Iterator[str]:
@@ -101,9 +101,9 @@ def _settings(matrix: Matrix) -> Iterator[str]:
         yield f"env: {', '.join(variables)}"
     if matrix.search is not None:
         yield matrix.search.record(matrix.trials).text()
-    if matrix.repeats > 1:
-        yield f"repeats: {matrix.repeats}, every run once, then every run again"
-    yield f"order: {matrix.order}"
+    if matrix.options.repeats > 1:
+        yield f"repeats: {matrix.options.repeats}, every run once, then every run again"
+    yield f"order: {matrix.options.order}"
 
 
 def _about(matrix: Matrix, cells: Sequence[Cell]) -> dict[str, Any]:
@@ -117,24 +117,24 @@ def _about(matrix: Matrix, cells: Sequence[Cell]) -> dict[str, Any]:
     }
 
 
-def _step_dict(step: Step, retry_failed: bool) -> dict[str, Any]:
+def _cell_dict(cell: Cell, retry_failed: bool) -> dict[str, Any]:
     return {
-        "name": step.cell.name,
-        "values": dict(step.cell.values),
-        "num_processes": step.cell.num_processes,
-        "kind": step.cell.kind,
-        "repeat": step.cell.repeat,
-        "environment": dict(step.cell.environment),
-        "state": step.record.state,
-        "reason": step.record.reason,
-        "changed": list(step.changed),
-        "to_train": step.runs(retry_failed=retry_failed),
+        "name": cell.name,
+        "values": dict(cell.values),
+        "num_processes": cell.record.num_processes,
+        "kind": cell.record.kind,
+        "repeat": cell.record.repeat,
+        "environment": dict(cell.record.environment),
+        "state": cell.record.state,
+        "reason": cell.record.reason,
+        "changed": list(cell.changed),
+        "to_train": cell.runs(retry_failed=retry_failed),
     }
 
 
-def show_list(matrix: Matrix, todo: Sequence[Step], *, run_code: bool, as_json: bool) -> None:
+def show_list(matrix: Matrix, todo: Sequence[Cell], *, run_code: bool, as_json: bool) -> None:
     """Print the commands of the runs to train, one a line."""
-    runs = [listed(matrix.folder, step, run_code=run_code) for step in todo]
+    runs = [listed(matrix.folder, cell, run_code=run_code) for cell in todo]
     if as_json:
         print_json(
             {"sweep": matrix.name, "folder": str(matrix.folder), "directory": str(Path.cwd()), "runs": runs}, indent=1
@@ -148,8 +148,8 @@ def show_list(matrix: Matrix, todo: Sequence[Step], *, run_code: bool, as_json: 
 
 def show_waiting(plan: SweepPlan, names: Collection[str], *, retry_failed: bool) -> None:
     """Print on stderr how many runs are not listed because a teacher is not finished."""
-    steps = [step for step in plan.steps if step.cell.name in names and step.runs(retry_failed=retry_failed)]
-    num_waiting = sum(waits_for(plan.record, step.record) is not None for step in steps)
+    cells = [cell for cell in plan.cells if cell.name in names and cell.runs(retry_failed=retry_failed)]
+    num_waiting = sum(waits_for(plan.record, cell.record) is not None for cell in cells)
     if num_waiting:
         runs = counted(num_waiting, "run")
         print(f"{runs} not listed: a teacher is not finished; repeat the command when it is", file=sys.stderr)  # noqa: T201

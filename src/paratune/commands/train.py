@@ -13,7 +13,6 @@ from paratune.console import outlive_readers, print_json, print_result, print_wa
 from paratune.errors import EXIT_LAUNCH, EXIT_OK, LaunchError, require_at_least
 from paratune.processes.launcher import idle_tasks_warning, launch_problem, launcher
 from paratune.records import CHECKPOINTS_FOLDER, MODEL_FOLDER, SUMMARY_FILE, read_json
-from paratune.records.evaluations import kept_text
 
 
 def train(
@@ -102,17 +101,16 @@ def _already_finished(folder: Path, *, as_json: bool, rank: int) -> int:
 
 
 def show(summary: dict[str, Any], folder: Path, *, as_json: bool) -> None:
-    """Print the result of a finished run: its summary as JSON, or the table of the report and the paths."""
+    """Print the result of a finished run: its summary as JSON, or the figures of `paratune report` and the paths."""
     if as_json:
         print_json(summary)
         return
     from rich.text import Text
 
-    from paratune.reports import make, terminal_table
+    from paratune.reports import make
+    from paratune.reports.terminal import terminal_runs
 
-    print_result(terminal_table(make([folder], None)))
-    if (kept := kept_text(summary)) is not None:
-        print_result(Text(plain(kept)), is_prose=True)
+    print_result(terminal_runs(make([folder], None)))
     model_folder = {"probe": None, "baseline": "baseline"}.get(str(summary.get("kind")), MODEL_FOLDER)
-    model = "" if model_folder is None else f"   model: {folder / model_folder}"
-    print_result(Text(plain(f"run: {folder}{model}   report: paratune report {folder}")))
+    model = "" if model_folder is None else f", model: {model_folder}{os.sep}"
+    print_result(Text(plain(f"Files: {folder}{os.sep}{model}; more: paratune report {folder}")))

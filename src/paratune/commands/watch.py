@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -36,7 +37,7 @@ def watch(*paths: Path, once: bool = False, interval: float = 2.0, json: Json = 
         raise ConfigError(message, code="cli.out_of_range", option="--interval", value=interval)
     board = Board(_watched(paths))
     if json:
-        print_json(board.look().as_dict(), indent=1)
+        print_json(asdict(board.look()), indent=1)
         return EXIT_OK
     console = Console()
     if once or not console.is_terminal or console.is_dumb_terminal:

@@ -1,19 +1,15 @@
-"""Measures one form of a model in a separate process: size, latency, throughput, memory, scores, effects of words.
+"""Measures one form of a model in a separate process: size, latency, throughput, memory and scores.
 
 `paratune compress` starts `python -m paratune.compress.measure SETTINGS.json`: memory can be attributed to a form only
 in a process that loads nothing else. Everything is computed on the CPU in float32 from padded batches, as an ONNX file
 needs it, so that forms differ in nothing else.
-
-Dimensions: `N` rows, `W` words.
 """
 
-import hashlib
 import json
 import os
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,10 +26,7 @@ from paratune.config.permission import trust
 from paratune.data.load import Split
 from paratune.data.read import read_table
 from paratune.data.slices import slice_values
-from paratune.errors import ConfigError
-from paratune.explain.effects import occlusion
-from paratune.explain.outputs import ExplainedOutput, RowOutput, prepare
-from paratune.explain.rows import TokenRow, read_rows
+from paratune.explain.outputs import prepare
 from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
 from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES
@@ -43,10 +36,6 @@ from paratune.verdicts.slices import ScoredTask, slice_records, split_records
 
 NUM_WARM = 10
 """Batches that are computed before the clock starts."""
-MAX_PARTS = 32
-"""Most parts of a text whose effects are measured: words, or in a longer text groups of neighbouring words."""
-_EXPLAINED = ("classification", "ordinal", "regression")
-"""Tasks whose outputs are explained."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +58,6 @@ class MeasureSettings:
     """Most scored rows, as asked for."""
     num_timed: int
     """Rows for latency and throughput, evenly spaced."""
-    num_explained: int
-    """Rows whose effects of words are measured, evenly spaced."""
     num_threads: int
     out: str
 
@@ -116,7 +103,6 @@ def measure(settings: MeasureSettings) -> None:
     }
     with replace_folder(Path(settings.out)) as folder:
         record |= _scores(trained, split, folder, settings)
-        record["effects"] = _effects(trained, split, settings)
         write_json(folder / MEASURED_FILE, record)
 
 
@@ -187,34 +173,6 @@ def _scores(trained: TrainedModel, split: Split, folder: Path, settings: Measure
         "intervals": split_records(task, split.name),
         "slices": slices,
     }
-
-
-def _effects(trained: TrainedModel, split: Split, settings: MeasureSettings) -> list[dict[str, Any]] | None:
-    """Return the effects of the words of some rows by occlusion; None where they are not defined.
-
-    What is explained is the log-odds of the row's label, or the number: the same for each form and each model. No text
-    is recorded, but the hash of the words, by which models that read other words are noticed.
-    """
-    if trained.task.kind not in _EXPLAINED or not settings.num_explained:
-        return None
-    assert split.labels is not None
-    with suppress(ConfigError):  # a tokenizer without the places of tokens
-        rows = read_rows(trained, split)
-        found = []
-        for number in evenly(len(rows), settings.num_explained):
-            index = int(split.labels[number]) if trained.task.kind == "classification" else 0
-            output = RowOutput(trained, rows[number], ExplainedOutput(trained.task.kind, index), 32)
-            found.append(_row_effects(output, rows[number]))
-        return found
-    return None
-
-
-def _row_effects(output: RowOutput, row: TokenRow) -> dict[str, Any]:
-    width = len(row.words)
-    parts = np.arange(width) if width <= MAX_PARTS else np.arange(width) * MAX_PARTS // width
-    words = "\n".join(row.word_text(number) for number in range(width))
-    values = occlusion(output, parts).tolist() if width else []
-    return {"row": row.row, "words_sha256": hashlib.sha256(words.encode()).hexdigest(), "values": values}
 
 
 def main(path: Path, *more: str) -> None:

@@ -1,5 +1,6 @@
 """Names of the metrics of each task, and which direction is better; `paratune.metrics` computes them."""
 
+import math
 from typing import Literal
 
 Direction = Literal["max", "min"]
@@ -97,6 +98,17 @@ def direction(metric: str) -> Direction:
 def is_lower_better(metric: str) -> bool:
     """Return whether smaller values of a metric are better; False for unknown names."""
     return metric in LOWER_IS_BETTER or (metric.startswith(OWN_PREFIX) and metric.endswith(LOWER_ENDINGS))
+
+
+def score_range(metric: str, task: str) -> tuple[float, float]:
+    """Return the smallest and the largest possible value of a metric; scores of qa are per cent."""
+    if metric.startswith(OWN_PREFIX):
+        return -math.inf, math.inf
+    if metric in ("r2", "pearson", "spearman", "qwk", "matthews"):
+        return -math.inf if metric == "r2" else -1.0, 1.0
+    if metric in LOWER_IS_BETTER - {"hamming_loss"}:
+        return 0.0, math.inf
+    return 0.0, 100.0 if task == "qa" else 1.0
 
 
 def metric_label(metric: str) -> str:

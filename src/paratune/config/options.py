@@ -17,7 +17,13 @@ _PATTERNS = {
     r"^(\d+-)?\d+(:\d+){0,2}$": 'a time in quotes: "30" minutes, "08:00:00" or "2-12"',
     r"^\d+[KMGT]?$": 'memory in quotes: "64G", or "0" for all',
 }
-_PLURALS = {"text": "texts", "whole number": "whole numbers", "number": "numbers", "true or false": "true or false"}
+_PLURALS = {
+    "text": "texts",
+    "whole number": "whole numbers",
+    "number": "numbers",
+    "true or false": "true or false",
+    "mapping": "mappings",
+}
 
 
 @dataclass(frozen=True)
@@ -145,7 +151,9 @@ def describe(annotation: Any, constraints: tuple[Any, ...] = ()) -> str:
         count = f"{limit} " if (limit := _constraint(constraints, "min_length")) and limit > 1 else ""
         return f"a list of {count}{_plural(arguments[0])}"
     if origin is dict:
-        return f"a mapping of {_plural(arguments[0])} to {_plural(arguments[1])}"
+        return (
+            "a mapping" if arguments[1] is Any else f"a mapping of {_plural(arguments[0])} to {_plural(arguments[1])}"
+        )
     return _describe_plain(annotation, constraints)
 
 

@@ -91,14 +91,17 @@ def validate(values: Mapping[Any, Any]) -> tuple[dict[str, Any], Findings]:
     return _section(Config, values, "", "", findings), findings
 
 
-def validate_as(root: type[Section], values: Mapping[Any, Any], called: str) -> tuple[dict[str, Any], Findings]:
-    """Check the values of another kind of file, as `validate` does.
+def validate_as(
+    root: type[Section], values: Mapping[Any, Any], called: str, path: str = ""
+) -> tuple[dict[str, Any], Findings]:
+    """Check the values of another kind of file, or of a section of it, as `validate` does.
 
     Args:
-        called: Name of such a file in messages, with its article: "a site".
+        called: Name of such a file in messages, with its article: "a site"; or of the section.
+        path: Dotted key of the section in the file.
     """
     findings = Findings(root=root)
-    return _section(root, values, "", called, findings), findings
+    return _section(root, values, path, called, findings), findings
 
 
 def _section(

@@ -4,7 +4,7 @@ Dimensions: `N` rows, `W` words.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,8 @@ from paratune.verdicts.agreement import rank_correlation
 OVERVIEW_STEPS = 20
 MIN_ROWS = 5
 """Rows that must contain a word before its mean effect is shown."""
+SMALLEST_CORRELATION = 0.1
+"""Smallest correlation that counts: "small" of Cohen, Statistical Power Analysis for the Behavioral Sciences, 1988."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,13 @@ class WordEffect:
     high: float
     """95% interval for all shown words together (Bonferroni)."""
 
+    smallest: float
+    """Smallest mean effect that counts."""
+
     @property
-    def differs_from_0(self) -> bool:
-        """Whether the interval excludes 0."""
-        return self.low > 0 or self.high < 0
+    def counts(self) -> bool:
+        """Whether the interval excludes 0, and the effect is large enough."""
+        return (self.low > 0 or self.high < 0) and abs(self.mean) >= self.smallest
 
 
 @dataclass(frozen=True)
@@ -50,18 +55,10 @@ class Correlation:
     low: float | None
     high: float | None
 
-
-@dataclass(frozen=True)
-class LengthBias:
-    """How the output follows the number of words."""
-
-    num_rows: int
-    output: Correlation
-    """Of the output and the length."""
-    label: Correlation | None
-    """Of the label and the length; None without labels."""
-    partial: Correlation | None
-    """Of the output and the length, with the label held constant; None without labels."""
+    @property
+    def counts(self) -> bool:
+        """Whether the correlation is large enough."""
+        return self.rho is not None and abs(self.rho) >= SMALLEST_CORRELATION
 
 
 @dataclass(frozen=True)
@@ -69,11 +66,16 @@ class Overview:
     """Words and lengths that drive an output."""
 
     target: str
+    smallest: float
+    """Smallest mean effect that counts."""
+    num_rows: int
     num_words: int
     """Different words in at least `MIN_ROWS` rows."""
     words: tuple[WordEffect, ...]
     """By mean effect, the highest first."""
-    length: LengthBias
+    length: Mapping[str, Correlation | None]
+    """`output`: of the output and the number of words; `label`: of the label and it; `partial`: of the output and it,
+    with the label held constant. The last two are None without labels."""
 
 
 def make_overview(
@@ -98,28 +100,31 @@ def make_overview(
         outputs.append(float(output.values(np.ones((1, len(row.words)), dtype=np.bool_))[0]))
         by_word: dict[str, list[float]] = defaultdict(list)
         if row.words:
-            values = integrated_gradients(output, OVERVIEW_STEPS, OVERVIEW_STEPS).values
+            values = integrated_gradients(output, OVERVIEW_STEPS, OVERVIEW_STEPS)
             for word, value in enumerate(values.tolist()):
                 by_word[row.word_text(word).lower()].append(value)
         for text, own in by_word.items():
             effects[text].append(float(np.mean(own)))
         on_row(number + 1, len(rows))
     lengths = np.asarray([sum(len(words(text)) for text in row.texts) for row in rows], dtype=np.float64)
-    name = targets[0].name if trained.task.kind != "qa" else "log-probability of the answer"
+    target = targets[0]
     frequent = {word: np.asarray(values) for word, values in effects.items() if len(values) >= MIN_ROWS}
     return Overview(
-        target=name,
+        target=target.name if trained.task.kind != "qa" else "log-probability of the answer",
+        smallest=target.smallest,
+        num_rows=len(rows),
         num_words=len(frequent),
-        words=word_effects(frequent),
-        length=length_bias(np.asarray(outputs), lengths, _numeric_labels(trained, split.labels, targets[0].index)),
+        words=word_effects(frequent, target.smallest),
+        length=length_bias(np.asarray(outputs), lengths, _numeric_labels(trained, split.labels, target.index)),
     )
 
 
-def word_effects(values: dict[str, Floats]) -> tuple[WordEffect, ...]:
+def word_effects(values: dict[str, Floats], smallest: float) -> tuple[WordEffect, ...]:
     """Return the mean effect of each word with an interval of Student's t, by mean, the highest first.
 
     Args:
         values: For each word, its effects in at least two rows.
+        smallest: Smallest mean effect that counts.
     """
     from scipy.stats import t
 
@@ -129,7 +134,7 @@ def word_effects(values: dict[str, Floats]) -> tuple[WordEffect, ...]:
         error = effects.std(ddof=1) / np.sqrt(count)
         half = float(t.ppf(1 - 0.025 / len(values), count - 1) * error)
         mean = float(effects.mean())
-        shown.append(WordEffect(word, count, mean, mean - half, mean + half))
+        shown.append(WordEffect(word, count, mean, mean - half, mean + half, smallest))
     return tuple(sorted(shown, key=lambda effect: (-effect.mean, effect.word)))
 
 
@@ -141,27 +146,22 @@ def _numeric_labels(trained: TrainedModel, labels: Any, index: int) -> Floats | 
     return np.asarray(labels[:, index] if labels.ndim == 2 else labels, dtype=np.float64)
 
 
-def length_bias(outputs: Floats, lengths: Floats, labels: Floats | None) -> LengthBias:
-    """Return the correlations of outputs, (N,), with lengths, (N,), and with labels, (N,), held constant.
+def length_bias(outputs: Floats, lengths: Floats, labels: Floats | None) -> dict[str, Correlation | None]:
+    """Return `Overview.length` from outputs, (N,), numbers of words, (N,), and labels, (N,).
 
     The partial correlation is (r_ol - r_oy r_ly) / sqrt((1 - r_oy²)(1 - r_ly²)) of Spearman's correlations of output
     o, length l and label y.
     """
-    plain = rank_correlation(outputs, lengths)
-    count = len(outputs)
+    plain, count = rank_correlation(outputs, lengths), len(outputs)
+    found: dict[str, Correlation | None] = {"output": _with_interval(plain, count, 0), "label": None, "partial": None}
     if labels is None:
-        return LengthBias(count, _with_interval(plain, count, 0), None, None)
+        return found
     with_label, label_length = rank_correlation(outputs, labels), rank_correlation(labels, lengths)
     partial = None
     if plain is not None and with_label is not None and label_length is not None:
         rest = (1 - with_label**2) * (1 - label_length**2)
         partial = None if rest <= 0 else (plain - with_label * label_length) / rest**0.5
-    return LengthBias(
-        count,
-        _with_interval(plain, count, 0),
-        _with_interval(label_length, count, 0),
-        _with_interval(partial, count, 1),
-    )
+    return found | {"label": _with_interval(label_length, count, 0), "partial": _with_interval(partial, count, 1)}
 
 
 def _with_interval(value: float | None, count: int, num_constant: int) -> Correlation:

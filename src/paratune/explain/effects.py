@@ -1,5 +1,7 @@
 """Methods that give each word an effect on an output: gradients, removal (occlusion), and Shapley values.
 
+Positive effects raise the output.
+
 Dimensions: `W` words, `T` tokens, `D` width, `P` parts.
 """
 
@@ -12,7 +14,6 @@ import numpy.typing as npt
 import torch
 
 from paratune.explain.outputs import Bools, Floats, RowOutput
-from paratune.explain.rows import TokenRow
 
 Ints = npt.NDArray[np.int64]
 Values = Callable[[Bools], Floats]
@@ -20,20 +21,8 @@ ENOUGH = 0.01
 """Relative gap of integrated gradients below which the number of steps is not doubled."""
 
 
-@dataclass(frozen=True, eq=False)
-class Effects:
-    """The effect of each word on the output, by one method."""
-
-    values: Floats
-    """(W,): positive values raise the output."""
-    is_complete: bool
-    """Whether the method promises that the effects sum to the output minus the output with all words hidden."""
-    details: str = ""
-    """How the method was used, for readers."""
-
-
-def integrated_gradients(output: RowOutput, num_steps: int, max_steps: int) -> Effects:
-    """Return integrated gradients from the embeddings of hidden words to those of the words.
+def integrated_gradients(output: RowOutput, num_steps: int, max_steps: int) -> Floats:
+    """Return integrated gradients from the embeddings of hidden words to those of the words, (W,).
 
     The integral is computed by Gauss-Legendre quadrature; the steps are doubled while the gap of completeness is above
     1%, up to `max_steps`.
@@ -46,7 +35,8 @@ def integrated_gradients(output: RowOutput, num_steps: int, max_steps: int) -> E
         by_token = _integral(output, num_steps)
         gap = abs(by_token.sum() - (end - start))
         if gap <= ENOUGH * abs(end - start) or 2 * num_steps > max_steps:
-            return Effects(_by_word(by_token, output.row), is_complete=True, details=f"{num_steps} steps")
+            owners = output.row.token_words
+            return np.bincount(owners[owners >= 0], by_token[owners >= 0], width).astype(np.float64)
         num_steps *= 2
 
 
@@ -65,23 +55,6 @@ def _integral(output: RowOutput, num_steps: int) -> Floats:
     return tokens
 
 
-def gradient_times_input(output: RowOutput) -> Effects:
-    """Return the product of the gradient and the embedding, summed over the tokens of each word.
-
-    Source: Shrikumar et al., Not Just a Black Box, 2016.
-    """
-    given, _ = output.embeddings()
-    _, gradients_BTD = output.gradients(given[None])
-    by_token = (given * gradients_BTD[0]).sum(dim=1).double().cpu().numpy()
-    return Effects(_by_word(by_token, output.row), is_complete=False)
-
-
-def _by_word(by_token: Floats, row: TokenRow) -> Floats:
-    """Return the sums over the tokens of each word, (W,); special tokens belong to none."""
-    is_word = row.token_words >= 0
-    return np.bincount(row.token_words[is_word], by_token[is_word], len(row.words)).astype(np.float64)
-
-
 def occlusion(output: RowOutput, parts: Ints) -> Floats:
     """Return for each part how much the output falls when its words are hidden, (P,).
 
@@ -97,11 +70,10 @@ def occlusion(output: RowOutput, parts: Ints) -> Floats:
     return falls
 
 
-def partition_shap(output: RowOutput, max_evals: int) -> Effects:
-    """Return Owen values of the words: Shapley values that keep the words of a sentence and a paragraph together."""
+def partition_shap(output: RowOutput, max_evals: int) -> Floats:
+    """Return Owen values, (W,): Shapley values that keep the words of a sentence and of a paragraph together."""
     tree = partition_tree([output.row.paragraphs, output.row.sentences])
-    values = owen_values(output.values, tree, len(output.row.words), max_evals, output.batch_size)
-    return Effects(values, is_complete=True, details=f"at most {max_evals} evaluations")
+    return owen_values(output.values, tree, len(output.row.words), max_evals, output.batch_size)
 
 
 Tree = Sequence[tuple[int, int]]

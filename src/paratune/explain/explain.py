@@ -1,11 +1,10 @@
-"""Explains rows of a file by one run or several: effects of words and parts, attention, faithfulness, agreement.
+"""Explains rows of a file by one run or several: effects of words and parts, attention, faithfulness.
 
 Dimensions: `W` words.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,29 +13,22 @@ import pyarrow as pa
 from paratune.data.load import Split
 from paratune.data.windows import BOUNDS, EXAMPLE
 from paratune.errors import ConfigError, DataError
-from paratune.explain.attention import Attention, word_attention
-from paratune.explain.effects import (
-    Effects,
-    gradient_times_input,
-    integrated_gradients,
-    occlusion,
-    partition_shap,
-)
-from paratune.explain.faithfulness import Faithfulness, agreement, measure
-from paratune.explain.outputs import Bools, ExplainedOutput, Floats, RowOutput, answer_target, class_target
+from paratune.explain.effects import integrated_gradients, occlusion, partition_shap
+from paratune.explain.faithfulness import Faithfulness, measure
+from paratune.explain.outputs import ExplainedOutput, Floats, RowOutput, answer_target, class_target
 from paratune.explain.rows import TokenRow, read_rows
 from paratune.infer.trained import TrainedModel
 from paratune.models.onnx_model import OnnxModel
 from paratune.tasks.spans import best_answers
-from paratune.verdicts.agreement import rank_correlation
 
 METHODS = {
     "integrated_gradients": "integrated gradients",
-    "gradient_x_input": "gradient × input",
     "occlusion": "occlusion by word",
     "partition_shap": "Shapley values (partition)",
 }
 """Methods with their names for readers."""
+ATTENTION = "attention"
+"""Key of the order of the words by attention, beside those of `METHODS`."""
 EXPLAINED_KINDS = ("classification", "multi_label", "ordinal", "regression", "qa")
 
 
@@ -70,26 +62,30 @@ class RowExplanation:
     """The explained number."""
     hidden_value: float
     """The same number with all words hidden."""
-    effects: Mapping[str, Effects]
-    """Effects of words by method."""
+    effects: Mapping[str, Floats]
+    """(W,) by method: effects of the words; positive ones raise the output."""
     sentences: Floats
     """Effect of hiding each sentence."""
     paragraphs: Floats
     """Effect of hiding each paragraph."""
-    attention: Attention | None
-    """None where the model does not return it."""
+    attention: Floats | None
+    """(W, W): attention of the last layer from each word to each word, mean over heads; not an explanation. None where
+    the model does not return it."""
     faithfulness: Faithfulness
-    """Of the methods, and of attention where it is known (keys `attention_last`, `attention_rollout`)."""
+    """Of the methods, and of the attention from the tokens that the head reads, where it is known (key `ATTENTION`)."""
     num_passes: int
     """Rows that the model computed."""
     replacement: str
     """Token that replaces hidden words."""
-    agreement: Mapping[tuple[str, str], float | None] = field(default_factory=dict)
-    """Spearman's correlation of the effects of each pair of methods."""
 
-    def gap(self, method: str) -> float:
-        """Return the sum of the effects minus the output minus the output with all words hidden."""
-        return float(self.effects[method].values.sum()) - (self.value - self.hidden_value)
+    def gap(self, method: str) -> float | None:
+        """Return the sum of the effects minus what a method promises: the output minus that with all words hidden.
+
+        None for a method that promises nothing.
+        """
+        if method not in ("integrated_gradients", "partition_shap"):
+            return None
+        return float(self.effects[method].sum()) - (self.value - self.hidden_value)
 
 
 def select_rows(table: pa.Table, rows: Sequence[int], source: str) -> pa.Table:
@@ -165,11 +161,13 @@ def predict_targets(
         return [class_target(trained, index, options.target) for index in best], None, predicted
     if options.target is not None:
         class_target(trained, 0, options.target)
-    targets, windows = _answer_targets(split, outputs, predicted)
+    targets, windows = _answer_targets(trained, split, outputs, predicted)
     return targets, windows, predicted
 
 
-def _answer_targets(split: Split, outputs: Any, predicted: Sequence[str]) -> tuple[list[ExplainedOutput], list[int]]:
+def _answer_targets(
+    trained: TrainedModel, split: Split, outputs: Any, predicted: Sequence[str]
+) -> tuple[list[ExplainedOutput], list[int]]:
     """Return the tokens of each answer and its window; for "no answer", the token for it in the least likely window."""
     answers = best_answers(split, outputs)
     num_best = (outputs.shape[1] - 2) // 4
@@ -182,26 +180,26 @@ def _answer_targets(split: Split, outputs: Any, predicted: Sequence[str]) -> tup
         window = int(own[np.nanargmax(np.where(np.isfinite(scores), scores, -np.inf))])
         null = int(split.store.row_values[BOUNDS][window, 0])
         first, last = outputs[window, [2 * num_best, 3 * num_best]].astype(int).tolist()
-        targets.append(answer_target(null, null, "") if is_null else answer_target(first, last, answer))
+        place = (null, null, "") if is_null else (first, last, answer)
+        targets.append(answer_target(trained, *place))
         windows.append(window)
     return targets, windows
 
 
 def _explain(output: RowOutput, predicted: str, options: ExplainOptions, reads: Sequence[int]) -> RowExplanation:
     width = len(output.row.words)
-    compute: dict[str, Callable[[], Effects]] = {
+    compute: dict[str, Callable[[], Floats]] = {
         "integrated_gradients": lambda: integrated_gradients(output, options.num_steps, options.max_steps),
-        "gradient_x_input": lambda: gradient_times_input(output),
-        "occlusion": lambda: Effects(occlusion(output, np.arange(width)), is_complete=False),
+        "occlusion": lambda: occlusion(output, np.arange(width)),
         "partition_shap": lambda: partition_shap(output, options.max_evals),
     }
     effects = {method: compute[method]() for method in options.methods}
     value, hidden_value = output.values(np.asarray([[True] * width, [False] * width])).tolist()
-    layers = output.attentions()
-    attention = None if layers is None else word_attention(layers, output.row, reads)
-    orders = {method: found.values for method, found in effects.items()}
-    if attention is not None:
-        orders |= {"attention_last": attention.last, "attention_rollout": attention.rollout}
+    orders, attention = dict(effects), None
+    if (matrix := output.attention()) is not None:
+        owners = np.arange(width)[None, :] == output.row.token_words[:, None]
+        orders[ATTENTION] = matrix[reads].mean(axis=0) @ owners
+        attention = (owners / owners.sum(axis=0)).T @ matrix @ owners
     return RowExplanation(
         row=output.row,
         target=output.target,
@@ -215,30 +213,13 @@ def _explain(output: RowOutput, predicted: str, options: ExplainOptions, reads: 
         faithfulness=measure(output, orders, options.seed),
         num_passes=output.num_passes,
         replacement=output.replacement,
-        agreement=agreement({method: found.values for method, found in effects.items()}),
     )
 
 
-@dataclass(frozen=True, eq=False)
-class RunAgreement:
-    """Explanations of one row by several runs."""
-
-    means: Mapping[str, Floats]
-    """(W,) by method: mean effect of the runs."""
-    same_sign: Mapping[str, Bools]
-    """(W,) by method: whether the effect has the same sign in all runs."""
-    correlations: Mapping[str, float | None]
-    """Mean over pairs of runs of Spearman's correlation, by method."""
-
-
-def compare_runs(explanations: Sequence[RowExplanation]) -> RunAgreement:
-    """Return how far runs agree about a row.
-
-    Raises:
-        ConfigError: The models read different words: their tokenizers or lengths differ.
-    """
-    first = explanations[0]
-    for other in explanations[1:]:
+def require_same_words(explanations: Sequence[RowExplanation]) -> None:
+    """Raise a ConfigError where the models of a row read different words: their tokenizers or lengths differ."""
+    first, *others = explanations
+    for other in others:
         if other.row.words != first.row.words:
             raise ConfigError(
                 f"row {first.row.row}: the runs read {len(first.row.words)} and {len(other.row.words)} words; only "
@@ -246,12 +227,3 @@ def compare_runs(explanations: Sequence[RowExplanation]) -> RunAgreement:
                 code="explain.runs_differ",
                 row=first.row.row,
             )
-    means, same, correlations = {}, {}, {}
-    for method in first.effects:
-        values = np.stack([explanation.effects[method].values for explanation in explanations])
-        means[method] = values.mean(axis=0)
-        same[method] = np.abs(np.sign(values).sum(axis=0)) == len(values)
-        pairs = [rank_correlation(values[a], values[b]) for a, b in combinations(range(len(values)), 2)]
-        known = [value for value in pairs if value is not None]
-        correlations[method] = float(np.mean(known)) if known else None
-    return RunAgreement(means, same, correlations)

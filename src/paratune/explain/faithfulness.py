@@ -1,56 +1,74 @@
-"""Whether effects are faithful: words are hidden or shown in their order, and compared with random orders.
+"""Whether effects are faithful: words are hidden or shown in their order, and compared with other orders.
 
-Dimensions: `W` words, `K` points of a curve, `R` random orders.
+Dimensions: `W` words, `K` points of a curve, `R` random orders, `B` sets of visible words.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import permutations
 
 import numpy as np
 import numpy.typing as npt
 
 from paratune.explain.outputs import Bools, Floats, RowOutput
-from paratune.verdicts.agreement import rank_correlation
 
-NUM_POINTS = 10
-NUM_RANDOM = 19
-"""With 19 random orders, an order that exceeds all of them has p = 1 / 20."""
+NUM_PARTS = 5
+"""Parts in which words are hidden and shown. Odd, so that the curves of an order give those of its reverse."""
+NUM_RANDOM = 99
+MAX_EXACT = 6
+"""Words up to which all orders are compared: 720 orders, of at most 64 sets of visible words."""
 MAX_P = 0.05
 AS_CHANCE = "cannot be distinguished from chance"
-"""In words: effects do not hold, because random orders or random choices do as well."""
-
-
-@dataclass(frozen=True, eq=False)
-class Curves:
-    """Outputs while the words of an order are hidden (deletion) and shown (insertion), the first words first."""
-
-    deletion: Floats
-    """(K,): outputs with the first words hidden."""
-    insertion: Floats
-    """(K,): outputs with only the first words visible."""
-    gain: float
-    """Mean of insertion minus mean of deletion; the larger, the more faithful is the order."""
+"""In words: effects do not hold, because other orders or random choices do as well."""
+TOO_SMALL = "too small to count"
 
 
 @dataclass(frozen=True, eq=False)
 class Faithfulness:
-    """Curves of each method, and of random orders."""
+    """Outputs while words are hidden (deletion) and shown (insertion), the first words of an order first."""
 
     shares: Floats
     """(K,): shares of the words, 0 to 1."""
-    methods: Mapping[str, Curves]
-    random: tuple[Curves, ...]
-    """(R,)."""
+    methods: Mapping[str, Floats]
+    """(2, K) by method: deletion, insertion."""
+    others: Floats
+    """(R, 2, K): of random orders, or of all orders."""
+    is_exact: bool
+    """Whether the others are all orders."""
+    smallest: float
+    """Smallest gain that counts, in the unit of the output."""
+
+    @property
+    def num_orders(self) -> int:
+        """Orders that p is a share of: all, or the order of the method, the random ones, and the reverse of each."""
+        return len(self.others) if self.is_exact else 2 * len(self.others) + 2
+
+    def gain(self, method: str) -> float:
+        """Return the mean of insertion minus the mean of deletion; the larger, the more faithful is the order."""
+        deletion, insertion = self.methods[method]
+        return float(insertion.mean() - deletion.mean())
 
     def p_value(self, method: str) -> float:
-        """Return the share of orders, this one and the random ones, whose gain is at least as large."""
-        gain = self.methods[method].gain
-        return (1 + sum(curves.gain >= gain for curves in self.random)) / (1 + len(self.random))
+        """Return the share of orders whose gain is at least that of a method, this one included.
 
-    def holds(self, method: str) -> bool:
-        """Return whether the order of a method changes the output more than random orders do."""
-        return self.p_value(method) <= MAX_P
+        The reverse of an order hides the words that the order shows last, so that its gain is minus that of the order:
+        pairs double the number of random orders. The test is exact, because each pair is as likely as that of the
+        method, and each order of a pair as the other (a test of randomization with the group of the reversal).
+        """
+        gain = self.gain(method)
+        gains = self.others[:, 1].mean(axis=1) - self.others[:, 0].mean(axis=1)
+        if not self.is_exact:
+            gains = np.concatenate([gains, -gains, [gain, -gain]])
+        return float((gains >= gain).mean())
+
+    def verdict(self, method: str) -> str | None:
+        """Return why the effects of a method do not hold; None where they do.
+
+        They hold when their order changes the output more than other orders do, and by an amount that counts.
+        """
+        if self.p_value(method) > MAX_P:
+            return AS_CHANCE
+        return TOO_SMALL if self.gain(method) < self.smallest else None
 
 
 def measure(output: RowOutput, effects: Mapping[str, Floats], seed: int) -> Faithfulness:
@@ -64,25 +82,24 @@ def measure(output: RowOutput, effects: Mapping[str, Floats], seed: int) -> Fait
     RISE, BMVC 2018.
     """
     width = len(output.row.words)
-    rng = np.random.default_rng(seed)
-    shares = np.linspace(0, 1, NUM_POINTS + 1)
-    orders = [np.argsort(-values, kind="stable") for values in effects.values()]
-    orders += [rng.permutation(width) for _ in range(NUM_RANDOM)]
-    visible = np.concatenate([_visible(order, shares) for order in orders])
-    values = output.values(visible).reshape(len(orders), 2, len(shares))
-    curves = [Curves(hidden, shown, float(shown.mean() - hidden.mean())) for hidden, shown in values]
-    # The curves after those of the methods are those of the random orders.
-    return Faithfulness(shares, dict(zip(effects, curves, strict=False)), tuple(curves[len(effects) :]))
+    is_exact, rng = width <= MAX_EXACT, np.random.default_rng(seed)
+    random = permutations(range(width)) if is_exact else (rng.permutation(width) for _ in range(NUM_RANDOM))
+    orders = np.stack([*(np.argsort(-values, kind="stable") for values in effects.values()), *map(np.asarray, random)])
+    half = [round(part * width / NUM_PARTS) for part in range((NUM_PARTS + 1) // 2)]
+    counts = np.asarray([*half, *(width - count for count in reversed(half))])
+    visible = _visible(orders, counts)
+    # Orders share sets of words: all and none always, and most others in short texts.
+    different, places = np.unique(visible, axis=0, return_inverse=True)
+    curves = output.values(different)[places.reshape(-1)].reshape(len(orders), 2, len(counts))
+    return Faithfulness(
+        counts / width, dict(zip(effects, curves, strict=False)), curves[len(effects) :], is_exact,
+        output.target.smallest,
+    )  # fmt: skip
 
 
-def _visible(order: npt.NDArray[np.int64], shares: Floats) -> Bools:
-    """Return the visible words of both curves, (2 K, W)."""
-    ranks = np.empty(len(order), dtype=np.int64)
-    ranks[order] = np.arange(len(order))
-    is_first = ranks[None, :] < np.round(shares * len(order))[:, None]
-    return np.concatenate([~is_first, is_first])
-
-
-def agreement(effects: Mapping[str, Floats]) -> dict[tuple[str, str], float | None]:
-    """Return Spearman's correlation of each pair of methods, or of runs."""
-    return {(a, b): rank_correlation(effects[a], effects[b]) for a, b in combinations(effects, 2)}
+def _visible(orders: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Bools:
+    """Return the visible words of both curves of each order, (B, W)."""
+    ranks = np.argsort(orders, axis=1)
+    is_first = ranks[:, None, :] < counts[:, None]
+    visible: Bools = np.stack([~is_first, is_first], axis=1).reshape(-1, orders.shape[1])
+    return visible

@@ -23,6 +23,28 @@ from paratune.models.task_model import TaskModel, trial_batch
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+SMALLEST_SHARE = 0.01
+"""Smallest effect that counts, as a share of the standard deviation of the labels. That of a label "yes or no" is at
+most 0.5, so that the smallest effect on a probability is 0.005."""
+ROUNDING = 1e-5
+"""Smallest effect where the scale is not known: a score in float32 depends on the shape of its batch in the sixth
+digit."""
+
+
+def smallest_effect(trained: TrainedModel) -> float:
+    """Return the smallest effect on an output that counts: smaller ones are not shown, coloured or named.
+
+    Of log-odds it is the effect that moves a probability of 0.5, where probabilities move most, by 0.005: log-odds have
+    the derivative 4 there. The logarithm of a probability moves the probability by at most as much.
+    """
+    kind = trained.task.kind
+    if kind in ("classification", "multi_label"):
+        return 4 * SMALLEST_SHARE * 0.5
+    if kind == "qa":
+        return SMALLEST_SHARE * 0.5
+    step = 1.0 if kind == "ordinal" else getattr(trained.task, "round_to", None)
+    # A model of another program has no record of its labels.
+    return SMALLEST_SHARE * (trained.label_deviation or step or ROUNDING / SMALLEST_SHARE)
 
 
 @dataclass(frozen=True)
@@ -37,6 +59,8 @@ class ExplainedOutput:
     """Last token of the answer."""
     name: str = ""
     """What the number is, for readers."""
+    smallest: float = 0.0
+    """Smallest effect that counts; see `smallest_effect`."""
 
     def read(self, outputs: Tensor) -> Tensor:
         """Return the explained number of each row, (B,), from the outputs of a `TaskModel`."""
@@ -67,19 +91,18 @@ def class_target(trained: TrainedModel, predicted: int, wanted: str | None) -> E
             message = f"--target {wanted} has no effect on a model of kind {kind}, which has one output to explain"
             raise ConfigError(message, code="cli.no_effect", option="--target", value=wanted)
         name = "predicted number" if kind == "regression" else f"expected class ({names[0]} is 0)"
-        return ExplainedOutput(kind, name=name)
+        return ExplainedOutput(kind, name=name, smallest=smallest_effect(trained))
     if wanted is not None and wanted not in names:
         message = f"--target {wanted} is not a class of the model: {', '.join(names)}{did_you_mean(wanted, names)}"
         raise ConfigError(message, code="cli.unknown_name", option="--target", value=wanted)
     index = predicted if wanted is None else names.index(wanted)
-    return ExplainedOutput(kind, index, name=f"log-odds of {names[index]}")
+    return ExplainedOutput(kind, index, name=f"log-odds of {names[index]}", smallest=smallest_effect(trained))
 
 
-def answer_target(first: int, last: int, answer: str) -> ExplainedOutput:
+def answer_target(trained: TrainedModel, first: int, last: int, answer: str) -> ExplainedOutput:
     """Return what is explained of a question: the log-probability of the tokens of its answer."""
-    return ExplainedOutput(
-        "qa", first, last, name=f"log-probability of {answer!r}" if answer else "log-probability of no answer"
-    )
+    name = f"log-probability of {answer!r}" if answer else "log-probability of no answer"
+    return ExplainedOutput("qa", first, last, name, smallest_effect(trained))
 
 
 class RowOutput:
@@ -137,8 +160,11 @@ class RowOutput:
             (gradients,) = torch.autograd.grad(values.sum(), embeddings)
         return values.detach(), gradients
 
-    def attentions(self) -> list[Tensor] | None:
-        """Return the attention of each layer, (H, T, T) each; None where the model does not return it."""
+    def attention(self) -> Floats | None:
+        """Return the attention of the last layer from each token to each token, (T, T), mean over heads.
+
+        None where the model does not return it.
+        """
         batch = self._batch(torch.from_numpy(self.row.ids).to(self._device).unsqueeze(0))
         config = self._model.hf.config
         earlier = config._attn_implementation
@@ -150,10 +176,10 @@ class RowOutput:
                 layers = self._model.hf(**inputs, output_attentions=True).get("attentions")
         finally:
             config._attn_implementation = earlier
-        square = (len(self.row.ids),) * 2
-        if not layers or any(layer is None or layer.shape[2:] != square for layer in layers):
+        if not layers or layers[-1] is None or layers[-1].shape[2:] != (len(self.row.ids),) * 2:
             return None
-        return [layer[0].float().cpu() for layer in layers]
+        matrix: Floats = layers[-1][0].double().mean(dim=0).cpu().numpy()
+        return matrix
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""Feedback on essays from a scoring model: intervals, effects of parts, countable facts, and essays to read."""
+"""Feedback on essays from a scoring model: intervals, effects of parts, and essays that a person should read."""

@@ -34,14 +34,6 @@ def half_width(residuals: Floats, level: float) -> float | None:
     return None if rank > len(residuals) else float(np.sort(np.abs(residuals))[rank - 1])
 
 
-def limited(value: float, half: float, limits: tuple[float, float] | None) -> tuple[float, float]:
-    """Return the interval of a prediction, cut off at the limits of the scale."""
-    low, high = value - half, value + half
-    if limits is None:
-        return low, high
-    return min(max(low, limits[0]), limits[1]), max(min(high, limits[1]), limits[0])
-
-
 @dataclass(frozen=True)
 class Coverage:
     """How many labels of other rows are inside their intervals."""

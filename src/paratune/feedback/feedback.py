@@ -1,8 +1,7 @@
 """Feedback on the essays of a file, from a run for regression or ordered labels with saved predictions."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +12,18 @@ import pyarrow as pa
 from paratune.config.sections import named_columns
 from paratune.data.load import Split
 from paratune.errors import CheckpointError, ConfigError, DataError
-from paratune.feedback.conformal import Coverage, check_coverage, half_width, limited
+from paratune.explain.outputs import smallest_effect
+from paratune.feedback.conformal import Coverage, check_coverage, half_width
 from paratune.feedback.human import HumanRule, Scored, make_rule, signals
 from paratune.feedback.removal import RemovedPart, numbers, removed_parts
-from paratune.feedback.surface import SurfaceFacts, Usual, compare_length, plain_words, surface_facts
 from paratune.infer.trained import TrainedModel
 from paratune.records import RUN_FILE, predictions_file
+from paratune.records.constant import ConstantComparison
 from paratune.records.predictions import NumberScale, ordinal_columns
 from paratune.tasks.answers import number_scale, scale_of_grades
 
 Floats = npt.NDArray[np.float64]
 KINDS = ("regression", "ordinal")
-NUM_NEIGHBOURS = 3
-
-
-@dataclass(frozen=True)
-class FeedbackOptions:
-    """Options of feedback."""
-
-    level: float = 0.9
-    """Coverage of the intervals."""
-    agreement: float | None = None
-    """Quadratic weighted kappa that model and person should reach together."""
-    batch_size: int = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +43,10 @@ class ScoreCalibration:
     rule: HumanRule
     centre: float
     """Median prediction of the validation set."""
+    smallest: float
+    """Smallest effect on the score that counts."""
+    not_better: ConstantComparison | None
+    """The comparison with a constant answer, if the model is not better: then a person reads all essays."""
 
     def text(self, value: float) -> str:
         """Return a number on the scale of the labels for readers: of ordered classes the name of the nearest one."""
@@ -63,28 +55,9 @@ class ScoreCalibration:
         return f"{float(self.scale.reported(np.asarray([value]))[0]):.4g}"
 
     def interval(self, value: float) -> tuple[float, float]:
-        """Return the interval of a prediction."""
-        return limited(value, self.half, self.scale.limits)
-
-
-@dataclass(frozen=True, eq=False)
-class Reference:
-    """Labelled essays to compare with."""
-
-    source: str
-    texts: tuple[str, ...]
-    prompts: tuple[str | None, ...]
-    labels: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """A similar text of the reference."""
-
-    index: int
-    """Index in the reference."""
-    similarity: float
-    """Cosine of TF-IDF vectors, 0 to 1."""
+        """Return the interval of a prediction, cut off at the limits of the scale."""
+        low, high = np.clip([value - self.half, value + self.half], *(self.scale.limits or (-np.inf, np.inf))).tolist()
+        return low, high
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +72,8 @@ class EssayFeedback:
     predicted: float
     interval: tuple[float, float]
     is_sent: bool
-    """Whether the rule sends it to a person."""
+    """Whether a person should read it."""
     parts: tuple[RemovedPart, ...]
-    facts: SurfaceFacts
-    usual: Usual | None
-    """Usual length; None without a reference."""
-    neighbours: tuple[Neighbour, ...]
     is_truncated: bool
     """Whether the model does not read its end."""
 
@@ -114,47 +83,55 @@ class EssayFeedback:
         return [part for part in self.parts if part.kind == "sentence"]
 
 
-def calibrate(run: Path, trained: TrainedModel, options: FeedbackOptions) -> ScoreCalibration:
+def calibrate(
+    trained: TrainedModel, target: str, *, level: float = 0.9, agreement: float | None = None
+) -> ScoreCalibration:
     """Return the calibration of a run, from its saved predictions on validation and test.
+
+    Args:
+        target: Name of the model in messages.
+        level: Coverage of the intervals.
+        agreement: Quadratic weighted kappa that model and person should reach together.
 
     Raises:
         CheckpointError: The run has no saved predictions of a validation set.
-        ConfigError: The task has no ordered labels.
+        ConfigError: The task has no ordered labels, or the model is not in a run.
         DataError: The validation set is too small for the coverage.
     """
-    require_scores(trained, str(run))
+    run = require_scores(trained, target)
     validation = read_scored(run, "validation", trained)
     if validation is None:
         raise CheckpointError(
-            f"{run} has no {predictions_file('validation')}, with which intervals are calibrated; train it with "
+            f"{target} has no {predictions_file('validation')}, with which intervals are calibrated; train it with "
             "data.validation or data.split.validation",
             code="feedback.no_validation",
-            target=str(run),
+            target=target,
         )
-    half = half_width(validation.residuals, options.level)
+    num_rows, half = len(validation.labels), half_width(validation.residuals, level)
     if half is None:
         message = (
-            f"{run}: {len(validation.labels)} validation rows are too few for intervals with a coverage of "
-            f"{options.level:g}; lower --coverage"
+            f"{target}: {num_rows} validation rows are too few for intervals with a coverage of {level:g}; lower "
+            "--coverage"
         )
-        raise DataError(message, code="feedback.too_few_rows", num_rows=len(validation.labels), coverage=options.level)
-    test = read_scored(run, "test", trained)
+        raise DataError(message, code="feedback.too_few_rows", num_rows=num_rows, coverage=level)
+    test, scale = read_scored(run, "test", trained), label_scale(trained)
     splits = {"validation": validation} | ({} if test is None else {"test": test})
-    scale = label_scale(trained)
     return ScoreCalibration(
         names=tuple(trained.names),
         scale=scale,
-        level=options.level,
+        level=level,
         half=half,
-        num_rows=len(validation.labels),
-        coverage=None if test is None else check_coverage(test.residuals, half, len(validation.labels), options.level),
-        rule=make_rule(splits, scale, scale_of_grades(trained.task) or scale, options.agreement),
+        num_rows=num_rows,
+        coverage=None if test is None else check_coverage(test.residuals, half, num_rows, level),
+        rule=make_rule(splits, scale, scale_of_grades(trained.task) or scale, agreement),
         centre=float(np.median(validation.predicted)),
+        smallest=smallest_effect(trained),
+        not_better=trained.not_better,
     )
 
 
-def require_scores(trained: TrainedModel, target: str) -> None:
-    """Raise a ConfigError for a model that is not a run for regression or ordered labels."""
+def require_scores(trained: TrainedModel, target: str) -> Path:
+    """Return the run of a model; raise a ConfigError where it is not one for regression or ordered labels."""
     kind, problem = trained.task.kind, None
     if kind not in KINDS:
         problem = f"is a model of kind {kind}; feedback is for scores: {' and '.join(KINDS)}"
@@ -168,6 +145,7 @@ def require_scores(trained: TrainedModel, target: str) -> None:
             code="feedback.no_run",
             target=target,
         )
+    return trained.run
 
 
 def label_scale(trained: TrainedModel) -> NumberScale:
@@ -209,56 +187,12 @@ def text_columns(trained: TrainedModel, split: Split, table: pa.Table) -> dict[s
     return {name: rows.column(name).to_pylist() for name in names}
 
 
-def prompts_of(trained: TrainedModel, columns: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """Return the texts of the columns before the essays, joined; None where there are none."""
-    before = list(columns.values())[:-1]
-    return [trained.columns.separator.join(row) for row in zip(*before, strict=True)] if before else None
-
-
-def make_reference(trained: TrainedModel, source: str, table: pa.Table, run_calibration: ScoreCalibration) -> Reference:
-    """Return the labelled essays of a file.
-
-    Raises:
-        DataError: The file has no labels, or something is wrong with a column.
-    """
-    split = trained.read(source, table, require_labels=True)
-    columns = text_columns(trained, split, table)
-    prompts, texts = prompts_of(trained, columns), list(columns.values())[-1]
-    assert split.labels is not None
-    labels = tuple(run_calibration.text(float(label)) for label in split.labels)
-    return Reference(source, tuple(texts), tuple(prompts or [None] * len(texts)), labels)
-
-
-def nearest(texts: Sequence[str], reference: Sequence[str], count: int) -> list[list[Neighbour]]:
-    """Return for each text the most similar texts of the reference, the most similar first.
-
-    The vectors are TF-IDF of words and pairs of words, fitted on the reference. Equal texts are left out: an essay of
-    the reference is no neighbour of itself.
-
-    Args:
-        reference: Other essays; at least one has a word.
-        count: Neighbours of each text, at most.
-    """
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
-    known = vectorizer.fit_transform(reference).T
-    found = []
-    for text, vector in zip(texts, vectorizer.transform(texts), strict=True):
-        # One text at a time: all similarities at once need len(texts) x len(reference) numbers.
-        row = (vector @ known).toarray()[0]
-        order = (at for at in np.argsort(-row, kind="stable").tolist() if row[at] > 0 and reference[at] != text)
-        found.append([Neighbour(at, float(row[at])) for at in islice(order, count)])
-    return found
-
-
 def give_feedback(
     trained: TrainedModel,
     split: Split,
     table: pa.Table,
     calibration: ScoreCalibration,
-    reference: Reference | None,
-    options: FeedbackOptions,
+    batch_size: int,
     on_batch: Callable[[int, int], None],
 ) -> list[EssayFeedback]:
     """Return feedback on each essay of a split.
@@ -266,56 +200,44 @@ def give_feedback(
     Args:
         split: Essays, from `trained.read`.
         table: The rows that it was read from.
-        reference: Labelled essays; None compares with none.
         on_batch: Called with the number of batches done, and of all.
     """
     columns = text_columns(trained, split, table)
-    prompts, texts = prompts_of(trained, columns), list(columns.values())[-1]
-    outputs = trained.apply(split, options.batch_size, lambda done, total: None).outputs
+    *before, texts = columns.values()
+    join = trained.columns.separator.join
+    outputs = trained.apply(split, batch_size, lambda done, total: None).outputs
     predicted = numbers(trained, outputs)
-    parts = removed_parts(trained, columns, predicted, options.batch_size, on_batch)
-    similar: Sequence[Sequence[Neighbour]] = [[] for _ in texts]
-    lengths: list[int] = []
-    if reference is not None:
-        similar = nearest(texts, reference.texts, NUM_NEIGHBOURS)
-        lengths = [len(plain_words(text)) for text in reference.texts]
+    parts = removed_parts(trained, columns, predicted, batch_size, on_batch)
     is_sent = sent_rows(calibration, predicted, outputs, trained)
-    full, read = np.asarray(split.store.full_lengths), np.diff(np.asarray(split.store.offsets))
-    found = []
-    for at, text in enumerate(texts):
-        facts = surface_facts(text)
-        prompt = None if prompts is None else prompts[at]
-        value = float(predicted[at])
-        found.append(
-            EssayFeedback(
-                row=int(split.samples.rows[at]),
-                id=None if split.samples.ids is None else split.samples.ids[at],
-                prompt=prompt,
-                text=text,
-                predicted=value,
-                interval=calibration.interval(value),
-                is_sent=bool(is_sent[at]),
-                parts=tuple(parts[at]),
-                facts=facts,
-                usual=compare_length(facts.num_words, prompt, lengths, reference.prompts) if reference else None,
-                neighbours=tuple(similar[at]),
-                is_truncated=bool(full[at] > read[at]),
-            )
+    is_truncated = np.asarray(split.store.full_lengths) > np.diff(np.asarray(split.store.offsets))
+    return [
+        EssayFeedback(
+            row=int(split.samples.rows[at]),
+            id=None if split.samples.ids is None else split.samples.ids[at],
+            prompt=join(column[at] for column in before) or None,
+            text=text,
+            predicted=float(predicted[at]),
+            interval=calibration.interval(float(predicted[at])),
+            is_sent=bool(is_sent[at]),
+            parts=tuple(parts[at]),
+            is_truncated=bool(is_truncated[at]),
         )
-    return found
+        for at, text in enumerate(texts)
+    ]
 
 
 def sent_rows(
     calibration: ScoreCalibration, predicted: Floats, outputs: npt.NDArray[Any], trained: TrainedModel
 ) -> npt.NDArray[np.bool_]:
-    """Return which rows the rule sends to a person, (N,)."""
+    """Return which rows a person should read, (N,): those of the rule; all of a model that is not of use."""
     rule = calibration.rule
-    if rule.threshold is None:
-        return np.zeros(len(predicted), dtype=np.bool_)
+    if calibration.not_better is not None or rule.threshold is None:
+        return np.full(len(predicted), calibration.not_better is not None)
     doubt = None
     if trained.task.kind == "ordinal":
         columns = ordinal_columns(outputs, trained.names)
         doubt = 1 - np.stack([columns[f"score_{at}"] for at in range(len(trained.names))]).max(axis=0)
-    values = signals(predicted, doubt, calibration.scale, calibration.centre)[rule.signal]
-    is_sent: npt.NDArray[np.bool_] = values >= rule.threshold
+    is_sent: npt.NDArray[np.bool_] = (
+        signals(predicted, doubt, calibration.scale, calibration.centre)[rule.signal] >= rule.threshold
+    )
     return is_sent

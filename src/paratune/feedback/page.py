@@ -9,9 +9,10 @@ import numpy as np
 
 from paratune.base.units import counted
 from paratune.explain.faithfulness import AS_CHANCE
-from paratune.feedback.feedback import EssayFeedback, Reference, ScoreCalibration
+from paratune.explain.page import FULL_COLOUR
+from paratune.feedback.feedback import EssayFeedback, ScoreCalibration
 from paratune.feedback.human import SIGNALS, HumanRule, ShareSent
-from paratune.feedback.removal import ROUNDING, RemovedPart
+from paratune.feedback.removal import RemovedPart
 from paratune.reports.document import (
     MarkedText,
     MarkedWord,
@@ -24,7 +25,6 @@ from paratune.reports.document import (
     shown_sections,
     signed,
 )
-from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing
 from paratune.reports.page.document import document_html, made_by
 from paratune.reports.report_files import write_page
 from paratune.reports.tables.table import Column, Table, TableCell, make_table, number_cell
@@ -36,7 +36,6 @@ _LIMITS = (
     "The score is that of a model trained on the scores of examiners; it has no information about the writer.",
     "A part that raises or lowers the score is one on which the model relies. That is no proof that the part is good "
     "or bad, and changing it need not change the score of an examiner.",
-    "Lengths and repetitions are counted; a teacher decides whether they matter.",
 )
 
 
@@ -48,11 +47,15 @@ class ClassFeedback:
     source: str
     calibration: ScoreCalibration
     essays: tuple[EssayFeedback, ...]
-    reference: Reference | None
+
+    def counting(self, essay: EssayFeedback, kind: str) -> list[RemovedPart]:
+        """Return the sentences or paragraphs with an effect that counts, the largest rise first."""
+        parts = (part for part in essay.parts if part.kind == kind and abs(part.effect) >= self.calibration.smallest)
+        return sorted(parts, key=lambda part: -part.effect)
 
 
 def write_feedback(folder: Path, feedback: ClassFeedback) -> tuple[Path, ...]:
-    """Write the overview, a page for each essay, figures and report.json; see `write_page`."""
+    """Write the overview, a page for each essay and report.json; see `write_page`."""
     pages = {essay_file(essay): document_html(essay_document(feedback, essay)) for essay in feedback.essays}
     return write_page(folder, class_document(feedback), "feedback", as_dict(feedback), pages)
 
@@ -77,21 +80,21 @@ def interval_text(calibration: ScoreCalibration, essay: EssayFeedback) -> str:
 
 
 def essay_document(feedback: ClassFeedback, essay: EssayFeedback) -> ReportDocument:
-    """Return the page of an essay."""
+    """Return the page of an essay: score, coloured text and strongest sentences; the rest on request."""
     calibration = feedback.calibration
-    notices = []
-    if essay.is_sent:
+    notices = _warnings(calibration)
+    if essay.is_sent and calibration.not_better is None:
         rule = calibration.rule
         signal = SIGNALS[rule.signal]
         notices.append(Notice(f"For a person: this essay is among the {rule.share:.0%} with the largest {signal}."))
     if essay.is_truncated:
         notices.append(Notice("The model does not read the end of this essay: it is too long."))
+    paragraphs = feedback.counting(essay, "paragraph")
+    more = (*((("Paragraphs:", _quoted(paragraphs))) if paragraphs else ()), Remarks(_LIMITS))
     sections = (
         ReportSection("score", "Score", tuple(_score_parts(calibration, essay))),
-        ReportSection("parts", "What the score rests on", tuple(_removal_parts(calibration, essay))),
-        ReportSection("counts", "What can be counted", tuple(_count_parts(essay))),
-        ReportSection("similar", "Similar essays", tuple(_similar_parts(feedback, essay))),
-        ReportSection("limits", "Limits of this page", (Remarks(_LIMITS),)),
+        ReportSection("parts", "What the score rests on", tuple(_removal_parts(feedback, essay))),
+        ReportSection("more", "Paragraphs, and limits of this page", more, is_short=False),
     )
     return ReportDocument(
         title=essay_name(essay),
@@ -102,15 +105,24 @@ def essay_document(feedback: ClassFeedback, essay: EssayFeedback) -> ReportDocum
     )
 
 
+def _warnings(calibration: ScoreCalibration) -> list[Notice]:
+    """Return why scores or intervals are not to be relied on."""
+    notices = []
+    if calibration.not_better is not None:
+        notices.append(Notice(f"{calibration.not_better.warning} A person should read every essay."))
+    if calibration.coverage is not None and not calibration.coverage.is_kept:
+        notices.append(Notice(coverage_sentence(calibration)))
+    return notices
+
+
 def _score_parts(calibration: ScoreCalibration, essay: EssayFeedback) -> Iterator[Part]:
     is_rounded = bool(calibration.names) or calibration.scale.step is not None
     before = f" ({essay.predicted:.2f} before rounding)" if is_rounded else ""
     yield (
         f"The model gives {calibration.text(essay.predicted)}{before}. The interval is "
         f"{interval_text(calibration, essay)}: it is made to contain the examiner's score of "
-        f"{calibration.level:.0%} of all essays of this kind."
+        f"{calibration.level:.0%} of all essays of this kind. {coverage_sentence(calibration)}"
     )
-    yield coverage_sentence(calibration)
 
 
 def coverage_sentence(calibration: ScoreCalibration) -> str:
@@ -127,43 +139,36 @@ def coverage_sentence(calibration: ScoreCalibration) -> str:
     )
 
 
-def _removal_parts(calibration: ScoreCalibration, essay: EssayFeedback) -> Iterator[Part]:
-    sentences = essay.sentences
-    if not sentences:
+def _removal_parts(feedback: ClassFeedback, essay: EssayFeedback) -> Iterator[Part]:
+    smallest, counting = feedback.calibration.smallest, feedback.counting(essay, "sentence")
+    if not essay.parts:
         yield "The essay has one sentence; nothing can be removed from it."
-        return
-    yield (
-        "Each sentence is removed once, and the rest is scored again. A solid line: the score is lower without the "
-        "sentence, so it raises the score. A dashed line: the score is higher without it."
-    )
-    yield MarkedText("The essay", tuple(_marked(essay.text, sentences)))
-    if strongest := _strongest(sentences):
-        yield "Sentences with the largest effects on the score:"
-        yield _quoted(strongest)
+    elif not counting:
+        yield f"No sentence alone changes the score by {smallest:.2g}, the smallest effect that counts."
     else:
-        yield "No sentence alone changes the score."
-    paragraphs = [part for part in essay.parts if part.kind == "paragraph"]
-    if paragraphs:
-        yield "Paragraphs:"
-        yield _quoted(paragraphs)
-    width = 2 * calibration.half
-    yield f"For comparison: the interval of the score is {width:.2g} wide."
+        yield (
+            "Each sentence is removed once, and the rest is scored again. A solid line: the score is lower without the "
+            "sentence, so it raises the score. A dashed line: the score is higher without it. No line: the effect is "
+            f"below {smallest:.2g} and does not count. The interval of the score is "
+            f"{2 * feedback.calibration.half:.2g} wide."
+        )
+    yield MarkedText("The essay", tuple(_marked(essay, counting)), full=FULL_COLOUR * smallest)
+    if counting:
+        yield "Sentences with the largest effects on the score:"
+        raising = [part for part in counting if part.effect > 0][:_NUM_STRONGEST]
+        yield _quoted([*raising, *[part for part in counting if part.effect < 0][-_NUM_STRONGEST:]])
 
 
-def _marked(text: str, sentences: Sequence[RemovedPart]) -> Iterator[MarkedWord]:
+def _marked(essay: EssayFeedback, counting: Sequence[RemovedPart]) -> Iterator[MarkedWord]:
     end = 0
-    for part in sentences:
-        gap = text[end : part.place.start]
-        yield MarkedWord("\n" if "\n" in gap else " " if gap else "", part.text, part.effect)
-        end = part.place.end
-
-
-def _strongest(parts: Sequence[RemovedPart]) -> list[RemovedPart]:
-    """Return the parts that raise the score most, then those that lower it most."""
-    ordered = sorted(parts, key=lambda part: -part.effect)
-    raising = [part for part in ordered if part.effect > ROUNDING][:_NUM_STRONGEST]
-    lowering = [part for part in ordered if part.effect < -ROUNDING][-_NUM_STRONGEST:]
-    return [*raising, *lowering]
+    for part in essay.parts:
+        if part.kind == "sentence":
+            gap = essay.text[end : part.place.start]
+            before = "\n" if "\n" in gap else " " if gap else ""
+            yield MarkedWord(before, part.text, part.effect if part in counting else None)
+            end = part.place.end
+    if not end:  # one sentence
+        yield MarkedWord("", essay.text, None)
 
 
 def _quoted(parts: Sequence[RemovedPart]) -> QuotedTexts:
@@ -172,67 +177,26 @@ def _quoted(parts: Sequence[RemovedPart]) -> QuotedTexts:
     )
 
 
-def _count_parts(essay: EssayFeedback) -> Iterator[Part]:
-    facts = essay.facts
-    lines = [
-        ("Words", f"{facts.num_words}"),
-        ("Sentences", f"{facts.num_sentences}"),
-        ("Paragraphs", f"{facts.num_paragraphs}"),
-        ("Words in a sentence, mean", f"{facts.words_per_sentence:.1f}"),
-        ("Different words", f"{facts.different_words_share:.0%}"),
-    ]
-    yield make_table("counts-table", "Counts", ("Count", "Value"), lines, 1)
-    if (usual := essay.usual) is not None:
-        kind = "with the same question" if usual.same_prompt else "of the reference"
-        low, middle, high = usual.quartiles
-        yield (
-            f"Half of {counted(usual.num_texts, 'essay')} {kind} have {low:.0f} to {high:.0f} words (median "
-            f"{middle:.0f}); {usual.share_below:.0%} are shorter than this one."
-        )
-    if facts.repeated_phrases:
-        phrases = (f"“{phrase}”: {count} times" for phrase, count in facts.repeated_phrases)
-        yield "Phrases of three or more words that occur at least three times:"
-        yield Remarks(tuple(phrases))
-    else:
-        yield "No phrase of three or more words occurs three times."
-
-
-def _similar_parts(feedback: ClassFeedback, essay: EssayFeedback) -> Iterator[Part]:
-    reference = feedback.reference
-    if reference is None or not essay.neighbours:
-        return
-    yield f"Essays of {reference.source} that share most words with this one, with the score that examiners gave."
-    rows = [
-        (
-            f"score {reference.labels[found.index]}, similarity {found.similarity:.2f}",
-            shorten(" ".join(reference.texts[found.index].split()), 400),
-        )
-        for found in essay.neighbours
-    ]
-    yield QuotedTexts(tuple(rows))
-
-
 def class_document(feedback: ClassFeedback) -> ReportDocument:
     """Return the overview of the class."""
     calibration = feedback.calibration
-    rule = calibration.rule
-    notices = []
-    if calibration.coverage is not None and not calibration.coverage.is_kept:
-        notices.append(Notice(coverage_sentence(calibration)))
     sections = (
-        ReportSection("essays", "Essays", (_essays_table(feedback), *_scores_drawing(feedback))),
-        ReportSection("coverage", "Intervals", tuple(_coverage_parts(calibration))),
-        ReportSection("person", "Which essays a person should read", tuple(_rule_parts(rule))),
-        ReportSection("limits", "Limits of these pages", (Remarks(_LIMITS),)),
+        ReportSection("essays", "Essays", (_essays_table(feedback),)),
+        ReportSection("coverage", "Intervals", tuple(_coverage_parts(calibration)), is_short=False),
+        ReportSection(
+            "person", "Which essays a person should read", tuple(_rule_parts(calibration.rule)), is_short=False
+        ),
+        ReportSection("limits", "Limits of these pages", (Remarks(_LIMITS),), is_short=False),
     )
     num_sent = sum(essay.is_sent for essay in feedback.essays)
-    sent = f"; {counted(num_sent, 'essay')} for a person" if rule.threshold is not None else ""
+    is_marked = calibration.rule.threshold is not None or calibration.not_better is not None
+    sent = f"; {counted(num_sent, 'essay')} for a person" if is_marked else ""
     return ReportDocument(
-        title="Feedback",
+        title="Feedback on essays",
         lead=(f"{counted(len(feedback.essays), 'essay')} of {feedback.source}, scored by {feedback.run}{sent}.",),
         sections=sections,
         footer=made_by(),
-        notices=tuple(notices),
+        notices=tuple(_warnings(calibration)),
     )
 
 
@@ -240,44 +204,19 @@ def _essays_table(feedback: ClassFeedback) -> Table:
     calibration = feedback.calibration
     lines = []
     for essay in feedback.essays:
-        strongest = _strongest(essay.sentences)
-        low = strongest[-1] if strongest and strongest[-1].effect < 0 else None
+        lowering = [part for part in feedback.counting(essay, "sentence") if part.effect < 0]
         lines.append(
             (
                 TableCell(essay_name(essay), link=essay_file(essay)),
+                TableCell("yes" if essay.is_sent else "no"),
                 TableCell(calibration.text(essay.predicted), essay.predicted),
                 TableCell(interval_text(calibration, essay)),
-                number_cell(essay.facts.num_words, "d"),
-                TableCell("yes" if essay.is_sent else "no"),
-                TableCell(shorten(low.text, 60) if low else "n/a"),
+                TableCell(shorten(lowering[-1].text, 60) if lowering else "none"),
             )
         )
-    columns = (
-        *(Column("Essay", is_text=True), Column("Score"), Column(f"{calibration.level:.0%} interval"), Column("Words")),
-        *(Column("For a person", is_text=True), Column("Sentence that lowers the score most", is_text=True)),
-    )
-    return Table("essays-table", "Essays", columns, tuple(lines))
-
-
-def _scores_drawing(feedback: ClassFeedback) -> list[Drawing]:
-    calibration = feedback.calibration
-    values = np.asarray([essay.predicted for essay in feedback.essays])
-    if len(values) < 2:
-        return []
-    order = np.argsort(values, kind="stable")
-    intervals = np.asarray([feedback.essays[at].interval for at in order])
-
-    def draw(axes: Any, hovers: dict[str, str]) -> None:
-        places = np.arange(len(values))
-        axes.vlines(places, intervals[:, 0], intervals[:, 1], color=MUTED, linewidth=max(0.4, 3 - len(values) / 60))
-        axes.plot(places, values[order], "o", color=RUN_COLOURS[0], markersize=max(2.0, 5 - len(values) / 60))
-        axes.set_xticks([])
-        axes.set_xlabel("essays, by score")
-        axes.set_ylabel("score" if not calibration.names else "class, from 0")
-        axes.grid(axis="y")
-
-    caption = f"Predicted scores before rounding (dots) and their {calibration.level:.0%} intervals (lines)."
-    return [Drawing("scores", "Scores of the class", caption, draw, 2.6)]
+    lowest = Column("Lowers the score most", is_text=True)
+    header = ("Essay", "For a person", "Score", f"{calibration.level:.0%} interval", lowest)
+    return make_table("essays-table", "Essays", header, lines, 2)
 
 
 def _coverage_parts(calibration: ScoreCalibration) -> Iterator[Part]:
@@ -299,7 +238,7 @@ def _rule_parts(rule: HumanRule) -> Iterator[Part]:
     for split, lines in rule.tables.items():
         yield _share_table(split, lines)
     if not rule.is_known:
-        yield Notice("No signal grows with the errors on the validation set. No essay is marked.")
+        yield Notice("No signal grows with the errors on the validation set. The rule marks no essay.")
         return
     if not rule.beats_chance:
         yield Notice(
@@ -307,9 +246,9 @@ def _rule_parts(rule: HumanRule) -> Iterator[Part]:
             "The gain in the table comes from the person alone."
         )
     if rule.wanted is None:
-        yield "No essay is marked for a person: --agreement was not given."
+        yield "The rule marks no essay for a person: --agreement was not given."
     elif rule.share is None:
-        yield f"No share up to 50% reaches a QWK of {rule.wanted:g} on the validation set: no essay is marked."
+        yield f"No share up to 50% reaches a QWK of {rule.wanted:g} on the validation set: the rule marks no essay."
     else:
         test = next((line for line in rule.tables.get("test", ()) if line.share == rule.share), None)
         there = "" if test is None or test.qwk is None else f"; on the test set this share reaches {test.qwk:.2f}"
@@ -317,26 +256,17 @@ def _rule_parts(rule: HumanRule) -> Iterator[Part]:
 
 
 def _share_table(split: str, lines: Sequence[ShareSent]) -> Table:
-    rows = [
-        (
-            f"{line.share:.0%}",
-            number_cell(line.num_sent, "d"),
-            number_cell(line.qwk, ".3f"),
-            number_cell(line.qwk_kept, ".3f"),
-            _random_cell(line),
-        )
-        for line in lines
-    ]
+    rows = []
+    for line in lines:
+        random = TableCell("n/a")
+        if line.random is not None:
+            mean, low, high = line.random
+            random = TableCell(f"{mean:.3f} [{low:.3f}, {high:.3f}]", mean)
+        kappas = (number_cell(line.qwk, ".3f"), number_cell(line.qwk_kept, ".3f"), random)
+        rows.append((f"{line.share:.0%}", number_cell(line.num_sent, "d"), *kappas))
     header = ("Share", "Essays", "QWK of all", "QWK of the model's", "QWK, random choice")
     note = "Share: part that a person reads. Random choice: mean and 95% range of 200 choices of as many essays."
     return make_table(f"shares-{split}", f"Share and agreement, {split} set", header, rows, 1, notes=(note,))
-
-
-def _random_cell(line: ShareSent) -> TableCell:
-    if line.random is None:
-        return TableCell("n/a")
-    mean, low, high = line.random
-    return TableCell(f"{mean:.3f} [{low:.3f}, {high:.3f}]", mean)
 
 
 def as_dict(feedback: ClassFeedback) -> dict[str, Any]:
@@ -349,34 +279,30 @@ def as_dict(feedback: ClassFeedback) -> dict[str, Any]:
     return {
         "run": feedback.run,
         "source": feedback.source,
+        "not_better": calibration.not_better and calibration.not_better.model_dump(),
         "level": calibration.level,
         "half_width": calibration.half,
+        "smallest_effect": calibration.smallest,
         "num_calibrated": calibration.num_rows,
         "coverage": coverage and vars(coverage) | {"share": coverage.share, "is_kept": coverage.is_kept},
         "rule": vars(rule) | {"tables": tables},
-        "reference": None if feedback.reference is None else feedback.reference.source,
-        "essays": [_essay_dict(feedback, essay) for essay in feedback.essays],
-    }
-
-
-def _essay_dict(feedback: ClassFeedback, essay: EssayFeedback) -> dict[str, Any]:
-    usual = essay.usual
-    labels = () if feedback.reference is None else feedback.reference.labels
-    return {
-        "row": essay.row,
-        "id": essay.id,
-        "page": essay_file(essay),
-        "predicted": essay.predicted,
-        "score": feedback.calibration.text(essay.predicted),
-        "low": essay.interval[0],
-        "high": essay.interval[1],
-        "for_a_person": essay.is_sent,
-        "is_truncated": essay.is_truncated,
-        "facts": vars(essay.facts),
-        "usual_words": None if usual is None else vars(usual),
-        "parts": [
-            {"kind": part.kind, "start": part.place.start, "end": part.place.end, "effect": part.effect}
-            for part in essay.parts
+        "essays": [
+            {
+                "row": essay.row,
+                "id": essay.id,
+                "page": essay_file(essay),
+                "predicted": essay.predicted,
+                "score": calibration.text(essay.predicted),
+                "low": essay.interval[0],
+                "high": essay.interval[1],
+                "for_a_person": essay.is_sent,
+                "is_truncated": essay.is_truncated,
+                "parts": [
+                    {"kind": part.kind, "start": part.place.start, "end": part.place.end, "effect": part.effect,
+                     "counts": abs(part.effect) >= calibration.smallest}
+                    for part in essay.parts
+                ],
+            }
+            for essay in feedback.essays
         ],
-        "similar": [{"label": labels[found.index], "similarity": found.similarity} for found in essay.neighbours],
-    }
+    }  # fmt: skip

@@ -19,9 +19,6 @@ from paratune.infer.trained import TrainedModel
 from paratune.records.predictions import probabilities
 
 Floats = npt.NDArray[np.float64]
-ROUNDING = 1e-5
-"""Largest effect that may be rounding: a score in float32 also depends on the shape of its batch, in the sixth digit.
-A sentence that the model does not read has such an effect."""
 MAX_CHARACTERS = 100_000_000
 """Most characters of an essay in all its copies without a part: 1,000 sentences of 100 characters reach them."""
 

@@ -52,6 +52,7 @@ from paratune.models.sentence_transformers import read_modules
 from paratune.models.task_model import TaskModel, takes_token_types
 from paratune.precision import POLICIES, Precision, precision_policy
 from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE
+from paratune.records.constant import CONSTANT, LABEL_DEVIATION, ConstantComparison, not_better
 from paratune.records.own import admit_model
 from paratune.strategies.protocol import Layout, ReduceOp
 from paratune.tasks import make_recipe
@@ -96,6 +97,10 @@ class TrainedModel:
     """Folder of the weights; None for a model of the hub."""
     named: NamedColumns = field(default_factory=NamedColumns)
     metrics: tuple[OwnMetric, ...] = ()
+    not_better: ConstantComparison | None = None
+    """The comparison with a constant answer, if the model is recorded as not better."""
+    label_deviation: float | None = None
+    """Standard deviation of the training labels of scores; None where it is unknown, and for other tasks."""
 
     @property
     def names(self) -> list[str]:
@@ -315,6 +320,8 @@ def load_trained(target: str, named: NamedColumns, device: str, *, is_plain: boo
         folder=Path(folder) if Path(folder).is_dir() else None,
         named=named,
         metrics=_validated(tuple[OwnMetric, ...], known.get("metrics", ()), model.name),
+        not_better=not_better(known.get(CONSTANT), Path(folder) / TASK_FILE),
+        label_deviation=known.get(LABEL_DEVIATION),
     )
 
 
@@ -363,6 +370,7 @@ class _Recorded(BaseModel, strict=True):
     missing: Missing = "refuse"
     precision: Literal["fp32", "tf32", "fp16", "bf16", "fp64"] = "fp32"
     layout: Literal["auto", "packed", "bucketed", "padded"] = "auto"
+    label_deviation: Annotated[float, Field(ge=0)] | None = None
 
 
 def _known(folder: Path) -> dict[str, Any]:

@@ -3,14 +3,14 @@
 RUN/compressed/
   FORM/                     a smaller form of the model, from `paratune quantize`
   measured/FORM/            measurements of a form; fp32 is the model of the run itself
-    measured.json           size, latency, throughput, memory, scores, effects of words
+    measured.json           size, latency, throughput, memory, scores
     predictions.<split>.parquet   predictions for the scored rows
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from paratune.base.text import plain
 from paratune.errors import CheckpointError
@@ -19,11 +19,13 @@ from paratune.records.run_folder import locked_folder
 
 FP32: Final = "fp32"
 """Name of the model of the run, with weights and computation in float32."""
-FORMS: Final = ("bf16", "onnx", "int8", "int8-static")
+Form = Literal["bf16", "onnx", "int8", "int8-static"]
+FORMS: tuple[str, ...] = get_args(Form)
 """Smaller forms that `paratune quantize` makes."""
 COMPRESSED_FOLDER: Final = "compressed"
 MEASURED_FILE: Final = "measured.json"
-SPLITS: Final = ("test", "validation")
+ScoredSplit = Literal["test", "validation"]
+SPLITS: tuple[str, ...] = get_args(ScoredSplit)
 """Splits that can be scored."""
 _NUMBERS = ("weights_bytes", "loaded_bytes", "peak_bytes", "p50_ms", "p95_ms", "cpu_share")
 
@@ -79,17 +81,6 @@ def _is_whole(record: Mapping[str, Any]) -> bool:
         and isinstance(rates, dict)
         and bool(rates)
         and all(size.isdigit() and _is_number(rate) and rate > 0 for size, rate in rates.items())
-        and (record.get("effects") is None or _are_effects(record["effects"]))
-    )
-
-
-def _are_effects(effects: Any) -> bool:
-    return isinstance(effects, list) and all(
-        isinstance(row, dict)
-        and isinstance(row.get("words_sha256"), str)
-        and isinstance(row.get("values"), list)
-        and all(map(_is_number, row["values"]))
-        for row in effects
     )
 
 

@@ -1,4 +1,4 @@
-"""Evaluations of a run as lines of text, for the log, the end of a run and `paratune watch`."""
+"""Evaluations of a run as lines of text, for the log and `paratune watch`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -40,14 +40,3 @@ def evaluation_text(
     if best is None:
         return f"{text}; not kept: {metric} is unknown"
     return f"{text}; not kept: best {metric} {format_number(best['value'])} at step {best['step']:,}"
-
-
-def kept_text(summary: Mapping[str, Any]) -> str | None:
-    """Return the kept step of a finished run with its scores; None if no model was kept, or in older records."""
-    step, best = summary.get("kept_step"), summary.get("best")
-    if step is None:
-        return None
-    metric = best["metric"] if best else None
-    text = f"kept: step {step:,} of {summary['num_steps']:,}, " + (f"best by {metric}" if best else "the last step")
-    scored = ((split, scores_text(scores, metric)) for split, scores in summary.get("scores", {}).items())
-    return "; ".join([text, *(f"{split} {scores}" for split, scores in scored if scores)])

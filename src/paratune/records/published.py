@@ -3,7 +3,7 @@
 A figure belongs to values of axes and a measure; a claim compares configurations of the matrix.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -56,9 +56,8 @@ class PublishedFigure:
     """In `unit`."""
     unit: str
     """As in the file; empty for a score between 0 and 1, and for a rate."""
-    source: str
     where: str
-    """The table, figure or page in it; empty if unknown."""
+    """The table, figure or page of the publication; empty if unknown."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,6 @@ class PublishedClaim:
     """The share for less and not_less; the margin for the others, in the unit of the metric."""
     pairs: tuple[ComparedPair, ...]
     """The claim is true if it is true for all pairs."""
-    source: str
     where: str
 
 
@@ -89,38 +87,36 @@ class PublishedClaim:
 class Published:
     """Published figures and claims of a study."""
 
+    source: str = ""
+    """The publication."""
     figures: tuple[PublishedFigure, ...] = ()
     claims: tuple[PublishedClaim, ...] = ()
 
-    def with_values(self, change: Callable[[Mapping[str, str]], Mapping[str, str] | None]) -> "Published":
-        """Return a copy with changed names of values, without the entries for which `change` returns None."""
-        figures = [replace(old, values=new) for old in self.figures if (new := change(old.values)) is not None]
-        claims = []
-        for claim in self.claims:
-            pairs = [(change(pair.of), change(pair.than)) for pair in claim.pairs]
-            known = tuple(ComparedPair(a, b) for a, b in pairs if a is not None and b is not None)
-            claims += [replace(claim, pairs=known)] * (len(known) == len(pairs))
-        return Published(tuple(figures), tuple(claims))
+    def within(self, values: Mapping[str, str]) -> "Published":
+        """Return a copy for the configurations that also have these values."""
+        figures = (replace(figure, values={**values, **figure.values}) for figure in self.figures)
+
+        def both(pair: ComparedPair) -> ComparedPair:
+            return ComparedPair({**values, **pair.of}, {**values, **pair.than})
+
+        claims = (replace(claim, pairs=tuple(map(both, claim.pairs))) for claim in self.claims)
+        return Published(self.source, tuple(figures), tuple(claims))
 
 
 def parse_published(values: Mapping[str, Any] | None) -> Published | None:
     """Return the published figures and claims in sweep.json; None where there are none.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: The content is invalid.
+        ValueError: The content is invalid.
     """
+    from pydantic import TypeAdapter  # after --help
+
     if values is None:
         return None
-    claims = [
-        PublishedClaim(**{**claim, "pairs": tuple(ComparedPair(**pair) for pair in claim["pairs"])})
-        for claim in values["claims"]
-    ]
-    figures = [PublishedFigure(**figure) for figure in values["figures"]]
-    for measure in [*(figure.measure for figure in figures), *(claim.measure for claim in claims)]:
-        if measure not in SYSTEM_MEASURES and measure not in METRIC_NAMES:
-            raise ValueError(f"measure {measure!r}")
-    if any(figure.unit not in measure_units(figure.measure) for figure in figures):
+    published = TypeAdapter(Published).validate_python(values)
+    measures = [entry.measure for entry in published.figures] + [entry.measure for entry in published.claims]
+    if unknown := {*measures} - {*SYSTEM_MEASURES, *METRIC_NAMES}:
+        raise ValueError(f"measures {unknown}")
+    if any(figure.unit not in measure_units(figure.measure) for figure in published.figures):
         raise ValueError("a published figure has a unit that does not belong to its measure")
-    if any(claim.kind not in CLAIM_KINDS for claim in claims):
-        raise ValueError("a published claim has an unknown kind")
-    return Published(tuple(figures), tuple(claims))
+    return published

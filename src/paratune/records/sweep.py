@@ -9,11 +9,17 @@ runs/<name>/
 """
 
 import hashlib
+import json
 import re
+import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from functools import cache, cached_property
+from itertools import accumulate
+from operator import or_
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from paratune import records
 from paratune.base.text import plain
@@ -21,6 +27,9 @@ from paratune.config.differences import flatten
 from paratune.config.plain import one_line
 from paratune.errors import CheckpointError
 from paratune.records.published import Published, parse_published
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 SWEEP_FILE = "sweep.json"
 SCHEMA_VERSION = 1
@@ -38,6 +47,8 @@ NOT_COMPARED = (
 )
 """Options that do not make a run a different one: they change neither the training nor the measurements."""
 
+Configuration = tuple[str, ...]
+"""Kind and values of a cell without its seed."""
 State = Literal["pending", "running", "finished", "interrupted", "failed", "skipped"]
 """skipped: the cell cannot run here, for the reason in `reason`."""
 Kind = Literal["full", "probe"]
@@ -77,11 +88,11 @@ class CellRecord:
     values: Mapping[str, str]
     """Name of its value on each axis, by the label of the axis."""
     num_processes: int
-    task: str
-    metric: str
+    task: str = ""
+    metric: str = ""
     """Metric of the validation set that selects the best run."""
-    metrics: tuple[str, ...]
-    fingerprint: str
+    metrics: tuple[str, ...] = ()
+    fingerprint: str = ""
     """SHA-256 of its configuration and number of processes."""
     state: State = "pending"
     reason: str | None = None
@@ -101,6 +112,15 @@ class CellRecord:
     is_needed: bool = True
     """False where `paratune sweep` skipped it because the runs before decided: the verdict of `--until`, or a round of
     successive halving."""
+
+    @property
+    def took_s(self) -> float | None:
+        """Seconds of all attempts; None without one, or where a time cannot be read."""
+        try:
+            took = [datetime.fromisoformat(at["ended"]) - datetime.fromisoformat(at["began"]) for at in self.attempts]
+        except (KeyError, TypeError, ValueError):
+            return None
+        return sum(time.total_seconds() for time in took) if took else None
 
     @property
     def counts(self) -> bool:
@@ -209,17 +229,36 @@ class SweepRecord:
     """None where the file has no `search`."""
     compress: tuple[str, ...] = ()
     """Smaller forms that are made of each finished run."""
+    notes: str | None = None
+    """The text of the file `notes`, without secrets."""
 
     def with_cell(self, cell: CellRecord) -> "SweepRecord":
         """Return the record with the cell of this name replaced."""
         return replace(self, cells=tuple(cell if old.name == cell.name else old for old in self.cells))
 
+    def configuration_of(self, cell: CellRecord) -> Configuration:
+        """Return the kind and the values of a cell that its seeds and repeats share."""
+        return (cell.kind, *(cell.values[axis.label] for axis in self.axes if not axis.is_seed))
+
+    @cached_property
+    def _mean_s(self) -> Mapping[Configuration, float]:
+        """Mean seconds of the finished runs, by configuration, by kind, and of all."""
+        took: dict[Configuration, list[float]] = {}
+        for cell in self.cells:
+            if cell.state == "finished" and (seconds := cell.took_s) is not None:
+                for key in {self.configuration_of(cell), (cell.kind,), ()}:
+                    took.setdefault(key, []).append(seconds)
+        return {key: statistics.fmean(seconds) for key, seconds in took.items()}
+
+    def expected_s(self, cell: CellRecord) -> float | None:
+        """Return the mean seconds of the finished runs of a cell's configuration, else of its kind, else of all; None
+        without any."""
+        keys: tuple[Configuration, ...] = (self.configuration_of(cell), (cell.kind,), ())
+        return next((self._mean_s[key] for key in keys if key in self._mean_s), None)
+
     def finished_at_looks(self) -> list[frozenset[str]]:
         """Return the names of the runs that were finished at each look."""
-        names: list[frozenset[str]] = []
-        for look in self.looks:
-            names.append((names[-1] if names else frozenset()).union(look.finished))
-        return names
+        return list(accumulate((frozenset(look.finished) for look in self.looks), or_))
 
     def with_look(self, time: str) -> "SweepRecord":
         """Return the record with a look at this time; the same where no run has finished since the last look."""
@@ -227,6 +266,13 @@ class SweepRecord:
         new = [cell.name for cell in self.cells if cell.state == "finished" and cell.name not in seen]
         num_planned = None if self.rounds is None else self.rounds.num_planned
         return replace(self, looks=(*self.looks, Look(time, tuple(new), num_planned))) if new else self
+
+
+@cache
+def _reader() -> "TypeAdapter[SweepRecord]":
+    from pydantic import TypeAdapter  # not at the top: the help of commands that read matrices would wait for it
+
+    return TypeAdapter(SweepRecord)
 
 
 def write_sweep(folder: Path, sweep: SweepRecord) -> None:
@@ -259,56 +305,20 @@ def read_sweep(folder: Path) -> SweepRecord:
         )
         raise CheckpointError(message, code="run.other_version", path=path, version=version)
     try:
-        values = {key: value for key, value in content.items() if key != "schema_version"}
-        values["axes"] = tuple(Axis(**{**axis, "keys": tuple(axis.get("keys", ()))}) for axis in values["axes"])
-        values["cells"] = tuple(_cell(cell) for cell in values["cells"])
-        values |= {
-            key: tuple(map(str, values.get(key, ())))
-            for key in ("command", "select_per", "past", "order", "listed", "compress")
-        }
-        values["published"] = parse_published(values.get("published"))
-        values["groups"] = {
-            label: {heading: tuple(map(str, names)) for heading, names in headings.items()}
-            for label, headings in values.get("groups", {}).items()
-        }
-        values["looks"] = tuple(
-            Look(str(look["time"]), tuple(map(str, look["finished"])), look.get("num_planned"))
-            for look in values.get("looks", ())
-        )
-        values["rounds"] = None if values.get("rounds") is None else Rounds(**values["rounds"])
-        values["search"] = _search(values.get("search"))
-        sweep = SweepRecord(**values)
+        # As JSON, in which a strict reader takes lists for tuples.
+        sweep = _reader().validate_json(json.dumps({**content, "published": None}), strict=True)
+        sweep = replace(sweep, published=parse_published(content.get("published")))
         labels = {axis.label: axis.values.keys() for axis in sweep.axes}
         for cell in sweep.cells:
-            if any(cell.values[label] not in names for label, names in labels.items()):
-                raise ValueError(f"{cell.name} has a value that is on no axis")
+            if any(cell.values[label] not in names for label, names in labels.items()) or not NAME.fullmatch(cell.name):
+                raise ValueError(f"{cell.name} has a value that is on no axis, or a name that is no name of a folder")
         if any(name not in labels[label] for label, name in sweep.baseline.items()):
             raise ValueError(f"baseline {dict(sweep.baseline)} has a value that is on no axis")
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        message = f"{plain(path)} is damaged: it is not the record of a matrix ({plain(repr(error))})"
+    except (TypeError, ValueError, KeyError, AttributeError) as error:  # pydantic's ValidationError is a ValueError
+        why = plain(" ".join(str(error).partition("For further information")[0].split())[:300])
+        message = f"{plain(path)} is damaged: it is not the record of a matrix ({why})"
         raise CheckpointError(message, code="run.damaged", path=path) from error
     return sweep
-
-
-def _search(values: Mapping[str, Any] | None) -> SearchRecord | None:
-    if values is None:
-        return None
-    if not all(isinstance(settings, dict) for settings in values["trials"].values()):
-        raise ValueError("search.trials")
-    return SearchRecord(**{**values, "space": tuple(values["space"]), "steps": tuple(values["steps"])})
-
-
-def _cell(values: Mapping[str, Any]) -> CellRecord:
-    if not NAME.fullmatch(values["name"]):
-        raise ValueError(f"name {values['name']!r}")
-    for key, allowed in (("state", get_args(State)), ("kind", get_args(Kind))):
-        if values.get(key, allowed[0]) not in allowed:
-            raise ValueError(f"{key} {values[key]!r}")
-    if type(values.get("repeat", 1)) is not int or not isinstance(values.get("environment", {}), dict):
-        raise ValueError(f"repeat or environment of {values['name']}")
-    tuples = {key: tuple(values[key]) for key in ("metrics", "attempts")}
-    tuples["teachers"] = tuple(map(str, values.get("teachers", ())))
-    return CellRecord(**{**values, **tuples})
 
 
 def cell_run_folder(folder: Path, cell: str) -> Path:
@@ -353,20 +363,16 @@ def _with_state(run: Path, cell: CellRecord) -> CellRecord:
         record = records.read_run(run)
         last = record["sessions"][-1] if record["sessions"] else record
         given = given_environment(last, cell.environment)
-        fingerprint = run_fingerprint(last["config"], last["world_size"], given or {}, cell.num_nodes)
+        fingerprint = run_fingerprint(last["config"], last["world_size"], given, cell.num_nodes)
     except (CheckpointError, KeyError, TypeError, AttributeError):
         return cell
     return replace(cell, state="finished", reason=None, exit_code=None) if fingerprint == cell.fingerprint else cell
 
 
-def given_environment(session: Mapping[str, Any], names: Iterable[str]) -> dict[str, str | None] | None:
+def given_environment(session: Mapping[str, Any], names: Iterable[str]) -> dict[str, str | None]:
     """Return the values of environment variables in a session of a run; None for a variable without a value.
 
-    A variable that the matrix unset has no value, also where the launcher gave it a default. None for an old record
-    without environment.
+    A variable that the matrix unset has no value, also where the launcher gave it a default.
     """
-    environment = session.get("environment")
-    if environment is None:
-        return None
-    unset = session.get("environment_unset", ())
+    environment, unset = session.get("environment") or {}, session.get("environment_unset", ())
     return {name: None if name in unset else environment.get(name) for name in names}

@@ -3,6 +3,5 @@
 from paratune.reports.output import holds_report
 from paratune.reports.run.make import make
 from paratune.reports.run.model import Report
-from paratune.reports.run.terminal import terminal_table
 
-__all__ = ["Report", "holds_report", "make", "terminal_table"]
+__all__ = ["Report", "holds_report", "make"]

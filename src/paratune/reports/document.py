@@ -1,15 +1,12 @@
-"""`ReportDocument`: the contents of a report in reading order, which renderers write as a page, a PDF or Markdown."""
+"""`ReportDocument`: the contents of a report in reading order, which one renderer for each format writes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from paratune.base.text import plain_lines
 from paratune.base.units import NOT_AVAILABLE
 from paratune.reports.figures.canvas import Drawing
-from paratune.reports.tables.markdown import markdown_table
 from paratune.reports.tables.table import Table
-from paratune.reports.text import GENERATOR, markdown
 
 
 @dataclass(frozen=True)
@@ -69,6 +66,8 @@ class MarkedText:
     words: tuple[MarkedWord, ...]
     is_closed: bool = False
     """Whether a page shows the text only on request."""
+    full: float = 0.0
+    """Smallest effect that can have the full colour."""
 
     @property
     def largest(self) -> float:
@@ -76,8 +75,8 @@ class MarkedText:
         return max((abs(word.effect) for word in self.words if word.effect is not None), default=0.0)
 
     def strength(self, word: MarkedWord) -> float:
-        """Return the effect of a word relative to the largest one, -1 to 1; 0 where none is shown."""
-        return word.effect / self.largest if word.effect and self.largest else 0.0
+        """Return the effect of a word relative to that with the full colour, -1 to 1; 0 where none is shown."""
+        return word.effect / max(self.largest, self.full) if word.effect else 0.0
 
     @property
     def plain_text(self) -> str:
@@ -141,9 +140,7 @@ class ReportSection:
     heading: str
     parts: tuple[Part, ...]
     is_short: bool = True
-    """Whether the terminal prints its tables."""
-    is_beside: bool = False
-    """Whether a page places the parts side by side where they fit."""
+    """Whether the terminal prints its tables, and a page shows its parts without a request."""
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -159,31 +156,6 @@ class ReportSection:
 
 
 @dataclass(frozen=True)
-class Selectable:
-    """A configuration or a run that readers of a page can select."""
-
-    label: str
-    runs: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What readers of a page can select: other lines of tables and parts of figures are hidden."""
-
-    kind: str
-    """What they are, in the plural: "configurations" or "runs"."""
-    entries: tuple[Selectable, ...]
-    note: str = ""
-    """Parts of the page that always show all of them."""
-
-    @cached_property
-    def numbers(self) -> Mapping[str, str]:
-        """The number of each entry in a page, by its label and by its runs."""
-        of_labels = {entry.label: str(at) for at, entry in enumerate(self.entries)}
-        return {run: str(at) for at, entry in enumerate(self.entries) for run in entry.runs} | of_labels
-
-
-@dataclass(frozen=True)
 class ReportDocument:
     """A report."""
 
@@ -194,7 +166,6 @@ class ReportDocument:
     """Sections with at least one part."""
     footer: str
     notices: tuple[Notice, ...] = ()
-    selection: Selection | None = None
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -203,44 +174,6 @@ class ReportDocument:
     @property
     def drawings(self) -> tuple[Drawing, ...]:
         return tuple(drawing for section in self.sections for drawing in section.drawings)
-
-
-def document_markdown(document: ReportDocument) -> str:
-    """Return a report as Markdown (GitHub's flavour), without figures and listings."""
-    parts = [f"<!-- {GENERATOR} -->", f"# {markdown(document.title)}", *map(markdown, document.lead)]
-    for notice in document.notices:
-        items = "".join(f"\n> - {markdown(item)}" for item in notice.items)
-        parts.append(f"> {markdown(notice.text)}{items}")
-    for section in document.sections:
-        texts = list(_markdown_parts(section))
-        parts += [f"## {markdown(section.heading)}", *texts] if texts else []
-    return "\n\n".join([*parts, markdown(document.footer)]) + "\n"
-
-
-def _markdown_parts(section: ReportSection) -> Iterator[str]:
-    for part in section.parts:
-        if isinstance(part, Table):
-            if part.title and part.title != section.heading:
-                yield f"### {markdown(part.title)}"
-            yield markdown_table(part).rstrip("\n")
-        elif isinstance(part, str | Notice):
-            yield markdown(part if isinstance(part, str) else part.text)
-        elif isinstance(part, MarkedText):
-            yield f"### {markdown(part.title)}"
-            yield markdown(part.plain_text)
-        elif isinstance(part, Remarks):
-            yield "\n".join(f"- {markdown(text)}" for text in part.texts)
-        elif isinstance(part, StatementBox):
-            yield from [f"### {markdown(part.title)}"] if part.title else []
-            yield "\n".join(_markdown_statement(statement, part) for statement in part.statements)
-        elif isinstance(part, QuotedTexts):
-            yield "\n".join(f"- {markdown(about)}\n\n  > {markdown(text)}\n" for about, text in part.rows) or "None."
-
-
-def _markdown_statement(statement: Statement, box: StatementBox) -> str:
-    sign = f"{statement.sign} " if box.has_signs else ""
-    see = f" (see {markdown(statement.evidence_name)})" if statement.evidence else ""
-    return f"- {sign}**{markdown(statement.label)}:** {markdown(statement.text)}{see}"
 
 
 def shown_sections(sections: Sequence[ReportSection]) -> tuple[ReportSection, ...]:

@@ -17,13 +17,12 @@ MARKER = "report.json"
 """A folder whose report.json has our name contains a report that may be replaced."""
 
 _OURS = re.compile(
-    r"index\.html|report\.(md|csv|json|pdf)|tables/[\w.-]+\.(md|tex|csv)|figures/[\w.-]+\.(svg|png)"
-    r"|reproduce/[\w.-]+\.yaml|essays/[\w.-]+\.html"
+    r"index\.html|table\.csv|report\.(json|pdf)|tables/[\w.-]+\.tex|figures/[\w.-]+\.svg|essays/[\w.-]+\.html"
 )
 """Names of the files of a report."""
 
 
-def check_folder(folder: Path, names: list[str]) -> None:
+def check_folder(folder: Path, names: list[str], option: str = "--out") -> None:
     """Check, before any work is done, that files of these names may be written to `folder`.
 
     Raises:
@@ -31,19 +30,19 @@ def check_folder(folder: Path, names: list[str]) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(
-            f"{plain(folder)} is a file; give --out a folder, new or from an earlier report",
+            f"{plain(folder)} is a file; give {option} a folder, new or from an earlier report",
             code="output.foreign",
             folder=folder,
         )
     present = [name for name in names if (folder / name).exists()]
     if present and not holds_report(folder):
-        raise _foreign(folder, present)
+        raise _foreign(folder, present, option)
 
 
-def _foreign(folder: Path, names: list[str]) -> CheckpointError:
+def _foreign(folder: Path, names: list[str], option: str) -> CheckpointError:
     listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     return CheckpointError(
-        f"{plain(folder)} holds {listed} that no paratune report wrote; give --out another folder, or move them away",
+        f"{plain(folder)} holds {listed} that paratune did not write; give {option} another folder, or move them away",
         code="output.foreign",
         folder=folder,
     )
@@ -65,7 +64,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, .
     earlier = files_of_report(folder)
     foreign = sorted(name for name in files if name not in earlier and (folder / name).exists())
     if foreign:
-        raise _foreign(folder, foreign)
+        raise _foreign(folder, foreign, "--out")
     aside = {name: temporary_path(folder / name) for name in files}
     made = [path for path in {path.parent: None for path in aside.values()} if not path.exists()]
     try:

@@ -32,7 +32,6 @@ _LATEX_NUMBER = re.compile(
     r"(?<![\w.,:/])(?P<mean>[−+-]?\d[\d,]*(?:\.\d+)?) ± (?P<spread>\d[\d,]*(?:\.\d+)?)"
     r"|(?<![\w.,:/)\]])(?P<signed>[−+-]\d[\d,]*(?:\.\d+)?)(?![\w-])"
 )
-_MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
 
 
 def shorten(value: Any, width: int) -> str:
@@ -91,12 +90,6 @@ def tag(name: str, *children: Any, **attributes: Any) -> Html:
 def join(parts: Any) -> Html:
     """Return parts of a page as one, each escaped unless it is `Html`."""
     return Html("\n".join(escape(part) for part in parts if part))
-
-
-def markdown(value: Any) -> str:
-    """Return `value` escaped for a paragraph or a table cell in Markdown."""
-    text = _MARKDOWN.sub(r"\\\1", plain(value))
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("://", "&#58;//")
 
 
 def latex(value: Any) -> str:

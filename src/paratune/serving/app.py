@@ -43,6 +43,9 @@ class Service:
         self.metrics = Metrics(
             lambda: self.batcher.num_queued, lambda: self.explainer.num_waiting if self.explainer else 0
         )
+        found = trained.not_better
+        self.warning = {} if found is None else {"warning": {"code": "model.not_better", "message": found.warning}}
+        """Part of every answer of a model that is not better than a constant answer."""
         self.tokenizing = ThreadPoolExecutor(1, thread_name_prefix="paratune-tokenize")
         self.is_ready = False
         self.is_stopping = False
@@ -81,7 +84,8 @@ class Service:
             request.state.num_rows, request.state.num_tokens = len(rows), sum(num_tokens)
             answers = await self.batcher.submit(tokenized, num_tokens)
             answer = {"predictions": [answer.columns for answer in answers], "num_tokens": sum(num_tokens)}
-            return answer | ({"intervals": [answer.interval for answer in answers]} if self.calibration else {})
+            answer |= {"intervals": [answer.interval for answer in answers]} if self.calibration else {}
+            return answer | self.warning
         finally:
             self.num_active -= 1
 
@@ -100,7 +104,7 @@ class Service:
             options = read_options(request.query_params.multi_items(), self.trained)
             rows = await self._read_rows(request, replace(self.limits, max_rows=1))
             request.state.num_rows = 1
-            return await self.explainer.explain(rows[0], options, request.is_disconnected)
+            return await self.explainer.explain(rows[0], options, request.is_disconnected) | self.warning
         finally:
             self.num_active -= 1
 
@@ -125,7 +129,7 @@ class Service:
             "can_explain": self.explainer is not None,
             "methods": METHODS,
             "interval": describe(self.calibration),
-        }
+        } | self.warning
 
 
 def _make_explainer(

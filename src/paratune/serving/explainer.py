@@ -118,7 +118,7 @@ class Explainer:
         most = max(1, self._limits.max_tokens // _SHARE)
         sized = replace(options, batch_size=max(1, most // int(split.store.lengths.max())))
         explanation = explain_rows(self._trained, split, sized)[0]
-        explained = Explained(("the model",), split.source, ((explanation,),), (), None)
+        explained = Explained(("the model",), split.source, ((explanation,),))
         found: dict[str, Any] = as_dict(explained)["rows"][0]
         return found | {"texts": list(explanation.row.texts)}
 

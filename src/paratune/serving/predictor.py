@@ -15,7 +15,7 @@ from paratune.data.memory_store import joined_store
 from paratune.data.sources import joined_samples
 from paratune.data.windows import EXAMPLE
 from paratune.errors import DataError, ParatuneError
-from paratune.feedback.feedback import KINDS, FeedbackOptions, ScoreCalibration, calibrate
+from paratune.feedback.feedback import KINDS, ScoreCalibration, calibrate
 from paratune.feedback.removal import numbers
 from paratune.infer.trained import TrainedModel
 from paratune.serving.rows import Row, as_table
@@ -118,7 +118,7 @@ def read_calibration(trained: TrainedModel) -> ScoreCalibration | None:
     if trained.task.kind not in KINDS or trained.run is None:
         return None
     try:
-        return calibrate(trained.run, trained, FeedbackOptions())
+        return calibrate(trained, str(trained.run))
     except ParatuneError as error:
         if error.code not in _UNKNOWN:
             raise

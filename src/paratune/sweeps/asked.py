@@ -5,8 +5,8 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from paratune.config.problems import Problem, failure
-from paratune.errors import ConfigError, did_you_mean, option_error
-from paratune.sweeps.axes import find_value
+from paratune.errors import ConfigError, option_error
+from paratune.sweeps.axes import find_values
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.matrix import Matrix
 
@@ -38,7 +38,7 @@ def none_possible(matrix: Matrix, cells: Sequence[Cell]) -> ConfigError | None:
 def _listed(cells: Sequence[Cell]) -> Iterator[Problem]:
     """Yield each problem once, with its cells; repeats have the same problems as the first run and are left out."""
     by_problem: dict[Problem, list[Cell]] = {}
-    firsts = [cell for cell in cells if cell.repeat == 1]
+    firsts = [cell for cell in cells if cell.record.repeat == 1]
     for cell in firsts:
         for problem in cell.problems:
             by_problem.setdefault(replace(problem, keys=()), []).append(cell)
@@ -63,26 +63,17 @@ def only(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[
     Raises:
         ConfigError: There is no such axis, value or cell.
     """
-    by_label = {key: axis for axis in matrix.axes for key in (axis.axis.key, axis.axis.label)}
     selected = tuple(cells)
     for word in wanted:
         key, equals, values = word.partition("=")
         if not equals:
             selected = tuple(cell for cell in selected if fnmatchcase(cell.name, word))
-        elif key not in by_label:
-            known = ", ".join(axis.axis.label for axis in matrix.axes)
-            reason = f"{key} is not an axis{did_you_mean(key, by_label)}; axes: {known}"
-            raise option_error("--only", word, reason, code="sweep.unknown_run", key=key)
-        else:
-            axis = by_label[key]
-            names = {value: find_value(axis, value) for value in values.split(",")}
-            for value, name in names.items():
-                if name is None:
-                    reason = (
-                        f"{value or 'nothing'} is not on the axis {key}; it has: {', '.join(axis.axis.values.values())}"
-                    )
-                    raise option_error("--only", word, reason, code="sweep.unknown_run", key=key)
-            selected = tuple(cell for cell in selected if cell.values[axis.axis.label] in names.values())
+            continue
+        found, problems = find_values(matrix.axes, {key: values.split(",")})
+        for message, _ in problems:
+            raise option_error("--only", word, message, code="sweep.unknown_run", key=key)
+        ((label, names),) = found.items()
+        selected = tuple(cell for cell in selected if cell.values[label] in names)
     if not selected:
         message = f"--only {' '.join(wanted)}: none of the {len(cells)} runs matches; --dry-run lists them"
         raise ConfigError(message, code="sweep.unknown_run", option="--only")

@@ -14,15 +14,17 @@ from paratune.config.plain import one_line
 from paratune.config.problems import overlap
 from paratune.config.validate import describe_value
 from paratune.config.yaml_tree import read_scalar
+from paratune.errors import did_you_mean
 from paratune.records.sweep import Axis
-from paratune.sweeps.environment import ENV
 from paratune.sweeps.matrix_file import MatrixFile
-from paratune.sweeps.values import Value, read_listed, read_named, short
+from paratune.sweeps.values import ENV, Value, read_listed, read_named, short, show
 
 SEED = "run.seed"
 FOLD = "data.split.fold"
 SEEDS = frozenset({SEED, "data.split.seed", FOLD})
 """Settings in which repetitions of a run differ."""
+ANY: Any = object()
+"""In place of a value, for `find_values`: any value of the axis."""
 OURS = ("run.name", "run.folder")
 """Settings that the matrix sets for each run."""
 
@@ -34,11 +36,6 @@ class AxisOfValues:
     axis: Axis
     values: tuple[Value, ...]
 
-    @property
-    def keys(self) -> list[str]:
-        """The dotted keys that its values set, also through files."""
-        return list(dict.fromkeys(key for value in self.values for key in (*value.below.places, *value.own.places)))
-
     def by_name(self, name: str) -> Value:
         """Return the value of that name."""
         return next(value for value in self.values if value.name == name)
@@ -49,19 +46,12 @@ class AxisOfValues:
         return _varied([value.settings for value in self.values])
 
 
-def read_axes(file: MatrixFile, content: Any, base: Layer) -> tuple[AxisOfValues, ...]:
+def read_axes(file: MatrixFile, content: Mapping[str, Any], base: Layer) -> tuple[AxisOfValues, ...]:
     """Return the axes of a file.
 
     Args:
         base: The settings of the matrix for all runs.
     """
-    if not isinstance(content, dict) or not content:
-        problem = f"axes is {describe_value(content)}" if content is not None else "axes is required"
-        code = "config.invalid_value" if content is not None else "config.required"
-        file.refuse(
-            f"{problem}; allowed: a mapping of one axis or more, such as axes: {{run.seed: [41, 42, 43]}}", "axes", code
-        )
-        return ()
     shorts = [short(str(key)) for key in content]
     axes = []
     for key, values in content.items():
@@ -190,6 +180,39 @@ def find_value(axis: AxisOfValues, wanted: Any) -> str | None:
         if any(type(reading) is type(value.plain) and reading == value.plain for reading in readings):
             return value.name
     return next((name for name, title in axis.axis.values.items() if str(wanted) in (name, title)), None)
+
+
+def find_axis(axes: Sequence[AxisOfValues], key: Any) -> AxisOfValues | None:
+    """Return the axis with this key or label."""
+    return next((axis for axis in axes if key in (axis.axis.key, axis.axis.label)), None)
+
+
+def find_values(
+    axes: Sequence[AxisOfValues], wanted: Mapping[Any, Any]
+) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
+    """Return the values that a mapping of axes to values names, as names by the label of their axis.
+
+    Args:
+        wanted: A value, or a list of values, by the key or the label of an axis.
+
+    Returns:
+        The names, and each problem as a message and a code.
+    """
+    found: dict[str, list[str]] = {}
+    problems = []
+    for key, given in wanted.items():
+        axis, items = find_axis(axes, key), given if isinstance(given, list) else [given]
+        if axis is None:
+            near = did_you_mean(str(key), [name for axis in axes for name in (axis.axis.key, axis.axis.label)])
+            known = ", ".join(axis.axis.label for axis in axes)
+            problems.append((f"{key} is not an axis{near or f'; there are: {known}'}", "config.unknown_key"))
+            continue
+        names = [name for item in items if (name := find_value(axis, item)) is not None]
+        if given is not ANY and (not items or len(names) < len(items)):
+            known = ", ".join(axis.axis.values.values())
+            problems.append((f"{show(given)} is not on the axis {key}; it has: {known}", "config.invalid_value"))
+        found[axis.axis.label] = names
+    return found, problems
 
 
 def _own_leaves(axis: AxisOfValues) -> list[str]:

@@ -1,36 +1,39 @@
-"""One cell of a matrix: a combination of values of its axes, with its whole configuration or its problems."""
+"""One cell of a matrix: its record, its whole configuration or its problems, and the run in its folder."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from paratune.config.glue import headline_metrics
 from paratune.config.load import LoadedConfig
 from paratune.config.problems import Problem
 from paratune.config.sections import Config
-from paratune.records.sweep import Kind, run_fingerprint
+from paratune.records.sweep import CellRecord, run_fingerprint
+
+IN_USE = "still trained by another process"
 
 
 @dataclass(frozen=True)
 class Cell:
     """One run of the matrix."""
 
-    name: str
-    values: Mapping[str, str]
-    """The name of its value on each axis, by the axis' label."""
-    num_processes: int
-    num_nodes: int | None
-    """Nodes that the matrix asks for; None: the program that starts the run decides."""
-    loaded: LoadedConfig | None
+    record: CellRecord
+    loaded: LoadedConfig | None = None
     """Its configuration; None when it has problems."""
     problems: tuple[Problem, ...] = ()
-    environment: Mapping[str, str | None] = field(default_factory=dict)
-    """Variables that the matrix sets; None unsets one."""
-    kind: Kind = "full"
-    repeat: int = 1
-    teachers: tuple[str, ...] = ()
-    """Names of the runs of the matrix that are its teachers (`distil.teacher`)."""
     impossible: str | None = None
     """Why it cannot run, although the file is correct; None when it can."""
+    changed: tuple[str, ...] = ()
+    """Settings with other values in the run in its folder, as "key: then, now"."""
+    is_begun: bool = False
+    """Whether its folder contains a run that can be resumed."""
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        return self.record.values
 
     @property
     def config(self) -> Config:
@@ -42,13 +45,28 @@ class Cell:
         """Metric on validation by which a candidate is selected; see `select_by`."""
         return self.config.evaluate.best or headline_metrics(self.config.task)[0]
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Metrics that tables show."""
-        return tuple(dict.fromkeys([*headline_metrics(self.config.task), self.metric]))
+    def described(self, select_by: str | None) -> CellRecord:
+        """Return its record with what follows from its configuration: task, metrics and fingerprint."""
+        assert self.loaded is not None
+        metric = select_by or self.metric
+        return replace(
+            self.record,
+            task=self.config.task.kind,
+            metric=metric,
+            metrics=tuple(dict.fromkeys([*headline_metrics(self.config.task), self.metric, metric])),
+            fingerprint=run_fingerprint(
+                self.loaded.values, self.record.num_processes, self.record.environment, self.record.num_nodes
+            ),
+        )
 
     @property
-    def fingerprint(self) -> str:
-        """SHA-256 of all settings that make it another run when they change."""
-        assert self.loaded is not None
-        return run_fingerprint(self.loaded.values, self.num_processes, self.environment, self.num_nodes)
+    def shown_state(self) -> str:
+        """The state, or `changed`, or `running` for a run that another process trains."""
+        return "changed" if self.changed else "running" if self.record.reason == IN_USE else self.record.state
+
+    def runs(self, *, retry_failed: bool) -> bool:
+        """Return whether it is trained now."""
+        if self.record.state == "skipped":
+            return False
+        is_open = self.record.state in ("pending", "interrupted", "running")
+        return bool(self.changed) or is_open or (retry_failed and self.record.state == "failed")

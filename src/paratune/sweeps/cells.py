@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from paratune.config.differences import flatten
 from paratune.config.layers import Layer, expand_shorthands, layer_of, merge, read_overrides
@@ -18,16 +17,15 @@ from paratune.config.sections import data_sources
 from paratune.config.sources import local_path, path_and_split
 from paratune.config.validate import describe_value
 from paratune.errors import ConfigError, did_you_mean, option_error
-from paratune.records.sweep import RUNS_FOLDER
+from paratune.records.sweep import RUNS_FOLDER, CellRecord
 from paratune.sweeps.axes import OURS
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.choices import check_choices
 from paratune.sweeps.matrix import Matrix
-from paratune.sweeps.order import repeated
 from paratune.sweeps.possible import why_no_nodes, why_not_here, why_nowhere
-from paratune.sweeps.probe import ProbeLength, as_probe
+from paratune.sweeps.probe import PROBE, ProbeLength, as_probe
 from paratune.sweeps.teachers import TEACHER, check_teachers, missing_teachers, resolve_teachers
-from paratune.sweeps.values import Value
+from paratune.sweeps.values import ENV, NODES, NPROC, Value
 
 MAX_CELLS = 10_000
 _MAX_NAME = 120
@@ -44,26 +42,19 @@ def cells_of(
         need_files: Whether a data file that is absent is a problem.
 
     Raises:
-        ConfigError: An override would undo an axis, the exclusions leave nothing or exclude nothing, or there are too
-            many cells.
+        ConfigError: An override would undo an axis, the exclusions leave nothing, or there are too many cells.
     """
     above = read_overrides(Layer(), overrides)
     _check_overrides(matrix, above)
-    size = math.prod(len(axis.values) for axis in matrix.axes) * matrix.repeats
+    size = math.prod(len(axis.values) for axis in matrix.axes) * matrix.options.repeats
     if size > MAX_CELLS:
         message = f"{matrix.source}: {size:,} runs; at most {MAX_CELLS:,} in one matrix"
         raise ConfigError(message, code="sweep.too_many_runs", source=matrix.source)
-    cells, used = [], set()
+    cells = []
     for values in itertools.product(*(axis.values for axis in matrix.axes)):
         names = {axis.axis.label: value.name for axis, value in zip(matrix.axes, values, strict=True)}
-        excluding = [number for number, excluded in enumerate(matrix.exclude) if _matches(names, excluded)]
-        used.update(excluding)
-        if not excluding:
+        if not any(all(names[label] in wanted for label, wanted in out.items()) for out in matrix.exclude):
             cells.append(_cell(matrix, names, values, above, here=here, need_files=need_files))
-    for number, excluded in enumerate(matrix.exclude):
-        if number not in used:
-            message = f"{matrix.source}: exclude[{number}] leaves nothing out: {_written(excluded)}"
-            raise ConfigError(message, code="sweep.exclude", source=matrix.source, number=number)
     if not cells:
         raise ConfigError(
             f"{matrix.source}: exclude leaves no run of {size}", code="sweep.exclude", source=matrix.source
@@ -74,9 +65,25 @@ def cells_of(
     cells = list(check_teachers(cells))
     _check_different(matrix, cells)
     cells = list(_each_probe_once([_shortened(matrix, cell) for cell in check_choices(matrix, cells)]))
-    all_cells = repeated(cells, matrix.repeats)
+    all_cells = tuple(again for cell in cells for again in _repeated(cell, matrix.options.repeats))
     _check_names(matrix, all_cells)
     return all_cells
+
+
+def _repeated(cell: Cell, repeats: int) -> Iterator[Cell]:
+    """Yield a cell `repeats` times; the second and later ones are named NAME_r2, NAME_r3, ..."""
+    yield cell
+    for number in range(2, repeats + 1):
+        name = f"{cell.name}_r{number}"
+        record = replace(cell.record, name=name, repeat=number)
+        yield replace(cell, record=record, loaded=cell.loaded and renamed(cell.loaded, name))
+
+
+def renamed(loaded: LoadedConfig, name: str, folder: str | None = None) -> LoadedConfig:
+    """Return the configuration with another name of the run, and another folder when given."""
+    changed = {"name": name} | ({} if folder is None else {"folder": folder})
+    config = loaded.config.model_copy(update={"run": loaded.config.run.model_copy(update=changed)})
+    return replace(loaded, config=config, values={**loaded.values, "run": {**loaded.values["run"], **changed}})
 
 
 def _shortened(matrix: Matrix, cell: Cell) -> Cell:
@@ -84,7 +91,7 @@ def _shortened(matrix: Matrix, cell: Cell) -> Cell:
 
     This is the last step, so that problems of the full run are reported for its probe too.
     """
-    if cell.kind == "full" or cell.loaded is None:
+    if cell.record.kind == "full" or cell.loaded is None:
         return cell
     probe = _probe_of(matrix, [axis.by_name(cell.values[axis.axis.label]) for axis in matrix.axes])
     assert probe is not None
@@ -95,7 +102,7 @@ def _each_probe_once(cells: Sequence[Cell]) -> Iterator[Cell]:
     """Yield the cells; equal probes, such as those of runs of two lengths, are skipped except for the first."""
     seen: dict[str, Cell] = {}
     for cell in cells:
-        is_probed = cell.kind == "probe" and cell.loaded is not None and cell.impossible is None
+        is_probed = cell.record.kind == "probe" and cell.loaded is not None and cell.impossible is None
         other = seen.setdefault(_identity(cell), cell) if is_probed else cell
         yield cell if other is cell else replace(cell, impossible=f"as a probe it is the same as {other.name}")
 
@@ -103,24 +110,18 @@ def _each_probe_once(cells: Sequence[Cell]) -> Iterator[Cell]:
 def _identity(cell: Cell) -> str:
     """Return all settings of a cell except its name and folder, in one line."""
     assert cell.loaded is not None
-    settings = {key: value for key, value in flatten(cell.loaded.values).items() if key not in OURS}
-    return one_line(
-        [
-            cell.num_processes,
-            cell.num_nodes,
-            dict(sorted(cell.environment.items())),
-            cell.kind,
-            dict(sorted(settings.items())),
-        ]
-    )
+    record, environment = cell.record, dict(sorted(cell.record.environment.items()))
+    settings = {key: value for key, value in sorted(flatten(cell.loaded.values).items()) if key not in OURS}
+    return one_line([record.num_processes, record.num_nodes, environment, record.kind, settings])
 
 
 def _probe_of(matrix: Matrix, values: Sequence[Value]) -> ProbeLength | None:
     """Return the length of the probe of a combination; None for a full run."""
-    length = next((value.probe for value in values if value.probe is not None), None)
+    given = next((value.beside[PROBE] for value in values if PROBE in value.beside), None)
+    length = ProbeLength(**given) if given else None
     if matrix.all_are_probes:
         return length or matrix.probe or ProbeLength()
-    return matrix.probe if length is None else length or None
+    return matrix.probe if given is None else length
 
 
 def _check_overrides(matrix: Matrix, above: Layer) -> None:
@@ -136,59 +137,49 @@ def _check_overrides(matrix: Matrix, above: Layer) -> None:
             )
 
 
-def _matches(names: Mapping[str, str], combination: Mapping[str, Any]) -> bool:
-    return all(names[label] in wanted for label, wanted in combination.items())
-
-
-def _written(combination: Mapping[str, Sequence[str]]) -> str:
-    return ", ".join(f"{label}: {' or '.join(names)}" for label, names in combination.items())
-
-
 def _cell(
     matrix: Matrix, names: Mapping[str, str], values: Sequence[Value], above: Layer, *, here: bool, need_files: bool
 ) -> Cell:
     """Return a cell: the matrix has priority over files, and `--set` over both."""
-    environment = dict(matrix.environment)
-    for value in values:
-        environment |= value.environment
-    cell = Cell(
+    beside = {key: setting for value in values for key, setting in value.beside.items()}
+    variables = {key.removeprefix(f"{ENV}."): text for key, text in beside.items() if key.startswith(f"{ENV}.")}
+    record = CellRecord(
         name=_name(names),
         values=names,
-        num_processes=next((value.num_processes for value in values if value.num_processes), matrix.num_processes),
-        num_nodes=next((value.num_nodes for value in values if value.num_nodes), matrix.num_nodes),
-        loaded=None,
-        environment=environment,
+        num_processes=beside.get(NPROC, matrix.options.nproc),
+        num_nodes=beside.get(NODES, matrix.options.nodes),
+        environment={**matrix.environment, **variables},
         kind="full" if _probe_of(matrix, values) is None else "probe",
     )
     layer, teachers, unknown = resolve_teachers(matrix, names, _layer(matrix, values, above), _name)
     if unknown:
-        return replace(cell, problems=unknown)
-    cell = replace(cell, teachers=teachers)
+        return Cell(record, problems=unknown)
+    record = replace(record, teachers=teachers)
     given = layer.values.get("run")
     if given is not None and not isinstance(given, dict):  # folder and name would replace it
         message = f"run is {describe_value(given)}; allowed: a mapping, such as {{seed: 42}}"
-        return replace(cell, problems=(Problem(message, ("run",), layer.place("run"), code="sweep.override"),))
+        return Cell(record, problems=(Problem(message, ("run",), layer.place("run"), code="sweep.override"),))
     place = SourceLocation(matrix.source.name)
     runs = str(matrix.folder / RUNS_FOLDER)
-    for key, text in (("run.folder", runs), ("run.name", cell.name)):
+    for key, text in (("run.folder", runs), ("run.name", record.name)):
         layer = merge(layer, layer_of(key, text, {key: place}))
     # Cells share the settings of the matrix; an option that a check fills in must stay with its cell.
     layer = replace(layer, values=deepcopy(layer.values), places=dict(layer.places))
     loaded, problems = check_layer(expand_shorthands(layer), matrix.source)
     if loaded is None:
-        return replace(cell, problems=tuple(problems))
+        return Cell(record, problems=tuple(problems))
     missing = (
         *(Problem(message, (key,), layer.place(key), code="data.not_found") for key, message in missing_files(loaded)),
         *missing_teachers(matrix, loaded.config.distil, layer.place(TEACHER)),
     )
     if missing and need_files:
-        return replace(cell, problems=missing)
+        return Cell(record, problems=missing)
     together = "; ".join(problem.message for problem in problems)
-    reason = together or why_nowhere(loaded.config, cell.num_processes, matrix.max_processes)
-    reason = reason or why_no_nodes(cell.num_processes, cell.num_nodes, here=here)
+    reason = together or why_nowhere(loaded.config, record.num_processes, matrix.options.max_nproc)
+    reason = reason or why_no_nodes(record.num_processes, record.num_nodes, here=here)
     if reason is None and here:
-        reason = why_not_here(loaded.config, cell.num_processes, environment)
-    return replace(cell, loaded=loaded, impossible=reason)
+        reason = why_not_here(loaded.config, record.num_processes, record.environment)
+    return Cell(record, loaded, impossible=reason)
 
 
 def _layer(matrix: Matrix, values: Sequence[Value], above: Layer) -> Layer:
@@ -260,39 +251,23 @@ def drop_superseded_settings(base: Layer, part: Layer) -> Layer:
     Merged key by key, `batch.per_device` would be next to the `batch.global` of the layer, and the stages of a pipeline
     next to the offload of its zero3.
     """
-    return _without_strategy(_without_rule(base, part), part)
-
-
-def _without_rule(base: Layer, part: Layer) -> Layer:
-    below, above = base.values.get("batch"), part.values.get("batch")
-    if not isinstance(below, dict) or not isinstance(above, dict):
-        return base
-    superseded = {other for key, others in _OTHER_RULE.items() if above.get(key) is not None for other in others} - {
-        *above
-    }
-    return _without(base, "batch", {key: value for key, value in below.items() if key not in superseded})
-
-
-def _without_strategy(base: Layer, part: Layer) -> Layer:
-    below, above = _kind(base.values.get("strategy")), _kind(part.values.get("strategy"))
-    if below is None or above is None or below == above:
-        return base
-    return _without(base, "strategy", {})
-
-
-def _kind(section: Any) -> Any:
-    return section.get("kind") if isinstance(section, dict) else section
-
-
-def _without(base: Layer, section: str, left: dict[Any, Any]) -> Layer:
-    """Return the layer with the remaining settings of a section; an empty section is dropped."""
-    values = {key: value for key, value in base.values.items() if key != section} | ({section: left} if left else {})
-    names = {f"{section}.{key}" for key in left}
+    (below, above), (old, new) = (
+        [layer.values.get(section) for layer in (base, part)] for section in ("batch", "strategy")
+    )
+    dropped = []
+    if isinstance(below, dict) and isinstance(above, dict):
+        others = [other for key, rule in _OTHER_RULE.items() if above.get(key) is not None for other in rule]
+        left = {key: value for key, value in below.items() if key not in others or key in above}
+        dropped = [f"batch.{key}" for key in below.keys() - left] if left else ["batch"]
+    kinds = [section.get("kind") if isinstance(section, dict) else section for section in (old, new)]
+    if None not in kinds and kinds[0] != kinds[1]:
+        dropped.append("strategy")
+    values = {key: value for key, value in base.values.items() if key not in dropped}
+    if "batch" in values and dropped:
+        values["batch"] = {key: value for key, value in values["batch"].items() if f"batch.{key}" not in dropped}
     places = {
         key: place
         for key, place in base.places.items()
-        if key.partition("[")[0].split(".")[0] != section
-        or (left and key == section)
-        or ".".join(key.split(".")[:2]).partition("[")[0] in names
+        if not any(key == gone or key.startswith((f"{gone}.", f"{gone}[")) for gone in dropped)
     }
     return replace(base, values=values, places=places)

@@ -18,42 +18,29 @@ _ANSWERS_ALIKE = {"start_at_mean", "threshold", "stride", "max_answer_tokens", "
 
 def check_choices(matrix: Matrix, cells: Sequence[Cell]) -> Iterator[Cell]:
     """Yield the cells; those that cannot be compared with other candidates have a problem."""
-    seeds = {axis.axis.label for axis in matrix.axes if axis.axis.is_seed}
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
-        if _is_chosen_among(cell):
-            groups.setdefault(_group_of(matrix, cell), []).append(cell)
-    wrong = {key: list(_of_a_group(matrix, group, seeds)) for key, group in groups.items()}
+        # Those that will have scores, as far as is known.
+        if cell.loaded is not None and cell.record.kind == "full" and cell.impossible is None:
+            groups.setdefault(tuple(cell.values[label] for label in matrix.select_per), []).append(cell)
+    seeds = {axis.axis.label for axis in matrix.axes if axis.axis.is_seed}
+    problems: dict[str, list[Problem]] = {}
+    for group in groups.values():
+        wrong = list(_of_a_group(matrix, group, seeds))
+        problems |= {cell.name: [*wrong, *_of_the_metric(matrix, cell)] for cell in group}
     for cell in cells:
-        problems = (
-            [] if not _is_chosen_among(cell) else [*wrong[_group_of(matrix, cell)], *_of_the_metric(matrix, cell)]
-        )
-        yield replace(cell, loaded=None, problems=tuple(problems)) if problems else cell
-
-
-def _is_chosen_among(cell: Cell) -> bool:
-    """Return whether the run will have scores, as far as is known."""
-    return cell.loaded is not None and cell.kind == "full" and cell.impossible is None
-
-
-def _group_of(matrix: Matrix, cell: Cell) -> tuple[str, ...]:
-    return tuple(cell.values[label] for label in matrix.select_per)
+        wrong = problems.get(cell.name, [])
+        yield replace(cell, loaded=None, problems=tuple(wrong)) if wrong else cell
 
 
 def _of_the_metric(matrix: Matrix, cell: Cell) -> Iterator[Problem]:
     known = metrics_of(cell.config)
-    if matrix.select_by is not None and matrix.select_by not in known:
+    if matrix.options.select_by is not None and matrix.options.select_by not in known:
         yield Problem(
-            f"select_by: {matrix.select_by} is not a metric of {cell.config.task.kind}"
-            f"{did_you_mean(matrix.select_by, known)}; allowed: {', '.join(known)}",
+            f"select_by: {matrix.options.select_by} is not a metric of {cell.config.task.kind}"
+            f"{did_you_mean(matrix.options.select_by, known)}; allowed: {', '.join(known)}",
             code="metric.unknown",
         )
-    data = cell.config.data
-    if matrix.search is not None and data.validation is None and not (data.split and data.split.validation_share):
-        message = (
-            "search: trials are compared by their scores on validation; set data.validation or data.split.validation"
-        )
-        yield Problem(message, ("search", "data.validation", "data.split"), code="data.validation_missing")
 
 
 def _of_a_group(matrix: Matrix, group: Sequence[Cell], seeds: set[str]) -> Iterator[Problem]:
@@ -67,7 +54,7 @@ def _of_a_group(matrix: Matrix, group: Sequence[Cell], seeds: set[str]) -> Itera
         yield Problem(message, code="sweep.select")
         return
     metrics = {cell.metric for cell in group}
-    if matrix.select_by is None and len(metrics) > 1:
+    if matrix.options.select_by is None and len(metrics) > 1:
         listed = ", ".join(sorted(metrics))
         message = f"evaluate.best differs between runs of which one is to be selected ({listed}); set select_by"
         yield Problem(message, code="sweep.select")

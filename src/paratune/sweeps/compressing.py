@@ -1,35 +1,35 @@
 """The section `compress` of a matrix file: smaller forms of each finished run, and their measurement."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from paratune.config.validate import describe_value
+from pydantic import Field
+
+from paratune.config.section import Positive, Section
 from paratune.errors import CheckpointError, require_installed
 from paratune.records import MODEL_FOLDER
-from paratune.records.compressed import FORMS, FP32, SPLITS, measured_folder, read_measured
+from paratune.records.compressed import FP32, Form, ScoredSplit, measured_folder, read_measured
 from paratune.records.sweep import CellRecord
-from paratune.sweeps.matrix_file import MatrixFile
-
-COMPRESS = "compress"
 
 
-@dataclass(frozen=True)
-class Compress:
-    """Options of `paratune compress` for each finished run."""
+class Compress(Section):
+    """Smaller forms of each finished run, measured beside it: options of `paratune compress`."""
 
-    forms: tuple[str, ...] = ("bf16", "int8")
-    split: str | None = None
-    rows: int = 1000
-    timed_rows: int = 200
-    explain_rows: int = 20
-    batch_sizes: tuple[int, ...] = (1, 8, 32)
+    forms: Annotated[list[Form], Field(min_length=1)] = Field(default=["bf16", "int8"])
+    """Smaller forms."""
+    split: ScoredSplit | None = None
+    """Set whose rows are scored; default: test if the run has scored it."""
+    rows: Annotated[int, Field(ge=2)] = 1000
+    """Most rows that are scored, evenly spaced."""
+    timed_rows: Positive = 200
+    """Rows of latency and throughput."""
+    batch_sizes: Annotated[list[Positive], Field(min_length=1)] = Field(default=[1, 8, 32])
+    """Sizes of the batches of throughput."""
 
     def words(self, run: Path) -> list[str]:
         """Return the arguments of paratune for a run."""
         words = ["compress", str(run), "--to", ",".join(self.forms), "--rows", str(self.rows)]
-        words += ["--timed-rows", str(self.timed_rows), "--explain-rows", str(self.explain_rows)]
+        words += ["--timed-rows", str(self.timed_rows)]
         words += [word for size in self.batch_sizes for word in ("--batch-size", str(size))]
         return words + (["--split", self.split] if self.split is not None else [])
 
@@ -38,7 +38,6 @@ class Compress:
         wanted = {
             "num_rows": self.rows,
             "num_timed": self.timed_rows,
-            "num_explained": self.explain_rows,
             "batch_sizes": sorted({1, *self.batch_sizes}),
         }
         wanted |= {} if self.split is None else {"split": self.split}
@@ -66,39 +65,3 @@ def require_forms(compress: Compress | None) -> None:
     if compress is not None and any(form != "bf16" for form in compress.forms):
         for name in ("onnx", "onnxruntime"):
             require_installed(name, extra="onnx")
-
-
-def read_compress(file: MatrixFile, content: Any) -> Compress | None:
-    """Return the section, or None without one; problems are added to the file."""
-    if content is None:
-        return None
-    allowed = "a mapping, such as {forms: [bf16, int8]}"
-    if (content := file.mapping(content, COMPRESS, allowed, tuple(Compress.__dataclass_fields__))) is None:
-        return None
-    given: dict[str, Any] = {}
-    for key, least in (("rows", 2), ("timed_rows", 1), ("explain_rows", 0)):
-        if key in content:
-            given[key] = file.count(content[key], f"{COMPRESS}.{key}", least=least)
-    if "forms" in content:
-        given["forms"] = _listed(file, content, "forms", FORMS)
-    if "batch_sizes" in content:
-        # An empty list is refused as a number: without a size the command takes its default.
-        sizes = content["batch_sizes"] if isinstance(content["batch_sizes"], list) else [content["batch_sizes"]]
-        given["batch_sizes"] = tuple(file.count(size, f"{COMPRESS}.batch_sizes") for size in sizes or [[]])
-    if (split := content.get("split")) is not None:
-        given["split"] = split
-        if split not in SPLITS:
-            file.refuse(
-                f"{COMPRESS}.split is {describe_value(split)}; allowed: {' or '.join(SPLITS)}", f"{COMPRESS}.split"
-            )
-    return replace(Compress(), **given)
-
-
-def _listed(file: MatrixFile, content: Mapping[Any, Any], key: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
-    values = content[key] if isinstance(content[key], list) else [content[key]]
-    wrong = next((value for value in values if value not in allowed), None)
-    if wrong is not None or not values:
-        message = f"{COMPRESS}.{key} is {describe_value(content[key])}; allowed: a list of {', '.join(allowed)}"
-        file.refuse(message, f"{COMPRESS}.{key}")
-        return ()
-    return tuple(dict.fromkeys(values))

@@ -3,49 +3,90 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from paratune.config.layers import EXTENDS, Layer
+from pydantic import Field
+
+from paratune.config.layers import EXTENDS, Layer, read_text
+from paratune.config.options import section_options
 from paratune.config.problems import failure, overlap
-from paratune.config.validate import describe_value
-from paratune.errors import did_you_mean
+from paratune.config.section import LONGEST_S, Duration, Positive, Section, Text
+from paratune.config.sections import Config
+from paratune.config.validate import describe_value, validate_as
+from paratune.errors import ConfigError
 from paratune.records.published import Published
 from paratune.records.sweep import NAME
-from paratune.sweeps.axes import AxisOfValues, find_value, read_axes
-from paratune.sweeps.compressing import COMPRESS, Compress, read_compress
-from paratune.sweeps.environment import ENV, read_environment
+from paratune.sweeps.axes import ANY, AxisOfValues, find_axis, find_values, read_axes
+from paratune.sweeps.compressing import Compress
 from paratune.sweeps.matrix_file import MatrixFile
-from paratune.sweeps.order import ORDERS, Order
 from paratune.sweeps.probe import PROBE, ProbeLength, read_probe
 from paratune.sweeps.published import published_beside
-from paratune.sweeps.search import STEPS, TRIAL, Search, known_trials, read_search, trial_title, with_search_axes
-from paratune.sweeps.values import NODES, NPROC, short, show, slug
+from paratune.sweeps.search import (
+    STEPS,
+    TRIAL,
+    Search,
+    Trials,
+    check_search,
+    known_trials,
+    trial_title,
+    with_search_axes,
+)
+from paratune.sweeps.values import ENV, read_environment, short, slug
 
-KEYS = {
-    "name": "name of the matrix and of its folder; the file's name when not given",
-    "folder": "folder in which the folder of the matrix is created; runs when not given",
-    "base": "a configuration file, a list of files, or the sections of a configuration",
-    "axes": "lists of values of an option, or mappings of names to settings",
-    "search": "trials with sampled settings: {method: random, trials: 20, space: {...}}",
-    "exclude": "combinations to leave out",
-    "baseline": "configuration with which tables compare the others, by axis and value; the first when not given",
-    NPROC: "processes of each run; 1 when not given",
-    NODES: "nodes over which the processes of each run are distributed, on a cluster; one node when not given",
-    ENV: "environment variables of all runs; null unsets one",
-    PROBE: "length of runs that are only timed: {steps: 20, warmup_steps: 5}",
-    "repeats": "number of times that each run is trained, to measure the variation of speed; 1 when not given",
-    "order": "shuffled or given; shuffled when not given",
-    "warmup_runs": "number of probes before the first run; their results are discarded",
-    "timeout_s": "seconds after which a run is ended",
-    "max_nproc": "maximum number of processes of a run; runs with more are skipped",
-    "price_per_device_hour": "price of one device for an hour, for the cost of runs",
-    "select_per": "axes: the best is selected for each of their values; default: axes that change task, data or model",
-    "groups": "headings under which a table lists values of an axis: {model: {Encoders: [a, b], Decoders: [c]}}",
-    "published": "a file of published figures and claims, relative to this one, for reports",
-    COMPRESS: "smaller forms of each finished run, measured beside it: {forms: [bf16, int8]}",
-    "select_by": "metric on validation for the selection; default: evaluate.best, or the first metric of the task",
-}
-"""Keys of a matrix file, with their meaning."""
+Axes = Sequence[AxisOfValues]
+MAX_NOTES = 100_000
+"""Characters of notes: they are in `sweep.json`, which is written after each run."""
+
+
+class MatrixOptions(Section):
+    """The keys of a matrix file."""
+
+    name: Annotated[str, Field(pattern=f"^{NAME.pattern}$")] | None = None
+    """Name of the matrix and of its folder; the file's name when not given."""
+    folder: Text = "runs"
+    """Folder in which the folder of the matrix is created."""
+    base: str | list[str] | dict[str, Any]
+    """A configuration file, a list of files, or the sections of a configuration."""
+    axes: Annotated[dict[str, Any], Field(min_length=1)] | None = None
+    """Lists of values of an option, or mappings of names to settings, such as {run.seed: [41, 42, 43]}."""
+    search: Search | None = None
+    """Trials with sampled settings."""
+    exclude: list[dict[str, Any]] = Field(default_factory=list)
+    """Combinations to leave out, such as [{model: large, seed: [42, 43]}]."""
+    baseline: Annotated[dict[str, Any], Field(min_length=1)] | None = None
+    """Configuration with which tables compare the others, such as {strategy: ddp, nproc: 4}; default: the first."""
+    nproc: Positive = 1
+    """Processes of each run."""
+    nodes: Positive | None = None
+    """Nodes over which the processes of each run are distributed, on a cluster; one node when not given."""
+    env: Any = None
+    """Environment variables of all runs; null unsets one."""
+    probe: Any = None
+    """Length of runs that are only timed: {steps: 20, warmup_steps: 5}."""
+    repeats: Positive = 1
+    """Number of times that each run is trained, to measure the variation of speed."""
+    order: Literal["shuffled", "given"] = "shuffled"
+    """Order of the runs."""
+    warmup_runs: Annotated[int, Field(ge=0)] | None = None
+    """Number of probes before the first run; their results are discarded."""
+    timeout_s: Duration | None = None
+    """Seconds after which a run is ended."""
+    max_nproc: Positive | None = None
+    """Maximum number of processes of a run; runs with more are skipped."""
+    price_per_device_hour: Annotated[float, Field(ge=0, le=LONGEST_S)] | None = None
+    """Price of one device for an hour, for the cost of runs."""
+    select_per: list[str] | None = None
+    """Axes: the best is selected for each of their values; default: axes that change task, data or model."""
+    select_by: Text | None = None
+    """Metric on validation for the selection; default: evaluate.best, or the first metric of the task."""
+    groups: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Headings under which a table lists values of an axis: {model: {Encoders: [a, b], Decoders: [c]}}."""
+    published: Text | None = None
+    """A file of published figures and claims, relative to this one, for reports."""
+    notes: Text | None = None
+    """A file with your own words, relative to this one, for reports."""
+    compress: Compress | None = None
+    """Smaller forms of each finished run, measured beside it."""
 
 
 @dataclass(frozen=True)
@@ -56,43 +97,37 @@ class Matrix:
     folder: Path
     """Of the matrix: `folder` and `name` of the file."""
     source: Path
+    options: MatrixOptions
     below: Layer
     """Settings of the files that `base` extends."""
     own: Layer
     """Settings in `base` itself."""
     axes: tuple[AxisOfValues, ...]
-    exclude: tuple[Mapping[str, Any], ...]
-    """By label, the values (or lists of them) to leave out together."""
-    num_processes: int
-    num_nodes: int | None
-    """Of each run; None where the file does not set it."""
+    exclude: tuple[Mapping[str, Sequence[str]], ...]
+    """By label, the names of values to leave out together."""
     environment: Mapping[str, str | None]
     """Variables of all runs; those of axes have priority."""
     probe: ProbeLength | None
     """Length of the probes; None for full runs. Values of axes have priority."""
-    all_are_probes: bool
-    """Whether `probe: false` of a value of an axis is ignored."""
-    repeats: int
-    order: Order
-    warmup_runs: int | None
-    """None where the file does not set it; see `paratune.sweeps.warmup`."""
-    timeout_s: float | None
-    max_processes: int | None
-    price_per_device_hour: float | None
     select_per: tuple[str, ...]
-    select_by: str | None
+    """Labels of axes."""
     baseline: Mapping[str, str] = field(default_factory=dict)
     """By label, the name of the value of the runs that tables compare the others with."""
     published: Published | None = None
     """Published figures and claims; None when the file names none."""
+    notes: str | None = None
+    """The text of the file of notes."""
     groups: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """By label and heading, the names of the values that the table of chosen runs lists under it."""
-    search: Search | None = None
-    """Whose trials are the axis `trial`."""
-    compress: Compress | None = None
-    """Smaller forms of the finished runs; None where none are made."""
     trials: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings of the trials that are known so far, by name."""
+    all_are_probes: bool = False
+    """Whether `probe: false` of a value of an axis is ignored."""
+
+    @property
+    def search(self) -> Search | None:
+        """Whose trials are the axis `trial`."""
+        return self.options.search
 
 
 def read_matrix(path: Path) -> Matrix:
@@ -109,62 +144,78 @@ def read_matrix(path: Path) -> Matrix:
 
 
 def _read(file: MatrixFile) -> Matrix | None:
-    content = file.value
-    if not isinstance(content, dict):
-        if not file.problems:
-            problem = f"found {describe_value(content)}" if content is not None else "it is empty"
-            file.refuse(f"a matrix is a mapping ({', '.join(KEYS)}); {problem}", "", "config.not_mapping")
+    options = _options(file)
+    if options is None:
         return None
-    for key in content:
-        if key not in KEYS:
-            _unknown(file, key)
-    below, own = _base(file, content)
-    name = _name(file, content)
-    folder = Path(file.text(content, "folder", "runs")) / name
-    search = read_search(file, content.get("search"))
+    below, own = _base(file, options.base)
+    name = options.name or slug(file.path.stem)
+    folder = Path(options.folder) / name
+    search = None if options.search is None else check_search(file, options.search)
     trials = {} if search is None else known_trials(search, folder)
-    axes = _axes(file, content, own, search, trials)
-    labels = {
-        **{axis.axis.key: axis.axis.label for axis in axes},
-        **{axis.axis.label: axis.axis.label for axis in axes},
-    }
+    axes = _axes(file, options, own, search, trials)
     return Matrix(
         name=name,
         folder=folder,
         source=file.path,
+        options=options,
         below=below,
         own=own,
         axes=axes,
-        exclude=tuple(_exclude(file, content.get("exclude"), axes, labels, search)),
-        num_processes=file.count(content.get(NPROC, 1), NPROC),
-        num_nodes=file.count(content[NODES], NODES) if NODES in content else None,
-        environment=read_environment(file, content.get(ENV), ENV),
-        probe=read_probe(file, content.get(PROBE), PROBE),
-        all_are_probes=False,
-        repeats=file.count(content.get("repeats", 1), "repeats"),
-        order=_order(file, content.get("order", "shuffled")),
-        warmup_runs=file.count(content["warmup_runs"], "warmup_runs", least=0) if "warmup_runs" in content else None,
-        timeout_s=file.amount(content, "timeout_s"),
-        max_processes=file.count(content["max_nproc"], "max_nproc") if "max_nproc" in content else None,
-        price_per_device_hour=file.amount(content, "price_per_device_hour", zero=True),
-        select_per=_with_rounds(_select_per(file, content, axes, labels), search),
-        select_by=file.text(content, "select_by", None),
-        baseline=dict(_baseline(file, content.get("baseline"), axes, labels)),
-        published=published_beside(file, content, name, axes),
-        groups=dict(_groups(file, content.get("groups"), axes, labels)),
-        search=search,
-        compress=read_compress(file, content.get(COMPRESS)),
+        exclude=tuple(_exclude(file, options, axes)),
+        environment={} if options.env is None else read_environment(file, options.env, ENV),
+        probe=read_probe(file, options.probe, PROBE),
+        select_per=_select_per(file, options, axes),
+        baseline=dict(_baseline(file, options.baseline or {}, axes)),
+        published=published_beside(file, {"published": options.published}, name, axes),
+        notes=_notes(file, options.notes),
+        groups=dict(_groups(file, options.groups, axes)),
         trials=trials,
     )
 
 
+def _options(file: MatrixFile) -> MatrixOptions | None:
+    """Return the keys of a file, the wrong ones with their defaults; None where it is not a mapping."""
+    content = file.value
+    if not isinstance(content, dict):
+        if not file.problems:
+            problem = f"found {describe_value(content)}" if content is not None else "it is empty"
+            keys = ", ".join(section_options(MatrixOptions))
+            file.refuse(f"a matrix is a mapping ({keys}); {problem}", "", "config.not_mapping")
+        return None
+    misplaced = [key for key in content if key in section_options(Config) and key not in section_options(MatrixOptions)]
+    for key in misplaced:
+        file.refuse(
+            f"{key} is not a key of a matrix; options of all runs belong below base:", key, "config.unknown_key"
+        )
+    if content.get("axes") is None and content.get("search") is None:
+        example = "a mapping of one axis or more, such as axes: {run.seed: [41, 42, 43]}"
+        file.refuse(f"axes is required; allowed: {example}", "axes", "config.required")
+    given = {key: value for key, value in content.items() if key not in misplaced}
+    values, findings = validate_as(MatrixOptions, given, "a matrix")
+    for wrong in findings.problems:
+        option = section_options(MatrixOptions).get(wrong.keys[0])
+        meaning = f". It is: {option.help}" if option is not None and wrong.code == "config.invalid_value" else ""
+        file.refuse(f"{wrong.message}{meaning}", wrong.keys[0], wrong.code)
+    if not findings.problems:
+        return MatrixOptions.model_validate(values)
+    # The others are still checked, so that all problems are reported at once.
+    instead: dict[str, Any] = {"search": None, "compress": None, **({"base": {}} if "base" in findings.bad else {})}
+    return MatrixOptions.model_construct(**{**values, **instead})
+
+
+def _base(file: MatrixFile, base: Any) -> tuple[Layer, Layer]:
+    if isinstance(base, dict):
+        return file.layers(base, "base")
+    file.places[f"base.{EXTENDS}"] = file.places["base"]
+    return file.layers({EXTENDS: base}, "base", called="base")
+
+
 def _axes(
-    file: MatrixFile, content: Mapping[Any, Any], own: Layer, search: Search | None, trials: Mapping[str, Any]
+    file: MatrixFile, options: MatrixOptions, own: Layer, search: Search | None, trials: Trials
 ) -> tuple[AxisOfValues, ...]:
     if search is None:
-        # A search with problems has no trials; then absent `axes` are no further problem.
-        return () if "search" in content and "axes" not in content else read_axes(file, content.get("axes"), own)
-    axes = read_axes(file, with_search_axes(file, content.get("axes"), search, trials), own)
+        return read_axes(file, options.axes or {}, own)
+    axes = read_axes(file, with_search_axes(file, options.axes or {}, search, trials), own)
     for axis in axes:
         key = axis.axis.key
         if search.is_adaptive and key not in (TRIAL, STEPS) and not axis.axis.is_seed:
@@ -173,17 +224,15 @@ def _axes(
                 f"other axis than seeds is allowed; put {key} into search.space, or use method: random"
             )
             file.refuse(message, f"axes.{key}", "config.conflict")
-    titles: dict[str, Callable[[str], str]] = {
-        TRIAL: lambda name: trial_title(name, trials[name]),
-        **({STEPS: lambda name: name.removeprefix("steps-")} if search.steps else {}),
-    }
-    return tuple(_titled(axis, titles.get(axis.axis.key)) for axis in axes)
-
-
-def _titled(axis: AxisOfValues, title: Callable[[str], str] | None) -> AxisOfValues:
-    if title is None:
-        return axis
-    return replace(axis, axis=replace(axis.axis, values={name: title(name) for name in axis.axis.values}))
+    titles: dict[str, Callable[[str], str]] = {TRIAL: lambda name: trial_title(name, trials[name])}
+    if search.steps:
+        titles[STEPS] = lambda name: name.removeprefix("steps-")
+    return tuple(
+        replace(axis, axis=replace(axis.axis, values={name: title(name) for name in axis.axis.values}))
+        if (title := titles.get(axis.axis.key)) is not None
+        else axis
+        for axis in axes
+    )
 
 
 def all_probes(matrix: Matrix) -> Matrix:
@@ -191,115 +240,39 @@ def all_probes(matrix: Matrix) -> Matrix:
 
     A matrix of probes is returned unchanged.
     """
-    says_full = any(value.probe is False for axis in matrix.axes for value in axis.values)
+    says_full = any(value.beside.get(PROBE) is False for axis in matrix.axes for value in axis.values)
     if matrix.probe is not None and not says_full:
         return matrix
     name = f"{matrix.name}.{PROBE}"
     return replace(matrix, name=name, folder=matrix.folder.with_name(name), all_are_probes=True)
 
 
-def _order(file: MatrixFile, content: Any) -> Order:
-    for order in ORDERS:
-        if content == order:
-            return order
-    file.refuse(f"order is {describe_value(content)}; allowed: {' or '.join(ORDERS)}", "order")
-    return "given"
+def _found(file: MatrixFile, wanted: Mapping[str, Any], at: str, axes: Axes) -> dict[str, list[str]]:
+    """Return the names of the wanted values by the label of their axis."""
+    found, problems = find_values(axes, wanted)
+    for message, code in problems:
+        file.refuse(f"{at}: {message}", at, code)
+    return found
 
 
-def _unknown(file: MatrixFile, key: Any) -> None:
-    near = did_you_mean(str(key), KEYS)
-    if not near and str(key).partition(".")[0] in ("task", "data", "model", "train", "batch", "evaluate", "strategy"):
-        near = "; options of all runs belong below base:"
-    file.refuse(
-        f"{key} is not a key of a matrix{near or '; it has: ' + ', '.join(KEYS)}", str(key), "config.unknown_key"
-    )
-
-
-def _name(file: MatrixFile, content: Mapping[Any, Any]) -> str:
-    name = content.get("name")
-    if name is None:
-        name = slug(file.path.stem)
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        file.refuse(
-            f"name is {describe_value(name)}; allowed: letters, digits, '.', '_' and '-', with a letter or digit first",
-            "name",
-        )
-        return "matrix"
-    return name
-
-
-def _base(file: MatrixFile, content: Mapping[Any, Any]) -> tuple[Layer, Layer]:
-    base = content.get("base")
-    is_name = isinstance(base, str | list)
-    if is_name:
-        base = {EXTENDS: base}
-        file.places[f"base.{EXTENDS}"] = file.places["base"]
-    if not isinstance(base, dict):
-        problem, code = "is required", "config.required"
-        if "base" in content:
-            problem, code = f"is {describe_value(base)}", "config.invalid_value"
-        file.refuse(
-            f"base {problem}; allowed: a configuration file, a list of files, or sections (task:)", "base", code
-        )
-        return Layer(), Layer()
-    return file.layers(base, "base", called="base" if is_name else EXTENDS)
-
-
-def _exclude(
-    file: MatrixFile, content: Any, axes: Sequence[AxisOfValues], labels: Mapping[str, str], search: Search | None
-) -> Iterator[Mapping[str, Any]]:
-    if content is None:
-        return
-    if not isinstance(content, list):
-        file.refuse(f"exclude is {describe_value(content)}; allowed: a list of mappings of axes to values", "exclude")
-        return
-    known = {axis.axis.label: axis for axis in axes}
-    for number, combination in enumerate(content):
+def _exclude(file: MatrixFile, options: MatrixOptions, axes: Axes) -> Iterator[Mapping[str, Sequence[str]]]:
+    for number, combination in enumerate(options.exclude):
         at = f"exclude[{number}]"
-        if not isinstance(combination, dict) or not combination:
-            file.refuse(f"{at} is {describe_value(combination)}; allowed: a mapping of axes to values", at)
+        if not combination:
+            file.refuse(f"{at} is empty; allowed: a mapping of axes to values", at)
             continue
-        left_out = dict(_combination(file, combination, at, known, labels))
-        if search is not None and search.steps and short(STEPS) in left_out:
-            file.refuse(
-                f"{at}: the rounds of a search follow from its scores; leave {short(STEPS)} out", at, "config.conflict"
-            )
+        left_out = _found(file, combination, at, axes)
+        if options.search is not None and options.search.steps and short(STEPS) in left_out:
+            message = f"{at}: the rounds of a search follow from its scores; leave {short(STEPS)} out"
+            file.refuse(message, at, "config.conflict")
         yield left_out
 
 
-def _combination(
-    file: MatrixFile, content: Mapping[Any, Any], at: str, known: Mapping[str, AxisOfValues], labels: Mapping[str, str]
-) -> Iterator[tuple[str, list[str]]]:
-    """Yield the label of each axis that is named, with the names of its values."""
-    for key, value in content.items():
-        if key not in labels:
-            file.refuse(f"{at}: {key} is not an axis{_near(key, labels, known)}", at, "config.unknown_key")
-            continue
-        axis = known[labels[key]]
-        wanted = value if isinstance(value, list) else [value]
-        names = [name for item in wanted if (name := find_value(axis, item)) is not None]
-        if len(names) < len(wanted):
-            message = f"{at}: {show(value)} is not on the axis {key}; it has: {', '.join(axis.axis.values.values())}"
-            file.refuse(message, at)
-        yield labels[key], names
-
-
-def _baseline(
-    file: MatrixFile, content: Any, axes: Sequence[AxisOfValues], labels: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
+def _baseline(file: MatrixFile, wanted: Mapping[str, Any], axes: Axes) -> Iterator[tuple[str, str]]:
     """Yield the value of each axis that `baseline` names."""
-    if content is None:
-        return
-    known = {axis.axis.label: axis for axis in axes}
-    if not isinstance(content, dict) or not content:
-        file.refuse(
-            f"baseline is {describe_value(content)}; allowed: a mapping of axes to values, such as "
-            "{strategy: ddp, nproc: 4}",
-            "baseline",
-        )
-        return
-    for label, names in _combination(file, content, "baseline", known, labels):
-        if known[label].axis.is_seed:
+    for label, names in _found(file, wanted, "baseline", axes).items():
+        axis = find_axis(axes, label)
+        if axis is not None and axis.axis.is_seed:
             file.refuse(f"baseline: {label} has seeds, and tables show means over seeds; leave it out", "baseline")
         elif len(names) > 1:
             file.refuse(f"baseline: {label} has {len(names)} values; name one", "baseline")
@@ -308,57 +281,52 @@ def _baseline(
 
 
 def _groups(
-    file: MatrixFile, content: Any, axes: Sequence[AxisOfValues], labels: Mapping[str, str]
+    file: MatrixFile, groups: Mapping[str, Mapping[str, Any]], axes: Axes
 ) -> Iterator[tuple[str, dict[str, tuple[str, ...]]]]:
     """Yield the label of each axis of `groups`, with the names of its values under each heading."""
-    if content is None:
-        return
-    known = {axis.axis.label: axis for axis in axes}
-    for key, headings in (file.mapping(content, "groups", "a mapping of axes to headings") or {}).items():
-        at = f"groups.{key}"
-        if file.mapping(headings, at, "a mapping of headings to values") is None:
-            continue
-        names: dict[str, tuple[str, ...]] = {}
-        for heading, values in headings.items():
-            combination = dict(_combination(file, {key: values}, f"{at}.{heading}", known, labels))
-            names[str(heading)] = tuple(name for values in combination.values() for name in values)
-        listed = [name for values in names.values() for name in values]
+    for key, headings in groups.items():
+        found = [(heading, _found(file, {key: values}, f"groups.{key}", axes)) for heading, values in headings.items()]
+        listed = [name for _, by_label in found for names in by_label.values() for name in names]
         for name in dict.fromkeys(listed):
             if listed.count(name) > 1:
-                file.refuse(f"{at} lists {name} twice; keep one", at)
-        if key in labels:
-            yield labels[key], names
+                file.refuse(f"groups.{key} lists {name} twice; keep one", f"groups.{key}")
+        for label in dict.fromkeys(label for _, by_label in found for label in by_label):
+            yield label, {heading: tuple(by_label.get(label, ())) for heading, by_label in found}
 
 
-def _select_per(
-    file: MatrixFile, content: Mapping[Any, Any], axes: Sequence[AxisOfValues], labels: Mapping[str, str]
-) -> tuple[str, ...]:
-    per = content.get("select_per")
-    if per is None:
-        return tuple(
+def _select_per(file: MatrixFile, options: MatrixOptions, axes: Axes) -> tuple[str, ...]:
+    if options.select_per is None:
+        per = [
             axis.axis.label
             for axis in axes
             if not axis.axis.is_seed
             and axis.axis.key != TRIAL  # selected among, whatever its settings are
-            and any(overlap(key, part) for key in axis.keys for part in ("task", "data", "model"))
-        )
-    if not isinstance(per, list):
-        file.refuse(f"select_per is {describe_value(per)}; allowed: a list of axes", "select_per")
-        return ()
-    known = {axis.axis.label: axis for axis in axes}
-    for name in per:
-        if name not in labels:
-            near = _near(name, labels, known)
-            file.refuse(f"select_per: {name} is not an axis{near}", "select_per", "config.unknown_key")
-        elif known[labels[name]].axis.is_seed:
-            file.refuse(f"select_per: {name} has seeds, and the selection is by the mean over seeds", "select_per")
-    return tuple(dict.fromkeys(labels[name] for name in per if name in labels))
+            and any(overlap(key, part) for key in axis.axis.keys for part in ("task", "data", "model"))
+        ]
+    else:
+        per = list(_found(file, dict.fromkeys(options.select_per, ANY), "select_per", axes))
+    for label in per:
+        if (axis := find_axis(axes, label)) is not None and axis.axis.is_seed:
+            file.refuse(f"select_per: {label} has seeds, and the selection is by the mean over seeds", "select_per")
+    if options.search is not None and options.search.steps:  # trials are compared after the same number of steps
+        per.append(short(STEPS))
+    return tuple(dict.fromkeys(per))
 
 
-def _with_rounds(per: tuple[str, ...], search: Search | None) -> tuple[str, ...]:
-    """Return the axes of the selection with that of rounds: only trials with the same number of steps are compared."""
-    return tuple(dict.fromkeys([*per, short(STEPS)])) if search is not None and search.steps else per
-
-
-def _near(name: Any, labels: Mapping[str, str], known: Mapping[str, AxisOfValues]) -> str:
-    return did_you_mean(str(name), labels) or f"; there are: {', '.join(known)}"
+def _notes(file: MatrixFile, name: str | None) -> str | None:
+    """Return the text of the file of notes."""
+    if name is None:
+        return None
+    path = file.path.parent / name
+    # A matrix of others must not put a private file of the user into a report.
+    if not path.resolve().is_relative_to(file.path.parent.resolve()):
+        file.refuse(f"notes: {name} is outside the folder of this file; put it beside this file", "notes")
+        return None
+    try:
+        text = read_text(path)
+    except ConfigError as error:
+        file.refuse(f"notes: {error}", "notes", error.code)
+        return None
+    if len(text) > MAX_NOTES:
+        file.refuse(f"notes: {name} has {len(text):,} characters; allowed: at most {MAX_NOTES:,}", "notes")
+    return text

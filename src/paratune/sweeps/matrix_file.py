@@ -1,17 +1,19 @@
 """A matrix file while it is read, with its lines and its problems."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from paratune.config.layers import EXTENDS, Layer, label, layers_within, read_text
+from paratune.config.options import section_options
 from paratune.config.other_files import refuse_other_file
 from paratune.config.problems import Problem, SourceLocation
-from paratune.config.section import LONGEST_S
-from paratune.config.validate import describe_value
+from paratune.config.section import Section
+from paratune.config.validate import describe_value, validate_as
 from paratune.config.yaml_tree import read_tree
-from paratune.errors import did_you_mean
+
+S = TypeVar("S", bound=Section)
 
 
 class MatrixFile:
@@ -36,21 +38,16 @@ class MatrixFile:
             key = key.rpartition(".")[0]
         self.problems.append(Problem(message, keys, self.places.get(key, SourceLocation(self.label, 1)), code=code))
 
-    def mapping(self, content: Any, at: str, allowed: str, known: Collection[str] = ()) -> dict[Any, Any] | None:
-        """Return a mapping; None when the value is not one. Keys that are not `known` are problems.
-
-        Args:
-            allowed: What is allowed instead of another value, with an example.
-            known: All options; any key is allowed when it is empty.
-        """
+    def section(self, kind: type[S], content: Any, at: str) -> S | None:
+        """Return the options of a section; None where they have problems, which are collected."""
         if not isinstance(content, dict):
+            allowed = f"a mapping of options ({', '.join(section_options(kind))})"
             self.refuse(f"{at} is {describe_value(content)}; allowed: {allowed}", at)
             return None
-        for key in content if known else ():
-            if key not in known:
-                near = did_you_mean(str(key), known) or f"; it has: {', '.join(known)}"
-                self.refuse(f"{at}.{key} is not an option{near}", f"{at}.{key}", "config.unknown_key")
-        return content
+        values, findings = validate_as(kind, content, at, at)
+        for problem in findings.problems:
+            self.refuse(problem.message, problem.keys[0], problem.code)
+        return None if findings.problems else kind.model_validate(values)
 
     def text(self, content: Mapping[Any, Any], key: str, default: Any) -> Any:
         """Return a text; the default when it is absent or not a text."""
@@ -62,25 +59,12 @@ class MatrixFile:
             return default
         return value
 
-    def count(self, value: Any, key: str, *, least: int = 1) -> int:
-        """Return a whole number of at least `least`; `least` when the value is invalid."""
-        if type(value) is not int or value < least:
-            self.refuse(f"{key} is {describe_value(value)}; allowed: a whole number, at least {least}", key)
-            return least
+    def count(self, value: Any, key: str) -> int:
+        """Return a whole number of at least 1; 1 when the value is invalid."""
+        if type(value) is not int or value < 1:
+            self.refuse(f"{key} is {describe_value(value)}; allowed: a whole number at least 1", key)
+            return 1
         return value
-
-    def amount(self, content: Mapping[Any, Any], key: str, *, zero: bool = False) -> float | None:
-        """Return a number of seconds (or a price) from 0 or above 0 to LONGEST_S; None when absent or invalid."""
-        value = content.get(key)
-        if value is None:
-            return None
-        # Compared before it is converted: a float cannot represent a whole number of 400 digits. NaN compares as false.
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and value <= LONGEST_S
-        if not is_number or value < 0 or (value == 0 and not zero):
-            allowed = "0" if zero else "above 0"
-            self.refuse(f"{key} is {describe_value(value)}; allowed: a number {allowed} to {LONGEST_S:g}", key)
-            return None
-        return float(value)
 
     def layers(self, settings: Mapping[Any, Any], at: str, *, called: str = EXTENDS) -> tuple[Layer, Layer]:
         """Return the settings of extended files and the own settings; `called` is the key that names the files."""

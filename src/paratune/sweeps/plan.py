@@ -1,5 +1,6 @@
 """The state of each cell of a matrix, its changed settings, and the cells that run now."""
 
+import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from paratune.hardware.environment import UNSET
 from paratune.records.run_folder import is_in_use
 from paratune.records.sweep import (
     SWEEP_FILE,
+    Axis,
     CellRecord,
     SweepRecord,
     cell_run_folder,
@@ -24,56 +26,28 @@ from paratune.records.sweep import (
     holds_sweep,
     read_sweep,
 )
-from paratune.sweeps.cell import Cell
-from paratune.sweeps.environment import ENV
+from paratune.sweeps.cell import IN_USE, Cell
 from paratune.sweeps.matrix import Matrix
-from paratune.sweeps.order import in_order
 from paratune.sweeps.teachers import teachers_first
-
-IN_USE = "still trained by another process"
-
-
-@dataclass(frozen=True)
-class Step:
-    """A cell with its state."""
-
-    cell: Cell
-    record: CellRecord
-    changed: tuple[str, ...] = ()
-    """Settings with other values in the run in its folder, as "key: then, now"."""
-    is_begun: bool = False
-    """Whether its folder contains a run that can be resumed."""
-
-    @property
-    def shown_state(self) -> str:
-        """The state, or `changed`, or `running` for a run that another process trains."""
-        return "changed" if self.changed else "running" if self.record.reason == IN_USE else self.record.state
-
-    def runs(self, *, retry_failed: bool) -> bool:
-        """Return whether it is trained now."""
-        if self.record.state == "skipped":
-            return False
-        return bool(self.changed) or self.record.state in ("pending", "interrupted", "running") or (
-            retry_failed and self.record.state == "failed"
-        )  # fmt: skip
+from paratune.sweeps.values import ENV
 
 
 @dataclass(frozen=True)
 class SweepPlan:
     """All cells, and the record of the matrix."""
 
-    steps: tuple[Step, ...]
+    cells: tuple[Cell, ...]
     """In the order of the file."""
     record: SweepRecord
 
-    def in_order(self) -> list[Step]:
-        """Return the steps in the order in which they run."""
+    def in_order(self) -> list[Cell]:
+        """Return the cells in the order in which they run."""
         at = {name: number for number, name in enumerate(self.record.order)}
-        return sorted(self.steps, key=lambda step: at[step.cell.name])
+        return sorted(self.cells, key=lambda cell: at[cell.name])
 
     def counts(self, names: Collection[str]) -> str:
         """Return the number of the runs of these names in each state, in words."""
-        states = [step.shown_state for step in self.steps if step.cell.name in names]
+        states = [cell.shown_state for cell in self.cells if cell.name in names]
         num_runs = {state: states.count(state) for state in dict.fromkeys(states)}
         return f"{counted(len(states), 'run')} ({', '.join(f'{count} {state}' for state, count in num_runs.items())})"
 
@@ -86,12 +60,12 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
     """
     before = _before(matrix.folder)
     old_cells = {cell.name: cell for cell in before.cells} if before else {}
-    steps = tuple(_with_changed_teachers([_step(matrix, cell, old_cells.get(cell.name)) for cell in cells]))
+    cells = tuple(_with_changed_teachers([_planned(matrix, cell, old_cells.get(cell.name)) for cell in cells]))
     past = list(before.past) + [cell.name for cell in before.cells] if before else []
     names = {cell.name for cell in cells}
     axes = tuple(axis.axis for axis in matrix.axes)
     return SweepPlan(
-        steps,
+        cells,
         SweepRecord(
             name=matrix.name,
             created=before.created if before else now(),
@@ -103,24 +77,49 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
             code=hardware.code_version(),
             axes=axes,
             select_per=matrix.select_per,
-            cells=tuple(step.record for step in steps),
+            cells=tuple(cell.record for cell in cells),
             baseline=matrix.baseline,
             published=matrix.published,
             groups=matrix.groups,
+            notes=None if matrix.notes is None else hide_secrets(matrix.notes),
             past=tuple(
                 dict.fromkeys(
                     name for name in past if name not in names and cell_run_folder(matrix.folder, name).exists()
                 )
             ),
-            order=tuple(cell.name for cell in teachers_first(in_order(cells, matrix.name, matrix.order, axes))),
-            price_per_device_hour=matrix.price_per_device_hour,
+            order=tuple(cell.name for cell in teachers_first(in_order(cells, matrix.name, matrix.options.order, axes))),
+            price_per_device_hour=matrix.options.price_per_device_hour,
             listed=tuple(name for name in before.listed if name in names) if before else (),
             looks=before.looks if before else (),
             rounds=before.rounds if before else None,
             search=None if matrix.search is None else matrix.search.record(matrix.trials),
-            compress=() if matrix.compress is None else matrix.compress.forms,
+            compress=() if matrix.options.compress is None else tuple(matrix.options.compress.forms),
         ),
     )
+
+
+def in_order(cells: Sequence[Cell], matrix: str, order: str, axes: Sequence[Axis]) -> tuple[Cell, ...]:
+    """Return cells in the order in which they run: one block after the other, each with one run of every configuration.
+
+    Each block has its own random order, so that a drift of the machine, as it warms or others use it, affects all
+    configurations alike. A place in it follows from the names of matrix and run alone: another call has the same order,
+    and a new value of an axis leaves the order of the others unchanged.
+
+    Args:
+        order: `given` keeps the order of the file within each repeat.
+    """
+    if order == "given":
+        return tuple(sorted(cells, key=lambda cell: cell.record.repeat))
+
+    def draw(cell: Cell) -> str:
+        return hashlib.sha256(f"{matrix}/{cell.name}".encode()).hexdigest()
+
+    return tuple(sorted(cells, key=lambda cell: (block_of(cell.record, axes), draw(cell))))
+
+
+def block_of(cell: CellRecord, axes: Sequence[Axis]) -> tuple[int, ...]:
+    """Return the number of the repeat and of each seed: runs with the same ones are a block."""
+    return (cell.repeat, *(list(axis.values).index(cell.values[axis.label]) for axis in axes if axis.is_seed))
 
 
 def now() -> str:
@@ -128,18 +127,18 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def check_unchanged(matrix: Matrix, steps: Sequence[Step]) -> None:
+def check_unchanged(matrix: Matrix, cells: Sequence[Cell]) -> None:
     """Refuse to train runs again that the matrix has changed since.
 
     Raises:
         CheckpointError: Names all such runs, and what differs.
     """
-    changed = [step for step in steps if step.changed]
+    changed = [cell for cell in cells if cell.changed]
     if not changed:
         return
     by_differences: dict[tuple[str, ...], list[str]] = {}
-    for step in changed:
-        by_differences.setdefault(step.changed, []).append(step.cell.name)
+    for cell in changed:
+        by_differences.setdefault(cell.changed, []).append(cell.name)
     lines = []
     for differences, names in by_differences.items():
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
@@ -157,77 +156,55 @@ def check_unchanged(matrix: Matrix, steps: Sequence[Step]) -> None:
 def _before(folder: Path) -> SweepRecord | None:
     if holds_sweep(folder):
         return read_sweep(folder)
+    found = None
     if folder.exists() and not folder.is_dir():
-        message = f"{folder} is a file; the folder of the matrix needs this name: change name: or folder:"
+        found = "a file"
+    elif (folder / records.RUN_FILE).exists():
+        found = "the folder of a run"
+    elif folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
+        found = f"a folder with files and no matrix of runs ({SWEEP_FILE} is missing)"
+    if found is not None:
+        message = f"{folder} is {found}; nothing in it was changed: change name: or folder: of the matrix"
         raise CheckpointError(message, code="run.folder_taken", folder=folder)
-    if (folder / records.RUN_FILE).exists():
-        message = f"{folder} is the folder of a run; change name: or folder: of the matrix"
-        raise CheckpointError(message, code="run.folder_taken", folder=folder)
-    others = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.exists() else []
-    if others:
-        raise CheckpointError(
-            f"{folder} has files but no matrix of runs ({SWEEP_FILE} is missing); nothing in it was changed: change "
-            "name: or folder:",
-            code="run.folder_taken",
-            folder=folder,
-        )
     return None
 
 
-def _step(matrix: Matrix, cell: Cell, old: CellRecord | None) -> Step:
-    is_same = old is not None and old.fingerprint == cell.fingerprint
-    record = CellRecord(
-        name=cell.name,
-        values=dict(cell.values),
-        num_processes=cell.num_processes,
-        num_nodes=cell.num_nodes,
-        task=cell.config.task.kind,
-        metric=matrix.select_by or cell.metric,
-        metrics=tuple(dict.fromkeys([*cell.metrics, matrix.select_by or cell.metric])),
-        fingerprint=cell.fingerprint,
-        attempts=old.attempts if old else (),
-        kind=cell.kind,
-        repeat=cell.repeat,
-        environment=dict(cell.environment),
-        teachers=cell.teachers,
-    )
+def _planned(matrix: Matrix, cell: Cell, old: CellRecord | None) -> Cell:
+    """Return a cell with its state, from the record of the matrix and the run in its folder."""
+    record = replace(cell.described(matrix.options.select_by), attempts=old.attempts if old else ())
+    before = old if old is not None and old.fingerprint == record.fingerprint else None
     folder = cell_run_folder(matrix.folder, cell.name)
     is_begun = (folder / records.RUN_FILE).exists()
     changed = tuple(_changes(folder, cell)) if is_begun else ()
     if not changed and records.is_finished(folder):  # also a run of another machine that is impossible on this one
-        return Step(cell, replace(record, state="finished"), is_begun=is_begun)
-    if cell.impossible is not None:
-        return Step(cell, replace(record, state="skipped", reason=cell.impossible), is_begun=is_begun)
-    if changed:
-        return Step(cell, record, changed, is_begun)
-    if is_same and old is not None and old.state == "failed" and not is_in_use(folder):
-        return Step(
-            cell, replace(record, state="failed", reason=old.reason, exit_code=old.exit_code), is_begun=is_begun
-        )
-    # A run that another program started, such as a job of a cluster: no sweep has recorded how it ended.
-    failure = records.failure_of(folder) if is_begun and not record.attempts and not is_in_use(folder) else None
-    if failure is not None:
-        return Step(cell, replace(record, state="failed", reason=failure), is_begun=True)
-    if is_begun:
-        return Step(
-            cell, replace(record, state="interrupted", reason=_why(folder, old if is_same else None)), is_begun=True
-        )
-    return Step(cell, record)
+        record = replace(record, state="finished")
+    elif cell.impossible is not None:
+        record, changed = replace(record, state="skipped", reason=cell.impossible), ()
+    elif changed:
+        pass
+    elif before is not None and before.state == "failed" and not is_in_use(folder):
+        record = replace(record, state="failed", reason=before.reason, exit_code=before.exit_code)
+    elif is_begun:
+        # A run that another program started, such as a job of a cluster: no sweep has recorded how it ended.
+        failure = None if record.attempts or is_in_use(folder) else records.failure_of(folder)
+        reason = failure or _why(folder, before)
+        record = replace(record, state="failed" if failure is not None else "interrupted", reason=reason)
+    return replace(cell, record=record, changed=changed, is_begun=is_begun)
 
 
-def _with_changed_teachers(steps: Sequence[Step]) -> Iterator[Step]:
-    """Yield the steps; a run that was trained with a teacher whose settings have changed has changed, too."""
-    changed = {step.cell.name for step in steps if step.changed}
-    while more := {step.cell.name for step in steps if changed & {*step.cell.teachers}} - changed:
+def _with_changed_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
+    """Yield the cells; a run that was trained with a teacher whose settings have changed has changed, too."""
+    changed = {cell.name for cell in cells if cell.changed}
+    while more := {cell.name for cell in cells if changed & {*cell.record.teachers}} - changed:
         changed |= more
-    for step in steps:
-        old = next((name for name in step.cell.teachers if name in changed), None)
-        if old is None or not step.is_begun or step.changed or step.record.state == "skipped":
-            yield step
+    for cell in cells:
+        old = next((name for name in cell.record.teachers if name in changed), None)
+        if old is None or not cell.is_begun or cell.changed or cell.record.state == "skipped":
+            yield cell
         else:
             yield replace(
-                step,
-                record=replace(step.record, state="pending", reason=None),
+                cell,
+                record=replace(cell.record, state="pending", reason=None),
                 changed=(f"distil.teacher: {old} has other settings now",),
             )
 
@@ -245,28 +222,20 @@ def _changes(folder: Path, cell: Cell) -> list[str]:
     assert cell.loaded is not None
     try:
         last = run["sessions"][-1] if run["sessions"] else run  # it may have been resumed by hand with other settings
-        then, world_size = compared_settings(last["config"]), last["world_size"]
-        given = given_environment(last, cell.environment) or {}
+        then = {**compared_settings(last["config"]), "nproc": last["world_size"]}
+        given = given_environment(last, cell.record.environment)
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{folder / records.RUN_FILE} is damaged: it is not the record of a run ({error!r})", code="run.damaged"
         ) from error
-    now_ = compared_settings(cell.loaded.values)
-    changes = [
+    now_ = {**compared_settings(cell.loaded.values), "nproc": cell.record.num_processes}
+    for settings, variables in ((then, given), (now_, {name: cell.record.environment[name] for name in given})):
+        settings |= {f"{ENV}.{name}": UNSET if text is None else text for name, text in variables.items()}
+    return [
         f"{key}: {_shown(then, key)} then, {_shown(now_, key)} now"
         for key in dict.fromkeys([*now_, *then])
         if _plain(then.get(key)) != _plain(now_.get(key))
     ]
-    if world_size != cell.num_processes:
-        changes.append(f"nproc: {world_size} then, {cell.num_processes} now")
-    for name, value in given.items():
-        if value != cell.environment[name]:
-            changes.append(f"{ENV}.{name}: {_set_to(value)} then, {_set_to(cell.environment[name])} now")
-    return changes
-
-
-def _set_to(value: str | None) -> str:
-    return UNSET if value is None else value
 
 
 def _plain(value: Any) -> str:
@@ -275,4 +244,6 @@ def _plain(value: Any) -> str:
 
 
 def _shown(values: dict[str, Any], key: str) -> str:
+    if key.startswith(f"{ENV}."):
+        return str(values[key])
     return one_line(values[key]) if key in values else "no such option"

@@ -8,18 +8,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from paratune.config.feasibility.layers import num_layers
-from paratune.config.feasibility.reason import Reason
 from paratune.config.feasibility.rules import reasons_against
 from paratune.config.feasibility.target import Ranks, Target
 from paratune.config.feasibility.words import SWEEP, text
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
-from paratune.config.traits import Traits, strategy_traits
+from paratune.config.traits import strategy_traits
 from paratune.errors import is_installed
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -32,34 +30,22 @@ print(json.dumps([torch.cuda.get_device_capability(number) for number in range(c
 """
 _ASK_S = 120.0
 """How long importing torch may take from a slow file system."""
-
-
-@dataclass(frozen=True)
-class AvailableMachine:
-    """The GPUs of this machine."""
-
-    capabilities: tuple[tuple[int, int], ...] | None
-    """Compute capability of each GPU; None when PyTorch could not report it."""
+Gpus = tuple[tuple[int, int], ...] | None
+"""Compute capability of each GPU of a machine; None when PyTorch could not report it."""
 
 
 @functools.cache
-def this_machine() -> AvailableMachine:
+def gpus_here() -> Gpus:
     """Return the GPUs that PyTorch sees, from another process: here it would use GPU memory while runs are measured."""
     if sys.platform == "linux" and not any(Path("/dev").glob("nvidia[0-9]*")):
         if not any(Path("/dev", name).exists() for name in ("kfd", "dxg")):
-            return AvailableMachine(())
+            return ()
+    command = [sys.executable, "-P", "-c", _ASK]
     try:
-        process = subprocess.run(
-            [sys.executable, "-P", "-c", _ASK],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_ASK_S,
-            check=True,
-        )
-        capabilities = json.loads(process.stdout.splitlines()[-1])
-        return AvailableMachine(tuple((int(major), int(minor)) for major, minor in capabilities))
+        process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ASK_S, check=True)
+        return tuple((int(major), int(minor)) for major, minor in json.loads(process.stdout.splitlines()[-1]))
     except (OSError, subprocess.SubprocessError, ValueError, IndexError, TypeError):
-        return AvailableMachine(None)
+        return None
 
 
 def why_nowhere(config: Config, num_processes: int, max_processes: int | None) -> str | None:
@@ -68,50 +54,41 @@ def why_nowhere(config: Config, num_processes: int, max_processes: int | None) -
     if max_processes is not None and num_processes > max_processes:
         return f"nproc: {num_processes} is more than max_nproc: {max_processes}"
     target = Target(is_cpu=True, description="device is cpu") if config.device == "cpu" else None
-    ranks, layers = Ranks(num_processes, None), num_layers(config.model)
-    return _first(reasons_against(config, _traits(config), target, ranks, num_blocks=layers))
+    traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
+    reasons = reasons_against(config, traits, target, Ranks(num_processes, None), num_blocks=num_layers(config.model))
+    return text(reasons[0], SWEEP) if reasons else None
 
 
 def why_not_here(
-    config: Config, num_processes: int, environment: Mapping[str, str | None], machine: AvailableMachine | None = None
+    config: Config, num_processes: int, environment: Mapping[str, str | None], gpus: Gpus | str = "here"
 ) -> str | None:
     """Return why a run is not possible on this machine: GPUs, arithmetic, packages. None when it is.
 
     Args:
         environment: Variables of the run; CUDA_VISIBLE_DEVICES hides GPUs.
-        machine: In place of this machine.
+        gpus: In place of those of this machine.
     """
-    traits = _traits(config)
+    traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
     needs_gpus = num_processes > 1 or (traits is not None and traits.needs_accelerator)
-    target = _target(config, num_processes, needs_gpus, environment, machine)
-    return _first(reasons_against(config, traits, target, Ranks(num_processes, 1), is_installed=is_installed))
-
-
-def _first(reasons: Sequence[Reason]) -> str | None:
+    asks = needs_gpus or config.device == "cuda" or config.precision in ("fp16", "bf16", "tf32")
+    target = None  # unknown, or not needed
+    if config.device == "cpu":
+        target = Target(is_cpu=True, description="device is cpu")
+    elif asks or not config.train.deterministic:
+        target = _target(num_processes, environment, gpus_here() if isinstance(gpus, str) else gpus)
+    reasons = reasons_against(config, traits, target, Ranks(num_processes, 1), is_installed=is_installed)
     return text(reasons[0], SWEEP) if reasons else None
 
 
-def _traits(config: Config) -> Traits | None:
-    return strategy_traits(config.strategy.kind, strategy_options(config.strategy))
-
-
-def _target(
-    config: Config,
-    num_processes: int,
-    needs_gpus: bool,
-    environment: Mapping[str, str | None],
-    machine: AvailableMachine | None,
-) -> Target | None:
-    """Return the device of each process; None when it is unknown, or not needed."""
-    if config.device == "cpu":
-        return Target(is_cpu=True, description="device is cpu")
-    asks = needs_gpus or config.device == "cuda" or config.precision in ("fp16", "bf16", "tf32")
-    if not asks and config.train.deterministic:
+def _target(num_processes: int, environment: Mapping[str, str | None], gpus: Gpus) -> Target | None:
+    """Return the device of each process; None when it is unknown."""
+    if gpus is None:
         return None
-    capabilities = (machine or this_machine()).capabilities
-    if capabilities is None:
-        return None
-    gpus = _visible(capabilities, environment.get(_VISIBLE))
+    words = environment.get(_VISIBLE)
+    if words is not None:  # which of them are visible does not matter where all are alike
+        named = [word.strip() for word in words.split(",")]
+        named = named[: named.index("-1")] if "-1" in named else named
+        gpus = gpus[: sum(map(bool, named))]
     if not gpus:
         return Target(is_cpu=True, description="PyTorch sees no GPU here")
     oldest = min(gpus[:num_processes])
@@ -122,15 +99,6 @@ def _target(
         num_devices=len(gpus),
         is_tf32_disabled=environment.get(_TF32, os.environ.get(_TF32)) == "0",
     )
-
-
-def _visible(gpus: tuple[tuple[int, int], ...], words: str | None) -> tuple[tuple[int, int], ...]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves; which, does not matter where all are alike."""
-    if words is None:
-        return gpus
-    named = [word.strip() for word in words.split(",")]
-    last = named.index("-1") if "-1" in named else len(named)
-    return gpus[: len([word for word in named[:last] if word])]
 
 
 def why_no_nodes(num_processes: int, num_nodes: int | None, *, here: bool) -> str | None:

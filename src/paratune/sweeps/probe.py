@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from paratune.config.check import check
 from paratune.config.differences import flatten
 from paratune.config.load import LoadedConfig
+from paratune.config.section import Positive, Section
 from paratune.config.sections import Config
 from paratune.sweeps.matrix_file import MatrixFile
 
@@ -15,13 +18,12 @@ PROBE = "probe"
 _ORIGIN = "probe"
 
 
-@dataclass(frozen=True)
-class ProbeLength:
+class ProbeLength(Section):
     """Length of a probe."""
 
-    steps: int = 20
+    steps: Positive = 20
     """Optimizer steps, warm-up included."""
-    warmup_steps: int = 5
+    warmup_steps: Annotated[int, Field(ge=0)] = 5
     """The first of them, which are left out of medians and rates."""
 
 
@@ -33,22 +35,11 @@ def read_probe(file: MatrixFile, content: Any, at: str) -> ProbeLength | None:
     """
     if content is None or content is False:
         return None
-    if content is True:
-        return ProbeLength()
-    allowed = "{steps: 20, warmup_steps: 5}, true or false"
-    if (content := file.mapping(content, at, allowed, ("steps", "warmup_steps"))) is None:
-        return None
-    before = len(file.problems)
-    probe = ProbeLength(
-        file.count(content.get("steps", ProbeLength.steps), f"{at}.steps"),
-        file.count(content.get("warmup_steps", ProbeLength.warmup_steps), f"{at}.warmup_steps", least=0),
-    )
-    if len(file.problems) == before and probe.warmup_steps >= probe.steps:
-        message = (
-            f"{at}: warmup_steps: {probe.warmup_steps} must be less than steps: {probe.steps}; later steps are timed"
-        )
-        file.refuse(message, at)
-    return probe
+    probe = file.section(ProbeLength, {} if content is True else content, at)
+    if probe is not None and probe.warmup_steps >= probe.steps:
+        order = f"warmup_steps: {probe.warmup_steps} must be less than steps: {probe.steps}"
+        file.refuse(f"{at}: {order}; later steps are timed", at)
+    return probe or ProbeLength()
 
 
 def as_probe(loaded: LoadedConfig, probe: ProbeLength, *, reads_all: bool = False) -> LoadedConfig:

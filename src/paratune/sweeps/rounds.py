@@ -1,17 +1,14 @@
 """Rounds of a matrix: `paratune sweep --until` adds a seed or repeat only to configurations that are not decided."""
 
 import re
-import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
 
-from paratune.errors import ConfigError
-from paratune.records.sweep import Axis, CellRecord, Rounds, SweepRecord
+from paratune.errors import ConfigError, option_error
+from paratune.records.sweep import CellRecord, Configuration, Rounds, SweepRecord
+from paratune.sweeps.cell import Cell
 from paratune.sweeps.matrix import Matrix
-from paratune.sweeps.order import block_of
-from paratune.sweeps.plan import Step
+from paratune.sweeps.plan import block_of
 
 FIRST_BLOCKS = 3
 """Runs that every configuration gets before the first look: fewer do not show how much runs vary."""
@@ -19,9 +16,6 @@ UNTIL = ("decided", "speed", "quality")
 """What has to be decided: all measures of a verdict, its speed, or its scores."""
 NOT_NEEDED = "not needed: its verdict was decided with fewer runs (--until)"
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?")
-
-Configuration = tuple[str, ...]
-"""Kind and values of a cell without its seed."""
 
 
 def read_rounds(matrix: Matrix, cells: Sequence[CellRecord], until: str | None, budget: str | None) -> Rounds | None:
@@ -39,41 +33,29 @@ def read_rounds(matrix: Matrix, cells: Sequence[CellRecord], until: str | None, 
             raise ConfigError(message, code="cli.no_effect", option="--budget")
         return None
     if until not in UNTIL:
-        raise ConfigError(
-            f"--until {until}: one of {', '.join(UNTIL)} is needed", code="cli.invalid_value", option="--until"
-        )
+        raise option_error("--until", until, f"one of {', '.join(UNTIL)} is needed", code="cli.invalid_value")
     if until == "quality" and all(cell.kind == "probe" for cell in cells):
-        raise ConfigError(
-            "--until quality: probes have no scores; use --until speed", code="cli.no_effect", option="--until"
-        )
+        raise option_error("--until", until, "probes have no scores; use --until speed", code="cli.no_effect")
     num_planned = len({block_of(cell, [axis.axis for axis in matrix.axes]) for cell in cells})
     if num_planned <= FIRST_BLOCKS:
-        raise ConfigError(
-            f"--until {until} has no effect: {matrix.source.name} has {num_planned} runs of a configuration, and the "
-            f"first {FIRST_BLOCKS} are always made; give more seeds on the axis of run.seed, or more repeats:",
-            code="cli.no_effect",
-            option="--until",
+        reason = (
+            f"it has no effect: {matrix.source.name} has {num_planned} runs of a configuration, and the first "
+            f"{FIRST_BLOCKS} are always made; give more seeds on the axis of run.seed, or more repeats:"
         )
+        raise option_error("--until", until, reason, code="cli.no_effect")
     return Rounds(until, num_planned, None if budget is None else _seconds(budget))
 
 
 def _seconds(budget: str) -> float:
     match = _DURATION.fullmatch(budget.strip())
-    seconds = 0.0
-    if match is not None:
-        seconds = sum(float(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True))
+    parts = match.groups() if match is not None else ()
+    seconds = sum(float(part or 0) * unit for part, unit in zip(parts, (3600, 60, 1), strict=False))
     if seconds <= 0:
-        message = f"--budget {budget}: a duration such as 8h, 90min or 1h30m is needed"
-        raise ConfigError(message, code="cli.invalid_value", option="--budget")
+        raise option_error("--budget", budget, "a duration such as 8h or 1h30m is needed", code="cli.invalid_value")
     return seconds
 
 
-def configuration_of(cell: CellRecord, axes: Sequence[Axis]) -> Configuration:
-    """Return the values that a cell shares with its seeds and repeats."""
-    return (cell.kind, *(cell.values[axis.label] for axis in axes if not axis.is_seed))
-
-
-def next_round(record: SweepRecord, todo: Sequence[Step], undecided: Collection[Configuration]) -> list[Step]:
+def next_round(record: SweepRecord, todo: Sequence[Cell], undecided: Collection[Configuration]) -> list[Cell]:
     """Return the runs of the next round; none when nothing is left that is needed.
 
     The first round is `FIRST_BLOCKS` runs of every configuration. Each later one is a run of every configuration that
@@ -84,39 +66,26 @@ def next_round(record: SweepRecord, todo: Sequence[Step], undecided: Collection[
         undecided: Configurations whose verdict needs more runs, baselines included.
     """
     blocks = sorted({block_of(cell, record.axes) for cell in record.cells})
-    first = [step for step in todo if block_of(step.record, record.axes) in blocks[:FIRST_BLOCKS]]
-    needed = [step for step in todo if configuration_of(step.record, record.axes) in undecided]
+    first = [cell for cell in todo if block_of(cell.record, record.axes) in blocks[:FIRST_BLOCKS]]
+    needed = [cell for cell in todo if record.configuration_of(cell.record) in undecided]
     if first or not needed:
         return first
-    block = min(block_of(step.record, record.axes) for step in needed)
-    return [step for step in needed if block_of(step.record, record.axes) == block]
+    block = min(block_of(cell.record, record.axes) for cell in needed)
+    return [cell for cell in needed if block_of(cell.record, record.axes) == block]
 
 
-def attempt_s(attempt: Mapping[str, Any]) -> float:
-    """Return the seconds of an attempt of a run."""
-    return (datetime.fromisoformat(attempt["ended"]) - datetime.fromisoformat(attempt["began"])).total_seconds()
-
-
-def expected_s(record: SweepRecord, cell: CellRecord) -> float:
-    """Return the seconds that a run will take: the mean of the finished ones of its configuration, else of all; 0
-    without any."""
-    finished = [other for other in record.cells if other.state == "finished" and other.attempts]
-    alike = [other for other in finished if configuration_of(other, record.axes) == configuration_of(cell, record.axes)]
-    return statistics.fmean(sum(map(attempt_s, other.attempts)) for other in alike or finished) if finished else 0.0
-
-
-def is_over_budget(record: SweepRecord, step: Step) -> bool:
+def is_over_budget(record: SweepRecord, cell: Cell) -> bool:
     """Return whether another run would exceed the budget of all runs of the matrix, of earlier calls too."""
     budget_s = None if record.rounds is None else record.rounds.budget_s
-    used_s = sum(attempt_s(attempt) for cell in record.cells for attempt in cell.attempts)
-    return budget_s is not None and used_s + expected_s(record, step.record) > budget_s
+    used_s = sum(cell.took_s or 0.0 for cell in record.cells)
+    return budget_s is not None and used_s + (record.expected_s(cell.record) or 0.0) > budget_s
 
 
-def end_rounds(record: SweepRecord, not_needed: Sequence[Step], ended: str) -> SweepRecord:
+def end_rounds(record: SweepRecord, not_needed: Sequence[Cell], ended: str) -> SweepRecord:
     """Return the record at the end of the rounds, with the time that the runs that were not needed would have used."""
     assert record.rounds is not None
-    saved_s = sum(expected_s(record, step.record) for step in not_needed)
+    saved_s = sum(record.expected_s(cell.record) or 0.0 for cell in not_needed)
     rounds = replace(record.rounds, ended=ended, num_saved=len(not_needed), saved_s=saved_s)
-    for step in not_needed:
-        record = record.with_cell(replace(step.record, state="skipped", reason=NOT_NEEDED, is_needed=False))
+    for cell in not_needed:
+        record = record.with_cell(replace(cell.record, state="skipped", reason=NOT_NEEDED, is_needed=False))
     return replace(record, rounds=rounds)

@@ -1,16 +1,22 @@
-"""Runs the cells of a matrix one after the other, and records how each ended."""
+"""Runs the cells of a matrix one after the other, and records how each ended; or lists their commands.
+
+A listed command writes into the folder of the matrix, where `paratune sweep` and `paratune report` read its record.
+"""
 
 import re
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from paratune import records
 from paratune.base import atomic
 from paratune.base.text import plain
 from paratune.config.load import show_text
+from paratune.config.plain import one_line
 from paratune.errors import (
     EXIT_FAILED,
     EXIT_HUNG,
@@ -22,16 +28,33 @@ from paratune.errors import (
     CheckpointError,
 )
 from paratune.records.run_folder import is_in_use, locked_folder
-from paratune.records.sweep import CONFIGS_FOLDER, LOGS_FOLDER, CellRecord, SweepRecord, cell_run_folder, write_sweep
-from paratune.sweeps.cell import Cell
-from paratune.sweeps.environment import for_a_run
-from paratune.sweeps.plan import IN_USE, Step, now
+from paratune.records.sweep import (
+    CONFIGS_FOLDER,
+    LOGS_FOLDER,
+    CellRecord,
+    State,
+    SweepRecord,
+    cell_run_folder,
+    write_sweep,
+)
+from paratune.sweeps.cell import IN_USE, Cell
+from paratune.sweeps.cells import renamed
+from paratune.sweeps.matrix import Matrix
+from paratune.sweeps.plan import now
+from paratune.sweeps.probe import ProbeLength, as_probe
+from paratune.sweeps.values import for_a_run
 
 WAIT_S = 120.0
 """Longest wait for a run that an earlier, killed sweep started: it saves a checkpoint and ends."""
 _MAY_PASS = (EXIT_LAUNCH, EXIT_OUT_OF_MEMORY, EXIT_HUNG)
 """Exit codes with a cause outside the run: a killed or lost process, memory that others use, a hang."""
 _MAX_REASON = 500
+
+WARMUP_FOLDER = "warmup"
+WARMUP_LOG = f"{WARMUP_FOLDER}/log.txt"
+_MAKES_NO_TOKENS = {"num_workers", "prefetch_factor", "cache_dir", "figures"}
+"""Options of `data` that change neither the files that are read nor their tokens."""
+PROGRAM = "paratune"
 
 Start = Callable[[Sequence[str], Path, Mapping[str, str | None]], int]
 """Function that runs `paratune ARGUMENTS` with its output appended to a file and with variables (None unsets one), and
@@ -43,8 +66,8 @@ def locked(folder: Path) -> AbstractContextManager[None]:
     return locked_folder(folder, "paratune sweep", "change name: or folder:")
 
 
-def run_step(
-    folder: Path, record: SweepRecord, step: Step, start: Start, *, stopped: Callable[[], bool]
+def run_cell(
+    folder: Path, record: SweepRecord, cell: Cell, start: Start, *, stopped: Callable[[], bool]
 ) -> SweepRecord:
     """Train one cell of a matrix, whose folder is locked, from its start or its checkpoint; return the record.
 
@@ -54,23 +77,23 @@ def run_step(
     Raises:
         CheckpointError: The record or the cell's configuration cannot be written.
     """
-    cell = replace(step.record, state="running", reason=None, exit_code=None)
+    now_running = replace(cell.record, state="running", reason=None, exit_code=None)
     run = cell_run_folder(folder, cell.name)
     log = folder / LOGS_FOLDER / f"{cell.name}.txt"
-    record = record.with_cell(cell)
+    record = record.with_cell(now_running)
     write_sweep(folder, record)
     log.parent.mkdir(exist_ok=True)
-    write_cell(folder, record.matrix, step.cell)
+    write_cell(folder, record.matrix, cell)
     began = now()
     if _is_free(run, stopped):
         # Earlier attempts wrote into the same log; the message of this one is behind their output.
         position = log.stat().st_size if log.exists() else 0
-        code = start(words_of(folder, step), log, for_a_run(cell.environment))
-        cell = _ended(cell, run, code, _last_message(log, position), was_stopped=stopped())
+        code = start(words_of(folder, cell), log, for_a_run(cell.record.environment))
+        ended = _ended(now_running, run, code, _last_message(log, position), was_stopped=stopped())
     else:  # started by hand, for example: not a failure, and the next call checks again
-        cell = replace(cell, state="interrupted", reason=IN_USE)
-    attempt = {"began": began, "ended": now(), "exit_code": cell.exit_code}
-    record = record.with_cell(replace(cell, attempts=(*cell.attempts, attempt)))
+        ended = replace(now_running, state="interrupted", reason=IN_USE)
+    attempt = {"began": began, "ended": now(), "exit_code": ended.exit_code}
+    record = record.with_cell(replace(ended, attempts=(*ended.attempts, attempt)))
     write_sweep(folder, record)
     return record
 
@@ -80,10 +103,10 @@ def config_of(folder: Path, name: str) -> Path:
     return folder / CONFIGS_FOLDER / f"{name}.yaml"
 
 
-def words_of(folder: Path, step: Step) -> list[str]:
+def words_of(folder: Path, cell: Cell) -> list[str]:
     """Return the arguments with which `paratune` trains a cell, from its configuration alone."""
-    how = "--overwrite" if step.changed else "--resume"
-    return ["train", str(config_of(folder, step.cell.name)), "--nproc", str(step.cell.num_processes), how]
+    how = "--overwrite" if cell.changed else "--resume"
+    return ["train", str(config_of(folder, cell.name)), "--nproc", str(cell.record.num_processes), how]
 
 
 def write_cell(folder: Path, matrix: str, cell: Cell) -> None:
@@ -109,21 +132,20 @@ def _is_free(run: Path, stopped: Callable[[], bool]) -> bool:
 def _ended(cell: CellRecord, run: Path, code: int, message: str, *, was_stopped: bool) -> CellRecord:
     if code in (EXIT_OK, EXIT_TIMED_OUT) and records.is_finished(run):
         return replace(cell, state="finished", exit_code=EXIT_OK)
+    state: State = "failed"
+    reason = message or f"exit code {code}, no output"
     if code == EXIT_TIMED_OUT:
-        reason = "it took longer than timeout_s of the matrix, and was ended"
-        return replace(
-            cell,
-            state="failed",
-            exit_code=code,
-            reason=f"{reason}; the end of its output: {message}" if message else reason,
-        )
-    if code == EXIT_OK:
-        return replace(cell, state="failed", exit_code=code, reason="exit code 0, but its record is not finished")
-    if code < 0 or code == EXIT_STOPPED or code > 128 or was_stopped:  # 128 + n: signal n, of a shell or a container
+        end = f"; the end of its output: {message}" if message else ""
+        reason = f"it took longer than timeout_s of the matrix, and was ended{end}"
+    elif code == EXIT_OK:
+        reason = "exit code 0, but its record is not finished"
+    elif code < 0 or code == EXIT_STOPPED or code > 128 or was_stopped:  # 128 + n: signal n, of a shell or a container
         killed = f"killed by signal {-code if code < 0 else code - 128}"
-        reason = killed if code < 0 else message or (killed if code > 128 else "stopped by a signal")
-        return replace(cell, state="interrupted", exit_code=code, reason=reason)
-    return replace(cell, state="failed", exit_code=code, reason=message or f"exit code {code}, no output")
+        state, reason = (
+            "interrupted",
+            killed if code < 0 else message or (killed if code > 128 else "stopped by a signal"),
+        )
+    return replace(cell, state=state, exit_code=code, reason=reason)
 
 
 def was_killed(cell: CellRecord) -> bool:
@@ -157,6 +179,100 @@ def write_text(path: Path, text: str) -> None:
     except OSError as error:
         message = f"{path} cannot be written: {error.strerror}; free some space there, or change folder:"
         raise CheckpointError(message, code="run.not_writable", path=path) from error
+
+
+def write_listed(folder: Path, record: SweepRecord, cells: Sequence[Cell]) -> None:
+    """Write the record of the matrix, and the configurations of the runs that are listed.
+
+    Raises:
+        CheckpointError: They cannot be written.
+    """
+    listed_now = (cell.name for cell in cells)
+    write_sweep(folder, replace(record, listed=tuple(dict.fromkeys([*record.listed, *listed_now]))))
+    for cell in cells:
+        write_cell(folder, record.matrix, cell)
+
+
+def listed(folder: Path, cell: Cell, *, run_code: bool = False) -> dict[str, Any]:
+    """Return a run as plain data: its command, with --run-code if wanted, its variables and its files."""
+    environment = for_a_run(cell.record.environment)
+    command = [PROGRAM, *words_of(folder, cell), *(["--run-code"] if run_code else [])]
+    return {
+        "name": cell.name,
+        "kind": cell.record.kind,
+        "repeat": cell.record.repeat,
+        "num_processes": cell.record.num_processes,
+        "num_nodes": cell.record.num_nodes,
+        "environment": environment,
+        "config": str(config_of(folder, cell.name)),
+        "folder": str(cell_run_folder(folder, cell.name)),
+        "log": str(folder / LOGS_FOLDER / f"{cell.name}.txt"),
+        "state": cell.record.state,
+        "command": command,
+        "line": shell_line(command, environment),
+    }
+
+
+def shell_line(command: Sequence[str], environment: Mapping[str, str | None]) -> str:
+    """Return a command for a shell, with its variables in front."""
+    unset = [word for name, value in environment.items() if value is None for word in ("-u", name)]
+    given = [f"{name}={value}" for name, value in environment.items() if value is not None]
+    return shlex.join([*(["env", *unset, *given] if environment else []), *command])
+
+
+def warm_ups(matrix: Matrix, todo: Sequence[Cell]) -> list[tuple[str, Cell]]:
+    """Return `warmup_runs` warm-up runs for each model and data set, with the cell whose first steps each takes.
+
+    Warm-up steps are left out of the figures of each run, but the first run also reads files from the disk for the
+    first time, tokenizes texts, and runs before fans and clocks are steady. So a probe of each model and data set runs
+    first, on the largest number of devices. The default is one when speed is measured (probes, repeats), else none.
+    """
+    number = matrix.options.warmup_runs
+    if number is None:
+        number = int(matrix.options.repeats > 1 or any(cell.record.kind == "probe" for cell in todo))
+    cell_by_data: dict[str, Cell] = {}
+    for cell in todo:
+        key = _what_is_read(cell)
+        if key not in cell_by_data or cell.record.num_processes > cell_by_data[key].record.num_processes:
+            cell_by_data[key] = cell
+    return [
+        (cell.name, _warm_up(matrix, cell, f"{WARMUP_FOLDER}-{at}-{again}"))
+        for at, cell in enumerate(cell_by_data.values(), start=1)
+        for again in range(1, number + 1)
+    ]
+
+
+def run_warm_up(folder: Path, cell: Cell, start: Start) -> int:
+    """Run a warm-up, replacing an earlier one; return the exit code. Its output is in `WARMUP_LOG`.
+
+    Args:
+        folder: Of the matrix.
+
+    Raises:
+        CheckpointError: Its configuration cannot be written.
+    """
+    config = folder / WARMUP_FOLDER / f"{cell.name}.yaml"
+    assert cell.loaded is not None
+    write_text(config, show_text(cell.loaded))
+    words = ["train", str(config), "--nproc", str(cell.record.num_processes), "--overwrite"]
+    return start(words, folder / WARMUP_LOG, for_a_run(cell.record.environment))
+
+
+def _what_is_read(cell: Cell) -> str:
+    """Return the settings that decide which files a run reads and which tokens it needs, in one line."""
+    assert cell.loaded is not None
+    values = cell.loaded.values
+    data = {key: value for key, value in values["data"].items() if key not in _MAKES_NO_TOKENS}
+    return one_line([values["task"], data, values["model"]])
+
+
+def _warm_up(matrix: Matrix, cell: Cell, name: str) -> Cell:
+    assert cell.loaded is not None
+    # Trackers receive nothing of a discarded run.
+    quiet = replace(cell.loaded, values={**cell.loaded.values, "trackers": {}})
+    loaded = as_probe(quiet, matrix.probe or ProbeLength(), reads_all=cell.record.kind == "full")
+    loaded = renamed(loaded, name, str(matrix.folder / WARMUP_FOLDER))
+    return replace(cell, record=replace(cell.record, name=name), loaded=loaded)
 
 
 def exit_code(record: SweepRecord, asked: Sequence[str], *, was_stopped: bool) -> int:

@@ -13,12 +13,10 @@ from typing import Any
 from paratune.config.distil_section import Distil, teacher_names
 from paratune.config.layers import Layer, layer_of, merge
 from paratune.config.problems import Problem, SourceLocation
-from paratune.errors import did_you_mean
 from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder
-from paratune.sweeps.axes import find_value
+from paratune.sweeps.axes import find_values
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.matrix import Matrix
-from paratune.sweeps.values import show
 
 TEACHER = "distil.teacher"
 
@@ -36,9 +34,15 @@ def resolve_teachers(
     if not isinstance(wanted, dict):
         return layer, (), ()
     place = next((at for key, at in layer.places.items() if key == TEACHER or key.startswith(f"{TEACHER}.")), None)
-    chosen, problems = _chosen_values(matrix, wanted, place)
-    if problems:
-        return layer, (), tuple(problems)
+    chosen, found = find_values(matrix.axes, wanted)
+    if not wanted:
+        found = [("it is an empty mapping; name a value of an axis, such as {size: large}, or a run", "")]
+    if found:
+        return (
+            layer,
+            (),
+            tuple(Problem(f"{TEACHER}: {message}", (TEACHER,), place, code="sweep.teacher") for message, _ in found),
+        )
     combinations = itertools.product(*chosen.values())
     names = [name_of({**values, **dict(zip(chosen, names, strict=True))}) for names in combinations]
     folders = [str(cell_run_folder(matrix.folder, name)) for name in names]
@@ -56,38 +60,11 @@ def missing_teachers(matrix: Matrix, distil: Distil | None, place: SourceLocatio
             yield Problem(message, (TEACHER,), place, code="distil.no_teacher")
 
 
-def _chosen_values(
-    matrix: Matrix, wanted: Mapping[Any, Any], place: SourceLocation | None
-) -> tuple[dict[str, list[str]], list[Problem]]:
-    """Return the names of the wanted values by the label of their axis."""
-    axes = {key: axis for axis in matrix.axes for key in (axis.axis.key, axis.axis.label)}
-    chosen: dict[str, list[str]] = {}
-    problems = []
-    for key, given in wanted.items():
-        if key not in axes:
-            known = ", ".join(axis.axis.label for axis in matrix.axes)
-            message = f"{TEACHER}: {key} is not an axis{did_you_mean(str(key), axes)}; axes: {known}"
-            problems.append(Problem(message, (TEACHER,), place, code="sweep.teacher"))
-            continue
-        axis = axes[key]
-        items = given if isinstance(given, list) else [given]
-        names = [name for item in items if (name := find_value(axis, item)) is not None]
-        if not items or len(names) < len(items):
-            allowed = ", ".join(axis.axis.values.values())
-            message = f"{TEACHER}: {show(given)} is not on the axis {key}; it has: {allowed}"
-            problems.append(Problem(message, (TEACHER,), place, code="sweep.teacher"))
-        chosen[axis.axis.label] = names
-    if not wanted:
-        message = f"{TEACHER} is an empty mapping; name a value of an axis, such as {{size: large}}, or a run"
-        problems.append(Problem(message, (TEACHER,), place, code="sweep.teacher"))
-    return chosen, problems
-
-
 def check_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
     """Yield the cells; those whose teacher is missing, themselves or cannot run have a problem or a reason."""
     by_name = {cell.name: cell for cell in cells}
     for cell in cells:
-        missing = next((name for name in cell.teachers if name not in by_name), None)
+        missing = next((name for name in cell.record.teachers if name not in by_name), None)
         if missing is not None:
             message = f"{TEACHER}: {missing} is not a run of the matrix, exclude leaves it out; name another teacher"
             yield replace(cell, loaded=None, problems=(Problem(message, (TEACHER,), code="sweep.teacher"),))
@@ -103,17 +80,17 @@ def check_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
 def _above(cell: Cell, by_name: Mapping[str, Cell]) -> list[str]:
     """Return the names of the teachers of a cell, of their teachers, and so on."""
     found: list[str] = []
-    rest = list(cell.teachers)
+    rest = list(cell.record.teachers)
     while rest:
         name = rest.pop()
         if name not in found:
             found.append(name)
-            rest += by_name[name].teachers if name in by_name else ()
+            rest += by_name[name].record.teachers if name in by_name else ()
     return found
 
 
 def _why_not(cell: Cell, teachers: Iterable[Cell]) -> str | None:
-    if cell.kind == "probe":
+    if cell.record.kind == "probe":
         return "its teacher is a run of this matrix, and a probe has no trained model; train the whole runs"
     impossible = next((teacher for teacher in teachers if teacher.impossible is not None), None)
     return None if impossible is None else f"its teacher {impossible.name} cannot run: {impossible.impossible}"
@@ -125,7 +102,7 @@ def teachers_first(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     ordered: dict[str, Cell] = {}
 
     def place(cell: Cell) -> None:
-        for name in cell.teachers:
+        for name in cell.record.teachers:
             if name in by_name and name not in ordered:
                 place(by_name[name])
         ordered.setdefault(cell.name, cell)

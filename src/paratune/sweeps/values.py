@@ -2,23 +2,26 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any
 
 from paratune.config.differences import flatten
 from paratune.config.layers import Layer, layer_of, merge
 from paratune.config.plain import one_line
 from paratune.config.validate import describe_value
-from paratune.hardware.environment import UNSET
+from paratune.hardware.environment import RECORD_VARIABLE, UNSET, record_words, why_not_to_set
 from paratune.records.sweep import NAME
-from paratune.sweeps.environment import ENV, Environment, read_environment, read_variable, variable_of
 from paratune.sweeps.matrix_file import MatrixFile
-from paratune.sweeps.probe import PROBE, ProbeLength, read_probe
+from paratune.sweeps.probe import PROBE, read_probe
 
 NPROC = "nproc"
 """Processes of each run; also a setting of an axis, or an axis by itself."""
 NODES = "nodes"
 """Nodes over which the processes of a run are distributed; given in the same ways as `nproc`."""
+ENV = "env"
+"""Environment variables: `env: {NAME: value}` of all runs or of a named value, and axes called `env.NAME`."""
+Environment = dict[str, str | None]
+"""By name; None unsets a variable that runs would inherit."""
 
 
 @dataclass(frozen=True)
@@ -35,27 +38,13 @@ class Value:
     """Settings of the files that it extends."""
     own: Layer = field(default_factory=Layer)
     """Its own settings."""
-    num_processes: int | None = None
-    """None where the axis does not set it."""
-    num_nodes: int | None = None
-    """None where the axis does not set it."""
-    environment: Mapping[str, str | None] = field(default_factory=dict)
-    """Variables that it gives; None unsets one."""
-    probe: ProbeLength | Literal[False] | None = None
-    """Length of its probes; False for full runs, None when the axis does not set it."""
-
-    @property
-    def beside(self) -> dict[str, Any]:
-        """Its settings of a run that are not options, by dotted key."""
-        count: dict[str, Any] = {NPROC: self.num_processes} if self.num_processes else {}
-        count |= {NODES: self.num_nodes} if self.num_nodes else {}
-        count |= {} if self.probe is None else {PROBE: asdict(self.probe) if self.probe else False}
-        return count | {f"{ENV}.{name}": text for name, text in self.environment.items()}
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    """Its settings that are not options of a run: `nproc`, `nodes`, `env.NAME`, and `probe` (false for a full run)."""
 
     @property
     def above(self) -> dict[str, Any]:
         """Its settings in the matrix file itself, by dotted key."""
-        return flatten(self.own.values) | self.beside
+        return {**flatten(self.own.values), **self.beside}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -69,26 +58,22 @@ def read_listed(file: MatrixFile, key: str, name: str, value: Any, at: str) -> V
     Args:
         name: Name of the axis in names of runs.
     """
-    if key == NPROC:
+    if key in (NPROC, NODES):
         count = file.count(value, at)
-        return Value(f"{NPROC}-{count}", str(count), value, num_processes=count)
-    if key == NODES:
-        count = file.count(value, at)
-        return Value(f"{NODES}-{count}", str(count), value, num_nodes=count)
-    variable = variable_of(key)
-    if variable is not None:
-        environment: Environment = {variable: read_variable(file, variable, value, at)}
-        if value is None:
-            return Value(slug(f"{name}-{UNSET}"), UNSET, value, environment=environment)
-        return Value(value_name(value, name), show(value), value, environment=environment)
+        return Value(f"{key}-{count}", str(count), value, beside={key: count})
+    if key.startswith(f"{ENV}."):
+        shown = UNSET if value is None else show(value)
+        beside = {key: read_variable(file, key.removeprefix(f"{ENV}."), value, at)}
+        return Value(
+            value_name(value, name) if value is not None else slug(f"{name}-{UNSET}"), shown, value, beside=beside
+        )
     places = {at.replace(f"axes.{key}", key, 1).partition("[")[0]: file.places[at]}
     inside = {
         inner.replace(at, key, 1): place
         for inner, place in file.places.items()
         if inner.startswith((f"{at}.", f"{at}["))
     }
-    own = layer_of(key, value, {**places, **inside})
-    return Value(value_name(value, name), show(value), value, own=own)
+    return Value(value_name(value, name), show(value), value, own=layer_of(key, value, {**places, **inside}))
 
 
 def read_named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
@@ -104,30 +89,47 @@ def read_named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
         message = f"{at} is {describe_value(settings)}; allowed: a mapping, such as {{train.learning_rate: 1e-5}}"
         file.refuse(message, at)
         return Value(name, name, name)
-    count = file.count(settings[NPROC], f"{at}.{NPROC}") if NPROC in settings else None
-    num_nodes = file.count(settings[NODES], f"{at}.{NODES}") if NODES in settings else None
-    environment = _environment(file, settings, at)
-    below, own = file.layers({key: value for key, value in settings.items() if not _is_beside(key)}, at)
-    probe: ProbeLength | Literal[False] | None = None
+    beside: dict[str, Any] = {
+        key: file.count(settings[key], f"{at}.{key}") for key in (NPROC, NODES) if key in settings
+    }
     if PROBE in settings:
-        probe = read_probe(file, settings[PROBE], f"{at}.{PROBE}") or False
-    return Value(name, name, name, below, own, count, num_nodes, environment, probe)
+        probe = read_probe(file, settings[PROBE], f"{at}.{PROBE}")
+        beside[PROBE] = False if probe is None else probe.model_dump()
+    if ENV in settings:
+        variables = read_environment(file, settings[ENV], f"{at}.{ENV}")
+        beside |= {f"{ENV}.{variable}": text for variable, text in variables.items()}
+    options = {key: value for key, value in settings.items() if key not in (NPROC, NODES, PROBE, ENV)}
+    return Value(name, name, name, *file.layers(options, at), beside)
 
 
-def _is_beside(key: Any) -> bool:
-    return key in (NPROC, NODES, ENV, PROBE) or variable_of(str(key)) is not None
+def read_environment(file: MatrixFile, content: Any, at: str) -> Environment:
+    """Return the variables of `env`."""
+    if not isinstance(content, dict) or not content:
+        allowed = "a mapping of variables to values, such as {NCCL_DEBUG: WARN}"
+        file.refuse(f"{at} is {describe_value(content)}; allowed: {allowed}", at)
+        return {}
+    return {str(name): read_variable(file, str(name), value, f"{at}.{name}") for name, value in content.items()}
 
 
-def _environment(file: MatrixFile, settings: Mapping[Any, Any], at: str) -> Environment:
-    """Return the variables among settings: below `env`, or each as `env.NAME`."""
-    variables = read_environment(file, settings.get(ENV), f"{at}.{ENV}")
-    for key, value in settings.items():
-        variable = variable_of(str(key))
-        if variable is not None:
-            if variable in variables:
-                file.refuse(f"{at}.{key} is also given below {ENV}; keep one of them", f"{at}.{key}", "config.conflict")
-            variables[variable] = read_variable(file, variable, value, f"{at}.{key}")
-    return variables
+def read_variable(file: MatrixFile, name: str, value: Any, at: str) -> str | None:
+    """Return the value of a variable as text, None to unset it; problems are added to `file`."""
+    problem = None
+    if (reason := why_not_to_set(name)) is not None:
+        problem = f": {one_line(name)} {reason}"
+    elif isinstance(value, bool):
+        problem = f' is {describe_value(value)}, which some programs write "1" and some "true"; put it in quotes'
+    elif not (value is None or isinstance(value, str | int | float)):
+        problem = f" is {describe_value(value)}; allowed: text, a number, or null to unset it"
+    elif not str(value).isprintable():
+        problem = " has a line break or a control character; allowed: one line of text"
+    if problem is not None:
+        file.refuse(f"{at}{problem}", at)
+    return None if value is None or problem is not None else str(value)
+
+
+def for_a_run(environment: Mapping[str, str | None]) -> Environment:
+    """Return the variables of a run, and one with their names, so that its record contains all of them."""
+    return {**environment, RECORD_VARIABLE: record_words(environment)} if environment else {}
 
 
 def show(value: Any) -> str:

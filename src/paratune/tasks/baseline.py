@@ -9,9 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from paratune.config.task_sections import ClassificationTask, MultipleChoiceTask, QuestionAnsweringTask
+from paratune.config.glue import headline_metrics
+from paratune.config.task_sections import ClassificationTask, MultipleChoiceTask, QuestionAnsweringTask, Task
 from paratune.data.load import Split
 from paratune.metrics.squad import raw_scores, squad_scores
+from paratune.records.constant import CONSTANT, LABEL_DEVIATION, compare_with_constant
 from paratune.tasks.protocol import TaskRecipe
 
 Array = np.ndarray[Any, Any]
@@ -49,8 +51,16 @@ def _mean(labels: Array, names: list[str]) -> ConstantAnswer:
     )
 
 
+def _median(labels: Array, names: list[str]) -> ConstantAnswer:
+    median = int(np.median(labels))
+    # Certain answers to "is it above class k?"; their loss says nothing.
+    outputs = np.where(np.arange(len(names) - 1) < median, 20.0, -20.0)
+    return ConstantAnswer("median class", names[median], outputs, lambda split_labels: np.inf)
+
+
 CONSTANTS: Final[dict[str, Callable[[Array, list[str]], ConstantAnswer]]] = {
     "classification": _majority,
+    "ordinal": _median,
     "regression": _mean,
 }
 """By kind of task: from the labels of the training set and the names of classes to the constant answer."""
@@ -61,8 +71,9 @@ def constant_baseline(kind: str, recipe: TaskRecipe, splits: Mapping[str, Split]
 
     For classes, it is the most frequent class of the training set (the first of several), with the shares of the
     classes as probabilities for the loss, which is None where the task has weights or another option of the loss. For
-    numbers, it is the mean of the training targets. For choices, it is the place that is most often right. For
-    questions of which some have no answer, it is "no answer", which has no loss.
+    numbers, it is the mean of the training targets, and for ordered classes the median class, without a loss. For
+    choices, it is the place that is most often right. For questions of which some have no answer, it is "no answer",
+    which has no loss.
 
     Args:
         kind: Kind of the task.
@@ -90,6 +101,18 @@ def constant_baseline(kind: str, recipe: TaskRecipe, splits: Mapping[str, Split]
             loss = constant.loss(split.labels) if has_loss else np.inf
             scores[name] = {**recipe.scores(split, outputs), "loss": loss if np.isfinite(loss) else None}
     return {"predicts": constant.predicts, "value": constant.value, "scores": scores}
+
+
+def outcome_record(
+    task: Task, scores: Mapping[str, Any], baseline: Mapping[str, Any] | None, labels: Array | None
+) -> dict[str, Any]:
+    """Return what later commands, which have the model folder alone, must know: whether the model is of use, and, from
+    the training labels, what a small effect on a score is.
+    """
+    compared = compare_with_constant(scores, baseline, headline_metrics(task))
+    is_score = task.kind in ("regression", "ordinal") and labels is not None
+    deviation = float(np.std(labels, dtype=np.float64)) if is_score else None  # type: ignore[arg-type]
+    return {CONSTANT: compared and compared.model_dump(), LABEL_DEVIATION: deviation}
 
 
 def _most_frequent_place(recipe: TaskRecipe, splits: Mapping[str, Split]) -> dict[str, Any]:

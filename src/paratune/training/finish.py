@@ -19,7 +19,7 @@ from paratune.errors import CheckpointError, DataError
 from paratune.hangs.progress import working
 from paratune.models.adapters import base_model_name
 from paratune.models.save import save_model
-from paratune.tasks.baseline import constant_baseline
+from paratune.tasks.baseline import constant_baseline, outcome_record
 from paratune.training.evaluations import Scores, SplitEvaluations, sliced_scores
 from paratune.training.flops import flops_record
 from paratune.training.measured import communication_unavailable_reason, profile_unavailable_reason
@@ -50,13 +50,16 @@ def write_results(trained: TrainedRun, progress: Progress) -> dict[str, Any]:
         results, kept_step = _evaluate_best(prepared, trained.keeper, run.evaluations, progress)
     peaks = rank_peaks(prepared.device, strategy.reduce)
     devices = gather_texts(device_name(prepared.device))
+    baseline = None
     if kept_step is not None:
         trained.activity.set("writing the model")
-        _write_model(run, results, kept_step)
+        if sized.session.is_writer:
+            baseline = constant_baseline(prepared.config.task.kind, prepared.recipe, prepared.splits)
+        _write_model(run, results, kept_step, baseline)
     summary: dict[str, Any] = {}
     if run.work is not None:
         with working("compute the summary"):
-            summary = _summary(trained, results, progress, peaks, kept_step)
+            summary = {**_summary(trained, results, progress, peaks, kept_step), "baseline": baseline}
             summary["flops"] = flops_record(
                 run.work,
                 folder,
@@ -101,7 +104,7 @@ def _evaluate_best(
     return results, kept_step
 
 
-def _write_model(run: PlacedRun, results: Results, kept_step: int) -> None:
+def _write_model(run: PlacedRun, results: Results, kept_step: int, baseline: dict[str, Any] | None) -> None:
     """Write predictions and the model on rank 0; every rank takes part in gathering the weights."""
     session = run.sized.session
     prepared, folder, recipe = session.prepared, session.folder, run.evaluations.recipe
@@ -123,12 +126,14 @@ def _write_model(run: PlacedRun, results: Results, kept_step: int) -> None:
         base_model = base_model_name(options.name)
     # The demo model has another folder on another machine.
     adapter_record = {"base_model": options.name if options.name == DEMO_MODEL else base_model} if base_model else {}
+    scores = {split: scores for split, (_, scores) in results.items() if split in prepared.labelled}
+    outcome = outcome_record(prepared.config.task, scores, baseline, prepared.splits["train"].labels)
     save_model(
         folder / records.MODEL_FOLDER,
         run.model,
         prepared.tokenizer,
         {name: value for name, value in weights.items() if value is not None},
-        {**task_record(prepared, recipe.task), **adapter_record, "kept_step": kept_step},
+        {**task_record(prepared, recipe.task), **adapter_record, **outcome, "kept_step": kept_step},
         adapter_base_model=base_model,
     )
 
@@ -161,9 +166,6 @@ def _summary(
     summary["kind"] = run_kind(config)
     summary["num_requeued"] = num_requeued(folder)
     summary["num_restarts"] = num_restarts(folder)
-    summary["baseline"] = (
-        None if config.measure.probe else constant_baseline(config.task.kind, prepared.recipe, prepared.splits)
-    )
     summary["pipeline"]["ideal_bubble_share"] = prepared.traits.ideal_bubble_share(sized.batch.grad_accum_steps)
     for split, (evaluation, _) in results.items():
         if split in prepared.labelled:

@@ -5,7 +5,7 @@ Imports the lowest layers and `metrics`, with which it computes scores again; im
 
 from paratune.verdicts.finding import MeasureComparison
 from paratune.verdicts.groups import Differs, Group
-from paratune.verdicts.judge import Verdict, judge
+from paratune.verdicts.judge import Verdict, judge, judge_scores
 from paratune.verdicts.margins import Margin, default_margin, read_margins
 from paratune.verdicts.ratios import change_of
 from paratune.verdicts.rows import ComparedRun
@@ -22,5 +22,6 @@ __all__ = [
     "change_of",
     "default_margin",
     "judge",
+    "judge_scores",
     "read_margins",
 ]

@@ -1,11 +1,7 @@
 """Compares which words two models give the largest effects: rank correlation of the effects."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
-
-from paratune.verdicts.estimate import mean_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -17,27 +13,3 @@ def rank_correlation(first: Floats, second: Floats) -> float | None:
     if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
     return float(spearmanr(first, second).statistic)
-
-
-def mean_correlation(
-    rows: Sequence[Sequence[tuple[Floats, Floats]]],
-) -> tuple[float, tuple[float, float] | None, int] | None:
-    """Return the mean rank correlation over rows, its 95% interval over rows, and the number of rows.
-
-    A row has the effects of its words by both models, once for each pair of models; their mean is that of the row.
-
-    Returns:
-        None without a row with a correlation; no interval for a single row.
-    """
-    values = []
-    for pairs in rows:
-        known = [value for first, second in pairs if (value := rank_correlation(first, second)) is not None]
-        if known:
-            values.append(float(np.mean(known)))
-    if not values:
-        return None
-    if len(values) == 1:
-        return values[0], None, 1
-    estimate = mean_of(values, scope="samples")
-    low, high = estimate.interval()
-    return estimate.value, (max(-1.0, low), min(1.0, high)), len(values)

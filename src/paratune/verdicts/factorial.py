@@ -9,22 +9,22 @@ alike, and are Welch's elsewhere. An interaction is a difference that varies ove
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, variance
 
-import numpy as np
-
-from paratune.verdicts.estimate import ALPHA, Estimate, Side, holm
+from paratune.verdicts.estimate import ALPHA, holm
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, decide, with_interval
 from paratune.verdicts.groups import Group
 from paratune.verdicts.judge import metrics_of, shared_split
 from paratune.verdicts.margins import SPEED, Margin, default_margin
-from paratune.verdicts.order import ADJUST_BELOW, Floats, order_model, run_time
-from paratune.verdicts.pooling import common_sides
+from paratune.verdicts.ratios import without_change
 from paratune.verdicts.scores import difference
 from paratune.verdicts.sequential import FIRST_LOOK, LookHistory
+from paratune.verdicts.speeds import Speeds, speeds_of
 
 Levels = Mapping[str, str]
 """Name of the value of each axis."""
-_RATE = "summary.throughput.samples_per_s"
+Pairs = Sequence[tuple[int, int]]
+"""Places of cells that differ only on an axis, the baseline's value first."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class FactorEffect:
     num_combinations: int
     """Combinations of the other axes that have both values."""
     interaction: Interaction | None = None
-    """None for a single combination, and for scores."""
+    """None for a single combination, for scores, and where a combination has one run."""
 
 
 def factor_effects(
@@ -81,16 +81,18 @@ def factor_effects(
     runs = [run for cell in cells for run in cell.group.runs]
     task, split = str(runs[0].get("run.task.kind")), shared_split(runs)
     given, history = margins or {}, history or LookHistory()
-    adjusted = _logs(cells)
+    rates = [[run.number("summary.throughput.samples_per_s") for run in cell.group.runs] for cell in cells]
+    are_known = all(len(some) > 1 and all(rate and rate > 0 for rate in some) for some in rates)
+    speeds = speeds_of([cell.group for cell in cells], rates) if are_known else None
     for axis, base in baseline.items():
         levels = [level for level in dict.fromkeys(cell.levels[axis] for cell in cells) if level != base]
         pairs = {level: some for level in levels if (some := _pairs(cells, axis, base, level))}
         margin = given.get(SPEED) or default_margin(SPEED, task)
-        speeds = [_speed(adjusted, cells, some, margin) for some in pairs.values()]
-        for level, comparison in _decided(cells, pairs, speeds, history):
-            some = pairs[level]
-            interaction = _interaction(adjusted, cells, some, comparison) if comparison.change is not None else None
-            effects.append(FactorEffect(axis, level, base, comparison, len(some), interaction))
+        measured = [_speed(speeds, cells, rates, some, margin) for some in pairs.values()]
+        for level, comparison in _decided(cells, pairs, measured, history):
+            is_known = speeds is not None and comparison.change is not None
+            interaction = _interaction(speeds, pairs[level], comparison) if speeds and is_known else None
+            effects.append(FactorEffect(axis, level, base, comparison, len(pairs[level]), interaction))
         for metric in metrics_of(runs, split, [*given]):
             assert split is not None
             margin = given.get(metric) or default_margin(metric, task)
@@ -103,7 +105,7 @@ def factor_effects(
 
 def _decided(
     cells: Sequence[FactorCell],
-    pairs: Mapping[str, Sequence[tuple[int, int]]],
+    pairs: Mapping[str, Pairs],
     measured: Sequence[UncorrectedComparison],
     history: LookHistory,
 ) -> Iterator[tuple[str, MeasureComparison]]:
@@ -127,114 +129,48 @@ def _pairs(cells: Sequence[FactorCell], axis: str, base: str, level: str) -> lis
     return pairs
 
 
-def _merged(cells: Sequence[FactorCell], pairs: Sequence[tuple[int, int]], side: int) -> Group:
+def _merged(cells: Sequence[FactorCell], pairs: Pairs, side: int) -> Group:
     """Return the runs of one value in all combinations; scores are averaged over those of a seed."""
     return Group(str(side), tuple(run for pair in pairs for run in cells[pair[side]].group.runs))
 
 
-@dataclass(frozen=True)
-class _CellRates:
-    """Logarithms of rates of all cells, adjusted for the order of runs where there is a drift."""
-
-    values: list[list[float] | None]
-    """None for a cell with an unknown rate."""
-    sides: list[Side | None]
-    """None for a cell with one run."""
-    covariates: list[Floats] | None = None
-    covariance: Floats | None = None
-    freedom: float = math.inf
-
-
-def _logs(cells: Sequence[FactorCell]) -> _CellRates:
-    rates = [[run.number(_RATE) for run in cell.group.runs] for cell in cells]
-    values = [
-        [math.log(rate) for rate in some if rate] if all(rate and rate > 0 for rate in some) else None for some in rates
-    ]
-    times = [[run_time(run) for run in cell.group.runs] for cell in cells]
-    full = [place for place, some in enumerate(values) if some is not None and len(some) > 1]
-    covariates = covariance = None
-    freedom = math.inf
-    leverages = [0.0] * len(cells)
-    known = [[time for time in times[place] if time is not None] for place in full]
-    if len(full) == len(cells) and all(len(some) == len(times[place]) for some, place in zip(known, full, strict=True)):
-        model = order_model([some for some in values if some is not None], known)
-        if model is not None and model.p_value < ADJUST_BELOW:
-            values = [model.adjusted(some, place) for place, some in enumerate(values) if some is not None]
-            covariates, covariance, freedom = list(model.columns), model.covariance, model.freedom
-            leverages = list(model.leverages)
-    sides: list[Side | None] = [None] * len(cells)
-    for place in full:
-        some = values[place]
-        assert some is not None
-        free = len(some) - 1 - leverages[place]
-        square = float(np.square(np.asarray(some) - np.mean(some)).sum()) / free
-        sides[place] = Side(square, len(some), own_freedom=free)
-    alike = common_sides([side for side in sides if side is not None]) if len(full) > 1 else []
-    for place, side in zip(full, alike, strict=False):
-        sides[place] = side
-    return _CellRates(values, sides, covariates, covariance, freedom)
-
-
 def _speed(
-    rates: _CellRates, cells: Sequence[FactorCell], pairs: Sequence[tuple[int, int]], margin: Margin
-) -> UncorrectedComparison:
-    places = [place for pair in pairs for place in pair]
-    counts = tuple(sum(len(cells[pair[side]].group.runs) for pair in pairs) for side in (0, 1))
+    speeds: Speeds | None, cells: Sequence[FactorCell], rates: Sequence[Sequence[float | None]], pairs: Pairs,
+    margin: Margin,
+) -> UncorrectedComparison:  # fmt: skip
+    """Return the comparison of the rates of two values; `speeds` is None where a cell has one run or no rate."""
+    counts = tuple(sum(len(rates[pair[side]]) for pair in pairs) for side in (0, 1))
     bare = MeasureComparison(SPEED, True, None, None, (counts[0], counts[1]), margin=margin.of(1.0))
-    if any(len(_batches(cells[a]) | _batches(cells[b])) > 1 for a, b in pairs):
+    groups = [(cells[base].group, cells[other].group) for base, other in pairs]
+    if any(len({run.number("run.batch.global_batch_size") for run in (*a.runs, *b.runs)}) > 1 for a, b in groups):
         return UncorrectedComparison(replace(bare, code="not_same_experiment", reason="the global batch size differs"))
-    values = [[rates.values[pair[side]] for pair in pairs] for side in (0, 1)]
-    if any(some is None for side in values for some in side):
+    known = [[[math.log(rate) for rate in rates[pair[side]] if rate and rate > 0] for pair in pairs] for side in (0, 1)]
+    if tuple(sum(map(len, side)) for side in known) != counts:
         return UncorrectedComparison(replace(bare, code="unknown_value", reason="a rate is not recorded"))
-    means = [float(np.mean([np.mean(some) for some in side if some is not None])) for side in values]
-    finding = replace(
-        bare, baseline=math.exp(means[0]), value=math.exp(means[1]), change=math.expm1(means[1] - means[0])
-    )
-    sides = [rates.sides[place] for place in places]
-    if any(side is None for side in sides):
+    means = [fmean(fmean(logs) for logs in side) for side in known]
+    change = math.expm1(means[1] - means[0])
+    finding = replace(bare, baseline=math.exp(means[0]), value=math.exp(means[1]), change=change)
+    if all(first.cannot_differ(second) for first, second in groups):
+        return UncorrectedComparison(without_change(finding))
+    if speeds is None:
         return UncorrectedComparison(replace(finding, code="one_run", reason="one run in a combination"))
-    weight = 1 / len(pairs)
-    scaled = tuple(replace(side, mean_square=side.mean_square * weight**2) for side in sides if side is not None)
-    estimate = Estimate(means[1] - means[0], scaled, 0.0, 0, "runs")
-    if rates.covariates is not None and rates.covariance is not None:
-        apart = np.mean([rates.covariates[b].mean(axis=0) - rates.covariates[a].mean(axis=0) for a, b in pairs], axis=0)
-        estimate = replace(estimate, drift=float(apart @ rates.covariance @ apart), drift_freedom=rates.freedom)
-    return UncorrectedComparison(with_interval(finding, estimate), estimate)
+    estimate = speeds.change(pairs)
+    return UncorrectedComparison(with_interval(replace(finding, control=speeds.control), estimate), estimate)
 
 
-def _batches(cell: FactorCell) -> set[float | None]:
-    return {run.number("run.batch.global_batch_size") for run in cell.group.runs}
-
-
-def _interaction(
-    rates: _CellRates, cells: Sequence[FactorCell], pairs: Sequence[tuple[int, int]], comparison: MeasureComparison
-) -> Interaction | None:
-    """Return how the effect varies over combinations: an F test with the mean variance of a combination's effect.
-
-    With unequal variances its degrees of freedom are Satterthwaite's.
-    """
+def _interaction(speeds: Speeds, pairs: Pairs, comparison: MeasureComparison) -> Interaction | None:
+    """Return how the effect varies over combinations: an F test with the mean variance of a combination's effect."""
     from scipy import special
 
     if len(pairs) < 2:
         return None
-    apart, variances, below = [], [], 0.0
-    for pair in pairs:
-        values, sides = [rates.values[place] for place in pair], [rates.sides[place] for place in pair]
-        if any(some is None for some in values) or any(side is None for side in sides):
-            return None
-        apart.append(float(np.mean(values[1] or ())) - float(np.mean(values[0] or ())))
-        variances.append(sum(side.variance for side in sides if side is not None))
-        below += sum(side.variance**2 / side.degrees_of_freedom for side in sides if side is not None)
-    pooled = {side.pooled_freedom for pair in pairs for side in (rates.sides[place] for place in pair) if side}
-    freedom = sum(variances) ** 2 / below if below else math.inf
-    if len(pooled) == 1 and 0 not in pooled:
-        freedom = pooled.pop()
-    between = float(np.var(apart, ddof=1))
-    mean = float(np.mean(variances))
-    p_value = float(special.fdtrc(len(pairs) - 1, freedom, between / mean)) if mean else float(between == 0)
-    margin = math.log1p(comparison.margin or 0.0)
-    far = max(abs(value - float(np.mean(apart))) for value in apart) > margin
-    return Interaction(p_value, math.expm1(min(apart)), math.expm1(max(apart)), far)
+    estimates = [speeds.change([pair]) for pair in pairs]
+    changes = [estimate.value for estimate in estimates]
+    between, noise = variance(changes), fmean(estimate.variance for estimate in estimates)
+    freedom = min(estimate.degrees_of_freedom for estimate in estimates)
+    p_value = float(special.fdtrc(len(pairs) - 1, freedom, between / noise)) if noise else float(between == 0)
+    is_far = max(abs(change - fmean(changes)) for change in changes) > math.log1p(comparison.margin or 0.0)
+    return Interaction(p_value, math.expm1(min(changes)), math.expm1(max(changes)), is_far)
 
 
 def _with_holm(effects: Sequence[FactorEffect]) -> list[FactorEffect]:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from paratune.verdicts.estimate import ALPHA, LEVEL, Estimate, holm
+from paratune.verdicts.estimate import ALPHA, LEVEL, Estimate, dunnett, holm
 from paratune.verdicts.order import OrderEffect
+from paratune.verdicts.placebo import NegativeControl
 from paratune.verdicts.planning import RunRange, plan
 from paratune.verdicts.sequential import FIRST_LOOK, Looks, last_level, sequential_p, spent_share
 
@@ -21,6 +22,8 @@ Code = Literal[
     "same_change",
     "samples_only",
     "order_confounded",
+    "placebo",
+    "negative_control",
     "many_comparisons",
     "repeated_looks",
     "too_few_samples",
@@ -58,8 +61,8 @@ class MeasureComparison:
     margin: float | None = None
     """Largest change that counts as none, in the unit of `change`."""
     p_different: float | None = None
-    """p-value of "there is no change", corrected for repeated looks and for several configurations (Holm); it is
-    compared with 5%. None over samples."""
+    """p-value of "there is no change", corrected for repeated looks and for several configurations; it is compared
+    with 5%. None over samples."""
     p_equal: float | None = None
     """p-value of "the change is as large as the margin", corrected likewise."""
     standard_error: float | None = None
@@ -86,10 +89,19 @@ class MeasureComparison:
     """Smallest number of scored samples, where no number of runs is enough with the present samples."""
     order: OrderEffect | None = None
     """The part that the order of the runs explains; None where it is unknown, or has no influence on this measure."""
+    control: NegativeControl | None = None
+    """How much configurations differ that cannot differ in speed; None where there are none."""
     code: Code | None = None
     """Why it is not decided; None where it is."""
     reason: str | None = None
     """The same in words, where the numbers do not show it."""
+    split: str | None = None
+    """The split of a score; None for other measures."""
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it is decided, and not only for the rows on which these runs were scored."""
+        return self.outcome in ("different", "equal") and self.scope != "seeds"
 
     @property
     def can_be_decided(self) -> bool:
@@ -118,15 +130,6 @@ class UncorrectedComparison:
     unadjusted: Estimate | None = None
     """The estimate without the adjustment for the order of runs, where there is one."""
 
-    @property
-    def level(self) -> float:
-        """Level of this look alone."""
-        return last_level(ALPHA, self.looks)
-
-    def corrected(self, p_value: float) -> float:
-        """Return a p-value that is corrected for the looks."""
-        return sequential_p(p_value, self.looks)
-
 
 def decide(measured: Sequence[UncorrectedComparison]) -> list[MeasureComparison]:
     """Return the comparisons of one measure, of several configurations with one baseline, with their outcomes.
@@ -134,29 +137,31 @@ def decide(measured: Sequence[UncorrectedComparison]) -> list[MeasureComparison]
     "equal" has priority over "different": a change that exists and is smaller than the margin counts as none.
     Comparisons without an estimate are returned unchanged; those over samples alone are "cannot tell".
     """
-    # An interval over samples does not cover other seeds: there is no test, so Holm does not count it.
-    tests = [
-        (position, comparison, comparison.estimate)
-        for position, comparison in enumerate(measured)
-        if comparison.estimate is not None and comparison.estimate.sides
-    ]
-    limits = [_limits(comparison.finding) for _, comparison, _ in tests]
-    different = [comparison.corrected(estimate.p_different()) for _, comparison, estimate in tests]
-    equal = [
-        comparison.corrected(estimate.p_equal(*limit))
-        for (_, comparison, estimate), limit in zip(tests, limits, strict=True)
-    ]
-    findings = [
-        comparison.finding
-        if comparison.estimate is None
-        else replace(comparison.finding, outcome="cannot tell", code="samples_only")
-        for comparison in measured
-    ]
-    for (position, comparison, _), p_different, p_equal, alone in zip(
-        tests, holm(different), holm(equal), different, strict=True
-    ):
-        findings[position] = _decided(comparison, p_different, p_equal, alone, len(tests))
+    # An interval over samples does not cover other seeds: there is no test, and none to correct for.
+    tests = [(one, one.estimate) for one in measured if one.estimate is not None and one.estimate.sides]
+    different = [sequential_p(estimate.p_different(), one.looks) for one, estimate in tests]
+    equal = [sequential_p(estimate.p_equal(*_limits(one.finding)), one.looks) for one, estimate in tests]
+    for_all = zip(_many_to_one([estimate for _, estimate in tests], different), holm(equal), different, strict=True)
+    findings = []
+    for one in measured:
+        if one.estimate is None:
+            findings.append(one.finding)
+        elif not one.estimate.sides:
+            findings.append(replace(one.finding, outcome="cannot tell", code="samples_only"))
+        else:
+            findings.append(_decided(one, one.estimate, *next(for_all), num_tests=len(tests)))
     return findings
+
+
+def _many_to_one(estimates: Sequence[Estimate], p_values: Sequence[float]) -> list[float]:
+    """Return p-values of "no change", corrected for their number by Dunnett's test of those that have one variance."""
+    common = max((estimate.sides[0].pooled_freedom for estimate in estimates), default=0)
+    alike = [bool(common) and all(side.pooled_freedom == common for side in one.sides) for one in estimates]
+    pooled = [one for one, is_alike in zip(estimates, alike, strict=True) if is_alike and one.variance_of_runs]
+    # What samples and the order of runs add is as if it were independent: then the correction is larger.
+    freedom = max((common * (one.variance / one.variance_of_runs) ** 2 for one in pooled), default=math.inf)
+    shares = [one.sides[0].variance / one.variance if one in pooled else None for one in estimates]
+    return dunnett(p_values, shares, freedom)
 
 
 def with_interval(finding: MeasureComparison, estimate: Estimate, level: float = LEVEL) -> MeasureComparison:
@@ -171,8 +176,8 @@ def with_interval(finding: MeasureComparison, estimate: Estimate, level: float =
         standard_error=estimate.standard_error,
         degrees_of_freedom=estimate.degrees_of_freedom if math.isfinite(estimate.degrees_of_freedom) else None,
         scope=estimate.scope,
-        is_paired=len(estimate.sides) == 1 if estimate.sides else None,
-        num_samples=estimate.num_rows or estimate.num_samples,
+        is_paired=estimate.is_paired if estimate.sides else None,
+        num_samples=0 if estimate.scope == "runs" else estimate.num_rows or estimate.num_samples,
         num_clusters=estimate.num_clusters,
         interval_level=level,
     )
@@ -186,51 +191,49 @@ def _limits(finding: MeasureComparison) -> tuple[float, float]:
 
 
 def _decided(
-    comparison: UncorrectedComparison, p_different: float, p_equal: float, p_alone: float, num_tests: int
+    comparison: UncorrectedComparison,
+    estimate: Estimate,
+    p_different: float,
+    p_equal: float,
+    p_alone: float,
+    *,
+    num_tests: int,
 ) -> MeasureComparison:
     """Return a comparison over runs with its outcome.
 
     `p_different` and `p_equal` are corrected for looks and for the number of tests, `p_alone` for looks alone.
     """
-    estimate = comparison.estimate
-    assert estimate is not None
-    look = len(comparison.looks)
-    finding = comparison.finding
-    if look > 1:
-        finding = with_interval(finding, estimate, 1 - comparison.level)
-    finding = replace(finding, p_different=p_different, p_equal=p_equal, look=look, level=comparison.level)
+    looks, finding, level = comparison.looks, comparison.finding, last_level(ALPHA, comparison.looks)
+    if len(looks) > 1:
+        finding = with_interval(finding, estimate, 1 - level)
+    finding = replace(finding, p_different=p_different, p_equal=p_equal, look=len(looks), level=level)
     if p_equal <= ALPHA:
         return replace(finding, outcome="equal")
     if p_different <= ALPHA:
         return replace(finding, outcome="different", is_better=estimate.value * comparison.sign > 0)
-    needed = plan(estimate, _limits(finding)[1], _next_level(comparison, num_tests))
+    twice = 2 * looks[-1][0]  # the information of a next look
+    share = max(looks[-1][1], spent_share(twice, looks[0][0], comparison.num_planned))
+    next_level = last_level(ALPHA / num_tests, (*looks, (twice, share)))
+    to_tell, to_equal, num_samples = plan(estimate, _limits(finding)[1], next_level)
     return replace(
         finding,
         outcome="cannot tell",
-        runs_to_tell=needed.different,
-        runs_to_equal=needed.equal,
-        num_samples_needed=needed.num_samples,
-        code=_why_undecided(comparison, finding, p_alone, needed.num_samples),
+        runs_to_tell=to_tell,
+        runs_to_equal=to_equal,
+        num_samples_needed=num_samples,
+        code=_why_undecided(comparison, estimate, p_alone, num_samples),
     )
 
 
-def _next_level(comparison: UncorrectedComparison, num_tests: int) -> float:
-    """Return the level of a next look with twice the information."""
-    looks = comparison.looks
-    twice = 2 * looks[-1][0]
-    share = max(looks[-1][1], spent_share(twice, looks[0][0], comparison.num_planned))
-    return last_level(ALPHA / num_tests, (*looks, (twice, share)))
-
-
 def _why_undecided(
-    comparison: UncorrectedComparison, finding: MeasureComparison, p_alone: float, num_samples: int | None
+    comparison: UncorrectedComparison, estimate: Estimate, p_alone: float, num_samples: int | None
 ) -> Code:
-    estimate, unadjusted = comparison.estimate, comparison.unadjusted
-    assert estimate is not None
-    if finding.order is not None and finding.order.is_confounded and unadjusted is not None:
-        p_values = (unadjusted.p_different(), unadjusted.p_equal(*_limits(finding)))
-        if min(p_values) <= ALPHA:
-            return "order_confounded"
+    order, plain = comparison.finding.order, comparison.unadjusted
+    confounded = plain if order is not None and order.is_confounded else None
+    if confounded and min(confounded.p_different(), confounded.p_equal(*_limits(comparison.finding))) <= ALPHA:
+        return "order_confounded"
+    if estimate.scope == "runs" and estimate.shared and replace(estimate, shared=0.0).p_different() <= ALPHA:
+        return "negative_control"
     if p_alone <= ALPHA:
         return "many_comparisons"
     if estimate.p_different() <= ALPHA:

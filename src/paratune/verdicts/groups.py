@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from paratune.records.efficiency import NoiseKind
+from paratune.verdicts.placebo import step_class
 from paratune.verdicts.rows import ComparedRun
 
 
@@ -25,6 +27,17 @@ class Group:
             runs_by_seed.setdefault(run.get("run.seed"), []).append(run)
         return runs_by_seed
 
+    @cached_property
+    def step_class(self) -> str | None:
+        """A text that is equal for groups that cannot differ in the time of a step; None where that is unknown."""
+        classes = {step_class(run) for run in self.runs}
+        return classes.pop() if len(classes) == 1 else None
+
+    def cannot_differ(self, other: "Group") -> bool:
+        """Return whether the steps of both do the same, so that their speed and memory cannot differ."""
+        is_other = self.label != other.label  # speed-ups compare a group with itself, too
+        return is_other and self.step_class is not None and self.step_class == other.step_class
+
 
 @dataclass(frozen=True)
 class Differs:
@@ -40,6 +53,10 @@ class Differs:
     """Whether the global batch size differs: then goodput is compared, not samples/s."""
     elsewhere: bool = False
     """Whether they ran on different machines, which is allowed and mentioned."""
+    samples: float | None = None
+    """The samples on which the group trains over those of the baseline; None where they are as many."""
+    placebo: bool = False
+    """Whether only options differ that cannot change the time or the memory of a step."""
 
 
 def matched(first: Sequence[Any], second: Sequence[Any]) -> tuple[list[int], list[int]] | None:

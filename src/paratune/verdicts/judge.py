@@ -7,16 +7,15 @@ from typing import Any
 
 from paratune.base.text import plain
 from paratune.config.metric_names import METRICS
-from paratune.verdicts.adjust import adjust_for_order
 from paratune.verdicts.finding import Code, MeasureComparison, UncorrectedComparison, decide
 from paratune.verdicts.groups import Differs, Group, matched
 from paratune.verdicts.margins import SPEED, Margin, default_margin
-from paratune.verdicts.pooling import pool
 from paratune.verdicts.rates import Rates, rates_of
-from paratune.verdicts.ratios import ratio
+from paratune.verdicts.ratios import ratio, without_change
 from paratune.verdicts.rows import ComparedRun
-from paratune.verdicts.scores import difference
+from paratune.verdicts.scores import differences
 from paratune.verdicts.sequential import FIRST_LOOK, LookHistory
+from paratune.verdicts.speeds import compare_speeds
 from paratune.verdicts.words import cluster_notes, order_notes, sentence_of
 
 
@@ -35,7 +34,7 @@ class Verdict:
     task: str
     differs: Differs
     num_compared: int
-    """Configurations that are compared with this baseline; p-values of more than one are corrected by Holm's rule."""
+    """Configurations that are compared with this baseline; p-values are corrected for their number."""
     notes: tuple[str, ...] = ()
     sentence: str = ""
     """The verdict in words."""
@@ -74,20 +73,41 @@ def judge(
         for group in groups
         if group.label != baseline
     ]
-    measured = adjust_for_order(
-        base,
-        [pair.other for pair in pairs],
-        [(pair.rates.baseline, pair.rates.others) for pair in pairs],
-        [pair.speed() for pair in pairs],
-    )
-    speeds = decide(pool(measured))
+    rates = [(pair.rates.baseline, pair.rates.others) for pair in pairs]
+    speeds = decide(compare_speeds(base, [pair.other for pair in pairs], rates, [pair.speed() for pair in pairs]))
     metrics = list(dict.fromkeys(metric for pair in pairs for metric in pair.metrics))
     scores: dict[tuple[str, str], MeasureComparison] = {}
     for metric in metrics:
         having = [pair for pair in pairs if metric in pair.metrics]
-        decided = decide([pair.quality(metric) for pair in having])
+        decided = decide(_quality(base, having, metric))
         scores |= {(pair.other.label, metric): score for pair, score in zip(having, decided, strict=True)}
     return [pair.verdict(speed, scores, len(pairs)) for pair, speed in zip(pairs, speeds, strict=True)]
+
+
+def judge_scores(
+    base: Group, others: Sequence[Group], split: str, metric: str, margin: Margin, history: LookHistory
+) -> list[MeasureComparison]:
+    """Return the verdict on one score of each configuration against the baseline's; see `judge`."""
+    measured = differences(base, others, split, metric, margin)
+    return decide([_with_looks(one, base, other, history) for one, other in zip(measured, others, strict=True)])
+
+
+def _with_looks(
+    measured: UncorrectedComparison, base: Group, other: Group, history: LookHistory
+) -> UncorrectedComparison:
+    looks = history.at(*({run.name for run in group.runs} for group in (base, other))) or FIRST_LOOK
+    return replace(measured, looks=looks, num_planned=history.num_planned)
+
+
+def _quality(base: Group, pairs: Sequence["_Pair"], metric: str) -> list[UncorrectedComparison]:
+    """Return the differences of a score; pairs that trained the same thing on one split have a common variance."""
+    measured: dict[str, UncorrectedComparison] = {}
+    for is_refused, split in dict.fromkeys((bool(pair.differs.refused), pair.split) for pair in pairs):
+        family = [pair for pair in pairs if (bool(pair.differs.refused), pair.split) == (is_refused, split)]
+        assert split is not None
+        of_family = differences(base, [pair.other for pair in family], split, metric, family[0]._margin(metric))
+        measured |= {pair.other.label: pair._unless_refused(one) for pair, one in zip(family, of_family, strict=True)}
+    return [measured[pair.other.label] for pair in pairs]
 
 
 def shared_split(runs: Sequence[ComparedRun]) -> str | None:
@@ -140,11 +160,9 @@ class _Pair:
         finding = replace(measured.finding, margin=self._margin(SPEED).of(1.0))
         if rates.reason is not None and not self.differs.refused:
             return UncorrectedComparison(_bare(finding, rates.reason, "unknown_noise_scale"))
+        if self.base.cannot_differ(self.other):
+            return self._unless_refused(UncorrectedComparison(without_change(finding)))
         return self._unless_refused(UncorrectedComparison(finding, measured.estimate))
-
-    def quality(self, metric: str) -> UncorrectedComparison:
-        assert self.split is not None
-        return self._unless_refused(difference(self.base, self.other, self.split, metric, self._margin(metric)))
 
     def _margin(self, measure: str) -> Margin:
         return self.margins.get(measure) or default_margin(measure, self.task)
@@ -152,9 +170,7 @@ class _Pair:
     def _unless_refused(self, measured: UncorrectedComparison) -> UncorrectedComparison:
         """Return what was measured, with its looks; no change where the runs trained something different."""
         if not self.differs.refused:
-            names = [{run.name for run in group.runs} for group in (self.base, self.other)]
-            looks = self.history.at(*names) or FIRST_LOOK
-            return replace(measured, looks=looks, num_planned=self.history.num_planned)
+            return _with_looks(measured, self.base, self.other, self.history)
         reason = f"not the same experiment: they differ in {'; '.join(self.differs.refused)}"
         return UncorrectedComparison(_bare(measured.finding, reason, "not_same_experiment"))
 
@@ -190,5 +206,5 @@ def _bare(finding: MeasureComparison, reason: str, code: Code) -> MeasureCompari
     """Return the figures of both sides without a change."""
     return MeasureComparison(
         finding.measure, finding.is_ratio, finding.baseline, finding.value, finding.num_runs, margin=finding.margin,
-        code=code, reason=reason,
+        code=code, reason=reason, split=finding.split,
     )  # fmt: skip

@@ -3,19 +3,18 @@
 A machine that becomes slower while runs are made changes the speed of the later ones. The runs of each configuration
 show how much: their rates are regressed on covariates (the place in time, or the session; the load by other programs).
 The change of a configuration is then adjusted as in an analysis of covariance. Its variance contains that of the slope,
-which is large when all runs of one side came before all runs of the other.
+which is large when all runs of one side came before all runs of the other. A drift may have any shape, so in this case
+the regression is on powers of the place, too.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from paratune.verdicts.estimate import Estimate, Side
 from paratune.verdicts.rows import ComparedRun
 
 Floats = npt.NDArray[np.float64]
@@ -28,6 +27,11 @@ LEAST_LOAD = 0.02
 """Standard deviation of the load by other programs (share of all cores) from which it is a covariate."""
 MOST_SHARE = 0.25
 """Of the degrees of freedom: the most covariates that are used."""
+MOST_POWERS, LEAST_FREEDOM = 3, 2
+"""Powers of the place in time where the order is confounded, as far as they leave these degrees of freedom. A drift in
+the form of a u needs the second, one that rises and falls the third: benchmarks/verdicts_202611.md, section Speed."""
+LEAST_OVERLAP = 0.05
+"""Share of the shorter of two runs: times of a run have whole seconds, and a run may begin while another one ends."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class RunTime:
     ended: float
     load: float | None
     """Share of all cores that other programs kept busy; None where it is unknown."""
+    hosts: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class OrderEffect:
     covariates: tuple[str, ...]
     """`order`, `session` or `load`."""
     total: float
-    """Change of the speed from the first run (or session) to the last one; 0 without both covariates."""
+    """Change of the speed from the first run (or session) to the one that differs most; 0 without both covariates."""
     total_low: float
     total_high: float
     bias: float
@@ -76,7 +81,9 @@ def run_time(run: ComparedRun) -> RunTime | None:
         )
     except ValueError:
         return None
-    return RunTime(began, ended, load_by_others(run)) if ended >= began else None
+    nodes = [node for node in run.get("run.hardware") or () if isinstance(node, Mapping)]
+    hosts = frozenset(str(name) for node in nodes if (name := node.get("hostname")))
+    return RunTime(began, ended, load_by_others(run), hosts) if ended >= began else None
 
 
 def load_by_others(run: ComparedRun) -> float | None:
@@ -90,6 +97,7 @@ def load_by_others(run: ComparedRun) -> float | None:
 class OrderModel:
     """The regression of logarithms of rates on covariates, within configurations."""
 
+    times: Sequence[Sequence[RunTime]]
     names: tuple[str, ...]
     columns: tuple[Floats, ...]
     """Of each configuration, (runs, covariates)."""
@@ -104,39 +112,24 @@ class OrderModel:
     p_value: float
     leverages: tuple[float, ...]
     """Of each configuration: its part of the degrees of freedom that the slopes take."""
-    total: float
-    """Logarithm of the speed at the last run less that at the first, by order or session."""
-    total_error: float
-    """Standard error of `total`."""
 
     def adjusted(self, logs: Sequence[float], place: int) -> list[float]:
         """Return the logarithms of a configuration's rates, without what the covariates explain."""
         return [float(value) for value in np.asarray(logs) - self.columns[place] @ self.slopes]
 
-    def estimate(self, logs: Sequence[Sequence[float]], place: int) -> Estimate:
-        """Return the adjusted change from the first configuration to the one at `place`.
+    def difference(self, base: int, other: int) -> Floats:
+        """Return the mean covariates of a configuration less those of another one, (covariates,)."""
+        return np.asarray(self.columns[other].mean(axis=0) - self.columns[base].mean(axis=0))
 
-        Two configurations have the common variance of their residuals, because a side alone has few degrees of freedom.
-        """
-        sides, means = [], []
-        for at in (0, place):
-            rest = np.asarray(self.adjusted(logs[at], at))
-            freedom = len(rest) - 1 - self.leverages[at]
-            square = float(((rest - rest.mean()) ** 2).sum()) / freedom if freedom > 0 else 0.0
-            side = Side(square, len(rest), own_freedom=freedom)
-            if len(self.columns) == 2:
-                side = Side(self.mean_square, len(rest), pooled_freedom=self.freedom)
-            sides.append(side)
-            means.append(float(rest.mean()))
-        apart = self.difference(place)
-        return Estimate(
-            means[1] - means[0], tuple(sides), 0.0, 0, "runs",
-            drift=float(apart @ self.covariance @ apart), drift_freedom=self.freedom,
-        )  # fmt: skip
+    @property
+    def is_confounded(self) -> bool:
+        """Whether all runs of a configuration came before or after all runs of the first one."""
+        return any(is_confounded(self.times[0], other) for other in self.times[1:])
 
-    def difference(self, place: int) -> Floats:
-        """Return the mean covariates of a configuration less those of the first, (covariates,)."""
-        return np.asarray(self.columns[place].mean(axis=0) - self.columns[0].mean(axis=0))
+    @property
+    def has_to_adjust(self) -> bool:
+        """Whether changes have to be adjusted: where there is a drift, or where the order would hide one."""
+        return self.p_value < ADJUST_BELOW or self.is_confounded
 
 
 def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTime]]) -> OrderModel | None:
@@ -145,23 +138,25 @@ def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTim
     `logs` has the logarithms of the rates, at least 2, of each configuration, the baseline first.
     """
     num_free = sum(len(side) - 1 for side in logs)
-    candidates = [column for column in (_in_time(times), _loads(times)) if column is not None]
+    candidates = [column for column in (_in_time(times, num_free), _loads(times)) if column is not None]
     while candidates:
         names = tuple(name for name, column in candidates for _ in range(column.shape[1]))
         table = np.concatenate([column for _, column in candidates], axis=1)
-        fits = table.shape[1] == 1 or table.shape[1] <= MOST_SHARE * num_free
+        fits = set(names) == {"order"} or table.shape[1] == 1 or table.shape[1] <= MOST_SHARE * num_free
         if fits and num_free > table.shape[1]:
-            model = _fit(logs, table, names)
+            model = _fit(logs, times, table, names)
             if model is not None:
                 return model
         candidates.pop()
     return None
 
 
-def _fit(logs: Sequence[Sequence[float]], table: Floats, names: tuple[str, ...]) -> OrderModel | None:
+def _fit(
+    logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTime]], table: Floats, names: tuple[str, ...]
+) -> OrderModel | None:
     from scipy import special
 
-    columns, parts = _divided(table, logs)
+    columns, parts = _divided(table, [len(side) for side in logs])
     within = np.concatenate(parts)
     values = np.concatenate([np.asarray(side) - np.mean(side) for side in logs])
     products = within.T @ within
@@ -174,26 +169,17 @@ def _fit(logs: Sequence[Sequence[float]], table: Floats, names: tuple[str, ...])
     square = residual / freedom
     explained = float(slopes @ products @ slopes) / table.shape[1]
     p_value = float(special.fdtrc(table.shape[1], freedom, explained / square)) if square else float(explained == 0)
-    in_time = np.asarray([name != "load" for name in names])
-    first, last = table.min(axis=0) * in_time, table.max(axis=0) * in_time
-    if "session" in names:  # indicators of all sessions but the first
-        sessions = np.flatnonzero([name == "session" for name in names])
-        first, last = np.zeros(len(names)), np.eye(len(names))[sessions[-1]]
-    return OrderModel(
-        names, tuple(columns), slopes, square * inverse, square, freedom, p_value,
-        tuple(float(np.trace(inverse @ (part.T @ part))) for part in parts),
-        float((last - first) @ slopes),
-        math.sqrt(max(0.0, float((last - first) @ (square * inverse) @ (last - first)))),
-    )  # fmt: skip
+    leverages = tuple(float(np.trace(inverse @ (part.T @ part))) for part in parts)
+    return OrderModel(times, names, tuple(columns), slopes, square * inverse, square, freedom, p_value, leverages)
 
 
-def _divided(table: Floats, sides: Sequence[Sequence[Any]]) -> tuple[list[Floats], list[Floats]]:
+def _divided(table: Floats, counts: Sequence[int]) -> tuple[list[Floats], list[Floats]]:
     """Return the rows of each configuration, and the same less their means."""
-    columns = np.split(table, np.cumsum([len(side) for side in sides])[:-1])
+    columns = np.split(table, np.cumsum(counts)[:-1])
     return columns, [part - part.mean(axis=0) for part in columns]
 
 
-def _in_time(times: Sequence[Sequence[RunTime]]) -> tuple[str, Floats] | None:
+def _in_time(times: Sequence[Sequence[RunTime]], num_free: int) -> tuple[str, Floats] | None:
     """Return indicators of sessions where a configuration has runs in several, else places in time; None where all runs
     began at the same time."""
     began = np.asarray([time.began for side in times for time in side])
@@ -201,12 +187,19 @@ def _in_time(times: Sequence[Sequence[RunTime]]) -> tuple[str, Floats] | None:
     count = int(sessions.max()) + 1
     if count > 1:
         indicators = (sessions[:, None] == np.arange(1, count)[None]).astype(np.float64)
-        _, parts = _divided(indicators, times)
+        _, parts = _divided(indicators, [len(side) for side in times])
         if np.linalg.matrix_rank(np.concatenate(parts)) == count - 1:
             return "session", indicators
     ordered = np.sort(began)
     places = (np.searchsorted(ordered, began, "left") + np.searchsorted(ordered, began, "right") - 1) / 2
-    return None if np.ptp(places) == 0 else ("order", places[:, None].astype(np.float64))
+    if np.ptp(places) == 0:
+        return None
+    is_curved = any(is_confounded(times[0], other) for other in times[1:])
+    if not is_curved:
+        return "order", places[:, None]
+    places = 2 * (places - places.mean()) / np.ptp(places)  # powers of 0 to 26 would be nearly collinear
+    powers = max(1, min(MOST_POWERS, num_free - LEAST_FREEDOM))
+    return "order", np.stack([places**power for power in range(1, powers + 1)], axis=1)
 
 
 def _sessions(times: Sequence[RunTime]) -> npt.NDArray[np.int64]:
@@ -237,27 +230,35 @@ def is_confounded(first: Sequence[RunTime], second: Sequence[RunTime]) -> bool:
     )
 
 
-def order_effect(
-    model: OrderModel, place: int, times: Sequence[Sequence[RunTime]], *, is_adjusted: bool
-) -> OrderEffect:
+def num_overlapping(times: Sequence[RunTime]) -> int:
+    """Return the number of runs that shared a host with another one at the same time."""
+
+    def overlap(first: RunTime, second: RunTime) -> bool:
+        shared = min(first.ended, second.ended) - max(first.began, second.began)
+        least = LEAST_OVERLAP * min(first.ended - first.began, second.ended - second.began)
+        return bool(first.hosts & second.hosts) and shared > max(2.0, least)
+
+    return sum(any(overlap(time, other) for other in times if other is not time) for time in times)
+
+
+def order_effect(model: OrderModel, place: int, *, is_adjusted: bool) -> OrderEffect:
     """Return the effect of the order on the comparison of the first configuration with the one at `place`."""
     from scipy import special
 
-    half = float(special.stdtrit(model.freedom, 0.975)) * model.total_error
-    loads = [[time.load for time in times[at] if time.load is not None] for at in (0, place)]
+    table = np.concatenate(model.columns) * np.asarray([name != "load" for name in model.names])
+    since_first = table - table[np.argmin([time.began for side in model.times for time in side])]
+    most = since_first[np.argmax(np.abs(since_first @ model.slopes))]
+    total = float(most @ model.slopes)
+    half = float(special.stdtrit(model.freedom, 0.975)) * math.sqrt(max(0.0, float(most @ model.covariance @ most)))
+    loads = [[time.load for time in model.times[at] if time.load is not None] for at in (0, place)]
     return OrderEffect(
         covariates=tuple(dict.fromkeys(model.names)),
-        total=math.expm1(model.total),
-        total_low=math.expm1(max(-50.0, model.total - half)),
-        total_high=math.expm1(min(50.0, model.total + half)),
-        bias=math.expm1(float(model.difference(place) @ model.slopes)),
+        total=math.expm1(total),
+        total_low=math.expm1(max(-50.0, total - half)),
+        total_high=math.expm1(min(50.0, total + half)),
+        bias=math.expm1(float(model.difference(0, place) @ model.slopes)),
         p_value=model.p_value,
         is_adjusted=is_adjusted,
-        is_confounded=is_confounded(times[0], times[place]),
+        is_confounded=is_confounded(model.times[0], model.times[place]),
         load_difference=float(np.mean(loads[1]) - np.mean(loads[0])) if all(loads) else None,
     )
-
-
-def has_to_adjust(model: OrderModel, times: Sequence[Sequence[RunTime]]) -> bool:
-    """Return whether changes have to be adjusted: where there is a drift, or where the order would hide one."""
-    return model.p_value < ADJUST_BELOW or any(is_confounded(times[0], other) for other in times[1:])

@@ -19,31 +19,19 @@ SPREAD = 0.8
 
 @dataclass(frozen=True)
 class RunRange:
-    """Runs (or seeds) that each side needs, the present ones included."""
+    """Runs (or seeds) that each side needs, the present ones included; None where it is above `MOST_RUNS`."""
 
     low: int
+    middle: int | None
+    """With the median of what the variance may be."""
     high: int | None
-    """None where it is above `MOST_RUNS`."""
-
-
-@dataclass(frozen=True)
-class ComparisonPlan:
-    """Numbers of runs or samples that would decide a comparison."""
-
-    different: RunRange | None
-    """To find a change of the present size; None when that is within the margin, or no number is enough."""
-    equal: RunRange | None
-    """To show that a change of 0 is within the margin; None when no number up to `MOST_RUNS` is enough."""
-    num_samples: int | None = None
-    """Least number of scored samples, when the present ones are too few for any number of runs."""
 
 
 def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> float:
     """Return the probability that both one-sided tests find a change of 0 to be within the margin.
 
     `margin` is above 0; `alpha` is the level of each test. The mean is normal, and its squared standard error has a
-    chi-squared distribution; the probability is averaged over `_NODES` quantiles of the latter. Only the standard error
-    and the degrees of freedom of the estimate count.
+    chi-squared distribution; the probability is averaged over `_NODES` quantiles of the latter.
 
     Source: Phillips, Journal of Pharmacokinetics and Biopharmaceutics 18(2), 1990.
     """
@@ -54,15 +42,12 @@ def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> floa
         return 1.0
     freedom = min(estimate.degrees_of_freedom, _MANY)
     errors = np.sqrt(special.chdtri(freedom, (np.arange(_NODES) + 0.5) / _NODES) / freedom)
-    distance = margin / estimate.standard_error - special.stdtrit(freedom, 1 - alpha) * errors
+    distance = (margin - estimate.half_width(1 - 2 * alpha) * errors) / estimate.standard_error
     return float(np.maximum(2 * special.ndtr(distance) - 1, 0).mean())
 
 
 def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> float:
-    """Return the probability that the two-sided test finds a change of this size.
-
-    Only the standard error and the degrees of freedom of the estimate count.
-    """
+    """Return the probability that the two-sided test finds a change of this size."""
     from scipy import special
 
     if not estimate.standard_error:
@@ -70,28 +55,37 @@ def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> 
     freedom = min(estimate.degrees_of_freedom, _MANY)
     noncentrality = abs(change) / estimate.standard_error
     # The other tail, a finding of the wrong sign, is left out.
-    below = float(special.nctdtr(freedom, noncentrality, special.stdtrit(freedom, 1 - alpha / 2)))
+    critical = estimate.half_width(1 - alpha) / estimate.standard_error
+    below = float(special.nctdtr(freedom, noncentrality, critical))
     return 1.0 if math.isnan(below) else 1 - below  # SciPy returns NaN where a result is below the smallest number
 
 
-def plan(estimate: Estimate, margin: float, alpha: float = ALPHA, power: float = POWER) -> ComparisonPlan:
+def plan(
+    estimate: Estimate, margin: float, alpha: float = ALPHA, power: float = POWER
+) -> tuple[RunRange | None, RunRange | None, int | None]:
     """Return how many runs decide a comparison, as ranges: the variance of a few runs is not known well.
 
-    `margin` is above 0; `alpha` is the level of each test.
+    A range is for the variance of runs at the lower end, at the median and at the upper end of its interval. The change
+    that was found counts as the true one. Each side of the estimate has at least 2 runs.
 
-    A range is from the number of runs for a variance at the lower end of its interval to that for one at the upper end.
-    The change that was found counts as the true one. Each side of the estimate has at least 2 runs.
+    Args:
+        margin: Above 0.
+        alpha: Level of each test.
+
+    Returns:
+        The runs that find a change of the present size, None when it is within the margin or no number is enough; those
+        that show that a change of 0 is within the margin; and, when neither number is up to `MOST_RUNS`, the least
+        number of scored samples with any number of runs.
     """
     if not estimate.sides:
-        return ComparisonPlan(None, None)
+        return None, None, None
     change = abs(estimate.value)
     different = None
     if change > margin:
         different = _range(estimate, lambda there: power_different(there, change, alpha) >= power)
     equal = _range(estimate, lambda there: power_equal(there, margin, alpha) >= power)
-    if different is not None or equal is not None:
-        return ComparisonPlan(different, equal)
-    return ComparisonPlan(None, None, _samples(estimate, margin, alpha, power))
+    is_enough = different is not None or equal is not None
+    return different, equal, None if is_enough else _samples(estimate, margin, alpha, power)
 
 
 def _range(estimate: Estimate, decides: Callable[[Estimate], bool]) -> RunRange | None:
@@ -107,8 +101,8 @@ def _range(estimate: Estimate, decides: Callable[[Estimate], bool]) -> RunRange 
         scaled = replace(estimate, sides=sides)
         return _first(least, lambda count: decides(scaled.with_runs(count)))
 
-    low = first((1 - SPREAD) / 2)
-    return None if low is None else RunRange(low, first((1 + SPREAD) / 2))
+    low, middle, high = (first(share) for share in ((1 - SPREAD) / 2, 0.5, (1 + SPREAD) / 2))
+    return None if low is None else RunRange(low, middle, high)
 
 
 def _first(least: int, decides: Callable[[int], bool]) -> int | None:
@@ -126,7 +120,7 @@ def _samples(estimate: Estimate, margin: float, alpha: float, power: float) -> i
     """Return the number of samples that is needed with unlimited runs; None when samples are not the limit."""
     from scipy import special
 
-    if not estimate.num_samples:
+    if not estimate.num_samples or estimate.scope == "runs":
         return None
     quantiles = -float(special.ndtri(alpha)) - float(special.ndtri((1 - power) / 2))
     wanted = (margin / quantiles) ** 2

@@ -7,36 +7,25 @@ variance, and so detect differences that a pair does not detect.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paratune.verdicts.estimate import Side
-from paratune.verdicts.finding import UncorrectedComparison, with_interval
+from paratune.verdicts.estimate import Estimate, Side
 
-QUANTILE, BASELINE_QUANTILE = 0.99, 0.95
-"""Of the F distribution: a configuration whose variance is above this many times that of the others keeps its own. The
-baseline's is in all comparisons, so it leaves the pool earlier. Chosen by simulation: docs/explanation/verdicts.md."""
+CHANCE = 0.05
+"""Of the F distribution: the largest of k variances that is above that of the others at 5% / k keeps its own. With a
+higher chance the common variance of few runs is too small. The baseline's is in all comparisons: it has 5%, not 5% / k.
+"""
 
 
-def pool(measured: Sequence[UncorrectedComparison]) -> list[UncorrectedComparison]:
-    """Return comparisons with the common variance of the configurations that vary alike; others keep their own.
+def with_common_variance(estimates: Sequence[Estimate]) -> list[Estimate]:
+    """Return changes from one baseline, each with two sides, with the common variance of the sides that vary alike."""
+    common = common_sides([estimates[0].sides[0], *(estimate.sides[1] for estimate in estimates)])
 
-    The comparisons are of one baseline. Those without two runs on each side, or of a figure that fewer than three
-    configurations have, stay as they are.
-    """
-    pooled = list(measured)
-    for measure in {comparison.finding.measure for comparison in measured}:
-        estimates = {
-            place: comparison.estimate
-            for place, comparison in enumerate(measured)
-            if comparison.finding.measure == measure and comparison.estimate and len(comparison.estimate.sides) == 2
-        }
-        bases = {estimate.sides[0] for estimate in estimates.values()}
-        if len(estimates) < 2 or len(bases) > 1:
-            continue
-        base, *others = common_sides([*bases, *(estimate.sides[1] for estimate in estimates.values())])
-        for (place, estimate), other in zip(estimates.items(), others, strict=True):
-            common = replace(estimate, sides=(base, other))
-            finding = with_interval(measured[place].finding, common)
-            pooled[place] = replace(measured[place], finding=finding, estimate=common)
-    return pooled
+    def joined(side: Side, pooled: Side) -> Side:
+        return replace(side, mean_square=pooled.mean_square, pooled_freedom=pooled.pooled_freedom)
+
+    return [
+        replace(estimate, sides=(joined(estimate.sides[0], common[0]), joined(estimate.sides[1], other)))
+        for estimate, other in zip(estimates, common[1:], strict=True)
+    ]
 
 
 def common_sides(sides: Sequence[Side]) -> list[Side]:
@@ -47,7 +36,8 @@ def common_sides(sides: Sequence[Side]) -> list[Side]:
     while len(alike) > 2:
         largest = max(alike, key=lambda place: sides[place].mean_square)
         rest, freedom = _pooled([sides[place] for place in alike if place != largest])
-        limit = special.fdtri(sides[largest].degrees_of_freedom, freedom, QUANTILE if largest else BASELINE_QUANTILE)
+        chance = CHANCE / len(alike) if largest else CHANCE
+        limit = special.fdtri(sides[largest].degrees_of_freedom, freedom, 1 - chance)
         if sides[largest].mean_square <= limit * rest:
             break
         alike.remove(largest)

@@ -98,6 +98,33 @@ def pooled_noise(runs: Sequence[ComparedRun], kind: NoiseKind = "plain") -> floa
     return trace / norm if norm > 0 and trace >= 0 else None
 
 
+def noise_interval(runs: Sequence[ComparedRun], kind: NoiseKind = "plain") -> tuple[float, float] | None:
+    """Return the 95% confidence interval of `pooled_noise`, a ratio of means over runs.
+
+    None for fewer than two runs with an estimate, and where the squared norm cannot be told from 0, so that no large
+    noise scale is excluded.
+
+    Source: Fieller, Journal of the Royal Statistical Society B 16(2), 1954.
+    """
+    from scipy import special
+
+    fields = [noise_field(kind, key) for key in ("trace", "squared_norm", "num_steps")]
+    sums = [[run.number(field) for field in fields] for run in runs]
+    pairs = [(trace * steps, norm * steps) for trace, norm, steps in sums if trace and norm and steps]
+    if len(pairs) < 2:
+        return None
+    trace, norm = (statistics.fmean(values) for values in zip(*pairs, strict=True))
+    squared_t = float(special.stdtrit(len(pairs) - 1, 0.975)) ** 2 / len(pairs)
+    traces, norms = zip(*pairs, strict=True)
+    a = norm**2 - squared_t * statistics.variance(norms)
+    b = trace * norm - squared_t * statistics.covariance(traces, norms)
+    c = trace**2 - squared_t * statistics.variance(traces)
+    if norm <= 0 or a <= 0:
+        return None
+    half = math.sqrt(max(0.0, b * b - a * c))
+    return max(0.0, (b - half) / a), (b + half) / a
+
+
 def efficiency_of(
     run: ComparedRun, stand_in: float | None, reference: float | None, kind: NoiseKind = "plain"
 ) -> float | None:

@@ -9,6 +9,7 @@ from paratune.base.text import plain
 from paratune.verdicts.estimate import unpaired
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
 from paratune.verdicts.groups import Group, why_one
+from paratune.verdicts.placebo import is_of_a_step
 from paratune.verdicts.rows import ComparedRun
 
 
@@ -16,7 +17,16 @@ def change_of(
     base: Group, other: Group, measure: str, figure: Callable[[ComparedRun], float | None]
 ) -> MeasureComparison:
     """Return the ratio of any figure of runs, such as a time or a peak of memory, with its interval and no outcome."""
-    return ratio(measure, base, other, [*map(figure, base.runs)], [*map(figure, other.runs)]).finding
+    finding = ratio(measure, base, other, [*map(figure, base.runs)], [*map(figure, other.runs)]).finding
+    return without_change(finding) if is_of_a_step(measure) and base.cannot_differ(other) else finding
+
+
+def without_change(finding: MeasureComparison) -> MeasureComparison:
+    """Return the figures of two configurations that cannot differ in them."""
+    return MeasureComparison(
+        finding.measure, finding.is_ratio, finding.baseline, finding.value, finding.num_runs, margin=finding.margin,
+        code="placebo", reason="it cannot differ: the options that differ do not change a step",
+    )  # fmt: skip
 
 
 def ratio(

@@ -75,10 +75,6 @@ class PredictionRows:
             return None
         return np.asarray(np.unique(self.columns[CLUSTER], return_inverse=True)[1], dtype=np.int64)
 
-    def without_clusters(self) -> "PredictionRows":
-        """Return the rows as independent ones."""
-        return PredictionRows(self.run, {name: values for name, values in self.columns.items() if name != CLUSTER})
-
     def texts(self, name: str) -> list[str]:
         """Return a column as texts, (N,)."""
         return ["" if value is None else str(value) for value in self[name].tolist()]

@@ -111,6 +111,7 @@ def sequential_p(p_value: float, looks: Looks = FIRST_LOOK) -> float:
     return float(np.exp(np.interp(math.log(p_value), np.log(levels), np.log(alphas))))
 
 
+@functools.lru_cache(maxsize=1024)
 def last_level(alpha: float, looks: Looks = FIRST_LOOK) -> float:
     """Return the level of the last look alone at which all looks together have the error `alpha`, two-sided."""
     from scipy import special

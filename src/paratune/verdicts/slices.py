@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paratune.config.metric_names import METRICS
+from paratune.config.metric_names import METRICS, score_range
 from paratune.errors import DataError
 from paratune.records.slices import LABEL, LENGTH, MAX_SLICES, MIN_ROWS, RECALL
 from paratune.verdicts.estimate import LEVEL, Estimate
@@ -29,9 +29,6 @@ _SHARES = {
     *("exact", "has_answer_exact", "no_answer_exact", "recall_at_1"),
 }
 """Scores that are a share of rows, if each row is right or wrong; others, such as a perfect F1, are not."""
-_HIGHEST = {"r2": 1.0, "perplexity": math.inf, "rmse": math.inf, "mse": math.inf, "mae": math.inf}
-_LOWEST = {"r2": -math.inf, "pearson": -1.0, "spearman": -1.0, "qwk": -1.0, "matthews": -1.0}
-"""Limits of scores that are not from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -182,15 +179,18 @@ def _recall(task: ScoredTask, rows: PredictionRows, name: str) -> JackknifeScore
 def _with_interval(task: ScoredTask, metric: str, scored: JackknifeScore | None, *, is_share: bool) -> dict[str, Any]:
     if scored is None:
         return {"value": None, "interval": None}
-    interval = _interval(metric, scored, highest=100.0 if task.kind == "qa" else 1.0, is_share=is_share)
+    interval = _interval(scored, score_range(metric, task.kind), is_share=is_share)
     return {"value": scored.score, "interval": None if interval is None else list(interval)}
 
 
-def _interval(metric: str, scored: JackknifeScore, *, highest: float, is_share: bool) -> tuple[float, float] | None:
+def _interval(
+    scored: JackknifeScore, limits: tuple[float, float], *, is_share: bool
+) -> tuple[float, float] | None:  # fmt: skip
     """Return the interval, None where there are too few rows, or all rows have the same influence on the score.
 
-    `highest` is the largest possible score; `is_share` is whether each row is right or wrong.
+    `limits` are the smallest and the largest possible score; `is_share` is whether each row is right or wrong.
     """
+    lowest, highest = limits
     if scored.num_samples < MIN_ROWS or not scored.is_known:
         return None
     values = scored.pseudovalues
@@ -201,7 +201,7 @@ def _interval(metric: str, scored: JackknifeScore, *, highest: float, is_share: 
     if not variance:
         return None
     low, high = Estimate(scored.score, (), variance, len(values), "samples").interval()
-    return max(low, _LOWEST.get(metric, 0.0)), min(high, _HIGHEST.get(metric, highest))
+    return max(low, lowest), min(high, highest)
 
 
 def wilson(num_right: int, num_rows: int) -> tuple[float, float]:

@@ -33,20 +33,20 @@ def head_of(verdict: "Verdict") -> str:
 
 
 def parts_of(verdict: "Verdict") -> list[tuple[str, bool | None]]:
-    """Return the parts of a verdict (speed, quality, differences), each with whether it is good.
+    """Return the parts of a verdict (speed, quality, differences), each with whether it is better.
 
-    True: decided, and not worse than the baseline; False: worse; None: not decided.
+    True: shown to be better than the baseline; False: shown to be worse; None: equal, or not decided.
     """
     differs = verdict.differs
     if differs.refused:
         return [(f"no verdict: not the same experiment; they differ in {'; '.join(differs.refused)}", None)]
-    parts = [(speed_words(verdict.speed), _is_good(verdict.speed))]
+    parts = [(comparison_words(verdict.speed), _is_better(verdict.speed))]
     if verdict.quality and all(score.outcome == "equal" for score in verdict.quality):
         parts = [(f"{parts[0][0]}, {quality_words(verdict.quality, verdict.task)}", parts[0][1])]
     elif not verdict.quality:
         parts.append((quality_words((), verdict.task), None))
     else:
-        parts += [(quality_words((score,), verdict.task), _is_good(score)) for score in verdict.quality]
+        parts += [(comparison_words(score, verdict.task), _is_better(score)) for score in verdict.quality]
     if differs.allowed:
         parts.append((f"they differ in {'; '.join(differs.allowed)}, which is what is compared", None))
     if differs.elsewhere:
@@ -56,49 +56,51 @@ def parts_of(verdict: "Verdict") -> list[tuple[str, bool | None]]:
     return parts
 
 
-def _is_good(comparison: MeasureComparison) -> bool | None:
-    return {"equal": True, "different": comparison.is_better}.get(comparison.outcome)
-
-
-def speed_words(comparison: MeasureComparison) -> str:
-    """Return the verdict on speed, such as "27% faster (24–30%)"."""
-    if comparison.change is None:
-        return f"{comparison.measure} {NOT_AVAILABLE} ({_short(comparison)})"
-    if comparison.outcome == "different":
-        return f"{_ratio_words(comparison)} ({interval_words(comparison)})"
-    if comparison.outcome == "equal":
-        return f"same {comparison.measure} within {100 * (comparison.margin or 0):g}%"
-    if comparison.outcome == "cannot tell":
-        change = f"{change_words(comparison)} {signed_interval_words(comparison)}"
-        return f"{comparison.measure}: {_cannot_tell(comparison)} ({change}): {needs_words(comparison)}"
-    return f"{_ratio_words(comparison)}, interval {NOT_AVAILABLE} ({_short(comparison)})"
+def _is_better(comparison: MeasureComparison) -> bool | None:
+    return comparison.is_better if comparison.outcome == "different" and comparison.scope != "seeds" else None
 
 
 def quality_words(scores: tuple[MeasureComparison, ...], task: str) -> str:
-    """Return the verdict on scores, such as "quality equal within 0.5 points F1"."""
+    """Return the verdict on scores, such as "quality equal within 0.5 points test F1"."""
     if not scores:
         return f"quality {NOT_AVAILABLE} (no score that all of these runs have)"
     margins = {amount_words(score, score.margin or 0, task) for score in scores}
     if all(score.outcome == "equal" for score in scores) and len(margins) == 1:
-        return f"quality equal within {margins.pop()} {' and '.join(label_of(score.measure) for score in scores)}"
-    return "; ".join(_one_score(score, task) for score in scores)
+        rows = "".join({_on_rows(score) for score in scores})
+        return f"quality equal within {margins.pop()} {' and '.join(map(name_of, scores))}{rows}"
+    return "; ".join(comparison_words(score, task) for score in scores)
 
 
-def _one_score(comparison: MeasureComparison, task: str) -> str:
-    name = label_of(comparison.measure)
-    if comparison.outcome == "equal":
-        return f"{name} equal within {amount_words(comparison, comparison.margin or 0, task)}"
+def comparison_words(comparison: MeasureComparison, task: str = "") -> str:
+    """Return the verdict on one measure: "27% faster (24–30%)", "test F1 equal within 0.5 points"."""
+    name, is_ratio = name_of(comparison), comparison.is_ratio
     if comparison.change is None:
         return f"{name} {NOT_AVAILABLE} ({_short(comparison)})"
+    if comparison.outcome == "equal" and is_ratio:
+        return f"same {name} within {100 * (comparison.margin or 0):g}%"
+    if comparison.outcome == "equal":
+        return f"{name} equal within {amount_words(comparison, comparison.margin or 0, task)}{_on_rows(comparison)}"
     if comparison.outcome == "different":
-        side = "better" if comparison.is_better else "worse"
         amount = amount_words(comparison, abs(comparison.change), task)
-        return f"{name} {amount} {side} ({interval_words(comparison, task)})"
+        words = f"{name} {amount} {'better' if comparison.is_better else 'worse'}{_on_rows(comparison)}"
+        return f"{_ratio_words(comparison) if is_ratio else words} ({interval_words(comparison, task)})"
     change = change_words(comparison, task)
     if comparison.outcome == "cannot tell":
         interval = signed_interval_words(comparison, task)
         return f"{name}: {_cannot_tell(comparison)} ({change} {interval}): {needs_words(comparison)}"
-    return f"{name} {change}, interval {NOT_AVAILABLE} ({_short(comparison)})"
+    # A change of these runs alone: without an interval, "faster" would be a statement on the configurations.
+    where = " in these runs" if is_ratio else ""
+    return f"{name} {change}{where}, interval {NOT_AVAILABLE} ({_short(comparison)})"
+
+
+def _on_rows(comparison: MeasureComparison) -> str:
+    """Return the words for a verdict over seeds only, which holds for the rows on which these runs were scored."""
+    return " on these rows" if comparison.scope == "seeds" else ""
+
+
+def name_of(comparison: MeasureComparison) -> str:
+    """Return the name of what is compared; that of a score with its split."""
+    return " ".join(filter(None, (comparison.split, label_of(comparison.measure))))
 
 
 def _short(comparison: MeasureComparison) -> str:
@@ -123,7 +125,7 @@ def order_notes(speed: MeasureComparison) -> Iterator[str]:
     if effect.is_drift and effect.total:
         ends = f"{_change(effect.total_low)} to {_change(effect.total_high)}"
         noun = "session" if "session" in effect.covariates else "run"
-        yield f"the speed of all changed by {_change(effect.total)} ({ends}) from the first {noun} to the last one"
+        yield f"the speed of all changed by up to {_change(effect.total)} ({ends}) since the first {noun}"
     if effect.is_adjusted:
         yield f"the change of speed is adjusted for the order of the runs, which explains {_change(effect.bias)} of it"
     if effect.is_confounded:
@@ -139,7 +141,7 @@ def order_notes(speed: MeasureComparison) -> Iterator[str]:
 def effect_words(effect: "FactorEffect", task: str) -> str:
     """Return a main effect, and how it varies over the other axes where that matters."""
     comparison, interaction = effect.comparison, effect.interaction
-    text = speed_words(comparison) if comparison.is_ratio else quality_words((comparison,), task)
+    text = comparison_words(comparison, task) if comparison.is_ratio else quality_words((comparison,), task)
     if interaction is None or not interaction.matters:
         return text
     return f"{text}; from {_change(interaction.least)} to {_change(interaction.most)} by combination (interaction)"
@@ -163,6 +165,9 @@ def needs_words(comparison: MeasureComparison) -> str:
             "order and configuration are confounded: all runs of one came before all of the other, and a drift of the "
             "machine could explain the change; run them in turn"
         )
+    if comparison.code == "negative_control" and comparison.control is not None:
+        most = f"{100 * comparison.control.most:.1f}%"
+        return f"configurations that cannot differ in speed differ by up to {most}, and more runs do not change that"
     noun = "seed" if comparison.scope and "seeds" in comparison.scope else "run"
     there = min(comparison.num_runs)
     aims = ((comparison.runs_to_tell, "to tell a change of this size"), (comparison.runs_to_equal, "to show equality"))
@@ -183,11 +188,14 @@ def needs_words(comparison: MeasureComparison) -> str:
 
 
 def range_words(runs: RunRange, num_there: int) -> str:
-    """Return how many more runs are needed: "4", "3–12", "at least 40"."""
+    """Return how many more runs are needed: "4", "about 6 (3–12)", "at least 40"."""
     low = runs.low - num_there
-    if runs.high is None:
+    if runs.high == runs.low:
+        return f"{low}"
+    if runs.middle is None:
         return f"at least {low}"
-    return f"{low}" if runs.high == runs.low else f"{low}{_DASH}{runs.high - num_there}"
+    high = "more" if runs.high is None else f"{runs.high - num_there}"
+    return f"about {runs.middle - num_there} ({low}{_DASH}{high})"
 
 
 def change_words(comparison: MeasureComparison, task: str = "") -> str:

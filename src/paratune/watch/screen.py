@@ -1,8 +1,9 @@
 """Shows watched runs on a terminal of at least 60 columns; lines break only between items."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from rich.cells import cell_len
@@ -13,49 +14,33 @@ from paratune.base.text import plain
 from paratune.base.units import counted, format_bytes, format_duration, format_number, format_share
 from paratune.records.evaluations import ordered_scores
 from paratune.watch.board import BoardView
-from paratune.watch.state import RUNNING, CellView, RankView, RunView, SweepView
+from paratune.watch.run import RunView
+from paratune.watch.sweep import SweepView
 
 BAR_WIDTH = 32
 CURVE_WIDTH = 24
-MAX_CELLS = 30
+MAX_RUNS = 30
 """Maximum number of listed runs of a matrix; the others are counted."""
 MAX_NAME = 48
 """Maximum width of a name on a terminal."""
+MAX_BEST = 4
+"""Selections of a matrix whose best configuration is shown."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
+_ASCII = str.maketrans(f"━─…{_BLOCKS}", "#-~.,:-=+*#")
 _GAP = "   "
 _STYLES = {
-    "training": "green",
-    "evaluating": "green",
-    "saving": "green",
-    "starting": "cyan",
-    "tokenizing": "cyan",
-    "running": "green",
-    "finished": "dim",
     "stalled": "bold yellow",
-    "stopped": "yellow",
     "failed": "bold red",
     "killed": "bold red",
     "gone": "yellow",
+    "stopped": "yellow",
     "waiting": "dim",
     "skipped": "dim",
+    "finished": "dim",
 }
-_SIGNS = {
-    "running": ("▶", ">"),
-    "finished": ("■", "#"),
-    "waiting": ("·", "."),
-    "failed": ("✗", "x"),
-    "killed": ("✗", "x"),
-    "stopped": ("‖", "="),
-    "stalled": ("!", "!"),
-    "gone": ("?", "?"),
-    "skipped": ("-", "-"),
-}
-"""Sign of a run of a matrix by its state, on a terminal with and without Unicode."""
-MAX_BEST = 4
-"""Selections of a matrix whose best configuration is shown."""
-_IN_WORDS = {"get_batch": "get batch"}
-_FIRST = ("stalled", "failed", "killed", "gone", "stopped", "waiting", "skipped", "finished")
-"""Order of the cells of a matrix below the running ones."""
+"""Of the states of runs that do not run normally, in the order of the lines of a matrix."""
+Block = Callable[[int], list[Text]]
+"""Returns a run or a matrix in at most this many lines."""
 
 
 class Screen:
@@ -66,10 +51,21 @@ class Screen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(20, options.max_width)
-        lines = _lines(self._view, width, options.ascii_only, self._height, self._footer)
-        for line in lines:
+        for line in self._lines(width):
             line.truncate(width, overflow="ellipsis")
+            if options.ascii_only:  # the terminal can encode nothing else
+                line.plain = line.plain.translate(_ASCII).encode("ascii", "replace").decode()
             yield line
+
+    def _lines(self, width: int) -> list[Text]:
+        view = self._view
+        runs = sorted(view.runs, key=lambda run: (not run.is_running, run.folder))
+        blocks: list[Block] = [partial(_run_block, run, view.time, width) for run in runs]
+        blocks += [partial(_sweep_block, sweep, view.time, width) for sweep in view.sweeps]
+        head = [*_head(view, width), Text()]
+        foot = [Text(self._footer, style="dim")] if self._footer else []
+        room = 1_000_000 if self._height is None else self._height - len(head) - len(foot)
+        return [*head, *_fitted(blocks, len(runs), room), *foot]
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -84,67 +80,24 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(_BLOCKS[round((mean - low) * scale)] for mean in means)
 
 
-def _lines(view: BoardView, width: int, ascii_only: bool, height: int | None, footer: str | None) -> list[Text]:
-    runs = sorted(view.runs, key=lambda run: (not run.is_running, run.folder))
-    blocks = [_Block(_run(run, view.time, width, ascii_only), _short(run)) for run in runs]
-    blocks += [sweep_block(sweep, view.time, width, ascii_only) for sweep in view.sweeps]
-    head = [*_head(view, width), Text()]
-    foot = [Text(footer, style="dim")] if footer else []
-    shown = [block.full for block in blocks] if height is None else _fitted(blocks, height - len(head) - len(foot))
-    body = [line for block in shown for line in block]
-    return [*head, *body, *foot]
-
-
-@dataclass(frozen=True)
-class _Block:
-    """The lines of a run or of a matrix."""
-
-    full: list[Text]
-    short: Text
-    fitted: Callable[[int], list[Text]] | None = None
-    """Returns at most this many lines; None if there is only a full and a short form."""
-
-
-def _fitted(blocks: Sequence[_Block], room: int) -> list[list[Text]]:
-    """Return whole blocks while they fit, then matrices with fewer lines, then a line each, then their number."""
-    shown = [block.full for block in blocks]
-    for place in reversed(range(len(blocks))):
-        if sum(map(len, shown)) <= room:
-            break
-        shown[place] = [blocks[place].short]
-    if sum(map(len, shown)) <= room:
-        return _with_more_of_matrices(blocks, shown, room)
-    if len(blocks) == 1:
-        return [blocks[0].full[: max(0, room)]]
-    fitting = shown[: max(0, room - 1)]
-    return [*fitting, [Text(f"... and {len(shown) - len(fitting)} more", style="dim")]]
-
-
-def _with_more_of_matrices(blocks: Sequence[_Block], shown: Sequence[list[Text]], room: int) -> list[list[Text]]:
-    """Return the blocks with the free lines given to shortened matrices, an equal part to each."""
-    lines = list(shown)
-    cut = [place for place, block in enumerate(blocks) if block.fitted is not None and lines[place] is not block.full]
-    for number, place in enumerate(cut):
-        fitted = blocks[place].fitted
-        assert fitted is not None
-        free = (room - sum(map(len, lines))) // (len(cut) - number)
-        lines[place] = fitted(free + 1)
-    return lines
+def _fitted(blocks: Sequence[Block], num_runs: int, room: int) -> list[Text]:
+    """Return a line of each block or of the first ones; further lines go to the first runs, and equally to matrices."""
+    shown = blocks if len(blocks) <= room else blocks[: max(0, room - 1)]
+    more = [] if len(shown) == len(blocks) else [Text(f"... and {len(blocks) - len(shown)} more", style="dim")]
+    free, lines = room - len(shown) - len(more), list[Text]()
+    for place, block in enumerate(shown):
+        some = block(1 + (free if place < num_runs else free // (len(shown) - place)))
+        free -= len(some) - 1
+        lines += some
+    return [*lines, *more]
 
 
 def _head(view: BoardView, width: int) -> list[Text]:
     """Return the number of runs in each state."""
-    counts: dict[str, int] = {}
-    num_running = sum(cell.run is not None for sweep in view.sweeps for cell in sweep.cells)
-    running = [("running", num_running)] if num_running else []
-    for state, count in [
-        *(("running" if run.is_running else run.state, 1) for run in view.runs),
-        *running,
-        *view.others.items(),
-    ]:
-        counts[state] = counts.get(state, 0) + count
+    states = Counter("running" if run.is_running else run.state for run in view.runs)
+    states["running"] += sum(sweep.counts.get("running", 0) for sweep in view.sweeps)
     items = [Text("paratune watch", style="bold"), Text(time.strftime("%H:%M:%S", time.localtime(view.time)))]
-    items += [_count(state, count) for state, count in counts.items()]
+    items += [_styled(state, f"{count} ") for state, count in (states + Counter(view.others)).items()]
     if view.num_other_sweeps:
         items.append(Text(counted(view.num_other_sweeps, "matrix", "matrices") + " not running", style="dim"))
     lines = _flow(items, width, "")
@@ -153,8 +106,8 @@ def _head(view: BoardView, width: int) -> list[Text]:
     return lines
 
 
-def _count(state: str, count: int) -> Text:
-    return Text(f"{count} {state}", style=_STYLES.get(state, ""))
+def _styled(state: str, before: str = "") -> Text:
+    return Text(before + state, style=_STYLES.get(state, "green"))
 
 
 def _flow(items: Sequence[Text | str], width: int, indent: str = "  ") -> list[Text]:
@@ -175,16 +128,11 @@ def _name(text: str, room: int = MAX_NAME) -> Text:
     return name
 
 
-def _state(state: str) -> Text:
-    return Text(state, style=_STYLES[state])
-
-
-def _progress(run: RunView) -> list[str]:
+def _progress(run: RunView) -> list[Text | str]:
     """Return step, remaining time and total time of a run in words."""
-    items = []
+    items: list[Text | str] = []
     if run.step is not None and run.num_steps:
-        share = format_share(run.step / run.num_steps)
-        items.append(f"step {run.step:,} of {run.num_steps:,} ({share})")
+        items.append(f"step {run.step:,} of {run.num_steps:,} ({format_share(run.step / run.num_steps)})")
     elif run.step:
         items.append(f"step {run.step:,}")
     if run.left_s:
@@ -194,180 +142,128 @@ def _progress(run: RunView) -> list[str]:
     return items
 
 
-def _short(run: RunView) -> Text:
-    items: list[Text | str] = [_name(run.name), _state(run.state), *_progress(run)]
-    if run.loss is not None:
-        items.append(f"loss {format_number(run.loss)}")
-    return Text(_GAP).join([item if isinstance(item, Text) else Text(item) for item in items])
+def _short(run: RunView, name_width: int = MAX_NAME, *, pad: bool = False) -> Text:
+    name = _name(run.name)
+    name.truncate(name_width, overflow="ellipsis", pad=pad)
+    figures: list[Text | str] = [] if run.state in ("waiting", "skipped") else _progress(run)
+    figures = figures[-1:] if run.state == "finished" else figures  # it took its time for all its steps
+    if run.scores:
+        metric, score = next(iter(ordered_scores(run.scores, run.metric).items()))
+        figures.append(f"{plain(metric)} {format_number(score)}")
+    elif run.loss is not None:
+        figures.append(f"loss {format_number(run.loss)}")
+    reason = [_first_line(run.reason)] if run.reason else []
+    return _flow([name, _styled(run.state), *figures, *reason], 1_000_000, "")[0]
 
 
-def _run(run: RunView, now: float, width: int, ascii_only: bool) -> list[Text]:
-    """Return all known values of a run, and an empty line."""
+def _run_block(run: RunView, now: float, width: int, room: int) -> list[Text]:
+    lines = [*_run(run, now, width), Text()]
+    return lines if len(lines) <= room else [_short(run)]
+
+
+def _run(run: RunView, now: float, width: int) -> list[Text]:
+    """Return all known values of a run."""
     where = [run.strategy, f"{run.world_size} ranks" if (run.world_size or 1) > 1 else None, run.device, run.host]
-    head: list[Text | str] = [_name(run.name, width - 14), _state(run.state)]
-    head += [Text(plain(place), style="dim") for place in where if place]
-    lines = _flow(head, width, "")
+    head: list[Text | str] = [_name(run.name, width - 14), _styled(run.state)]
+    lines = _flow([*head, *(Text(plain(place), style="dim") for place in where if place)], width, "")
     if run.reason:
-        lines.append(Text(f"  {plain(_first_line(run.reason))}"))
+        lines.append(Text(f"  {_first_line(run.reason)}"))
     if run.state in ("stalled", "killed") and run.since is not None:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.since))
-        lines.append(
-            Text(f"  last sign of progress at {since}, {format_duration(now - run.since)} ago", style="yellow")
-        )
-    lines += _bar(run, width, ascii_only)
-    lines += _flow(_figures(run, ascii_only), width)
-    lines += _flow([f"{_IN_WORDS.get(key, key)} {format_share(share)}" for key, share in run.phases.items()], width)
-    lines += _ranks(run.ranks, width)
-    lines += _score_lines(run, width)
+        ago = f"  last sign of progress at {since}, {format_duration(now - run.since)} ago"
+        lines.append(Text(ago, style="yellow"))
+    lines += _flow([*_bar(run, width), *_progress(run)], width)
+    lines += _flow(_figures(run), width)
+    lines += _flow([f"{key.replace('_', ' ')} {format_share(share)}" for key, share in run.phases.items()], width)
+    lines += _ranks(run)
+    lines += _flow(_scores(run), width)
     if run.num_damaged_lines:
         damaged = counted(run.num_damaged_lines, "damaged line")
         lines.append(Text(f"  {damaged} of its event log skipped", style="yellow"))
-    return [*lines, Text()]
+    return lines
 
 
 def _first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0]
+    return plain(text.strip().split("\n", 1)[0])
 
 
-def _bar(run: RunView, width: int, ascii_only: bool) -> list[Text]:
-    items = _progress(run)
-    if not items:
-        return []
-    if run.epoch is not None and run.num_epochs is not None and run.is_running:
-        items.insert(1, f"epoch {run.epoch:.2f} of {run.num_epochs:.4g}")
+def _bar(run: RunView, width: int) -> list[Text]:
     if run.step is None or not run.num_steps or not run.is_running:
-        return _flow(items, width)
-    full, empty = ("#", "-") if ascii_only else ("━", "─")
+        return []
     size = max(8, min(BAR_WIDTH, width - 30))
     done = min(size, int(size * run.step / run.num_steps))
-    bar = Text(full * done, style="green") + Text(empty * (size - done), style="dim")
-    return _flow([bar, *items], width)
+    return [Text("━" * done, style="green") + Text("─" * (size - done), style="dim")]
 
 
-def _figures(run: RunView, ascii_only: bool) -> list[Text | str]:
+def _figures(run: RunView) -> list[Text | str]:
     items: list[Text | str] = []
+    if run.epoch is not None and run.num_epochs is not None and run.is_running:
+        items.append(f"epoch {run.epoch:.2f} of {run.num_epochs:.4g}")
     if run.loss is not None:
-        curve = "" if ascii_only else sparkline(run.losses, CURVE_WIDTH)
+        curve = sparkline(run.losses, CURVE_WIDTH)
         # The scores of a finished run are those of the kept step, which may be an earlier one.
         label = "training loss at the last step" if run.state == "finished" else "loss"
         items.append(f"{label} {format_number(run.loss)} {curve}".rstrip())
     if run.learning_rate is not None:
         items.append(f"learning rate {run.learning_rate:.3g}")
-    if run.tokens_per_s is not None:
-        items.append(f"{format_number(run.tokens_per_s)} tokens/s")
-    if run.samples_per_s is not None:
-        items.append(f"{format_number(run.samples_per_s)} samples/s")
-    return items
+    speeds = ((run.tokens_per_s, "tokens/s"), (run.samples_per_s, "samples/s"))
+    return items + [f"{format_number(speed)} {unit}" for speed, unit in speeds if speed is not None]
 
 
-def _ranks(ranks: Sequence[RankView], width: int) -> list[Text]:
-    """Return the memory of each rank, or the smallest and largest of many, and the stragglers."""
-    known = [(rank.rank, rank.memory_bytes) for rank in ranks if rank.memory_bytes is not None]
-    items: list[Text | str] = []
-    if len(known) > 8:
-        values = [value for _, value in known]
-        items = [f"memory {format_bytes(min(values))} to {format_bytes(max(values))} on {len(known)} ranks"]
-    elif known:
-        items = [f"memory {format_bytes(known[0][1])}", *(f"rank {rank} {format_bytes(v)}" for rank, v in known[1:])]
-    lines = _flow(items, width)
-    for rank in ranks:
-        if rank.slower is not None:
-            share = format_share(rank.slower)
-            text = f"  rank {rank.rank} is a straggler: its own work takes {share} longer than the others'"
-            lines.append(Text(text, style="yellow"))
-        if rank.behind:
-            text = f"  rank {rank.rank} is {rank.behind} logged steps behind the others"
-            lines.append(Text(text, style="yellow"))
+def _ranks(run: RunView) -> list[Text]:
+    """Return the smallest and the largest memory of a rank, and the stragglers."""
+    known = [memory for memory in run.memory_bytes if memory is not None]
+    least, most = (format_bytes(end(known)) if known else "" for end in (min, max))
+    words = f"{least} to {most} per rank" if least != most else f"{most} per rank" if len(known) > 1 else most
+    lines = [Text(f"  memory {words}")] if known else []
+    for rank, share in run.stragglers.items():
+        slower = f"a straggler: its own work takes {format_share(share)} longer than the others'"
+        lines.append(Text(f"  rank {rank} is {slower}", style="yellow"))
     return lines
 
 
-def _score_lines(run: RunView, width: int) -> list[Text]:
+def _scores(run: RunView) -> list[Text | str]:
     if not run.scores:
         return []
     is_finished = run.state == "finished"
     at = "" if run.scored_at is None else f" at {'kept ' if is_finished else ''}step {run.scored_at:,}"
-    items = [f"{plain(name)} {format_number(score)}" for name, score in ordered_scores(run.scores, run.metric).items()]
-    if run.metric is not None and run.best_step is not None and not is_finished:
-        items.append(f"best {plain(run.metric)} so far {format_number(run.best)} at step {run.best_step:,}")
-    return _flow([f"{plain(run.scored_on or 'scores')}{at}:", *items], width)
+    scores = ordered_scores(run.scores, run.metric).items()
+    best = f"best {plain(run.metric or '')} so far {format_number(run.best)} at step {run.best_step or 0:,}"
+    is_known = run.metric is not None and run.best_step is not None and not is_finished
+    shown = [f"{plain(name)} {format_number(score)}" for name, score in scores] + [best] * is_known
+    return [f"{plain(run.scored_on or 'scores')}{at}:", *shown]
 
 
-def _sweep_head(sweep: SweepView, width: int) -> list[Text]:
-    state = Text("waiting for listed runs" if sweep.is_awaited else "matrix not running")
-    state = Text("matrix running", style=_STYLES["running"]) if sweep.is_running else state
-    items = [_name(sweep.name, width - 18), state]
-    items += [_count(kind, count) for kind, count in sweep.counts().items()]
-    if sweep.left_s is not None:
-        items.append(Text(f"about {format_duration(sweep.left_s)} left"))
-    return _flow(items, width, "")
-
-
-def sweep_block(sweep: SweepView, now: float, width: int, ascii_only: bool) -> _Block:
-    """Return a matrix: state, best so far, a sign for each run, then running runs, then the others by state."""
-    head = [*_sweep_head(sweep, width), *_best(sweep, width)]
+def _sweep_block(sweep: SweepView, now: float, width: int, room: int) -> list[Text]:
+    """Return a matrix: state, best so far, then running runs, in full if they fit, then the others by state."""
+    words = "matrix running" if sweep.is_running else "matrix not running"
+    state = Text("waiting for listed runs" if sweep.is_awaited and not sweep.is_running else words)
+    left = [] if sweep.left_s is None else [f"about {format_duration(sweep.left_s)} left"]
+    counts = [_styled(state, f"{count} ") for state, count in sweep.counts.items()]
+    lines = [*_flow([_name(sweep.name, width - 18), state, *counts, *left], width, ""), *_best(sweep, width)]
     if sweep.problem is not None:
-        head.append(Text(f"  {plain(_first_line(sweep.problem))}", style="bold red"))
-    running = [cell.run for cell in sweep.cells if cell.run is not None]
-    details = [[Text("  ") + line for line in _run(run, now, width - 2, ascii_only)[:-1]] for run in running]
-    others = (cell for cell in sweep.cells if cell.state not in RUNNING)
-    rest = sorted(others, key=lambda cell: _FIRST.index(cell.state))
-
-    def fitted(room: int) -> list[Text]:
-        lines = [*head, *_signs(sweep, width, ascii_only)]
-        whole = sum(map(len, details)) <= room - len(lines) - min(2, len(rest))
-        shown = [line for lines_of_run in details for line in lines_of_run]
-        shown = shown if whole else [Text("  ") + _short(run) for run in running]
-        lines += shown[: max(0, room - len(lines))]
-        return [*lines, *_cells(rest, room - len(lines), width)][: max(1, room)]
-
-    full = [*head, *(line for lines_of_run in details for line in lines_of_run), *_cells(rest, MAX_CELLS + 1, width)]
-    return _Block([*full, Text()], _sweep_head(sweep, width)[0], fitted)
+        lines.append(Text(f"  {_first_line(sweep.problem)}", style="bold red"))
+    running = [run for run in sweep.runs if run.is_running]
+    order = list(_STYLES)
+    rest = sorted((run for run in sweep.runs if not run.is_running), key=lambda run: order.index(run.state))
+    whole = [line for run in running for line in _run(run, now, width - 2)]
+    is_whole = len(lines) + len(whole) + min(2, len(rest)) < room
+    lines += [Text("  ") + line for line in (whole if is_whole else map(_short, running))]
+    num_shown = min(len(rest), MAX_RUNS if len(rest) <= room - len(lines) - 1 else room - len(lines) - 2)
+    name_width = min(max([cell_len(plain(run.name)) for run in rest], default=0), max(12, width - 26), MAX_NAME)
+    lines += [Text("  ") + _short(run, name_width, pad=True) for run in rest[: max(0, num_shown)]]
+    if num_shown < len(rest):
+        lines.append(Text(f"  ... and {len(rest) - max(0, num_shown)} more", style="dim"))
+    return lines[:room] if len(lines) >= room else [*lines, Text()]
 
 
 def _best(sweep: SweepView, width: int) -> list[Text]:
     """Return the best configuration so far of each selection, with the number of its finished runs."""
     lines = []
     for best in sweep.best[:MAX_BEST]:
-        runs = f"mean of {best.num_runs} of {best.num_planned} runs" if best.num_planned > 1 else ""
+        runs = f"mean of {best.num_runs} of {best.num_planned} runs"
         items = [f"best {plain(best.metric)} so far {format_number(best.score)}", plain(best.name), runs]
-        within = [f"{plain(best.within)}:"] if best.within else []
-        lines += _flow([item for item in (*within, *items) if item], width)
+        lines += _flow(items, width)
     if len(sweep.best) > MAX_BEST:
         lines.append(Text(f"  ... and {len(sweep.best) - MAX_BEST} more selections", style="dim"))
     return lines
-
-
-def _signs(sweep: SweepView, width: int, ascii_only: bool) -> list[Text]:
-    """Return a sign for each run in the order of the matrix, and what the signs mean."""
-    states = ["running" if cell.state in RUNNING and cell.state != "stalled" else cell.state for cell in sweep.cells]
-    signs = [Text(_SIGNS[state][ascii_only], style=_STYLES[state]) for state in states]
-    size = max(1, width - 4)
-    lines = [Text("  ").append_text(Text().join(signs[start : start + size])) for start in range(0, len(signs), size)]
-    meaning = [Text(f"{_SIGNS[state][ascii_only]} {state}", style=_STYLES[state]) for state in dict.fromkeys(states)]
-    return [*lines, *_flow(meaning, width)]
-
-
-def _cells(cells: Sequence[CellView], room: int, width: int) -> list[Text]:
-    """Return a line for each cell, and the number of those that do not fit into `room` lines."""
-    if room <= 0 or not cells:
-        return []
-    shown = list(cells) if len(cells) <= room else list(cells[: room - 1])
-    name_width = max([cell_len(plain(cell.name)) for cell in shown], default=0)
-    name_width = min(name_width, max(12, width - 26), MAX_NAME)
-    lines = [_cell(cell, name_width) for cell in shown]
-    if len(shown) < len(cells):
-        lines.append(Text(f"  ... and {len(cells) - len(shown)} more", style="dim"))
-    return lines
-
-
-def _cell(cell: CellView, room: int) -> Text:
-    name = Text(plain(cell.name))
-    name.truncate(room, overflow="ellipsis", pad=True)
-    text = Text("  ") + name + Text("  ") + Text(f"{cell.state:<9}", style=_STYLES[cell.state])
-    if cell.seconds is not None:
-        text.append(f"  {format_duration(cell.seconds)}")
-    if cell.score is not None:
-        text.append(f"  {format_number(cell.score)}")
-    if cell.reason:
-        text.append(f"  {plain(_first_line(cell.reason))}")
-    return text

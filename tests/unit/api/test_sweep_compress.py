@@ -77,7 +77,12 @@ def test_every_finished_run_is_made_smaller_and_failures_are_returned(planned: t
     ]
     assert starter.environments == [{"OMP_NUM_THREADS": "1"}] * 2
     assert compress_runs(matrix, record, names, Starter(is_stopped=True)) == ("small", "large")
-    assert compress_runs(replace(matrix, compress=None), record, names, Starter()) == ()
+    assert (
+        compress_runs(
+            replace(matrix, options=matrix.options.model_copy(update={"compress": None})), record, names, Starter()
+        )
+        == ()
+    )
 
 
 def test_a_student_is_not_started_before_its_teacher_is_finished(planned: tuple[Matrix, SweepPlan]):
@@ -87,8 +92,8 @@ def test_a_student_is_not_started_before_its_teacher_is_finished(planned: tuple[
     children = SimpleNamespace(signal=None, run=lambda *args, **options: pytest.fail("started"))
     bar = SimpleNamespace(update=lambda *args: None)
     trainer = _Trainer(matrix, children, bar, 2, 0, run_code=False)
-    step = next(step for step in plan.steps if step.cell.name == "small")
-    (cell,) = (cell for cell in trainer.train(plan.record, [step]).cells if cell.name == "small")
+    student = next(cell for cell in plan.cells if cell.name == "small")
+    (cell,) = (cell for cell in trainer.train(plan.record, [student]).cells if cell.name == "small")
     assert cell.state == "pending"
     assert "large" in cell.reason
 

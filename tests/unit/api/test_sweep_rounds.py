@@ -12,9 +12,10 @@ from raised import raises_code
 from paratune.api.sweep_rounds import train_rounds, verdict_state
 from paratune.records.sweep import Axis, CellRecord, Rounds, SweepRecord, read_sweep
 from paratune.reports.matrix.outcomes import read_outcomes
+from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.plan import Step, plan_of
+from paratune.sweeps.plan import plan_of
 from paratune.sweeps.rounds import is_over_budget, next_round, read_rounds
 
 SEED = Axis("run.seed", "seed", {f"seed-{n}": str(n) for n in range(1, 9)}, is_seed=True, keys=("run.seed",))
@@ -36,10 +37,10 @@ class FakeTrainer:
     def is_stopped(self) -> bool:
         return self.stops_after is not None and len(self.trained) >= self.stops_after
 
-    def train(self, record: SweepRecord, steps: list[Step]) -> SweepRecord:
-        for step in steps:
-            self.trained.append(step.record.name)
-            record = record.with_cell(replace(step.record, state="finished", attempts=(ATTEMPT,)))
+    def train(self, record: SweepRecord, steps: list[Cell]) -> SweepRecord:
+        for cell in steps:
+            self.trained.append(cell.record.name)
+            record = record.with_cell(replace(cell.record, state="finished", attempts=(ATTEMPT,)))
         write(self.folder, record)
         return record
 
@@ -50,7 +51,8 @@ def write(folder: Path, record: SweepRecord) -> None:
     def measure(values):
         seed, strategy = int(values["seed"].rpartition("-")[2]), list(STRATEGY.values).index(values["strategy"])
         noise = np.exp(np.random.default_rng([seed, strategy]).normal(0, 0.02))
-        return Made(step_ms={"ddp": 80.0, "zero1": 80.0, "zero3": 160.0}[values["strategy"]] * noise)
+        step_ms = {"ddp": 80.0, "zero1": 80.0, "zero3": 160.0}[values["strategy"]] * noise
+        return Made(kind=values["strategy"], step_ms=step_ms)
 
     shutil.rmtree(folder / "runs", ignore_errors=True)
     states = {cell.name: (cell.state, cell.reason) for cell in record.cells if cell.state != "finished"}
@@ -66,14 +68,14 @@ def write(folder: Path, record: SweepRecord) -> None:
     )
 
 
-def start(folder: Path, rounds: Rounds | None) -> tuple[SweepRecord, list[Step]]:
+def start(folder: Path, rounds: Rounds | None) -> tuple[SweepRecord, list[Cell]]:
     """Write a matrix of which no run was made; return its record and all runs, seed by seed."""
     names = [f"{strategy}_{seed}" for seed in SEED.values for strategy in STRATEGY.values]
     states = dict.fromkeys(names, ("pending", None))
     make_matrix(folder, AXES, lambda values: Made(), states=states, rounds=rounds)
     record = read_sweep(folder)
     cells = {cell.name: cell for cell in record.cells}
-    return record, [Step(None, cells[name]) for name in names]
+    return record, [Cell(cells[name]) for name in names]
 
 
 def seeds(trained: list[str], strategy: str) -> int:
@@ -84,7 +86,7 @@ def test_only_the_undecided_configuration_and_its_baseline_get_more_seeds(tmp_pa
     record, todo = start(tmp_path, Rounds("speed", 8))
     trainer = FakeTrainer(tmp_path)
     record = train_rounds(tmp_path, record, todo, trainer)
-    assert trainer.trained[:9] == [step.record.name for step in todo[:9]]
+    assert trainer.trained[:9] == [cell.record.name for cell in todo[:9]]
     assert seeds(trainer.trained, "zero3") == 3  # twice as slow: decided at the first look
     assert seeds(trainer.trained, "zero1") == seeds(trainer.trained, "ddp") > 3
     assert read_sweep(tmp_path) == record
@@ -98,7 +100,7 @@ def test_only_the_undecided_configuration_and_its_baseline_get_more_seeds(tmp_pa
 
 def test_rounds_end_when_all_is_decided_and_a_larger_matrix_continues(tmp_path: Path):
     record, todo = start(tmp_path, Rounds("speed", 8))
-    todo = [step for step in todo if not step.record.name.startswith("zero1")]
+    todo = [cell for cell in todo if not cell.record.name.startswith("zero1")]
     record = replace(record, cells=tuple(cell for cell in record.cells if not cell.name.startswith("zero1")))
     record = replace(record, axes=(replace(STRATEGY, values={"ddp": "ddp", "zero3": "zero3"}), SEED))
     trainer = FakeTrainer(tmp_path)
@@ -111,10 +113,10 @@ def test_rounds_end_when_all_is_decided_and_a_larger_matrix_continues(tmp_path: 
 def test_configurations_whose_runs_fail_have_no_verdict(tmp_path: Path):
     class FailingTrainer(FakeTrainer):
         def train(self, record, steps):
-            for step in steps:
-                self.trained.append(step.record.name)
-                is_failing = not step.record.name.startswith("ddp")
-                record = record.with_cell(replace(step.record, state="failed" if is_failing else "finished"))
+            for cell in steps:
+                self.trained.append(cell.record.name)
+                is_failing = not cell.record.name.startswith("ddp")
+                record = record.with_cell(replace(cell.record, state="failed" if is_failing else "finished"))
             write(self.folder, record)
             return record
 
@@ -162,7 +164,7 @@ def test_a_round_is_a_block_of_those_that_are_needed(tmp_path: Path):
     record, todo = start(tmp_path, Rounds("speed", 8))
     assert next_round(record, todo, set()) == todo[:9]
     later = next_round(record, todo[9:], {("full", "zero1"), ("full", "ddp")})
-    assert [step.record.name for step in later] == ["ddp_seed-4", "zero1_seed-4"]
+    assert [cell.record.name for cell in later] == ["ddp_seed-4", "zero1_seed-4"]
     assert next_round(record, todo[9:], set()) == []
 
 

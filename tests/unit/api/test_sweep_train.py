@@ -69,8 +69,8 @@ def trained(
     runner = FakeRunner(matrix.folder, codes, signal)
     steps = plan.in_order()[:2]
     record = _Trainer(matrix, runner, Bar("runs", 4, None), 4, 0, run_code=False).train(record, steps)
-    cell = next(cell for cell in record.cells if cell.name == steps[0].cell.name)
-    numbers = [[step.cell.name for step in steps].index(name) for name, _ in runner.started]
+    cell = next(cell for cell in record.cells if cell.name == steps[0].name)
+    numbers = [[cell.name for cell in steps].index(name) for name, _ in runner.started]
     return numbers, [how for _, how in runner.started], cell
 
 

@@ -30,7 +30,6 @@ MEASURED: dict[str, Any] = {
     "intervals": {},
     "slices": {},
     "machine": {},
-    "effects": None,
 }
 
 
@@ -73,10 +72,10 @@ def test_finished_forms_and_measurements_are_kept(
     assert (len(made), len(measured)) == (2, 3)
     assert command.compress(run.parent / "." / run.name / ".." / run.name, to=["bf16"]) == EXIT_OK  # another name
     assert (len(made), len(measured)) == (2, 3)
-    assert command.compress(run, to=["bf16"], explain_rows=5) == EXIT_OK  # other settings: measured again
+    assert command.compress(run, to=["bf16"], timed_rows=5) == EXIT_OK  # other settings: measured again
     assert (len(made), measured[3:]) == (2, ["fp32", "bf16"])
     (run / "model" / "model.safetensors").write_bytes(b"other weights")
-    assert command.compress(run, to=["bf16"], explain_rows=5) == EXIT_OK
+    assert command.compress(run, to=["bf16"], timed_rows=5) == EXIT_OK
     assert (made[2:], measured[5:]) == (["bf16"], ["fp32"])
     assert form_folder(run, "bf16").is_dir()
 
@@ -117,6 +116,6 @@ def test_a_failed_measurement_is_an_error_with_its_last_line(
     monkeypatch.setattr(command, "PROGRAM", ("sh", "-c", "echo out of memory >&2; exit 7"))
     from paratune.compress.measure import MeasureSettings
 
-    settings = MeasureSettings("int8", "m", {}, "r", "s", "test", (), (1,), 1, 1, 0, 1, "o")
+    settings = MeasureSettings("int8", "m", {}, "r", "s", "test", (), (1,), 1, 1, 1, "o")
     with raises_code("compress.not_measured", "out of memory", form="int8", exit_code=7):
         command._measure(settings, tmp_path / "settings.json", run_code=False)

@@ -47,7 +47,7 @@ def test_all_stages_run_in_order(config, tmp_path, capsys):
         "O rio nasce na serra e corre para o mar.",
         "As margens são altas e verdes.",
     ]
-    assert all((tmp_path / "work" / name).exists() for name in ("progress.html", "report.html", "report.md"))
+    assert all((tmp_path / "work" / name).exists() for name in ("progress.html", "report.html"))
 
 
 def test_only_repeats_one_stage(config, tmp_path, capsys):

@@ -77,7 +77,7 @@ def test_all_stages_run_one_after_the_other(made, capsys):
 
 def test_progress_page_and_report_exist(made):
     work = made / "one"
-    assert "9 documents, 3,780 words, 270 sentences from 3 hosts." in (work / "report.md").read_text()
+    assert "9 documents, 3,780 words, 270 sentences from 3 hosts." in (work / "report.html").read_text()
     assert "finished; " in (work / "progress.html").read_text()
     for name in ("report.html", "progress.html"):
         assert 'http-equiv="refresh"' not in (work / name).read_text()

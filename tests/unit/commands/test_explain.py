@@ -45,10 +45,9 @@ def test_several_models_and_overview_are_shown(tmp_path: Path, data: str, capsys
     out = tmp_path / "out"
     assert run(*models, data=data, rows="0", out=out, overview=True, method=("occlusion",)) == EXIT_OK
     shown = capsys.readouterr().out
-    assert "row 0" in shown
     assert str(out / "index.html") in shown
     written = json.loads((out / "report.json").read_text())
-    assert set(written["rows"][0]["run_agreement"]) == {"occlusion"}
+    assert -1 <= written["rows"][0]["methods"]["occlusion"]["run_agreement"] <= 1
     assert written["overview"]["num_rows"] == 2  # rows with a text and a label
     assert written["overview"]["length"]["label"]["rho"] == pytest.approx(1)
 

@@ -47,7 +47,6 @@ def test_the_page_contains_the_figures_of_the_data(tmp_path: Path):
     names = ("score_distribution", "lengths", "length_by_score", "correlations", "scores_by_type", "words_text")
     assert keys == [f"data-{name}" for name in names]
     assert "20 rows; mean 2" in section.drawings[0].caption
-    assert (tmp_path / "out" / "figures" / "data-lengths.svg").is_file()
     page = (tmp_path / "out" / "index.html").read_text()
     assert 'id="data"' in page
     assert section.drawings[-1].note in page  # of too few texts for a word cloud

@@ -65,8 +65,8 @@ def test_each_run_is_planned_with_its_own_strategy_and_processes(
     assert weights[1] == pytest.approx(weights[0] / 2, rel=0.05)
     planned = read_plan(written, "m")
     terms = cells["one_seed-1"]["memory"]["terms"]
-    assert planned["one_seed-1"].state_bytes == terms["weights"] + terms["gradients"] + terms["optimizer"]
-    assert planned["one_seed-1"].time_s == cells["one_seed-1"]["run_s"][0]
+    assert planned["one_seed-1"]["state_memory"] == terms["weights"] + terms["gradients"] + terms["optimizer"]
+    assert planned["one_seed-1"]["time"] == cells["one_seed-1"]["run_s"][0]
 
 
 def test_the_table_has_a_line_for_each_run(path: Path, capsys: pytest.CaptureFixture[str]):

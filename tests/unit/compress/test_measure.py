@@ -1,4 +1,4 @@
-"""Measurements of a form: scores, effects and rates beside written-out arithmetic; no process is started."""
+"""Measurements of a form: scores and rates beside written-out arithmetic; no process is started."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from explained import save_tiny
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from paratune.compress.check import num_weight_bytes
-from paratune.compress.measure import MAX_PARTS, MeasureSettings, evenly, measure
+from paratune.compress.measure import MeasureSettings, evenly, measure
 from paratune.records.compressed import read_measured
 from paratune.records.predictions import write_table
 
@@ -23,7 +23,7 @@ def test_measurements_of_a_tiny_model(tmp_path: Path, monkeypatch: pytest.Monkey
     saved = save_tiny(tmp_path / "model", "classification")
     write_table(tmp_path / "rows.parquet", pa.table({"text": TEXTS, "label": LABELS}))
     settings = MeasureSettings(
-        "fp32", str(saved.folder), {}, str(tmp_path / "rows.parquet"), "rows", "test", ("label",), (1, 2), 4, 3, 2,
+        "fp32", str(saved.folder), {}, str(tmp_path / "rows.parquet"), "rows", "test", ("label",), (1, 2), 4, 3,
         torch.get_num_threads(), str(tmp_path / "out"),
     )  # fmt: skip
     measure(settings)
@@ -39,18 +39,6 @@ def test_measurements_of_a_tiny_model(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [part["num_rows"] for part in record["slices"]["label"]] == [2, 1, 1]
     assert {*record["texts_per_s"]} == {"1", "2"}
     assert 0 < record["p50_ms"] <= record["p95_ms"]
-    # Of rows 0 and 3 (two, evenly spaced). Row 0, class low: its log-odds less those with one word masked.
-    first, last = record["effects"]
-    assert (first["row"], last["row"], len(last["values"])) == (0, 3, MAX_PARTS)
-
-    def log_odds(text: str) -> float:
-        with torch.inference_mode():
-            low, middle, high = model(**tokenizer(text, return_tensors="pt")).logits[0].double()
-        return float(low - torch.logaddexp(middle, high))
-
-    whole = log_odds("good film")
-    expected = [whole - log_odds("[MASK] film"), whole - log_odds("good [MASK]")]
-    assert first["values"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_evenly_spaced_rows():

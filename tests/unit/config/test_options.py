@@ -23,7 +23,8 @@ from paratune.config.traits import TRAITS
         (list[str | int] | dict[str | int, str], "a list of texts or whole numbers, or a mapping of texts or whole "
          "numbers to texts"),
         (Annotated[list[float], Field(min_length=2, max_length=2)], "a list of 2 numbers"),
-        (dict[str, Any], "a mapping of texts to anything"),
+        (dict[str, Any], "a mapping"),
+        (list[dict[str, Any]], "a list of mappings"),
         (list[Literal["x", "y"]], "a list of x or y"),
     ],
 )  # fmt: skip

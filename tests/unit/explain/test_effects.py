@@ -12,7 +12,6 @@ from explained import TEXT, save_tiny
 from transformers import AutoModelForSequenceClassification
 
 from paratune.explain.effects import (
-    gradient_times_input,
     integrated_gradients,
     occlusion,
     owen_values,
@@ -54,22 +53,16 @@ def test_integrated_gradients_are_those_of_captum(output: RowOutput, captum: Any
         ids, hidden, n_steps=12, method="gausslegendre", internal_batch_size=4
     )
     found = integrated_gradients(output, 12, 12)
-    assert found.values == pytest.approx(by_word(output, expected[0].sum(-1)), abs=1e-5)
-    assert np.abs(found.values).max() > 0.01
-
-
-def test_gradient_times_input_is_that_of_captum(output: RowOutput, captum: Any):
-    function, layer, ids, _ = captum_inputs(output)
-    expected = captum.LayerGradientXActivation(function, layer).attribute(ids)
-    assert gradient_times_input(output).values == pytest.approx(by_word(output, expected[0].sum(-1)), abs=1e-5)
+    assert found == pytest.approx(by_word(output, expected[0].sum(-1)), abs=1e-5)
+    assert np.abs(found).max() > 0.01
 
 
 def test_integrated_gradients_become_complete_with_steps(output: RowOutput):
     width = len(output.row.words)
     end, start = output.values(np.asarray([[True] * width, [False] * width]))
-    found = integrated_gradients(output, 2, 256)
-    assert found.values.sum() == pytest.approx(end - start, rel=0.01)
-    assert found.details != "2 steps"
+    before = output.num_passes
+    assert integrated_gradients(output, 2, 256).sum() == pytest.approx(end - start, rel=0.01)
+    assert output.num_passes - before > 2 + 2
 
 
 def test_occlusion_is_the_fall_of_the_output(output: RowOutput, tmp_path: Path):
@@ -151,5 +144,5 @@ def test_shapley_values_are_those_of_shap(output: RowOutput, max_evals: int):
         explainer = shap.explainers.Partition(lambda visible: output.values(visible.astype(bool)), masker)
         expected = explainer(np.ones((1, width)), max_evals=max_evals, batch_size=8, silent=True)
     found = partition_shap(output, max_evals)
-    assert found.values == pytest.approx(expected.values[0], abs=1e-5)
-    assert np.abs(found.values).max() > 0.01
+    assert found == pytest.approx(expected.values[0], abs=1e-5)
+    assert np.abs(found).max() > 0.01

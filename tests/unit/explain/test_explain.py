@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +17,17 @@ from paratune.config.task_sections import WindowOptions
 from paratune.explain.explain import (
     ExplainOptions,
     RowExplanation,
-    compare_runs,
     explain_rows,
     require_explainable,
+    require_same_words,
     select_rows,
 )
+from paratune.explain.faithfulness import TOO_SMALL
+from paratune.explain.outputs import smallest_effect
 from paratune.explain.page import Explained, as_dict, explanation_document, write_explanations
-from paratune.reports.document import MarkedText, document_markdown
+from paratune.records.constant import ConstantComparison
+from paratune.reports.document import MarkedText, Notice
+from paratune.reports.tables.table import Table
 
 QUICK = ExplainOptions(num_steps=8, max_steps=8, max_evals=40)
 
@@ -50,7 +55,7 @@ def test_the_explained_number_is_that_of_the_prediction(tmp_path: Path, kind: st
     assert found.sentences.shape == (3,)
     assert found.paragraphs.shape == (2,)
     assert found.attention is not None
-    assert set(found.faithfulness.methods) == {*QUICK.methods, "attention_last", "attention_rollout"}
+    assert set(found.faithfulness.methods) == {*QUICK.methods, "attention"}
 
 
 def test_an_answer_is_explained_in_its_window(tmp_path: Path):
@@ -100,39 +105,105 @@ def test_a_model_without_predictions_is_refused(tmp_path: Path):
 
 def test_runs_agree_where_the_sign_is_the_same(tmp_path: Path):
     runs = [explain(save_tiny(tmp_path / str(seed), "regression", seed=seed), TEXT)[0] for seed in (0, 0, 1)]
-    same, different = compare_runs(runs[:2]), compare_runs([runs[0], runs[2]])
-    assert same.correlations["occlusion"] == pytest.approx(1.0)
-    assert same.same_sign["occlusion"].mean() > 0.9
-    pair = np.stack([runs[0].effects["occlusion"].values, runs[2].effects["occlusion"].values])
-    assert different.means["occlusion"] == pytest.approx(pair.mean(axis=0))
-    assert different.same_sign["occlusion"].tolist() == (np.sign(pair[0]) == np.sign(pair[1])).tolist()
+    same, different = (Explained(("a", "b"), "x.csv", (pair,)) for pair in ((runs[0], runs[1]), (runs[0], runs[2])))
+    assert same.run_agreement(0, "occlusion") == pytest.approx(1.0)
+    pair = np.stack([runs[0].effects["occlusion"], runs[2].effects["occlusion"]])
+    values, holds = different.shown(0, "occlusion")
+    assert values == pytest.approx(pair.mean(axis=0))
+    assert not holds[np.sign(pair[0]) != np.sign(pair[1])].any()
 
 
 def test_runs_that_read_different_words_are_refused(tmp_path: Path):
     short = explain(save_tiny(tmp_path / "a", "regression", max_length=8), TEXT)[0]
     whole = explain(save_tiny(tmp_path / "b", "regression"), TEXT)[0]
     with raises_code("explain.runs_differ", row=0):
-        compare_runs([whole, short])
+        require_same_words([whole, short])
 
 
-def explained(tmp_path: Path, text: str, **options: int) -> Explained:
-    found = explain(save_tiny(tmp_path, "regression", **options), text)
-    return Explained(("run",), "x.csv", ((found[0],),), (), None)
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        # The logarithm of p / (1 - p) has the derivative 4 at p = 0.5: 0.005 of p is 0.02 there.
+        ("classification", 0.02), ("multi_label", 0.02), ("qa", 0.005),
+        # 1% of the deviation of the labels, which the record has; of ordered classes without it, of a class.
+        ("regression", 0.0093), ("ordinal", 0.01),
+    ],
+)  # fmt: skip
+def test_the_smallest_effect_follows_the_scale_of_the_output(tmp_path: Path, kind: str, expected: float):
+    trained = save_tiny(tmp_path, kind).load()
+    if kind == "regression":
+        assert smallest_effect(trained) == 1e-5  # nothing is known but rounding
+        graded = replace(trained, task=trained.task.model_copy(update={"round_to": 0.5}))
+        assert smallest_effect(graded) == 0.005
+        trained = replace(trained, label_deviation=0.93)
+    assert smallest_effect(trained) == pytest.approx(expected)
+    changes = np.linspace(-9, 9, 1001)
+    moved = 1 / (1 + np.exp(-changes - 0.02)) - 1 / (1 + np.exp(-changes))
+    assert moved.max() == pytest.approx(0.005, rel=1e-3)  # nowhere more
 
 
-def test_effects_that_do_not_hold_have_no_colour(tmp_path: Path):
-    # One word: no order differs from random ones.
-    document = explanation_document(explained(tmp_path, "good"))
-    (main, *_) = [part for part in document.sections[0].parts if isinstance(part, MarkedText)]
+def explained(tmp_path: Path, text: str, *, smallest: float | None = None, **options: int) -> Explained:
+    (found,) = explain(save_tiny(tmp_path, "regression", **options), text)
+    if smallest is not None:
+        faithfulness = replace(found.faithfulness, smallest=smallest)
+        found = replace(found, target=replace(found.target, smallest=smallest), faithfulness=faithfulness)
+    return Explained(("run",), "x.csv", ((found,),))
+
+
+def parts(found: Explained, kind: type, *, section: int = 0) -> list[Any]:
+    return [part for part in explanation_document(found).sections[section].parts if isinstance(part, kind)]
+
+
+LONG = "The film was really good. But not the story!\nNever again, it is bad. A very nice place, and the story is good."
+
+
+def test_effects_that_do_not_hold_have_no_colour_word_or_bar(tmp_path: Path):
+    # One word: no order differs from others.
+    found = explained(tmp_path, "good")
+    (main,) = parts(found, MarkedText)
     assert [word.effect for word in main.words] == [None]
+    assert (parts(found, Table), len(parts(found, Notice))) == ([], 1)
+    assert as_dict(found)["rows"][0]["words"][0]["holds"] == dict.fromkeys(QUICK.methods, False)
+
+
+def test_effects_count_from_the_smallest_size(tmp_path: Path):
+    method = QUICK.methods[0]
+    some = explained(tmp_path / "some", LONG, smallest=1e-5)
+    assert some.verdict(0, method) is None
+    values, holds = some.shown(0, method)
+    assert holds.all()
+    middle = float(np.median(np.abs(values)))
+    half = explained(tmp_path / "half", LONG, smallest=middle)
+    assert half.shown(0, method)[1].tolist() == (np.abs(values) >= middle).tolist()
+    (main,), (words,) = parts(half, MarkedText), parts(half, Table)
+    assert [word.effect is not None for word in main.words] == (np.abs(values) >= middle).tolist()
+    largest = float(np.abs(values).max())
+    # A text whose largest effect is small has no strong colour: 0.4 of the full one, which has ten times the smallest.
+    (pale,) = parts(explained(tmp_path / "pale", LONG, smallest=largest / 4), MarkedText)
+    assert max(abs(pale.strength(word)) for word in pale.words) == pytest.approx(4 / 10)
+    assert [abs(line[1].value) for line in words.lines] == sorted(np.abs(values), reverse=True)[: len(words.lines)]
+    none = explained(tmp_path / "none", LONG, smallest=1e3)
+    assert none.verdict(0, method) == TOO_SMALL
+    assert not none.shown(0, method)[1].any()
+    assert (parts(none, Table), len(parts(none, Notice))) == ([], 1)
+    # Nor do sentences without an effect that counts have a line among the details.
+    tables = {table.key: table for table in parts(none, Table, section=1)}
+    assert tables["row-0-sentences"].lines == ()
+    assert "holds" not in {line[1].text for line in tables["row-0-methods"].lines}
+
+
+def test_a_model_that_is_not_better_than_a_constant_answer_is_noted(tmp_path: Path):
+    worse = ConstantComparison(predicts="training mean", split="test", metric="rmse", model=1.25, constant=1.125)
+    found = replace(explained(tmp_path, "good film"), not_better=(worse,))
+    (notice,) = explanation_document(found).notices
+    assert all(value in notice.text for value in ("1.2500", "1.1250"))
+    assert as_dict(found)["not_better"] == [worse.model_dump()]
 
 
 def test_text_that_is_not_read_is_shown_without_effects(tmp_path: Path):
-    document = explanation_document(explained(tmp_path, "good <b>bad</b> good ugly", max_length=5))
-    (main, *_) = [part for part in document.sections[0].parts if isinstance(part, MarkedText)]
+    (main,) = parts(explained(tmp_path, "good <b>bad</b> good ugly", max_length=5), MarkedText)
     assert main.words[-1].effect is None
     assert "ugly" in main.words[-1].text
-    assert "ugly" in document_markdown(document)
 
 
 def test_files_of_a_report(tmp_path: Path):
@@ -140,9 +211,7 @@ def test_files_of_a_report(tmp_path: Path):
     found = explained(tmp_path / "model", "good <script>x</script> film. ugly place")
     files = write_explanations(tmp_path / "out", found)
     names = {file.relative_to(tmp_path / "out").as_posix() for file in files}
-    figures = {f"figures/row-0-{name}.{kind}" for name in ("words", "sentences", "curves", "attention")
-               for kind in ("svg", "png")}  # fmt: skip
-    assert names == {"index.html", "report.json", *figures}
+    assert names == {"index.html", "report.json"}
     page = (tmp_path / "out" / "index.html").read_text()
     assert "<script>x" not in page
     written = json.loads((tmp_path / "out" / "report.json").read_text())

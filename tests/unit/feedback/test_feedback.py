@@ -1,6 +1,7 @@
 """Feedback on essays: numbers, effects of removal, pages."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,15 @@ from raised import raises_code
 from paratune.commands import feedback as command
 from paratune.errors import EXIT_OK
 from paratune.explain.parts import CharRange
-from paratune.feedback.feedback import FeedbackOptions, calibrate
-from paratune.feedback.page import _strongest
+from paratune.feedback.feedback import EssayFeedback, ScoreCalibration, calibrate
+from paratune.feedback.page import ClassFeedback, as_dict, essay_document
 from paratune.feedback.removal import RemovedPart, numbers, predict_texts, removed_parts
 from paratune.infer.trained import NamedColumns, load_trained
 from paratune.models.files import TASK_FILE
 from paratune.records import RUN_FILE, predictions_file
-from paratune.records.predictions import ordinal_columns
+from paratune.records.constant import CONSTANT
+from paratune.records.predictions import NumberScale, ordinal_columns
+from paratune.reports.document import MarkedText, QuotedTexts
 
 BOTH = ("validation", "test")
 ESSAY = "It is good. This film is bad!\nNever again, it was poor."
@@ -34,10 +37,7 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 def save_run(folder: Path, kind: str = "regression", *, rows: int = 40, splits: tuple[str, ...] = BOTH) -> Path:
     """Save a run of an untrained model of pairs, with predictions whose errors are known."""
     save_tiny(folder / "model", kind, is_pair=True)
-    data = folder / "train.csv"
-    lines = ["text,pair,label", *(f"prompt,good film {'bad ' * number},{number % 3}" for number in range(12))]
-    data.write_text("\n".join(lines) + "\n")
-    files = {"train": str(data), "validation": "v.csv", "test": "t.csv"}
+    files = {"train": str(folder / "train.csv"), "validation": "v.csv"}
     (folder / RUN_FILE).write_text(json.dumps({"config": {"data": files}}))
     rng = np.random.default_rng(0)
     labels = np.arange(rows) % 3
@@ -95,11 +95,6 @@ def test_of_joined_columns_the_last_one_is_the_essay(tmp_path: Path):
     record = json.loads((folder / "model" / TASK_FILE).read_text())
     record["columns"] = {"text": ["Task", "Question", "Essay"], "label": "label", "separator": " \n"}
     (folder / "model" / TASK_FILE).write_text(json.dumps(record))
-    lines = [
-        "Essay,label,Task,Question",
-        *(f"good {'bad ' * number},{number % 3},one,Why? How?" for number in range(12)),
-    ]
-    (folder / "train.csv").write_text("\n".join(lines))
     # The second row lacks a text; the question has the separator and two sentences.
     rows = [("one", "Why? \nHow?", essay), ("one", "Why?", ""), ("two", "Good?", "bad")]
     data = tmp_path / "essays.jsonl"
@@ -108,12 +103,11 @@ def test_of_joined_columns_the_last_one_is_the_essay(tmp_path: Path):
     )
     assert run(folder, str(data), out) == EXIT_OK
     written = json.loads((out / "report.json").read_text())["essays"]
-    assert [(found["row"], found["facts"]["num_words"]) for found in written] == [(0, 4), (2, 1)]
+    assert [found["row"] for found in written] == [0, 2]
     parts = [(part["kind"], essay[part["start"] : part["end"]]) for part in written[0]["parts"]]
     assert parts == [
         ("sentence", "It is."), ("sentence", "A film."), ("paragraph", "It is."), ("paragraph", "A film."),
     ]  # fmt: skip
-    assert written[0]["usual_words"]["num_texts"] == 12
     page = (out / "essays" / "row-0.html").read_text()
     assert "one" in page
     assert "Why?" in page
@@ -128,12 +122,24 @@ def test_of_joined_columns_the_last_one_is_the_essay(tmp_path: Path):
 def test_calibration_from_saved_predictions(tmp_path: Path):
     folder = save_run(tmp_path / "run")
     trained = load_trained(str(folder), NamedColumns(), "cpu")
-    found = calibrate(folder, trained, FeedbackOptions(level=0.8))
+    found = calibrate(trained, "run", level=0.8)
     # Residuals are linspace(-1, 1, 40); rank ceil(41 * 0.8) = 33 of the sorted absolute values, which come in pairs.
     assert found.half == pytest.approx(np.sort(np.abs(np.linspace(-1, 1, 40)))[32])
     assert found.coverage is not None
     assert found.coverage.num_inside in (33, 34)  # the other one of the pair may be a bit larger
     assert found.num_rows == 40
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "limits", "expected"),
+    [(8.5, 1.0, (0.0, 9.0), (7.5, 9.0)), (9.8, 0.5, (0.0, 9.0), (9.0, 9.0)), (2.0, 1.0, None, (1.0, 3.0))],
+)
+def test_intervals_stay_on_the_scale(
+    tmp_path: Path, value: float, half: float, limits: tuple[float, float] | None, expected: tuple[float, float]
+):
+    trained = load_trained(str(save_run(tmp_path / "run")), NamedColumns(), "cpu")
+    calibration = replace(calibrate(trained, "run"), half=half, scale=NumberScale(None, limits))
+    assert calibration.interval(value) == expected
 
 
 def test_expected_classes_of_saved_predictions_and_of_outputs_are_the_same(tmp_path: Path):
@@ -143,7 +149,7 @@ def test_expected_classes_of_saved_predictions_and_of_outputs_are_the_same(tmp_p
     columns = ordinal_columns(outputs, trained.names)
     shares = np.stack([columns[f"score_{at}"] for at in range(3)], axis=1)
     assert numbers(trained, outputs) == pytest.approx(shares @ np.arange(3))
-    assert calibrate(folder, trained, FeedbackOptions()).text(1.2) == "middle"
+    assert calibrate(trained, "run").text(1.2) == "middle"
 
 
 @pytest.mark.parametrize("kind", ["regression", "ordinal"])
@@ -159,18 +165,32 @@ def test_pages_of_essays_and_of_the_class(tmp_path: Path, kind: str, capsys: pyt
     assert [essay["row"] for essay in written["essays"]] == [0, 1]
     first = written["essays"][0]
     assert first["low"] <= first["predicted"] <= first["high"] or kind == "ordinal"
-    assert first["facts"]["num_words"] == 15
-    assert first["usual_words"]["num_texts"] == 12
+    assert [part["counts"] for part in first["parts"]] == [
+        abs(part["effect"]) >= written["smallest_effect"] for part in first["parts"]
+    ]
     assert set(written["rule"]["tables"]) == {"validation", "test"}
 
 
-def test_a_run_without_test_set_or_reference(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_run_without_test_set(tmp_path: Path):
     folder = save_run(tmp_path / "run", splits=("validation",))
-    (folder / "train.csv").unlink()
     assert run(folder, essays(tmp_path, ESSAY), tmp_path / "out") == EXIT_OK
-    assert [record.code for record in caplog.records if hasattr(record, "code")] == ["feedback.no_reference"]
     written = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert (written["coverage"], written["reference"], written["essays"][0]["usual_words"]) == (None, None, None)
+    assert (written["coverage"], written["not_better"]) == (None, None)
+
+
+@pytest.mark.parametrize("agreement", [None, 0.2])
+@pytest.mark.parametrize("kind", ["regression", "ordinal"])
+def test_all_essays_of_a_model_that_is_not_better_are_for_a_person(tmp_path: Path, kind: str, agreement: float | None):
+    folder = save_run(tmp_path / "run", kind)
+    known = json.loads((folder / "model" / TASK_FILE).read_text())
+    worse = {"predicts": "training mean", "split": "test", "metric": "rmse", "model": 1.25, "constant": 1.125}
+    (folder / "model" / TASK_FILE).write_text(json.dumps(known | {CONSTANT: worse}))
+    assert run(folder, essays(tmp_path, ESSAY, "good"), tmp_path / "out", agreement=agreement) == EXIT_OK
+    written = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [essay["for_a_person"] for essay in written["essays"]] == [True, True]
+    assert written["not_better"] == worse
+    for page in ("index.html", "essays/row-0.html"):
+        assert "1.1250" in (tmp_path / "out" / page).read_text()
 
 
 def test_bad_input_is_refused_and_nothing_is_written(tmp_path: Path):
@@ -199,27 +219,49 @@ def test_bad_input_is_refused_and_nothing_is_written(tmp_path: Path):
     assert not out.exists()
 
 
-def test_the_essays_of_a_split_are_not_their_own_reference(tmp_path: Path):
+def test_the_essays_of_a_split(tmp_path: Path):
     folder = save_run(tmp_path)
     lines = ["text,pair,label", *(f"prompt,essay {'one ' * number}bad,{number % 3}" for number in range(60))]
     (folder / "train.csv").write_text("\n".join(lines) + "\n")
-    (folder / RUN_FILE).write_text(json.dumps({"config": {"data": {"train": str(folder / "train.csv")}}}))
-    for split, rows in {"test": [7, 3], "validation": list(range(10, 50))}.items():
-        path = folder / predictions_file(split)
-        table = parquet.read_table(path).slice(0, len(rows)).drop_columns("index")
-        parquet.write_table(table.append_column("index", pa.array(rows)), path)
+    table = parquet.read_table(folder / predictions_file("test")).slice(0, 2).drop_columns("index")
+    parquet.write_table(table.append_column("index", pa.array([7, 3])), folder / predictions_file("test"))
     assert command.feedback(str(folder), split="test", out=tmp_path / "out", device="cpu") == EXIT_OK
-    written = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert [essay["facts"]["num_words"] for essay in written["essays"]] == [9, 5]
-    assert written["essays"][0]["usual_words"]["num_texts"] == 60 - 2 - 40
-    assert all(similar["similarity"] < 1 for essay in written["essays"] for similar in essay["similar"])
+    pages = [(tmp_path / "out" / "essays" / f"row-{row}.html").read_text() for row in (0, 1)]
+    assert [f"essay {'one ' * number}bad" in page for number, page in zip((7, 3), pages, strict=True)] == [True, True]
     with raises_code("run.no_predictions", "dev", split="dev"):
         command.feedback(str(folder), split="dev", out=tmp_path / "out", device="cpu")
     with raises_code("cli.option_missing", "--input", "--split"):
         command.feedback(str(folder), out=tmp_path / "out", device="cpu")
 
 
-def test_rounding_is_not_listed_as_an_effect(tmp_path: Path):
-    effects = {"up": 0.2, "unread": -2.24e-08, "also unread": 3e-7, "down": -0.1}
-    parts = [RemovedPart("sentence", CharRange(0, 1), text, effect) for text, effect in effects.items()]
-    assert [part.text for part in _strongest(parts)] == ["up", "down"]
+def feedback_on(calibration: ScoreCalibration, effects: dict[str, float]) -> ClassFeedback:
+    """Return feedback on one essay whose sentences are words with these effects."""
+    text, parts, end = " ".join(effects), [], 0
+    for sentence, effect in effects.items():
+        place = CharRange(text.index(sentence, end), text.index(sentence, end) + len(sentence))
+        parts.append(RemovedPart("sentence", place, sentence, effect))
+        end = place.end
+    essay = EssayFeedback(0, None, None, text, 1.0, (0.0, 2.0), False, tuple(parts), False)
+    return ClassFeedback("run", "x.csv", calibration, (essay,))
+
+
+def test_an_effect_counts_from_the_smallest_size(tmp_path: Path):
+    folder = save_run(tmp_path / "run")
+    trained = replace(load_trained(str(folder), NamedColumns(), "cpu"), label_deviation=0.9)
+    calibration = calibrate(trained, "run")
+    assert calibration.smallest == pytest.approx(0.009)  # 1%
+    effects = {"Up.": 0.2, "Unread.": -2.24e-08, "Hardly.": 0.0089, "Some.": 0.0091, "Down.": -0.1}
+    found = feedback_on(calibration, effects)
+    assert [part.text for part in found.counting(found.essays[0], "sentence")] == ["Up.", "Some.", "Down."]
+    parts = essay_document(found, found.essays[0]).sections[1].parts
+    (marked,) = (part for part in parts if isinstance(part, MarkedText))
+    assert [word.effect for word in marked.words] == [0.2, None, None, 0.0091, -0.1]
+    (quoted,) = (part for part in parts if isinstance(part, QuotedTexts))
+    assert [text for _, text in quoted.rows] == ["Up.", "Some.", "Down."]
+    assert [part["counts"] for part in as_dict(found)["essays"][0]["parts"]] == [True, False, False, True, True]
+    # An essay without an effect that counts has no colours, also where one effect is larger than all others.
+    found = feedback_on(calibration, {"Up.": 3e-5, "Down.": -1e-6})
+    parts = essay_document(found, found.essays[0]).sections[1].parts
+    (marked,) = (part for part in parts if isinstance(part, MarkedText))
+    assert [word.effect for word in marked.words] == [None, None]
+    assert [part for part in parts if isinstance(part, QuotedTexts)] == []

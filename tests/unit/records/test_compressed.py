@@ -16,7 +16,6 @@ RECORD: dict[str, Any] = {
     **dict.fromkeys(("weights_bytes", "loaded_bytes", "peak_bytes", "p50_ms", "p95_ms", "cpu_share"), 1),
     "texts_per_s": {"1": 2.0},
     **{key: {} for key in ("scores", "intervals", "slices", "machine")},
-    "effects": [{"row": 0, "words_sha256": "ab", "values": [0.5]}],
 }
 
 
@@ -37,7 +36,6 @@ def test_forms_are_in_order_and_only_measured_ones(tmp_path: Path):
         {"texts_per_s": {}},
         {"texts_per_s": {"one": 2.0}},
         {"scores": []},
-        {"effects": [{"values": ["x"], "words_sha256": "ab"}]},
     ],
 )
 def test_damaged_records_are_refused(tmp_path: Path, changes: dict[str, Any]):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paratune.records.evaluations import evaluation_text, kept_text, ordered_scores, scores_text
+from paratune.records.evaluations import evaluation_text, ordered_scores, scores_text
 
 BINARY = {"accuracy": 0.834, "f1": 0.8291, "f1_macro": 0.83, "precision": 0.9, "loss": 0.412}
 
@@ -41,15 +41,3 @@ def test_a_line_shows_whether_the_evaluation_is_the_best(metric, is_best, best, 
 
 def test_without_a_selecting_metric_no_evaluation_is_the_best():
     assert len(line(None, is_best=False, best=None)) == 1
-
-
-def test_the_end_of_a_run_names_the_kept_step_and_its_scores():
-    best = {"step": 50, "metric": "f1", "value": 0.8291}
-    summary = {"kept_step": 50, "num_steps": 75, "best": best, "scores": {"validation": BINARY, "test": {}}}
-    first, scores = kept_text(summary).split("; ")
-    assert [value for value in ("50", "75", "f1") if value not in first] == []
-    assert scores == "validation loss 0.412, f1 0.8291, accuracy 0.834"
-    last = kept_text(summary | {"best": None, "kept_step": 75})
-    assert "best" not in last
-    assert kept_text({"best": best, "num_steps": 75}) is None
-    assert kept_text(summary | {"kept_step": None}) is None

@@ -24,6 +24,7 @@ from paratune.commands.infer import predict
 from paratune.data.read import read_table
 from paratune.infer.trained import NamedColumns, load_trained
 from paratune.models.files import TASK_FILE
+from paratune.records.constant import CONSTANT
 from paratune.serving.app import Service, make_app, read_body
 from paratune.serving.settings import ServingLimits
 
@@ -84,6 +85,22 @@ def test_answers_are_those_of_predict(tmp_path: Path, kind: str, is_pair: bool):
     expected = predicted(folder, columns, tmp_path)
     assert_equal(together, expected)
     assert_equal(alone, expected)
+
+
+@pytest.mark.parametrize(("score", "is_warned"), [(0.25, True), (0.75, False)])
+def test_each_answer_of_a_model_that_is_not_better_than_a_constant_one_has_a_warning(
+    tmp_path: Path, score: float, is_warned: bool
+):
+    folder = save_tiny(tmp_path / "model", "classification").folder
+    compared = {"predicts": "majority class", "split": "test", "metric": "accuracy", "model": score, "constant": 0.5}
+    known = json.loads((folder / TASK_FILE).read_text())
+    (folder / TASK_FILE).write_text(json.dumps(known | {CONSTANT: compared}))
+    with client(folder) as (http, _):
+        answers = [http.get("/health"), http.post("/predict", json={"text": "good"}),
+                   http.post("/explain?method=occlusion", json={"text": "good film"})]  # fmt: skip
+    warnings = [answer.json().get("warning") for answer in answers]
+    assert [warning is not None and warning["code"] == "model.not_better" for warning in warnings] == [is_warned] * 3
+    assert all("0.2500" in warning["message"] and "0.5000" in warning["message"] for warning in warnings if warning)
 
 
 def test_requests_leave_nothing_in_the_cache_of_tokens(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

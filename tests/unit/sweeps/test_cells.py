@@ -50,15 +50,15 @@ def test_nodes_are_for_a_cluster_and_divide_the_processes(
     )
     matrix_file.write_text(text)
     cell = cells_of(read_matrix(matrix_file), here=here)[0]
-    assert (cell.name, cell.num_nodes) == ("learning_rate-0.0001_seed-41_nodes-2", 2)
+    assert (cell.name, cell.record.num_nodes) == ("learning_rate-0.0001_seed-41_nodes-2", 2)
     assert (expected in cell.impossible) if expected else (cell.impossible is None)
 
 
 def test_nodes_make_another_run(matrix_file: Path):
     _add(matrix_file, "nodes: 1\n")
-    one = _cells(matrix_file)[0].fingerprint
+    one = _cells(matrix_file)[0].described(None).fingerprint
     matrix_file.write_text(matrix_file.read_text().replace("nodes: 1", "nodes: 2"))
-    assert _cells(matrix_file)[0].fingerprint != one
+    assert _cells(matrix_file)[0].described(None).fingerprint != one
 
 
 def test_exclusions_and_overrides(matrix_file: Path):
@@ -74,7 +74,7 @@ def test_exclusions_and_overrides(matrix_file: Path):
         ("exclude: [{seed: 41}, {seed: 41, learning_rate: 1e-4}]\n", (), None),
         ("exclude: [{seed: [41, 42]}]\n", (), ("sweep.exclude", "4")),
         ("baseline: {learning_rate: 1e-4}\nexclude: [{learning_rate: 1e-4}]\n", (), ("sweep.exclude", "baseline")),
-        ("exclude: [{seed: [41], learning_rate: []}]\n", (), ("sweep.exclude", "exclude[0]")),
+        ("exclude: [{seed: [41], learning_rate: []}]\n", (), ("config.invalid_value", "exclude[0]")),
         ("", ("run.seed=3",), ("sweep.override", "--set run.seed", "axis run.seed")),
         ("", ("run={seed: 3}",), ("sweep.override", "--set run", "axis run.seed")),
         ("", ("run.name=x",), ("sweep.override", "--set run.name")),
@@ -109,7 +109,7 @@ def test_a_task_that_one_cell_names_stays_with_it(matrix_file: Path):
     assert [cell.problems for cell in cells] == [()] * 6
     assert cells[0].config.task.labels != cells[1].config.task.labels
     assert [cell.config.data.columns.text for cell in cells[:3]] == ["sentence1", "sentence1", "sentence"]
-    assert [cell.metrics for cell in cells[:3]] == [("accuracy", "f1"), ("accuracy",), ("matthews",)]
+    assert [cell.described(None).metrics for cell in cells[:3]] == [("accuracy", "f1"), ("accuracy",), ("matthews",)]
     assert read_matrix(matrix_file).select_per == ("task",)
 
 
@@ -255,13 +255,15 @@ def test_only(matrix_file: Path):
 
 
 def test_a_fingerprint_is_that_of_what_is_trained_and_measured(matrix_file: Path):
-    before = {cell.name: cell.fingerprint for cell in _cells(matrix_file)}
+    before = {cell.name: cell.described(None).fingerprint for cell in _cells(matrix_file)}
     assert len(set(before.values())) == 4
-    assert {cell.name: cell.fingerprint for cell in _cells(matrix_file, "checkpoint.keep=5")} == before
+    assert {cell.name: cell.described(None).fingerprint for cell in _cells(matrix_file, "checkpoint.keep=5")} == before
     for free in ("data.figures.min_texts=5", "measure.log_every=1", "evaluate.batch_size=8"):
-        assert {cell.name: cell.fingerprint for cell in _cells(matrix_file, free)} == before, free
+        assert {cell.name: cell.described(None).fingerprint for cell in _cells(matrix_file, free)} == before, free
     for other in ("train.max_steps=4", "measure.noise_scale_every=7", "measure.warmup_steps=1", "measure.probe=true"):
-        assert not set(before.values()) & {cell.fingerprint for cell in _cells(matrix_file, other)}, other
+        assert not set(before.values()) & {cell.described(None).fingerprint for cell in _cells(matrix_file, other)}, (
+            other
+        )
 
 
 def test_seeds_of_files_are_repetitions(matrix_file: Path):

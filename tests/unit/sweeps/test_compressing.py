@@ -20,10 +20,9 @@ def with_section(path: Path, section: str) -> Path:
 
 
 def test_the_command_has_the_options(matrix_file: Path):
-    matrix = read_matrix(with_section(matrix_file, "{forms: int8, rows: 50, batch_sizes: [1, 4], split: validation}"))
-    assert " ".join(matrix.compress.words(Path("runs/a"))) == (
-        "compress runs/a --to int8 --rows 50 --timed-rows 200 --explain-rows 20 --batch-size 1 --batch-size 4 "
-        "--split validation"
+    matrix = read_matrix(with_section(matrix_file, "{forms: [int8], rows: 50, batch_sizes: [1, 4], split: validation}"))
+    assert " ".join(matrix.options.compress.words(Path("runs/a"))) == (
+        "compress runs/a --to int8 --rows 50 --timed-rows 200 --batch-size 1 --batch-size 4 --split validation"
     )
 
 
@@ -35,8 +34,8 @@ def test_all_problems_are_reported_at_once(matrix_file: Path):
 
 
 def test_a_run_is_done_with_all_forms_and_the_same_settings(tmp_path: Path):
-    wanted = Compress(forms=("int8",), batch_sizes=(8,))
-    settings = {"num_rows": 1000, "num_timed": 200, "num_explained": 20, "batch_sizes": [1, 8], "split": "test"}
+    wanted = Compress(forms=["int8"], batch_sizes=[8])
+    settings = {"num_rows": 1000, "num_timed": 200, "batch_sizes": [1, 8], "split": "test"}
     record = {
         "schema_version": 1,
         "split": "test",
@@ -50,8 +49,8 @@ def test_a_run_is_done_with_all_forms_and_the_same_settings(tmp_path: Path):
         measured_folder(tmp_path, form).mkdir(parents=True)
         (measured_folder(tmp_path, form) / "measured.json").write_text(json.dumps(record))
     assert wanted.is_done(tmp_path)
-    assert not Compress(forms=("int8",), batch_sizes=(8,), rows=10).is_done(tmp_path)
-    assert not Compress(forms=("bf16", "int8"), batch_sizes=(8,)).is_done(tmp_path)
+    assert not Compress(forms=["int8"], batch_sizes=[8], rows=10).is_done(tmp_path)
+    assert not Compress(forms=["bf16", "int8"], batch_sizes=[8]).is_done(tmp_path)
 
 
 def test_runs_without_a_model_that_answers_are_left_out(tmp_path: Path):
@@ -69,8 +68,8 @@ def test_runs_without_a_model_that_answers_are_left_out(tmp_path: Path):
 def test_missing_packages_are_an_error_before_the_runs(monkeypatch: pytest.MonkeyPatch):
     asked: list[tuple[str, str]] = []
     monkeypatch.setattr(compressing, "require_installed", lambda name, extra: asked.append((name, extra)))
-    require_forms(Compress(forms=("bf16",)))
+    require_forms(Compress(forms=["bf16"]))
     require_forms(None)
     assert asked == []
-    require_forms(Compress(forms=("bf16", "int8")))
+    require_forms(Compress(forms=["bf16", "int8"]))
     assert asked == [("onnx", "onnx"), ("onnxruntime", "onnx")]

@@ -7,8 +7,8 @@ from raised import raises_code
 
 from paratune.errors import ConfigError
 from paratune.sweeps.cells import cells_of
-from paratune.sweeps.environment import for_a_run
 from paratune.sweeps.matrix import read_matrix
+from paratune.sweeps.values import for_a_run
 
 
 def _with(path: Path, axes: str, top: str = "") -> None:
@@ -16,13 +16,12 @@ def _with(path: Path, axes: str, top: str = "") -> None:
 
 
 def test_an_axis_lies_above_what_all_runs_are_given(matrix_file: Path):
-    axes = (
-        "  env.NCCL_NSOCKS_PERTHREAD: [1, 2, null]\n  x: {a: {env: {A: 0.5, B: x y}}, b: {env.B: null, train.eps: 1}}\n"
-    )
+    named = "{a: {env: {A: 0.5, B: x y}}, b: {env: {B: null}, train.eps: 1}}"
+    axes = f"  env.NCCL_NSOCKS_PERTHREAD: [1, 2, null]\n  x: {named}\n"
     _with(matrix_file, axes, 'env: {NCCL_NSOCKS_PERTHREAD: 8, A: "1"}\n')
 
     matrix = read_matrix(matrix_file)
-    cells = {cell.name: cell.environment for cell in cells_of(matrix)}
+    cells = {cell.name: cell.record.environment for cell in cells_of(matrix)}
 
     assert len(cells) == 12
     first = "learning_rate-0.0001_NCCL_NSOCKS_PERTHREAD"
@@ -36,9 +35,9 @@ def test_an_axis_lies_above_what_all_runs_are_given(matrix_file: Path):
 
 
 def test_a_variable_makes_another_run(matrix_file: Path):
-    before = {cell.fingerprint for cell in cells_of(read_matrix(matrix_file))}
+    before = {cell.described(None).fingerprint for cell in cells_of(read_matrix(matrix_file))}
     matrix_file.write_text(matrix_file.read_text() + "env: {A: 1}\n")
-    assert not before & {cell.fingerprint for cell in cells_of(read_matrix(matrix_file))}
+    assert not before & {cell.described(None).fingerprint for cell in cells_of(read_matrix(matrix_file))}
 
 
 def test_a_run_is_told_what_to_record():
@@ -59,8 +58,7 @@ def test_a_run_is_told_what_to_record():
         ("  env: [{A: 1}]\n", "", "line 10: axes.env: an axis is of one variable"),
         ("  env.A: [1, 1]\n", "", "axes.env.A has 1 twice"),
         ("  env.A: [1]\n  x: {a: {env: {A: 2}}}\n", "", "line 11: axes.x sets env.A, which axes.env.A sets too"),
-        ("  x: {a: {env: {A: 2}, env.A: 3}}\n", "", "line 10: axes.x.a.env.A is also given below env"),
-        ("  x: {a: {run.seed: 1, env.A: 1}, b: {run.seed: 2, env.A: 2}}\n", "", "they differ in env.A too"),
+        ("  x: {a: {run.seed: 1, env: {A: 1}}, b: {run.seed: 2, env: {A: 2}}}\n", "", "they differ in env.A too"),
     ],
 )
 def test_problems_are_reported_with_their_lines(axes: str, top: str, expected: str, matrix_file: Path):
@@ -70,6 +68,6 @@ def test_problems_are_reported_with_their_lines(axes: str, top: str, expected: s
 
 
 def test_a_variable_that_changes_nothing_of_two_names_is_refused(matrix_file: Path):
-    _with(matrix_file, '  x: {a: {env.A: "1"}, b: {env.A: 1}}\n')
+    _with(matrix_file, '  x: {a: {env: {A: "1"}}, b: {env: {A: 1}}}\n')
     with raises_code("sweep.same_run", name="learning_rate-0.0001_a", keys="nothing"):
         cells_of(read_matrix(matrix_file))

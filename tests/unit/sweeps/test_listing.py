@@ -8,9 +8,9 @@ from paratune.config.load import load_config
 from paratune.records.sweep import read_sweep
 from paratune.reports.matrix.outcomes import read_outcomes
 from paratune.sweeps.cells import cells_of
-from paratune.sweeps.listing import listed, shell_line, write_listed
 from paratune.sweeps.matrix import read_matrix
 from paratune.sweeps.plan import plan_of
+from paratune.sweeps.run import listed, shell_line, write_listed
 
 FIRST = "learning_rate-0.0001_seed-41"
 
@@ -20,7 +20,7 @@ def _listed(path: Path) -> list[dict]:
     plan = plan_of(matrix, cells_of(matrix), ["paratune"])
     matrix.folder.mkdir(parents=True, exist_ok=True)
     write_listed(matrix.folder, plan.record, plan.in_order())
-    return [listed(matrix.folder, step) for step in plan.in_order()]
+    return [listed(matrix.folder, cell) for cell in plan.in_order()]
 
 
 def test_each_run_by_itself(matrix_file: Path):
@@ -49,9 +49,9 @@ def test_what_was_listed_is_known_until_a_sweep_takes_over(matrix_file: Path):
     matrix = read_matrix(matrix_file)
     cells = cells_of(matrix)
     matrix.folder.mkdir(parents=True)
-    first, *others = plan_of(matrix, cells, ["paratune"]).steps
+    first, *others = plan_of(matrix, cells, ["paratune"]).cells
     write_listed(matrix.folder, plan_of(matrix, cells, ["paratune"]).record, [first])
-    assert read_sweep(matrix.folder).listed == (first.cell.name,)
+    assert read_sweep(matrix.folder).listed == (first.name,)
     write_listed(matrix.folder, plan_of(matrix, cells, ["paratune"]).record, others)
     assert set(read_sweep(matrix.folder).listed) == {cell.name for cell in cells}
 
@@ -87,8 +87,8 @@ def test_what_others_have_trained_is_found(matrix_file: Path):
 
     assert [outcome.cell.state for outcome in report.outcomes] == ["finished", "pending", "pending", "pending"]
     assert report.outcomes[0].score("validation", "accuracy") == 0.5
-    assert [step.record.state for step in plan.steps] == ["finished", "pending", "pending", "pending"]
-    assert [step.changed for step in plan.steps] == [
+    assert [cell.record.state for cell in plan.cells] == ["finished", "pending", "pending", "pending"]
+    assert [cell.changed for cell in plan.cells] == [
         (),
         ("env.OMP_NUM_THREADS: 2 then, unset now",),
         ("nproc: 2 then, 1 now",),

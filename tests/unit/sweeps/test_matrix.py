@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 from raised import raises_code
 
+from paratune.config.options import section_options
 from paratune.errors import ConfigError
-from paratune.sweeps.matrix import read_matrix
+from paratune.sweeps.cells import cells_of
+from paratune.sweeps.matrix import MAX_NOTES, MatrixOptions, read_matrix
+from paratune.sweeps.plan import plan_of
 from paratune.sweeps.values import short, show, slug, value_name
 
 
@@ -24,7 +27,7 @@ def test_axes_of_lists_and_of_names(matrix_file: Path):
     assert dict(rate.axis.values) == {"learning_rate-0.0001": "0.0001", "learning_rate-1e-05": "1e-05"}
     assert [axis.axis.is_seed for axis in matrix.axes] == [False, True, False]
     assert [value.own.values for value in size.values] == [{"train": {"max_steps": 2}}, {"train": {"max_steps": 4}}]
-    assert [value.num_processes for value in size.values] == [1, 2]
+    assert [value.beside for value in size.values] == [{"nproc": 1}, {"nproc": 2}]
     assert matrix.select_per == ()  # nothing here changes task, data or model
 
 
@@ -46,69 +49,65 @@ def test_files_lie_below_what_the_matrix_says(matrix_file: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "code", "key", "line"),
     [
-        ("[]\n", "line 1: a matrix is a mapping .* found"),
-        ("", "it is empty"),
-        ("bse: {}\naxes: {run.seed: [1]}\n", "line 1: bse is not a key of a matrix; did you mean base?"),
-        (
-            "train: {}\nbase: {}\naxes: {run.seed: [1]}\n",
-            "train is not a key of a matrix; options of all runs",
-        ),
-        ("axes: {run.seed: [1]}\n", "base is required"),
-        ("base: {}\n", "axes is required"),
-        ("base: {}\naxes: {}\n", "a mapping of one axis or more"),
-        ("base: {}\naxes: {run.seed: []}\n", "axes.run.seed is .* a list of values of the option run.seed"),
-        ("base: {}\naxes: {run.seed: 3}\n", "axes.run.seed is 3"),
-        ("base: {}\naxes: {run.seed: [1, 1]}\n", "has 1 twice"),
-        ("base: {}\naxes: {model.name: [a/b, a-b]}\n", "two values that make one name"),
-        ("base: {}\naxes: {run.name: [a]}\n", "the matrix gives each run its folder and name"),
-        ("base: {}\naxes: {x: {a: {run.folder: q}}}\n", "the matrix gives each run its folder and name"),
-        ("base: {}\naxes: {x: {a/b: {run.seed: 1}}}\n", "'a/b' becomes part of the names of runs"),
-        ("base: {}\naxes: {x: {a: 3}}\n", "axes.x.a is 3 .* a mapping, such as"),
-        (
-            "base: {}\naxes: {x: {a: {run.seed: 1}}, run.seed: [3]}\n",
-            "axes.run.seed sets run.seed, which axes.x sets",
-        ),
-        ("base: {}\naxes: {nproc: [0]}\n", r"axes.nproc\[0\] is 0 .* at least 1"),
-        ("base: {}\naxes: {nproc: [1, 2], x: {a: {nproc: 3}}}\n", "axes.x sets nproc, which axes.nproc sets too"),
-        ("base: {}\naxes: {x: {a: {train.epochs: 1, train: {epochs: 2}}}}\n", "train.epochs is also given on line 2"),
-        ("base: {}\naxes: {run.seed: [1]}\nnproc: many\n", "nproc is .*many.* at least 1"),
-        ("base: {}\naxes: {run.seed: [1]}\nname: a/b\n", "name is .*a/b"),
-        ("base: {}\naxes: {run.seed: [1]}\nfolder: 3\n", "folder is 3"),
-        (f"base: {{}}\naxes: {{run.seed: [1]}}\ntimeout_s: 1{400 * '0'}\n", "timeout_s is 10"),
-        ("base: {}\naxes: {run.seed: [1]}\ntimeout_s: .nan\n", "timeout_s is .nan"),
-        ("base: {}\naxes: {run.seed: [1]}\nexclude: {seed: 1}\n", "exclude is .* a list of mappings"),
-        ("base: {}\naxes: {run.seed: [1]}\nbaseline: ddp\n", "baseline is .* a mapping of axes to values"),
-        ("base: {}\naxes: {run.seed: [1]}\nbaseline: {seed: 1}\n", "baseline: seed has seeds"),
-        ("base: {}\naxes: {nproc: [1, 2]}\nbaseline: {nproc: [1, 2]}\n", "baseline: nproc has 2 values"),
-        ("base: {}\naxes: {nproc: [1, 2]}\nbaseline: {nproc: 4}\n", "4 is not on the axis nproc; it has: 1, 2"),
-        ("base: {}\naxes: {run.seed: [1]}\nexclude: [3]\n", r"exclude\[0\] is 3"),
-        ("base: {}\naxes: {run.seed: [1]}\nexclude: [{sed: 1}]\n", "sed is not an axis; did you mean seed?"),
-        ("base: {}\naxes: {run.seed: [1]}\nexclude: [{seed: 2}]\n", "2 is not on the axis seed; it has: 1"),
-        ("base: {}\naxes: {run.seed: [1]}\nselect_per: [seed]\n", "select_per: seed has seeds"),
-        ("base: {}\naxes: {run.seed: [1]}\nselect_per: [x]\n", "select_per: x is not an axis; there are: seed"),
-        ("base: {}\naxes: {run.seed: [1]}\nselect_per: x\n", "select_per is .* a list of axes"),
-        ("base: {}\naxes: {nproc: [1]}\ngroups: x\n", "groups is .* a mapping of axes to headings"),
-        ("base: {}\naxes: {nproc: [1]}\ngroups: {nproc: [1]}\n", "groups.nproc is .* a mapping of headings to values"),
-        ("base: {}\naxes: {nproc: [1]}\ngroups: {nproc: {A: 2}}\n", "2 is not on the axis nproc; it has: 1"),
-        ("base: {}\naxes: {nproc: [1]}\ngroups: {npro: {A: 1}}\n", "npro is not an axis"),
-        ("base: {}\naxes: {nproc: [1]}\ngroups: {nproc: {A: 1, B: 1}}\n", "groups.nproc lists nproc-1 twice"),
-        ("base: none.yaml\naxes: {run.seed: [1]}\n", "line 1: base: .*none.yaml does not exist"),
-        ("base: {extends: none.yaml}\naxes: {run.seed: [1]}\n", "line 1: extends: .*none.yaml does not exist"),
-        ("base: [3]\naxes: {run.seed: [1]}\n", "line 1: base: allowed: a file name"),
-        ("base: {a: [\n", "not valid YAML"),
+        ("[]\n", "config.not_mapping", "", 1),
+        ("", "config.not_mapping", "", 1),
+        ("bse: {}\naxes: {run.seed: [1]}\n", "config.unknown_key", "bse", 1),
+        ("train: {}\nbase: {}\naxes: {run.seed: [1]}\n", "config.unknown_key", "train", 1),
+        ("axes: {run.seed: [1]}\n", "config.required", "base", 1),
+        ("base: {}\n", "config.required", "axes", 1),
+        ("base: {}\naxes: {}\n", "config.invalid_value", "axes", 2),
+        ("base: {}\naxes: {run.seed: []}\n", "config.invalid_value", "axes.run.seed", 2),
+        ("base: {}\naxes: {run.seed: 3}\n", "config.invalid_value", "axes.run.seed", 2),
+        ("base: {}\naxes: {run.seed: [1, 1]}\n", "config.invalid_value", "axes.run.seed", 2),
+        ("base: {}\naxes: {model.name: [a/b, a-b]}\n", "config.invalid_value", "axes.model.name", 2),
+        ("base: {}\naxes: {run.name: [a]}\n", "config.invalid_value", "axes.run.name", 2),
+        ("base: {}\naxes: {x: {a: {run.folder: q}}}\n", "config.invalid_value", "axes.x", 2),
+        ("base: {}\naxes: {x: {a/b: {run.seed: 1}}}\n", "config.invalid_value", "axes.x.a/b", 2),
+        ("base: {}\naxes: {x: {a: 3}}\n", "config.invalid_value", "axes.x.a", 2),
+        ("base: {}\naxes: {x: {a: {run.seed: 1}}, run.seed: [3]}\n", "config.conflict", "axes.run.seed", 2),
+        ("base: {}\naxes: {nproc: [0]}\n", "config.invalid_value", "axes.nproc[0]", 2),
+        ("base: {}\naxes: {nproc: [1, 2], x: {a: {nproc: 3}}}\n", "config.conflict", "axes.x", 2),
+        ("base: {}\naxes: {x: {a: {train.epochs: 1, train: {epochs: 2}}}}\n", "config.duplicate_key", None, 2),
+        ("base: {}\naxes: {run.seed: [1]}\nnproc: many\n", "config.invalid_value", "nproc", 3),
+        ("base: {}\naxes: {run.seed: [1]}\nname: a/b\n", "config.invalid_value", "name", 3),
+        ("base: {}\naxes: {run.seed: [1]}\nfolder: 3\n", "config.invalid_value", "folder", 3),
+        ("base: {}\naxes: {run.seed: [1]}\ntimeout_s: .nan\n", "config.invalid_value", "timeout_s", 3),
+        ("base: {}\naxes: {run.seed: [1]}\nexclude: {seed: 1}\n", "config.invalid_value", "exclude", 3),
+        ("base: {}\naxes: {run.seed: [1]}\nbaseline: ddp\n", "config.invalid_value", "baseline", 3),
+        ("base: {}\naxes: {run.seed: [1]}\nbaseline: {seed: 1}\n", "config.invalid_value", "baseline", 3),
+        ("base: {}\naxes: {nproc: [1, 2]}\nbaseline: {nproc: [1, 2]}\n", "config.invalid_value", "baseline", 3),
+        ("base: {}\naxes: {nproc: [1, 2]}\nbaseline: {nproc: 4}\n", "config.invalid_value", "baseline", 3),
+        ("base: {}\naxes: {run.seed: [1]}\nexclude: [3]\n", "config.invalid_value", "exclude", 3),
+        ("base: {}\naxes: {run.seed: [1]}\nexclude: [{sed: 1}]\n", "config.unknown_key", "exclude[0]", 3),
+        ("base: {}\naxes: {run.seed: [1]}\nexclude: [{seed: 2}]\n", "config.invalid_value", "exclude[0]", 3),
+        ("base: {}\naxes: {run.seed: [1]}\nselect_per: [seed]\n", "config.invalid_value", "select_per", 3),
+        ("base: {}\naxes: {run.seed: [1]}\nselect_per: [x]\n", "config.unknown_key", "select_per", 3),
+        ("base: {}\naxes: {run.seed: [1]}\nselect_per: x\n", "config.invalid_value", "select_per", 3),
+        ("base: {}\naxes: {nproc: [1]}\ngroups: x\n", "config.invalid_value", "groups", 3),
+        ("base: {}\naxes: {nproc: [1]}\ngroups: {nproc: [1]}\n", "config.invalid_value", "groups", 3),
+        ("base: {}\naxes: {nproc: [1]}\ngroups: {nproc: {A: 2}}\n", "config.invalid_value", "groups.nproc", 3),
+        ("base: {}\naxes: {nproc: [1]}\ngroups: {npro: {A: 1}}\n", "config.unknown_key", "groups.npro", 3),
+        ("base: {}\naxes: {nproc: [1]}\ngroups: {nproc: {A: 1, B: 1}}\n", "config.invalid_value", "groups.nproc", 3),
+        ("base: none.yaml\naxes: {run.seed: [1]}\n", "config.extends", None, 1),
+        ("base: {extends: none.yaml}\naxes: {run.seed: [1]}\n", "config.extends", None, 1),
+        ("base: [3]\naxes: {run.seed: [1]}\n", "config.invalid_value", "base", 1),
+        ("base: {a: [\n", "config.syntax", None, 1),
+        (f"base: {{}}\naxes: {{run.seed: [1]}}\ntimeout_s: 1{400 * '0'}\n", "config.invalid_value", "timeout_s", 3),
     ],
 )
-def test_problems_are_reported_with_their_lines(text: str, expected: str, matrix_file: Path):
+def test_problems_are_reported_with_their_lines(text: str, code: str, key: str | None, line: int, matrix_file: Path):
     matrix_file.write_text(text)
-    with pytest.raises(ConfigError, match=expected):
+    with pytest.raises(ConfigError) as caught:
         read_matrix(matrix_file)
+    (fault,) = caught.value.faults
+    assert (fault.code, fault.facts["keys"], fault.facts["line"]) == (code, () if key is None else (key,), line)
 
 
 def test_all_problems_are_said_at_once(matrix_file: Path):
     matrix_file.write_text("bse: {}\naxes: {run.seed: [1, 1]}\nname: a/b\n")
-    with raises_code("config.required", "4 problems", "base"):  # these three, and base is missing
+    with raises_code("config.unknown_key", "3 problems", "base"):
         read_matrix(matrix_file)
 
 
@@ -116,6 +115,34 @@ def test_what_is_wrong_is_said_once(matrix_file: Path):
     matrix_file.write_text("base: {}\nprobe: {steps: 0}\naxes: {nproc: [0, 1]}\n")
     with raises_code("config.invalid_value", "2 problems"):
         read_matrix(matrix_file)
+
+
+def test_notes_are_the_text_of_a_file_beside_the_matrix(matrix_file: Path, tmp_path: Path):
+    (tmp_path / "notes.md").write_text("# Why\nIt is *fast*; API_KEY=abc\n")
+    matrix_file.write_text(matrix_file.read_text() + "notes: notes.md\n")
+    assert read_matrix(matrix_file).notes == "# Why\nIt is *fast*; API_KEY=abc\n"
+    record = plan_of(read_matrix(matrix_file), cells_of(read_matrix(matrix_file)), []).record
+    assert record.notes == "# Why\nIt is *fast*; API_KEY=***\n"
+
+
+@pytest.mark.parametrize(
+    ("notes", "code"),
+    [
+        ("none.md", "config.file_not_found"),
+        ("../outside.md", "config.invalid_value"),
+        ("long.md", "config.invalid_value"),
+        ("3", "config.invalid_value"),
+        ("bytes.md", "config.file_unreadable"),
+    ],
+)
+def test_notes_that_cannot_be_used(notes: str, code: str, matrix_file: Path, tmp_path: Path):
+    (tmp_path.parent / "outside.md").write_text("private")
+    (tmp_path / "long.md").write_text("x" * (MAX_NOTES + 1))
+    (tmp_path / "bytes.md").write_bytes(b"\xff\xfe\xff")
+    matrix_file.write_text(matrix_file.read_text() + f"notes: {notes}\n")
+    with raises_code(code, line=11) as raised:
+        read_matrix(matrix_file)
+    assert "private" not in str(raised.value)
 
 
 def test_names():
@@ -139,3 +166,9 @@ def test_a_data_file_is_not_a_matrix(tmp_path: Path):
     (tmp_path / "reviews.csv").write_text("review,label\ngood,1\n")
     with raises_code("config.other_file", path=tmp_path / "reviews.csv", kind="data"):
         read_matrix(tmp_path / "reviews.csv")
+
+
+def test_the_guide_explains_every_key():
+    guide = (Path(__file__).parents[3] / "docs" / "howto" / "sweep.md").read_text(encoding="utf-8")
+    table = "\n".join(line.partition(" | ")[0] for line in guide.splitlines() if line.startswith("| `"))
+    assert [key for key in section_options(MatrixOptions) if f"`{key}`" not in table] == []

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+from raised import raises_code
 
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.order import in_order
+from paratune.sweeps.plan import in_order
 
 A, B, C, D = (f"learning_rate-{rate}_seed-{seed}" for rate in ("0.0001", "1e-05") for seed in (41, 42))
 
@@ -15,7 +16,7 @@ def _order(path: Path, more: str = "") -> list[str]:
     path.write_text(path.read_text() + more)
     matrix = read_matrix(path)
     axes = [axis.axis for axis in matrix.axes]
-    return [cell.name for cell in in_order(cells_of(matrix), matrix.name, matrix.order, axes)]
+    return [cell.name for cell in in_order(cells_of(matrix), matrix.name, matrix.options.order, axes)]
 
 
 def test_the_order_of_the_file(matrix_file: Path):
@@ -58,14 +59,14 @@ def test_a_repeat_is_the_same_run_in_another_folder(matrix_file: Path):
     matrix_file.write_text(matrix_file.read_text() + "repeats: 2\n")
     first, again = cells_of(read_matrix(matrix_file))[:2]
     assert (first.name, again.name) == (A, f"{A}_r2")
-    assert (again.repeat, again.config.run.name, again.loaded.values["run"]["name"]) == (2, f"{A}_r2", f"{A}_r2")
+    assert (again.record.repeat, again.config.run.name, again.loaded.values["run"]["name"]) == (2, f"{A}_r2", f"{A}_r2")
     assert first.config.run.name == A
-    assert again.fingerprint == first.fingerprint
+    assert again.described(None).fingerprint == first.described(None).fingerprint
     assert again.config.run.seed == first.config.run.seed
 
 
 @pytest.mark.parametrize("repeats", [0, True, "two", 1.5])
 def test_odd_repeats(repeats: object, matrix_file: Path):
     matrix_file.write_text(matrix_file.read_text() + f"repeats: {str(repeats).lower()}\n")
-    with pytest.raises(ValueError, match=r"line 11: repeats is .* allowed: a whole number, at least 1"):
+    with raises_code("config.invalid_value", keys=("repeats",), line=11):
         read_matrix(matrix_file)

@@ -42,13 +42,13 @@ def begin(path: Path, name: str, *, finished: bool = False, world_size: int = 1)
 
 
 def states(found: SweepPlan) -> list[str]:
-    return [step.record.state for step in found.steps]
+    return [cell.record.state for cell in found.cells]
 
 
 def keep(path: Path, **of_the_first: object) -> None:
     """Write the record as a sweep leaves it, with the first cell changed."""
     found = plan(path)
-    record = found.record.with_cell(replace(found.steps[0].record, **of_the_first))
+    record = found.record.with_cell(replace(found.cells[0].record, **of_the_first))
     Path("runs/m").mkdir(parents=True, exist_ok=True)
     write_sweep(Path("runs/m"), record)
 
@@ -56,7 +56,7 @@ def keep(path: Path, **of_the_first: object) -> None:
 def test_nothing_done_yet(matrix_file: Path):
     found = plan(matrix_file)
     assert states(found) == ["pending"] * 4
-    assert all(step.runs(retry_failed=False) for step in found.steps)
+    assert all(cell.runs(retry_failed=False) for cell in found.cells)
     assert not Path("runs").exists()
 
 
@@ -74,9 +74,9 @@ def test_finished_begun_and_failed(matrix_file: Path):
     found = plan(matrix_file)
 
     assert states(found) == ["failed", "finished", "interrupted", "pending"]
-    assert [step.runs(retry_failed=False) for step in found.steps] == [False, False, True, True]
-    assert [step.runs(retry_failed=True) for step in found.steps] == [True, False, True, True]
-    assert found.steps[0].record.reason == "not finite"
+    assert [cell.runs(retry_failed=False) for cell in found.cells] == [False, False, True, True]
+    assert [cell.runs(retry_failed=True) for cell in found.cells] == [True, False, True, True]
+    assert found.cells[0].record.reason == "not finite"
 
 
 def test_a_record_of_a_sweep_that_was_killed(matrix_file: Path):
@@ -93,8 +93,8 @@ def test_a_run_of_a_cluster_that_ended_with_an_error_has_failed(matrix_file: Pat
         '{"event": "step", "step": 1}\n{"event": "failure", "error": "NotFinite", "message": "the loss is nan"}\n'
     )
     found = plan(matrix_file)
-    assert (found.steps[0].record.state, found.steps[0].record.reason) == ("failed", "the loss is nan")
-    assert [found.steps[0].runs(retry_failed=retry) for retry in (False, True)] == [False, True]
+    assert (found.cells[0].record.state, found.cells[0].record.reason) == ("failed", "the loss is nan")
+    assert [found.cells[0].runs(retry_failed=retry) for retry in (False, True)] == [False, True]
     # Trained again since; or a sweep has recorded how it ended, which knows of signals.
     with (folder / "events.rank0000.jsonl").open("a") as file:
         file.write('{"event": "resume", "step": 1}\n')
@@ -118,9 +118,9 @@ def test_what_the_matrix_has_changed_is_refused_by_name(finished: bool, matrix_f
 
     found = plan(matrix_file, "train.max_steps=5")
 
-    assert found.steps[0].changed == ("train.max_steps: 3 then, 5 now",)
+    assert found.cells[0].changed == ("train.max_steps: 3 then, 5 now",)
     with pytest.raises(CheckpointError) as caught:
-        check_unchanged(read_matrix(matrix_file), found.steps)
+        check_unchanged(read_matrix(matrix_file), found.cells)
     check_code(caught.value, "sweep.changed", "runs/m", "2 runs")
     assert f"  {FIRST}:\n    train.max_steps: 3 then, 5 now\n" in str(caught.value)
     assert "    nproc: 2 then, 1 now" in str(caught.value)
@@ -130,8 +130,8 @@ def test_what_the_matrix_has_changed_is_refused_by_name(finished: bool, matrix_f
 def test_what_does_not_change_the_run_may_differ(matrix_file: Path):
     begin(matrix_file, FIRST, finished=True)
     found = plan(matrix_file, "checkpoint.keep=7", "data.cache_dir=x")
-    assert found.steps[0].changed == ()
-    check_unchanged(read_matrix(matrix_file), found.steps)
+    assert found.cells[0].changed == ()
+    check_unchanged(read_matrix(matrix_file), found.cells)
 
 
 def test_runs_that_are_no_longer_in_the_matrix_are_named(matrix_file: Path):

@@ -13,12 +13,12 @@ from paratune.sweeps import possible
 from paratune.sweeps.asked import invalid, none_possible
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.possible import AvailableMachine, why_not_here, why_nowhere
+from paratune.sweeps.possible import Gpus, why_not_here, why_nowhere
 
-NO_GPU = AvailableMachine(())
-TWO_V100 = AvailableMachine(((7, 0), (7, 0)))
-TWO_A100 = AvailableMachine(((8, 0), (8, 0)))
-UNKNOWN = AvailableMachine(None)
+NO_GPU = ()
+TWO_V100 = ((7, 0), (7, 0))
+TWO_A100 = ((8, 0), (8, 0))
+UNKNOWN = None
 
 
 def _config(path: Path, *overrides: str) -> Config:
@@ -83,7 +83,7 @@ def test_runs_that_are_impossible_on_every_machine(
     ],
 )
 def test_what_this_machine_cannot_do(
-    overrides: list[str], count: int, machine: AvailableMachine, expected: str | None, matrix_file: Path
+    overrides: list[str], count: int, machine: Gpus, expected: str | None, matrix_file: Path
 ):
     reason = why_not_here(_config(matrix_file, *overrides), count, {}, machine)
     assert reason is None if expected is None else expected in (reason or "")
@@ -114,20 +114,18 @@ def test_a_tracker_that_is_not_there(matrix_file: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("printed", "expected"),
     [
-        ("[[8, 0], [9, 0]]", AvailableMachine(((8, 0), (9, 0)))),
+        ("[[8, 0], [9, 0]]", ((8, 0), (9, 0))),
         ("a warning\n[]", NO_GPU),
         ("", UNKNOWN),
         ("odd", UNKNOWN),
     ],
 )
-def test_the_machine_is_asked_in_another_process(
-    printed: str, expected: AvailableMachine, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_machine_is_asked_in_another_process(printed: str, expected: Gpus, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(possible.sys, "platform", "odd")  # on Linux a look into /dev may spare the question
     monkeypatch.setattr(
         possible.subprocess, "run", lambda *words, **options: subprocess.CompletedProcess(words, 0, printed.encode())
     )
-    assert possible.this_machine.__wrapped__() == expected
+    assert possible.gpus_here.__wrapped__() == expected
 
 
 def test_the_others_are_left_in_peace(matrix_file: Path):
@@ -139,10 +137,10 @@ def test_the_others_are_left_in_peace(matrix_file: Path):
 
     assert invalid(matrix, cells) is None
     assert len(cells) == 6
-    assert {(cell.config.strategy.kind, cell.num_processes) for cell in cells if cell.impossible is None} == {
+    assert {(cell.config.strategy.kind, cell.record.num_processes) for cell in cells if cell.impossible is None} == {
         *(("single", 1), ("ddp", 1), ("ddp", 2)),
     }  # 3 processes cannot share 4 samples
-    error = none_possible(matrix, [cell for cell in cells if cell.num_processes == 3])
+    error = none_possible(matrix, [cell for cell in cells if cell.record.num_processes == 3])
     check_code(error, "sweep.none_possible")
     assert "batch.global is 4, which 3 ranks cannot share evenly" in str(error)
 
@@ -168,7 +166,7 @@ def test_a_mistake_beside_what_is_impossible_is_still_one(matrix_file: Path):
 
 
 def test_a_list_for_a_cluster_leaves_this_machine_out(matrix_file: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("paratune.sweeps.possible.this_machine", lambda: NO_GPU)
+    monkeypatch.setattr("paratune.sweeps.possible.gpus_here", lambda: NO_GPU)
     matrix_file.write_text(matrix_file.read_text().replace("  run.seed: [41, 42]", "  precision: [fp32, fp16]"))
     matrix = read_matrix(matrix_file)
     assert [cell.impossible is None for cell in cells_of(matrix)] == [True, False] * 2

@@ -16,7 +16,7 @@ from paratune.sweeps import run
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
 from paratune.sweeps.plan import plan_of
-from paratune.sweeps.run import exit_code, locked, run_step
+from paratune.sweeps.run import exit_code, locked, run_cell
 
 FOLDER = Path("runs/m")
 LATE = "it took longer than timeout_s of the matrix, and was ended"
@@ -44,7 +44,7 @@ def run_first(path: Path, start: Trainer, *, stopped: bool = False) -> CellRecor
     matrix = read_matrix(path)
     plan = plan_of(matrix, cells_of(matrix), ["paratune"])
     FOLDER.mkdir(parents=True, exist_ok=True)
-    record = run_step(FOLDER, plan.record, plan.steps[0], start, stopped=lambda: stopped)
+    record = run_cell(FOLDER, plan.record, plan.cells[0], start, stopped=lambda: stopped)
     assert read_sweep(FOLDER).cells[0].state == record.cells[0].state
     return record.cells[0]
 
@@ -112,13 +112,13 @@ def test_a_run_that_another_process_still_trains(matrix_file: Path, monkeypatch:
     folder = cell_run_folder(FOLDER, "learning_rate-0.0001_seed-41")
     folder.mkdir(parents=True)
     with FileLock(folder / LOCK_FILE):
-        record = run_step(FOLDER, plan.record, plan.steps[0], ends(0, finished=True), stopped=lambda: False)
+        record = run_cell(FOLDER, plan.record, plan.cells[0], ends(0, finished=True), stopped=lambda: False)
         # Also one that had failed before it was gone on with by hand.
         (folder / "run.json").write_text(
-            json.dumps({"config": plan.steps[0].cell.loaded.values, "world_size": 1, "sessions": []})
+            json.dumps({"config": plan.cells[0].loaded.values, "world_size": 1, "sessions": []})
         )
         write_sweep(FOLDER, record.with_cell(replace(record.cells[0], state="failed", reason="the loss is nan")))
-        again = plan_of(matrix, cells_of(matrix), []).steps[0]
+        again = plan_of(matrix, cells_of(matrix), []).cells[0]
     first = record.cells[0]
     assert (first.state, first.reason) == ("interrupted", "still trained by another process")
     assert first.attempts[0]["exit_code"] is None
@@ -138,7 +138,7 @@ def test_exit_codes(matrix_file: Path):
     plan = plan_of(matrix, cells_of(matrix), [])
     names = [cell.name for cell in plan.record.cells]
     FOLDER.mkdir(parents=True)
-    record = run_step(FOLDER, plan.record, plan.steps[0], ends(0, finished=True), stopped=lambda: False)
+    record = run_cell(FOLDER, plan.record, plan.cells[0], ends(0, finished=True), stopped=lambda: False)
     assert exit_code(record, names[:1], was_stopped=False) == 0
     assert exit_code(record, names[:1], was_stopped=True) == 0
     assert exit_code(record, names, was_stopped=False) == 1
@@ -159,7 +159,7 @@ def test_what_cannot_run_is_skipped_and_no_failure(matrix_file: Path):
     matrix_file.write_text(text.replace("  batch: {global: 4}\n", "  strategy: ddp\n"))
     matrix = read_matrix(matrix_file)
     plan = plan_of(matrix, cells_of(matrix), [])
-    states = [(step.record.state, step.runs(retry_failed=True)) for step in plan.steps]
+    states = [(cell.record.state, cell.runs(retry_failed=True)) for cell in plan.cells]
     assert states == [("pending", True), ("skipped", False)] * 4
     assert "batch.global is 5, which 2 ranks cannot share evenly" in (plan.record.cells[1].reason or "")
     assert exit_code(plan.record, [plan.record.cells[1].name], was_stopped=False) == 0
@@ -177,5 +177,5 @@ def test_what_another_machine_has_trained_is_finished_though_this_one_cannot(
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"config": cells[0].loaded.values, "world_size": 1, "sessions": []}))
     (folder / "summary.json").write_text("{}")
-    states = [step.record.state for step in plan_of(matrix, cells, []).steps]
+    states = [cell.record.state for cell in plan_of(matrix, cells, []).cells]
     assert states == ["finished", "skipped", "skipped", "skipped"]

@@ -12,11 +12,11 @@ import paratune
 from paratune.api.sweep_search import Searching, check_options
 from paratune.errors import ConfigError
 from paratune.records.sweep import State, SweepRecord, cell_run_folder, read_sweep, write_sweep
+from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import Matrix, read_matrix
-from paratune.sweeps.plan import Step, plan_of
-from paratune.sweeps.search import Range, sampled
-from paratune.sweeps.trials import best_trials, next_trials, num_runs_of_halving
+from paratune.sweeps.plan import plan_of
+from paratune.sweeps.search import Search, best_trials, next_trials, num_runs_of_halving, sampled
 
 BASE = """\
 name: m
@@ -30,7 +30,7 @@ base:
 SPACE = "space: {train.learning_rate: {min: 1e-5, max: 1e-3, scale: log}, batch.global: [4, 8]}"
 RANDOM = f"search: {{trials: 6, {SPACE}}}\naxes: {{run.seed: [1, 2]}}\n"
 HALVING = f"search: {{method: halving, trials: 9, keep: 3, steps: [2, 6, 18], {SPACE}}}\naxes: {{run.seed: [1, 2]}}\n"
-BAYESIAN = f"search: {{method: bayesian, trials: 8, random_trials: 3, {SPACE}}}\n"
+BAYESIAN = f"search: {{method: bayesian, trials: 8, {SPACE}}}\n"
 
 
 @pytest.fixture
@@ -58,19 +58,19 @@ class ScoringTrainer:
     def is_stopped(self) -> bool:
         return self.stops_after is not None and len(self.trained) >= self.stops_after
 
-    def train(self, record: SweepRecord, steps: list[Step]) -> SweepRecord:
-        for step in steps:
+    def train(self, record: SweepRecord, steps: list[Cell]) -> SweepRecord:
+        for cell in steps:
             if self.is_stopped:
                 break
-            assert step.cell.config is not None
-            self.trained.append(step.cell.name)
-            rate = step.cell.config.train.learning_rate
-            score = 1 - abs(math.log10(rate) + 4) / 4 + 0.001 * step.cell.config.run.seed
-            run = cell_run_folder(self.matrix.folder, step.cell.name)
+            assert cell.config is not None
+            self.trained.append(cell.name)
+            rate = cell.config.train.learning_rate
+            score = 1 - abs(math.log10(rate) + 4) / 4 + 0.001 * cell.config.run.seed
+            run = cell_run_folder(self.matrix.folder, cell.name)
             run.mkdir(parents=True)
             (run / "summary.json").write_text(json.dumps({"scores": {"validation": {"accuracy": score}}}))
-            state: State = self.state if self.fails and self.fails in step.cell.name else "finished"
-            record = record.with_cell(replace(step.record, state=state))
+            state: State = self.state if self.fails and self.fails in cell.name else "finished"
+            record = record.with_cell(replace(cell.record, state=state))
             write_sweep(self.matrix.folder, record)
         return record
 
@@ -82,7 +82,7 @@ def search_in(
     plan = plan_of(matrix, cells_of(matrix), [])
     trainer = kind(matrix, **options)
     matrix.folder.mkdir(parents=True, exist_ok=True)
-    todo = [step for step in plan.in_order() if step.runs(retry_failed=False)]
+    todo = [cell for cell in plan.in_order() if cell.runs(retry_failed=False)]
     return Searching(matrix, (), here=True).train(plan.record, todo, trainer), trainer
 
 
@@ -106,18 +106,12 @@ def test_trials_are_values_of_an_axis_and_more_trials_keep_the_earlier_ones(fold
 
 
 def test_a_logarithmic_range_is_sampled_evenly_in_the_logarithm():
-    search = replace(_search(Range("a", 1e-6, 1e-2, is_log=True)), num_trials=400)
+    search = Search(trials=400, space={"a": {"min": 1e-6, "max": 1e-2, "scale": "log"}})
     rates = [settings["a"] for settings in sampled(search, 400)]
     # Half of the draws are below the geometric mean, 1e-4: 200 of 400, with a standard deviation of 10.
     assert 160 < sum(rate < 1e-4 for rate in rates) < 240
-    whole = sampled(_search(Range("a", 1, 5, is_whole=True)), 5)
+    whole = sampled(Search(trials=5, space={"a": {"min": 1, "max": 5}}), 5)
     assert sorted(settings["a"] for settings in whole) == [1, 2, 3, 4, 5]
-
-
-def _search(*space: Range):
-    from paratune.sweeps.search import Search
-
-    return Search("random", 5, space, 0, 5, 1, (), 3)
 
 
 def test_halving_trains_the_best_third_of_each_round_with_more_steps(folder: Path):
@@ -152,7 +146,7 @@ def test_a_stopped_round_of_halving_continues_to_the_same_end(folder: Path):
     matrix = matrix_of(folder, HALVING)
     done = {cell.name for cell in stopped.cells if cell.state == "finished"}
     plan = plan_of(matrix, cells_of(matrix), [])
-    todo = [step for step in plan.in_order() if step.cell.name not in done]
+    todo = [cell for cell in plan.in_order() if cell.name not in done]
     second = ScoringTrainer(matrix)
     Searching(matrix, (), here=True).train(stopped, todo, second)
     assert len(first.trained) + len(second.trained) == 26
@@ -201,30 +195,30 @@ def test_suggestions_follow_from_seed_and_scores_and_are_recorded(folder: Path):
 
     (folder / "m.yaml").write_text(BASE.replace("name: m", "name: again") + BAYESIAN)
     matrix = read_matrix(folder / "m.yaml")
-    assert list(matrix.trials.values()) == list(trials.values())[:3]  # the random ones
+    assert list(matrix.trials.values()) == list(trials.values())[:4]  # the random ones
     plan = plan_of(matrix, cells_of(matrix), [])
     scores = dict.fromkeys(matrix.trials, 0.5)
     once, twice = (next_trials(matrix.search, plan.record, scores) for _ in range(2))
     assert once == twice
-    assert len(once) == 4
-    changed = next_trials(replace(matrix.search, num_at_once=2), plan.record, scores)
-    assert len(changed) == 5
+    assert len(once) == 5
+    changed = next_trials(matrix.search.model_copy(update={"at_once": 2}), plan.record, scores)
+    assert len(changed) == 6
 
 
 def test_a_changed_space_does_not_use_recorded_suggestions(folder: Path):
     pytest.importorskip("optuna")
     search_in(folder, BAYESIAN)
-    assert len(matrix_of(folder, BAYESIAN.replace("max: 1e-3", "max: 1e-2")).trials) == 3
+    assert len(matrix_of(folder, BAYESIAN.replace("max: 1e-3", "max: 1e-2")).trials) == 4
 
 
 def test_a_search_continues_after_suggestions_that_cannot_run(folder: Path):
     pytest.importorskip("optuna")
     space = "space: {train.learning_rate: {min: 1e-5, max: 1e-3, scale: log}, nproc: [1, 2, 3]}"
-    text = f"max_nproc: 1\nsearch: {{method: bayesian, trials: 8, random_trials: 3, {space}}}\n"
+    text = f"max_nproc: 1\nsearch: {{method: bayesian, trials: 8, {space}}}\n"
     record, trainer = search_in(folder, text)
     states = {cell.values["trial"]: cell.state for cell in record.cells}
     assert list(states) == [f"t{number:03d}" for number in range(1, 9)]
-    assert set(list(states.values())[3:-1]) == {"finished", "skipped"}
+    assert set(list(states.values())[4:-1]) == {"finished", "skipped"}
     assert len(trainer.trained) == list(states.values()).count("finished")
     assert Searching(trainer.matrix, (), here=True).num_runs(record) == len(trainer.trained)
 
@@ -233,12 +227,12 @@ def test_a_search_does_not_continue_with_files_that_were_edited_since(folder: Pa
     pytest.importorskip("optuna")
 
     class EditingTrainer(ScoringTrainer):
-        def train(self, record: SweepRecord, steps: list[Step]) -> SweepRecord:
+        def train(self, record: SweepRecord, steps: list[Cell]) -> SweepRecord:
             record = super().train(record, steps)
-            for step in steps:
-                assert step.cell.loaded is not None
-                run = {"config": step.cell.loaded.values, "world_size": 1, "sessions": []}
-                (cell_run_folder(self.matrix.folder, step.cell.name) / "run.json").write_text(json.dumps(run))
+            for cell in steps:
+                assert cell.loaded is not None
+                run = {"config": cell.loaded.values, "world_size": 1, "sessions": []}
+                (cell_run_folder(self.matrix.folder, cell.name) / "run.json").write_text(json.dumps(run))
             (folder / "m.yaml").write_text((BASE + BAYESIAN).replace("epochs: 3", "epochs: 4"))
             return record
 
@@ -250,7 +244,7 @@ def test_more_trials_of_a_bayesian_search_keep_the_earlier_ones(folder: Path):
     pytest.importorskip("optuna")
     record, _ = search_in(folder, BAYESIAN)
     assert record.search is not None
-    more = BAYESIAN.replace("trials: 8", "trials: 20").replace("random_trials: 3", "random_trials: 10")
+    more = BAYESIAN.replace("trials: 8", "trials: 20")
     trials = matrix_of(folder, more).trials
     assert dict(list(trials.items())[:8]) == record.search.trials
     assert list(trials) == [f"t{number:03d}" for number in range(1, 11)]

@@ -30,7 +30,7 @@ def cells(path: Path, teacher: str, more: str = "") -> dict[str, Cell]:
 
 def test_the_teacher_has_the_seed_of_its_student_and_runs_first(matrix_file: Path):
     found = cells(matrix_file, "{size: large}")
-    assert found["small_seed-42"].teachers == ("large_seed-42",)
+    assert found["small_seed-42"].record.teachers == ("large_seed-42",)
     assert found["small_seed-42"].config.distil.teacher == "runs/m/runs/large_seed-42"
     matrix = read_matrix(matrix_file)
     plan = plan_of(matrix, tuple(found.values()), sys.argv)
@@ -91,8 +91,8 @@ def test_a_student_of_a_changed_teacher_has_changed(matrix_file: Path):
     (Path("runs/m") / "sweep.json").unlink()
     import paratune.sweeps.plan as plan_module
 
-    steps = {step.cell.name: step for step in plan_module._with_changed_teachers(
-        [plan_module._step(read_matrix(matrix_file), cell, None) for cell in found.values()]
+    cells_now = {cell.name: cell for cell in plan_module._with_changed_teachers(
+        [plan_module._planned(read_matrix(matrix_file), cell, None) for cell in found.values()]
     )}  # fmt: skip
-    assert [bool(steps[name].changed) for name in ("large_seed-41", "small_seed-41")] == [True, True]
-    assert not steps["small_seed-42"].changed
+    assert [bool(cells_now[name].changed) for name in ("large_seed-41", "small_seed-41")] == [True, True]
+    assert not cells_now["small_seed-42"].changed

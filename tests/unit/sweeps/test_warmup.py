@@ -6,16 +6,17 @@ from pathlib import Path
 import pytest
 
 from paratune.config.load import load_config
+from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
 from paratune.sweeps.plan import plan_of
-from paratune.sweeps.warmup import WarmUp, warm_ups
+from paratune.sweeps.run import run_warm_up, warm_ups
 
 
-def _warm_ups(path: Path, more: str) -> list[WarmUp]:
+def _warm_ups(path: Path, more: str) -> list[Cell]:
     path.write_text(path.read_text() + more)
     matrix = read_matrix(path)
-    return warm_ups(matrix, plan_of(matrix, cells_of(matrix), []).in_order())
+    return [cell for _, cell in warm_ups(matrix, plan_of(matrix, cells_of(matrix), []).in_order())]
 
 
 @pytest.mark.parametrize(
@@ -38,8 +39,8 @@ def test_one_for_each_model_and_data_on_most_devices(matrix_file: Path):
     text = matrix_file.read_text().replace("  batch: {global: 4}\n", "  batch: {global: 4}\n  strategy: ddp\n")
     matrix_file.write_text(text)
     found = _warm_ups(matrix_file, axes)
-    assert sorted((each.cell.config.model.name, each.cell.num_processes) for each in found) == [("one", 2), ("two", 2)]
-    assert [each.cell.name for each in found] == ["warmup-1-1", "warmup-2-1"]
+    assert sorted((each.config.model.name, each.record.num_processes) for each in found) == [("one", 2), ("two", 2)]
+    assert [each.name for each in found] == ["warmup-1-1", "warmup-2-1"]
 
 
 def test_what_is_started(matrix_file: Path):
@@ -53,7 +54,7 @@ def test_what_is_started(matrix_file: Path):
         started.append((list(words), log, dict(environment)))
         return 7
 
-    assert warm_up.run(start) == 7
+    assert run_warm_up(Path("runs/m"), warm_up, start) == 7
     folder = Path("runs/m/warmup")
     words = ["train", str(folder / "warmup-1-1.yaml"), "--nproc", "1", "--overwrite"]
     assert started == [(words, folder / "log.txt", {"A": "1", "PARATUNE_RECORD_ENVIRONMENT": "A"})]

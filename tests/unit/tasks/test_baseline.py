@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from paratune.config.task_sections import ClassificationTask, QuestionAnsweringTask, RegressionTask
+from paratune.config.task_sections import ClassificationTask, OrdinalTask, QuestionAnsweringTask, RegressionTask
 from paratune.data.columns import AnswerSpan
 from paratune.tasks import make_recipe
 from paratune.tasks.baseline import constant_baseline
@@ -38,6 +38,16 @@ def test_the_classification_baseline_is_the_majority_class():
     # Training had no c: its loss is infinite, and so not known.
     assert actual["scores"]["test"]["loss"] is None
     assert actual["scores"]["test"]["accuracy"] == 0.5
+
+
+def test_the_baseline_of_ordered_classes_is_the_median_class():
+    recipe = make_recipe(OrdinalTask(kind="ordinal", labels=["low", "middle", "high"]))
+    actual = constant_baseline("ordinal", recipe, splits(train=[0, 1, 1, 2, 2, 2, 1], test=[1, 1, 2, 0]))
+    assert (actual["predicts"], actual["value"]) == ("median class", "middle")
+    # Two of four are right, and the other two one class off; a constant answer has kappa 0.
+    scores = actual["scores"]["test"]
+    assert (scores["accuracy"], scores["mae"], scores["within_one"], scores["qwk"]) == (0.5, 0.5, 1.0, 0.0)
+    assert scores["loss"] is None
 
 
 def questions(*golds):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from paratune.verdicts.jackknife import of_mean
-from paratune.verdicts.quality import over_samples, over_seeds_and_samples
+from paratune.verdicts.quality import over_samples, over_seeds, over_seeds_and_samples, with_family_variance
 
 RNG = np.random.default_rng(3)
 
@@ -47,7 +47,7 @@ def test_seeds_that_score_the_same_by_chance_vary_as_their_answers_do():
     assert found.degrees_of_freedom == pytest.approx(1)
     # The same of one side, where the other has it in its scores: (1/4 - 3/4)^2 / 2.
     apart = over_seeds_and_samples([of_mean([0, 0, 0, 1]), of_mean([0, 1, 1, 1])], second, is_paired=False)
-    assert [side.mean_square for side in apart.sides] == pytest.approx([1 / 8, 1 / 12])
+    assert [side.variance for side in apart.sides] == pytest.approx([1 / 8 / 2, 1 / 12 / 2])
 
 
 def test_models_that_answer_the_same_do_not_vary():
@@ -62,3 +62,52 @@ def test_over_samples_is_the_paired_t_test_of_samples():
     found = over_samples([of_mean(first)], [of_mean(second)])
     expected = stats.ttest_rel(second, first).confidence_interval(0.95)
     assert found.interval() == pytest.approx(tuple(expected))
+
+
+def family(scores):
+    """Return the differences of the rows of a table of scores, (configurations, seeds), from the first, in a family."""
+    tables = [dict(enumerate(row)) for row in scores]
+    pairs = [over_seeds(scores[0], row, is_paired=True) for row in scores[1:]]
+    return pairs, with_family_variance(tables[0], tables[1:], pairs)
+
+
+def test_the_variance_of_a_family_is_the_residual_of_configurations_and_seeds():
+    scores = RNG.normal(size=(5, 4)) + RNG.normal(size=(1, 4)) * 3
+    rest = scores - scores.mean(axis=1, keepdims=True) - scores.mean(axis=0) + scores.mean()
+    mean_square = (rest**2).sum() / (4 * 3)  # MS(T * R) of Hillis 2007, of (t - 1)(r - 1) degrees of freedom
+    for place, found in enumerate(family(scores)[1], start=1):
+        assert found.value == pytest.approx(scores[place].mean() - scores[0].mean())
+        assert (found.variance, found.degrees_of_freedom) == pytest.approx((2 * mean_square / 4, 12))
+
+
+def test_a_family_of_two_is_the_paired_t_test():
+    pairs, found = family(RNG.normal(size=(2, 3)))
+    assert found == pairs
+    assert found[0].degrees_of_freedom == 2
+
+
+def test_two_ways_to_the_same_scores_keep_their_own_variance_in_a_family():
+    scores = RNG.normal(size=(6, 3))
+    scores[1] = scores[0] + [1e-4, -1e-4, 0]
+    pairs, found = family(scores)
+    assert found[0] == pairs[0]
+    assert all(one.degrees_of_freedom > 8 for one in found[1:])
+
+
+def test_seeds_that_only_some_have_are_in_no_pair_and_in_the_variance():
+    base, one, two = {1: 0.1, 2: 0.3, 3: 0.2}, {1: 0.2, 2: 0.5, 3: 0.1}, {1: 0.4, 2: 0.4}
+    pairs = [over_seeds([*base.values()], [*one.values()], is_paired=True),
+             over_seeds([0.1, 0.3], [0.4, 0.4], is_paired=True)]  # fmt: skip
+    found = with_family_variance(base, [one, two], pairs)
+    # 8 scores, less 3 configurations, less 2 of 3 seeds.
+    assert [estimate.degrees_of_freedom for estimate in found] == pytest.approx([3, 3])
+    assert found[1].variance / found[0].variance == pytest.approx(3 / 2)
+
+
+def test_runs_of_other_seeds_have_the_common_variance_of_configurations():
+    scores = np.asarray([[0.1, 0.3, 0.2], [0.4, 0.1, 0.2], [0.5, 0.3, 0.5], [0.2, 0.4, 0.1]])
+    tables = [{(place, seed): value for seed, value in enumerate(row)} for place, row in enumerate(scores)]
+    pairs = [over_seeds(scores[0], row, is_paired=False) for row in scores[1:]]
+    mean_square = np.mean(scores.var(axis=1, ddof=1))
+    for found in with_family_variance(tables[0], tables[1:], pairs):
+        assert (found.variance, found.degrees_of_freedom) == pytest.approx((mean_square * 2 / 3, 8))

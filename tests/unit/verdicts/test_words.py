@@ -4,7 +4,9 @@ import pytest
 
 from paratune.verdicts import Differs, MeasureComparison, Verdict
 from paratune.verdicts.planning import RunRange
-from paratune.verdicts.words import quality_words, sentence_of, signed_interval_words, speed_words
+from paratune.verdicts.words import comparison_words, parts_of, quality_words, sentence_of, signed_interval_words
+
+ON_ROWS = "test F1 1.3 points better on these rows (0.4–2.2)"
 
 
 def speed(change, low, high, outcome, **values):
@@ -14,7 +16,7 @@ def speed(change, low, high, outcome, **values):
 
 
 def score(change, low, high, outcome, metric="f1", margin=0.005, **values):
-    found = {"scope": "seeds and samples", **values}
+    found = {"scope": "seeds and samples", "split": "test", **values}
     return MeasureComparison(
         metric, False, 0.9, 0.9 + (change or 0), (3, 3), change, low, high, outcome, margin=margin, **found
     )
@@ -29,12 +31,15 @@ def score(change, low, high, outcome, metric="f1", margin=0.005, **values):
         (speed(1.41, 1.35, 1.47, "different"), "2.41× as fast (2.35–2.47×)"),
         (speed(0.2, 0.2, 0.2, "different"), "20.0% faster (always)"),
         (
-            speed(0.03, -0.02, 0.08, "cannot tell", runs_to_tell=RunRange(7, 15), runs_to_equal=RunRange(40, None)),
-            "speed: cannot tell (+3% [−2, +8]): 4–12 more runs needed to tell a change of this size, at least 37 to "
-            "show equality",
+            speed(
+                0.03, -0.02, 0.08, "cannot tell",
+                runs_to_tell=RunRange(7, 10, 15), runs_to_equal=RunRange(40, None, None),
+            ),
+            "speed: cannot tell (+3% [−2, +8]): about 7 (4–12) more runs needed to tell a change of this size, at "
+            "least 37 to show equality",
         ),
         (
-            speed(0.03, -0.02, 0.08, "cannot tell", runs_to_equal=RunRange(4, 4)),
+            speed(0.03, -0.02, 0.08, "cannot tell", runs_to_equal=RunRange(4, 4, 4)),
             "speed: cannot tell (+3% [−2, +8]): 1 more run needed to show equality",
         ),
         (
@@ -42,66 +47,69 @@ def score(change, low, high, outcome, metric="f1", margin=0.005, **values):
             "speed: cannot tell (+3% [−2, +8]): more than 200 runs needed, or a wider margin",
         ),
         (
-            speed(0.08, 0.02, 0.14, "cannot tell", runs_to_tell=RunRange(7, 7), code="many_comparisons"),
+            speed(0.08, 0.02, 0.14, "cannot tell", runs_to_tell=RunRange(7, 7, 7), code="many_comparisons"),
             "speed: cannot tell with so many comparisons (+8% [+2, +14]): 4 more runs needed to tell a change of this "
             "size",
         ),
         (
-            speed(0.08, 0.02, 0.14, "cannot tell", runs_to_tell=RunRange(7, 7), code="repeated_looks"),
+            speed(0.08, 0.02, 0.14, "cannot tell", runs_to_tell=RunRange(7, 7, 7), code="repeated_looks"),
             "speed: cannot tell at the first look (+8% [+2, +14]): 4 more runs needed to tell a change of this size",
         ),
         (
             speed(0.27, None, None, "n/a", reason="one run each: how far another run would be from it is not known"),
-            "27.0% faster, interval n/a (one run each)",
+            "speed +27.0% in these runs, interval n/a (one run each)",
         ),
         (speed(None, None, None, "n/a", reason="unknown for b"), "speed n/a (unknown for b)"),
     ],
 )  # fmt: skip
 def test_speed(found, words):
-    assert speed_words(found) == words
+    assert comparison_words(found) == words
 
 
 def test_the_number_of_runs_is_a_guess_where_two_give_the_variance():
-    found = speed(0.03, -0.02, 0.08, "cannot tell", runs_to_tell=RunRange(3, None), degrees_of_freedom=1.7)
-    assert not speed_words(found).endswith("(a guess from 3 runs)")
-    assert speed_words(replace(found, num_runs=(2, 5))).endswith("(a guess from 2 runs)")
-    assert not speed_words(replace(found, num_runs=(2, 2), degrees_of_freedom=18)).endswith("(a guess from 2 runs)")
+    found = speed(0.03, -0.02, 0.08, "cannot tell", runs_to_tell=RunRange(3, None, None), degrees_of_freedom=1.7)
+    assert not comparison_words(found).endswith("(a guess from 3 runs)")
+    assert comparison_words(replace(found, num_runs=(2, 5))).endswith("(a guess from 2 runs)")
+    assert not comparison_words(replace(found, num_runs=(2, 2), degrees_of_freedom=18)).endswith(
+        "(a guess from 2 runs)"
+    )
 
 
 def test_goodput():
     found = MeasureComparison("goodput", True, 1.0, 1.3, (3, 3), 0.3, 0.25, 0.35, "different", margin=0.02)
-    assert speed_words(found) == "30% more goodput (25–35%)"
+    assert comparison_words(found) == "30% more goodput (25–35%)"
 
 
 @pytest.mark.parametrize(
     ("findings", "task", "words"),
     [
-        ([score(0.001, -0.003, 0.004, "equal")], "classification", "quality equal within 0.5 points F1"),
-        ([score(0.1, -0.3, 0.4, "equal", margin=0.5)], "qa", "quality equal within 0.5 points F1"),
-        ([score(0.1, -0.3, 0.4, "equal", margin=0.01)], "classification", "quality equal within 1 point F1"),
+        ([score(0.001, -0.003, 0.004, "equal")], "classification", "quality equal within 0.5 points test F1"),
+        ([score(0.1, -0.3, 0.4, "equal", margin=0.5)], "qa", "quality equal within 0.5 points test F1"),
+        ([score(0.1, -0.3, 0.4, "equal", margin=0.01)], "classification", "quality equal within 1 point test F1"),
         (
             [score(0.0, 0, 0, "equal"), score(0.0, 0, 0, "equal", "accuracy")],
             "classification",
-            "quality equal within 0.5 points F1 and Accuracy",
+            "quality equal within 0.5 points test F1 and test Accuracy",
         ),
-        ([score(0.013, 0.004, 0.022, "different", is_better=True)], "classification", "F1 1.3 points better (0.4–2.2)"),
-        ([score(-0.013, -0.022, -0.004, "different", is_better=False)], "mlm", "F1 1.3 points worse (0.4–2.2)"),
-        ([score(-0.13, -0.22, -0.04, "different", "rmse", is_better=True)], "mlm", "RMSE 0.13 better (0.04–0.22)"),
+        ([score(0.013, 0.004, 0.022, "different", is_better=True)], "mlm", "test F1 1.3 points better (0.4–2.2)"),
+        ([score(-0.013, -0.022, -0.004, "different", is_better=False)], "mlm", "test F1 1.3 points worse (0.4–2.2)"),
+        ([score(0.013, 0.004, 0.022, "different", is_better=True, scope="seeds")], "mlm", ON_ROWS),
+        ([score(-0.13, -0.22, -0.04, "different", "rmse", is_better=True)], "mlm", "test RMSE 0.13 better (0.04–0.22)"),
         (
-            [score(0.004, -0.006, 0.014, "cannot tell", runs_to_equal=RunRange(9, 30))],
+            [score(0.004, -0.006, 0.014, "cannot tell", runs_to_equal=RunRange(9, 15, 30))],
             "classification",
-            "F1: cannot tell (+0.4 points [−0.6, +1.4]): 6–27 more seeds needed to show equality",
+            "test F1: cannot tell (+0.4 points [−0.6, +1.4]): about 12 (6–27) more seeds needed to show equality",
         ),
         (
             [score(0.004, -0.026, 0.034, "cannot tell", num_samples=408, num_samples_needed=13702)],
             "classification",
-            "F1: cannot tell (+0.4 points [−2.6, +3.4]): more seeds do not help, 408 rows are too few: at least "
+            "test F1: cannot tell (+0.4 points [−2.6, +3.4]): more seeds do not help, 408 rows are too few: at least "
             "13,702 needed, or a wider margin",
         ),
         (
             [score(0.004, -0.006, 0.014, "cannot tell", scope="samples", reason="one seed each: how far")],
             "classification",
-            "F1: cannot tell (+0.4 points [−0.6, +1.4]): one seed each, and other seeds may differ more",
+            "test F1: cannot tell (+0.4 points [−0.6, +1.4]): one seed each, and other seeds may differ more",
         ),
         ([], "classification", "quality n/a (no score that all of these runs have)"),
     ],
@@ -117,8 +125,14 @@ def verdict(**values):
 
 
 def test_the_sentence_of_the_readme():
-    expected = "ddp against single: 27% faster (24–30%), quality equal within 0.5 points F1."
+    expected = "ddp against single: 27% faster (24–30%), quality equal within 0.5 points test F1."
     assert sentence_of(verdict()) == expected
+
+
+@pytest.mark.parametrize(("scope", "is_good"), [("seeds and samples", True), ("seeds", None)])
+def test_what_holds_for_these_rows_alone_has_no_tick(scope, is_good):
+    found = replace(verdict(), quality=(score(0.013, 0.004, 0.022, "different", is_better=True, scope=scope),))
+    assert parts_of(found)[1][1] is is_good
 
 
 def test_what_differs_is_said():

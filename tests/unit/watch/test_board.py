@@ -4,7 +4,7 @@ import io
 import json
 import shutil
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import get_args
 
@@ -17,7 +17,7 @@ from paratune.records.sweep import Axis, CellRecord, State, SweepRecord, cell_ru
 from paratune.watch import board as module
 from paratune.watch.board import Board, BoardView
 from paratune.watch.run import RunWatch
-from paratune.watch.screen import _FIRST, Screen
+from paratune.watch.screen import _STYLES, Screen
 from paratune.watch.sweep import _STATES, SweepWatch
 
 
@@ -104,7 +104,7 @@ def test_the_cells_of_a_matrix_are_as_their_folders_say(tmp_path: Path):
     finish(cell_run_folder(folder, "r7"))  # trained by hand
     with held(fresh(cell_run_folder(folder, "r2"))):
         view = SweepWatch(folder).look()
-    states = {cell.name: cell.state for cell in view.cells}
+    states = {run.name: run.state for run in view.runs}
     assert states == {
         "r1": "finished",
         "r2": "training",
@@ -116,26 +116,20 @@ def test_the_cells_of_a_matrix_are_as_their_folders_say(tmp_path: Path):
         "r8": "stopped",
     }
     assert view.is_running
-    assert view.counts()["running"] == 1
-    assert view.cells[1].run is not None
-    assert view.cells[3].reason == "the loss is nan"
+    assert view.counts["running"] == 1
+    assert (view.runs[0].total_s, view.runs[1].step, view.runs[3].reason) == (60.0, 11, "the loss is nan")
 
 
 def test_every_state_of_a_cell_can_be_shown():
     assert set(get_args(State)) == _STATES.keys()
-    assert set(_STATES.values()) <= set(_FIRST)
+    assert set(_STATES.values()) <= _STYLES.keys()
 
 
-def test_a_cell_without_a_folder_has_the_state_of_its_last_log_line(tmp_path: Path):
+def test_a_cell_without_a_folder_is_starting(tmp_path: Path):
     folder = matrix(tmp_path / "m", cell("r1", "running"))
-    (folder / "logs").mkdir()
     with held(folder):
-        watch = SweepWatch(folder)
-        assert watch.look().cells[0].state == "starting"
-        (folder / "logs" / "r1.txt").write_text("10:00:00 reading\n10:00:15 tokenize 3/10 \n")
-        assert watch.look().cells[0].state == "tokenizing"
-        (folder / "logs" / "r1.txt").write_text("10:00:15 tokenize 3/10 \n10:00:20 train: 10 rows\n")
-        assert watch.look().cells[0].state == "starting"
+        assert SweepWatch(folder).look().runs[0].state == "starting"
+    assert SweepWatch(folder).look().runs[0].state == "killed"
 
 
 def test_the_remaining_time_comes_from_cells_that_differ_only_in_the_seed(tmp_path: Path):
@@ -184,7 +178,7 @@ def test_a_matrix_below_a_folder_is_shown_when_something_runs_in_it(tmp_path: Pa
         view = board.look()
     assert [cell.name for cell in view.sweeps] == ["m"]
     assert view.runs == ()
-    assert [cell.state for cell in board.look().sweeps[0].cells] == ["killed", "waiting"]
+    assert [run.state for run in board.look().sweeps[0].runs] == ["killed", "waiting"]
 
 
 def test_a_list_of_runs_is_awaited_between_them(tmp_path: Path):
@@ -215,7 +209,7 @@ def shown(view: BoardView) -> str:
 def test_json_has_all_fields(tmp_path: Path):
     matrix(tmp_path / "m", cell("r1", "finished", attempts=took(5)))
     log(training(tmp_path / "r"), event("stop", step=10, signal="SIGINT"))
-    content = json.loads(json.dumps(Board([tmp_path / "m", tmp_path / "r"]).look().as_dict()))
+    content = json.loads(json.dumps(asdict(Board([tmp_path / "m", tmp_path / "r"]).look())))
     assert content["sweeps"][0]["counts"] == {"finished": 1}
     assert content["runs"][0]["state"] == "stopped"
 
@@ -232,26 +226,26 @@ def test_ended_runs_of_cells_are_not_kept_in_memory(tmp_path: Path):
     watch = SweepWatch(folder)
     with held(fresh(cell_run_folder(folder, "r1"))):
         watch.look()
-        assert list(watch._runs) == ["r1"]
+        assert list(watch._running) == ["r1"]
     write_sweep(folder, watch._record.with_cell(replace(watch._record.cells[1], state="finished")))
     watch.look()
-    assert watch._runs == {}
+    assert watch._running == {}
 
 
 def test_the_best_configuration_so_far_is_that_of_the_mean_over_its_finished_runs(tmp_path: Path):
     def cell_of(model: str, seed: str, state: str = "finished", metric: str = "accuracy") -> CellRecord:
         return cell(f"{model}{seed}", state, values={"seed": seed, "model": model}, metric=metric)
 
-    # a: 0.5 and 0.9, 0.7 on average; b: 0.8 of one of two runs; c: no score.
-    scores = {"a1": 0.5, "a2": 0.9, "b1": 0.8}
-    for metric, best in (("accuracy", ("b", 0.8, 1, 2)), ("loss", ("a", 0.7, 2, 2))):
+    # a: 0.5 and 0.9, 0.7 on average; b: 0.8 of one of two runs; c: no score; d: 0.85 of its only run, others have two.
+    scores = {"a1": 0.5, "a2": 0.9, "b1": 0.8, "d1": 0.85}
+    for metric, best in (("accuracy", ("d", 0.85, 1, 2)), ("loss", ("a", 0.7, 2, 2))):
         folder = tmp_path / metric
         folder.mkdir()
         cells = (
             cell_of("a", "1", metric=metric), cell_of("a", "2", metric=metric), cell_of("b", "1", metric=metric),
-            cell_of("b", "2", "pending", metric), cell_of("c", "1", "failed", metric),
+            cell_of("b", "2", "pending", metric), cell_of("c", "1", "failed", metric), cell_of("d", "1", metric=metric),
         )  # fmt: skip
-        seeds, models = {"1": "1", "2": "2"}, {"a": "a", "b": "b", "c": "c"}
+        seeds, models = {"1": "1", "2": "2"}, {"a": "a", "b": "b", "c": "c", "d": "d"}
         axes = (Axis("run.seed", "seed", seeds, is_seed=True), Axis("model", "model", models))
         write_sweep(folder, SweepRecord("m", "now", "m.yaml", (), axes, (), cells))
         for name, score in scores.items():
@@ -266,4 +260,18 @@ def test_the_best_configuration_so_far_is_that_of_the_mean_over_its_finished_run
             metric, f"model {name}", num_runs, num_planned,
         )  # fmt: skip
         assert found.score == pytest.approx(mean)
-        assert {shown.name: shown.score for shown in view.cells} == {**scores, "b2": None, "c1": None}
+        assert {run.name: run.scores.get(metric) for run in view.runs} == {**scores, "b2": None, "c1": None}
+
+
+def test_each_selection_has_its_best_configuration(tmp_path: Path):
+    axes = (Axis("task", "task", {"x": "x", "y": "y"}), Axis("model", "model", {"a": "small", "b": "large"}))
+    cells = [
+        cell(f"{task}{model}", "finished", values={"task": task, "model": model}) for task in "xy" for model in "ab"
+    ]
+    write_sweep(tmp_path, SweepRecord("m", "now", "m.yaml", (), axes, ("task",), tuple(cells)))
+    for name, score in {"xa": 0.5, "xb": 0.6, "ya": 0.9, "yb": 0.8}.items():
+        run = cell_run_folder(tmp_path, name)
+        run.mkdir(parents=True)
+        (run / "summary.json").write_text(json.dumps({"scores": {"validation": {"accuracy": score}}}))
+    best = [(found.name, found.score) for found in SweepWatch(tmp_path).look().best]
+    assert best == [("task x: model large", 0.6), ("task y: model small", 0.9)]

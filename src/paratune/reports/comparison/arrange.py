@@ -14,7 +14,7 @@ from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folde
 from paratune.reports.runs.differing import allowed_by_axes
 from paratune.reports.runs.machine import machine_kinds
 from paratune.reports.runs.read import FoundRuns, RunRecord, Unfinished, read_runs
-from paratune.reports.runs.sameness import config_differences, configuration_key
+from paratune.reports.runs.sameness import configuration_key
 from paratune.reports.systems.configurations import label_of
 from paratune.verdicts import Group, LookHistory
 from paratune.verdicts.sequential import look_history
@@ -57,13 +57,12 @@ def arrange(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> Ar
     """Return the runs that the arguments of a command line select, grouped for comparison.
 
     Args:
-        words: Run folders, which are grouped by their configuration; or groups of runs, each a pattern or a list with
-            commas; or one folder of a matrix.
-        baseline: A run, a group, or a value of an axis; None takes what the matrix names, or the first.
+        words: Run folders or patterns of them, which are grouped by their configuration; or one folder of a matrix.
+        baseline: A run, a configuration, or a value of an axis; None takes what the matrix names, or the first.
         by: Axes of a matrix whose values are compared; none compares what the matrix chooses among.
 
     Raises:
-        ConfigError: The words name nothing, a run twice, or runs in one group that are not of one configuration.
+        ConfigError: The words name nothing.
         CheckpointError: A folder is not a run, or there are no two configurations with a finished run.
     """
     matrices = [word for word in words if holds_sweep(Path(word))]
@@ -85,17 +84,9 @@ def arrange(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> Ar
             "paratune compare needs runs, such as runs/first runs/second, or the folder of a matrix",
             code="cli.argument_missing",
         )
-    expanded = {word: _expand(word) for word in words}
-    is_grouped = any(folders != [Path(word)] for word, folders in expanded.items())
-    _refuse_twice(expanded)
-    records = read_runs([folder for folders in expanded.values() for folder in folders])
-    if not is_grouped:
-        groups = by_configuration(records.runs)
-        return _arrangement(records, (BaselineFamily("", tuple(groups), baseline_of(groups, baseline)),))
-    named = _as_named(expanded, records)
-    groups = _distinct([_label(runs) for runs in named.values()], list(named), list(named.values()))
-    wanted = next((group.label for word, group in zip(named, groups, strict=True) if word == baseline), baseline)
-    return _arrangement(records, (BaselineFamily("", tuple(groups), baseline_of(groups, wanted)),))
+    records = read_runs([folder for word in words for folder in _expand(word)])
+    groups = by_configuration(records.runs)
+    return _arrangement(records, (BaselineFamily("", tuple(groups), baseline_of(groups, baseline)),))
 
 
 def _arrangement(
@@ -115,57 +106,13 @@ def _arrangement(
 
 
 def _expand(word: str) -> list[Path]:
-    """Return the folders of an argument: itself, or its comma-separated parts with patterns expanded."""
-    if Path(word).exists():
+    """Return the folder of an argument, or the folders that a pattern matches."""
+    if Path(word).exists() or not glob.has_magic(word):
         return [Path(word)]
-    folders: list[Path] = []
-    for part in (part.strip() for part in word.split(",")):
-        if not part:
-            raise ConfigError(f"{plain(word)!r} names no run between two commas", code="compare.unknown_run", word=word)
-        if Path(part).exists() or not glob.has_magic(part):
-            folders.append(Path(part))
-            continue
-        matches = [Path(path) for path in sorted(glob.glob(part)) if Path(path).is_dir()]  # noqa: PTH207
-        if not matches:
-            raise ConfigError(f"{plain(part)} matches no folder", code="compare.unknown_run", part=part)
-        folders += matches
-    return folders
-
-
-def _refuse_twice(expanded: Mapping[str, Sequence[Path]]) -> None:
-    """Raise an error when a run is in two groups, which would compare it with itself."""
-    word_by_folder: dict[Path, str] = {}
-    for word, folders in expanded.items():
-        for folder in folders:
-            first = word_by_folder.setdefault(folder.resolve(), word)
-            if first != word:
-                raise ConfigError(
-                    f"{plain(folder)} is in {plain(first)} and in {plain(word)}: a run is in one group",
-                    code="cli.named_twice",
-                    folder=folder,
-                    word=word,
-                )
-
-
-def _as_named(expanded: Mapping[str, Sequence[Path]], records: FoundRuns) -> dict[str, tuple[RunRecord, ...]]:
-    """Return the runs of each argument; raise an error when they have different configurations."""
-    by_folder = {run.folder: run for run in records.runs}
-    groups = {}
-    for word, folders in expanded.items():
-        runs = tuple(by_folder[folder] for folder in folders if folder in by_folder)
-        if len({configuration_key(run) for run in runs}) > 1:
-            keys = [setting.key for setting in config_differences(runs) if setting.key != "run.seed"] or [
-                "their data or processes"
-            ]
-            raise ConfigError(
-                f"the runs of {plain(word)} are not of one configuration: they differ in {', '.join(keys[:5])}"
-                f"{', ...' if len(keys) > 5 else ''}; name each configuration by itself",
-                code="compare.group_differs",
-                word=word,
-            )
-        if runs:
-            groups[word] = runs
-    return groups
+    matches = [Path(path) for path in sorted(glob.glob(word)) if Path(path).is_dir()]  # noqa: PTH207
+    if not matches:
+        raise ConfigError(f"{plain(word)} matches no folder", code="compare.unknown_run", part=word)
+    return matches
 
 
 def by_configuration(runs: Sequence[RunRecord]) -> list[Group]:
@@ -174,15 +121,10 @@ def by_configuration(runs: Sequence[RunRecord]) -> list[Group]:
         ((configuration_key(run), _environment(run), machine), run)
         for run, machine in zip(runs, machine_kinds(runs), strict=True)
     )
-    groups = [tuple(group) for group in by_key.values()]
-    return _distinct([_label(group) for group in groups], [group[0].name for group in groups], groups)
-
-
-def _distinct(labels: Sequence[str], others: Sequence[str], groups: Sequence[tuple[RunRecord, ...]]) -> list[Group]:
-    """Return the groups by label; groups with equal labels get their other name."""
+    labels = [_label(group) for group in by_key.values()]
     return [
-        Group(label if labels.count(label) == 1 else other, runs)
-        for label, other, runs in zip(labels, others, groups, strict=True)
+        Group(label if labels.count(label) == 1 else group[0].name, tuple(group))
+        for label, group in zip(labels, by_key.values(), strict=True)
     ]
 
 

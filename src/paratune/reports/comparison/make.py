@@ -5,13 +5,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from paratune.base.text import plain
+from paratune.errors import CheckpointError
 from paratune.records.efficiency import NoiseKind
-from paratune.reports.comparison.arrange import BaselineFamily, arrange
+from paratune.reports.comparison.arrange import BaselineFamily, arrange, baseline_of, by_configuration
 from paratune.reports.comparison.figures import FigureRow, figure_rows
 from paratune.reports.runs.certificates import Certificate, find_certificates
 from paratune.reports.runs.differing import differs_of
 from paratune.reports.runs.execution import LABELS, OTHER_LOAD, execution_differences
 from paratune.reports.runs.read import RunRecord, Unfinished
+from paratune.reports.systems.judging import MAX_JUDGED, MAX_RUNS
 from paratune.verdicts import Group, LookHistory, Margin, Verdict, judge
 from paratune.verdicts.factorial import FactorCell, FactorEffect, factor_effects
 from paratune.verdicts.rates import noise_kind
@@ -33,11 +35,6 @@ class Compared:
     execution: tuple[str, ...] = ()
     """Sentences about threads and usable cores that differ between the configurations."""
 
-    @property
-    def is_refused(self) -> bool:
-        """Whether no configuration is comparable with the baseline."""
-        return all(verdict.differs.refused for verdict in self.verdicts)
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -51,12 +48,12 @@ class Comparison:
     @property
     def is_refused(self) -> bool:
         """Whether there is no comparable pair."""
-        return all(family.is_refused for family in self.families)
+        return all(verdict.differs.refused for family in self.families for verdict in family.verdicts)
 
     def _repr_html_(self) -> str:
         """Return what `paratune compare` prints, for notebooks."""
         from paratune.console.html import html_of
-        from paratune.reports.comparison.terminal import terminal_comparison
+        from paratune.reports.terminal import terminal_comparison
 
         return html_of(terminal_comparison(self))
 
@@ -86,7 +83,7 @@ def make_comparison(
     """Read runs and judge them; writes nothing.
 
     Args:
-        words: Runs, groups of runs, or the folder of a matrix; see `arrange`.
+        words: Runs, patterns, or the folder of a matrix; see `arrange`.
         baseline: Configuration that the others are compared with; the first when None.
         by: Axes of a matrix whose values are compared.
         margins: As `judge` takes them.
@@ -110,6 +107,31 @@ def make_comparison(
     return Comparison(
         families, arrangement.unfinished, certificates, (*arrangement.notes, *of_others, *_notes(families))
     )
+
+
+def compare_runs(
+    runs: Sequence[RunRecord], baseline: str | None = None, margins: Mapping[str, Margin] | None = None
+) -> tuple[Compared | None, tuple[str, ...]]:
+    """Return the comparison of the configurations of runs, and the reason where there is none to be expected.
+
+    Probes are not compared with full runs. `baseline` is the name of a run of the baseline, by default of the first
+    run; `margins` as in `judge`.
+    """
+    by_name = {run.name: run for run in runs}
+    groups = by_configuration(runs)
+    base = baseline_of(groups, baseline)
+    is_probe = {group.label: by_name[group.runs[0].name].is_probe for group in groups}
+    groups = [group for group in groups if is_probe[group.label] == is_probe[base]]
+    if len(groups) < 2:
+        return None, (f"Nothing is compared with {base}: all runs are of its configuration.",) if baseline else ()
+    if len(groups) > MAX_JUDGED or sum(len(group.runs) for group in groups) > MAX_RUNS:
+        limit = f"{MAX_JUDGED} configurations and {MAX_RUNS} runs"
+        return None, (f"No verdicts on more than {limit}; paratune compare judges any number.",)
+    family = BaselineFamily("", tuple(groups), base)
+    try:
+        return _compared(family, by_name, margins or {}, frozenset(), LookHistory(), noise_kind(runs)), ()
+    except CheckpointError as error:
+        return None, (f"No verdict against {base}: {error}",)
 
 
 def _compared(
@@ -159,25 +181,21 @@ def _notes(families: Sequence[Compared]) -> list[str]:
     if most > 1:
         notes.append(
             f"Intervals are 95% confidence intervals. Up to {most} configurations are compared with one baseline, so "
-            "differences and equality are tested at 5% over all of them (Holm)."
+            "differences and equality are tested at 5% over all of them."
         )
     return notes
 
 
 def _family_dict(compared: Compared) -> dict[str, Any]:
+    def runs_of(group: Group) -> list[dict[str, Any]]:
+        return [{"run": run.name, "folder": str(run.folder), "seed": run.get("run.seed")} for run in group.runs]
+
     labels = [verdict.label for verdict in compared.verdicts]
     return {
         "within": compared.family.title or None,
         "baseline": compared.family.baseline,
-        "groups": [_group_dict(group) for group in compared.family.groups],
+        "groups": [{"label": group.label, "runs": runs_of(group)} for group in compared.family.groups],
         "verdicts": [verdict.as_dict() for verdict in compared.verdicts],
         "effects": [asdict(effect) for effect in compared.effects],
         "figures": {row.key: dict(zip(labels, map(asdict, row.findings), strict=True)) for row in compared.rows},
-    }
-
-
-def _group_dict(group: Group) -> dict[str, Any]:
-    return {
-        "label": group.label,
-        "runs": [{"run": run.name, "folder": str(run.folder), "seed": run.get("run.seed")} for run in group.runs],
     }

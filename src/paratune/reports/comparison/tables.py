@@ -1,75 +1,209 @@
-"""The tables of a comparison: all figures of few configurations, or the main changes of many."""
+"""Tables of configurations: their main figures beside each other, and all changes against a baseline."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
-from paratune.base.units import NOT_AVAILABLE, counted, format_as
+from paratune.base.units import NOT_AVAILABLE, counted, format_as, format_percent, percent_change
 from paratune.reports.comparison.figures import MEMORY, FigureRow
 from paratune.reports.comparison.make import Compared
 from paratune.reports.rows.row import byte_unit, numbers
+from paratune.reports.runs.machine import setting_text
+from paratune.reports.runs.read import RunRecord
+from paratune.reports.runs.sameness import Difference
+from paratune.reports.systems import measures
+from paratune.reports.systems.measures import Amount, ColumnScale, ReportMeasure, amount, amount_text, column_scale
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table
-from paratune.verdicts import MeasureComparison, Verdict
-from paratune.verdicts.words import change_words, is_in_points, label_of, signed_interval_words
+from paratune.verdicts import MeasureComparison
+from paratune.verdicts.words import change_words, signed_interval_words
+
+MAX_BESIDE = 3
+"""Configurations that are beside each other; more have a line each."""
+MAX_SCORES = 2
+"""Headline scores of a split."""
+_ADJUSTED = " *"
 
 
-def figures_table(compared: Compared) -> Table:
-    """Return the figures of all configurations: a column for each, with the changes against the baseline."""
+@dataclass(frozen=True)
+class Member:
+    """A configuration in a table of main figures."""
+
+    label: str
+    runs: Sequence[RunRecord]
+    scored: Sequence[RunRecord]
+    """The runs whose scores count."""
+
+    def amount(self, measure: ReportMeasure) -> Amount:
+        found = amount(measure, self.scored if measure.is_quality else self.runs)
+        # A constant answer has no spread over seeds.
+        return found if measure.better else replace(found, is_of_all=True)
+
+
+def main_table(
+    members: Sequence[Member], price: float | None, compared: Compared | None, settings: Sequence[Difference] = (),
+    most: int | None = None,
+) -> Table:  # fmt: skip
+    """Return the main figures of configurations: of up to `MAX_BESIDE` a column for each, else a line for each.
+
+    Args:
+        members: The configurations.
+        price: Price of a device-hour: adds the cost of a run.
+        compared: The comparison of two members, whose changes are in a last column.
+        settings: Differences between their runs, above the figures of few members.
+        most: Lines of many members.
+    """
+    if len(members) > MAX_BESIDE:
+        return lines_table(members, price, most)
+    findings = {} if compared is None or len(members) != 2 else _findings(compared)
+    if compared is not None:
+        members = sorted(members, key=lambda member: member.label != compared.family.baseline)
+    rows: list[list[str | TableCell]] = [[setting.key, *_settings(setting, members)] for setting in settings]
+    if any(len(member.runs) > 1 for member in members):
+        rows.append(["Runs", *(f"{len(member.runs)}" for member in members)])
+    columns: list[Heading] = [("", "figure"), *(Column(member.label) for member in members)]
+    for measure, heading, scale, amounts in _figures_of(members, main_measures(members, price)):
+        finding = findings.get(measure.key)
+        if finding is not None:  # the means that the change is of
+            means = (finding.baseline, finding.value)
+            amounts = [replace(item, center=mean) for item, mean in zip(amounts, means, strict=True)]
+        cells = [_cell(measure, item, amount_text(item, scale)) for item in amounts]
+        rows.append([TableCell(heading, measure.key), *cells])
+    if not findings:
+        return make_table("main", "", columns, rows)
+    task = next(iter(compared.verdicts)).task if compared is not None else ""
+    keys = [row[0].value if isinstance(row[0], TableCell) else None for row in rows]
+    changes = [_short_change(findings[key], task) if key in findings else "" for key in keys]
+    notes = ["Scores change in points of a hundred. In brackets: 95% intervals."]
+    if any(change.endswith(_ADJUSTED) for change in changes):
+        notes.append(f"{_ADJUSTED.strip()} adjusted for the order of the runs")
+    lines = [[*row, change] for row, change in zip(rows, changes, strict=True)]
+    return make_table("main", "", [*columns, Column("Change")], lines, 1, notes)
+
+
+def lines_table(members: Sequence[Member], price: float | None, most: int | None = None) -> Table:
+    """Return means of the main figures with a line for each configuration; with `most`, of the first ones."""
+    found = [*_figures_of(members, [measure for measure in main_measures(members, price, 1) if measure.better])]
+    rows: list[Row] = [
+        [member.label, TableCell(f"{len(member.runs)}", len(member.runs)),
+         *(_cell(measure, amounts[at], scale.text(amounts[at].center)) for measure, _, scale, amounts in found)]
+        for at, member in enumerate(members)
+    ]  # fmt: skip
+    notes = ["Means over the runs of a line."] if any(len(member.runs) > 1 for member in members) else []
+    notes += [f"{len(rows) - len(rows[:most])} more: see the report."] if rows[:most] != rows else []
+    columns = [("Configuration", "configuration"), ("Runs", "runs"), *((head, item.key) for item, head, *_ in found)]
+    return make_table("main", "", columns, rows[:most], 1, notes)
+
+
+def _figures_of(
+    members: Sequence[Member], wanted: Iterable[ReportMeasure]
+) -> Iterator[tuple[ReportMeasure, str, ColumnScale, list[Amount]]]:
+    """Yield each measure that a member has, with its heading, the format of its values, and the values."""
+    for measure in wanted:
+        amounts = [member.amount(measure) for member in members]
+        if any(amount.center is not None for amount in amounts):
+            scale = column_scale(measure, [amount.center for amount in amounts])
+            yield measure, scale.label(measure.label.removesuffix(" per device")), scale, amounts
+
+
+def _cell(measure: ReportMeasure, found: Amount, text: str) -> TableCell:
+    return TableCell(text, found.center, tuple(found.values), measure.source, deviation=found.deviation)
+
+
+def main_measures(
+    members: Sequence[Member], price: float | None = None, most: int = MAX_SCORES
+) -> Iterator[ReportMeasure]:
+    """Yield time, speed, memory and energy, and the headline scores of each split, above those of a constant answer."""
+    are_full = not any(run.is_probe for member in members for run in member.runs)
+    yield measures.TRAIN_S if are_full else measures.STEP_MS
+    yield from (measures.SAMPLES_PER_S, measures.PEAK_BYTES, measures.ENERGY_J)
+    if price is not None:
+        yield measures.cost(price)
+    for split, metric in headline_scores([run for member in members for run in member.scored], most):
+        yield measures.score(split, metric)
+        path = ("summary", "baseline", "scores", split, metric)
+        yield ReportMeasure(
+            f"{split}_constant_{metric}", "  constant answer", "score", 0, ".".join(path),
+            partial(RunRecord.number, source=path), is_quality=True,
+        )  # fmt: skip
+
+
+def headline_scores(runs: Sequence[RunRecord], most: int = MAX_SCORES) -> list[tuple[str, str]]:
+    """Return split and name of the first headline metrics of the tasks, validation and test first."""
+    named = [run.get("run.task.metrics") for run in runs]
+    headline = dict.fromkeys(metric for names in named if isinstance(names, list) for metric in names)
+    scored = [scores for run in runs if isinstance(scores := run.get("summary.scores"), Mapping)]
+    splits = dict.fromkeys(["validation", "test", *(split for scores in scored for split in scores)])
+    found = []
+    for split in splits:
+        values = [scores[split] for scores in scored if isinstance(scores.get(split), Mapping)]
+        known = dict.fromkeys(metric for scores in values for metric in scores)
+        shown = [metric for metric in (headline or known) if metric in known and metric != "loss"]
+        found += [(split, metric) for metric in shown[:most]]
+    return found
+
+
+def _settings(setting: Difference, members: Sequence[Member]) -> list[str]:
+    """Return the values of a setting in the runs of each configuration."""
+    return [", ".join(dict.fromkeys(setting_text(setting, run.name) for run in member.runs)) for member in members]
+
+
+def _findings(compared: Compared) -> dict[str, MeasureComparison]:
+    """Return each known change of the only other configuration, by key of the measure."""
+    pairs = [(row.key, row.findings[0]) for row in compared.rows if row.findings[0].change is not None]
+    return {f"{finding.split}_{key}" if finding.split else key: finding for key, finding in pairs}
+
+
+def _short_change(finding: MeasureComparison, task: str) -> str:
+    """Return a known change with its interval, without its unit."""
+    is_adjusted = finding.order is not None and finding.order.is_adjusted
+    return re.sub(" points?", "", change_text(finding, task)) + (_ADJUSTED if is_adjusted else "")
+
+
+def change_text(comparison: MeasureComparison, task: str = "") -> str:
+    """Return a change with its interval, if it has one: "+8% [−39, +89]"; n/a where it is unknown."""
+    if comparison.change is None:
+        return NOT_AVAILABLE
+    interval = signed_interval_words(comparison, task)
+    change = change_words(comparison, task)
+    return change if interval == NOT_AVAILABLE else f"{change} {interval}"
+
+
+def changes_table(compared: Compared) -> Table:
+    """Return all figures of the configurations: a column for each, with the changes against the baseline."""
     family, verdicts = compared.family, compared.verdicts
     base = next(group for group in family.groups if group.label == family.baseline)
-    groups = [base, *(group for group in family.groups if group is not base)]
-    counts = (_count(len(group.runs), group.by_seed) for group in groups)
-    rows: list[Row] = [["runs", *counts]]
-    rows += [[TableCell(row.label, row.key), *_texts(row, verdicts)] for row in compared.rows]
-    baseline = Column(f"{family.baseline} (baseline)", is_repeated=True)
-    return make_table("figures", "", [("", "figure"), baseline, *(verdict.label for verdict in verdicts)], rows)
+    others = [group for group in family.groups if group is not base]
+    counts = [f"{counted(len(group.runs), 'run')}, {counted(len(group.by_seed), 'seed')}" for group in (base, *others)]
+    runs = {group.label: tuple(run.name for run in group.runs) for group in family.groups}
+    rows: list[Row] = [["", *counts]]
+    for row in compared.rows:
+        changes = [_all_changes(finding, verdict.task) for finding, verdict in zip(row.findings, verdicts, strict=True)]
+        texts = zip(_figures(row), ["", *changes], (base, *others), strict=True)
+        cells = [TableCell(f"{text} {change}".rstrip(), runs=runs[group.label]) for text, change, group in texts]
+        split = next((finding.split for finding in row.findings if finding.split), None)
+        rows.append([TableCell(f"{split.capitalize()} {row.label}" if split else row.label, row.key), *cells])
+    base_column = Column(f"{family.baseline} (baseline)", is_repeated=True)
+    columns: list[Heading] = [("", "figure"), base_column, *(group.label for group in others)]
+    notes = ("In square brackets: 95% confidence intervals; in round ones: the change in per cent of the baseline.",)
+    return make_table("changes", f"Changes against {family.baseline}", columns, rows, 1, notes)
 
 
-def overview_table(compared: Compared) -> Table:
-    """Return the changes in speed, memory and the first score with a line for each configuration."""
-    verdicts = compared.verdicts
-    measures = dict.fromkeys(verdict.speed.measure for verdict in verdicts)
-    score = next((finding.measure for verdict in verdicts for finding in verdict.quality), None)
-    columns: list[Heading] = [("", "configuration"), "runs", " or ".join(measures), "memory"]
-    if score:
-        columns.append(label_of(score) + (" (points)" if is_in_points(score) else ""))
-    memory = next((row.findings for row in compared.rows if row.key == MEMORY), None)
-    lines = []
-    for at, verdict in enumerate(verdicts):
-        texts = [verdict.label, str(len(verdict.runs)), _change(verdict.speed)]
-        texts.append(NOT_AVAILABLE if memory is None or memory[at].change is None else change_words(memory[at]))
-        if score:
-            finding = next((finding for finding in verdict.quality if finding.measure == score), None)
-            change = NOT_AVAILABLE if finding is None else _change(finding, verdict.task)
-            texts.append(change.replace(" points", "").replace(" point", ""))
-        lines.append(texts)
-    return make_table("overview", "", columns, lines)
+def _all_changes(finding: MeasureComparison, task: str) -> str:
+    """Return a change with its interval; of scores and different experiments also or only in per cent."""
+    change = "" if finding.change is None else change_text(finding, task)
+    if finding.value is None or (finding.baseline or 0) <= 0 or (finding.is_ratio and change):
+        return change
+    return f"{change} ({format_percent(percent_change(finding.value, finding.baseline))})".strip()
 
 
-def _count(num_runs: int, by_seed: object) -> str:
-    num_seeds = len(by_seed) if isinstance(by_seed, dict) else 0
-    return str(num_runs) if num_seeds == num_runs else f"{num_runs} ({counted(num_seeds, 'seed')})"
-
-
-def _texts(row: FigureRow, verdicts: Sequence[Verdict]) -> list[str]:
-    """Return the figure of the baseline, and figure, change and interval of each other configuration."""
+def _figures(row: FigureRow) -> list[str]:
+    """Return the figure of the baseline and of each other configuration."""
     base = next((finding.baseline for finding in row.findings if finding.baseline is not None), None)
     values = [base, *(finding.value for finding in row.findings)]
     if row.key == MEMORY:
         unit, size = byte_unit(values)
-        figures = [text if text == NOT_AVAILABLE else f"{text} {unit}" for text in numbers(values, size)]
-    elif any(not finding.is_ratio for finding in row.findings):
-        figures = [format_as(value, ".4f") for value in values]
-    else:
-        figures = numbers(values)
-    changes = (
-        "" if finding.change is None else _change(finding, verdict.task)
-        for finding, verdict in zip(row.findings, verdicts, strict=True)
-    )
-    return [figures[0], *(f"{text} {change}".rstrip() for text, change in zip(figures[1:], changes, strict=True))]
-
-
-def _change(finding: MeasureComparison, task: str = "") -> str:
-    if finding.change is None:
-        return NOT_AVAILABLE
-    interval = signed_interval_words(finding, task)
-    change = change_words(finding, task)
-    return change if interval == NOT_AVAILABLE else f"{change} {interval}"
+        return [text if text == NOT_AVAILABLE else f"{text} {unit}" for text in numbers(values, size)]
+    if any(not finding.is_ratio for finding in row.findings):
+        return [format_as(value, ".4f") for value in values]
+    return numbers(values)

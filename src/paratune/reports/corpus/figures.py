@@ -4,13 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from paratune.base.units import NOT_AVAILABLE, format_number
-from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing, Hovers, Key, label_rows
+from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing, Key
+from paratune.reports.figures.plots import NAME_WIDTH, Bars, bars, height_of_rows, histogram
 from paratune.reports.text import shorten
 
-_KEPT, _DROPPED = RUN_COLOURS[0], MUTED
 _MAX_HOSTS = 20
-_WIDTH = 40
-"""Characters of a name next to a bar."""
 
 
 def corpus_figures(figures: Mapping[str, Any]) -> Iterator[Drawing]:
@@ -33,78 +31,54 @@ def corpus_figures(figures: Mapping[str, Any]) -> Iterator[Drawing]:
 
 
 def _funnel(steps: Sequence[Mapping[str, Any]]) -> Drawing:
-    num_kept = [entry["kept"] for entry in steps]
-    num_dropped = [sum(entry["dropped"].values()) for entry in steps]
+    legend = (Key("Kept", RUN_COLOURS[0], is_area=True, alpha=0.85), Key("Dropped", MUTED, is_area=True, alpha=0.35))
+    names = [entry["stage"] for entry in steps]
 
-    legend = (Key("Kept", _KEPT, is_area=True, alpha=0.85), Key("Dropped", _DROPPED, is_area=True, alpha=0.35))
+    def layer(key: Key, values: Sequence[int]) -> Bars:
+        texts = [f"{name}: {key.label.lower()} {value:,}" for name, value in zip(names, values, strict=True)]
+        return Bars(values, key.colour, texts, key.alpha)
 
-    def draw(axes: Any, hovers: Hovers) -> None:
-        for key, values, left in zip(legend, (num_kept, num_dropped), (None, num_kept), strict=True):
-            bars = axes.barh(range(len(steps)), values, left=left, height=0.68, color=key.colour, alpha=key.alpha)
-            counts = zip(steps, values, strict=True)
-            hovers.add_texts(bars, (f"{entry['stage']}: {key.label.lower()} {count:,}" for entry, count in counts))
-        _name_rows(axes, hovers, [entry["stage"] for entry in steps], "Captures, then documents")
-
+    layers = [
+        layer(legend[0], [entry["kept"] for entry in steps]),
+        layer(legend[1], [sum(entry["dropped"].values()) for entry in steps]),
+    ]
+    draw = bars(names, layers, stacked=True, xlabel="Captures, then documents")
     caption = (
         "Rows that each stage kept and dropped, of those that the stage before it kept. The table has the numbers."
     )
-    return Drawing("funnel", "Kept and dropped rows by stage", caption, draw, 1.0 + 0.34 * len(steps), legend=legend)
+    height = height_of_rows(len(steps))
+    return Drawing("funnel", "Kept and dropped rows by stage", caption, draw, height, legend=legend)
 
 
 def _years(years: Sequence[Mapping[str, Any]]) -> Drawing:
-    def draw(axes: Any, hovers: Hovers) -> None:
-        values = [entry["value"] for entry in years]
-        bars = axes.bar(values, [entry["num"] for entry in years], width=0.8, color=_KEPT, alpha=0.85)
-        hovers.add_texts(bars, map(_num_documents, years))
-        axes.set(xlabel="Year of the capture", ylabel="Documents")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        _thousands(axes.yaxis)
-        axes.grid(axis="y")
-
+    first, last = years[0]["value"], years[-1]["value"]
+    counts = dict.fromkeys(range(first, last + 1), 0) | {entry["value"]: entry["num"] for entry in years}
+    texts = [f"{year}: {count:,} documents" for year, count in counts.items()]
+    edges = [year - 0.5 for year in range(first, last + 2)]
+    ticks = range(first, last + 1, 1 + (last - first) // 12)
+    layers = [Bars([*counts.values()], texts=texts)]
+    draw = histogram(edges, layers, xlabel="Year of the capture", ylabel="Documents", xticks=ticks)
     return Drawing("years", "Documents by year", "Years of the captures, not of the texts.", draw, 2.8)
 
 
 def _hosts(hosts: Sequence[Mapping[str, Any]]) -> Drawing:
-    def draw(axes: Any, hovers: Hovers) -> None:
-        counts = [entry["num"] for entry in hosts]
-        bars = axes.barh(range(len(hosts)), counts, height=0.68, color=_KEPT, alpha=0.85)
-        hovers.add_texts(bars, map(_num_documents, hosts))
-        _name_rows(axes, hovers, [shorten(entry["value"], _WIDTH) for entry in hosts], "Documents")
-
+    names = [shorten(entry["value"], NAME_WIDTH) for entry in hosts]
+    texts = [f"{entry['value']}: {entry['num']:,} documents" for entry in hosts]
+    draw = bars(names, [Bars([entry["num"] for entry in hosts], texts=texts)], xlabel="Documents")
     caption = f"The {len(hosts)} hosts with the most documents." if len(hosts) > 1 else "One host."
-    return Drawing("hosts", "Documents by host", caption, draw, 1.0 + 0.26 * len(hosts))
+    return Drawing("hosts", "Documents by host", caption, draw, height_of_rows(len(hosts)))
 
 
 def _histogram(key: str, title: str, spread: Mapping[str, Any], quantity: str, counted: str) -> Drawing:
+    """Draw a bar for each bin; their bounds double, and the bars are equally wide."""
     bins = spread["histogram"]
-
-    def draw(axes: Any, hovers: Hovers) -> None:
-        places = range(len(bins))
-        bars = axes.bar(places, [num for _, _, num in bins], width=0.92, align="edge", color=_KEPT, alpha=0.85)
-        hovers.add_texts(bars, (f"{first:,} to below {below:,}: {num:,}" for first, below, num in bins))
-        axes.set_xticks(places, [f"{first:,}" for first, _, _ in bins])
-        axes.set(xlabel=f"{quantity}; each bar reaches up to the next number", ylabel=counted)
-        _thousands(axes.yaxis)
-        axes.grid(axis="y")
-
+    texts = [f"{first:,} to below {below:,}: {num:,}" for first, below, num in bins]
+    layers = [Bars([num for _, _, num in bins], texts=texts)]
+    draw = histogram(
+        range(len(bins) + 1), layers, xlabel=f"{quantity}; each bar reaches up to the next number", ylabel=counted,
+        xticks=range(len(bins)), xticklabels=[f"{first:,}" for first, _, _ in bins],
+    )  # fmt: skip
     median = spread["quantiles"].get("0.5")
     shown = NOT_AVAILABLE if median is None else format_number(median, 3)
     caption = f"Mean {format_number(spread['mean'], 3)}, median {shown}. The bounds of the bars double."
     return Drawing(key, title, caption, draw, 2.8)
-
-
-def _thousands(axis: Any) -> None:
-    """Format counts as whole numbers with commas."""
-    axis.get_major_locator().set_params(integer=True)
-    axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-
-
-def _name_rows(axes: Any, hovers: Hovers, names: Sequence[str], label: str) -> None:
-    label_rows(axes, hovers, names, [()] * len(names))
-    axes.set_xlabel(label)
-    _thousands(axes.xaxis)
-    axes.grid(axis="x")
-
-
-def _num_documents(entry: Mapping[str, Any]) -> str:
-    return f"{entry['value']}: {entry['num']:,} documents"

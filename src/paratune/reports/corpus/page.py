@@ -1,4 +1,4 @@
-"""The report of a corpus as a page and as Markdown; and the page that shows the progress of a corpus."""
+"""The report of a corpus as a page, and the page that shows the progress of a corpus."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from paratune.base.text import plain
 from paratune.base.units import counted, format_as, format_duration
 from paratune.reports.corpus.figures import corpus_figures
 from paratune.reports.corpus.tables import corpus_tables, reasons_table
-from paratune.reports.document import QuotedTexts, ReportDocument, ReportSection, document_markdown
+from paratune.reports.document import QuotedTexts, ReportDocument, ReportSection
 from paratune.reports.page.document import document_html, made_by, page, section_html
 from paratune.reports.tables.table import Row, Table, TableCell, make_table
 from paratune.reports.text import shorten, tag
@@ -38,12 +38,12 @@ class ShownTexts:
 
 def corpus_html(title: str, figures: Mapping[str, Any], samples: Sequence[ShownTexts]) -> str:
     """Return the page of a corpus from the result of `paratune.corpus.store.figures.corpus_figures`."""
-    return document_html(_document(title, figures, samples))
-
-
-def corpus_markdown(title: str, figures: Mapping[str, Any], samples: Sequence[ShownTexts]) -> str:
-    """Return the report of a corpus as Markdown."""
-    return document_markdown(_document(title, figures, samples))
+    quotes = [QuotedTexts(tuple((_table_notes(row), _text(row)) for row in group.rows)) for group in samples]
+    texts = (
+        ReportSection(f"samples-{number}", group.heading, (quote,), is_short=False)
+        for number, (group, quote) in enumerate(zip(samples, quotes, strict=True))
+    )
+    return document_html(ReportDocument(title, (lead(figures),), (*_sections(figures), *texts), made_by()))
 
 
 def lead(figures: Mapping[str, Any]) -> str:
@@ -54,15 +54,6 @@ def lead(figures: Mapping[str, Any]) -> str:
     parts = [counted(documents["num"], "document"), counted(documents["num_words"], "word")]
     parts += [counted(sentences["num"], "sentence")] if sentences is not None else []
     return f"{', '.join(parts)} from {counted(documents['num_hosts'], 'host')}."
-
-
-def _document(title: str, figures: Mapping[str, Any], samples: Sequence[ShownTexts]) -> ReportDocument:
-    quotes = [QuotedTexts(tuple((_table_notes(row), _text(row)) for row in group.rows)) for group in samples]
-    texts = (
-        ReportSection(f"samples-{number}", group.heading, (quote,))
-        for number, (group, quote) in enumerate(zip(samples, quotes, strict=True))
-    )
-    return ReportDocument(title, (lead(figures),), (*_sections(figures), *texts), made_by())
 
 
 def _sections(figures: Mapping[str, Any]) -> Iterator[ReportSection]:
@@ -138,7 +129,7 @@ def progress_html(title: str, progress: CorpusProgress, *, every_s: int) -> str:
     tables = (table for table in (_stages(progress), reasons_table(_funnel(progress.lines))) if table.lines)
     sections = (section_html(ReportSection(table.key, table.title, (table,))) for table in tables)
     content = [header, *sections, tag("footer", tag("p", made_by()))]
-    return page(title, content, num_columns=6, first="stages", refresh_s=None if progress.is_over else every_s)
+    return page(title, content, first="stages", refresh_s=None if progress.is_over else every_s)
 
 
 def _funnel(lines: Sequence[StageLine]) -> list[dict[str, Any]]:

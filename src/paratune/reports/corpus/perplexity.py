@@ -6,7 +6,8 @@ from typing import Any
 
 from paratune.base.units import format_number, format_share
 from paratune.reports.document import Notice, Part, ReportDocument, ReportSection
-from paratune.reports.figures.canvas import INK, MUTED, RUN_COLOURS, Drawing, Hovers
+from paratune.reports.figures.canvas import Drawing
+from paratune.reports.figures.plots import Bars, histogram
 from paratune.reports.page.document import document_html, made_by
 from paratune.reports.tables.table import Table, TableCell, make_table
 
@@ -64,26 +65,20 @@ def _samples(threshold: Mapping[str, Any], number: int) -> Iterator[Part]:
 def _histogram(scores: Mapping[str, Any]) -> Drawing:
     """Draw the number of sentences over a logarithmic axis of perplexity, with a line at each threshold."""
     edges, counts = scores["histogram"]["edges"], scores["histogram"]["counts"]
-
-    def draw(axes: Any, hovers: Hovers) -> None:
-        bins = list(pairwise(edges))
-        widths = [right - left for left, right in bins]
-        bars = axes.bar(edges[:-1], counts, width=widths, align="edge", color=RUN_COLOURS[0], edgecolor="white")
-        texts = (
-            f"{format_number(left)} to {format_number(right)}: {count:,} sentences"
-            for (left, right), count in zip(bins, counts, strict=True)
-        )
-        hovers.add_texts(bars, texts)
-        for threshold in scores["thresholds"]:
-            value = threshold["perplexity"]
-            if edges[0] <= value <= edges[-1]:
-                is_limit = value == scores["max_perplexity"]
-                axes.axvline(value, color=RUN_COLOURS[1] if is_limit else MUTED, linestyle="-" if is_limit else "--")
-                axes.annotate(format_number(value), (value, 1.0), xycoords=("data", "axes fraction"), rotation=90,
-                              ha="right", va="top", fontsize=8.5, color=INK)  # fmt: skip
-        axes.set_xscale("log")
-        axes.set(xlim=(edges[0], edges[-1]), xlabel="Perplexity", ylabel="Sentences")
-        axes.grid(axis="y")
-
+    texts = [
+        f"{format_number(left)} to {format_number(right)}: {count:,} sentences"
+        for (left, right), count in zip(pairwise(edges), counts, strict=True)
+    ]
+    values = [threshold["perplexity"] for threshold in scores["thresholds"]]
+    limit = scores["max_perplexity"]
+    marks = {
+        value: f"{format_number(value)}{' (the limit)' if value == limit else ''}"
+        for value in values
+        if edges[0] <= value <= edges[-1]
+    }
+    layers = [Bars(counts, texts=texts)]
+    draw = histogram(
+        edges, layers, marks=marks, log=True, xlim=(edges[0], edges[-1]), xlabel="Perplexity", ylabel="Sentences"
+    )
     caption = "Ten bars for each decade; lower perplexity is better. Lines: the thresholds of the table."
     return Drawing("perplexities", "Histogram of perplexities", caption, draw, 3.4)

@@ -4,7 +4,7 @@
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,20 @@ import numpy.typing as npt
 
 from paratune.base.units import format_share
 from paratune.reports.data.word_cloud import MAX_WORDS, count_words, most_frequent, place_words
-from paratune.reports.figures.canvas import INK, MUTED, RUN_COLOURS, WIDTH, Draw, Drawing
+from paratune.reports.figures.canvas import WIDTH, Draw, Drawing, Hovers, Key
+from paratune.reports.figures.plots import (
+    Bars,
+    Interval,
+    Points,
+    bars,
+    forest,
+    heat_map,
+    height_of_rows,
+    histogram,
+    panels,
+    points,
+    run_style,
+)
 from paratune.reports.text import shorten
 
 Floats = npt.NDArray[np.float64]
@@ -73,166 +86,116 @@ def data_drawings(view: DataView) -> Iterator[Drawing]:
         yield _word_cloud(view, f"words_{names[column]}", column, texts)
 
 
-def _parts(view: DataView) -> list[tuple[str, slice]]:
-    """Return the rows of each split."""
+def _layers(view: DataView, count: Callable[[slice], Any]) -> tuple[list[Bars], tuple[Key, ...]]:
+    """Return the bars of each split, whose values `count` returns for its rows; and their legend, if several."""
     ends = np.cumsum(list(view.splits.values())).tolist()
-    return [(name, slice(end - count, end)) for (name, count), end in zip(view.splits.items(), ends, strict=True)]
+    rows = [slice(end - size, end) for end, size in zip(ends, view.splits.values(), strict=True)]
+    layers = [Bars(count(part), run_style(number)[0]) for number, part in enumerate(rows)]
+    return layers, _areas(list(view.splits))
 
 
-def _stacked(axes: Any, places: Any, counts: Mapping[str, Any], width: float) -> None:
-    """Draw stacked bars with a colour for each split, and a legend if there are several splits."""
-    base = np.zeros(len(places))
-    for number, (name, values) in enumerate(counts.items()):
-        axes.bar(places, values, bottom=base, width=width, color=_colour(number), alpha=0.85, label=name)
-        base += values
-    if len(counts) > 1:
-        axes.legend(frameon=False, fontsize=9.5)
-    axes.grid(axis="y")
+def _areas(names: Sequence[str]) -> tuple[Key, ...]:
+    keys = tuple(Key(shorten(name, 30), run_style(number)[0], is_area=True) for number, name in enumerate(names))
+    return keys if len(keys) > 1 else ()
 
 
-def _stacked_rows(axes: Any, names: Sequence[str], counts: Mapping[str, Any]) -> None:
-    """Draw a stacked horizontal bar for each name, the first on top, and a legend if there are several parts."""
-    base = np.zeros(len(names))
-    for number, (name, values) in enumerate(counts.items()):
-        axes.barh(np.arange(len(names)), values, left=base, height=0.7, color=_colour(number), alpha=0.85, label=name)
-        base += values
-    if len(counts) > 1:
-        axes.legend(frameon=False, fontsize=9.5, loc="center left", bbox_to_anchor=(1, 0.5))
-    axes.grid(axis="x")
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-
-
-def _colour(number: int) -> str:
-    return RUN_COLOURS[number % len(RUN_COLOURS)]
+def _edges(values: Any, num_bins: int) -> Any:
+    """Return the edges of bins, (bins + 1,): one for each value in the middle if there are at most `num_bins`."""
+    distinct = np.unique(values)
+    if len(distinct) > num_bins:
+        return np.histogram_bin_edges(values, bins=num_bins)
+    step = float(np.diff(distinct).min()) if len(distinct) > 1 else 1.0
+    return np.arange(distinct[0] - step / 2, distinct[-1] + step, step)
 
 
 def _score_distribution(view: DataView) -> Drawing:
-    values = np.unique(view.labels)
-    if len(values) <= _MAX_BARS:
-        places, width = values, 0.8 * (float(np.diff(values).min()) if len(values) > 1 else 1.0)
-        counts = {name: (view.labels[rows, None] == values).sum(axis=0) for name, rows in _parts(view)}
-    else:
-        edges = np.histogram_bin_edges(view.labels, bins=_MAX_BARS)
-        places, width = (edges[:-1] + edges[1:]) / 2, 0.94 * float(edges[1] - edges[0])
-        counts = {name: np.histogram(view.labels[rows], bins=edges)[0] for name, rows in _parts(view)}
-
-    def draw(axes: Any, hovers: dict[str, str]) -> None:
-        _stacked(axes, places, counts, width)
-        axes.axvline(view.labels.mean(), color=INK, linewidth=0.9, dashes=(4, 3))
-        axes.set(xlabel=shorten(view.label, 60), ylabel="Rows")
-
+    edges = _edges(view.labels, _MAX_BARS)
+    layers, legend = _layers(view, lambda rows: np.histogram(view.labels[rows], bins=edges)[0])
     mean, sd = view.labels.mean(), view.labels.std(ddof=1) if view.num_rows > 1 else 0.0
+    draw = histogram(edges, layers, marks={float(mean): ""}, xlabel=shorten(view.label, 60), ylabel="Rows")
     caption = f"{view.num_rows:,} rows; mean {mean:.3g} (dashed), standard deviation {sd:.3g}."
-    return Drawing("score_distribution", f"Distribution of {view.label}", caption, draw, 3.2)
+    return Drawing("score_distribution", f"Distribution of {view.label}", caption, draw, 3.2, legend=legend)
 
 
 def _class_balance(view: DataView) -> Drawing:
     size = len(view.classes)
-    counts = {name: np.bincount(view.labels[rows], minlength=size) for name, rows in _parts(view)}
-    totals = np.sum(list(counts.values()), axis=0)
-
-    def draw(axes: Any, hovers: dict[str, str]) -> None:
-        _stacked_rows(axes, [shorten(name, 30) for name in view.classes], counts)
-        axes.set_xlabel("Rows")
-
-    share = format_share(float(totals.max()) / view.num_rows)
+    layers, legend = _layers(view, lambda rows: np.bincount(view.labels[rows], minlength=size))
+    share = format_share(float(np.bincount(view.labels).max()) / view.num_rows)
     caption = f"{view.num_rows:,} rows; the commonest class has {share} of them."
-    return Drawing("class_balance", "Rows of each class", caption, draw, max(1.8, 1.1 + 0.28 * size))
+    draw = bars(view.classes, layers, stacked=True, xlabel="Rows")
+    return Drawing("class_balance", "Rows of each class", caption, draw, height_of_rows(size), legend=legend)
 
 
 def _lengths(view: DataView) -> Drawing:
-    def draw(figure: Any, hovers: dict[str, str]) -> None:
-        left, right = figure.subplots(1, 2)
-        for axes, values, name in ((left, view.words, "Words"), (right, view.tokens, "Tokens")):
-            edges = np.histogram_bin_edges(values, bins=30)
-            counts = {part: np.histogram(values[rows], bins=edges)[0] for part, rows in _parts(view)}
-            _stacked(axes, (edges[:-1] + edges[1:]) / 2, counts, 0.94 * float(edges[1] - edges[0]))
-            axes.axvline(np.median(values), color=INK, linewidth=0.9, dashes=(4, 3))
-            axes.set(xlabel=f"{name} of a sample", ylabel="Rows")
-        right.axvline(view.max_length, color=MUTED, linewidth=1.2)
+    def panel(values: Ints, name: str, marks: Mapping[float, str]) -> Draw:
+        edges = np.histogram_bin_edges(values, bins=30)
+        layers, _ = _layers(view, lambda rows: np.histogram(values[rows], bins=edges)[0])
+        marks = {float(np.median(values)): "", **marks}
+        return histogram(edges, layers, marks=marks, xlabel=f"{name} of a sample", ylabel="Rows")
 
+    limit = {float(view.max_length): "data.max_length"}
+    draw = panels(panel(view.words, "Words", {}), panel(view.tokens, "Tokens", limit))
     cut = format_share(float((view.tokens > view.max_length).mean()))
     caption = (
-        f"Dashed: median ({np.median(view.words):,.0f} words, {np.median(view.tokens):,.0f} tokens). The grey line is "
+        f"Dashed: median ({np.median(view.words):,.0f} words, {np.median(view.tokens):,.0f} tokens), and "
         f"data.max_length, {view.max_length} tokens; {cut} of the samples are longer and are truncated."
     )
-    return Drawing("lengths", "Lengths in words and tokens", caption, draw, 3.1, whole=True)
+    title, legend = "Lengths in words and tokens", _areas(list(view.splits))
+    return Drawing("lengths", title, caption, draw, 3.1, whole=True, legend=legend)
 
 
 def _length_by_score(view: DataView) -> Drawing:
-    def draw(axes: Any, hovers: dict[str, str]) -> None:
-        for number, (name, rows) in enumerate(_groups(view).items()):
-            shown = rows[:: max(1, -(-view.num_rows // _MAX_POINTS))]
-            axes.plot(
-                view.words[shown], view.labels[shown], "o", markersize=3.4, markeredgewidth=0, alpha=0.45,
-                color=_colour(number), label=shorten(name, 30),
-            )  # fmt: skip
-        if view.groups is not None:
-            legend = axes.legend(title=view.by, frameon=False, fontsize=9.5)
-            for handle in legend.legend_handles:
-                handle.set_alpha(1)
-        axes.set(xlabel="Words of a sample", ylabel=shorten(view.label, 60), xlim=(0, None))
-        axes.grid(axis="y")
-
+    groups = _groups(view)
+    stride = max(1, -(-view.num_rows // _MAX_POINTS))
+    series = [
+        Points(view.words[rows[::stride]], view.labels[rows[::stride]], run_style(number)[0], size=3.4, alpha=0.45)
+        for number, rows in enumerate(groups.values())
+    ]
     correlation = _correlation(view.words.astype(np.float64), view.labels.astype(np.float64))
     caption = "" if correlation is None else f"Pearson correlation of words and {view.label}: {correlation:.2f}."
     if view.num_rows > _MAX_POINTS:
         caption += f" About {_MAX_POINTS:,} of {view.num_rows:,} rows are drawn, evenly spaced."
-    return Drawing("length_by_score", f"Length against {view.label}", caption.strip(), draw, 3.6)
+    names = [f"{view.by} {name}" for name in groups] if view.groups is not None else []
+    draw = points(series, xlabel="Words of a sample", ylabel=shorten(view.label, 60), xlim=(0, None))
+    title = f"Length against {view.label}"
+    return Drawing("length_by_score", title, caption.strip(), draw, 3.6, legend=_areas(names))
 
 
 def _length_by_class(view: DataView) -> Drawing:
-    values = [view.words[view.labels == number] for number in range(len(view.classes))]
-    caption = "Words of a sample by class: median, quartiles, whiskers to 1.5 times their distance."
-    draw = _boxes(values, view.classes, "Words of a sample", across=True)
-    return Drawing("length_by_class", "Length by class", caption, draw, max(2.0, 1.1 + 0.34 * len(values)))
+    values = {name: view.words[view.labels == number] for number, name in enumerate(view.classes)}
+    return _quartiles("length_by_class", "Length by class", "Words of a sample", values)
 
 
 def _scores_by_group(view: DataView) -> Drawing:
-    groups = _groups(view)
-    names = [f"{shorten(name, 24)} ({len(rows):,})" for name, rows in groups.items()]
-    draw = _boxes([view.labels[rows] for rows in groups.values()], names, shorten(view.label, 60))
-    caption = "Median, quartiles, whiskers to 1.5 times their distance, and values beyond them. In brackets: rows."
-    return Drawing("scores_by_type", f"{view.label} by {view.by}", caption, draw, 3.3)
+    values = {name: view.labels[rows] for name, rows in _groups(view).items()}
+    return _quartiles("scores_by_type", f"{view.label} by {view.by}", shorten(view.label, 60), values)
+
+
+def _quartiles(key: str, title: str, label: str, groups: Mapping[str, Any]) -> Drawing:
+    """Draw the median and the quartiles of each group."""
+    names = [f"{shorten(name, 24)} ({len(values):,})" for name, values in groups.items()]
+    rows = {}
+    for at, values in enumerate(groups.values()):
+        if not len(values):
+            rows[at] = Interval(None)
+            continue
+        low, middle, high = np.percentile(values, [25, 50, 75])
+        inside = values[(values >= low - 1.5 * (high - low)) & (values <= high + 1.5 * (high - low))]
+        text = f"{names[at]}: median {middle:g}, quartiles {low:g} and {high:g}"
+        rows[at] = Interval(middle, low, high, text=text, whiskers=(inside.min(), inside.max()))
+    draw = forest(names, rows, from_zero=False, xlabel=label)
+    caption = "Points: median; thick: quartiles; thin: values up to 1.5 times their distance. In brackets: rows."
+    return Drawing(key, title, caption, draw, height_of_rows(len(names)))
 
 
 def _classes_by_group(view: DataView) -> Drawing:
     groups, size = _groups(view), len(view.classes)
     shares = np.array([np.bincount(view.labels[rows], minlength=size) / len(rows) for rows in groups.values()])
+    layers = [Bars(100 * shares[:, number], run_style(number)[0]) for number in range(size)]
     names = [f"{shorten(name, 24)} ({len(rows):,})" for name, rows in groups.items()]
-
-    def draw(axes: Any, hovers: dict[str, str]) -> None:
-        counts = {shorten(name, 24): 100 * shares[:, number] for number, name in enumerate(view.classes)}
-        _stacked_rows(axes, names, counts)
-        axes.set(xlabel="Share of the rows (%)", xlim=(0, 100))
-
-    height = max(2.0, 1.1 + 0.34 * len(groups), 0.5 + 0.22 * size)
-    return Drawing("classes_by_type", f"Classes by {view.by}", "In brackets: rows.", draw, height)
-
-
-def _boxes(values: Sequence[Any], names: Sequence[str], label: str, *, across: bool = False) -> Draw:
-    def draw(axes: Any, hovers: dict[str, str]) -> None:
-        line = {"color": INK, "linewidth": 0.9}
-        boxes = axes.boxplot(
-            values, orientation="horizontal" if across else "vertical", widths=0.55, patch_artist=True,
-            medianprops={"color": INK, "linewidth": 1.6}, whiskerprops=line, capprops=line,
-            boxprops={"edgecolor": INK, "linewidth": 0.9},
-            flierprops={"marker": "o", "markersize": 2.6, "markeredgewidth": 0, "markerfacecolor": MUTED, "alpha": 0.6},
-        )  # fmt: skip
-        for box in boxes["boxes"]:
-            box.set_facecolor("#9cc7e4")
-        places, texts = range(1, len(names) + 1), [shorten(name, 30) for name in names]
-        if across:
-            axes.set_yticks(places, texts)
-            axes.invert_yaxis()
-            axes.set_xlabel(label)
-        else:
-            axes.set_xticks(places, texts)
-            axes.set_ylabel(label)
-        axes.grid(axis="x" if across else "y")
-
-    return draw
+    draw = bars(names, layers, stacked=True, xlabel="Share of the rows (%)", xlim=(0, 100))
+    title, height = f"Classes by {view.by}", height_of_rows(len(groups))
+    return Drawing("classes_by_type", title, "In brackets: rows.", draw, height, legend=_areas(view.classes))
 
 
 def _correlations(view: DataView) -> Drawing:
@@ -255,35 +218,8 @@ def _correlations(view: DataView) -> Drawing:
     if not view.numeric and view.classes:
         note = "the data have no column of numbers"
         return _without("correlations", title, f"No correlations: {note}.")
-    return Drawing("correlations", title, caption, _heat_map(shown), 1.4 + 0.42 * len(shown))
-
-
-def _heat_map(columns: Mapping[str, Floats]) -> Draw:
-    names = list(columns)
-
-    def draw(axes: Any, hovers: dict[str, str]) -> None:
-        from matplotlib import colormaps
-        from matplotlib.patches import Rectangle
-
-        shades = colormaps["RdBu_r"]
-        for row, first in enumerate(names):
-            for column, second in enumerate(names):
-                correlation = _correlation(columns[first], columns[second])
-                colour = "#e6e6e6" if correlation is None else shades(0.5 + correlation / 2)
-                # Not an image: the content policy of a page blocks images.
-                axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, edgecolor="white"))
-                text = "n/a" if correlation is None else f"{round(correlation, 2) + 0.0:.2f}".replace("-", "−")
-                ink = "white" if correlation is not None and abs(correlation) > 0.65 else "#111111"
-                axes.text(column, row, text, ha="center", va="center", fontsize=9.5, color=ink)
-        axes.set(xlim=(-0.5, len(names) - 0.5), ylim=(len(names) - 0.5, -0.5), aspect="equal")
-        texts = [shorten(name, 22) for name in names]
-        axes.set_xticks(range(len(names)), texts, rotation=35, ha="right", rotation_mode="anchor")
-        axes.set_yticks(range(len(names)), texts)
-        axes.tick_params(length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-
-    return draw
+    values = [[_correlation(first, second) for second in shown.values()] for first in shown.values()]
+    return Drawing("correlations", title, caption, heat_map(list(shown), values), 1.4 + 0.42 * len(shown))
 
 
 def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) -> Drawing:
@@ -301,10 +237,10 @@ def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) ->
     height = 4.0
     placed = place_words(counts, width=72 * WIDTH, height=72 * height)
 
-    def draw(figure: Any, hovers: dict[str, str]) -> None:
+    def draw(figure: Any, hovers: Hovers) -> None:
         for number, placed_word in enumerate(placed):
             place = placed_word.x / (72 * WIDTH), placed_word.y / (72 * height)
-            style = {"fontsize": placed_word.size, "color": _colour(number), "ha": "left", "va": "baseline"}
+            style = {"fontsize": placed_word.size, "color": run_style(number)[0], "ha": "left", "va": "baseline"}
             figure.text(*place, placed_word.word, **style)
 
     few = min(MAX_WORDS, len(counts))
@@ -317,15 +253,8 @@ def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) ->
 
 
 def _without(name: str, title: str, note: str) -> Drawing:
-    """Return a figure that contains the reason why there is no data."""
-
-    def draw(figure: Any, hovers: dict[str, str]) -> None:
-        import textwrap
-
-        text = "\n".join(textwrap.wrap(note, 78))
-        figure.text(0.5, 0.5, text, ha="center", va="center", color=MUTED, fontsize=11)
-
-    return Drawing(name, title, "", draw, 1.6, whole=True, note=note)
+    """Return a figure without data, which has the reason."""
+    return Drawing(name, title, "", lambda axes, hovers: None, 0.0, note=note)
 
 
 def _groups(view: DataView) -> dict[str, Ints]:

@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from paratune import records
 from paratune.errors import CheckpointError
 from paratune.records.efficiency import NoiseKind, statistical_efficiency
-from paratune.reports.figures.canvas import Drawing, Hovers
-from paratune.reports.figures.runs import draw_band, line_keys, line_style
+from paratune.reports.figures.canvas import Drawing
+from paratune.reports.figures.plots import Line, line_keys, lines, panels
 from paratune.reports.runs.read import MAX_DRAWN_BYTES, RunRecord, events_bytes, number_in
 from paratune.verdicts.rates import noise_kind
 
@@ -25,8 +23,7 @@ NUM_BINS = 40
 """Points of a line at most; each covers the same number of steps."""
 NOISE_WINDOW = 20
 """Sampled steps over which a noise scale is estimated."""
-PANELS = ("utilisation", "throughput", "noise", "goodput")
-_LABELS = {
+PANELS = {
     "utilisation": "Utilisation (%)",
     "throughput": "Throughput (samples/s)",
     "noise": "Noise scale (samples)",
@@ -45,21 +42,16 @@ class StepLine:
     """Values by panel and run, one for each bin; None where unknown."""
     batch: float | None
     """Samples of a step."""
-    owners: tuple[str, ...] = ()
-    """Names of the configuration and of its runs."""
 
-    def has_values(self, panel: str) -> bool:
-        return any(value is not None for run in self.values[panel] for value in run)
-
-    def band(self, panel: str) -> tuple[Any, Any, Any, Any]:
+    def band(self, panel: str) -> tuple[list[float], list[float], list[float], list[float]]:
         """Return step, mean, smallest and largest value over the runs, for the bins with known values."""
         rows = []
         for at, step in enumerate(self.steps):
             known = [value for run in self.values[panel] if (value := run[at]) is not None]
             if known:
                 rows.append((step, math.fsum(known) / len(known), min(known), max(known)))
-        columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T
-        return columns[0], columns[1], columns[2], columns[3]
+        x, mean, low, high = ([row[at] for row in rows] for at in range(4))
+        return x, mean, low, high
 
 
 def step_drawings(
@@ -75,12 +67,14 @@ def step_drawings(
     if events_bytes(run for _, runs in groups for run in runs) > MAX_DRAWN_BYTES:
         return
     kind = noise_kind(run for _, runs in groups for run in runs)
-    lines = [_line(label, runs, reference_batch, kind) for label, runs in groups[:MAX_LINES]]
-    panels = [panel for panel in PANELS if any(line.has_values(panel) for line in lines)]
+    found = [_line(label, runs, reference_batch, kind) for label, runs in groups[:MAX_LINES]]
+    shown = [panel for panel in PANELS if any(line.band(panel)[0] for line in found)]
+    if all(line.values["goodput"] == line.values["throughput"] for line in found):
+        shown = [panel for panel in shown if panel != "goodput"]  # the batch is that of the reference everywhere
     if not selection and len(groups) > MAX_LINES:
         selection = f"The first {MAX_LINES} of {len(groups)} configurations."
-    if panels:
-        yield _drawing(lines, panels, reference_batch, kind, selection)
+    if shown:
+        yield _drawing(found, shown, reference_batch, kind, selection)
 
 
 def _line(label: str, runs: Sequence[RunRecord], reference_batch: float | None, kind: NoiseKind = "plain") -> StepLine:
@@ -88,14 +82,17 @@ def _line(label: str, runs: Sequence[RunRecord], reference_batch: float | None, 
     last = max((int(event["step"]) for run_events in events for event in run_events), default=0)
     width = max(1, -(-last // NUM_BINS))
     num_bins = -(-last // width)
-    values_by_run = [
-        _run_values(run, _noise_samples(run_events, kind), width, num_bins, reference_batch)
-        for run, run_events in zip(runs, events, strict=True)
-    ]
+    values: dict[str, list[tuple[float | None, ...]]] = {panel: [] for panel in PANELS}
+    for run, run_events in zip(runs, events, strict=True):
+        bins: list[list[Mapping[str, Any]]] = [[] for _ in range(num_bins)]
+        for event in run_events:
+            bins[min(num_bins - 1, max(0, event["step"] - 1) // width)].append(event)
+        rows = list(_bin_values(run.number("run.batch.global_batch_size"), bins, reference_batch, kind))
+        for at, panel in enumerate(PANELS):
+            values[panel].append(tuple(row[at] for row in rows))
     steps = tuple(float(min(last, (at + 1) * width)) for at in range(num_bins))
-    values = {panel: tuple(tuple(run_values[panel]) for run_values in values_by_run) for panel in PANELS}
-    owners = (label, *(run.name for run in runs))
-    return StepLine(label, steps, values, runs[0].number("run.batch.global_batch_size"), owners)
+    by_panel = {panel: tuple(of_runs) for panel, of_runs in values.items()}
+    return StepLine(label, steps, by_panel, runs[0].number("run.batch.global_batch_size"))
 
 
 def _events(run: RunRecord) -> list[dict[str, Any]]:
@@ -112,119 +109,73 @@ def _events(run: RunRecord) -> list[dict[str, Any]]:
         return []
 
 
-def _noise_samples(events: Sequence[dict[str, Any]], kind: NoiseKind) -> list[dict[str, Any]]:
-    """Return events whose `noise_scale` is of this kind."""
-    if kind == "plain":
-        return list(events)
-    return [
-        {**event, "noise_scale": event["noise_scale"].get(kind)}
-        if isinstance(event.get("noise_scale"), Mapping)
-        else event
-        for event in events
-    ]
-
-
-def _run_values(
-    run: RunRecord, events: Sequence[Mapping[str, Any]], width: int, num_bins: int, reference_batch: float | None
-) -> dict[str, list[float | None]]:
-    batch = run.number("run.batch.global_batch_size")
-    bins: list[list[Mapping[str, Any]]] = [[] for _ in range(num_bins)]
-    for event in events:
-        bins[min(num_bins - 1, max(0, event["step"] - 1) // width)].append(event)
+def _bin_values(
+    batch: float | None, bins: Sequence[Sequence[Mapping[str, Any]]], reference_batch: float | None, kind: NoiseKind
+) -> Iterator[tuple[float | None, ...]]:
+    """Yield utilisation (%), samples/s, noise scale and goodput of each bin, in the order of `PANELS`."""
     noise: list[Mapping[str, Any]] = []
-    values: dict[str, list[float | None]] = {panel: [] for panel in PANELS}
     for members in bins:
         steps = [event for event in members if event["event"] == "step"]
-        sampled = [event["noise_scale"] for event in steps if isinstance(event.get("noise_scale"), Mapping)]
+        found = [event["noise_scale"] for event in steps if isinstance(event.get("noise_scale"), Mapping)]
+        sampled = found if kind == "plain" else [each[kind] for each in found if isinstance(each.get(kind), Mapping)]
         # The window includes earlier bins: one bin may have too few sampled steps for an estimate.
         noise = [*noise, *sampled][-NOISE_WINDOW:]
-        rate = _rate(steps, batch)
-        scale = _noise(noise) if steps else None
-        values["utilisation"].append(_utilisation(members))
-        values["throughput"].append(rate)
-        values["noise"].append(scale)
-        values["goodput"].append(_goodput(rate, scale, batch, reference_batch))
-    return values
+        times = [number_in(event.get("wall_ms")) for event in steps]
+        total = math.fsum(time for time in times if time is not None)
+        is_known = batch is not None and times and None not in times and total > 0
+        rate = 1000 * batch * len(times) / total if batch is not None and is_known else None
+        # tr(Sigma) / |G|^2 of the means over sampled steps; unknown where an estimate is not above 0.
+        trace, norm = _sums(noise, "trace", "squared_norm")
+        scale = trace / norm if steps and trace > 0 and norm > 0 else None
+        goodput = rate if batch == reference_batch else None
+        if None not in (rate, scale, batch, reference_batch) and batch != reference_batch:
+            goodput = rate * statistical_efficiency(scale, batch, reference_batch)  # type: ignore[operator, arg-type]
+        pairs = [(number_in(event.get("utilisation")), number_in(event.get("seconds"))) for event in members]
+        known = [(value, seconds) for value, seconds in pairs if value is not None and seconds]
+        seconds = math.fsum(seconds for _, seconds in known)
+        weighted = math.fsum(value * seconds for value, seconds in known)
+        yield 100 * weighted / seconds if seconds > 0 else None, rate, scale, goodput
 
 
-def _rate(steps: Sequence[Mapping[str, Any]], batch: float | None) -> float | None:
-    """Return the samples of all ranks divided by the time of the steps."""
-    times = [number_in(event.get("wall_ms")) for event in steps]
-    total = math.fsum(time for time in times if time is not None)
-    return None if batch is None or not times or None in times or total <= 0 else 1000 * batch * len(times) / total
-
-
-def _utilisation(events: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the mean of samples, weighted by their time, in per cent."""
-    pairs = [(number_in(event.get("utilisation")), number_in(event.get("seconds"))) for event in events]
-    known = [(value, seconds) for value, seconds in pairs if value is not None and seconds]
-    total = math.fsum(seconds for _, seconds in known)
-    return 100 * math.fsum(value * seconds for value, seconds in known) / total if total > 0 else None
-
-
-def _noise(samples: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return tr(Sigma) / |G|^2 of the means over sampled steps; None where an estimate is not above 0."""
-    pairs = [(number_in(sample.get("trace")), number_in(sample.get("squared_norm"))) for sample in samples]
-    known = [(trace, norm) for trace, norm in pairs if trace is not None and norm is not None]
-    trace, norm = (math.fsum(pair[at] for pair in known) for at in (0, 1))
-    return trace / norm if trace > 0 and norm > 0 else None
-
-
-def _goodput(
-    rate: float | None, noise: float | None, batch: float | None, reference_batch: float | None
-) -> float | None:
-    """Return throughput times statistical efficiency, which is 1 at the reference batch for any noise scale."""
-    if rate is None or batch is None or reference_batch is None:
-        return None
-    if batch == reference_batch:
-        return rate
-    return None if noise is None else rate * statistical_efficiency(noise, batch, reference_batch)
+def _sums(samples: Sequence[Mapping[str, Any]], *keys: str) -> list[float]:
+    """Return the sum of each number over the samples that have all of them."""
+    rows = [[number_in(sample.get(key)) for key in keys] for sample in samples]
+    known = [row for row in rows if None not in row]
+    return [math.fsum(row[at] or 0.0 for row in known) for at in range(len(keys))]
 
 
 def _drawing(
-    lines: Sequence[StepLine], panels: Sequence[str], reference_batch: float | None, kind: NoiseKind, selection: str
+    found: Sequence[StepLine], shown: Sequence[str], reference_batch: float | None, kind: NoiseKind, selection: str
 ) -> Drawing:
-    by_samples = len({line.batch for line in lines}) > 1 and all(line.batch for line in lines)
-    num_rows = -(-len(panels) // 2)
+    by_samples = len({line.batch for line in found}) > 1 and all(line.batch for line in found)
 
-    def draw(figure: Any, hovers: Hovers) -> None:
-        axes = list(figure.subplots(num_rows, min(2, len(panels)), squeeze=False, sharex=True).flat)
-        for panel, panel_axes in zip(panels, axes, strict=False):
-            _panel(panel_axes, hovers, lines, panel, by_samples=by_samples)
-        for spare in axes[len(panels) :]:
-            spare.set_axis_off()
-        for panel_axes in axes[max(0, len(panels) - 2) : len(panels)]:
-            panel_axes.set_xlabel("Samples seen" if by_samples else "Optimizer step")
-            panel_axes.tick_params(labelbottom=True)
+    def series(panel: str) -> Iterator[Line]:
+        for position, line in enumerate(found):
+            x, mean, low, high = line.band(panel)
+            x = [step * line.batch for step in x] if by_samples and line.batch else x
+            is_band = len(line.values[panel]) > 1
+            yield Line(x, mean, position, low if is_band else None, high if is_band else None, width=1.5)
 
-    several = any(len(line.values["throughput"]) > 1 for line in lines)
+    draws = [
+        lines([*series(panel)], title=PANELS[panel], xlabel="Samples seen" if by_samples else "Optimizer step",
+              xlim=(0, None), ylim=(0, None))
+        for panel in shown
+    ]  # fmt: skip
+    several = any(len(line.values["throughput"]) > 1 for line in found)
     parts = [
         "Lines: means over bins of steps, without warm-up.",
         "Bands: smallest to largest value of the runs of a configuration." if several else "",
         f"Noise scale{' under AdamW' if kind == 'preconditioned' else ''}: over the last {NOISE_WINDOW} sampled steps."
-        if "noise" in panels
+        if "noise" in shown
         else "",
         f"Goodput: throughput times statistical efficiency, which is 100% at {reference_batch:,.0f} samples a step."
-        if "goodput" in panels
+        if "goodput" in shown
         else "",
-        "Utilisation: device of rank 0." if "utilisation" in panels else "",
+        "Utilisation: device of rank 0." if "utilisation" in shown else "",
         selection,
     ]
-    keys = line_keys([line.label for line in lines], [line.owners for line in lines])
-    title = f"Over the steps: {', '.join(_LABELS[panel].partition(' (')[0].lower() for panel in panels)}"
+    title = f"Over the steps: {', '.join(PANELS[panel].partition(' (')[0].lower() for panel in shown)}"
+    height = 0.4 + 2.3 * -(-len(shown) // 2)
+    legend = line_keys([line.label for line in found])
     caption = " ".join(filter(None, parts))
-    return Drawing("over_steps", title, caption, draw, 0.4 + 2.3 * num_rows, whole=True, legend=keys)
-
-
-def _panel(axes: Any, hovers: Hovers, lines: Sequence[StepLine], panel: str, *, by_samples: bool) -> None:
-    for at, line in enumerate(lines):
-        x, mean, low, high = line.band(panel)
-        x = x * line.batch if by_samples and line.batch else x
-        style = line_style(at) | ({"marker": "o", "markersize": 3.5} if len(x) == 1 else {})
-        axes.plot(x, mean, linewidth=1.5, gid=hovers.part_of(*line.owners), **style)
-        if len(line.values[panel]) > 1:
-            draw_band(axes, hovers, x, low, high, style["color"], line.owners)
-    axes.set_title(_LABELS[panel], fontsize=9.5, loc="left")
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
-    axes.grid(axis="y")
+    return Drawing("over_steps", title, caption, panels(*draws, share_x=True), height, whole=True, legend=legend)

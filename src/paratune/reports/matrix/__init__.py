@@ -2,6 +2,5 @@
 
 from paratune.reports.matrix.make import make_sweep
 from paratune.reports.matrix.outcomes import SweepReport
-from paratune.reports.matrix.terminal import terminal_sweep
 
-__all__ = ["SweepReport", "make_sweep", "terminal_sweep"]
+__all__ = ["SweepReport", "make_sweep"]

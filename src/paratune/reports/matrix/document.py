@@ -4,7 +4,7 @@ A section is added here: a `ReportSection` with a key, a heading and its tables,
 out.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paratune.base.units import counted
@@ -13,8 +13,6 @@ from paratune.reports.document import (
     Part,
     ReportDocument,
     ReportSection,
-    Selectable,
-    Selection,
     Statement,
     StatementBox,
     shown_sections,
@@ -22,27 +20,25 @@ from paratune.reports.document import (
 from paratune.reports.figures import over_steps
 from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.matrix.published import published_tables
-from paratune.reports.matrix.summary import summary_statements
+from paratune.reports.matrix.statements import matrix_statements
 from paratune.reports.matrix.tables import candidates, chosen, missing, runs
 from paratune.reports.matrix.trust import TITLE as TRUST_TITLE
 from paratune.reports.matrix.trust import certificate_table, trust_statements
+from paratune.reports.notes import notes_parts
 from paratune.reports.page.document import made_by
 from paratune.reports.runs import reproduce, slice_tables
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.runs.reproduce import reproduction
-from paratune.reports.systems import ladder_parts
+from paratune.reports.systems import figures
 from paratune.reports.systems import tables as system_tables
 from paratune.reports.systems.effect_figures import verdict_section
+from paratune.reports.systems.forms import form_tables
 from paratune.reports.systems.labels import drawn_configurations
-from paratune.reports.systems.layouts import layout_table
-from paratune.reports.systems.learning_rate_figures import learning_rate_drawings
-from paratune.reports.systems.loss_figures import loss_drawings
+from paratune.reports.systems.layouts import layout_tables
 from paratune.reports.systems.machines import machine_tables
 from paratune.reports.systems.model import Systems
 from paratune.reports.systems.overview_figures import pareto, time_and_memory
-from paratune.reports.systems.phase_figures import phase_drawings
-from paratune.reports.systems.prediction_figures import prediction_drawings
-from paratune.reports.systems.scaling_figures import scaling_drawings
+from paratune.reports.systems.subjects import scalings
 from paratune.reports.systems.time_to_quality import target_tables
 from paratune.verdicts.rates import reference_batch_of
 
@@ -62,21 +58,7 @@ def matrix_document(report: SweepReport) -> ReportDocument:
         sections=matrix_sections(report),
         footer=f"{made_by(source)} Nothing was measured again.",
         notices=(Notice(warning),) if num_missing else (),
-        selection=_selection(report),
     )
-
-
-def _selection(report: SweepReport) -> Selection | None:
-    """Return the configurations that readers of the page can select; None for fewer than three."""
-    configurations = report.systems.configurations if report.systems is not None else ()
-    if len(configurations) < 3:
-        return None
-    entries = (
-        Selectable(member.label, tuple(cell_run.cell.name for cell_run in member.cell_runs))
-        for member in configurations
-    )
-    note = "The summary, the effects of axes, the choice of the best and all notes are those of all configurations."
-    return Selection("configurations", tuple(entries), note)
 
 
 def matrix_sections(report: SweepReport) -> tuple[ReportSection, ...]:
@@ -91,7 +73,7 @@ def _summary(report: SweepReport, sections: Sequence[ReportSection]) -> ReportSe
     """Return the conclusions, whether they can be trusted, and how the runs are reproduced."""
     runs = report.systems.runs if report.systems is not None else []
     boxes = (
-        StatementBox(summary_statements(report)),
+        StatementBox(matrix_statements(report)),
         StatementBox(trust_statements(report), TRUST_TITLE),
         StatementBox(reproduce.reproduction_statements(runs, report.matrices), reproduce.HEADING, has_signs=False),
     )
@@ -136,34 +118,53 @@ def _subject(report: SweepReport) -> str:
 
 
 def _sections(report: SweepReport) -> Iterator[ReportSection]:
+    """Yield the sections; a page shows at once what answers the question of the matrix, and the others on request."""
+    yield ReportSection("notes", "Notes", tuple(notes_parts(report.record.notes or "")), is_short=False)
     scores = chosen(report)
     # A matrix of probes has no scores to choose by.
     yield ReportSection("chosen", scores.title, (scores,) if scores.lines else ())
     yield ReportSection("published", "Published and measured", tuple(published_tables(report)))
     systems = report.systems if report.systems is not None and report.systems.measured else None
     if systems is not None:
-        layout = () if report.layout is None else (layout_table(systems, report.layout),)
+        layout = () if report.layout is None else tuple(layout_tables(systems, report.layout))
         yield ReportSection("layout", "Layout of the study", layout)
         yield verdict_section(report.verdicts, report.verdict_notes, report.effects)
-        yield ReportSection(ladder_parts.KEY, ladder_parts.HEADING, tuple(ladder_parts.ladder_parts(report.ladders)))
+        yield ReportSection("forms", "Smaller forms", tuple(form_tables(systems)))
         yield ReportSection("targets", "Time to quality", tuple(target_tables(systems, report.targets)))
-        yield from _system_sections(systems)
+        drawings = [time_and_memory(systems), *pareto(systems), *figures.learning_rate_drawings(systems)]
+        drawings += figures.scaling_drawings(systems)
+        yield ReportSection("overview", "Overview", (*drawings, system_tables.all_configurations(systems)))
+        scaling = tuple(system_tables.scaling_tables(systems))
+        is_main = any(len(found.family.members) > 2 for found in scalings(systems.measured))
+        yield ReportSection("scaling", "Scaling over devices and batch", scaling, is_main)
+    yield ReportSection("missing", "Missing runs", tuple(missing(report)))
+    if systems is not None:
+        yield from _closed_sections(systems)
     groups = tuple(candidates(report, group, number) for number, group in enumerate(report.groups))
     yield ReportSection("candidates", "All candidates" if report.record.select_per else "Candidates", groups)
-    if systems is not None:
-        rates = tuple(learning_rate_drawings(systems))
-        yield ReportSection("learning_rate", "Learning rate", rates, is_short=False)
-        yield ReportSection("loss", "Loss curves", tuple(loss_drawings(systems)), is_short=False)
-        predictions = tuple(prediction_drawings(systems))
-        yield ReportSection("predictions", "Predicted against actual", predictions, is_short=False)
-        slices = tuple(system_tables.sliced_configurations(systems))
-        yield ReportSection(slice_tables.KIND, slice_tables.HEADING, slices, is_short=False)
-        yield ReportSection("certificates", "Certificates", tuple(certificate_table(systems)))
-        machines = tuple(machine_tables(systems))
-        yield ReportSection("machine", "Systems, models and software", machines, is_short=False)
-    yield ReportSection("missing", "Missing runs", tuple(missing(report)))
     yield ReportSection("runs", "All runs", (runs(report),), is_short=False)
     yield ReportSection("reproduce", reproduce.HEADING, _reproduction(report), is_short=False)
+
+
+def _closed_sections(systems: Systems) -> Iterator[ReportSection]:
+    """Yield the sections that a page opens on request; phases are open where they are what differs."""
+    phases: tuple[Part, ...] = (*figures.phase_drawings(systems), system_tables.phases_table(systems))
+    yield ReportSection("phases", "Time by phase", phases, system_tables.do_phases_differ(systems))
+    subjects = tuple(system_tables.subject_tables(systems))
+    efficiency = (system_tables.efficiency_table(systems),) if len(systems.measured) > 1 else ()
+    sections: dict[str, tuple[str, Iterable[Part]]] = {
+        "subjects": ("Effect of each axis", subjects),
+        "efficiency": ("Efficiency and changes", efficiency),
+        "over_steps": (over_steps.HEADING, _over_steps(systems)),
+        "resources": ("Resources", (system_tables.resources_table(systems),)),
+        "loss": ("Loss curves", figures.loss_drawings(systems)),
+        "predictions": ("Predicted against actual", figures.prediction_drawings(systems)),
+        slice_tables.KIND: (slice_tables.HEADING, system_tables.sliced_configurations(systems)),
+        "certificates": ("Certificates", certificate_table(systems)),
+        "machine": ("Systems, models and software", machine_tables(systems)),
+    }
+    for key, (heading, parts) in sections.items():
+        yield ReportSection(key, heading, tuple(parts), is_short=False)
 
 
 def _reproduction(report: SweepReport) -> tuple[Part, ...]:
@@ -171,20 +172,6 @@ def _reproduction(report: SweepReport) -> tuple[Part, ...]:
     # The folder of a run is two levels below the folder of its matrix.
     folders = list(dict.fromkeys(outcome.folder.parent.parent for outcome in report.outcomes))
     return reproduction(reproduced_runs(report), runs, report.matrices, folders)
-
-
-def _system_sections(systems: Systems) -> Iterator[ReportSection]:
-    overview: list[Part] = [system_tables.all_configurations(systems), time_and_memory(systems), *pareto(systems)]
-    yield ReportSection("overview", "Time and memory", tuple(overview))
-    scaling: list[Part] = [*system_tables.scaling_tables(systems), *scaling_drawings(systems)]
-    yield ReportSection("scaling", "Scaling over devices and batch", tuple(scaling))
-    yield ReportSection("subjects", "Effect of each axis", tuple(system_tables.subject_tables(systems)))
-    changes = (system_tables.efficiency_table(systems),) if len(systems.measured) > 1 else ()
-    yield ReportSection("efficiency", "Efficiency and goodput", changes)
-    phases: list[Part] = [system_tables.phases_table(systems), *phase_drawings(systems)]
-    yield ReportSection("phases", "Time by phase", tuple(phases), is_short=False)
-    yield ReportSection("over_steps", over_steps.HEADING, tuple(_over_steps(systems)), is_short=False)
-    yield ReportSection("resources", "Resources", (system_tables.resources_table(systems),), is_short=False)
 
 
 def _over_steps(systems: Systems) -> Iterator[Part]:

@@ -16,7 +16,7 @@ CSV_MEASURES = (
     measures.PEAK_BYTES, measures.SUM_BYTES, measures.UTILISATION, measures.MFU, measures.ENERGY_J,
     measures.DEVICE_HOURS,
 )  # fmt: skip
-"""Measures of each run in report.csv, in the units of the records."""
+"""Measures of each run in table.csv, in the units of the records."""
 
 
 def matrix_csv(report: SweepReport) -> str:
@@ -91,6 +91,7 @@ def _group(report: SweepReport, group: CandidateGroup) -> dict[str, Any]:
         "chosen": None if group.chosen is None else dict(group.chosen.values),
         "remarks": list(group.remarks),
         "tied": [dict(candidate.values) for candidate in group.tied],
+        "is_best": group.is_best,
         "not_chosen_among": list(group.not_chosen_among),
         "constant": None if group.constant is None else {"predicts": group.predicts, "score": group.constant},
         "is_below_constant": group.is_below_constant,

@@ -1,46 +1,36 @@
-"""Several matrices in one report, such as one matrix on several machines: the matrix becomes an axis."""
+"""One matrix on several machines in one report: the matrix becomes an axis."""
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from paratune.base.text import plain
-from paratune.errors import CheckpointError, coded
+from paratune.errors import CheckpointError
 from paratune.records.published import Published
 from paratune.records.sweep import Axis, SweepRecord
 from paratune.reports.matrix.outcomes import SweepReport, candidate_groups, read_outcomes
-from paratune.reports.matrix.shared_axes import identity, with_shared_axes
 from paratune.reports.systems.configurations import MATRIX
-
-log = logging.getLogger(__name__)
 
 
 def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepReport:
-    """Read several matrices as one; a single matrix unchanged except for the price of a device-hour.
+    """Read several matrices with the same axes as one; a single matrix unchanged except for the price.
 
-    Each matrix has its own choices and its own baseline, because times of different matrices are not comparable. Axes
-    that all matrices have stay axes; the values of all other axes become one axis.
+    Each matrix has its own choices and its own baseline, because times of different matrices are not comparable; and
+    its own price of a device-hour, unless `price` is that of all.
 
     Raises:
-        CheckpointError: One is absent, damaged, of another schema version, or named twice; matrices with the same axes
-            differ in the baseline or in the axes of the choice; a name has different values in two matrices.
+        CheckpointError: One is absent, damaged, of another schema version, or named twice; their axes, baselines or the
+            axes of the choice differ; a name has different values in two matrices.
     """
     reports = [read_outcomes(folder) for folder in folders]
+    records = [report.record for report in reports]
+    first = records[0]
     if len(reports) == 1:
-        only = reports[0]
-        return only if price is None else replace(only, record=replace(only.record, price_per_device_hour=price))
+        return replace(reports[0], record=first if price is None else replace(first, price_per_device_hour=price))
     names = _names(folders)
-    matrices = tuple(report.record for report in reports)
-    if len({tuple(identity(axis) for axis in report.record.axes) for report in reports}) > 1:
-        reports = with_shared_axes(reports)
-    else:
-        _refuse_others(folders, [report.record for report in reports])
-    first = reports[0].record
+    _refuse_others(folders, records)
     label = MATRIX if all(axis.label != MATRIX for axis in first.axes) else f"{MATRIX} folder"
-    axes = [_joined_axis([report.record.axes[at] for report in reports], folders) for at in range(len(first.axes))]
     outcomes = tuple(
         replace(
             outcome,
@@ -49,105 +39,81 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
         for name, report in zip(names, reports, strict=True)
         for outcome in report.outcomes
     )
+    by_name = dict(zip(names, records, strict=True))
+    prices = {name: own.price_per_device_hour if price is None else price for name, own in by_name.items()}
     record = replace(
         first,
         name=" + ".join(names),
-        matrix=", ".join(report.record.matrix for report in reports),
-        matrix_text="\n".join(
-            f"# {single.record.matrix}\n{single.record.matrix_text or '# n/a'}" for single in reports
-        ),
+        matrix=", ".join(own.matrix for own in records),
+        matrix_text="\n".join(f"# {own.matrix}\n{own.matrix_text or '# n/a'}" for own in records),
         command=(),
-        axes=(Axis(label, label, {name: name for name in names}, keys=(MATRIX,)), *axes),
+        axes=(Axis(label, label, {name: name for name in names}, keys=(MATRIX,)), *_axes(folders, records)),
         select_per=(label, *first.select_per),
         cells=tuple(outcome.cell for outcome in outcomes),
-        groups=_joined_groups(matrices),
-        published=_joined_published([report.record for report in reports], names, label),
+        published=_published(label, by_name),
         looks=tuple(
             replace(look, finished=tuple(f"{name}/{cell}" for cell in look.finished))
-            for name, report in zip(names, reports, strict=True)
-            for look in report.record.looks
+            for name, own in by_name.items()
+            for look in own.looks
         ),
         past=(),
         order=(),
+        price_per_device_hour=prices[names[0]] if len({*prices.values()}) == 1 else None,
     )
-    if len({report.record.price_per_device_hour for report in reports}) > 1:
-        if price is None:
-            log.warning(
-                "the matrices have different prices of a device-hour, so no cost is shown; --price gives one",
-                extra=coded("report.prices_differ"),
-            )
-        record = replace(record, price_per_device_hour=None)
-    if price is not None:
-        record = replace(record, price_per_device_hour=price)
     folder = Path(os.path.commonpath([folder.resolve() for folder in folders]))
-    return SweepReport(record, folder, outcomes, candidate_groups(record, outcomes), joined=matrices)
+    groups = candidate_groups(record, outcomes)
+    return SweepReport(record, folder, outcomes, groups, joined=tuple(records), prices=prices)
 
 
-def _joined_groups(records: Sequence[SweepRecord]) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return the headings of all matrices with the values of each; a value stays under the first of its headings."""
-    groups: dict[str, dict[str, tuple[str, ...]]] = {}
-    for record in records:
-        for label, headings in record.groups.items():
-            joined = groups.setdefault(label, {})
-            for heading, names in headings.items():
-                listed = {name for values in joined.values() for name in values}
-                joined[heading] = (*joined.get(heading, ()), *(name for name in names if name not in listed))
-    return groups
-
-
-def _joined_published(records: Sequence[SweepRecord], names: Sequence[str], label: str) -> Published | None:
-    """Return all published figures and claims, each restricted to its own matrix."""
-    publications = [
-        record.published.with_values(partial(_with_matrix, {label: name}))
-        for record, name in zip(records, names, strict=True)
-        if record.published is not None
-    ]
-    if not publications:
-        return None
-    figures = tuple(figure for publication in publications for figure in publication.figures)
-    return Published(figures, tuple(claim for publication in publications for claim in publication.claims))
-
-
-def _with_matrix(of_matrix: Mapping[str, str], values: Mapping[str, str]) -> Mapping[str, str]:
-    return {**of_matrix, **values}
+def _published(label: str, records: Mapping[str, SweepRecord]) -> Published | None:
+    """Return all published figures and claims, each of its own matrix."""
+    parts = [own.published.within({label: name}) for name, own in records.items() if own.published is not None]
+    sources = "; ".join(dict.fromkeys(part.source for part in parts))
+    figures = tuple(figure for part in parts for figure in part.figures)
+    return Published(sources, figures, tuple(claim for part in parts for claim in part.claims)) if parts else None
 
 
 def _refuse_others(folders: Sequence[Path], records: Sequence[SweepRecord]) -> None:
-    """Raise an error when matrices differ in their baseline or selection: a report can follow only one of them."""
+    """Raise an error when matrices differ in axes, baseline or selection: a report can follow only one of them."""
+
+    def compared(record: SweepRecord) -> dict[str, str]:
+        baseline = (f"{label}: {name}" for label, name in record.baseline.items())
+        parts = {"axes": (axis.label for axis in record.axes), "baseline": baseline, "select_per": record.select_per}
+        return {key: ", ".join(texts) or "(none)" for key, texts in parts.items()}
+
+    wanted = compared(records[0])
     for folder, record in zip(folders, records, strict=True):
-        for key in ("baseline", "select_per"):
-            value, wanted = getattr(record, key), getattr(records[0], key)
-            if value != wanted:
+        for key, value in compared(record).items():
+            if value != wanted[key]:
                 raise CheckpointError(
-                    f"{plain(folder)} has {key} {_written(value)}, and {plain(folders[0])} has {_written(wanted)}; "
-                    f"matrices of one report have the same: change {key} in the matrix file and repeat paratune "
-                    "sweep, which trains no finished run again",
+                    f"{plain(folder)} has {key} {plain(value)}, and {plain(folders[0])} has {plain(wanted[key])}; "
+                    "matrices of one report have the same: report them one by one, or change the matrix file and "
+                    "repeat paratune sweep, which trains no finished run again",
                     code="report.matrices_differ",
                     folder=folder,
                     key=key,
                 )
 
 
-def _written(value: Mapping[str, str] | Sequence[str]) -> str:
-    words = [f"{label}: {name}" for label, name in value.items()] if isinstance(value, Mapping) else value
-    return plain(", ".join(words)) or "(none)"
-
-
-def _joined_axis(axes: Sequence[Axis], folders: Sequence[Path]) -> Axis:
-    """Return an axis with the values and the keys of all matrices."""
-    values: dict[str, str] = {}
-    for axis, folder in zip(axes, folders, strict=True):
-        for name, shown in axis.values.items():
-            if values.setdefault(name, shown) != shown:
-                raise CheckpointError(
-                    f"{plain(folder)}: {plain(name)} on the axis {plain(axis.label)} is {plain(shown)}, and in an "
-                    f"earlier matrix {plain(values[name])}; report them one by one",
-                    code="report.matrices_differ",
-                    folder=folder,
-                    name=name,
-                    label=axis.label,
-                )
-    return replace(axes[0], values=values, keys=tuple(dict.fromkeys(key for axis in axes for key in axis.keys)))
+def _axes(folders: Sequence[Path], records: Sequence[SweepRecord]) -> list[Axis]:
+    """Return the axes with the values and the keys of all matrices."""
+    joined = []
+    for axes in zip(*(record.axes for record in records), strict=True):
+        values: dict[str, str] = {}
+        for axis, folder in zip(axes, folders, strict=True):
+            for name, shown in axis.values.items():
+                if values.setdefault(name, shown) != shown:
+                    raise CheckpointError(
+                        f"{plain(folder)}: {plain(name)} on the axis {plain(axis.label)} is {plain(shown)}, and in an "
+                        f"earlier matrix {plain(values[name])}; report them one by one",
+                        code="report.matrices_differ",
+                        folder=folder,
+                        name=name,
+                        label=axis.label,
+                    )
+        keys = dict.fromkeys(key for axis in axes for key in axis.keys)
+        joined.append(replace(axes[0], values=values, keys=tuple(keys)))
+    return joined
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

@@ -1,6 +1,6 @@
 """`make_sweep`: folders of matrices to a report, which is written if a folder is given."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +11,12 @@ from paratune.reports.matrix.document import matrix_document, matrix_sections, r
 from paratune.reports.matrix.export import as_dict, matrix_csv
 from paratune.reports.matrix.joined import read_joined
 from paratune.reports.matrix.outcomes import SweepReport
-from paratune.reports.matrix.planned import PlannedCell, read_plan
+from paratune.reports.matrix.planned import read_plan
 from paratune.reports.output import MARKER, check_folder, json_text, write_files
-from paratune.reports.report_files import FILES, document_files
-from paratune.reports.runs.reproduce import reproduction_files
+from paratune.reports.report_files import CSV, FILES, document_files
+from paratune.reports.runs.reproduce import KEY, reproduction_texts
 from paratune.reports.systems.effects import axis_effects
 from paratune.reports.systems.judging import judged
-from paratune.reports.systems.ladder import build_ladders
 from paratune.reports.systems.layouts import check_layout
 from paratune.reports.systems.model import build_systems
 from paratune.verdicts import Margin
@@ -32,18 +31,20 @@ def make_sweep(
     margins: Mapping[str, Margin] | None = None,
     more: Callable[[SweepReport], ReportSection] | None = None,
     layout: str | None = None,
+    wanted: Collection[str] = (),
 ) -> SweepReport:
     """Read a matrix of runs, and write its report to `out`.
 
     Args:
         folder: Folder of a matrix, with sweep.json; or those of several matrices.
-        out: Folder for the page, the tables, the figures and the data files, created when absent; None writes nothing.
+        out: Folder for page, PDF, table.csv and report.json, created when absent; None writes nothing.
         price: Price of a device-hour; overrides that of the matrix.
         targets: Scores; the report shows when configurations reached them.
         plan: File of `paratune plan MATRIX --write`, shown next to published figures; for one matrix only.
         margins: Differences that count as equal, by measure; `default_margin` for other measures.
         more: Returns a last section that does not come from the records.
         layout: Key of `paratune.reports.systems.layouts.LAYOUTS`: adds a table in the layout of a study.
+        wanted: Files for a paper, too: "latex", "figures".
 
     Raises:
         ConfigError: No run was evaluated by the metric of a target; or a plan is given and the matrix has no published
@@ -59,7 +60,7 @@ def make_sweep(
         report = replace(report, plan=_plan(report, plan))
     systems = build_systems(report.folder, report.record, [outcome.folder for outcome in report.outcomes])
     verdicts, notes = judged(systems, margins)
-    systems = replace(systems, verdicts=verdicts)
+    systems = replace(systems, verdicts=verdicts, prices=report.prices)
     effects = axis_effects(systems, margins)
     if targets and not any(configuration.scored for configuration in systems.measured):
         raise ConfigError(
@@ -69,23 +70,23 @@ def make_sweep(
         )
     report = replace(
         report, systems=systems, verdicts=verdicts, verdict_notes=notes, effects=effects, targets=tuple(targets),
-        layout=layout, ladders=build_ladders(systems, margins),
+        layout=layout,
     )  # fmt: skip
     sections = (*matrix_sections(report), *([more(report)] if more is not None else []))
     report = replace(report, sections=sections)
     if out is None:
         return report
     files = {
-        **document_files(matrix_document(report), num_runs=len(report.outcomes)),
-        "report.csv": matrix_csv(report),
-        **reproduction_files(reproduced_runs(report), report.matrices),
+        **document_files(matrix_document(report), wanted=wanted),
+        CSV: matrix_csv(report),
     }
     report = replace(report, files=tuple(out / name for name in (*files, MARKER)))
-    write_files(out, {**files, MARKER: json_text(as_dict(report))})
+    texts = {KEY: reproduction_texts(reproduced_runs(report), report.matrices)}
+    write_files(out, {**files, MARKER: json_text({**as_dict(report), **texts})})
     return report
 
 
-def _plan(report: SweepReport, path: Path) -> dict[str, PlannedCell]:
+def _plan(report: SweepReport, path: Path) -> dict[str, dict[str, float]]:
     if report.record.published is None:
         raise ConfigError(
             f"--plan {path}: a plan is shown next to published figures, and {report.record.name} has none; name a file "

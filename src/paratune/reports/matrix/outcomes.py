@@ -22,17 +22,12 @@ from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder, read_sweep, with_finished_runs
 from paratune.reports.document import ReportSection
-from paratune.reports.matrix.planned import PlannedCell
 from paratune.reports.runs.differing import allowed_by_axes
-from paratune.reports.runs.read import number_in, read_whole
+from paratune.reports.runs.read import Curve, RunRecord, number_in, read_whole
 from paratune.reports.systems.effects import AxisEffects
-from paratune.reports.systems.ladder import Ladder
 from paratune.reports.systems.model import Systems
-from paratune.verdicts import Verdict
-from paratune.verdicts.estimate import ALPHA, Estimate, holm, paired, unpaired
-
-SeedScores = dict[tuple[str, ...], float | None]
-"""Scores by seed."""
+from paratune.verdicts import Group, LookHistory, MeasureComparison, Verdict, default_margin, judge_scores
+from paratune.verdicts.sequential import look_history
 
 
 @dataclass(frozen=True)
@@ -49,7 +44,13 @@ class Outcome:
     """Scores of a constant prediction, such as the majority class, by split and metric."""
     predicts: str | None = None
     """What the constant prediction is."""
-    global_batch_size: int | None = None
+    run: Mapping[str, Any] = field(default_factory=dict)
+    """run.json; empty when it cannot be read."""
+
+    @property
+    def global_batch_size(self) -> int | None:
+        batch = self.run.get("batch")
+        return batch.get("global_batch_size") if isinstance(batch, Mapping) else None
 
     @property
     def is_finished(self) -> bool:
@@ -112,7 +113,7 @@ class CandidateRuns:
         """The runs of each seed."""
         return grouped((tuple(item.cell.values[label] for label in self.seeds), item) for item in self.outcomes)
 
-    def scores(self, split: str, metric: str) -> SeedScores:
+    def scores(self, split: str, metric: str) -> dict[tuple[str, ...], float | None]:
         """Return the score of each seed, the mean over its runs; None when no run has it."""
         scores = {}
         for seed, outcomes in self.by_seed.items():
@@ -139,14 +140,27 @@ class CandidateGroup:
     chosen: CandidateRuns | None
     remarks: tuple[str, ...]
     """Remarks on the choice."""
-    tied: tuple[CandidateRuns, ...] = ()
-    """Candidates that do not differ significantly from the chosen one in the metric on validation."""
+    compared: tuple[tuple[CandidateRuns, MeasureComparison], ...] = ()
+    """Each other candidate that has all of its runs, compared with the chosen one in the metric on validation."""
     not_chosen_among: tuple[str, ...] = ()
     """Labels of axes that do not change what is trained."""
     constant: float | None = None
     """Validation score of a constant prediction by the metric; None when it is not recorded."""
     predicts: str | None = None
     """What the constant prediction is, such as the majority class."""
+
+    @property
+    def tied(self) -> tuple[CandidateRuns, ...]:
+        """The candidates that cannot be distinguished from the chosen one; none with one seed, which tells nothing."""
+        return tuple(
+            other for other, found in self.compared if found.outcome != "different" and min(found.num_runs) > 1
+        )
+
+    @property
+    def is_best(self) -> bool | None:
+        """Whether the chosen candidate is shown to be better than all others on other seeds and rows; None: unknown."""
+        shown = all(found.is_shown and found.outcome == "different" for _, found in self.compared)
+        return True if self.compared and shown else None
 
     @property
     def is_below_constant(self) -> bool:
@@ -183,14 +197,14 @@ class SweepReport:
     """Scores; the report shows when configurations reached them."""
     layout: str | None = None
     """Name of the study in whose layout a table is added."""
-    plan: Mapping[str, PlannedCell] = field(default_factory=dict)
-    """Plans of the cells by name, from `paratune plan`; empty when no plan was given."""
-    ladders: tuple[Ladder, ...] = ()
-    """Smaller forms of the runs; empty where none are measured."""
+    plan: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Planned figures of the cells by name, from `paratune plan`; empty when no plan was given."""
     sections: tuple[ReportSection, ...] = ()
     """Sections of the report; empty before a format needs them."""
     joined: tuple[SweepRecord, ...] = ()
     """Records of each of several matrices; empty for a single one."""
+    prices: Mapping[str, float | None] = field(default_factory=dict)
+    """Prices of a device-hour of several matrices by their names; empty for a single one."""
 
     @property
     def matrices(self) -> tuple[SweepRecord, ...]:
@@ -234,7 +248,7 @@ class SweepReport:
     def _repr_html_(self) -> str:
         """Return what `paratune report` prints, for notebooks."""
         from paratune.console.html import html_of
-        from paratune.reports.matrix.terminal import terminal_sweep
+        from paratune.reports.terminal import terminal_sweep
 
         return html_of(terminal_sweep(self))
 
@@ -262,7 +276,7 @@ def _outcome(folder: Path, cell: CellRecord) -> Outcome:
         summary = read_whole(run, records.SUMMARY_FILE)
         constant = summary.get("baseline") or {}
         scores, constant_scores = (_by_split(part) for part in (summary["scores"], constant.get("scores") or {}))
-        return Outcome(cell, run, scores, None, constant_scores, constant.get("predicts"), _global_batch_size(run))
+        return Outcome(cell, run, scores, None, constant_scores, constant.get("predicts"), _settings(run))
     except (CheckpointError, KeyError, TypeError, AttributeError, ValueError) as error:
         return Outcome(cell, run, {}, f"its record cannot be read: {error}")
 
@@ -275,11 +289,11 @@ def _by_split(scores: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
     }
 
 
-def _global_batch_size(run: Path) -> int | None:
+def _settings(run: Path) -> Mapping[str, Any]:
     try:
-        return int(read_whole(run, records.RUN_FILE)["batch"]["global_batch_size"])
-    except (CheckpointError, KeyError, TypeError, ValueError):
-        return None
+        return read_whole(run, records.RUN_FILE)
+    except CheckpointError:
+        return {}
 
 
 def candidate_groups(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[CandidateGroup, ...]:
@@ -313,7 +327,7 @@ def candidate_groups(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[
             num_left_out = len(all_seeds - set(map(seed_of, runs)) - not_needed.get((*names, *names_tried), set()))
             tried_values = dict(zip(tried, names_tried, strict=True))
             members.append(CandidateRuns(tried_values, tuple(runs), num_left_out, tuple(seeds), repeats))
-        groups.append(_group(dict(zip(per, names, strict=True)), members, others))
+        groups.append(_group(dict(zip(per, names, strict=True)), members, others, look_history(record)))
     return tuple(groups)
 
 
@@ -335,58 +349,54 @@ def _may_change_quality(axis: Axis, record: SweepRecord, outcomes: Sequence[Outc
     return not sizes or any(None in batch_sizes or len(batch_sizes) > 1 for batch_sizes in sizes.values())
 
 
-def _group(values: Mapping[str, str], candidates: Sequence[CandidateRuns], others: tuple[str, ...]) -> CandidateGroup:
+def _group(
+    values: Mapping[str, str], candidates: Sequence[CandidateRuns], others: tuple[str, ...], history: LookHistory
+) -> CandidateGroup:
     cell = candidates[0].outcomes[0].cell
     chosen, remarks = choose(candidates, cell.metric)
     runs = [outcome for candidate in candidates for outcome in candidate.outcomes]
     scored = next((run for run in runs if run.constant.get("validation", {}).get(cell.metric) is not None), None)
     constant = None if scored is None else scored.constant["validation"][cell.metric]
     predicts = None if scored is None else scored.predicts
-    tied = tied_candidates(candidates, chosen, cell.metric)
+    compared = compare_with_chosen(candidates, chosen, cell.metric, history)
     group = CandidateGroup(
-        values, cell.task, cell.metric, cell.metrics, tuple(candidates), chosen, tuple(remarks), tied, others,
+        values, cell.task, cell.metric, cell.metrics, tuple(candidates), chosen, tuple(remarks), compared, others,
         constant, predicts,
     )  # fmt: skip
     return replace(group, remarks=(*remarks, *_choice_remarks(group)))
 
 
-def tied_candidates(
-    candidates: Sequence[CandidateRuns], chosen: CandidateRuns | None, metric: str
-) -> tuple[CandidateRuns, ...]:
-    """Return the candidates that do not differ significantly from the chosen one on these validation rows.
+def compare_with_chosen(
+    candidates: Sequence[CandidateRuns], chosen: CandidateRuns | None, metric: str, history: LookHistory
+) -> tuple[tuple[CandidateRuns, MeasureComparison], ...]:
+    """Return each other candidate that has all of its runs, with its verdict against the chosen one on validation.
 
-    A t test over seeds, paired when the two share at least two seeds, corrected by Holm's method; with fewer than two
-    seeds only equal scores are ties. Candidates without all of their runs are left out.
+    They are verdicts as those of `paratune compare`: over seeds and rows, corrected for their number and for looks.
     """
     if chosen is None:
         return ()
-    others: list[CandidateRuns] = []
-    p_values: list[float] = []
-    best = chosen.scores("validation", metric)
-    for candidate in candidates:
-        scores = candidate.scores("validation", metric)
-        known = [[score for score in by_seed.values() if score is not None] for by_seed in (best, scores)]
-        if candidate is chosen or not all(known) or not candidate.figure("validation", metric).is_whole:
-            continue
-        others.append(candidate)
-        estimate = difference_over_seeds(best, scores)
-        if estimate is not None:
-            p_values.append(estimate.p_different())
-        else:
-            p_values.append(float(statistics.fmean(known[0]) == statistics.fmean(known[1])))
-    return tuple(other for other, p_value in zip(others, holm(p_values), strict=True) if p_value > ALPHA)
+    complete = [candidate for candidate in candidates if candidate.figure("validation", metric).is_whole]
+    others = [candidate for candidate in complete if candidate is not chosen]
+    if chosen not in complete or not others:
+        return ()
+    base, *groups = (_group_of(candidate, metric, str(at)) for at, candidate in enumerate((chosen, *others)))
+    margin = default_margin(metric, chosen.outcomes[0].cell.task)
+    found = judge_scores(base, groups, "validation", metric, margin, history)
+    return tuple(zip(others, found, strict=True))
 
 
-def difference_over_seeds(first: SeedScores, second: SeedScores) -> Estimate | None:
-    """Return the difference of two candidates in a score: paired when they share at least two seeds, else unpaired.
-
-    None when one has fewer than two seeds.
-    """
-    shared = [(a, b) for seed, a in first.items() if a is not None and (b := second.get(seed)) is not None]
-    if len(shared) >= 2:
-        return paired([a for a, _ in shared], [b for _, b in shared], scope="seeds")
-    known = [[score for score in scores.values() if score is not None] for scores in (first, second)]
-    return unpaired(known[0], known[1], scope="seeds") if min(map(len, known)) >= 2 else None
+def _group_of(candidate: CandidateRuns, metric: str, label: str) -> Group:
+    """Return the runs of a candidate for verdicts; those of a seed that differ only in how they train are repeats."""
+    runs = []
+    for seed, outcomes in candidate.by_seed.items():
+        for outcome in outcomes:
+            if outcome.score("validation", metric) is None:
+                continue
+            task = {**(outcome.run.get("task") or {}), "kind": outcome.cell.task}
+            run = {**outcome.run, "seed": seed, "task": task}
+            none = Curve((), (), ())
+            runs.append(RunRecord(outcome.cell.name, outcome.folder, run, {"scores": outcome.scores}, none, none))
+    return Group(label, tuple(runs))
 
 
 def _choice_remarks(group: CandidateGroup) -> Iterator[str]:
@@ -396,9 +406,11 @@ def _choice_remarks(group: CandidateGroup) -> Iterator[str]:
     if group.chosen is not None and len(group.candidates) > 1:
         if group.tied:
             others, do = counted(len(group.tied), "other candidate"), "does" if len(group.tied) == 1 else "do"
-            yield f"{others} {do} not differ significantly from it over these {group.chosen.repeats}s"
+            yield f"{others} {do} not differ significantly from it"
         elif len(group.chosen.scores("validation", group.metric)) < 2:
             yield f"with one {group.chosen.repeats} it is unknown whether another candidate is as good"
+        if any(found.scope == "seeds" for _, found in group.compared):
+            yield f"compared over {group.chosen.repeats}s on these validation rows, not over other rows"
     if group.is_below_constant:
         assert group.constant is not None
         constant = f"a constant prediction ({group.predicts}: {group.constant:.4f})"

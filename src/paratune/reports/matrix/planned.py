@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,41 +16,26 @@ SCHEMA_VERSION = 1
 _STATES = ("weights", "gradients", "optimizer")
 
 
-@dataclass(frozen=True)
-class PlannedCell:
-    """The planned figures of one run."""
+def planned_figures(time_s: Any, memory_bytes: Any, terms: Any) -> dict[str, float]:
+    """Return the known planned figures of a run by published measure: time (s), memory and state_memory (bytes).
 
-    time_s: float | None
-    memory_bytes: float | None
-    """Memory of the fullest rank, as PyTorch counts it."""
-    state_bytes: float | None
-    """Part of it for weights, gradients and optimizer states."""
-
-    @classmethod
-    def from_plan(cls, time_s: Any, memory_bytes: Any, terms: Any) -> "PlannedCell | None":
-        """Return the figures that are numbers; None when none is known.
-
-        Args:
-            time_s: Of all steps.
-            memory_bytes: Of the fullest rank, with the CUDA context and fragmentation, which PyTorch does not count and
-                which are left out.
-            terms: Of the memory, by name.
-        """
-        by_term = {name: number_in(value) for name, value in terms.items()} if isinstance(terms, Mapping) else {}
-        states = [by_term.get(name) for name in _STATES]
-        known = [number for number in states if number is not None]
-        memory = number_in(memory_bytes)
-        if memory is not None:
-            memory -= sum(by_term.get(name) or 0.0 for name in NOT_ALLOCATED)
-        cell = cls(number_in(time_s), memory, math.fsum(known) if len(known) == len(states) else None)
-        return None if cell.time_s is None and cell.memory_bytes is None else cell
-
-    def figure(self, measure: str) -> float | None:
-        """Return the planned figure for a published measure; None when plans do not have it."""
-        return {"time": self.time_s, "memory": self.memory_bytes, "state_memory": self.state_bytes}.get(measure)
+    Args:
+        time_s: Of all steps.
+        memory_bytes: Of the fullest rank, with the CUDA context and fragmentation, which PyTorch does not count and
+            which are left out.
+        terms: Of the memory, by name.
+    """
+    by_term = {name: number_in(value) or 0.0 for name, value in terms.items()} if isinstance(terms, Mapping) else {}
+    time, memory = number_in(time_s), number_in(memory_bytes)
+    figures = {} if time is None else {"time": time}
+    if memory is not None:
+        figures["memory"] = memory - math.fsum(by_term.get(name, 0.0) for name in NOT_ALLOCATED)
+    if all(name in by_term for name in _STATES):
+        figures["state_memory"] = math.fsum(by_term[name] for name in _STATES)
+    return figures
 
 
-def read_plan(path: Path, matrix: str) -> dict[str, PlannedCell]:
+def read_plan(path: Path, matrix: str) -> dict[str, dict[str, float]]:
     """Return the planned figures of each cell of a matrix by its name, from a file of `paratune plan MATRIX --write`.
 
     Raises:
@@ -59,29 +43,21 @@ def read_plan(path: Path, matrix: str) -> dict[str, PlannedCell]:
     """
     plan = records.read_json(path)
     is_plan = isinstance(plan, dict) and plan.get("generator") == GENERATOR
-    if not is_plan or plan.get("schema_version") != SCHEMA_VERSION or not isinstance(plan.get("cells"), dict):
+    name = plan.get("matrix") if is_plan else None
+    if name != matrix or plan.get("schema_version") != SCHEMA_VERSION or not isinstance(plan.get("cells"), dict):
+        what = f"the plan of the matrix {plain(str(name))}" if name is not None else "not the plan of a matrix"
         raise CheckpointError(
-            f"{plain(path)} is not the plan of a matrix; paratune plan MATRIX --write {plain(path.name)} writes one",
+            f"{plain(path)} is {what}, and the report is about {plain(matrix)}; paratune plan MATRIX --write "
+            f"{plain(path.name)} writes its plan",
             code="report.no_plan",
             path=path,
+            matrix=name,
         )
-    if plan.get("matrix") != matrix:
-        raise CheckpointError(
-            f"{plain(path)} is the plan of the matrix {plain(str(plan.get('matrix')))}, and the report is about "
-            f"{plain(matrix)}; plan {plain(matrix)}",
-            code="report.no_plan",
-            path=path,
-            matrix=plan.get("matrix"),
-        )
-    cells = {}
-    for name, option in plan["cells"].items():
+    figures = {}
+    for cell, option in plan["cells"].items():
         memory = option.get("memory") if isinstance(option, dict) else None
-        if not isinstance(memory, dict):
-            continue
-        span, terms = option.get("run_s"), memory.get("terms")
-        cell = PlannedCell.from_plan(
-            span[0] if isinstance(span, list) and span else None, memory.get("total_bytes"), terms
-        )
-        if cell is not None:
-            cells[str(name)] = cell
-    return cells
+        if isinstance(memory, dict):
+            span = option.get("run_s")
+            time_s = span[0] if isinstance(span, list) and span else None
+            figures[str(cell)] = planned_figures(time_s, memory.get("total_bytes"), memory.get("terms"))
+    return figures

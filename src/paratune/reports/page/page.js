@@ -1,15 +1,15 @@
 "use strict";
-// Functions of a page: sort tables, show values by keyboard and touch, choose light or dark colours.
+// Functions of a page: sort tables, show values by keyboard and touch, choose light or dark colours, print all.
 // The page is complete without them.
 
 const SORTS = { none: "ascending", ascending: "descending", descending: "ascending" };
 const NUMBER = /^[−+-]?[\d,]*\.?\d+(e[−+-]?\d+)?/i;
 
-function valueOf(cell) {
-  if (cell.dataset.value !== undefined) return Number(cell.dataset.value);
+function valueOf(cell, isText) {
+  if (!isText && cell.dataset.value !== undefined) return Number(cell.dataset.value);
   const text = cell.textContent.trim();
   if (text === "" || text === "n/a") return null;
-  const found = NUMBER.exec(text);
+  const found = isText ? null : NUMBER.exec(text);
   return found ? Number(found[0].replace(/,/g, "").replace(/−/g, "-")) : text;
 }
 
@@ -20,57 +20,15 @@ function compare(first, second) {
 
 function sortBy(table, head) {
   const order = SORTS[head.getAttribute("aria-sort")];
-  const at = head.cellIndex;
   const sign = order === "ascending" ? 1 : -1;
   const isText = head.hasAttribute("data-text");
-  for (const body of table.tBodies) {
-    const rows = Array.from(body.rows, (row) => {
-      const cell = row.cells[at];
-      const text = cell.textContent.trim();
-      return { row, value: isText ? (text === "" || text === "n/a" ? null : text) : valueOf(cell) };
-    });
-    // Unknown values are last in both orders.
-    rows.sort((a, b) => (a.value === null) - (b.value === null) || (a.value === null ? 0 : sign * compare(a.value, b.value)));
-    body.append(...rows.map((entry) => entry.row));
-  }
-  for (const cell of head.parentElement.cells) if (cell.hasAttribute("aria-sort")) cell.setAttribute("aria-sort", "none");
+  const [body] = table.tBodies;
+  const rows = Array.from(body.rows, (row) => ({ row, value: valueOf(row.cells[head.cellIndex], isText) }));
+  // Unknown values are last in both orders.
+  rows.sort((a, b) => (a.value === null) - (b.value === null) || (a.value === null ? 0 : sign * compare(a.value, b.value)));
+  body.append(...rows.map((entry) => entry.row));
+  for (const cell of head.parentElement.cells) cell.setAttribute("aria-sort", "none");
   head.setAttribute("aria-sort", order);
-  cut(table);
-  placeTabStops();
-}
-
-// Long tables without groups show their first lines, and a button shows all; paper has all lines.
-const [MOST_LINES, FIRST_LINES] = [30, 20];
-
-function cut(table) {
-  const rows = Array.from(table.tBodies).flatMap((body) => Array.from(body.rows));
-  const isLine = (row) => !row.matches(".group, .unselected");
-  const count = rows.filter(isLine).length;
-  const button = table.parentElement.nextElementSibling;
-  if (!button || !button.matches("button.lines")) return;
-  const isCut = count > MOST_LINES && button.getAttribute("aria-expanded") === "false";
-  let before = 0;
-  for (const row of rows) {
-    row.classList.toggle("rest", isCut && before >= FIRST_LINES);
-    before += isLine(row);
-  }
-  button.hidden = count <= MOST_LINES;
-  button.textContent = isCut ? `Show all ${count} lines` : `Show the first ${FIRST_LINES} lines`;
-}
-
-function makeShort(table) {
-  if (table.rows.length <= MOST_LINES || table.matches(".grouped")) return;
-  const button = document.createElement("button");
-  button.type = "button";
-  button.className = "small lines";
-  button.setAttribute("aria-expanded", "false");
-  button.addEventListener("click", () => {
-    button.setAttribute("aria-expanded", button.getAttribute("aria-expanded") === "false");
-    cut(table);
-    if (button.getAttribute("aria-expanded") === "false") button.scrollIntoView({ block: "center" });
-  });
-  table.parentElement.after(button);
-  cut(table);
 }
 
 function makeSortable(table) {
@@ -117,58 +75,37 @@ function show(element) {
   tip.style.top = `${above > 4 ? above : box.bottom + 6}px`;
 }
 
-const isSelected = (element) => !element.closest(".unselected, .rest");
-
 function neighbour(element, key) {
   const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 }[key];
-  if (!step) return null;
   const row = element.closest("tr");
-  if (!row) {
-    const points = Array.from(element.closest("svg").querySelectorAll("[data-point]")).filter(isSelected);
-    return points[points.indexOf(element) + step] || null;
-  }
-  if (key === "ArrowLeft" || key === "ArrowRight") {
-    let next = row.cells[element.cellIndex + step];
-    while (next && !isSelected(next)) next = row.cells[next.cellIndex + step];
-    return next && next.matches(TIPS) ? next : null;
-  }
-  const rows = Array.from(element.closest("table").querySelectorAll("tbody tr"));
-  for (let at = rows.indexOf(row) + step; rows[at]; at += step) {
-    const cell = rows[at].cells[element.cellIndex];
-    if (cell && cell.matches(TIPS) && isSelected(cell)) return cell;
-  }
-  return null;
+  if (!step) return null;
+  const isAlong = !row || key === "ArrowLeft" || key === "ArrowRight";
+  const all = !row
+    ? Array.from(element.closest("svg").querySelectorAll("[data-point]"))
+    : isAlong
+      ? Array.from(row.cells)
+      : Array.from(element.closest("table").querySelectorAll("tbody tr"), (other) => other.cells[element.cellIndex]);
+  const places = all.filter((other) => other && other.matches(TIPS));
+  return places[places.indexOf(element) + step] || null;
 }
 
 function onKey(event) {
   if (event.key === "Escape") return show(null);
-  const element = event.target.closest("td, th, [data-point]");
-  if (!element || !element.matches(TIPS) || event.target !== element) return;
-  const next = neighbour(element, event.key);
+  const next = event.target.matches("td, th, [data-point]") ? neighbour(event.target, event.key) : null;
   if (!next) return;
   event.preventDefault();
-  element.tabIndex = -1;
+  event.target.tabIndex = -1;
   next.tabIndex = 0;
   next.focus();
 }
 
-// Each table and each figure is one stop of the tab key, at a part that is shown.
-function placeTabStops() {
+function makeTips() {
+  document.body.append(tip);
   for (const group of document.querySelectorAll("table, figure svg")) {
-    const stop = group.querySelector("td[tabindex='0'], th[tabindex='0'], [data-point][tabindex='0']");
-    if (stop && isSelected(stop)) continue;
-    if (stop) stop.tabIndex = -1;
-    const first = Array.from(group.querySelectorAll(group.matches("table") ? "td, th" : "[data-point]")).find(
-      (element) => element.matches(TIPS) && isSelected(element),
-    );
+    const first = group.querySelector(":is(td, th)[title], [data-point]");
     if (first) first.tabIndex = 0;
     if (first && group.matches("svg")) group.setAttribute("role", "group"); // otherwise its parts cannot be focused
   }
-}
-
-function makeTips() {
-  document.body.append(tip);
-  placeTabStops();
   const over = (event) => show(event.target.closest && event.target.closest(TIPS));
   for (const name of ["pointerover", "focusin", "click"]) document.addEventListener(name, over);
   document.addEventListener("keydown", onKey);
@@ -179,19 +116,15 @@ function makeTips() {
 
 // Light or dark colours: the setting of the system until the reader chooses.
 function makeTheme() {
-  const rules = Array.from(document.styleSheets[0].cssRules);
-  const dark = rules.find((rule) => rule.media && rule.media.mediaText.includes("prefers-color-scheme"));
   const system = matchMedia("(prefers-color-scheme: dark)");
+  const style = document.documentElement.style;
   const button = document.createElement("button");
-  let chosen = null;
-  const isDark = () => (chosen === null ? system.matches : chosen);
+  const isDark = () => (style.colorScheme || (system.matches ? "dark" : "light")) === "dark";
   const label = () => (button.textContent = isDark() ? "Light colours" : "Dark colours");
   button.type = "button";
   button.className = "theme";
   button.addEventListener("click", () => {
-    chosen = !isDark();
-    dark.media.mediaText = chosen ? "screen" : "not all";
-    document.documentElement.style.colorScheme = chosen ? "dark" : "light";
+    style.colorScheme = isDark() ? "light" : "dark";
     label();
   });
   system.addEventListener("change", label);
@@ -199,12 +132,30 @@ function makeTheme() {
   document.querySelector("main").prepend(button);
 }
 
+// Listings have a button that copies them; paper has everything that is closed.
+function makeCopy(text) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "small";
+  button.textContent = "Copy";
+  button.addEventListener("click", () => navigator.clipboard.writeText(text.textContent).then(
+    () => (button.textContent = "Copied"),
+    () => (button.textContent = "Not allowed: select the text"),
+  ));
+  text.before(button);
+}
+
 function openForPrint() {
-  const closed = () => document.querySelectorAll("details:not([open]):not(.selection)");
   let opened = [];
   addEventListener("beforeprint", () => {
-    opened = Array.from(closed());
+    opened = Array.from(document.querySelectorAll("details:not([open])"));
     for (const element of opened) element.open = true;
   });
   addEventListener("afterprint", () => opened.forEach((element) => (element.open = false)));
 }
+
+document.querySelectorAll("table[data-sortable]").forEach(makeSortable);
+if (navigator.clipboard) document.querySelectorAll("pre").forEach(makeCopy);
+makeTips();
+makeTheme();
+openForPrint();

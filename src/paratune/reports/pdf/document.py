@@ -1,10 +1,10 @@
 """A report as PDF: Typst typesets `template.typ`, which receives the contents as JSON.
 
-Texts are JSON strings, which Typst never reads as markup. Figures are vectors: the SVG files of the report.
+Texts are JSON strings, which Typst never reads as markup. Figures are vectors: the SVG of the report.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -24,14 +24,19 @@ from paratune.reports.document import (
     ReportSection,
     StatementBox,
 )
-from paratune.reports.figures.canvas import FOLDER, Drawing
-from paratune.reports.tables.table import Row, Table, TableCell, make_table, with_varying_columns
+from paratune.reports.figures.canvas import Drawing
+from paratune.reports.tables.table import Table, TableCell, with_varying_columns
 
-MANY_RUNS = 200
-"""Reports of so many runs have only the first lines of their tables; all lines would fill dozens of pages."""
-_MAX_PARTS, _MAX_LINES = 12, 12
-"""Tables and paragraphs of a section, and lines of a table, in a report of many runs."""
-_MAX_TABLE_LINES, _MAX_LISTED_LINES, _MAX_TRANSPOSED = 200, 300, 12
+_MAX_PARTS, _MAX_LINES, _MAX_LISTED_LINES = 12, 40, 300
+"""Tables and texts of a section, lines of a table, and lines of a listing; index.html has all of them."""
+_ROOM, _GAP = 7 * 72, 11
+"""Points: width of the text, and space between columns."""
+_SIZES = (8.0, 7.0, 6.0, 5.5)
+"""Letters of tables, in points; a table that is too wide for the smallest is divided."""
+_LETTER = 0.66
+"""Width of a letter of DejaVu Sans by its size: the mean of digits and small letters, rounded up."""
+_TEXT_WIDTH, _LEAST_TEXT = 24, 12
+"""Letters of a cell of text from which it may be broken, beside numbers and beside other texts."""
 _COLOURS = {True: "good", False: "bad", None: ""}
 
 
@@ -45,26 +50,20 @@ def can_typeset() -> bool:
     return True
 
 
-def document_pdf(document: ReportDocument, figures: Mapping[str, str | bytes], *, num_runs: int) -> bytes:
+def document_pdf(document: ReportDocument) -> bytes:
     """Return a report as PDF; equal contents give equal bytes.
-
-    Args:
-        document: The report.
-        figures: The figures of the report as SVG, by the names of their files.
-        num_runs: Runs of the report; `MANY_RUNS` or more shorten the tables.
 
     Raises:
         MissingDependency: typst or matplotlib, whose fonts are used, is not installed.
     """
     typst = require("typst", extra="plots")
     matplotlib = require("matplotlib", extra="plots")
-    sections = [shorten_section(section) if num_runs >= MANY_RUNS else section for section in document.sections]
     contents = {
         "title": plain(document.title),
         "lead": [plain(text) for text in document.lead],
-        "parts": [part for notice in document.notices for part in _notice(notice)],
+        "parts": [_notice(notice) for notice in document.notices],
         "sections": [
-            {"heading": plain(section.heading), "parts": list(_parts(section, figures))} for section in sections
+            {"heading": plain(section.heading), "parts": list(_parts(section))} for section in document.sections
         ],
     }
     template = resources.files("paratune.reports.pdf").joinpath("template.typ").read_bytes()
@@ -76,122 +75,121 @@ def document_pdf(document: ReportDocument, figures: Mapping[str, str | bytes], *
     return bytes(pdf)
 
 
-def shorten_section(section: ReportSection) -> ReportSection:
-    """Return a section with its first tables and texts and the first lines of each; notes name the full files.
-
-    All figures and listings stay.
-    """
-    kinds: dict[str, Callable[[Part], bool]] = {
-        "tables": lambda part: isinstance(part, Table),
-        "paragraphs": lambda part: isinstance(part, str),
-    }
-    parts: list[Part] = []
-    counts = dict.fromkeys(kinds, 0)
+def _parts(section: ReportSection) -> Iterator[dict[str, Any]]:
+    """Yield the parts of a section as `template.typ` reads them: all figures, the first tables and texts."""
+    counts = {"tables": 0, "paragraphs": 0}
     for part in section.parts:
-        kind = next((name for name, is_kind in kinds.items() if is_kind(part)), None)
-        if kind is not None:
+        if kind := "tables" if isinstance(part, Table) else "paragraphs" if isinstance(part, str) else "":
             counts[kind] += 1
-        if kind is None or counts[kind] <= _MAX_PARTS:
-            parts.append(_first_lines(part, _MAX_LINES) if isinstance(part, Table) else part)
+        if not kind or counts[kind] <= _MAX_PARTS:
+            yield from _part(part, section.heading)
     for kind, count in counts.items():
         if count > _MAX_PARTS:
-            parts.append(f"{_MAX_PARTS} of {count:,} {kind}; index.html has all of them.")
-    return replace(section, parts=tuple(parts))
+            yield _text(f"{_MAX_PARTS} of {count:,} {kind}; index.html has all of them.")
 
 
-def _first_lines(table: Table, count: int) -> Table:
-    """Return the first lines of a table, with a note that names the file with all of them."""
-    if len(table.lines) <= count:
-        return table
-    note = f"{count} of {len(table.lines):,} lines; index.html and tables/{table.key}.csv have all of them."
-    marked = tuple(at for at in table.marked if at < count)
-    groups = tuple(group for group in table.groups if group[0] < count)
-    return replace(table, lines=table.lines[:count], notes=(note, *table.notes), marked=marked, groups=groups)
-
-
-def _parts(section: ReportSection, figures: Mapping[str, str | bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the parts of a section as `template.typ` reads them."""
-    for part in section.parts:
-        if isinstance(part, Table):
-            yield _table(_first_lines(part, _MAX_TABLE_LINES), is_titled=part.title != section.heading)
-        elif isinstance(part, Drawing):
+def _part(part: Part, heading: str) -> Iterator[dict[str, Any]]:
+    match part:
+        case Table():
+            yield _table(part, title="" if part.title == heading else plain(part.title))
+        case Drawing():
             if part.note is not None:
                 yield _text(part.note)
-            elif (svg := figures.get(f"{FOLDER}/{part.key}.svg")) is not None:
-                image = svg if isinstance(svg, str) else svg.decode()
-                yield {"kind": "figure", "title": plain(part.title), "caption": plain(part.caption), "svg": image}
-        elif isinstance(part, Listing):
-            lines, note = part.lines[:_MAX_LISTED_LINES], ""
-            if len(part.lines) > _MAX_LISTED_LINES:
-                note = f"The first {_MAX_LISTED_LINES} of {len(part.lines):,} lines; index.html has all."
+            else:
+                title = "" if part.title == heading else plain(part.title)
+                yield {"kind": "figure", "title": title, "caption": plain(part.caption), "svg": part.svg}
+        case Listing():
+            lines = part.lines[:_MAX_LISTED_LINES]
+            more = f"The first {_MAX_LISTED_LINES} of {len(part.lines):,} lines; index.html has all."
+            note = more if len(lines) < len(part.lines) else ""
             yield {"kind": "listing", "title": plain(part.title), "lines": lines, "note": note}
-        elif isinstance(part, Notice):
-            yield from _notice(part)
-        elif isinstance(part, MarkedText):
+        case Notice():
+            yield _notice(part)
+        case MarkedText():
             yield _text(f"{part.title}: {part.plain_text}")
-        elif isinstance(part, Remarks):
+        case Remarks():
             yield from map(_text, part.texts)
-        elif isinstance(part, StatementBox):
-            yield _statements(part)
-        elif isinstance(part, QuotedTexts):
+        case StatementBox():
+            yield {"kind": "statements", "title": plain(part.title), "rows": [*_statements(part)]}
+        case QuotedTexts():
             yield from (_text(f"{about}: {text}") for about, text in part.rows)
-        else:
+        case str():
             yield _text(part)
 
 
-def _notice(notice: Notice) -> Iterator[dict[str, Any]]:
-    yield {"kind": "notice", "text": plain(notice.text), "items": [plain(item) for item in notice.items]}
+def _notice(notice: Notice) -> dict[str, Any]:
+    return {"kind": "notice", "text": plain(notice.text), "items": [plain(item) for item in notice.items]}
 
 
-def _statements(box: StatementBox) -> dict[str, Any]:
-    rows = [
-        [
-            [statement.sign, _COLOURS[statement.is_good] or "muted"] if box.has_signs else ["", ""],
-            plain(statement.label),
-            plain(f"{statement.text} ({statement.evidence_name})" if statement.evidence else statement.text),
-        ]
-        for statement in box.statements
-    ]
-    return {"kind": "statements", "title": plain(box.title), "rows": rows}
+def _statements(box: StatementBox) -> Iterator[list[str]]:
+    """Yield sign, its colour, subject and text of each statement."""
+    for statement in box.statements:
+        sign = [statement.sign, _COLOURS[statement.is_good] or "muted"] if box.has_signs else ["", ""]
+        text = f"{statement.text} ({statement.evidence_name})" if statement.evidence else statement.text
+        yield [*sign, plain(statement.label), plain(text)]
 
 
 def _text(text: str) -> dict[str, Any]:
     return {"kind": "text", "text": plain(text)}
 
 
-def _table(table: Table, *, is_titled: bool) -> dict[str, Any]:
-    """Return a table without the columns that are equal in all lines.
-
-    With its transposition where few lines make that possible, for a page that is too narrow.
-    """
+def _table(table: Table, title: str) -> dict[str, Any]:
+    """Return the first lines of a table without columns of equal values, in blocks of columns that fit the page."""
     table = with_varying_columns(table)
-    transposed = None
-    if not table.is_text and not table.groups and 1 < len(table.lines) <= _MAX_TRANSPOSED:
-        names = [", ".join(dict.fromkeys(cell.shown for cell in line[: table.num_names])) for line in table.lines]
-        labels = [column.label for column in table.columns]
-        header = (", ".join(labels[: table.num_names]), *names)
-        rows: list[Row] = [
-            [labels[at], *(line[at] for line in table.lines)] for at in range(table.num_names, len(labels))
-        ]
-        transposed = _grid(make_table("", "", header, rows), repeated=[0])
+    notes = [plain(note) for note in table.notes]
+    if len(table.lines) > _MAX_LINES:
+        notes.insert(0, f"{_MAX_LINES} of {len(table.lines):,} lines; index.html and report.json have all of them.")
+        groups = tuple(group for group in table.groups if group[0] < _MAX_LINES)
+        table = replace(table, lines=table.lines[:_MAX_LINES], groups=groups)
+    blocks, size = _layout(table)
+    fits = len(blocks) > 1 or sum(_width(table, at, _ROOM) for at in blocks[0]) * _LETTER * size < _ROOM - _GAP
+    widths = [_width(table, at, _TEXT_WIDTH if fits else 80) * _LETTER * size for at in range(len(table.columns))]
     return {
         "kind": "table",
-        "title": plain(table.title) if is_titled else "",
-        "notes": [plain(note) for note in table.notes],
-        "grid": _grid(table, table.repeated),
-        "transposed": transposed,
-    }
-
-
-def _grid(table: Table, repeated: Sequence[int]) -> dict[str, Any]:
-    return {
-        "header": [plain(column.label) for column in table.columns],
-        "texts": [column.is_text for column in table.columns],
-        "rows": [[_cell(cell) for cell in line] for line in table.lines],
-        "repeated": list(repeated),
+        "title": title,
+        "notes": notes,
+        "size": size,
+        "blocks": [
+            {
+                "header": [plain(table.columns[at].label) for at in columns],
+                "texts": [table.columns[at].is_text for at in columns],
+                # Numbers are never broken; texts have the rest of the line.
+                "widths": [0 if fits and table.columns[at].is_text else widths[at] for at in columns],
+                "is_flexible": [not fits and table.columns[at].is_text for at in columns],
+                "rows": [[_cell(line[at]) for at in columns] for line in table.lines],
+            }
+            for columns in blocks
+        ],
         "marked": list(table.marked),
-        "groups": [[at, plain(text)] for at, text in table.groups],
+        "groups": {str(at): plain(text) for at, text in table.groups},
     }
+
+
+def _layout(table: Table) -> tuple[Sequence[Sequence[int]], float]:
+    """Return the columns of each block, each with the columns that identify the lines, and the size of the letters."""
+    widths = [_width(table, at, _LEAST_TEXT if table.is_text else _TEXT_WIDTH) for at in range(len(table.columns))]
+    for size in _SIZES:
+        if sum(widths) * _LETTER * size + _GAP * (len(widths) - 1) <= _ROOM:
+            return [range(len(widths))], size
+    names = [at for at in table.repeated if at < len(widths)]
+    left = _ROOM / (_LETTER * size) - sum(widths[at] + 2 for at in names)
+    blocks: list[list[int]] = []
+    free = 0.0
+    for at in (at for at in range(len(widths)) if at not in names):
+        if not blocks or widths[at] + 2 > free:
+            blocks.append([*names])
+            free = left
+        blocks[-1].append(at)
+        free -= widths[at] + 2
+    return blocks, size
+
+
+def _width(table: Table, at: int, most: int = _TEXT_WIDTH) -> int:
+    """Return the letters of a column that stay in a line: all of numbers, at most `most` of texts."""
+    column = table.columns[at]
+    widest = max((len(line[at].shown) for line in table.lines), default=0)
+    words = max(map(len, column.label.split()), default=0)
+    return max(min(words, 14), min(widest, most) if column.is_text else widest)
 
 
 def _cell(cell: TableCell) -> list[str]:

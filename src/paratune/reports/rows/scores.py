@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from paratune.base.units import NOT_AVAILABLE, format_percent, percent_change
 from paratune.config.metric_names import LABELS, OWN_PREFIX, is_lower_better, metric_label
+from paratune.records.constant import compare_with_constant, is_better_score, not_better
 from paratune.reports.rows.row import ReportRow, RowBuilder, count_text, in_form
 from paratune.reports.runs.read import RunRecord
 
@@ -77,12 +78,8 @@ def _from_constant(run: RunRecord, split: str, metric: str, constant: float) -> 
     if value is None:
         return NOT_AVAILABLE
     change = format_percent(percent_change(value, constant))
-    word = "equal" if value == constant else "better" if _is_better(metric, value, constant) else "worse"
+    word = "equal" if value == constant else "better" if is_better_score(metric, value, constant) else "worse"
     return f"{change}, {word}"
-
-
-def _is_better(metric: str, value: float, other: float) -> bool:
-    return value < other if is_lower_better(metric) else value > other
 
 
 def not_better_than_constant(run: RunRecord) -> str | None:
@@ -90,17 +87,9 @@ def not_better_than_constant(run: RunRecord) -> str | None:
 
     The first headline metric of the task decides, on the test set or else on validation.
     """
-    name, metrics = run.get("summary.baseline.predicts"), run.get("run.task.metrics")
-    for split in ("test", "validation"):
-        for metric in metrics if isinstance(metrics, list) else ():
-            value = run.number(("summary", "scores", split, metric))
-            constant = run.number(("summary", "baseline", "scores", split, metric))
-            if value is not None and constant is not None:
-                if _is_better(metric, value, constant):
-                    return None
-                title = f"{split} {metric_label(metric)}"
-                return f"not better than the {name}: {title} {value:.4f}, of the {name} {constant:.4f}."
-    return None
+    found = compare_with_constant(run.get("summary.scores"), run.get("summary.baseline"), run.get("run.task.metrics"))
+    shown = None if found is None else not_better(found.model_dump(), run.name)
+    return None if shown is None else shown.sentence
 
 
 def _splits_of(runs: Sequence[RunRecord]) -> list[str]:

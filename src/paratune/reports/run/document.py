@@ -1,20 +1,16 @@
 """The contents of a report of runs, section by section."""
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
-from paratune.base.grouping import grouped
-from paratune.reports.comparison.arrange import by_configuration
+from paratune.reports.comparison.tables import changes_table, main_table
 from paratune.reports.document import (
     Notice,
     Part,
     Remarks,
     ReportDocument,
     ReportSection,
-    Selectable,
-    Selection,
+    StatementBox,
     shown_sections,
 )
 from paratune.reports.figures import over_steps
@@ -26,14 +22,13 @@ from paratune.reports.run.model import Report, confusion_matrix
 from paratune.reports.runs import reproduce, slice_tables
 from paratune.reports.runs.machine import hardware_facts, software_facts, value_text
 from paratune.reports.runs.profile_tables import profile_tables
-from paratune.reports.runs.read import RunRecord
 from paratune.reports.runs.reproduce import reproduction
+from paratune.reports.statements import run_statements
 from paratune.reports.systems.effect_figures import verdict_section
 from paratune.reports.text import some_names
 from paratune.verdicts.rates import reference_batch_of
 
 _MAX_NOTES = 60
-_FINGERPRINT = re.compile(r"(sha256:?)?[0-9a-f]{32,}")
 _HOW_MEASURED = (
     "Warm-up steps are left out of rates, phases and medians. Rates are totals over totals and count real tokens, "
     "without padding. A phase is its total time, averaged over the ranks, divided by the number of measured steps; the "
@@ -52,14 +47,7 @@ def run_document(report: Report) -> ReportDocument:
         sections=shown_sections(list(_sections(report, few, figures.read_all_predictions(few)))),
         footer=f"{made_by(f'the records of {names}')} Nothing was measured again. {about}",
         notices=tuple(_notices(report)),
-        selection=_selection(report),
     )
-
-
-def _selection(report: Report) -> Selection | None:
-    """Return the runs that readers of the page can select; None for fewer than three."""
-    entries = tuple(Selectable(run.name, (run.name,)) for run in report.runs)
-    return Selection("runs", entries, "All notes are those of all runs.") if len(entries) > 2 else None
 
 
 def shown_notes(report: Report) -> list[str]:
@@ -70,54 +58,45 @@ def shown_notes(report: Report) -> list[str]:
 
 def _sections(report: Report, few: Report, predictions: Mapping[str, Predictions | str]) -> Iterator[ReportSection]:
     """Yield all sections, empty ones without parts; `few` are the runs with figures and tables of their own."""
-    several, is_whole = len(report.runs) > 1, few is report
+    yield ReportSection("summary", "Summary", tuple(_summary(report)))
     yield verdict_section(report.verdicts, report.verdict_notes)
-    if is_whole:
-        comparison = tables.comparison(report)
-        yield ReportSection("comparison", comparison.title, (comparison, _HOW_MEASURED))
-    yield ReportSection("runs", "All runs", (tables.every_run(report),) if len(report.runs) > 2 else ())
+    comparison = tables.comparison(few)
+    drawings = [*figures.loss_figures(few), *figures.phase_figures(few), *figures.memory_figures(few)]
+    shown = [_first_runs(drawing, report, few) for drawing in drawings]
+    yield ReportSection("comparison", comparison.title, (comparison, *shown, _HOW_MEASURED))
+    if len(few.runs) > 1:
+        yield ReportSection("settings", "Settings that differ", (tables.settings(few),))
     certificates = (tables.certificate(report, item, at) for at, item in enumerate(report.certificates, start=1))
     yield ReportSection("certificates", "Certificates", tuple(certificates))
-    changes = (tables.changes(report.against),) if report.against is not None else ()
-    yield ReportSection("baseline", "Changes against the baseline", changes)
-    groups = (tables.seeds(report, group, number) for number, group in enumerate(report.seed_groups, start=1))
-    yield ReportSection("seeds", "Spread over seeds", tuple(groups))
-    yield ReportSection("loss", "Loss curves", tuple(_loss(report, few)))
-    phases = [_first_runs(drawing, report, few) for drawing in figures.phase_figures(few)]
-    contents = [tables.phase_contents(report)] if phases else []
-    yield ReportSection("phases", "Time of a step by phase", (*phases, *contents))
-    progress = tuple(over_steps.step_drawings(_configurations(report), _reference_batch(report)))
-    yield ReportSection("over_steps", over_steps.HEADING, progress)
+    quality = tuple(_quality(few, predictions))
+    yield ReportSection("quality", "Predictions", quality, any(isinstance(part, Drawing) for part in quality))
     profiles = (table for run in few.runs for table in profile_tables(run, tables.table_key(few, run, "operators")))
-    yield ReportSection("profile", "Profiler", tuple(profiles))
-    yield ReportSection("memory", "Memory", tuple(_memory(report, few)))
-    yield ReportSection("quality", "Predictions", tuple(_quality(few, predictions)), is_beside=True)
     members = [slice_tables.SlicedRuns(run.name, (run,)) for run in few.runs]
-    yield ReportSection(slice_tables.KIND, slice_tables.HEADING, tuple(slice_tables.slice_tables(members)))
-    if several:
-        settings = tables.settings(report) if is_whole else tables.settings_by_run(report)
-        yield ReportSection("settings", "Settings that differ", (settings,))
-    facts = (tables.facts(few, "hardware", "Hardware", hardware_facts),
-             tables.facts(few, "software", "Software", software_facts))  # fmt: skip
-    yield ReportSection("machine", "Hardware and software", facts, is_beside=True)
-    yield ReportSection("reproduce", reproduce.HEADING, reproduction(few.runs, report.runs))
-    yield ReportSection("notes", "Notes", (Remarks(tuple(shown_notes(report))),))
+    facts = (("hardware", hardware_facts), ("software", software_facts))
+    sections: dict[str, tuple[str, Iterable[Part]]] = {
+        "changes": ("Changes against the baseline", (changes_table(report.compared),) if report.compared else ()),
+        "loss": ("Evaluations", filter(None, (tables.evaluations(few, run) for run in few.runs))),
+        "over_steps": (
+            over_steps.HEADING, over_steps.step_drawings(report.configurations, _reference_batch(report))
+        ),
+        "profile": ("Profiler", profiles),
+        slice_tables.KIND: (slice_tables.HEADING, slice_tables.slice_tables(members)),
+        "machine": (
+            "Hardware and software", (tables.facts(few, key, key.capitalize(), read) for key, read in facts)
+        ),
+        "reproduce": (reproduce.HEADING, reproduction(few.runs, report.runs)),
+        "notes": ("Notes", (Remarks(tuple(shown_notes(report))),)),
+    }  # fmt: skip
+    for key, (title, parts) in sections.items():
+        yield ReportSection(key, title, tuple(parts), is_short=False)
 
 
-def _loss(report: Report, few: Report) -> Iterator[Part]:
-    """Yield the loss curves of each task, each with a table of the evaluations."""
-    for drawing in figures.loss_figures(few):
-        names = {key.label for key in drawing.legend}
-        yield _first_runs(drawing, report, few)
-        for run in few.runs:
-            if (run.name in names or not names) and (table := tables.evaluations(few, run)) is not None:
-                yield table
-
-
-def _memory(report: Report, few: Report) -> Iterator[Part]:
-    drawings = [_first_runs(drawing, report, few) for drawing in figures.memory_figures(few)]
-    yield from drawings
-    yield tables.memory(few) if drawings else "No run recorded the memory of its ranks."
+def _summary(report: Report) -> Iterator[Part]:
+    """Yield the conclusions, and the main figures of each configuration."""
+    if statements := run_statements(report.verdicts):
+        yield StatementBox(statements)
+    if len(report.runs) > 1:
+        yield main_table(report.members, report.price, report.compared)
 
 
 def _quality(few: Report, predictions: Mapping[str, Predictions | str]) -> Iterator[Part]:
@@ -142,15 +121,9 @@ def _first_runs(drawing: Drawing, report: Report, few: Report) -> Drawing:
     return replace(drawing, caption=f"{drawing.caption} The first {len(few.runs)} of {len(report.runs):,} runs.")
 
 
-def _configurations(report: Report) -> list[tuple[str, list[RunRecord]]]:
-    """Return the runs of each configuration, under the name that verdicts use."""
-    by_name = {run.name: run for run in report.runs}
-    return [(group.label, [by_name[run.name] for run in group.runs]) for group in by_configuration(report.runs)]
-
-
 def _reference_batch(report: Report) -> float | None:
     """Return the samples of a step at which the statistical efficiency is 1, from the baseline or the first run."""
-    baselines = [run for run in report.runs if report.against is not None and run.name == report.against.baseline]
+    baselines = [run for run in report.runs if run.name == report.baseline]
     return reference_batch_of((baselines or report.runs)[0])
 
 
@@ -173,31 +146,8 @@ def _distinct(report: Report, source: str) -> list[str]:
 def _notices(report: Report) -> Iterator[Notice]:
     """Yield whether the runs are the same experiment, and which runs are not finished."""
     same = report.sameness
-    if len(report.runs) > 1 and same.verdict == "different":
-        items = (f"{difference.label[:1].upper()}{difference.label[1:]}: {_by_value(difference.values)}"
-                 for difference in same.differ)  # fmt: skip
-        text = "⚠ These runs are different experiments: do not compare their scores and times. Differences:"
-        yield Notice(text, tuple(items))
-    elif len(report.runs) > 1:
-        yield Notice(same.sentence, is_warning=same.verdict == "unknown")
+    if len(report.runs) > 1:
+        yield Notice(same.sentence, is_warning=same.verdict in ("different", "unknown"))
     if report.unfinished:
         runs = (f"{run.name} ({run.folder}): {run.reason}" for run in report.unfinished)
         yield Notice("These runs are not finished and are not in the report:", tuple(runs))
-
-
-def _by_value(values: Mapping[str, Any]) -> str:
-    """Return "16 (a, b) against 32 (c)"; of many values or runs only the first."""
-    runs = grouped((_brief(value), run) for run, value in values.items())
-    groups = [f"{text} ({some_names(names, 8)})" for text, names in runs.items()]
-    more = [f"{len(groups) - 8} more values"] if len(groups) > 8 else []
-    return " against ".join([*groups[:8], *more])
-
-
-def _brief(value: Any) -> str:
-    """Return a value for a sentence: fingerprints shortened, mappings as "key value"."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_brief(item)}" for key, item in value.items())
-    text = value_text(value)
-    if _FINGERPRINT.fullmatch(text):
-        return f"{text[:18]}…"
-    return text if len(text) <= 90 else f"{text[:88]}…"

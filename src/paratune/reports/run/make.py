@@ -1,19 +1,18 @@
 """`make`: run folders to a report, which is written if a folder is given."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from paratune.config.targets import ScoreTarget
 from paratune.reports.output import MARKER, check_folder, json_text, write_files
-from paratune.reports.report_files import FILES, document_files
+from paratune.reports.report_files import CSV, FILES, document_files
 from paratune.reports.run.document import run_document
 from paratune.reports.run.model import Report, build_report
 from paratune.reports.run.tables import few_runs
-from paratune.reports.run.verdicts import run_verdicts
 from paratune.reports.runs.read import read_runs
-from paratune.reports.runs.reproduce import reproduction_files
+from paratune.reports.runs.reproduce import KEY, reproduction_texts
 from paratune.reports.text import csv_lines
 from paratune.verdicts import Margin
 
@@ -25,16 +24,18 @@ def make(
     targets: Sequence[ScoreTarget] = (),
     price: float | None = None,
     margins: Mapping[str, Margin] | None = None,
+    wanted: Collection[str] = (),
 ) -> Report:
     """Compare finished runs, and write the report to `out`.
 
     Args:
         runs: Run folders in the order of the report; the others are compared with the first one.
-        out: Folder for the page, the tables, the figures and the data files, created when absent; None writes nothing.
-        baseline: Run folder that the changes in per cent refer to; shown first if it is not in `runs`.
+        out: Folder for page, PDF, table.csv and report.json, created when absent; None writes nothing.
+        baseline: Run folder with which the others are compared; shown first if it is not in `runs`.
         targets: Scores; the report shows when runs reached them.
         price: Price of a device-hour.
         margins: Differences that count as equal, by measure; `default_margin` for other measures.
+        wanted: Files for a paper, too: "latex", "figures".
 
     Returns:
         The report; `files` lists the written files.
@@ -49,28 +50,22 @@ def make(
     folders = [Path(run) for run in runs]
     if baseline is not None and baseline.resolve() not in [folder.resolve() for folder in folders]:
         folders.insert(0, baseline)
-    report = build_report(read_runs(folders), baseline, targets, price)
-    verdicts, notes = run_verdicts(report, baseline, margins)
-    report = replace(report, verdicts=verdicts, verdict_notes=notes)
+    report = build_report(read_runs(folders), baseline, targets, price, margins)
     if out is None:
         return report
     files = {
-        **document_files(run_document(report), num_runs=len(report.runs)),
-        "report.csv": runs_csv(report),
-        **reproduction_files(few_runs(report).runs),
+        **document_files(run_document(report), wanted=wanted),
+        CSV: runs_csv(report),
     }
     report = replace(report, files=tuple(out / name for name in (*files, MARKER)))
-    write_files(out, {**files, MARKER: json_text(report.as_dict())})
+    texts = {KEY: reproduction_texts(few_runs(report).runs)}
+    write_files(out, {**files, MARKER: json_text({**report.as_dict(), **texts})})
     return report
 
 
 def runs_csv(report: Report) -> str:
     """Return a line for each run and a column for each figure, its unit last in the name; unknown values are empty."""
-    changes = report.against.rows if report.against is not None else ()
-    keys = [*(row.key for row in report.rows), *(f"{row.key}_change_percent" for row in changes)]
-    lines: list[list[Any]] = [["run", "folder", *keys]]
+    lines: list[list[Any]] = [["run", "folder", *(row.key for row in report.rows)]]
     for position, run in enumerate(report.runs):
-        values = [row.cells[position].value for row in report.rows]
-        percents = ({change.run: change.percent for change in row.changes} for row in changes)
-        lines.append([run.name, str(run.folder), *values, *(of_row.get(run.name) for of_row in percents)])
+        lines.append([run.name, str(run.folder), *(row.cells[position].value for row in report.rows)])
     return csv_lines(lines)

@@ -1,7 +1,9 @@
 """The contents of a report of runs as data."""
 
-from collections.abc import Iterator, Sequence
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +13,20 @@ from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.records import ALL_PHASES
 from paratune.records.confusion import Confusion, read_confusion
+from paratune.reports.comparison.arrange import by_configuration
+from paratune.reports.comparison.make import Compared, compare_runs
+from paratune.reports.comparison.tables import Member
 from paratune.reports.rows.build import ARROW, build_rows
 from paratune.reports.rows.devices import unknown_reasons
 from paratune.reports.rows.efficiency import why_unknown
 from paratune.reports.rows.row import ReportRow, count_text
 from paratune.reports.rows.scores import not_better_than_constant
-from paratune.reports.run.baseline import Against, against
 from paratune.reports.runs.certificates import Certificate, find_certificates
 from paratune.reports.runs.execution import execution_differences
 from paratune.reports.runs.read import FoundRuns, RunRecord, Unfinished, rank_memory
-from paratune.reports.runs.sameness import (
-    Difference,
-    Sameness,
-    SeedSpread,
-    compare,
-    config_differences,
-    seed_groups,
-    spread,
-)
+from paratune.reports.runs.sameness import Difference, Sameness, compare, config_differences, seed_groups
 from paratune.reports.text import GENERATOR
-from paratune.verdicts import Verdict
+from paratune.verdicts import Margin, Verdict
 
 REPORT_SCHEMA_VERSION = 1
 MAX_CLASSES = 24
@@ -47,14 +43,6 @@ _SPREAD_KEYS = ("train_s", "epoch_s", "samples_per_s", "tokens_per_s", "step_med
 
 
 @dataclass(frozen=True)
-class SeedGroup:
-    """Runs that differ only in their seed, and the spread of their figures by row key."""
-
-    runs: tuple[str, ...]
-    spreads: dict[str, SeedSpread]
-
-
-@dataclass(frozen=True)
 class Report:
     """Finished runs, compared."""
 
@@ -63,22 +51,41 @@ class Report:
     rows: tuple[ReportRow, ...]
     sameness: Sameness
     differences: tuple[Difference, ...]
-    seed_groups: tuple[SeedGroup, ...]
     certificates: tuple[Certificate, ...]
     notes: tuple[str, ...]
-    """How the figures were measured, and what was left out."""
-    against: Against | None = None
-    """Changes against a baseline, if one was named."""
-    verdicts: tuple[Verdict, ...] = ()
-    """Verdicts on each configuration except the baseline."""
+    """How the figures were measured, and what was left out; the warnings first."""
+    warnings: tuple[str, ...] = ()
+    """The notes without which the figures mislead."""
+    baseline: str | None = None
+    """Name of the run with which the others are compared, if one was named."""
+    compared: Compared | None = None
+    """The comparison with the baseline; None with one configuration."""
     verdict_notes: tuple[str, ...] = ()
     """Reasons for missing verdicts."""
+    price: float | None = None
+    """Price of a device-hour."""
     files: tuple[Path, ...] = field(default=())
     """Written files; empty when no folder was given."""
 
     @property
     def title(self) -> str:
         return f"Run {self.runs[0].name}" if len(self.runs) == 1 else f"{len(self.runs)} runs compared"
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Verdicts on each configuration except the baseline."""
+        return () if self.compared is None else self.compared.verdicts
+
+    @cached_property
+    def configurations(self) -> list[tuple[str, list[RunRecord]]]:
+        """The runs that differ only in seed and repeat, under the name that verdicts use."""
+        by_name = {run.name: run for run in self.runs}
+        return [(group.label, [by_name[run.name] for run in group.runs]) for group in by_configuration(self.runs)]
+
+    @property
+    def members(self) -> list[Member]:
+        """The configurations for tables of their main figures; probes have no scores."""
+        return [Member(label, runs, [run for run in runs if not run.is_probe]) for label, runs in self.configurations]
 
     @property
     def shown_rows(self) -> tuple[ReportRow, ...]:
@@ -91,11 +98,11 @@ class Report:
         return tuple(row.footnote for row in self.shown_rows if row.footnote)
 
     def _repr_html_(self) -> str:
-        """Return the table of the report, for notebooks."""
+        """Return what `paratune report` prints, for notebooks."""
         from paratune.console.html import html_of
-        from paratune.reports.run.terminal import terminal_table
+        from paratune.reports.terminal import terminal_runs
 
-        return html_of(terminal_table(self))
+        return html_of(terminal_runs(self))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data, as in report.json; unknown values are None."""
@@ -113,9 +120,9 @@ class Report:
                 "not_recorded": list(self.sameness.unknown),
             },
             "config_differences": {entry.key: dict(entry.values) for entry in self.differences},
-            "seed_groups": [_group_dict(group) for group in self.seed_groups],
+            "seed_groups": [_spreads(group, self.rows) for group in seed_groups(self.runs)],
             "certificates": [entry.as_dict() for entry in self.certificates],
-            "baseline": None if self.against is None else self.against.as_dict(),
+            "baseline": self.baseline,
             "verdicts": [verdict.as_dict() for verdict in self.verdicts],
             "notes": list(self.notes),
             "files": [str(path) for path in self.files],
@@ -123,15 +130,17 @@ class Report:
 
 
 def build_report(
-    records: FoundRuns, baseline: Path | None = None, targets: Sequence[ScoreTarget] = (), price: float | None = None
-) -> Report:
+    records: FoundRuns, baseline: Path | None = None, targets: Sequence[ScoreTarget] = (), price: float | None = None,
+    margins: Mapping[str, Margin] | None = None,
+) -> Report:  # fmt: skip
     """Return the report of runs that were read; writes nothing.
 
     Args:
         records: The runs.
-        baseline: Folder of the run that changes in per cent refer to.
+        baseline: Folder of the run with which the others are compared.
         targets: Scores; the report shows when runs reached them.
         price: Price of a device-hour.
+        margins: Differences that count as equal, by measure; `default_margin` for other measures.
 
     Raises:
         CheckpointError: The baseline or all other runs are not finished.
@@ -140,18 +149,22 @@ def build_report(
     certificates, of_others = find_certificates(records.runs, records.certificates)
     base = None if baseline is None else _name_of(baseline, records)
     reference = next((run for run in records.runs if run.name == base), records.runs[0])
-    rows = build_rows(records.runs, certificates, reference=reference, targets=targets, price=price)
     machine = execution_differences(records.runs)
+    warnings, notes = _notes(records.runs)
+    compared, verdict_notes = compare_runs(records.runs, base, margins)
     return Report(
         runs=records.runs,
         unfinished=records.unfinished,
-        rows=rows,
+        rows=build_rows(records.runs, certificates, reference=reference, targets=targets, price=price),
         sameness=replace(compare(records.runs), execution=tuple(entry.label for entry in machine)),
         differences=(*config_differences(records.runs), *machine),
-        seed_groups=tuple(_seed_group(group, rows) for group in seed_groups(records.runs)),
         certificates=certificates,
-        notes=(*_notes(records.runs), *records.notes, *of_others),
-        against=None if base is None else against(base, rows),
+        notes=(*warnings, *notes, *records.notes, *of_others),
+        warnings=tuple(warnings),
+        baseline=base,
+        compared=compared,
+        verdict_notes=verdict_notes,
+        price=price,
     )
 
 
@@ -171,35 +184,28 @@ def split_shown(run: RunRecord) -> str | None:
     return next((split for split in ("test", "validation") if run.get(f"summary.scores.{split}")), None)
 
 
-def _seed_group(group: Sequence[RunRecord], rows: Sequence[ReportRow]) -> SeedGroup:
-    names = {run.name for run in group}
-    spreads = {}
-    for row in rows:
-        if row.key in _SPREAD_KEYS or row.group.endswith(" scores"):
-            cells = (cell for cell in row.cells if cell.runs[0] in names and cell.value is not None)
-            values = {cell.runs[0]: cell.value for cell in cells}
-            if len(values) > 1:
-                spreads[row.key] = spread(values)
-    return SeedGroup(tuple(run.name for run in group), spreads)
-
-
-def _notes(runs: Sequence[RunRecord]) -> Iterator[str]:
-    """Yield the notes; a note that applies to several runs appears once."""
-    names_by_note = grouped(
-        (text, run.name)
-        for run, unknown in zip(runs, why_unknown(runs), strict=True)
-        for text in (*_notes_of(run), *unknown)
-    )
-    cost, measured_runs = _cost_of_measuring(runs)
-    if measured_runs:
-        names_by_note[cost] = measured_runs
-    for text, names in names_by_note.items():
-        who = "" if len(runs) == 1 else "All runs: " if len(names) == len(runs) else f"{', '.join(names)}: "
-        yield f"{who}{text}" if who else text[0].upper() + text[1:]
+def _notes(runs: Sequence[RunRecord]) -> tuple[list[str], list[str]]:
+    """Return the warnings and the other notes; a note that applies to several runs appears once."""
+    reasons = why_unknown(runs)
+    warnings = _shared(runs, ((text, run.name) for run in runs for text in _warnings_of(run)))
     if len({run.get("summary.memory.kind") for run in runs}) > 1:
-        yield "Peak memory was measured in different ways and is not comparable: see the row Kind."
+        warnings.append("Peak memory was measured in different ways and is not comparable: see the row Kind.")
     if len({run.task for run in runs}) > 1:
-        yield "The runs have different tasks; their scores and losses cannot be compared."
+        warnings.append("The runs have different tasks; their scores and losses cannot be compared.")
+    texts = [
+        (text, run.name) for run, unknown in zip(runs, reasons, strict=True) for text in (*_notes_of(run), *unknown)
+    ]
+    cost, measured_runs = _cost_of_measuring(runs)
+    return warnings, _shared(runs, [*texts, *((cost, name) for name in measured_runs)])
+
+
+def _shared(runs: Sequence[RunRecord], texts: Iterable[tuple[str, str]]) -> list[str]:
+    """Return each text once, with the names of its runs unless there is only one run."""
+    notes = []
+    for text, names in grouped(texts).items():
+        who = "" if len(runs) == 1 else "All runs: " if len(names) == len(runs) else f"{', '.join(names)}: "
+        notes.append(f"{who}{text}" if who else text[0].upper() + text[1:])
+    return notes
 
 
 def _cost_of_measuring(runs: Sequence[RunRecord]) -> tuple[str, list[str]]:
@@ -226,27 +232,13 @@ def _how_fitted(run: RunRecord) -> str:
     return f"no model was trained: {name} of {count_text(features)} features, with C = {c}{among}."
 
 
-def _notes_of(run: RunRecord) -> Iterator[str]:
-    measured, steps = run.number("summary.throughput.num_steps_measured"), run.number("summary.num_steps")
-    warm_up = run.number("run.config.measure.warmup_steps")
-    if run.is_baseline:
-        yield _how_fitted(run)
-    elif not measured:
-        yield f"no step was measured: all {count_text(steps)} were warm-up, so rates and phases are n/a."
-    else:
-        first = "" if warm_up is None else f" (the first {count_text(warm_up)}, and as many after each resume)"
-        profiled = run.number("summary.profile.num_steps") or run.number("summary.communication.num_steps")
-        too = f"; so are {count_text(profiled)} steps under the profiler" if profiled else ""
-        yield f"{count_text(measured)} of {count_text(steps)} steps measured; warm-up is left out{first}{too}."
+def _warnings_of(run: RunRecord) -> Iterator[str]:
+    """Yield what makes the figures of a run misleading."""
+    if not run.is_baseline and not run.number("summary.throughput.num_steps_measured"):
+        steps = count_text(run.number("summary.num_steps"))
+        yield f"no step was measured: all {steps} were warm-up, so rates and phases are n/a."
     if (sentence := not_better_than_constant(run)) is not None:
         yield sentence
-    for event, text in (
-        ("interruptions", "interrupted {times}; steps trained again after a resume count once."),
-        ("requeued", "its job was queued again {times} by Slurm."),
-        ("restarts", "its processes were started again {times} by torchrun."),
-    ):
-        if number := run.number(f"summary.num_{event}"):
-            yield text.format(times="once" if number == 1 else f"{count_text(number)} times")
     changes = [
         f"{name} {ARROW.join(str(value) for value in run.session_values(source))}"
         for name, source in _MAY_CHANGE.items()
@@ -258,6 +250,26 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
             f"resumed with other settings (after step {steps_taken}): {', '.join(changes)}. Times, rates and phases "
             "are those of all its sessions together, memory is that of the last."
         )
+
+
+def _notes_of(run: RunRecord) -> Iterator[str]:
+    """Yield how a run was measured and ended."""
+    measured, steps = run.number("summary.throughput.num_steps_measured"), run.number("summary.num_steps")
+    warm_up = run.number("run.config.measure.warmup_steps")
+    if run.is_baseline:
+        yield _how_fitted(run)
+    elif measured:
+        first = "" if warm_up is None else f" (the first {count_text(warm_up)}, and as many after each resume)"
+        profiled = run.number("summary.profile.num_steps") or run.number("summary.communication.num_steps")
+        too = f"; so are {count_text(profiled)} steps under the profiler" if profiled else ""
+        yield f"{count_text(measured)} of {count_text(steps)} steps measured; warm-up is left out{first}{too}."
+    for event, text in (
+        ("interruptions", "interrupted {times}; steps trained again after a resume count once."),
+        ("requeued", "its job was queued again {times} by Slurm."),
+        ("restarts", "its processes were started again {times} by torchrun."),
+    ):
+        if number := run.number(f"summary.num_{event}"):
+            yield text.format(times="once" if number == 1 else f"{count_text(number)} times")
     yield from unknown_reasons(run)
     if run.get("summary.stop_reason") == "early_stopping":
         yield f"stopped early, after {count_text(steps)} steps, because validation did not improve."
@@ -307,15 +319,19 @@ def class_names(run: RunRecord, size: int) -> list[str]:
     return run.labels if len(run.labels) == size else [str(number) for number in range(size)]
 
 
-def _group_dict(group: SeedGroup) -> dict[str, Any]:
-    spreads = {
-        key: {
-            "mean": spread.mean,
-            "standard_deviation": spread.deviation,
-            "min": spread.low,
-            "max": spread.high,
-            "num_runs": len(spread.runs),
-        }
-        for key, spread in group.spreads.items()
-    }
-    return {"runs": list(group.runs), "spread": spreads}
+def _spreads(group: Sequence[RunRecord], rows: Sequence[ReportRow]) -> dict[str, Any]:
+    """Return mean and sample standard deviation (n - 1) of the figures of runs that differ only in their seed."""
+    names = [run.name for run in group]
+    spreads = {}
+    for row in rows:
+        if row.key in _SPREAD_KEYS or row.group.endswith(" scores"):
+            values = [cell.value for cell in row.cells if cell.runs[0] in names and cell.value is not None]
+            if len(values) > 1:
+                spreads[row.key] = {
+                    "mean": statistics.fmean(values),
+                    "standard_deviation": statistics.stdev(values),
+                    "min": min(values),
+                    "max": max(values),
+                    "num_runs": len(values),
+                }
+    return {"runs": names, "spread": spreads}

@@ -1,40 +1,30 @@
 """The tables of a report of runs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from paratune.base.units import NOT_AVAILABLE, format_as, format_share
-from paratune.records import ALL_PHASES, predictions_file
+from paratune.base.units import format_as, format_share
+from paratune.records import predictions_file
 from paratune.records.certificate import COLUMNS
 from paratune.records.confusion import Confusion
 from paratune.records.evaluations import ordered_scores
-from paratune.reports.figures.runs import run_style
-from paratune.reports.rows.row import ReportRow, byte_unit, decimals, numbers
 from paratune.reports.rows.scores import metric_name
-from paratune.reports.rows.speed import PHASE_NAMES
-from paratune.reports.run.baseline import Against
-from paratune.reports.run.model import MAX_CLASSES, Report, SeedGroup, class_names, confusion_matrix
+from paratune.reports.run.model import MAX_CLASSES, Report, class_names, confusion_matrix
 from paratune.reports.runs.certificates import Certificate
 from paratune.reports.runs.machine import setting_text
-from paratune.reports.runs.read import RunRecord, rank_memory
+from paratune.reports.runs.read import RunRecord
 from paratune.reports.runs.sameness import Difference
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, facts_table, make_table
-from paratune.reports.text import some_names
 
 MAX_RUNS = 24
-"""Reports of more runs have a line instead of a column for each run, and figures and tables of the first runs only."""
-_MAX_RANKS = 64
+"""Reports of more runs have figures and tables of the first runs only."""
 _MAX_VALUES = 24
 """Errors by actual value: labels with more distinct values are grouped."""
 _MAX_CONFUSIONS = 20
-_MAIN_FIGURES = (
-    "strategy", "world_size", "precision", "global_batch_size", "seed", "train_s", "epoch_s", "samples_per_s",
-    "tokens_per_s", "step_median_ms", "peak_memory_largest_bytes",
-)  # fmt: skip
 _MAX_SCORES = 3
 _ERROR_FORMATS = (".3g", "+.3g", ".3g", ".3g")
 
@@ -52,36 +42,17 @@ def table_key(report: Report, run: RunRecord, kind: str) -> str:
 def comparison(report: Report) -> Table:
     """Return the table of all figures: a line for each figure, a column for each run."""
     several = len(report.runs) > 1
-    styles = [run_style(at) if several else None for at in range(len(report.runs))]
-    styled = (Column(run.name, line_style=style) for run, style in zip(report.runs, styles, strict=True))
-    rows = ((TableCell(row.label, row.key), *row.cells) for row in report.shown_rows)
+    rows = ((TableCell(row.label, row.key), *row.cells[: len(report.runs)]) for row in report.shown_rows)
     title, groups = "Comparison" if several else "Results", _groups(report.shown_rows)
-    return make_table("comparison", title, (("", "figure"), *styled), rows, 1, report.footnotes, groups=groups)
-
-
-def every_run(report: Report) -> Table:
-    """Return the main figures with a line for each run, for sorting."""
-    rows = {row.key: row for row in report.shown_rows}
-    chosen = [rows[key] for key in _MAIN_FIGURES if key in rows]
-    scores = [row for row in report.shown_rows if row.metric not in (None, "loss")]
-    last = scores[-1].group if scores else None
-    chosen += [row for row in scores if row.group == last][:_MAX_SCORES]
-    rows_by_run = (
-        (TableCell(run.name, runs=(run.name,), source=str(run.folder)), *(row.cells[at] for row in chosen))
-        for at, run in enumerate(report.runs)
+    return make_table(
+        "comparison",
+        title,
+        (("", "figure"), *(run.name for run in report.runs)),
+        rows,
+        1,
+        report.footnotes,
+        groups=groups,
     )
-    place = "The comparison above" if len(report.runs) <= MAX_RUNS else "report.csv"
-    columns: list[Heading] = [("Run", "run"), *map(_run_column, chosen)]
-    return make_table("runs", "All runs", columns, rows_by_run, 1, (f"{place} has all figures.",))
-
-
-def _run_column(row: ReportRow) -> Column:
-    label = row.label
-    if row.group.endswith("scores"):
-        label = f"{row.group.removesuffix(' scores')}: {row.label}"
-    elif row.key.startswith("peak_memory"):
-        label = f"{row.group}, {row.label[0].lower()}{row.label[1:]}"
-    return Column(label, row.key, is_text=any(isinstance(cell.value, str) for cell in row.cells))
 
 
 def certificate(report: Report, certificate: Certificate, number: int) -> Table:
@@ -94,62 +65,6 @@ def certificate(report: Report, certificate: Certificate, number: int) -> Table:
     title = f"{certificate.run_names(len(report.runs))}: {certificate.verdict}"
     columns = map(str.capitalize, COLUMNS)
     return make_table(f"certificate-{number}", title, columns, certificate.rows, 1, notes)
-
-
-def changes(against: Against) -> Table:
-    """Return the changes against the baseline run: each figure with its change in brackets."""
-    names = [change.run for change in against.rows[0].changes] if against.rows else []
-    runs = names[:MAX_RUNS]
-    baseline = Column(f"{against.baseline} (baseline)", against.baseline, is_repeated=True)
-    rows = (
-        (
-            TableCell(row.label, row.key),
-            TableCell(row.figure, runs=(against.baseline,)),
-            *(
-                TableCell(
-                    f"{change.figure} ({change.text})", None, (change.run,), f"compared with {against.baseline}",
-                    change_percent=change.percent, better=change.better,
-                )
-                for change in row.changes[:MAX_RUNS]
-            ),
-        )
-        for row in against.rows
-    )  # fmt: skip
-    notes = [
-        "In brackets: change in per cent of the baseline; none where the baseline is 0 or below. Less time and memory, "
-        "and higher rates are better; scores follow the direction of the metric. A change that rounds to 0.0% counts "
-        "as the same."
-    ]
-    if runs != names:
-        notes.append(f"The first {len(runs)} of {len(names)} runs; report.csv has all.")
-    columns: list[Heading] = [("", "figure"), baseline, *runs]
-    title, groups = "Changes against the baseline", _groups(against.rows)
-    return make_table("baseline", title, columns, rows, 1, notes, groups=groups)
-
-
-def seeds(report: Report, group: SeedGroup, number: int) -> Table:
-    """Return mean and spread of runs that are equal but for their seed."""
-    rows = [row for row in report.rows if row.key in group.spreads]
-    lines = []
-    for row in rows:
-        spread = group.spreads[row.key]
-        values: list[float | None] = [spread.mean, spread.deviation, spread.low, spread.high]
-        places = 4 if row.group.endswith("scores") else decimals(values)
-        texts = [f"{value:,.{places}f}" for value in values]
-        label = row.label
-        if row.key.endswith("_bytes"):
-            unit, size = byte_unit(values)
-            label = f"Largest rank ({unit})"
-            texts = numbers(values, size)
-        elif row.key in ("train_s", "epoch_s"):
-            label = f"{row.label} (s)"
-        source = f"computed from {row.key}"
-        fields = zip([*texts, str(len(spread.runs))], [*values, len(spread.runs)], strict=True)
-        cells = (TableCell(text, value, spread.runs, source) for text, value in fields)
-        lines.append((TableCell(label, row.key), *cells))
-    columns = (("", "figure"), "Mean", "Standard deviation", "Lowest", "Highest", "Runs")
-    title, notes = f"Equal but for the seed: {some_names(group.runs)}", ("Sample standard deviation (n - 1).",)
-    return make_table(f"seeds-{number}", title, columns, lines, 1, notes, groups=_groups(rows))
 
 
 def evaluations(report: Report, run: RunRecord) -> Table | None:
@@ -192,38 +107,6 @@ def _evaluated_metrics(run: RunRecord) -> list[str]:
     scores = {name: score for by_name in run.validation_scores.values() for name, score in by_name.items()}
     names = ordered_scores(scores, run.get("summary.best.metric"))
     return [name for name in names if name != "loss"][:_MAX_SCORES]
-
-
-def phase_contents(report: Report) -> Table:
-    """Return the work that each phase contains under each strategy, from the traits of the strategy."""
-    contents: dict[str, dict[str, str]] = {}
-    for session in (session for run in report.runs for session in run.sessions):
-        phases = session.get("run.strategy.traits.phases")
-        texts = phases if isinstance(phases, dict) else {}
-        kind = str(session.get("run.strategy.kind") or NOT_AVAILABLE)
-        contents.setdefault(kind, {str(phase): str(text) for phase, text in texts.items()})
-    other = "the rest of the step's wall time: logging, bookkeeping, waiting outside of the phases"
-    for texts in contents.values():
-        texts["other"] = other
-    rows = ((PHASE_NAMES[phase], *(texts.get(phase, NOT_AVAILABLE) for texts in contents.values()))
-            for phase in ALL_PHASES)  # fmt: skip
-    columns: list[Heading] = ["Phase", *((f"Contents with strategy {kind}", kind) for kind in contents)]
-    return make_table("phases", "Contents of each phase", columns, rows, len(columns))
-
-
-def memory(report: Report) -> Table:
-    """Return the peak memory of each rank."""
-    ranks = [(run.name, *pair) for run in report.runs for pair in list(enumerate(rank_memory(run)))[:_MAX_RANKS]]
-    unit, size = byte_unit([value for _, _, value in ranks])
-    texts = numbers([value for _, _, value in ranks], size)
-    rows = (
-        (run, TableCell(f"{rank}", rank), TableCell(text, value, (run,), f"summary.ranks[{rank}].peak_memory_bytes"))
-        for (run, rank, value), text in zip(ranks, texts, strict=True)
-    )
-    columns = (("Run", "run"), ("Rank", "rank"), (f"Peak memory ({unit})", "peak_memory_bytes"))
-    is_cut = any(len(rank_memory(run)) > _MAX_RANKS for run in report.runs)
-    notes = (f"The first {_MAX_RANKS} ranks of each run; report.json has all.",) if is_cut else ()
-    return make_table("memory", "Peak memory of each rank", columns, rows, 1, notes, is_closed=True)
 
 
 def errors(report: Report, run: RunRecord, split: str, labels: Any, predictions: Any) -> Table:
@@ -286,28 +169,17 @@ def _most_frequent(run: RunRecord, split: str, matrix: Confusion, names: Sequenc
 
 def settings(report: Report) -> Table:
     """Return the configuration keys whose values differ, with the origin of each value."""
-    rows: list[Row] = [[setting.key, *_setting_cells([setting], report.runs)] for setting in report.differences]
+
+    def cell(setting: Difference, run: RunRecord) -> TableCell:
+        origin = f"from {setting.origins[run.name] or 'unknown'}"
+        return TableCell(setting_text(setting, run.name), None, (run.name,), origin)
+
+    rows: list[Row] = [[setting.key, *(cell(setting, run) for run in report.runs)] for setting in report.differences]
     columns: list[Heading] = [("Setting", "setting"), *(run.name for run in report.runs)]
     note = "index.html shows the file line or the option that a value comes from: point at the value."
     if not rows:
         note = "The resolved configurations are equal but for the names of the runs."
     return make_table("settings", "Settings that differ", columns, rows, len(columns), (note,))
-
-
-def settings_by_run(report: Report) -> Table:
-    """Return the configuration keys whose values differ, with a line for each run."""
-    columns: list[Heading] = [("Run", "run"), *(setting.key for setting in report.differences)]
-    rows: list[Row] = [[run.name, *_setting_cells(report.differences, [run])] for run in report.runs]
-    return make_table("settings", "Settings that differ", columns, rows, len(columns))
-
-
-def _setting_cells(settings: Iterable[Difference], runs: Iterable[RunRecord]) -> list[TableCell]:
-    runs = list(runs)
-    return [
-        TableCell(setting_text(setting, run.name), None, (run.name,), f"from {setting.origins[run.name] or 'unknown'}")
-        for setting in settings
-        for run in runs
-    ]
 
 
 def facts(report: Report, key: str, title: str, read: Callable[[RunRecord], Mapping[str, str]]) -> Table:

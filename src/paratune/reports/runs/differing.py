@@ -8,6 +8,7 @@ from paratune.reports.runs.machine import on_same_machines
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.runs.sameness import Difference, affects_training, compare
 from paratune.verdicts import Differs
+from paratune.verdicts.placebo import step_class
 
 ALLOW: Mapping[str, tuple[str, ...]] = {
     "batch": ("global_batch_size",),
@@ -38,6 +39,8 @@ _OF_A_SECTION: Mapping[str, tuple[str, ...]] = {
 _OF_A_KEY: Mapping[str, tuple[str, ...]] = {"strategy.param_dtype": ("weights",)}
 """Differences that an axis allows, by single keys."""
 _SEED_DEPENDENT = {"seed", "initial_weights"}
+LEAST_BUDGET = 0.05
+"""A difference of the samples of a training that is named."""
 
 
 def read_allowed(words: Iterable[str]) -> frozenset[str]:
@@ -70,26 +73,32 @@ def differs_of(base: Sequence[RunRecord], other: Sequence[RunRecord], allowed: C
     refused: dict[str, str] = {}
     permitted: dict[str, str] = {}
     unknown: dict[str, None] = {}
-    batch = False
-    for pair in _pairs(base, other):
+    pairs = _pairs(base, other)
+    samples = _samples(pairs[0])
+    for pair in pairs:
         is_same_seed = pair[0].get("run.seed") == pair[1].get("run.seed")
         sameness = compare(pair)
         unknown.update(dict.fromkeys(sameness.unknown))
         for difference in sameness.differ:
             if not is_same_seed and difference.key in _SEED_DEPENDENT:
                 continue
-            batch = batch or difference.key == "global_batch_size"
             # With another batch size, the same epochs have another number of steps.
             is_allowed = difference.key in keys or (
                 difference.key == "plan" and "batch" in allowed and _same_epochs(pair)
             )
             (permitted if is_allowed else refused).setdefault(difference.key, _in_words(difference, pair))
+    if samples is not None:
+        budget = f"the training budget ({samples:.{1 if samples >= 1 else 2}f} times the samples)"
+        (refused if {"plan", "global_batch_size"} & refused.keys() else permitted)["budget"] = budget
+    classes = [step_class(run) for run in pairs[0]]
     return Differs(
         tuple(refused.values()),
         tuple(permitted.values()),
         tuple(unknown),
-        batch,
+        "global_batch_size" in refused | permitted,
         elsewhere=not on_same_machines(base, other),
+        samples=samples,
+        placebo=classes[0] is not None and classes[0] == classes[1],
     )
 
 
@@ -98,6 +107,18 @@ def _pairs(base: Sequence[RunRecord], other: Sequence[RunRecord]) -> list[tuple[
     of_seed = {str(run.get("run.seed")): run for run in reversed(base)}
     shared = {seed: run for run in reversed(other) if (seed := str(run.get("run.seed"))) in of_seed}
     return [(of_seed[seed], run) for seed, run in shared.items()] or [(base[0], other[0])]
+
+
+def _samples(pair: tuple[RunRecord, RunRecord]) -> float | None:
+    """Return the planned samples of the second run over those of the first; None where they are as many or unknown.
+
+    Equal epochs are equal budgets, also where the last batch of an epoch is smaller.
+    """
+    steps, sizes = ([run.number(key) for run in pair] for key in ("run.plan.num_steps", "run.batch.global_batch_size"))
+    first, second = (a * b if a and b else None for a, b in zip(steps, sizes, strict=True))
+    if not first or not second or (_same_epochs(pair) and pair[0].number("run.plan.num_epochs")):
+        return None
+    return None if abs(second / first - 1) < LEAST_BUDGET else second / first
 
 
 def _same_epochs(pair: Sequence[RunRecord]) -> bool:

@@ -29,6 +29,18 @@ def usable_cores(run: RunRecord) -> float | None:
     return sum(known) if known and len(known) == len(cores) else None
 
 
+def own_share(run: RunRecord) -> float | None:
+    """Return the share of its own cores that a run on CPUs kept busy: those that it may use and has threads for."""
+    mean, threads, size = map(run.number, ("summary.utilisation.mean", "run.num_threads", "run.world_size"))
+    cores = [number_in(node.get("num_logical_cores")) for node in run.objects("run.hardware")]
+    usable = usable_cores(run)
+    if run.get("summary.utilisation.kind") != "cpu" or not cores or None in cores or not usable:
+        return None
+    if mean is None or not threads or not size:
+        return None
+    return mean * sum(number or 0.0 for number in cores) / min(usable, threads * size)
+
+
 def execution_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
     """Return the threads, usable cores and loads that differ between runs; unknown values are not compared.
 

@@ -97,7 +97,7 @@ def _nodes(run: RunRecord) -> dict[str, str]:
             if key in _LEFT_OUT or (value is None and key.endswith("_limit_bytes")):
                 continue
             name = _NAMES.get(key, str(key).replace("num_", "").replace("_bytes", "").replace("_", " "))
-            lines[prefix + name] = _gpus(value) if key == "gpus" else _fact(key, value)
+            lines[prefix + name] = _gpus(value) if key == "gpus" else fact_text(key, value)
     return lines
 
 
@@ -140,7 +140,8 @@ def value_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
-def _fact(key: str, value: Any) -> str:
+def fact_text(key: str, value: Any) -> str:
+    """Return a fact of a node or a device as text; numbers of bytes with their unit."""
     if str(key).endswith("_bytes") and isinstance(value, int | float) and not isinstance(value, bool):
         return format_bytes(value)
     if isinstance(value, Mapping):
@@ -151,7 +152,7 @@ def _fact(key: str, value: Any) -> str:
 def _parts(values: Mapping[str, Any]) -> Iterator[str]:
     for key, value in values.items():
         if key not in _LEFT_OUT and value is not None:
-            yield f"{str(key).removesuffix('_bytes').replace('_', ' ')} {_fact(key, value)}"
+            yield f"{str(key).removesuffix('_bytes').replace('_', ' ')} {fact_text(key, value)}"
 
 
 def _gpus(gpus: Any) -> str:

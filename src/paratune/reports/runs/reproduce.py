@@ -24,8 +24,8 @@ from paratune.reports.tables.table import Table, make_table
 from paratune.reports.text import some_names
 
 HEADING = "Reproduce"
-FOLDER = "reproduce"
-"""Folder of configurations and matrix files, below the folder of a report."""
+KEY = "reproduce"
+"""Configurations and matrix files in report.json."""
 MAX_CONFIGURATIONS = 24
 """Number of listed configurations; report.json and the records have all."""
 _MAX_SCRIPTS, _MAX_VALUES = 8, 6
@@ -71,8 +71,7 @@ def reproduction_statements(runs: Sequence[RunRecord], sweeps: Sequence[SweepRec
         "Date": _span([str(session.get("run.began") or session.get("run.created") or "")[:10] for session in sessions]),
         "Command": _distinct(command_line(sweep.command) for sweep in sweeps),
         "Matrix file": _distinct(
-            f"{sweep.matrix} (reproduce/matrix.yaml of this report)" if sweep.matrix_text else sweep.matrix
-            for sweep in sweeps
+            f"{sweep.matrix} (its text is below)" if sweep.matrix_text else sweep.matrix for sweep in sweeps
         ),
         "Version": _distinct(code_text(item.get("run.versions.paratune"), item.get("run.code")) for item in sessions),
         "Data": _distinct(
@@ -89,13 +88,13 @@ def reproduction_statements(runs: Sequence[RunRecord], sweeps: Sequence[SweepRec
     )
 
 
-def reproduction_files(shown: Sequence[RunRecord], sweeps: Sequence[SweepRecord] = ()) -> dict[str, str]:
-    """Return the resolved configurations and matrix files by file name below the folder of a report."""
+def reproduction_texts(shown: Sequence[RunRecord], sweeps: Sequence[SweepRecord] = ()) -> dict[str, str]:
+    """Return the resolved configurations and matrix files by the names of files that they can be written to."""
     shown = list(filter(_config, shown))
-    files = {f"{FOLDER}/{name}": resolved(run) for name, run in zip(_files(shown), shown, strict=False)}
+    files = {name: resolved(run) for name, run in zip(_files(shown), shown, strict=False)}
     for number, sweep in enumerate(sweeps, start=1):
         if sweep.matrix_text is not None:
-            files[f"{FOLDER}/matrix{'' if len(sweeps) == 1 else f'-{number}'}.yaml"] = sweep.matrix_text
+            files[f"matrix{'' if len(sweeps) == 1 else f'-{number}'}.yaml"] = sweep.matrix_text
     return files
 
 
@@ -203,14 +202,18 @@ def _again(shown: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> Iterato
     places = [*(sweep.directory for sweep in sweeps), *(run.get("run.directory") for run in shown)]
     directory = next((str(place) for place in places if place), NOT_AVAILABLE)
     yield f"# in the working directory of the runs ({directory}), where relative paths start;"
-    yield "# REPORT is the folder of this report; new runs are written to reproduced/"
+    yield "# REPORT is the folder of this report; this writes the configurations, and new runs are in reproduced/:"
+    yield (
+        f"for name in $(jq -r '.{KEY} | keys[]' REPORT/report.json); do "
+        f'jq -rj --arg name "$name" \'.{KEY}[$name]\' REPORT/report.json > "$name"; done'
+    )
     if sweeps:
         yield "# all runs:"
         yield from dict.fromkeys(shlex.join(["paratune", "sweep", sweep.matrix]) for sweep in sweeps)
         yield "# one run of a configuration:"
     for name, run in zip(_files(shown), shown, strict=False):
         size = int(run.number("run.world_size") or 1)
-        words = ["paratune", "train", f"REPORT/{FOLDER}/{name}", "--set", "run.folder=reproduced"]
+        words = ["paratune", "train", name, "--set", "run.folder=reproduced"]
         line = shlex.join([*words, *(["--nproc", str(size)] if size > 1 else [])])
         nodes = run.get("run.hardware")
         num_nodes = len(nodes) if isinstance(nodes, list) else 1

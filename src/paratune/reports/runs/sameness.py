@@ -1,9 +1,9 @@
-"""Differences between runs: whether they are the same experiment, which settings differ, and the spread over seeds."""
+"""Differences between runs: whether they are the same experiment, and which settings differ."""
 
 import json
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from paratune.base.grouping import grouped
@@ -11,33 +11,6 @@ from paratune.config.differences import flatten
 from paratune.config.metric_names import OWN_PREFIX
 from paratune.config.own_code import METRICS_KEY, NOT_COMPARED
 from paratune.reports.runs.read import RunRecord
-
-_UNKNOWN = None
-# The functions are in lambdas because they are defined below the table.
-_EXPERIMENT_FIELDS: tuple[tuple[str, str, Callable[[RunRecord], Any]], ...] = (
-    ("task", "the task and its labels", lambda run: run.get("run.task") or _UNKNOWN),
-    ("task_options", "the options of the task that change training", lambda run: _task_options(run)),
-    ("own_code", "code outside paratune (its name, options and SHA-256)", lambda run: _own_code(run)),
-    (
-        "distillation",
-        "the distillation (section distil; weights and tokenizers of the teachers)",
-        lambda run: _distillation(run),
-    ),
-    ("train_data", "the training data (fingerprint)", lambda run: run.get("run.data.train.fingerprint")),
-    ("validation_data", "the validation data (fingerprint)", lambda run: _fingerprint(run, "validation")),
-    ("test_data", "the test data (fingerprint)", lambda run: _fingerprint(run, "test")),
-    ("tokens", "the tokenization", lambda run: _tokens(run)),
-    ("initial_weights", "the initial weights (init_fingerprint)", lambda run: run.get("run.model.init_fingerprint")),
-    ("model_overrides", "model.overrides", lambda run: _settings(run, "model", ("overrides",))),
-    ("adapter", "model.adapter", lambda run: _adapter(run)),
-    ("global_batch_size", "the global batch size", lambda run: run.get("run.batch.global_batch_size")),
-    ("plan", "the number of steps and epochs", lambda run: _steps(run)),
-    ("train_settings", "the optimization (section train)", lambda run: _optimization(run)),
-    ("weights", "the dtype of the weights (strategy.param_dtype)", lambda run: _weights(run)),
-    ("kept_model", "which model is kept", lambda run: _kept_model(run)),
-    ("seed", "the seed", lambda run: run.get("run.seed")),
-)
-"""Fields that are equal in runs of the same experiment; the distribution over devices is not among them."""
 
 _TASK_OPTIONS = (
     *("class_weights", "label_smoothing", "focal_gamma", "start_at_mean", "stride"),
@@ -104,28 +77,19 @@ class Sameness:
         )
 
 
-@dataclass(frozen=True)
-class SeedSpread:
-    """A figure over runs that differ only in their seed."""
-
-    runs: tuple[str, ...]
-    mean: float
-    deviation: float
-    """Sample standard deviation (n - 1)."""
-    low: float
-    high: float
-
-
 def compare(runs: Sequence[RunRecord]) -> Sameness:
     """Return whether runs are the same experiment, and their differences."""
     differ, unknown = [], []
     for key, label, read in _EXPERIMENT_FIELDS:
         # A fitted baseline is one difference, and not one for each field that only steps have.
         having = [run for run in runs if not (run.is_baseline and key in _STEP_FIELDS)]
-        values = {run.name: _baseline_value(key, run) or read(run) for run in having}
-        if len({canonical(value) for value in values.values() if value is not _UNKNOWN}) > 1:
+        values = {
+            run.name: _baseline_value(key, run) or (run.get(read) if isinstance(read, str) else read(run))
+            for run in having
+        }
+        if len({canonical(value) for value in values.values() if value is not None}) > 1:
             differ.append(Difference(key, label, _differing_parts(values), {}))
-        elif any(value is _UNKNOWN for value in values.values()):
+        elif any(value is None for value in values.values()):
             unknown.append(label)
     if not {difference.key for difference in differ} <= _SEED_DEPENDENT:
         verdict = "different"
@@ -170,12 +134,6 @@ def configuration_key(run: RunRecord) -> str:
     return canonical([settings, data, run.session_values("run.world_size")])
 
 
-def spread(values: Mapping[str, float]) -> SeedSpread:
-    """Return mean and spread of a figure over at least two runs, given by run name."""
-    numbers = list(values.values())
-    return SeedSpread(tuple(values), statistics.fmean(numbers), statistics.stdev(numbers), min(numbers), max(numbers))
-
-
 def _baseline_value(key: str, run: RunRecord) -> Any:
     """Return the value of a fitted baseline for fields of initial weights and steps; None for a model."""
     if not run.is_baseline or key not in {*_STEP_FIELDS, "initial_weights"}:
@@ -197,14 +155,14 @@ def _fingerprint(run: RunRecord, split: str) -> Any:
     """Return the fingerprint of a split; "none" for a run without that split, which differs from unknown."""
     data = run.get("run.data")
     if not isinstance(data, Mapping) or split not in data:
-        return _UNKNOWN
+        return None
     return "none" if data[split] is None else run.get(f"run.data.{split}.fingerprint")
 
 
 def _settings(run: RunRecord, section: str, keys: tuple[str, ...] | None) -> Any:
     values = run.get(f"run.config.{section}")
     if not isinstance(values, Mapping):
-        return _UNKNOWN
+        return None
     return dict(values) if keys is None else {key: values.get(key) for key in keys}
 
 
@@ -300,3 +258,26 @@ def flat_settings(value: Any) -> dict[str, Any]:
 def canonical(value: Any) -> str:
     """Return a text that is the same for equal values of records."""
     return json.dumps(value, sort_keys=True, default=str)
+
+
+_EXPERIMENT_FIELDS: tuple[tuple[str, str, str | Callable[[RunRecord], Any]], ...] = (
+    ("task", "the task and its labels", "run.task"),
+    ("task_options", "the options of the task that change training", _task_options),
+    ("own_code", "code outside paratune (its name, options and SHA-256)", _own_code),
+    ("distillation", "the distillation (section distil; weights and tokenizers of the teachers)", _distillation),
+    ("train_data", "the training data (fingerprint)", "run.data.train.fingerprint"),
+    ("validation_data", "the validation data (fingerprint)", partial(_fingerprint, split="validation")),
+    ("test_data", "the test data (fingerprint)", partial(_fingerprint, split="test")),
+    ("tokens", "the tokenization", _tokens),
+    ("initial_weights", "the initial weights (init_fingerprint)", "run.model.init_fingerprint"),
+    ("model_overrides", "model.overrides", partial(_settings, section="model", keys=("overrides",))),
+    ("adapter", "model.adapter", _adapter),
+    ("global_batch_size", "the global batch size", "run.batch.global_batch_size"),
+    ("plan", "the number of steps and epochs", _steps),
+    ("train_settings", "the optimization (section train)", _optimization),
+    ("weights", "the dtype of the weights (strategy.param_dtype)", _weights),
+    ("kept_model", "which model is kept", _kept_model),
+    ("seed", "the seed", "run.seed"),
+)
+"""Fields that are equal in runs of the same experiment, by their path in the record or a function; the distribution
+over devices is not among them."""

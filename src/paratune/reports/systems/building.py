@@ -9,16 +9,20 @@ from paratune.base.units import NOT_AVAILABLE, counted, format_percent, percent_
 from paratune.reports.rows.row import count_text
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.configurations import Configuration
-from paratune.reports.systems.measures import Amount, ReportMeasure, amount_text, column_scale
+from paratune.reports.systems.measures import Amount, ColumnScale, ReportMeasure, amount_text, column_scale
 from paratune.reports.systems.model import Systems
 from paratune.reports.systems.sameness import Notes, comparison_notes
 from paratune.reports.tables.table import Column, Table, TableCell, make_table
 from paratune.verdicts import Group, MeasureComparison
+from paratune.verdicts.placebo import is_of_a_step
 from paratune.verdicts.ratios import ratio
+from paratune.verdicts.speeds import changes_of
 
 OVER_RUNS = "Mean ± sample standard deviation over the runs of a line; rates are all samples divided by the whole time."
 ONE_RUN = "One run for each line: no spread over runs; more seeds or repeats give one."
 _PROBE = "a probe: a few timed steps, without scores and without the time of a whole run"
+ADJUSTED = "the change is adjusted for the order of the runs, as in the verdicts: it is not that of the two values"
+_OF_TIME = ("rate", "ms", "seconds")
 _MAX_REASONS = 2
 _MEASURE_OF_VERDICT = {"speed": "samples_per_s", "goodput": "goodput_samples_per_s"}
 """Key of the measure whose change a verdict has."""
@@ -32,6 +36,8 @@ class FigureColumn:
     find: Callable[[Configuration], Amount]
     is_always_shown: bool = False
     """Whether the column is shown when all its values are unknown."""
+    scale: ColumnScale | None = None
+    """Its unit and format; None: those that suit its values."""
 
 
 LabelColumn = tuple[Column, Sequence[TableCell]]
@@ -111,7 +117,7 @@ def _marks(
     """Return the marks of a line: differences from the configuration that it is compared with, and probes."""
     differs, base = systems.differing[configuration.label], "the baseline"
     if first_of is not None:
-        differs, base = systems.differs(configuration, first_of[configuration.label]), "the first line of its kind"
+        differs, base = systems.differs(configuration, first_of[configuration.label]), "the first of its kind"
     return footnotes.marks([*comparison_notes(differs, base), *([_PROBE] if configuration.is_probe else [])])
 
 
@@ -120,60 +126,99 @@ def _column(
     footnotes: Notes, *, compares: bool,
 ) -> tuple[Column, Sequence[TableCell]]:  # fmt: skip
     """Return a column of figures."""
-    scale = column_scale(figured.measure, [amount.center for amount in amounts])
+    scale = figured.scale or column_scale(figured.measure, [amount.center for amount in amounts])
+    is_compared = compares and figured.measure.better != 0
     side = {1: " ↑", -1: " ↓"}.get(figured.measure.better, "") if compares or figured.measure.is_quality else ""
+    changes = _changes(systems, members, figured) if is_compared else {}
     entries = []
     for member, amount in zip(members, amounts, strict=True):
         marks = footnotes.marks([amount.remark] if amount.remark else [])
         text, runs = amount_text(amount, scale), tuple(amount.values)
-        entry = TableCell(text, amount.center, runs, figured.measure.source, marks, amount.deviation)
-        is_compared = compares and figured.measure.better != 0
-        entries.append(_compared(systems, member, figured, amount, entry) if is_compared else entry)
+        entry = TableCell(
+            text, amount.center, runs, figured.measure.source, marks, amount.deviation, interval=amount.interval
+        )
+        if is_compared:
+            entry = _compared(systems, member, figured, entry, changes.get(member.label), footnotes)
+        entries.append(entry)
     return Column(scale.label(figured.measure.label) + side, figured.measure.key), entries
 
 
 def _compared(
-    systems: Systems, configuration: Configuration, figured: FigureColumn, amount: Amount, entry: TableCell
-) -> TableCell:
-    """Return a cell with its change against the baseline; without one if the two are not comparable."""
-    base = systems.baseline_of(configuration)
-    base_amount = figured.find(base)
-    if configuration is base or amount.center is None or base_amount.center is None:
-        return entry
-    if systems.differing[configuration.label].refused:
-        return replace(entry, text=f"{entry.text} (no comparison)")
-    comparison = _comparison(systems, configuration, amount, base, base_amount)
-    percent = percent_change(amount.center, base_amount.center)
-    if comparison is not None and comparison.change is not None:
-        percent = 100 * comparison.change
-    rose = percent is not None and percent > 0
-    is_same = percent is None or format_percent(percent) == format_percent(0.0)
-    is_told = comparison is not None and _is_told(comparison)
-    better = rose == (figured.measure.better > 0) if is_told and not is_same else None
-    arrow = "" if is_same else " ↑" if rose else " ↓"
-    text = f"{entry.text} ({format_percent(percent)}{arrow})"
-    return replace(entry, text=text, change_percent=percent, better=better)
+    systems: Systems, configuration: Configuration, figured: FigureColumn, entry: TableCell,
+    comparison: MeasureComparison | None, footnotes: Notes,
+) -> TableCell:  # fmt: skip
+    """Return a cell with its change against the baseline; without one if the two are not comparable, or cannot differ.
 
-
-def _comparison(
-    systems: Systems, configuration: Configuration, amount: Amount, base: Configuration, base_amount: Amount
-) -> MeasureComparison | None:
-    """Return the change of a measure: that of the verdict for speed and goodput, else the ratio of geometric means.
-
-    None where a value is not above 0 or is one for all runs together.
+    The change is that of the two values, or one that is adjusted, which a mark names.
     """
-    verdict = next((verdict for verdict in systems.verdicts if verdict.label == configuration.label), None)
-    if verdict is not None and amount.measure.key == _MEASURE_OF_VERDICT.get(verdict.speed.measure):
-        return verdict.speed
-    sides = [(configuration, amount), (base, base_amount)]
-    if any(side.is_of_all or min(side.values.values(), default=0.0) <= 0 for _, side in sides):
+    base, differs = systems.baseline_of(configuration), systems.differing[configuration.label]
+    before, key = figured.find(base).center, figured.measure.key
+    is_placebo = differs.placebo and is_of_a_step(key)
+    is_of_budget = differs.samples is not None and not (is_of_a_step(key) or key == _MEASURE_OF_VERDICT["goodput"])
+    if configuration is base or entry.value is None or before is None or is_placebo:
+        return entry
+    if differs.refused:
+        return replace(entry, text=f"{entry.text} (no comparison)")
+    change, is_adjusted = (comparison.change, False) if comparison is not None else (None, False)
+    if comparison is not None and comparison.order is not None:
+        is_adjusted = comparison.order.is_adjusted
+    percent = percent_change(entry.value, before)
+    # Means over runs and the ratio of geometric means may differ in sign: then the change is that of the two values.
+    is_of_comparison = change is not None and (is_adjusted or (change > 0) == (entry.value > before))
+    if change is not None and is_of_comparison:
+        percent = 100 * change
+    marks = (*entry.marks, *footnotes.marks([ADJUSTED] if is_adjusted else []))
+    shown = format_percent(percent)
+    if percent is None or shown == format_percent(0.0) or is_of_budget:
+        return replace(entry, text=f"{entry.text} ({shown})", change_percent=percent, marks=marks)
+    rose = percent > 0
+    is_told = comparison is not None and is_of_comparison and _is_told(comparison)
+    text = f"{entry.text} ({shown} {'↑' if rose else '↓'})"
+    better = rose == (figured.measure.better > 0) if is_told else None
+    return replace(entry, text=text, change_percent=percent, better=better, marks=marks)
+
+
+def _changes(systems: Systems, members: Sequence[Configuration], figured: FigureColumn) -> dict[str, MeasureComparison]:
+    """Return the change of each configuration against its baseline, by label.
+
+    That of the verdict for speed and goodput; of other times and rates, with the variances and the adjustment of
+    verdicts; of all else the ratio of geometric means. None where a value is not above 0 or is one for all runs.
+    """
+    found: dict[str, MeasureComparison] = {}
+    measure = figured.measure
+    for family in grouped((id(systems.baseline_of(member)), member) for member in members).values():
+        base = systems.baseline_of(family[0])
+        compared = [one for one in family if one is not base and not systems.differing[one.label].refused]
+        others = [known for member in compared if (known := _positive(systems, member, figured))]
+        first = _positive(systems, base, figured)
+        if first is None:
+            continue
+        sides = [(first[1], values) for _, values in others]
+        groups = [group for group, _ in others]
+        if measure.form in _OF_TIME:
+            changes = changes_of(first[0], groups, measure.key, sides)
+        else:
+            pairs = zip(groups, sides, strict=True)
+            changes = [ratio(measure.key, first[0], group, *values).finding for group, values in pairs]
+        found |= dict(zip((group.label for group in groups), changes, strict=True))
+    speeds = {verdict.label: verdict.speed for verdict in systems.verdicts}
+    return found | {
+        label: speed for label, speed in speeds.items() if _MEASURE_OF_VERDICT.get(speed.measure) == measure.key
+    }
+
+
+def _positive(
+    systems: Systems, member: Configuration, figured: FigureColumn
+) -> tuple[Group, list[float | None]] | None:
+    """Return the runs that have a value, and their values; None where one is not above 0 or is one for all runs."""
+    amount = figured.find(member)
+    if amount.is_of_all or min(amount.values.values(), default=0.0) <= 0:
         return None
-    known = [[run for run in member.runs if run.name in side.values] for member, side in sides]
-    other, first = (Group(member.label, tuple(runs)) for (member, _), runs in zip(sides, known, strict=True))
-    values, base_values = (
-        [side.values[run.name] for run in runs] for (_, side), runs in zip(sides, known, strict=True)
-    )
-    return ratio(amount.measure.key, first, other, base_values, values).finding
+    runs = tuple(run for run in member.runs if run.name in amount.values)
+    # The group of all runs is kept: it knows whether its steps can differ from those of others.
+    is_whole = len(runs) == len(member.runs)
+    group = systems.once("group", member, lambda: Group(member.label, runs)) if is_whole else Group(member.label, runs)
+    return group, [amount.values[run.name] for run in runs]
 
 
 def _is_told(comparison: MeasureComparison) -> bool:

@@ -168,23 +168,13 @@ def _settings(cell_runs: Sequence[CellRun], keys: Sequence[str]) -> dict[str, An
 
 
 def _varied_keys(record: SweepRecord, cell_runs: Sequence[CellRun]) -> list[str]:
-    """Return the keys that distinguish configurations: keys of the axes, down to single options.
-
-    A record of an earlier version does not have the keys of its axes: then all options in which its runs differ.
-    """
-    axes = [axis for axis in record.axes if not axis.is_seed]
-    runs = [item.record for item in cell_runs if item.record is not None]
-    flat = [flat_settings(run.get("run.config")) for run in runs]
-    sizes = {item.cell.num_processes for item in cell_runs}
-    known = all(axis.keys for axis in axes)
-    axis_keys = [key for axis in axes for key in axis.keys]
-    keys = [key for key in dict.fromkeys(axis_keys) if key in (NPROC, NODES) or key.startswith(f"{ENV}.")]
-    if not known and len(sizes) > 1 and NPROC not in keys:
-        keys.append(NPROC)
+    """Return the keys that distinguish configurations: keys of the axes, down to single options."""
+    axis_keys = dict.fromkeys(key for axis in record.axes if not axis.is_seed for key in axis.keys)
+    flat = [flat_settings(item.record.get("run.config")) for item in cell_runs if item.record is not None]
+    keys = [key for key in axis_keys if key in (NPROC, NODES) or key.startswith(f"{ENV}.")]
     for option in dict.fromkeys(key for options in flat for key in options):
-        if any(option == item or option.startswith(f"{item}.") for item in _OF_A_SEED):
-            continue
         of_axis = any(option == key or option.startswith(f"{key}.") for key in axis_keys)
-        if (of_axis or not known) and len({json.dumps(options.get(option), default=str) for options in flat}) > 1:
+        of_seed = any(option == key or option.startswith(f"{key}.") for key in _OF_A_SEED)
+        if of_axis and not of_seed and len({json.dumps(options.get(option), default=str) for options in flat}) > 1:
             keys.append(option)
     return keys

@@ -14,7 +14,7 @@ from paratune.reports.rows.efficiency import NOISE_ROWS
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.measures import SAMPLES_PER_S, Amount, ReportMeasure, measured_samples
 from paratune.reports.systems.model import Systems
-from paratune.verdicts.rates import efficiency_of, noise_kind, pooled_noise, reference_batch_of
+from paratune.verdicts.rates import efficiency_of, noise_interval, noise_kind, pooled_noise, reference_batch_of
 
 
 def _noise_measure(kind: NoiseKind) -> ReportMeasure:
@@ -40,6 +40,8 @@ class ConfigurationNoise:
     """Runs that the noise scale was measured in."""
     remark: str
     """The reason why it is unknown; empty if it is known."""
+    interval: tuple[float, float] | None = None
+    """95% confidence interval over runs; None for one run."""
 
 
 def noise_kind_of(systems: Systems) -> NoiseKind:
@@ -59,7 +61,8 @@ def configuration_noise(
 def _own_noise(configuration: Configuration, kind: NoiseKind) -> ConfigurationNoise:
     noise = pooled_noise(configuration.runs, kind)
     if noise is not None:
-        return ConfigurationNoise(noise, _measured_in(configuration, kind), "")
+        limits = noise_interval(configuration.runs, kind)
+        return ConfigurationNoise(noise, _measured_in(configuration, kind), "", limits)
     reasons = [run.get(noise_field(kind, "reason")) for run in configuration.runs]
     reason_text = next((str(reason) for reason in reasons if reason), "it was not measured")
     return ConfigurationNoise(None, (), f"noise scale unknown: {reason_text}")

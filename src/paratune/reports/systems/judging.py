@@ -10,7 +10,6 @@ from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.efficiency import noise_kind_of
 from paratune.reports.systems.labels import drawn_configurations
-from paratune.reports.systems.measures import SAMPLES_PER_S
 from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Table, TableCell, make_table
 from paratune.verdicts import Margin, Verdict
@@ -66,7 +65,7 @@ def verdict_table(judgements: Sequence[Verdict], remarks: Sequence[str], *, is_c
     against = f"Each configuration against the baseline of its kind: {'; '.join(bases)}."
     if len(bases) == 1:
         against = f"Against {bases[0]}."
-    level = "Intervals are 95% confidence intervals; several configurations against one baseline: Holm's correction."
+    level = "Intervals are 95% confidence intervals; those against one baseline are corrected for their number."
     notes = (*filter(None, (against, level, *remarks)), *_shared_notes(judgements))
     title = "Verdicts in words" if is_closed else "Verdicts"
     columns = (("Configuration", "configuration"), ("Verdict", "verdict"))
@@ -93,16 +92,6 @@ def _of_family(
         differs={configuration.label: systems.differs(configuration, base) for configuration in others},
         history=look_history(systems.record),
     )
-
-
-def speed_ratio(first: Configuration, configuration: Configuration) -> float | None:
-    """Return the samples/s of a configuration over those of another one: the estimate of verdicts, without interval."""
-    change = verdicts.change_of(group_of(first), group_of(configuration), "speed", _samples_per_s).change
-    return None if change is None else 1 + change
-
-
-def _samples_per_s(run: verdicts.ComparedRun) -> float | None:
-    return run.number(SAMPLES_PER_S.source)
 
 
 def group_of(configuration: Configuration) -> verdicts.Group:

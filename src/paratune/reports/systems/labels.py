@@ -1,7 +1,10 @@
 """Names of configurations in figures, and the selection of configurations that are drawn."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from paratune.reports.runs.machine import node_gpus, run_nodes
+from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.measures import SAMPLES_PER_S
 from paratune.reports.systems.model import Systems
@@ -11,41 +14,52 @@ from paratune.reports.text import shorten
 MAX_BARS = 30
 """Figures with bars show at most so many configurations."""
 _WIDTH = 42
-_BAR, _BARS, _REST = 0.32, 7.2, 0.9
-"""Heights in inches: of a bar, of all bars at most, and of the rest; a figure fits on a page of the PDF."""
-
-
-def height_of_bars(num_bars: int) -> float:
-    """Return the height in inches of a figure with so many horizontal bars."""
-    return _REST + min(_BAR * num_bars, _BARS)
+_MAX_NAMES = 3
 
 
 def figure_labels(systems: Systems, members: Sequence[Configuration]) -> tuple[list[str], str]:
     """Return the names of configurations, and the notes on their marks as sentences of a caption."""
     notes = Notes()
-    machines = machine_letters(systems)
+    of_run = {
+        run.folder: name
+        for name, runs in zip(machine_names(systems), systems.machines.values(), strict=True)
+        for run in runs
+    }
     labels = []
     for member in members:
         texts = comparison_notes(systems.differing[member.label])
         marks = ",".join(notes.marks([*texts, *(["a probe"] if member.is_probe else [])]))
-        system_text = f" ({machines[member.label]})" if systems.num_machines > 1 else ""
+        machines = ", ".join(sorted({of_run[run.folder] for run in member.runs}))
+        system_text = f" ({machines})" if systems.num_machines > 1 and machines not in member.label else ""
         labels.append(shorten(member.label, _WIDTH) + system_text + (f" [{marks}]" if marks else ""))
     return labels, " ".join(f"{line}." for line in notes.lines)
 
 
-def machine_letters(systems: Systems) -> dict[str, str]:
-    """Return the system of each configuration, by the letters of the table of systems."""
-    letters = {
-        run.folder: f"System {machine_letter(at)}" for at, runs in enumerate(systems.machines.values()) for run in runs
-    }
-    return {
-        member.label: ", ".join(sorted({letters[run.folder] for run in member.runs})) for member in systems.measured
-    }
+def machine_names(systems: Systems) -> list[str]:
+    """Return a name for each kind of machine: its matrix, its GPU or CPU, its hosts, or a letter, if that is unique."""
+    groups = list(systems.machines.values())
+    matrices = {run.folder: systems.matrix_of(member) for member in systems.measured for run in member.runs}
+    models = [
+        _texts(part.get("name") for node in nodes for part in node_gpus(node))
+        or _texts(node.get("cpu_model") for node in nodes)
+        for nodes in map(_nodes, groups)
+    ]
+    hosts = [_texts(node.get("hostname") for node in nodes) for nodes in map(_nodes, groups)]
+    both = [", ".join(filter(None, texts)) for texts in zip(models, hosts, strict=True)]
+    for names in ([_texts(matrices[run.folder] for run in runs) for runs in groups], models, both):
+        if all(names) and len(set(names)) == len(names):
+            return names
+    return [f"System {chr(ord('A') + at) if at < 26 else at + 1}" for at in range(len(groups))]
 
 
-def machine_letter(position: int) -> str:
-    """Return the letter of a column in the table of systems; its number after the 26th."""
-    return chr(ord("A") + position) if position < 26 else str(position + 1)
+def _nodes(runs: Sequence[RunRecord]) -> list[Mapping[str, Any]]:
+    return [node for run in runs for node in run_nodes(run)]
+
+
+def _texts(values: Iterable[Any]) -> str:
+    """Return the different texts; empty where there are many."""
+    texts = [str(value) for value in dict.fromkeys(values) if value]
+    return ", ".join(texts) if len(texts) <= _MAX_NAMES else ""
 
 
 def drawn_configurations(

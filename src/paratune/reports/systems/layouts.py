@@ -1,111 +1,103 @@
 """Tables of a matrix in the layout of published studies, so that they can be placed next to the published ones.
 
-A layout has the orientation, the units and the order of figures of the study's table. docs/howto/studies.md names the
-matrix of each.
+A layout is a view: a list of measures with the labels and units of the study, and an orientation.
+docs/howto/studies.md names the matrix of each.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
-from paratune.base.units import NOT_AVAILABLE, format_percent, percent_change
+from paratune.base.units import counted
 from paratune.errors import ConfigError, did_you_mean
 from paratune.reports.systems import measures
+from paratune.reports.systems.building import FigureColumn, build, names
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.efficiency import EFFICIENCY, GOODPUT, efficiency, goodput
-from paratune.reports.systems.measures import Amount, ReportMeasure
+from paratune.reports.systems.measures import Amount, ColumnScale, ReportMeasure
 from paratune.reports.systems.model import Systems
+from paratune.reports.systems.speed_ups import SPEED_UP, speed_up
+from paratune.reports.systems.subjects import scalings
+from paratune.reports.systems.tables import quality_columns
 from paratune.reports.tables.table import Heading, Row, Table, TableCell, make_table
 
 KEY = "layout"
-Format = Literal["clock", "seconds", "megabytes", "number", "percent", "ratio"]
-
-
-@dataclass(frozen=True)
-class LayoutFigure:
-    """A figure of a published table."""
-
-    label: str
-    measure: ReportMeasure
-    form: Format
-    find: Callable[[Systems, Configuration], Amount] | None = None
-    """Computes it; None for a measure of runs."""
-
-    def amount(self, systems: Systems, configuration: Configuration) -> Amount:
-        """Return the figure of a configuration."""
-        if self.find is not None:
-            return self.find(systems, configuration)
-        return systems.amount(self.measure, configuration)
+_SCALES = {
+    "mm:ss": (1.0, 0),
+    "s": (1.0, 1),
+    "MB": (1e6, 0),
+    "%": (0.01, 1),
+    "samples/s": (1.0, 1),
+    "×": (1.0, 2),
+    "": (1.0, 4),
+}
+"""Size of each unit, and decimal places."""
 
 
 @dataclass(frozen=True)
 class StudyLayout:
-    """The layout of a table of a study."""
+    """The layout of the tables of a study."""
 
     title: str
-    figures: tuple[LayoutFigure, ...]
+    figures: Mapping[str, tuple[str, str]]
+    """Label and unit of the study, by key of the measure."""
     splits: tuple[str, ...] = ()
-    """Splits whose headline scores follow the figures."""
+    """Splits whose headline scores follow the figures; the validation set where runs have no others."""
     has_configurations_in_columns: bool = False
     compares: bool = False
     """Whether each figure has its change against the baseline in per cent, with an arrow."""
 
 
-def _speed_up(systems: Systems, configuration: Configuration) -> Amount:
-    """Return the training time of the baseline over that of the configuration."""
-    own, base = (
-        systems.amount(measures.TRAIN_S, member).center
-        for member in (configuration, systems.baseline_of(configuration))
-    )
-    value = None if own is None or base is None or own <= 0 else base / own
-    runs = dict.fromkeys((run.name for run in configuration.runs), value or 0.0)
-    return Amount(SPEED_UP, runs if value is not None else {}, value, len(configuration.runs), is_of_all=True)
-
-
-SPEED_UP = ReportMeasure("speed_up", "Speed-up", "count", 1, "training time of the baseline over its own")
-_TIME = LayoutFigure("Time (mm:ss)", measures.TRAIN_S, "clock")
-_PHASES = tuple(
-    LayoutFigure(label, measure, "seconds")
-    for label, measure in zip(
-        ("Get train batch (s)", "Forward (s)", "Backward (s)", "Optimizer (s)"), measures.TOTAL_PARTS, strict=False
-    )
-)
+_TIME = {"train_s": ("Time", "mm:ss")}
+_PHASES = {
+    "get_batch_s": "Get train batch",
+    "forward_s": "Forward",
+    "backward_s": "Backward",
+    "optimizer_s": "Optimizer",
+}
 LAYOUTS: Mapping[str, StudyLayout] = {
     "evora": StudyLayout(
         "Évora, tables 1 to 5",
-        (
-            _TIME,
-            LayoutFigure("Peak memory allocated per GPU (MB)", measures.PEAK_BYTES, "megabytes"),
-            LayoutFigure("Total memory (MB)", measures.SUM_BYTES, "megabytes"),
-        ),
+        {
+            **_TIME,
+            "peak_memory_largest_bytes": ("Peak memory allocated per GPU", "MB"),
+            "peak_memory_sum_bytes": ("Total memory", "MB"),
+        },
         ("test",),
         has_configurations_in_columns=True,
     ),
     "ielts": StudyLayout(
-        "IELTS: scores and time per epoch",
-        (LayoutFigure("Time per epoch (mm:ss)", measures.EPOCH_S, "clock"),),
-        ("validation", "test"),
-        has_configurations_in_columns=True,
-        compares=True,
+        "IELTS: scores and time per epoch", {"epoch_s": ("Time per epoch", "mm:ss")}, ("validation", "test"),
+        has_configurations_in_columns=True, compares=True,
     ),
-    "oakridge": StudyLayout("Oak Ridge: seconds of the four operations", _PHASES),
-    "imdb": StudyLayout(
-        "IMDB: time, speed-up and accuracy", (_TIME, LayoutFigure("Speed-up", SPEED_UP, "ratio", _speed_up)), ("test",)
+    "oakridge": StudyLayout(
+        "Oak Ridge: seconds of the four operations", {key: (label, "s") for key, label in _PHASES.items()}
     ),
+    "imdb": StudyLayout("IMDB: time, speed-up and accuracy", {**_TIME, "speed_up": ("Speed-up", "×")}, ("test",)),
     "squad": StudyLayout(
         "Chasing efficiency",
-        (
-            LayoutFigure("Run time (mm:ss)", measures.TRAIN_S, "clock"),
-            LayoutFigure("Throughput (samples/s)", measures.SAMPLES_PER_S, "number"),
-            LayoutFigure("Validation loss", measures.score("validation", "loss"), "number"),
-            LayoutFigure("GPU utilisation (%)", measures.UTILISATION, "percent"),
-            LayoutFigure("Statistical efficiency (%)", EFFICIENCY, "percent", efficiency),
-            LayoutFigure("Goodput (samples/s)", GOODPUT, "number", goodput),
-        ),
+        {
+            "train_s": ("Run time", "mm:ss"),
+            "samples_per_s": ("Throughput", "samples/s"),
+            "validation_loss": ("Validation loss", ""),
+            "utilisation": ("GPU utilisation", "%"),
+            "statistical_efficiency": ("Statistical efficiency", "%"),
+            "goodput_samples_per_s": ("Goodput", "samples/s"),
+        },
         compares=True,
     ),
-}
+}  # fmt: skip
 """Layouts by the name of the study's folder below configs/studies."""
+_OF_RUNS = (
+    *(measures.TRAIN_S, measures.EPOCH_S, measures.PEAK_BYTES, measures.SUM_BYTES, measures.SAMPLES_PER_S),
+    *(measures.UTILISATION, measures.score("validation", "loss"), *measures.TOTAL_PARTS),
+)
+_OF_CONFIGURATIONS: Mapping[ReportMeasure, Callable[[Systems, Configuration], Amount]] = {
+    EFFICIENCY: efficiency,
+    GOODPUT: goodput,
+    SPEED_UP: lambda systems, member: speed_up(systems.baseline_of(member), member),
+}
+_MEASURES = {measure.key: measure for measure in (*_OF_RUNS, *_OF_CONFIGURATIONS)}
 
 
 def check_layout(name: str) -> None:
@@ -122,66 +114,54 @@ def check_layout(name: str) -> None:
         )
 
 
-def layout_table(systems: Systems, name: str) -> Table:
-    """Return the measured configurations, at least one, in a layout of `LAYOUTS`."""
+def layout_tables(systems: Systems, name: str) -> Iterator[Table]:
+    """Yield the measured configurations, at least one, in a layout of `LAYOUTS`.
+
+    A study with configurations in columns has a table for each line over the number of devices.
+    """
     layout = LAYOUTS[name]
-    members = systems.measured
-    figures = [*layout.figures, *_scores(systems, layout.splits)]
-    cells = [[_cell(systems, member, figure, compares=layout.compares) for member in members] for figure in figures]
-    notes = ["Means over the runs of a configuration."]
-    if layout.compares:
-        bases = dict.fromkeys(systems.baseline_of(member).label for member in members)
-        notes.append(f"In brackets: the change against {' or '.join(bases)}; an arrow shows its direction.")
-    columns: list[Heading] = [("", "figure"), *(member.label for member in members)]
-    rows: list[Row] = [[figure.label, *row] for figure, row in zip(figures, cells, strict=True)]
-    if not layout.has_configurations_in_columns:
-        columns = [("Configuration", "configuration"), *((figure.label, figure.measure.key) for figure in figures)]
-        rows = [[member.label, *(row[at] for row in cells)] for at, member in enumerate(members)]
-    return make_table(KEY, layout.title, columns, rows, 1, notes)
+    lines = scalings(systems.measured) if layout.has_configurations_in_columns and not layout.compares else ()
+    shown = {member.label for line in lines for member in line.family.members}
+    for number, line in enumerate(lines):
+        batch = f"{line.batch:g} samples a {'step' if line.rule == 'strong' else 'device'}"
+        title = ", ".join(filter(None, [layout.title, line.family.where, batch]))
+        heads = [counted(member.world_size, "device") for member in line.family.members]
+        yield _table(
+            systems, layout, f"{KEY}{f'-{number + 1}' * (number > 0)}", title, line.family.members, heads, is_line=True
+        )
+    if rest := [member for member in systems.measured if member.label not in shown]:
+        key = f"{KEY}-others" if lines else KEY
+        yield _table(systems, layout, key, layout.title, rest, [member.label for member in rest])
 
 
-def _scores(systems: Systems, splits: Sequence[str]) -> list[LayoutFigure]:
-    """Return the headline scores of the task, of the splits that have any."""
-    cells = [item.cell for member in systems.measured for item in member.cell_runs if item.cell.counts]
-    metrics = dict.fromkeys(metric for cell in cells for metric in cell.metrics)
-    runs = [run for member in systems.measured for run in member.scored]
-    known = [split for split in splits if any(run.get(("summary", "scores", split)) for run in runs)]
-    selected = [
-        measures.score(split, metric) for split in known or (["validation"] if splits else []) for metric in metrics
-    ]
-    return [LayoutFigure(measure.label, measure, "number") for measure in selected]
-
-
-def _cell(systems: Systems, configuration: Configuration, figure: LayoutFigure, *, compares: bool) -> TableCell:
-    amount = figure.amount(systems, configuration)
-    text = figure_text(amount.center, figure)
-    base = systems.baseline_of(configuration)
-    percent = None
-    if compares and configuration is not base and not systems.differing[configuration.label].refused:
-        percent = percent_change(amount.center, figure.amount(systems, base).center)
-    if percent is not None:
-        arrow = "" if format_percent(percent) == format_percent(0.0) else " ↑" if percent > 0 else " ↓"
-        text = f"{text} ({format_percent(percent)}{arrow})"
-    return TableCell(
-        text, amount.center, tuple(amount.values), amount.measure.source, deviation=amount.deviation,
-        change_percent=percent,
+def _table(
+    systems: Systems, layout: StudyLayout, key: str, title: str, members: Sequence[Configuration], heads: Sequence[str],
+    *, is_line: bool = False,
+) -> Table:  # fmt: skip
+    figures = [_figure(systems, measure, *shown) for measure, shown in layout.figures.items()]
+    figures += quality_columns(systems, members, layout.splits) if layout.splits else []
+    notes = ["In brackets: the change against the baseline; an arrow shows its direction."] * layout.compares
+    labels = [names("Configuration", "configuration", heads)]
+    table = build(
+        systems, key, title, labels, members, figures, notes, compares=layout.compares,
+        first_of={member.label: members[0] for member in members} if is_line else None,
     )  # fmt: skip
+    return _transposed(table) if layout.has_configurations_in_columns else table
 
 
-def figure_text(value: float | None, figure: LayoutFigure) -> str:
-    """Return a value as the study writes it: mm:ss, megabytes of 10^6 bytes, per cent."""
-    if value is None:
-        return NOT_AVAILABLE
-    match figure.form:
-        case "clock":
-            minutes, seconds = divmod(round(value), 60)
-            return f"{minutes:02}:{seconds:02}"
-        case "megabytes":
-            return f"{value / 1e6:,.0f}"
-        case "percent":
-            return f"{100 * value:.1f}"
-        case "ratio":
-            return f"{value:.2f}"
-        case "seconds":
-            return f"{value:,.1f}"
-    return f"{value:.4f}" if figure.measure.is_quality else f"{value:,.1f}"
+def _figure(systems: Systems, key: str, label: str, unit: str) -> FigureColumn:
+    measure = _MEASURES[key]
+    find = partial(_OF_CONFIGURATIONS.get(measure, lambda systems, member: systems.amount(measure, member)), systems)
+    size, places = _SCALES[unit]
+    scale = ColumnScale(unit, size, places)
+    return FigureColumn(replace(measure, label=label), find, is_always_shown=True, scale=scale)
+
+
+def _transposed(table: Table) -> Table:
+    """Return a table with a column for each line."""
+    columns: list[Heading] = [("", "figure"), *(line[0].shown for line in table.lines)]
+    rows: list[Row] = [
+        [TableCell(column.label), *(line[at] for line in table.lines)]
+        for at, column in enumerate(table.columns) if at > 0
+    ]  # fmt: skip
+    return make_table(table.key, table.title, columns, rows, 1, table.notes)

@@ -1,19 +1,17 @@
 """The tables of systems, of model and batch, and of software, with a column for each kind."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from paratune.base.grouping import grouped
-from paratune.base.units import NOT_AVAILABLE, format_bytes
-from paratune.reports.runs.machine import node_gpus, run_nodes, software_facts, value_text
+from paratune.base.units import NOT_AVAILABLE
+from paratune.reports.runs.machine import fact_text, node_gpus, run_nodes, software_facts, value_text
 from paratune.reports.runs.read import RunRecord
-from paratune.reports.systems.labels import machine_letter
+from paratune.reports.systems.labels import machine_names
 from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Table, TableCell, facts_table, make_table
 
-_STORAGE = ("kind", "filesystem")
-_MAX_HOSTS = 6
 _MAX_VALUES = 8
 _MAX_KINDS = 8
 _MODEL = (
@@ -37,31 +35,29 @@ _MODEL = (
 )
 
 
-Kind = tuple[Sequence[RunRecord], Mapping[str, str]]
-"""Runs with common facts."""
-
-
 def machine_tables(systems: Systems) -> Iterator[Table]:
     """Yield the tables of hardware, of model and batch, and of software."""
     runs = systems.runs
     if not runs:
         return
-    machines = [(group, _hardware(group)) for group in systems.machines.values()]
-    yield _table("systems", "Systems", "System", machines)
+    machines = [
+        (name, group, _hardware(group))
+        for name, group in zip(machine_names(systems), systems.machines.values(), strict=True)
+    ]
+    yield _table("systems", "Systems", machines)
     yield _models(runs)
     software = grouped((tuple(software_facts(run).items()), run) for run in runs)
-    yield _table("software", "Software", "", [(group, dict(facts)) for facts, group in software.items()])
+    sets = [(f"Set {number}", group, dict(facts)) for number, (facts, group) in enumerate(software.items(), start=1)]
+    yield _table("software", "Software", sets)
 
 
-def _table(key: str, title: str, name: str, kinds: Sequence[Kind]) -> Table:
-    """Return a table with a line for each fact and a column for each kind."""
+def _table(key: str, title: str, kinds: Sequence[tuple[str, Sequence[RunRecord], Mapping[str, str]]]) -> Table:
+    """Return a table with a line for each fact and a column for each kind: its name, runs and facts."""
     kinds, more = kinds[:_MAX_KINDS], len(kinds) - _MAX_KINDS
     notes = (f"{more} others are not shown; run.json of each run has them.",) if more > 0 else ()
-    heads = ["All runs"]
-    if len(kinds) > 1:
-        heads = [f"{name} {machine_letter(number)}".strip() for number in range(len(kinds))]
-    runs = {head: tuple(run.name for run in group) for head, (group, _) in zip(heads, kinds, strict=True)}
-    table = facts_table(key, title, {head: facts for head, (_, facts) in zip(heads, kinds, strict=True)}, runs)
+    named = {name if len(kinds) > 1 else "All runs": (group, facts) for name, group, facts in kinds}
+    runs = {head: tuple(run.name for run in group) for head, (group, _) in named.items()}
+    table = facts_table(key, title, {head: facts for head, (_, facts) in named.items()}, runs)
     counts = (TableCell("Runs"), *(TableCell(f"{len(names):,}", len(names), names) for names in runs.values()))
     return replace(table, lines=(*table.lines, counts), notes=notes)
 
@@ -69,76 +65,54 @@ def _table(key: str, title: str, name: str, kinds: Sequence[Kind]) -> Table:
 def _hardware(runs: Sequence[RunRecord]) -> dict[str, str]:
     """Return GPUs, link, processor, memory, storage and other facts of the nodes, each value once."""
     nodes = [node for run in runs for node in run_nodes(run)]
-    hosts = dict.fromkeys(value_text(node.get("hostname")) for node in nodes)
-    num_nodes = sorted({len(run_nodes(run)) for run in runs})
-    num_gpus = sorted({len(node_gpus(node)) for node in nodes})
-    more = f" and {len(hosts) - _MAX_HOSTS} more" if len(hosts) > _MAX_HOSTS else ""
+    gpus = [gpu for node in nodes for gpu in node_gpus(node)]
+    cores = (f"{_each(nodes, f'num_{kind}_cores')} {kind}" for kind in ("physical", "logical", "usable"))
     return {
-        "GPU model": _each(nodes, lambda node: _gpu_facts(node, "name")),
-        "GPUs per node": ", ".join(map(str, num_gpus)) or NOT_AVAILABLE,
-        "GPU memory": _each(nodes, lambda node: _gpu_facts(node, "memory_bytes")),
-        "Link of GPUs": _each(nodes, lambda node: _gpu_facts(node, "link")),
-        "Storage of the run": _each(nodes, lambda node: _storage(node.get("storage"))),
-        "Storage of the tokens": _each(nodes, lambda node: _storage(node.get("data_storage"))),
-        "Virtualisation": _each(nodes, _virtualisation),
-        "GPU driver": _each(nodes, lambda node: value_text(node.get("gpu_driver"))),
-        "CPU": _each(nodes, lambda node: value_text(node.get("cpu_model"))),
-        "CPU cores": _each(nodes, _cores),
-        "RAM": _each(nodes, lambda node: _bytes(node.get("ram_bytes"))),
-        "Nodes": ", ".join(str(number) for number in num_nodes if number) or NOT_AVAILABLE,
-        "Hosts": (", ".join(list(hosts)[:_MAX_HOSTS]) + more) or NOT_AVAILABLE,
+        "GPU model": _each(gpus, "name") if gpus or not nodes else "none",
+        "GPUs per node": _counts(len(node_gpus(node)) for node in nodes),
+        "GPU memory": _each(gpus, "memory_bytes"),
+        "Link of GPUs": _each(gpus, "link"),
+        "Storage of the run": _each(nodes, "storage"),
+        "Storage of the tokens": _each(nodes, "data_storage"),
+        "Virtualisation": _each(nodes, "virtualisation"),
+        "GPU driver": _each(nodes, "gpu_driver"),
+        "CPU": _each(nodes, "cpu_model"),
+        "CPU cores": ", ".join(text for text in cores if NOT_AVAILABLE not in text) or NOT_AVAILABLE,
+        "RAM": _each(nodes, "ram_bytes"),
+        "Nodes": _counts(len(run_nodes(run)) for run in runs),
+        "Hosts": _each(nodes, "hostname"),
     }
 
 
-def _each(nodes: Sequence[Mapping[str, Any]], text_of_node: Callable[[Mapping[str, Any]], str]) -> str:
-    texts = dict.fromkeys(text_of_node(node) for node in nodes)
-    return "; ".join(text for text in texts if text != NOT_AVAILABLE) or NOT_AVAILABLE
+def _counts(counts: Iterable[int]) -> str:
+    return ", ".join(str(count) for count in sorted(set(counts))) or NOT_AVAILABLE
 
 
-def _gpu_facts(node: Mapping[str, Any], key: str) -> str:
-    gpus = node_gpus(node)
-    values = [value for gpu in gpus if (value := gpu.get(key)) is not None] or [None] * bool(gpus)
-    texts = [_bytes(value) if key.endswith("_bytes") else value_text(value) for value in values]
-    return ", ".join(dict.fromkeys(texts)) or ("none" if key == "name" else NOT_AVAILABLE)
-
-
-def _storage(storage: Any) -> str:
-    if not isinstance(storage, Mapping):
-        return value_text(storage)
-    return ", ".join(str(storage[key]) for key in _STORAGE if storage.get(key) is not None) or NOT_AVAILABLE
-
-
-def _virtualisation(node: Mapping[str, Any]) -> str:
-    facts = node.get("virtualisation")
-    if not isinstance(facts, Mapping):
-        return value_text(facts)
-    return ", ".join(f"{key} {value}" for key, value in facts.items() if value is not None) or NOT_AVAILABLE
-
-
-def _cores(node: Mapping[str, Any]) -> str:
-    kinds = ("physical", "logical", "usable")
-    known = [(kind, node.get(f"num_{kind}_cores")) for kind in kinds]
-    return ", ".join(f"{count:g} {kind}" for kind, count in known if isinstance(count, int | float)) or NOT_AVAILABLE
-
-
-def _bytes(value: Any) -> str:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return format_bytes(value) if is_number else NOT_AVAILABLE
+def _each(parts: Sequence[Mapping[str, Any]], key: str) -> str:
+    """Return the different values of a fact."""
+    texts = list(dict.fromkeys(fact_text(key, value) for part in parts if (value := part.get(key)) is not None))
+    more = f" and {len(texts) - _MAX_VALUES} others" if len(texts) > _MAX_VALUES else ""
+    return ("; ".join(texts[:_MAX_VALUES]) + more) or NOT_AVAILABLE
 
 
 def _models(runs: Sequence[RunRecord]) -> Table:
     """Return model, data and batch, each fact with all its values."""
-    rows, names = [], tuple(run.name for run in runs)
-    for name, source in _MODEL:
-        values = list(dict.fromkeys(_fact(source, run.get(source)) for run in runs))
-        more = f" and {len(values) - _MAX_VALUES} others" if len(values) > _MAX_VALUES else ""
-        rows.append((name, TableCell("; ".join(values[:_MAX_VALUES]) + more, runs=names, source=source)))
+    names = tuple(run.name for run in runs)
+    rows = [
+        (
+            name,
+            TableCell(
+                _each([{source: _shown(source, run.get(source))} for run in runs], source), runs=names, source=source
+            ),
+        )
+        for name, source in _MODEL
+    ]
     return make_table("models", "Model and batch", (("", "fact"), ("All runs", "values")), rows, 2)
 
 
-def _fact(source: str, value: Any) -> str:
-    if source.endswith("_bytes") and isinstance(value, int):
+def _shown(source: str, value: Any) -> str | None:
+    if source == "run.model.size_bytes" and isinstance(value, int):
         return f"{value / 1e6:,.1f}"
     if type(value) is float:  # learning rates too: six digits are more than anyone sets
         return f"{value:.6g}"
-    return f"{value:,}" if type(value) is int else value_text(value)
+    return f"{value:,}" if type(value) is int else None if value is None else value_text(value)

@@ -60,6 +60,8 @@ class Amount:
     """How the value was computed, or why it is unknown, if that differs from the measure."""
     is_of_all: bool = False
     """Whether it is one value for all runs together, such as a ratio, without a spread."""
+    interval: tuple[float, float] | None = None
+    """95% confidence interval of such a value; None where there is one run."""
 
     @cached_property
     def deviation(self) -> float | None:
@@ -217,6 +219,8 @@ class ColumnScale:
 
     def text(self, value: float | None) -> str:
         """Return one value."""
+        if value is not None and self.unit == "mm:ss":
+            return "{:02}:{:02}".format(*divmod(round(value), 60))
         return NOT_AVAILABLE if value is None else f"{value / self.size:,.{self.places}f}"
 
     def label(self, name: str) -> str:
@@ -251,5 +255,7 @@ def amount_text(amount: Amount, scale: ColumnScale) -> str:
     if amount.center is None:
         return NOT_AVAILABLE
     spread = "" if amount.deviation is None else f" ± {scale.text(amount.deviation)}"
+    if amount.interval is not None:
+        spread = " [{}, {}]".format(*map(scale.text, amount.interval))
     few = f" ({len(amount.values)} of {amount.num_runs})" if len(amount.values) < amount.num_runs else ""
     return f"{scale.text(amount.center)}{spread}{few}"

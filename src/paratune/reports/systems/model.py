@@ -1,7 +1,7 @@
 """The configurations of a matrix and their baselines, as data for tables and figures."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from paratune.records.sweep import SweepRecord, cell_run_folder
 from paratune.reports.runs.machine import machine_kinds
 from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.configurations import MATRIX, CellRun, Configuration, build_configurations, read_cell_runs
-from paratune.reports.systems.measures import Amount, ReportMeasure, amount
+from paratune.reports.systems.measures import EPOCH_S, TOTAL_S, TRAIN_S, Amount, ReportMeasure, amount, cost
 from paratune.reports.systems.sameness import configuration_differs
 from paratune.verdicts import Differs, Verdict
 
@@ -29,6 +29,8 @@ class Systems:
     """The baseline: named by the matrix, or the first configuration; None when no run can be read."""
     baseline_remark: str = ""
     """Reason why the baseline is not the one that the matrix names."""
+    prices: Mapping[str, float | None] = field(default_factory=dict)
+    """Prices of a device-hour of several matrices, by their names."""
     verdicts: tuple[Verdict, ...] = ()
     """Verdicts on the configurations, whose changes tables show too."""
 
@@ -51,7 +53,9 @@ class Systems:
     @cached_property
     def machines(self) -> Mapping[Hashable, list[RunRecord]]:
         """The runs grouped by kind of machine, in the order of the runs."""
-        return grouped(zip(machine_kinds(self.runs), self.runs, strict=True))
+        by_matrix = grouped((self.matrix_of(member), run) for member in self.measured for run in member.runs)
+        # By matrix: a run on one GPU does not record the links of its node, which are those of its own matrix.
+        return grouped(pair for runs in by_matrix.values() for pair in zip(machine_kinds(runs), runs, strict=True))
 
     @property
     def num_machines(self) -> int:
@@ -97,12 +101,30 @@ class Systems:
         return {_key(member.values, member.is_probe): member for member in self.measured}
 
     def amount(self, measure: ReportMeasure, configuration: Configuration) -> Amount:
-        """Return a measure of a configuration; scores only of the runs whose scores count."""
+        """Return a measure of a configuration; scores only of the runs whose scores count.
+
+        Probes have no time of a whole run.
+        """
+        if configuration.is_probe and measure in (TRAIN_S, EPOCH_S, TOTAL_S):
+            return Amount(measure, {}, None, len(configuration.runs))
         return self.once(
             measure.key,
             configuration,
             lambda: amount(measure, configuration.scored if measure.is_quality else configuration.runs),
         )
+
+    def matrix_of(self, configuration: Configuration) -> str:
+        """Return the name of its matrix, of several; empty for a single one."""
+        return next((configuration.values[label] for label in self._matrix_labels), "")
+
+    def price_of(self, configuration: Configuration) -> float | None:
+        """Return the price of a device-hour of its matrix."""
+        return self.prices.get(self.matrix_of(configuration), self.record.price_per_device_hour)
+
+    def cost(self, configuration: Configuration) -> Amount:
+        """Return the cost of a run of a configuration; unknown without a price."""
+        price = self.price_of(configuration)
+        return amount(cost(price or 0.0), () if price is None else configuration.runs)
 
     def once(self, name: str, configuration: Configuration, find: Callable[[], _Found]) -> _Found:
         """Return a value of a configuration, which `find` computes once for all tables and figures."""

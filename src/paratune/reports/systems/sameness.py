@@ -1,12 +1,9 @@
 """Whether configurations are comparable: differences in experiment and machine, as marks in tables and figures."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from string import ascii_lowercase
 
 from paratune.reports.runs.differing import allowed_by_axes, differs_of
-from paratune.reports.runs.machine import on_same_machines
-from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.configurations import Configuration
 from paratune.verdicts import Differs
 
@@ -19,7 +16,11 @@ class Notes:
 
     def mark(self, text: str) -> str:
         """Return the letter of a note."""
-        return self._letters.setdefault(text, _letter(len(self._letters)))
+        number, letters = len(self._letters), ""
+        while number >= 0:  # a to z, then aa, ab, ...
+            number, last = number // 26 - 1, number % 26
+            letters = ascii_lowercase[last] + letters
+        return self._letters.setdefault(text, letters)
 
     def marks(self, texts: Iterable[str]) -> tuple[str, ...]:
         return tuple(self.mark(text) for text in texts)
@@ -28,11 +29,6 @@ class Notes:
     def lines(self) -> tuple[str, ...]:
         """The notes in the order of their letters."""
         return tuple(f"[{letter}] {text}" for text, letter in self._letters.items())
-
-
-def _letter(number: int) -> str:
-    more, last = divmod(number, 26)
-    return (_letter(more - 1) if more else "") + ascii_lowercase[last]
 
 
 def comparison_notes(differs: Differs, base: str = "the baseline") -> tuple[str, ...]:
@@ -45,27 +41,16 @@ def comparison_notes(differs: Differs, base: str = "the baseline") -> tuple[str,
         texts.append(f"not comparable with {base}: different {refused}, which is not on an axis")
     if allowed:
         texts.append(f"trained differently from {base}: different {allowed}")
+    if differs.samples is not None:
+        texts.append(f"another training budget than {base}: do not compare scores and times of whole runs")
     if differs.elsewhere:
         texts.append(f"ran on a different machine from {base}: do not compare times and memory")
     return tuple(texts)
 
 
 def configuration_differs(configuration: Configuration, base: Configuration, axis_keys: Iterable[str]) -> Differs:
-    """Return the differences between a configuration and its baseline, by a run of each.
-
-    Differences that axes with these dotted keys make are allowed.
-    """
+    """Return the differences between a configuration and its baseline; those that these axes make are allowed."""
     if configuration is base or not configuration.runs or not base.runs:
         return Differs()
-    allowed = allowed_by_axes(axis_keys) | ({"steps"} if configuration.is_probe != base.is_probe else frozenset())
-    first, second = _pair(base, configuration)
-    return replace(
-        differs_of([first], [second], allowed), elsewhere=not on_same_machines(base.runs, configuration.runs)
-    )
-
-
-def _pair(base: Configuration, other: Configuration) -> tuple[RunRecord, RunRecord]:
-    """Return a run of each configuration, with the same seed if possible."""
-    seeds = {str(run.get("run.seed")): run for run in reversed(base.runs)}
-    pairs = ((seeds[seed], run) for run in other.runs if (seed := str(run.get("run.seed"))) in seeds)
-    return next(pairs, (base.runs[0], other.runs[0]))
+    of_probe = {"steps"} if configuration.is_probe != base.is_probe else set()
+    return differs_of(base.runs, configuration.runs, allowed_by_axes(axis_keys) | of_probe)

@@ -11,10 +11,9 @@ from paratune.hardware.environment import UNSET
 from paratune.reports.runs.sameness import canonical
 from paratune.reports.systems.configurations import ENV, NODES, NPROC, Configuration
 
-_OFFLOAD = ("offload", "cpu_adam")
+Belongs = Callable[[str], bool]
+"""Whether a setting, by its dotted key, belongs to a subject."""
 KIND = "strategy.kind"
-_KIND_IN_RECORD = "run.strategy.kind"
-_STATES_ON = "run.strategy.traits.states_on"
 
 
 def is_devices(key: str) -> bool:
@@ -22,20 +21,26 @@ def is_devices(key: str) -> bool:
     return key == NPROC or is_batch(key)
 
 
+def is_nodes(key: str) -> bool:
+    return key == NODES
+
+
 def is_batch(key: str) -> bool:
     return key.partition(".")[0] == "batch" and key != "batch.layout"
 
 
 def is_precision(key: str) -> bool:
-    return key.partition(".")[0] == "precision"
-
-
-def is_offload(key: str) -> bool:
-    return key.startswith("strategy.") and any(part in key.rpartition(".")[2] for part in _OFFLOAD)
+    """Return whether a setting is the dtype of the computation, or that of the weights beside it."""
+    return key.partition(".")[0] == "precision" or key.rpartition(".")[2] == "param_dtype"
 
 
 def is_strategy(key: str) -> bool:
-    return key.partition(".")[0] == "strategy"
+    """Return whether a setting is the strategy, or an option of it other than its precision and CPU offload."""
+    return key.partition(".")[0] == "strategy" and not is_precision(key) and not is_offload(key)
+
+
+def is_offload(key: str) -> bool:
+    return key.startswith("strategy.") and any(part in key.rpartition(".")[2] for part in ("offload", "cpu_adam"))
 
 
 def is_workers(key: str) -> bool:
@@ -68,134 +73,95 @@ class Scaling:
     family: SubjectFamily
 
 
-def families(configurations: Sequence[Configuration], belongs: Callable[[str], bool]) -> tuple[SubjectFamily, ...]:
-    """Return the families of measured configurations in which a subject has at least two values.
-
-    `belongs` returns whether a key belongs to the subject.
-    """
-    found_families = []
-    distinguishing = _distinguishing_keys(configurations, belongs)
-    mixed = len({member.is_probe for member in configurations}) > 1
+def families(configurations: Sequence[Configuration], belongs: Belongs) -> tuple[SubjectFamily, ...]:
+    """Return the families of measured configurations in which a subject has at least two values."""
+    found = []
+    varied = _varied_keys(configurations, belongs)
     for members in _groups(configurations, belongs):
-        values = [_subject_settings(member, belongs) for member in members]
+        values = [_settings(member, belongs) for member in members]
         if len(set(map(canonical, values))) > 1:
-            names = tuple(_value_name(values, member) for member in values)
-            common = _where(members[0], distinguishing, some_are_probes=mixed)
-            found_families.append(SubjectFamily(common, tuple(members), names))
-    return tuple(found_families)
-
-
-def strategy_families(configurations: Sequence[Configuration]) -> tuple[SubjectFamily, ...]:
-    """Return the families of strategies that differ in more than CPU offload."""
-    of_strategies = families(configurations, is_strategy)
-    return tuple(family for family in of_strategies if _kinds(family) > 1)
-
-
-def _kinds(family: SubjectFamily) -> int:
-    """Return the number of strategies in a family, apart from CPU offload."""
-    settings = [{key: member.settings[key] for key in member.settings if is_strategy(key)} for member in family.members]
-    return len({canonical({key: own[key] for key in own if not is_offload(key)}) for own in settings})
-
-
-def offload_families(configurations: Sequence[Configuration]) -> tuple[SubjectFamily, ...]:
-    """Return the families with and without CPU offload; families of strategies only when there are none."""
-    with_and_without = families(configurations, is_offload)
-    if with_and_without:
-        return with_and_without
-    return tuple(
-        family
-        for family in families(configurations, is_strategy)
-        if len({member.runs[0].get(_STATES_ON) for member in family.members} - {None}) > 1
-    )
+            names = tuple(_value_name(values, own) for own in values)
+            found.append(SubjectFamily(_where(members[0], varied), tuple(members), names))
+    return tuple(found)
 
 
 def scalings(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
     """Return the families of at least two numbers of devices with equal total batch, or equal batch per device.
 
-    The strategy `single` is the one device of strategies that have no run on one device.
+    Only the number counts: with one device, a total batch of 64 is also 64 for each device, however it was set.
     """
-    found_scalings: list[Scaling] = []
-    distinguishing = _distinguishing_keys(configurations, is_devices)
-    mixed = len({member.is_probe for member in configurations}) > 1
-    for members in _groups(configurations, is_devices, _single_device(configurations)):
-        common = _where(members[-1], distinguishing, some_are_probes=mixed)
+    found: list[Scaling] = []
+    varied = _varied_keys(configurations, is_devices)
+    for members in _groups(configurations, is_devices, one_device=True):
         rules = grouped(
             (rule, member)
             for member in members
             if (total := member.global_batch_size)
             for rule in (("strong", float(total)), ("weak", total / member.world_size))
         )
-        for (rule, batch), group in rules.items():
-            found_scalings += [_scaling(rule, batch, common, sized) for sized in _one_rule_groups(group)]
-    order = list(dict.fromkeys(member.family.where for member in found_scalings))  # that of the configurations
-    return tuple(
-        sorted(found_scalings, key=lambda member: (member.rule, order.index(member.family.where), member.batch))
-    )
+        for (rule, batch), same_batch in rules.items():
+            lines = list(_lines(same_batch))
+            apart = _varied_keys([line[-1] for line in lines], lambda key: not is_batch(key))
+            for line in lines:
+                sizes = tuple(str(member.world_size) for member in line)
+                family = SubjectFamily(_where(line[-1], [*varied, *apart]), tuple(line), sizes)
+                found.append(Scaling(rule, batch, family))
+    order = list(dict.fromkeys(scaling.family.where for scaling in found))  # that of the configurations
+    return tuple(sorted(found, key=lambda scaling: (scaling.rule, order.index(scaling.family.where), scaling.batch)))
 
 
-def _one_rule_groups(group: Sequence[Configuration]) -> list[list[Configuration]]:
-    """Return the members with several sizes, separated by how their batch was set if that leaves several sizes each."""
-    by_batch_setting = grouped((canonical(_subject_settings(member, is_batch)), member) for member in group)
-    several = [members for members in by_batch_setting.values() if _has_sizes(members)]
-    return several or ([list(group)] if _has_sizes(group) else [])
+def _lines(members: Sequence[Configuration]) -> Iterator[list[Configuration]]:
+    """Yield lines over the number of devices, from members with an equal batch.
 
-
-def _has_sizes(group: Sequence[Configuration]) -> bool:
-    return len({member.world_size for member in group}) > 1
-
-
-def _scaling(rule: str, batch: float, common: str, group: Sequence[Configuration]) -> Scaling:
-    members = tuple(sorted(group, key=lambda member: member.world_size))
-    return Scaling(rule, batch, SubjectFamily(common, members, tuple(str(member.world_size) for member in members)))
+    Settings of the batch, such as accumulation, separate lines. A member that is alone with its settings is in each
+    line that has no member of its size.
+    """
+    alike = grouped((canonical(_settings(member, is_batch)), member) for member in members)
+    by_size = [{member.world_size: member for member in reversed(group)} for group in alike.values()]
+    lines = [sizes for sizes in by_size if len(sizes) > 1]
+    others = {size: member for sizes in reversed(by_size) if len(sizes) == 1 for size, member in sizes.items()}
+    for line in lines or [{}]:
+        sizes = sorted((others | line).items())
+        if len(sizes) > 1:
+            yield [member for _, member in sizes]
 
 
 def _groups(
-    configurations: Sequence[Configuration], belongs: Callable[[str], bool], single_device: Sequence[Configuration] = ()
+    configurations: Sequence[Configuration], belongs: Belongs, *, one_device: bool = False
 ) -> Iterator[list[Configuration]]:
-    """Yield the configurations that are equal in all settings except those of a subject (see `families`).
+    """Yield the configurations with a run that are equal in all settings except those of a subject.
 
-    Runs of `single_device`, with the strategy `single`, join each group that has no member with one device and whose
-    other settings, apart from strategy and nodes, are theirs.
+    With `one_device`, configurations on one device join each group without any: those of the strategy single, which is
+    one device of every strategy, and those that differ only in the number of nodes.
     """
-    groups = grouped(
-        (canonical([candidate.is_probe, _other_settings(candidate, belongs)]), candidate)
-        for candidate in configurations
-        if candidate.runs
-    )
-    for group in groups.values():
+
+    def others(member: Configuration, *left_out: Belongs) -> str:
+        settings = _settings(member, lambda key: not any(leave_out(key) for leave_out in (belongs, *left_out)))
+        # An option that is off is one that another strategy does not have.
+        is_on = {key: value for key, value in settings.items() if value is not None and value is not False}
+        return canonical([member.is_probe, is_on])
+
+    measured = [member for member in configurations if member.runs]
+    singles = [member for member in measured if one_device and member.world_size == 1]
+    for group in grouped((others(member), member) for member in measured).values():
         if all(member.world_size > 1 for member in group):
-            group[:0] = [candidate for candidate in single_device if _is_one_device_of(candidate, group[0], belongs)]
-    yield from (group for group in groups.values() if len(group) > 1)
+            for single in singles:
+                is_any = single.runs[0].get("run.strategy.kind") == "single"
+                left_out = (is_nodes, is_strategy) if is_any else (is_nodes,)
+                if others(single, *left_out) == others(group[-1], *left_out):
+                    group.insert(0, single)
+        if len(group) > 1:
+            yield group
 
 
-def _is_one_device_of(single: Configuration, other: Configuration, belongs: Callable[[str], bool]) -> bool:
-    """Return whether a run on one device has the settings of another run, apart from strategy and nodes."""
-
-    def is_left_out(key: str) -> bool:
-        return belongs(key) or is_strategy(key) or key == NODES
-
-    settings, others = (_other_settings(member, is_left_out) for member in (single, other))
-    return single.is_probe == other.is_probe and settings == others
-
-
-def _single_device(configurations: Sequence[Configuration]) -> list[Configuration]:
-    """Return the configurations with strategy `single` on one device."""
-    measured = [member for member in configurations if member.runs and member.world_size == 1]
-    return [member for member in measured if member.runs[0].get(_KIND_IN_RECORD) == "single"]
-
-
-def _subject_settings(configuration: Configuration, belongs: Callable[[str], bool]) -> dict[str, Any]:
+def _settings(configuration: Configuration, belongs: Belongs) -> dict[str, Any]:
     return {key: value for key, value in configuration.settings.items() if belongs(key)}
 
 
-def _other_settings(configuration: Configuration, belongs: Callable[[str], bool]) -> dict[str, Any]:
-    return {key: value for key, value in configuration.settings.items() if not belongs(key)}
-
-
 def _value_name(values: Sequence[dict[str, Any]], settings: dict[str, Any]) -> str:
-    """Return the settings in which the members differ; only the value if it is a single option."""
+    """Return the settings in which the members differ; only the value if all of them have the same."""
     keys = [key for key in settings if len({canonical(value.get(key)) for value in values}) > 1]
-    if len(keys) == 1 and not is_environment(keys[0]):
+    if len({written(settings[key]) for key in keys}) == 1 and not is_environment(keys[0]):
         return written(settings[keys[0]])
     named = (key for key in keys if settings[key] is not None or is_environment(key))
     return ", ".join(
@@ -207,22 +173,24 @@ def _value_name(values: Sequence[dict[str, Any]], settings: dict[str, Any]) -> s
     )
 
 
-def _distinguishing_keys(configurations: Sequence[Configuration], belongs: Callable[[str], bool]) -> list[str]:
-    """Return the settings outside of a subject in which configurations differ."""
+def _varied_keys(configurations: Sequence[Configuration], belongs: Belongs) -> list[str | None]:
+    """Return the settings outside of a subject in which configurations differ; None: some are probes and some not."""
     measured = [member for member in configurations if member.runs]
     keys = dict.fromkeys(key for member in measured for key in member.settings if not belongs(key))
-    return [key for key in keys if len({canonical(member.settings.get(key)) for member in measured}) > 1]
+    varied = [key for key in keys if len({canonical(member.settings.get(key)) for member in measured}) > 1]
+    return [*varied, *([None] if len({member.is_probe for member in measured}) > 1 else [])]
 
 
-def _where(first: Configuration, distinguishing: Sequence[str], *, some_are_probes: bool) -> str:
+def _where(first: Configuration, varied: Sequence[str | None]) -> str:
     """Return the values that the members of a family share and other configurations do not."""
     parts = []
-    for key in distinguishing:
-        value = first.settings.get(key)
-        if value is not None:
+    for key in varied:
+        value = ("probes" if first.is_probe else None) if key is None else first.settings.get(key)
+        if value is not None and key is not None and (is_environment(key) or not isinstance(value, str)):
             name = key.removeprefix(f"{ENV}.") if is_environment(key) else key.rpartition(".")[2].replace("_", " ")
-            parts.append(value if isinstance(value, str) else f"{name} {written(value)}")
-    return ", ".join(dict.fromkeys([*parts, *(["probes"] if first.is_probe and some_are_probes else [])]))
+            value = f"{name} {written(value)}"
+        parts.append(value)
+    return ", ".join(dict.fromkeys(filter(None, parts)))
 
 
 def written(value: Any) -> str:

@@ -1,6 +1,6 @@
 """The tables of a matrix, selected by the subjects of its axes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -20,27 +20,25 @@ from paratune.reports.systems.efficiency import (
     noise_kind_of,
     reference_words,
 )
-from paratune.reports.systems.judging import speed_ratio
 from paratune.reports.systems.measures import Amount, ReportMeasure
 from paratune.reports.systems.model import Systems
+from paratune.reports.systems.speed_ups import SCALING, SPEED_UP, scaling_efficiency, speed_up
 from paratune.reports.systems.subjects import Scaling, SubjectFamily
 from paratune.reports.tables.table import Table
 
 MAX_COLUMNS = 24
 """Configurations in a table of slices: the baseline and the first ones."""
-SPEED_UP = ReportMeasure("speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line")
-SCALING = ReportMeasure(
-    "scaling_efficiency", "Efficiency", "share", 1, "speed-up over the number of devices, against the first line"
-)
+_PHASE_DIFFERENCE = 0.05
 _TIMES = (measures.TRAIN_S, measures.EPOCH_S)
 _SUBJECTS = (
-    ("strategy", "Strategy", subjects.strategy_families),
-    ("precision", "Precision", partial(subjects.families, belongs=subjects.is_precision)),
-    ("workers", "Loader workers", partial(subjects.families, belongs=subjects.is_workers)),
-    ("environment", "Environment variables", partial(subjects.families, belongs=subjects.is_environment)),
-    ("offload", "Offload", subjects.offload_families),
+    ("strategy", "Strategy", subjects.is_strategy),
+    ("nodes", "Nodes", subjects.is_nodes),
+    ("precision", "Precision", subjects.is_precision),
+    ("workers", "Loader workers", subjects.is_workers),
+    ("environment", "Environment variables", subjects.is_environment),
+    ("offload", "Offload", subjects.is_offload),
 )
-"""Tables of a subject: key, title, and how its families are found."""
+"""Tables of a subject: key, title, and the settings that belong to it."""
 
 
 def scaling_tables(systems: Systems) -> Iterator[Table]:
@@ -55,9 +53,9 @@ def scaling_tables(systems: Systems) -> Iterator[Table]:
 
 
 def subject_tables(systems: Systems) -> Iterator[Table]:
-    """Yield the tables of strategies, precisions, loader workers, environment variables and offload that vary."""
-    for key, title, families_of in _SUBJECTS:
-        if families := families_of(systems.measured):
+    """Yield the tables of the subjects that vary: strategies, nodes, precisions, loader workers, ..."""
+    for key, title, belongs in _SUBJECTS:
+        if families := subjects.families(systems.measured, belongs):
             yield family_table(systems, families, key, title)
 
 
@@ -77,14 +75,10 @@ def scaling_table(systems: Systems, scalings: Sequence[Scaling], key: str, title
     first_of = _first_of(families)
     labels = [*_where(families), *_sizes(members)]
 
-    def share(member: Configuration) -> Amount:
-        first = first_of[member.label]
-        return _over_first(systems, first, member, SCALING, member.world_size / first.world_size)
-
     figures = [
         *_time(systems, members),
-        _speed_up(systems, first_of),
-        FigureColumn(SCALING, share, is_always_shown=True),
+        _against_first(SPEED_UP, speed_up, first_of),
+        _against_first(SCALING, scaling_efficiency, first_of),
         *_memory(systems),
         *quality_columns(systems, members),
     ]
@@ -107,26 +101,13 @@ def _where(families: Sequence[SubjectFamily]) -> list[LabelColumn]:
     return [names("Common settings", "of", [family.where for family in families for _ in family.members])]
 
 
-def _speed_up(systems: Systems, first_of: Mapping[str, Configuration]) -> FigureColumn:
-    """Return the column of samples/s divided by those of the first member of the family."""
-    return FigureColumn(
-        SPEED_UP,
-        lambda configuration: _over_first(systems, first_of[configuration.label], configuration, SPEED_UP, 1.0),
-        is_always_shown=True,
-    )
-
-
-def _over_first(
-    systems: Systems, first: Configuration, configuration: Configuration, measure: ReportMeasure, by: float
-) -> Amount:
-    """Return the samples/s of a configuration divided by those of the first one and by `by`."""
-    rate, base = (systems.amount(measures.SAMPLES_PER_S, member) for member in (configuration, first))
-    speed = speed_ratio(first, configuration)
-    if speed is None:
-        return Amount(measure, {}, None, rate.num_runs)
-    ratio = speed / by
-    runs = dict.fromkeys((*rate.values, *base.values), ratio)
-    return Amount(measure, runs, ratio, len(runs), is_of_all=True)
+def _against_first(
+    measure: ReportMeasure,
+    find: Callable[[Configuration, Configuration], Amount],
+    first_of: Mapping[str, Configuration],
+) -> FigureColumn:
+    """Return a column of figures of each configuration against the first member of its family."""
+    return FigureColumn(measure, lambda member: find(first_of[member.label], member), is_always_shown=True)
 
 
 def family_table(systems: Systems, families: Sequence[SubjectFamily], key: str, title: str) -> Table:
@@ -136,8 +117,8 @@ def family_table(systems: Systems, families: Sequence[SubjectFamily], key: str, 
     labels = [*_where(families), names(title, key, values), *_sizes(members)]
     first_of = _first_of(families)
     more: list[FigureColumn] = []
-    if key == "precision":
-        more = [_speed_up(systems, first_of)]
+    if key in ("precision", "nodes"):
+        more = [_against_first(SPEED_UP, speed_up, first_of)]
     elif key == "workers":
         more = [measure_column(systems, measures.STEP_PARTS[0]), measure_column(systems, measures.GET_BATCH_SHARE)]
     elif key == "environment":
@@ -159,7 +140,7 @@ def efficiency_table(systems: Systems) -> Table:
     members = systems.measured
     labels = [names("Configuration", "configuration", [member.label for member in members])]
     figures = [
-        *(_full_only(systems, measure) for measure in _TIMES),
+        *(measure_column(systems, measure, is_always_shown=True) for measure in _TIMES),
         measure_column(systems, measures.SAMPLES_PER_S, is_always_shown=True),
         measure_column(systems, measures.score("validation", "loss"), is_always_shown=True),
         measure_column(systems, measures.UTILISATION, is_always_shown=True),
@@ -178,7 +159,7 @@ def efficiency_table(systems: Systems) -> Table:
         f"batch, m0 {' or '.join(references)}. Goodput is samples/s times statistical efficiency.",
         *_utilisation_kind(members),
     ]
-    return build(systems, "efficiency", "Efficiency and goodput", labels, members, figures, notes, compares=True)
+    return build(systems, "efficiency", "Efficiency and changes", labels, members, figures, notes, compares=True)
 
 
 def phases_table(systems: Systems) -> Table:
@@ -193,31 +174,45 @@ def phases_table(systems: Systems) -> Table:
     return build(systems, "phases", "Time of a step by phase", labels, members, steps, notes)
 
 
+def do_phases_differ(systems: Systems) -> bool:
+    """Return whether a phase has other shares of the step in some configurations: by a twentieth of the step."""
+    shares = []
+    for member in systems.measured:
+        times = [systems.amount(measure, member).center or 0.0 for measure in measures.STEP_PARTS]
+        shares.append([time / sum(times) for time in times] if sum(times) else [])
+    columns = zip(*filter(None, shares), strict=True)
+    return any(max(column) - min(column) > _PHASE_DIFFERENCE for column in columns)
+
+
 def resources_table(systems: Systems) -> Table:
     """Return utilisation, communication, energy, device-hours and cost."""
     members = systems.measured
     labels = [names("Configuration", "configuration", [member.label for member in members])]
     figures = [measure_column(systems, measure) for measure in measures.RESOURCES]
-    price = systems.record.price_per_device_hour
     notes = _utilisation_kind(members)
-    if price is not None:
-        figures.append(measure_column(systems, measures.cost(price)))
-        notes.append(f"Cost: the whole run at {price:g} a device-hour.")
+    if known := {price for member in members if (price := systems.price_of(member)) is not None}:
+        figures.append(FigureColumn(measures.cost(max(known)), systems.cost))
+        by_matrix = ", ".join(f"{name} {price:g}" for name, price in systems.prices.items() if price is not None)
+        at = f"{max(known):g} a device-hour" if len(known) == 1 else f"the price of its device-hour ({by_matrix})"
+        notes.append(f"Cost: the whole run at {at}.")
     return build(systems, "resources", "Resources", labels, members, figures, notes)
 
 
-def quality_columns(systems: Systems, members: Sequence[Configuration]) -> list[FigureColumn]:
-    """Return the scores of the task: on test if there are any, else on validation."""
+def quality_columns(
+    systems: Systems, members: Sequence[Configuration], splits: Sequence[str] = ("test",)
+) -> list[FigureColumn]:
+    """Return the scores of the task on the splits that have any, else on validation."""
     cells = [cell_run.cell for member in members for cell_run in member.cell_runs if cell_run.cell.counts]
     metrics = dict.fromkeys(metric for cell in cells for metric in cell.metrics)
     scored = [run for member in members for run in member.scored]
-    split = "test" if any(run.get("summary.scores.test") for run in scored) else "validation"
-    return [measure_column(systems, measures.score(split, metric)) for metric in metrics] if scored else []
+    known = [split for split in splits if any(run.get(("summary", "scores", split)) for run in scored)]
+    scores = (measures.score(split, metric) for split in known or ["validation"] for metric in metrics)
+    return [measure_column(systems, score) for score in scores] if scored else []
 
 
 def _time(systems: Systems, members: Sequence[Configuration]) -> list[FigureColumn]:
     is_any_full = any(not member.is_probe for member in members)
-    full = [_full_only(systems, measure) for measure in _TIMES] if is_any_full else []
+    full = [measure_column(systems, measure, is_always_shown=True) for measure in _TIMES] if is_any_full else []
     steps = [measure_column(systems, measures.STEP_MS)] if any(member.is_probe for member in members) else []
     return [*full, measure_column(systems, measures.SAMPLES_PER_S, is_always_shown=True), *steps]
 
@@ -226,19 +221,6 @@ def _memory(systems: Systems) -> list[FigureColumn]:
     return [
         measure_column(systems, measure, is_always_shown=True) for measure in (measures.PEAK_BYTES, measures.SUM_BYTES)
     ]
-
-
-def _full_only(systems: Systems, measure: ReportMeasure) -> FigureColumn:
-    """Return the column of a measure that probes do not have."""
-    return FigureColumn(
-        measure,
-        lambda configuration: (
-            Amount(measure, {}, None, len(configuration.runs))
-            if configuration.is_probe
-            else systems.amount(measure, configuration)
-        ),
-        is_always_shown=True,
-    )
 
 
 def _sizes(members: Sequence[Configuration]) -> list[LabelColumn]:
@@ -252,7 +234,8 @@ def _sizes(members: Sequence[Configuration]) -> list[LabelColumn]:
 def _noise(systems: Systems, kind: NoiseKind, configuration: Configuration) -> Amount:
     noise = configuration_noise(systems, configuration, kind)
     values = {} if noise.value is None else dict.fromkeys(noise.runs, noise.value)
-    return Amount(NOISE_SCALES[kind], values, noise.value, len(values) or len(configuration.runs), is_of_all=True)
+    num_runs = len(values) or len(configuration.runs)
+    return Amount(NOISE_SCALES[kind], values, noise.value, num_runs, is_of_all=True, interval=noise.interval)
 
 
 def _utilisation_kind(members: Sequence[Configuration]) -> list[str]:

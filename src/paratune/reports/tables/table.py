@@ -23,8 +23,6 @@ class Column:
     """Whether the column contains names instead of numbers."""
     is_repeated: bool = False
     """Whether each block of a divided table repeats the column, as it repeats the names of the lines."""
-    line_style: tuple[str, tuple[float, ...]] | None = None
-    """Colour and dashes of the line that represents the column in the figures."""
 
     @property
     def name(self) -> str:
@@ -165,36 +163,37 @@ def _cell_dict(cell: TableCell) -> dict[str, Any]:
 
 
 def with_varying_columns(table: Table) -> Table:
-    """Return a table of figures without the columns that are equal in all lines; a note has their values.
+    """Return a table of figures without the columns that say nothing new; notes have their values.
 
-    The columns that identify the lines, and at least one other, stay.
+    These are columns that are equal in all lines, and measures that are another one in all lines. The columns that
+    identify the lines, those with marks, and at least one other stay.
     """
     if table.is_text or len(table.lines) < 2:
         return table
-    places = range(len(table.columns))
-    varying = [
-        at
-        for at in places
-        if at < table.num_names or len({line[at].shown for line in table.lines}) > 1 or _is_marked(table, at)
-    ]
-    if len(varying) in (len(table.columns), table.num_names):
+    columns = [tuple(line[at] for line in table.lines) for at in range(len(table.columns))]
+    kept: list[int] = []
+    same, repeated = [], []
+    for at, cells in enumerate(columns):
+        column, texts = table.columns[at], [cell.shown for cell in cells]
+        is_measure = bool(column.key) and not column.is_text
+        first = next((old for old in kept if [cell.shown for cell in columns[old]] == texts), at)
+        if at < table.num_names or any(cell.marks for cell in cells):
+            kept.append(at)
+        elif len(set(texts)) == 1:
+            same += [f"{column.label}: {texts[0]}"] if cells[0].is_known else []
+        elif first < at and is_measure and table.columns[first].key:
+            repeated.append(f"{column.label} is {table.columns[first].label} in all lines.")
+        else:
+            kept.append(at)
+    if len(kept) in (len(columns), table.num_names):
         return table
-    same = [
-        f"{table.columns[at].label}: {table.lines[0][at].text}"
-        for at in places
-        if at not in varying and table.lines[0][at].is_known
-    ]
-    notes = (f"In all lines: {'; '.join(same)}.", *table.notes) if same else table.notes
+    notes = [f"In all lines: {'; '.join(same)}."] if same else []
     return replace(
         table,
-        columns=tuple(table.columns[at] for at in varying),
-        lines=tuple(tuple(line[at] for at in varying) for line in table.lines),
-        notes=notes,
+        columns=tuple(table.columns[at] for at in kept),
+        lines=tuple(tuple(line[at] for at in kept) for line in table.lines),
+        notes=(*notes, *repeated, *table.notes),
     )
-
-
-def _is_marked(table: Table, at: int) -> bool:
-    return any(line[at].marks for line in table.lines)
 
 
 Heading = str | tuple[str, str] | Column

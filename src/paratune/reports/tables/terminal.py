@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.padding import Padding
-from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -17,7 +16,6 @@ from paratune.reports.text import shorten_all
 _GAP = 2
 _HEADING_WIDTH = 22
 """Longest word of a heading over numbers, such as the name of a run; at 80 columns two runs fit side by side."""
-_STYLES = {True: "green", False: "red", None: ""}
 
 
 @dataclass(frozen=True)
@@ -27,36 +25,13 @@ class TerminalParts:
     parts: Sequence[Table | Text | Padding]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for part in self.parts:
+        for number, part in enumerate(self.parts):
+            is_table = isinstance(part, Table)
+            yield from [Text()] * (is_table and number > 0 and isinstance(self.parts[number - 1], Table))
             yield from rich_table(part, options.max_width) if isinstance(part, Table) else [part]
 
 
-@dataclass(frozen=True)
-class _UnwrappedLines:
-    """Table lines that need no wrapping. A Rich table looks for line breaks in every cell, which takes far longer."""
-
-    table: Table
-    columns: Sequence[int]
-    widths: Sequence[int]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        marked, groups = set(self.table.marked), dict(self.table.groups)
-        for position, (line, row) in enumerate(zip(self.table.lines, self.table.rows, strict=True)):
-            if position in groups:
-                yield Segment(plain(groups[position]), console.get_style("bold"))
-                yield Segment.line()
-            for number, (at, width) in enumerate(zip(self.columns, self.widths, strict=True)):
-                style = f"{'bold' if position in marked else ''} {_STYLES[line[at].better]}".strip()
-                yield Segment(" " * _GAP * (number > 0) + self._padded(row[at], at, width), console.get_style(style))
-            yield Segment.line()
-
-    def _padded(self, text: str, at: int, width: int) -> str:
-        text = plain(text)
-        space = " " * (width - cell_len(text))
-        return text + space if at < self.table.num_labels else space + text
-
-
-def rich_table(table: Table, width: int) -> Iterator[RichTable | Text | _UnwrappedLines]:
+def rich_table(table: Table, width: int) -> Iterator[RichTable | Text]:
     """Yield title, columns and notes of a table for a terminal of this width; texts of records appear literally."""
     table = _with_short_headings(table)
     if table.title:
@@ -64,23 +39,19 @@ def rich_table(table: Table, width: int) -> Iterator[RichTable | Text | _Unwrapp
     blocks = _blocks(table, width)
     for number, columns in enumerate(blocks):
         yield from [Text()] * (number > 0)
-        yield from _block(_known_lines(table, columns) if len(blocks) > 1 else table, columns, width)
+        yield _block(_known_lines(table, columns) if len(blocks) > 1 else table, columns, width)
     for note in table.notes:
         yield Text(plain(note), style="dim")
-    yield Text()
 
 
 def _with_short_headings(table: Table) -> Table:
     """Return the table with shortened words in the headings over numbers, where a word is too long."""
-    numeric = [plain(column.label).split(" ") for column in table.columns[table.num_labels :]]
-    long = list(dict.fromkeys(word for words in numeric for word in words if cell_len(word) > _HEADING_WIDTH))
-    if not long:
-        return table
+    numeric = table.columns[table.num_labels :]
+    headings = [plain(column.label).split(" ") for column in numeric]
+    long = list(dict.fromkeys(word for words in headings for word in words if cell_len(word) > _HEADING_WIDTH))
     short = dict(zip(long, shorten_all(long, _HEADING_WIDTH), strict=True))
-    labels = [" ".join(short.get(word, word) for word in words) for words in numeric]
-    columns = (
-        replace(column, label=label) for column, label in zip(table.columns[table.num_labels :], labels, strict=True)
-    )
+    labels = [" ".join(short.get(word, word) for word in words) for words in headings]
+    columns = (replace(column, label=label) for column, label in zip(numeric, labels, strict=True))
     return replace(table, columns=(*table.columns[: table.num_labels], *columns))
 
 
@@ -105,11 +76,9 @@ def _blocks(table: Table, width: int) -> list[list[int]]:
 def _known_lines(table: Table, columns: Sequence[int]) -> Table:
     """Return the lines in which a cell of the columns is known, besides those that each block repeats."""
     shown = [at for at in columns if at not in table.repeated]
-    known = [at for at, line in enumerate(table.lines) if any(line[column].is_known for column in shown)]
-    groups = {next((new for new, old in enumerate(known) if old >= start), -1): name for start, name in table.groups}
+    known = [at for at, line in enumerate(table.lines) if any(line[at].is_known and line[at].text for at in shown)]
     marked = tuple(new for new, old in enumerate(known) if old in table.marked)
-    lines = tuple(table.lines[at] for at in known)
-    return replace(table, lines=lines, marked=marked, groups=tuple(groups.items()))
+    return replace(table, lines=tuple(table.lines[at] for at in known), marked=marked)
 
 
 def _least_width(table: Table, at: int) -> int:
@@ -118,27 +87,17 @@ def _least_width(table: Table, at: int) -> int:
     return max(cell_len(text) for text in (*words, *(plain(row[at]) for row in table.rows), ""))
 
 
-def _block(table: Table, columns: list[int], width: int) -> Iterator[RichTable | _UnwrappedLines]:
-    """Yield headings and lines of some columns."""
+def _block(table: Table, columns: list[int], width: int) -> RichTable:
+    """Return headings and lines of some columns."""
     # Rich narrows the widest columns first when space is short, and would wrap numbers before headings.
     wrapped = [_least_width(table, at) for at in columns]
     whole = [max(least, cell_len(plain(table.header[at]))) for least, at in zip(wrapped, columns, strict=True)]
     space = width - _GAP * (len(columns) - 1)
-    widths = next((widths for widths in (whole, wrapped) if sum(widths) <= space), None)
+    widths = next((widths for widths in (whole, wrapped) if sum(widths) <= space), [None] * len(columns))
     rich = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for number, at in enumerate(columns):
-        rich.add_column(
-            Text(plain(table.header[at])),
-            justify="left" if at < table.num_labels else "right",
-            overflow="fold",
-            width=None if widths is None else widths[number],
-        )
-    if widths is not None:
-        yield from (rich, _UnwrappedLines(table, columns, widths))
-        return
-    groups = dict(table.groups)
+    for at, fixed in zip(columns, widths, strict=True):
+        justify: JustifyMethod = "left" if at < table.num_labels else "right"
+        rich.add_column(Text(plain(table.header[at])), justify=justify, overflow="fold", width=fixed)
     for position, row in enumerate(table.rows):
-        if position in groups:
-            rich.add_row(Text(plain(groups[position])), style="bold")
         rich.add_row(*(Text(plain(row[at])) for at in columns), style="bold" if position in table.marked else None)
-    yield rich
+    return rich

@@ -1,7 +1,7 @@
 "use strict";
 // Asks the server for a prediction, then for its explanation. Texts enter the page as text, never as markup.
 
-const FAINT = 0.08; // strength below which a word is not marked, as in reports
+const FULL_COLOUR = 10; // an effect of so many smallest effects has the full colour, as in reports
 const STRONG = 0.4; // strength from which a word has a sign
 const MOST_WORDS = 10;
 let health = null;
@@ -59,6 +59,7 @@ function tableOf(head, rows) {
 function showPrediction(answer) {
   const { prediction, ...others } = answer.predictions[0];
   const shown = [element("h2", "Prediction"), element("p", prediction === "" ? "no answer" : rounded(prediction), { class: "answer" })];
+  if (answer.warning) shown.push(element("p", answer.warning.message, { class: "notice warn" }));
   if (answer.intervals) {
     const [low, high] = answer.intervals[0];
     const { coverage, test } = health.interval;
@@ -79,7 +80,7 @@ function showPrediction(answer) {
 
 function marked(word, text, effect, largest) {
   const strength = largest > 0 ? effect / largest : 0;
-  if (Math.abs(strength) < FAINT) return text;
+  if (!strength) return text;
   const kind = strength > 0 ? "raises" : "lowers";
   const made = element("span", text, { class: kind, title: `${kind} the output: ${signed(effect)}` });
   made.style.setProperty("--strength", Math.abs(strength).toFixed(2));
@@ -89,7 +90,7 @@ function marked(word, text, effect, largest) {
 
 function markedTexts(found, method) {
   const effects = found.words.map((word) => (word.holds[method] ? word.effects[method] : 0));
-  const largest = Math.max(0, ...effects.map(Math.abs));
+  const largest = Math.max(FULL_COLOUR * found.smallest_effect, ...effects.map(Math.abs));
   return found.texts.map((text, index) => {
     const letters = Array.from(text); // positions count characters, not units of UTF-16
     const parts = [];
@@ -114,18 +115,19 @@ function showExplanation(found) {
     element("p", `Explained: the ${found.target}. It is ${rounded(output)}, and ${rounded(hidden)} with all words hidden (${found.replacement}).`),
   ];
   if (!details.holds) {
-    shown.push(element("p", "These effects cannot be distinguished from chance: hiding words in this order does not change the output more than random orders do. The text has no colours.", { class: "notice warn" }));
+    const verdict = details.verdict.startsWith("cannot") ? details.verdict : `are ${details.verdict}`;
+    shown.push(element("p", `The effects ${verdict}. The text has no colours.`, { class: "notice warn" }));
   }
   shown.push(...markedTexts(found, method));
   if (details.holds) {
-    const strongest = [...found.words].sort((a, b) => Math.abs(b.effects[method]) - Math.abs(a.effects[method])).slice(0, MOST_WORDS);
+    const strongest = found.words.filter((word) => word.holds[method]).sort((a, b) => Math.abs(b.effects[method]) - Math.abs(a.effects[method])).slice(0, MOST_WORDS);
     const rows = strongest.map((word) =>
       element("tr", [element("th", word.text, { scope: "row" }), element("td", signed(word.effects[method]), { class: "number" })]),
     );
     shown.push(element("details", [element("summary", "Words with the largest effects"), tableOf(["word", "effect"], rows)]));
   }
   const gap = details.completeness_gap === null ? "" : ` The effects sum to the difference of the outputs up to ${signed(details.completeness_gap)}.`;
-  shown.push(element("p", `Solid lines raise the output, dashed lines lower it. Against random orders: p = ${rounded(details.p_value)}.${gap} Effects are those of the model, not of the world.`, { class: "caption" }));
+  shown.push(element("p", `Solid lines raise the output, dashed lines lower it. Against ${found.num_orders - 1} other orders of the words: p = ${rounded(details.p_value)}.${gap} Effects are those of the model, not of the world.`, { class: "caption" }));
   show("explanation", ...shown);
 }
 

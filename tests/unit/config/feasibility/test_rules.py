@@ -19,7 +19,7 @@ from paratune.doctor.finding import MachineFacts as DoctorMachine
 from paratune.doctor.setup import ModelFacts, QueuedRun, Start
 from paratune.errors import ConfigError, DataError, LaunchError, MissingDependency, ParatuneError
 from paratune.processes.place import global_batch_size
-from paratune.sweeps.possible import AvailableMachine, why_not_here, why_nowhere
+from paratune.sweeps.possible import why_not_here, why_nowhere
 
 NUM_LAYERS = 4
 CPU = Target(is_cpu=True, description="this run computes on the CPU")
@@ -328,7 +328,7 @@ def test_a_matrix_leaves_the_run_out(rule: Rule, load, monkeypatch: pytest.Monke
     monkeypatch.setattr("paratune.sweeps.possible.is_installed", lambda package: package != rule.missing_package)
     config = load(*rule.overrides).config
     is_cpu = rule.target is not None and rule.target.is_cpu
-    machine = AvailableMachine(None if rule.target is None else () if is_cpu else (CAPABILITIES[gpu_of(rule)],) * 2)
+    machine = None if rule.target is None else () if is_cpu else (CAPABILITIES[gpu_of(rule)],) * 2
     nowhere = why_nowhere(config, rule.world_size, None)
     reason = nowhere or why_not_here(config, rule.world_size, environment_of(rule), machine)
     assert reason is not None

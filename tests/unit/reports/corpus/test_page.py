@@ -10,7 +10,6 @@ from paratune.reports.corpus.page import (
     ShownTexts,
     StageLine,
     corpus_html,
-    corpus_markdown,
     progress_html,
 )
 from paratune.reports.corpus.tables import corpus_tables, funnel_table, reasons_table
@@ -103,15 +102,6 @@ def test_page_has_all_sections_and_escaped_texts():
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'href="#([^"]+)"', page)) <= set(ids)
     assert "Um dois" in page
-
-
-def test_markdown_has_the_contents_of_the_page():
-    text = corpus_markdown("Corpus x", FOUND, SAMPLES)
-    assert "6 documents, 60 words, 20 sentences from 70 hosts." in text
-    assert "| clean/duplicates | near duplicate | 2 | 25.0% |" in text
-    assert "<script>" not in text
-    assert "- short, http&#58;//a.pt/\n\n  > (3 words) Um dois" in text
-    assert "## Nothing\n\nNone.\n" in text
 
 
 def progress(**changed):

@@ -38,6 +38,10 @@ def test_bars_have_the_counts_and_lines_the_thresholds():
     assert [bar.get_height() for bar in axes.patches] == [100, 0, 200, 50]
     assert axes.get_xscale() == "log"
     assert [line.get_xdata()[0] for line in axes.lines] == [20.0]
+    axes.figure.canvas.draw()
+    labels = [label.get_text() for label in (*axes.get_xticklabels(), *axes.get_xticklabels(minor=True))]
+    assert {"10", "20"} <= set(labels)
+    assert not any("$" in label for label in labels)
     assert hovers[axes.patches[2].get_gid()] == "15.85 to 19.95: 200 sentences"
 
 

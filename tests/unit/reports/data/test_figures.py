@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from raised import raises_code
 
-from paratune.reports.data.figures import DataView, data_drawings
+from paratune.reports.data.figures import DataView, _quartiles, data_drawings
 from paratune.reports.data.page import check_figures_folder, write_figures
 from paratune.reports.data.word_cloud import _extent, count_words, place_words
+from paratune.reports.figures.canvas import figure_style
 
 SCRIPT = "<script>alert(1)</script>"
 SCORES = np.array([5.0, 6.0, 6.0, 6.5, 7.0, 8.0])
@@ -70,7 +71,7 @@ def test_a_column_with_few_texts_has_a_reason_instead_of_a_word_cloud(tmp_path):
     assert found.note.startswith("No word cloud of Examiner: 1 of 6 rows have a text (83.3% are empty)")
     written = write_figures(tmp_path / "out", [found], title="Data", about="a file")
     assert written[0]["note"] == found.note
-    assert (tmp_path / "out" / "words_Examiner.png").stat().st_size > 5000
+    assert written[0]["file"] is None
     assert found.note in (tmp_path / "out" / "index.html").read_text()
     only_stop_words = by_name(view(texts={"Essay": ["another", "it is"]}, stop_words=["another"]))["words_Essay"]
     assert "hold no word" in only_stop_words.note
@@ -88,29 +89,25 @@ def test_files_a_page_and_a_list_are_written_and_replaced(tmp_path):
     check_figures_folder(folder)
     listed = write_figures(folder, list(data_drawings(hostile)), title=SCRIPT, about="here.csv")
     for each in listed:
-        assert (folder / f"{each['name']}.svg").read_text().startswith("<?xml")
-        assert (folder / f"{each['name']}.png").read_bytes().startswith(b"\x89PNG")
+        assert (folder / each["file"]).read_text().startswith("<?xml")
     page = (folder / "index.html").read_text()
     assert page.count("<script") == 1  # the page's own
     assert page.count("<svg") == len(listed)
     assert not re.search(r"(src|href)=\"(?!#)", page)
     check_figures_folder(folder)
     write_figures(folder, list(data_drawings(hostile))[:1], title="again", about="here.csv")
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "figures.json",
-        "index.html",
-        "score_distribution.png",
-        "score_distribution.svg",
-    ]
-    assert json.loads((folder / "figures.json").read_text())["generator"] == "paratune data"
+    files = ["figures/score_distribution.svg", "index.html", "report.json"]
+    assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()) == files
+    (entry,) = json.loads((folder / "report.json").read_text())["figures"]
+    assert entry["file"] == files[0]
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
-    (tmp_path / "mine.png").write_bytes(b"mine")
+    (tmp_path / "index.html").write_bytes(b"mine")
     with raises_code("output.foreign"):
         check_figures_folder(tmp_path)
     with raises_code("output.foreign"):
-        check_figures_folder(tmp_path / "mine.png")
+        check_figures_folder(tmp_path / "index.html")
 
 
 def test_words_are_counted_without_case_stop_words_and_short_ones():
@@ -137,3 +134,17 @@ def test_words_of_a_cloud_touch_neither_each_other_nor_the_edge():
         assert box[3] <= 250
     for a, b in combinations(boxes, 2):
         assert a[0] >= b[2] or b[0] >= a[2] or a[1] >= b[3] or b[1] >= a[3]
+
+
+def test_a_group_has_its_median_quartiles_and_whiskers():
+    # Scores 1 to 9 and one of 90: quartiles 3.25 and 7.75, 1.5 x 4.5 = 6.75, so whiskers from 1 to 9.
+    labels = np.array([1.0, 2, 3, 4, 5, 6, 7, 8, 9, 90])
+    drawing = _quartiles("k", "t", "Score", {"a": labels, "b": labels[:0]})
+    with figure_style():
+        figure, hovers = drawing.laid_out
+    (axes,) = figure.axes
+    assert not axes.patches  # a bar of no width at 0 would widen the axis
+    assert axes.get_xlim()[0] > 0
+    assert [line.get_xdata().tolist() for line in axes.lines] == [[1, 9], [3.25, 7.75], [5.5]]
+    assert [text.get_text() for text in axes.texts] == ["n/a"]
+    assert list(hovers.values()) == ["a (10): median 5.5, quartiles 3.25 and 7.75"]

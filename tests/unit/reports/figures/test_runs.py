@@ -10,7 +10,7 @@ import pytest
 from make_run import make_run
 from pyarrow import parquet
 
-from paratune.reports.figures import canvas
+from paratune.reports.figures import canvas, plots
 from paratune.reports.figures import runs as figures
 from paratune.reports.runs.read import read_runs
 
@@ -37,7 +37,7 @@ def _all(runs):
 
 
 def _svg(picture):
-    return canvas.page_figure(picture, prefix=picture.key)
+    return canvas.page_figure(picture)
 
 
 def test_figures_leave_no_global_state_behind(tmp_path):
@@ -102,7 +102,7 @@ def test_unknown_losses_and_memory_leave_gaps(tmp_path):
 
 
 def test_run_styles_differ_for_twelve_runs():
-    assert len({figures.run_style(position) for position in range(12)}) == 12
+    assert len({plots.run_style(position) for position in range(12)}) == 12
 
 
 def test_read_predictions_leaves_out_rows_without_a_label(tmp_path):
@@ -122,16 +122,19 @@ def test_read_predictions_raises_for_files_that_cannot_be_drawn(tmp_path, column
         figures.read_predictions(path)
 
 
-def test_a_long_run_is_drawn_with_few_points(tmp_path):
-    assert figures.num_shown(800) == 800
-    assert figures.num_shown(25_000) == 782  # every 32nd: 25,000 / 800 rounded up
+def test_a_title_names_six_runs_and_how_many_more_there_are():
+    runs = [SimpleNamespace(name=f"run-{at}") for at in range(9)]
+    assert figures._names(runs[:6]) == "run-0, run-1, run-2, run-3, run-4, run-5"
+    assert figures._names(runs) == "run-0, run-1, run-2, run-3, run-4, run-5 and 3 more"
 
 
-def test_a_picture_by_itself_has_its_legend_and_no_fonts_of_others(tmp_path):
-    runs = _runs(tmp_path, ("first", "second"))
-    files = canvas.figure_files(figures.loss_curves(runs, {"first": 0, "second": 1}))
-    svg = files["svg"].decode()
-    assert files["png"].startswith(b"\x89PNG")
+def test_a_long_run_is_drawn_with_few_points():
+    assert len(plots.thinned(range(800))[0]) == 800
+    assert len(plots.thinned(range(25_000))[0]) == 782  # every 32nd: 25,000 / 800 rounded up
+
+
+def test_a_file_has_its_legend_and_no_fonts_of_others(tmp_path):
+    svg = figures.loss_curves(_runs(tmp_path, ("first", "second")), {"first": 0, "second": 1}).file().decode()
     assert "<text" not in svg
     # matplotlib writes each text that it draws as outlines into a comment.
     assert {"<!-- first -->", "<!-- second -->", "<!-- Optimizer step -->", "<!-- Loss -->"} <= set(
@@ -139,40 +142,99 @@ def test_a_picture_by_itself_has_its_legend_and_no_fonts_of_others(tmp_path):
     )
 
 
-def test_page_and_files_are_written_of_one_figure():
-    drawn = []
+def test_page_pdf_and_file_are_written_of_one_figure_which_is_laid_out_once(monkeypatch):
+    drawn, times = [], []
+    draw_figure = matplotlib.figure.Figure.draw
+    monkeypatch.setattr(matplotlib.figure.Figure, "draw", lambda *given: (times.append(1), draw_figure(*given)))
 
     def draw(axes, hovers):
         drawn.append(axes)
-        axes.plot([0, 1], [0, 1], gid="hover-line")
-        hovers["hover-line"] = "from 0 to 1"
+        axes.plot([0, 1], [0, 1], gid=hovers.add("from 0 to <1>"))
 
     picture = canvas.Drawing("k", "A line", "", draw, 2.0, legend=(canvas.Key("which line", canvas.RUN_COLOURS[0]),))
-    page, again = _svg(picture), _svg(picture)
-    svg = canvas.figure_files(picture)["svg"].decode()
-    assert len(drawn) == 1
-    assert page == again
-    assert "from 0 to 1" in page
-    # The page has the legend beside the figure: there the figure ends below it.
-    assert "which line" not in page
-    assert "<!-- which line -->" in svg
-    heights = [float(re.search(r'viewBox="0 0 \S+ (\S+)"', text)[1]) for text in (page, svg)]
-    assert heights[1] == pytest.approx(72 * 2.2)  # inches of the axes, and a line of legend
-    assert heights[1] - 0.35 * 72 < heights[0] < heights[1] - 0.15 * 72
-
-
-def test_each_file_draws_its_figure_once(tmp_path, monkeypatch):
-    times = []
-    draw = matplotlib.figure.Figure.draw
-    monkeypatch.setattr(matplotlib.figure.Figure, "draw", lambda *given: (times.append(1), draw(*given)))
-    picture = figures.phase_bars(_runs(tmp_path))
-    _svg(picture)
+    assert _svg(picture) == _svg(picture)
+    assert ">which line</text>" in picture.svg
     assert len(times) == 1
-    canvas.figure_files(picture)
-    assert len(times) == 3  # SVG and PNG more; a figure with a layout engine would be drawn twice for each
+    assert b"<!-- which line -->" in picture.file()
+    assert (len(drawn), len(times)) == (1, 2)
+    assert '<g data-point=""><title>from 0 to &lt;1&gt;</title>' in _svg(picture)
 
 
-def test_a_title_names_six_runs_and_how_many_more_there_are():
-    runs = [SimpleNamespace(name=f"run-{at}") for at in range(9)]
-    assert figures._names(runs[:6]) == "run-0, run-1, run-2, run-3, run-4, run-5"
-    assert figures._names(runs) == "run-0, run-1, run-2, run-3, run-4, run-5 and 3 more"
+def test_a_text_that_looks_like_a_tag_stays_a_text():
+    hostile = '<g id="part-0"> url(#x) #0072b2'
+    picture = canvas.Drawing("k", "t", "", plots.bars([hostile], [plots.Bars([1.0], texts=["one"])]), 1.0)
+    svg = _svg(picture)
+    assert svg.count("<title>one</title>") == 1
+    assert '&lt;g id="part-0"&gt; url(#x) #0072b2</text>' in svg
+
+
+def drawn_axes(draw, whole=False):
+    """Return the axes of a figure, inside the style of figures."""
+    with canvas.figure_style():
+        figure, hovers = canvas.Drawing("k", "t", "", draw, 2.0, whole).laid_out
+    return figure.axes, hovers
+
+
+def texts_of(axes):
+    return [text.get_text().strip() for text in axes.texts]
+
+
+@pytest.mark.parametrize(
+    ("intervals", "limit", "cut"),
+    [
+        # All fit: the largest end is at the limit.
+        ([(10.0, 8.0, 12.0), (-5.0, -9.0, -1.0)], 12.0, []),
+        # 50 is over 3 times the largest change, 10: the axis ends at 30, and an arrow has the number.
+        ([(10.0, -20.0, 50.0)], 30.0, ["+50"]),
+        ([(1.0, -400.0, 0.5), (-2.0, -2.5, 300.0)], 6.0, ["\u2212400", "+300"]),
+        # Changes of 0: nothing to scale by but the interval.
+        ([(0.0, -7.0, 7.0)], 7.0, []),
+        ([(None, None, None), (4.0, None, None)], 4.0, []),
+    ],
+)
+def test_a_forest_plot_cuts_no_interval_without_its_number(intervals, limit, cut):
+    rows = {at: plots.Interval(*numbers) for at, numbers in enumerate(intervals)}
+    (axes,), _ = drawn_axes(plots.forest(["a", "b"][: len(rows)], rows))
+    assert axes.get_xlim() == pytest.approx((-1.06 * limit, 1.06 * limit))
+    assert [text for text in texts_of(axes) if text != "n/a"] == cut
+    assert texts_of(axes).count("n/a") == sum(value is None for value, *_ in intervals)
+    ends = [abs(x) for line in axes.lines for x in line.get_xdata()]
+    assert max(ends) <= limit
+
+
+def test_an_unknown_bar_is_no_bar_of_0():
+    (axes,), hovers = drawn_axes(plots.bars(["a", "b"], [plots.Bars([2.0, None], texts=["two", "unknown"])]))
+    assert texts_of(axes) == ["n/a"]
+    assert list(hovers.values()) == ["two", "unknown"]
+
+
+def test_stacked_bars_begin_where_the_one_before_ends():
+    layers = [plots.Bars([1.0, 4.0]), plots.Bars([2.0, 0.0], numbers=["2", "0"])]
+    (axes,), _ = drawn_axes(plots.bars(["a", "b"], layers, stacked=True))
+    assert [(bar.get_x(), bar.get_width()) for bar in axes.patches] == [(0, 1), (0, 4), (1, 2), (4, 0)]
+    assert texts_of(axes) == ["2"]  # a bar without room has no number
+
+
+def test_a_histogram_stacks_its_layers_between_the_edges():
+    layers = [plots.Bars([1, 2]), plots.Bars([3, 0])]
+    (axes,), _ = drawn_axes(plots.histogram([0.0, 1.0, 3.0], layers, marks={0.5: "mean"}))
+    assert [(bar.get_x(), bar.get_y(), bar.get_height()) for bar in axes.patches] == [
+        (0, 0, 1), (1, 0, 2), (0, 1, 3), (1, 2, 0),
+    ]  # fmt: skip
+    assert [line.get_xdata()[0] for line in axes.lines] == [0.5]
+    assert texts_of(axes) == ["mean"]
+
+
+def test_a_heat_map_has_a_number_for_each_pair_and_no_image():
+    (axes,), _ = drawn_axes(plots.heat_map(["a", "b"], [[1.0, -0.004], [None, 1.0]]))
+    assert texts_of(axes) == ["1.00", "0.00", "n/a", "1.00"]
+    assert not axes.images
+
+
+def test_panels_share_names_and_leave_no_empty_axes():
+    one = plots.lines([plots.Line([1, 2], [3, 4])], xlabel="x")
+    axes, _ = drawn_axes(plots.panels(one, one, one), whole=True)
+    assert [each.axison for each in axes] == [True, True, True, False]
+    named = plots.bars(["a"], [plots.Bars([1.0])])
+    axes, _ = drawn_axes(plots.panels(named, named, share_y=True), whole=True)
+    assert [each.yaxis.get_visible() for each in axes] == [True, False]

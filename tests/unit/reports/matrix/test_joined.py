@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from make_matrix import NPROC, SEED, STRATEGY, Made, make_matrix
+from make_matrix import NPROC, STRATEGY, Made, make_matrix
+from make_study import column, tables_of
 from raised import raises_code
 
 from paratune.commands.report import report
 from paratune.records.published import ComparedPair, Published, PublishedClaim, PublishedFigure
 from paratune.records.sweep import Axis
 from paratune.reports.matrix import make_sweep
-from paratune.reports.systems.phase_figures import phase_drawings
+from paratune.reports.systems.figures import phase_drawings
 
 
 def _machine(folder: Path, name: str, step_ms: float, **record: Any) -> Path:
@@ -40,81 +41,44 @@ def test_the_same_matrix_of_two_machines(tmp_path: Path):
     assert [(row[0], row[1], row[at]) for row in scaling.rows] == [
         (name, size, f"{int(size)}.00") for name in ("nvlink/oakridge", "cloud/oakridge") for size in ("1", "2", "4")
     ]
-    assert len(tables["systems"].columns) == 3
+    assert tables["systems"].header == ("", "nvlink/oakridge", "cloud/oakridge")
     first, *_ = phase_drawings(systems)
     assert first.key == "phases"
-    assert (tmp_path / "out" / "report.csv").read_text().count("oakridge") >= 6
+    assert (tmp_path / "out" / "table.csv").read_text().count("oakridge") >= 6
 
 
-@pytest.mark.parametrize(("other", "known"), [(2.0, 2.0), (8.0, None), (None, None)])
-def test_the_price_of_one_machine_is_not_that_of_another(
-    tmp_path: Path, other: float | None, known: float | None, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("given", "prices"),
+    [((2.0, 2.0), (2.0, 2.0)), ((2.0, 8.0), (2.0, 8.0)), ((2.0, None), (2.0, None)), (None, (3.0, 3.0))],
+)
+def test_each_machine_has_the_cost_of_its_own_price(
+    tmp_path: Path, given: tuple[float | None, float | None] | None, prices: tuple[float | None, float | None]
 ):
     folders = [
-        _machine(tmp_path, name, 80.0, price_per_device_hour=price) for name, price in (("a", 2.0), ("b", other))
+        _machine(tmp_path, name, 80.0, price_per_device_hour=price)
+        for name, price in zip(("a", "b"), given or (2.0, 8.0), strict=True)
     ]
-    assert make_sweep(folders, None).record.price_per_device_hour == known
-    assert ("no cost is shown; --price gives one" in caplog.text) == (known is None)
-    caplog.clear()
-    assert make_sweep(folders, None, 3.0).record.price_per_device_hour == 3.0
-    assert not caplog.text
+    table = tables_of(make_sweep(folders, None, 3.0 if given is None else None))["resources"]
+    # 225 steps of 80 ms and 5.2 s beside them, on one device; as long on each of two and four.
+    hours = [(225 * 0.08 / size + 5.2) * size / 3600 for size in (1, 2, 4)]
+    expected = [None if price is None else hour * price for price in prices for hour in hours]
+    assert [cell.value for cell in column(table, "cost")] == pytest.approx(expected)
 
 
-def test_matrices_with_different_axes_have_the_shared_axes(tmp_path: Path):
-    offload = Axis("offload", "offload", {"none": "none", "cpu": "cpu"}, keys=("strategy.cpu_offload",))
-
-    def tell(values: Mapping[str, str]) -> Made:
-        size = int(values["nproc"].removeprefix("nproc-"))
-        return Made(step_ms=80.0 / size, world_size=size, kind=values.get("strategy", "ddp"))
-
+def test_published_figures_and_claims_are_those_of_their_matrix(tmp_path: Path):
     claim = PublishedClaim(
-        "cpu is smaller", "less", "memory", 0.0,
-        (ComparedPair({"nproc": "nproc-1", "offload": "cpu"}, {"nproc": "nproc-1", "offload": "none"}),), "S", "",
-    )  # fmt: skip
-    figure = PublishedFigure({"nproc": "nproc-2", "strategy": "zero3"}, "time", 9.0, "s", "S", "")
-    first = make_matrix(tmp_path / "a", (NPROC, STRATEGY), tell, published=Published((figure,)))
-    record = {"baseline": {"offload": "cpu"}, "published": Published(claims=(claim,))}
-    second = make_matrix(tmp_path / "b", (offload, NPROC, SEED), tell, **record)
-
-    report = make_sweep([first, second], tmp_path / "out")
-
-    labels = [(axis.label, list(axis.values)) for axis in report.record.axes]
-    assert labels == [
-        ("matrix", ["a", "b"]),
-        ("nproc", ["nproc-1", "nproc-2", "nproc-4"]),
-        ("seed", ["as given", "seed-1", "seed-2"]),
-        ("settings", ["strategy ddp", "strategy zero3", "offload none", "offload cpu"]),
+        "two are faster", "less", "time", 0.0, (ComparedPair({"nproc": "nproc-2"}, {"nproc": "nproc-1"}),), ""
+    )
+    figure = PublishedFigure({"nproc": "nproc-2"}, "time", 9.0, "s", "")
+    folders = [
+        _machine(tmp_path, "a", 80.0, published=Published("S", (figure,))),
+        _machine(tmp_path, "b", 80.0, published=Published("S", claims=(claim,))),
     ]
-    systems = report.systems
-    assert systems is not None
-    assert len(systems.measured) == 6 + 6
-    # Each matrix has its own baseline: the first run, or the one that it names.
-    bases = {one.values["matrix"]: systems.baseline_of(one).values for one in systems.measured}
-    assert bases["a"]["settings"] == "strategy ddp"
-    assert bases["b"] == {"matrix": "b", "nproc": "nproc-1", "settings": "offload cpu"}
-    tables = {table.key: table for section in report.sections for table in section.tables}
-    assert [cell.text for cell in tables["published"].lines[0][:3]] == ["a", "2", "strategy zero3"]
-    assert tables["published"].lines[0][6].value is not None
-    assert tables["claims"].lines[0][2].runs
-    assert {line[0].text for line in tables["configurations"].lines} >= {"b, nproc 1, offload cpu"}
-
-
-def test_headings_of_all_matrices_are_joined(tmp_path: Path):
-    folders = []
-    for name, models, headings in (
-        ("a", ("bert", "llama"), {"Encoders": ("bert",), "Decoders": ("llama",)}),
-        ("b", ("roberta", "bert"), {"Encoders": ("roberta",), "Small": ("bert",)}),
-    ):
-        axis = Axis("model", "model", {model: model for model in models}, keys=("model.name",))
-        record = {"select_per": ("model",), "groups": {"model": headings}}
-        folders.append(make_matrix(tmp_path / name, (axis,), lambda _: Made(), **record))
-
-    report = make_sweep(folders, None)
-
-    # bert is under the first heading that names it, in both matrices.
-    assert report.record.groups == {"model": {"Encoders": ("bert", "roberta"), "Decoders": ("llama",), "Small": ()}}
-    chosen = next(table for section in report.sections for table in section.tables if table.key == "chosen")
-    assert chosen.groups == ((0, "Encoders"), (3, "Decoders"))
+    tables = tables_of(make_sweep(folders, None))
+    assert [cell.text for cell in tables["published"].lines[0][:2]] == ["a/oakridge", "2"]
+    assert tables["published"].lines[0][5].value == pytest.approx(9.0)
+    assert tables["claims"].lines[0][1].text == "as published, one run"
+    assert all(run.startswith("b/oakridge/") for run in tables["claims"].lines[0][2].runs)
 
 
 def test_a_matrix_that_is_given_twice_is_refused(tmp_path: Path):
@@ -132,6 +96,9 @@ def test_matrices_that_compare_with_something_else_are_refused(tmp_path: Path):
     folders = [_machine(tmp_path, name, 80.0, select_per=per) for name, per in (("c", ()), ("d", ("nproc",)))]
     with raises_code("report.matrices_differ", key="select_per"):
         make_sweep(folders, None)
+    other = make_matrix(tmp_path / "e", (NPROC, STRATEGY), lambda _: Made())
+    with raises_code("report.matrices_differ", "nproc, strategy", key="axes"):
+        make_sweep([folders[0], other], None)
 
 
 def test_a_value_that_is_another_in_each_matrix_is_refused(tmp_path: Path):

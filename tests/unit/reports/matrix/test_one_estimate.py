@@ -2,6 +2,7 @@
 
 import csv
 import statistics
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,9 @@ from paratune.reports.comparison import make_comparison
 from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.export import matrix_csv
 from paratune.reports.matrix.outcomes import SweepReport
-from paratune.reports.systems.scaling_figures import speed_ups
+from paratune.reports.systems.figures import speed_ups
 from paratune.reports.systems.subjects import scalings
-from paratune.reports.tables.table import Table
+from paratune.reports.tables.table import Table, TableCell
 
 SEEDS = Axis("run.seed", "seed", {f"seed-{at}": str(at) for at in (1, 2, 3)}, is_seed=True, keys=("run.seed",))
 STRATEGIES = Axis("strategy", "strategy", {"ddp": "ddp", "zero3": "zero3"}, keys=("strategy.kind",))
@@ -126,7 +127,9 @@ def test_a_speed_up_is_that_of_the_verdict_in_tables_and_figures(of_sizes: Sweep
     assert values(scaling, "scaling_efficiency")["2"].value == pytest.approx((1 + verdict.speed.change) / 2)
     assert of_sizes.systems is not None
     (strong,) = (found for found in scalings(of_sizes.systems.measured) if found.rule == "strong")
-    assert speed_ups(strong, 1)[-1] == pytest.approx((2, 1 + verdict.speed.change, (1 + verdict.speed.change) / 2))
+    ends = (verdict.speed.change, verdict.speed.low, verdict.speed.high)
+    size, found = speed_ups(strong, 1)[-1]
+    assert (size, *found) == pytest.approx((2, *(1 + end for end in ends)))
 
 
 def test_tables_have_the_means_and_totals_of_the_lines_of_the_csv(of_batches: SweepReport, tmp_path: Path):
@@ -146,3 +149,76 @@ def test_tables_have_the_means_and_totals_of_the_lines_of_the_csv(of_batches: Sw
         assert efficiency.value == values(configurations, "samples_per_s")[label].value
         scores = [float(line["test_accuracy"]) for line in mine]
         assert values(configurations, "test_accuracy")[label].value == pytest.approx(statistics.fmean(scores))
+
+
+def cells_of(folder: Path, axes: tuple[Axis, ...], tell: Callable[[Mapping[str, str]], Made]) -> dict[str, TableCell]:
+    """Return the cells of the second configuration of a matrix, by column."""
+    table = tables(make_sweep(make_matrix(folder / "m", axes, tell), None))["efficiency"]
+    return {column.name: cell for column, cell in zip(table.columns, table.lines[1], strict=True)}
+
+
+def test_an_adjusted_change_is_one_for_equal_values_and_has_a_note(tmp_path: Path):
+    # zero3 is 17% slower, but its runs came when the machine was faster: 20% from run to run, ddp first.
+    place = {("ddp", 1): 0, ("zero3", 1): 1, ("ddp", 2): 2, ("zero3", 2): 3, ("ddp", 3): 4, ("zero3", 3): 5}
+
+    def tell(values: Mapping[str, str]) -> Made:
+        kind, at = values["strategy"], place[values["strategy"], int(values["seed"][-1])]
+        step_ms = 100.0 * 1.2**-at * (1.1 if kind == "zero3" else 1.0) * (1.001 if at == 2 else 1.0)
+        times = {"created": f"2026-11-21T10:{at:02}:00+00:00"}
+        noise = {"value": 60.0, "trace": 120.0, "squared_norm": 2.0, "num_steps": 10}
+        summary = {"finished": f"2026-11-21T10:{at:02}:50+00:00", "noise_scale": noise}
+        return Made(kind=kind, step_ms=step_ms, run=times, summary=summary)
+
+    cells = cells_of(tmp_path, (STRATEGIES, SEEDS), tell)
+    # The values: 1.2 / 1.1 = 9% more; the change of zero3: 1 / 1.1 = 9.1% less.
+    assert cells["samples_per_s"].change_percent == pytest.approx(-9.1, abs=0.2)
+    assert cells["samples_per_s"].better is False
+    assert cells["goodput_samples_per_s"].value == pytest.approx(cells["samples_per_s"].value)
+    assert cells["goodput_samples_per_s"].change_percent == pytest.approx(cells["samples_per_s"].change_percent)
+    assert cells["goodput_samples_per_s"].marks == cells["samples_per_s"].marks != ()
+    assert cells["train_s"].change_percent == pytest.approx(10.0, abs=0.2)
+
+
+def test_what_cannot_differ_has_no_change(tmp_path: Path):
+    rates = Axis("train.learning_rate", "rate", {"low": "1e-5", "high": "1e-3"}, keys=("train.learning_rate",))
+
+    def tell(values: Mapping[str, str]) -> Made:
+        slower = 1.3 if values["rate"] == "high" else 1.0
+        noise = 1 + 0.001 * int(values["seed"][-1])
+        return Made(step_ms=80 * slower * noise, run={"config.train.learning_rate": rates.values[values["rate"]]})
+
+    cells = cells_of(tmp_path, (rates, SEEDS), tell)
+    for name in ("samples_per_s", "epoch_s"):
+        assert (cells[name].change_percent, cells[name].better) == (None, None), name
+    assert cells["train_s"].change_percent == pytest.approx(30.0)  # it may stop early
+
+
+def test_figures_that_depend_on_the_training_budget_are_grey(tmp_path: Path):
+    steps = Axis("train.max_steps", "steps", {"few": "100", "many": "400"}, keys=("train.max_steps",))
+
+    def tell(values: Mapping[str, str]) -> Made:
+        number, seed = int(steps.values[values["steps"]]), int(values["seed"][-1])
+        plan = {"num_steps": number, "steps_per_epoch": 75, "num_epochs": number / 75}
+        loss = 0.8 + 0.001 * seed - 0.1 * (number == 400)
+        return Made(
+            num_steps=number, step_ms=(100 if number == 100 else 80) * (1 + 0.001 * seed),
+            run={"plan": plan, "config.train.max_steps": number},
+            summary={"scores.validation.loss": loss, "time.train_s": number * (1 + 0.001 * seed)},
+        )  # fmt: skip
+
+    cells = cells_of(tmp_path, (steps, SEEDS), tell)
+    grey = {name for name, cell in cells.items() if cell.change_percent is not None and cell.better is None}
+    assert {"train_s", "validation_loss"} <= grey
+    assert cells["samples_per_s"].better is True
+
+
+def test_a_change_has_the_sign_of_the_two_values(tmp_path: Path):
+    # Means of times: 10 against (1 + 1 + 29) / 3 = 10.3; geometric means: 10 against 29^(1/3) = 3.1.
+    times = {"ddp": (10.0, 10.0, 10.0), "zero3": (1.0, 1.0, 29.0)}
+
+    def tell(values: Mapping[str, str]) -> Made:
+        train_s = times[values["strategy"]][int(values["seed"][-1]) - 1]
+        return Made(kind=values["strategy"], summary={"time.train_s": train_s})
+
+    cell = cells_of(tmp_path, (STRATEGIES, SEEDS), tell)["train_s"]
+    assert (cell.change_percent, cell.better) == (pytest.approx(100 * (31 / 30 - 1)), None)

@@ -7,17 +7,18 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from raised import raises_code
-from rich.console import Console
 
+from paratune.records.predictions import write_predictions
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder, read_sweep, write_sweep
-from paratune.reports.matrix import make_sweep, terminal_sweep
+from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.document import _subject as subject
 from paratune.reports.matrix.document import matrix_sections
 from paratune.reports.matrix.outcomes import Figure, SweepReport, read_outcomes
 from paratune.reports.matrix.tables import candidates, chosen, mean_text, missing
-from paratune.reports.matrix.terminal import by_reason
+from paratune.verdicts import MeasureComparison
 
 SEED = Axis("run.seed", "seed", {"seed-1": "1", "seed-2": "2", "seed-3": "3"}, is_seed=True)
 RATE = Axis("train.learning_rate", "rate", {"high": "0.0001", "low": "1e-05"})
@@ -136,7 +137,7 @@ def test_a_candidate_of_fewer_seeds_is_shown_and_not_chosen(tmp_path: Path):
 def test_a_seed_that_no_candidate_has_is_not_asked_for(tmp_path: Path):
     report = make(tmp_path / "m", left_out=("high_seed-1", "low_seed-1"))
     (group,) = report.groups
-    assert (group.chosen.values, len(group.remarks)) == ({"rate": "high"}, 1)  # the tie
+    assert (group.chosen.values, len(group.remarks)) == ({"rate": "high"}, 2)  # the tie, and that it is on these rows
     assert chosen(report).notes[0].endswith("over 2 of 3 seeds (1, 2, 3): see n below.")
 
 
@@ -146,17 +147,6 @@ def test_no_candidate_is_chosen_if_all_lack_runs(tmp_path: Path):
     assert group.chosen is None
     assert "nothing is chosen: no candidate has all of its runs" in group.remarks
     assert chosen(report).rows == (("table6", "none", "n/a", "n/a"),)
-
-
-def test_terminal_prints_each_reason_once(tmp_path: Path):
-    names = [f"{rate}_seed-{seed}" for rate in ("low", "high") for seed in (1, 2, 3)]
-    report = make(tmp_path / "m", missing=dict.fromkeys(names[:4], "pending") | {names[4]: "failed"})
-    (table,) = missing(report)
-    assert [by_reason(table).title, *by_reason(table).rows] == [
-        "Without results: 5 of 6 runs",
-        ("high_seed-1, low_seed-1, low_seed-2 and 1 more", "not trained yet"),
-        ("high_seed-2", "failed: the loss is nan"),
-    ]
 
 
 def test_a_score_that_is_not_finite_is_missing(tmp_path: Path):
@@ -176,8 +166,69 @@ def test_equal_candidates_have_a_remark(tmp_path: Path):
 
 def test_a_candidate_that_all_seeds_find_worse_is_no_tie(tmp_path: Path):
     report = make(tmp_path / "m", scores={"high": (0.80, 0.81, 0.82), "low": (0.90, 0.912, 0.921)})
-    assert report.groups[0].tied == ()
-    assert report.groups[0].remarks == ()
+    (group,) = report.groups
+    assert group.tied == ()
+    # Without predictions the interval is over seeds alone, on these rows: no claim about others.
+    assert [found.scope for _, found in group.compared] == ["seeds"]
+    assert (group.is_best, len(group.remarks)) == (None, 1)
+
+
+ROWS, HIGH, LOW = 400, (360, 368, 364), (320, 324, 318)
+"""Rows of validation, and right ones of each seed."""
+
+
+def predict(folder: Path, right: int, name: str) -> None:
+    """Write predictions of which the first ones are right."""
+    columns = {"label": ["b"] * ROWS, "prediction": ["b"] * right + ["a"] * (ROWS - right)}
+    run = cell_run_folder(folder, name)
+    write_predictions(run, "validation", rows=np.arange(ROWS), ids=None, columns=columns)
+    task = {"kind": "classification", "labels": ["a", "b"]}
+    (run / "run.json").write_text(json.dumps({"schema_version": 1, "task": task}))
+
+
+@pytest.mark.parametrize(("low", "is_best"), [(LOW, True), ((361, 360, 366), None)])
+def test_best_in_quality_is_the_verdict_over_seeds_and_rows(low, is_best, tmp_path: Path):
+    scores = {name: tuple(count / ROWS for count in counts) for name, counts in (("high", HIGH), ("low", low))}
+    make(tmp_path / "m", scores=scores)
+    for name, counts in (("high", HIGH), ("low", low)):
+        for seed, count in enumerate(counts, start=1):
+            predict(tmp_path / "m", count, f"{name}_seed-{seed}")
+    (group,) = read_outcomes(tmp_path / "m").groups
+    ((other, found),) = group.compared
+    assert (other.values, found.scope, found.num_samples) == ({"rate": "low"}, "seeds and samples", ROWS)
+    assert found.change == pytest.approx((sum(low) - sum(HIGH)) / 3 / ROWS)
+    assert (group.is_best, len(group.tied)) == (is_best, 0 if is_best else 1)
+
+
+def test_seeds_that_differ_more_than_rows_allow_are_no_best(tmp_path: Path):
+    # 12 of 20 rows against 8, in each of three seeds: without the rows' part the interval would have no width.
+    right = {"high": (12, 12, 12), "low": (8, 8, 8)}
+    make(tmp_path / "m", scores={name: tuple(count / 20 for count in counts) for name, counts in right.items()})
+    for name, counts in right.items():
+        for seed in range(3):
+            run = cell_run_folder(tmp_path / "m", f"{name}_seed-{seed + 1}")
+            is_right = np.roll(np.arange(20) < counts[seed], 5 * (name == "low"))
+            columns = {"label": ["b"] * 20, "prediction": np.where(is_right, "b", "a").tolist()}
+            write_predictions(run, "validation", rows=np.arange(20), ids=None, columns=columns)
+            task = {"kind": "classification", "labels": ["a", "b"]}
+            (run / "run.json").write_text(json.dumps({"schema_version": 1, "task": task}))
+    (group,) = read_outcomes(tmp_path / "m").groups
+    ((_, found),) = group.compared
+    assert (found.outcome, found.scope, group.is_best) == ("cannot tell", "seeds and samples", None)
+    assert found.low < 0 < found.high
+
+
+@pytest.mark.parametrize(("outcome", "scope", "is_best"), [
+    ("different", "seeds and samples", True), ("different", "seeds", None),
+    ("cannot tell", "seeds and samples", None), ("equal", "seeds and samples", None), ("n/a", None, None),
+])  # fmt: skip
+def test_best_needs_every_other_candidate(outcome, scope, is_best, tmp_path: Path):
+    (group,) = make(tmp_path / "m").groups
+    known = MeasureComparison("accuracy", False, 0.9, 0.8, (3, 3), outcome="different", scope="seeds and samples")
+    other = replace(known, outcome=outcome, scope=scope)
+    compared = tuple((group.candidates[0], found) for found in (known, other))
+    assert replace(group, compared=compared).is_best is is_best
+    assert replace(group, compared=()).is_best is None
 
 
 STRATEGY = Axis("strategy", "strategy", {"ddp": "ddp", "zero3": "zero3"}, keys=("strategy.kind",))
@@ -299,7 +350,7 @@ def test_probes_have_no_scores_in_any_format(tmp_path: Path):
     assert (report.groups, report.num_finished) == ((), 6)
     assert all(outcome.scores == {} for outcome in report.outcomes)
     for path in report.files:
-        assert path.suffix in (".pdf", ".png") or "0.85" not in path.read_text(), path
+        assert path.suffix == ".pdf" or "0.85" not in path.read_text(), path
     assert "chosen" not in [section.key for section in matrix_sections(report)]
     assert " All runs are probes: " in subject(report)
 
@@ -314,7 +365,7 @@ def test_runs_that_have_no_scores_leave_no_empty_table(change: dict[str, str], t
     assert [section.key for section in matrix_sections(report)] == ["missing", "runs", "reproduce"]
     assert [len(table.rows) for section in matrix_sections(report) for table in section.tables][:2] == [6, 6]
     make_sweep(tmp_path / "m", tmp_path / "out")
-    assert "Results" not in (tmp_path / "out" / "report.md").read_text()
+    assert "Results" not in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_a_score_of_another_schema_version_is_no_score(tmp_path: Path):
@@ -341,12 +392,11 @@ def test_all_formats_are_written(tmp_path: Path):
 
     report = make_sweep(tmp_path / "m", tmp_path / "out")
 
-    names = ("index.html", "report.md", "report.csv", "report.json")
+    names = ("index.html", "table.csv", "report.json")
     assert {tmp_path / "out" / name for name in names} < set(report.files)
-    assert tmp_path / "out" / "tables" / "chosen.tex" in report.files
     assert all(path.is_file() for path in report.files)
-    html, markdown, text, found = ((tmp_path / "out" / name).read_text() for name in names)
-    assert "<i>small</i>" not in html + markdown
+    html, text, found = ((tmp_path / "out" / name).read_text() for name in names)
+    assert "<i>small</i>" not in html
     assert "&lt;i&gt;small&lt;/i&gt;" in html
     assert html.count("<script") == 1  # the page's own
     lines = list(csv.DictReader(io.StringIO(text)))
@@ -363,17 +413,6 @@ def test_all_formats_are_written(tmp_path: Path):
     assert (first["num_runs"], first["values"]) == (3, [0.80, 0.90, 0.85])
     assert values["past"] == ["old"]
     make_sweep(tmp_path / "m", tmp_path / "out")  # an earlier report is replaced
-
-
-@pytest.mark.parametrize("width", [40, 80, 120])
-def test_terminal_prints_every_figure_at_any_width(width: int, tmp_path: Path):
-    report = make(tmp_path / "m", (MODEL, TASK, RATE, SEED), ("model", "task"))
-    console = Console(width=width, record=True, file=io.StringIO())
-    console.print(terminal_sweep(report))
-    text = console.export_text()
-    assert max(map(len, text.splitlines())) <= width
-    assert text.count("0.8500 ± 0.0500") == 4
-    assert "<i>small</i>" in text
 
 
 def test_a_folder_without_a_matrix(tmp_path: Path):
@@ -395,7 +434,3 @@ def test_lines_of_chosen_runs_are_grouped_by_headings(tmp_path: Path):
         table = chosen(report)
         assert [line[0].text for line in table.lines] == order
         assert table.groups == headings
-        console = Console(width=200, record=True, file=io.StringIO())
-        console.print(terminal_sweep(report))
-        lines = [line.strip() for line in console.export_text().splitlines()]
-        assert all(text in lines for _, text in headings)

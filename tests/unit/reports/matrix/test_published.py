@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,11 @@ ONE, TWO = {"nproc": "nproc-1"}, {"nproc": "nproc-2"}
 
 
 def _figure(measure: str, value: float, unit: str, values: Mapping[str, str] = ONE) -> PublishedFigure:
-    return PublishedFigure(values, measure, value, unit, "Somebody", "table 1")
+    return PublishedFigure(values, measure, value, unit, "table 1")
 
 
 def _claim(kind: ClaimKind, measure: str, by: float) -> PublishedClaim:
-    return PublishedClaim(f"{kind} {measure}", kind, measure, by, (ComparedPair(of=TWO, than=ONE),), "Somebody", "")
+    return PublishedClaim(f"{kind} {measure}", kind, measure, by, (ComparedPair(of=TWO, than=ONE),), "")
 
 
 def _matrix(folder: Path, published: Published, seconds: Mapping[tuple[int, int], float], scores=(0.9, 0.9)) -> Path:
@@ -45,12 +46,13 @@ def _tables(folder: Path, **more: Path) -> dict[str, Table]:
 
 def test_figures_have_the_unit_of_the_publication(tmp_path: Path):
     published = Published(
+        "Somebody",
         (
             _figure("time", 2.0, "min"),
             _figure("memory", 6.0, "GB"),
             _figure("accuracy", 80.0, "%"),
             _figure("state_memory", 1.0, "GB"),
-        )
+        ),
     )
     # 90 s and 150 s are 2 min on average; the memory is 3 GB; 0.9 is 90%.
     folder = _matrix(tmp_path, published, {(1, 1): 90.0, (1, 2): 150.0})
@@ -66,14 +68,16 @@ def test_figures_have_the_unit_of_the_publication(tmp_path: Path):
 
 
 def test_values_of_several_configurations_have_no_figure(tmp_path: Path):
-    table = _tables(_matrix(tmp_path, Published((_figure("time", 2.0, "min", {}),)), {}))["published"]
+    table = _tables(_matrix(tmp_path, Published("Somebody", (_figure("time", 2.0, "min", {}),)), {}))["published"]
 
     assert [cell.text for cell in table.lines[0][3:5]] == ["n/a", "n/a"]
     assert any("3 configurations" in note for note in table.notes)
 
 
 def test_planned_figures_are_a_column(tmp_path: Path):
-    folder = _matrix(tmp_path, Published((_figure("memory", 2.0, "GB"), _figure("state_memory", 1.0, "GB"))), {})
+    folder = _matrix(
+        tmp_path, Published("Somebody", (_figure("memory", 2.0, "GB"), _figure("state_memory", 1.0, "GB"))), {}
+    )
     terms = {"weights": 2e8, "gradients": 2e8, "optimizer": 6e8, "context": 5e8, "fragmentation": 1e8}
     option = {"memory": {"total_bytes": 3.6e9, "terms": terms}, "run_s": [60.0, 50.0, 70.0]}
     plan = {"generator": "paratune plan of a matrix", "schema_version": 1, "matrix": "m"}
@@ -120,11 +124,23 @@ def test_claims_about_ratios(
 ):
     times = {(2, seed): value for seed, value in enumerate(seconds, start=1)}
 
-    table = _tables(_matrix(tmp_path, Published(claims=(_claim(kind, measure, by),)), times))["claims"]
+    table = _tables(_matrix(tmp_path, Published("Somebody", claims=(_claim(kind, measure, by),)), times))["claims"]
 
     assert table.lines[0][1].text == result
     assert table.lines[0][1].better is {"holds": True, "does not hold": False, "cannot tell": None}[result]
     assert len(table.lines[0][2].runs) == 4
+
+
+def test_equal_memory_is_not_less(tmp_path: Path):
+    published = Published("Somebody", claims=(_claim("less", "memory", 0.0),))
+    folder = make_matrix(
+        tmp_path / "m",
+        (NPROC, SEED),
+        lambda values: Made(world_size=int(values["nproc"][-1]), summary={"memory.largest_bytes": 3_000_000_000}),
+        published=published,
+    )
+
+    assert _tables(folder)["claims"].lines[0][1].text == "does not hold"
 
 
 @pytest.mark.parametrize(("measure", "result"), [("memory", "cannot tell"), ("time", "holds")])
@@ -137,7 +153,7 @@ def test_kinds_of_memory_do_not_compare(tmp_path: Path, measure: str, result: st
             world_size=size, summary={"time.train_s": 60.0 / size, "memory.kind": kind, "memory.largest_bytes": largest}
         )
 
-    published = Published(claims=(_claim("less", measure, 0.4),))
+    published = Published("Somebody", claims=(_claim("less", measure, 0.4),))
 
     table = _tables(make_matrix(tmp_path / "m", (NPROC, SEED), tell, published=published))["claims"]
 
@@ -158,13 +174,49 @@ def test_claims_about_scores(tmp_path: Path, kind: ClaimKind, by: float, score: 
     # Seeds differ by 0.0001, so the interval of two is less than 0.001 wide on either side of the change.
     claims = (_claim(kind, "accuracy", by),)
 
-    table = _tables(_matrix(tmp_path, Published(claims=claims), {}, scores=(0.9, score)))["claims"]
+    table = _tables(_matrix(tmp_path, Published("Somebody", claims=claims), {}, scores=(0.9, score)))["claims"]
 
     assert table.lines[0][1].text == result
 
 
-def test_a_claim_cannot_be_decided_by_one_run(tmp_path: Path):
-    published = Published(claims=(_claim("less", "time", 0.1),))
-    folder = make_matrix(tmp_path / "m", (NPROC,), lambda values: Made(), published=published)
+@pytest.mark.parametrize(
+    ("claim", "result"),
+    [
+        # 100 s become 60 s, and an accuracy of 0.9 becomes 0.8.
+        (_claim("less", "time", 0.3), "as published, one run"),
+        (_claim("less", "time", 0.5), "not as published, one run"),
+        (_claim("not_less", "time", 0.05), "not as published, one run"),
+        (_claim("worse", "accuracy", 0.05), "as published, one run"),
+        (_claim("equal", "accuracy", 0.05), "not as published, one run"),
+        # An unknown time is neither.
+        (_claim("less", "total_time", 0.1), "cannot tell"),
+    ],
+)
+def test_one_run_is_as_published_or_not(tmp_path: Path, claim: PublishedClaim, result: str):
+    def tell(values: Mapping[str, str]) -> Made:
+        size = int(values["nproc"].rpartition("-")[2])
+        time = {"time.train_s": 100.0 if size == 1 else 60.0, "time.total_s": None if size == 2 else 110.0}
+        return Made(world_size=size, summary={**time, "scores.test.accuracy": 0.9 if size == 1 else 0.8})
 
-    assert _tables(folder)["claims"].lines[0][1].text == "cannot tell"
+    table = _tables(make_matrix(tmp_path / "m", (NPROC,), tell, published=Published("Somebody", claims=(claim,))))[
+        "claims"
+    ]
+
+    outcome, change = table.lines[0][1:3]
+    assert (outcome.text, outcome.better) == (result, None)
+    assert claim.measure != "accuracy" or "Test Accuracy" in change.text
+
+
+def test_one_pair_that_is_not_as_published_decides(tmp_path: Path):
+    # 100, 60 and 101 s: the first pair is faster, the second is not.
+    pairs = tuple(ComparedPair(of={"nproc": f"nproc-{size}"}, than=ONE) for size in (2, 4))
+    claim = replace(_claim("less", "time", 0.1), pairs=pairs)
+    times = {"nproc-1": 100.0, "nproc-2": 60.0, "nproc-4": 101.0}
+    folder = make_matrix(
+        tmp_path / "m",
+        (NPROC,),
+        lambda values: Made(world_size=int(values["nproc"][-1]), summary={"time.train_s": times[values["nproc"]]}),
+        published=Published("Somebody", claims=(claim,)),
+    )
+
+    assert _tables(folder)["claims"].lines[0][1].text == "not as published, one run"

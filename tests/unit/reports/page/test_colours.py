@@ -7,7 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from paratune.reports.figures.runs import PHASE_COLOURS, RUN_COLOURS
+from paratune.reports.figures.canvas import RUN_COLOURS
+from paratune.reports.figures.runs import PHASE_COLOURS
 
 # Machado, Oliveira and Fernandes, A Physiologically-based Model for Simulation of Color Vision Deficiency, IEEE TVCG
 # 2009, severity 1; for linear RGB.
@@ -19,10 +20,7 @@ VISIONS = {
 }
 XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])  # of sRGB, IEC 61966-2-1
 STYLE = resources.files("paratune.reports.page").joinpath("style.css").read_text(encoding="utf-8")
-LIGHT, DARK = (
-    tuple(re.findall(r"--run-\d: (#[0-9a-f]{6})", part))
-    for part in STYLE.split("@media screen and (prefers-color-scheme: dark)")
-)
+LIGHT, DARK = zip(*re.findall(r"--run-\d: light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", STYLE), strict=True)
 
 
 def _linear(colour):
@@ -53,7 +51,7 @@ def test_colours_differ_for_every_vision(colours, vision):
 
 @pytest.mark.parametrize(("colours", "paper"), [(LIGHT, "#ffffff"), (DARK, "#15171a")], ids=["light", "dark"])
 def test_line_colours_have_contrast_with_the_background(colours, paper):
-    assert f"--paper: {paper}" in STYLE
+    assert paper in re.search(r"--paper: light-dark\((.*?)\)", STYLE)[1]
     assert min(_contrast(colour, paper) for colour in colours) >= 3  # WCAG 2.2, 1.4.11, graphical objects
 
 

@@ -112,7 +112,7 @@ def test_unknown_figures_of_cpus_have_no_remark(tmp_path):
 def test_the_cost_is_in_the_files(tmp_path):
     report = make([gpu_run(tmp_path / "a")], tmp_path / "out", price=3.0)
     assert report.files
-    assert "Cost at 3 a device-hour" in (tmp_path / "out" / "report.md").read_text()
+    assert "Cost at 3 a device-hour" in (tmp_path / "out" / "index.html").read_text()
 
 
 @pytest.mark.parametrize("price", [-1.0, float("nan"), float("inf")])

@@ -1,18 +1,13 @@
-"""Changes against a baseline run: the arithmetic, the side that is better, and where they are shown."""
-
-import csv
-import io
+"""Changes against a baseline run, and the scores of a constant answer."""
 
 import pytest
 from make_run import make_run
 from raised import raises_code
-from rich.console import Console
 
-from paratune.reports.document import document_markdown
+from paratune.reports.comparison.tables import changes_table
 from paratune.reports.page.document import document_html
 from paratune.reports.run.document import run_document
-from paratune.reports.run.make import make, runs_csv
-from paratune.reports.run.terminal import terminal_table
+from paratune.reports.run.make import make
 
 
 @pytest.fixture
@@ -25,71 +20,61 @@ def runs(tmp_path):
     tuned = make_run(
         tmp_path / "tuned",
         task="regression",
+        kind="ddp",
         summary_changes={"scores.test": {"rmse": 0.75, "r2": 0.3, "pearson": 0.4}, "time.train_s": 150.0},
     )
     return base, tuned
 
 
-def change(report, key):
-    row = next(row for row in report.against.rows if row.key == key)
-    return row.changes[0]
+def changes(report):
+    """Return the cells of the second run by key."""
+    table = changes_table(report.compared)
+    return {line[0].value or "": line[2].text for line in table.lines}
 
 
-def test_changes_are_in_per_cent_of_the_baseline_with_the_better_side(runs):
+def test_changes_are_those_of_the_verdicts_and_per_cent_of_the_baseline(runs):
     base, tuned = runs
     report = make([tuned], None, base)
     assert [run.name for run in report.runs] == ["base", "tuned"]
-    # 0.75 of 1.0; 150 s of 100 s; 0.4 of 0.5; from -0.5 there is no per cent, but up is better.
-    assert change(report, "test_rmse").text == "−25.0% ↓ better"
-    assert change(report, "train_s").text == "+50.0% ↑ worse"
-    assert change(report, "test_pearson").text == "−20.0% ↓ worse"
-    assert change(report, "test_r2").text == "n/a ↑ better"
-    assert change(report, "peak_memory_largest_bytes").text == "0.0% the same"
-    assert not {"seed", "num_steps", "world_size"} & {row.key for row in report.against.rows}
+    found = changes(report)
+    # 150 s of 100 s; 0.75 of 1.0; from -0.5 there is no per cent.
+    assert found["train_s"] == "150 +50.0%"
+    assert found["rmse"] == "0.7500 −0.2500 (−25.0%)"
+    (finding,) = next(row for row in report.compared.rows if row.key == "rmse").findings
+    assert (finding.change, finding.split) == (pytest.approx(-0.25), "test")
 
 
-def test_changes_that_round_to_zero_are_neither_better_nor_worse(tmp_path):
-    # From 0.8 to 0.7997 is -0.0375%, and to 0.7995 -0.0625%.
-    for name, matthews, accuracy, macro in (("base", 0.0, 0.8, 0.8), ("tuned", 0.0, 0.7997, 0.7995)):
-        scores = {"accuracy": accuracy, "f1_macro": macro, "matthews": matthews}
-        make_run(tmp_path / name, summary_changes={"scores.test": scores})
-    report = make([tmp_path / "tuned"], None, tmp_path / "base")
-    assert change(report, "test_accuracy").text == "0.0% the same"
-    assert change(report, "test_accuracy").better is None
-    assert change(report, "test_f1_macro").text == "−0.1% ↓ worse"
-    assert change(report, "test_matthews").text == "the same"
-
-
-def test_sets_of_any_name_are_compared(tmp_path):
-    for name, value in (("base", 0.5), ("tuned", 0.6)):
-        scores = {"validation": {"f1_macro": value}, "validation_mismatched": {"f1_macro": value}}
-        make_run(tmp_path / name, summary_changes={"scores": scores})
-    report = make([tmp_path / "tuned"], None, tmp_path / "base")
-    assert change(report, "validation_f1_macro").text == "+20.0% ↑ better"
-    assert change(report, "validation_mismatched_f1_macro").text == "+20.0% ↑ better"
+def test_different_experiments_have_per_cent_and_no_change(runs, tmp_path):
+    other = make_run(
+        tmp_path / "other",
+        task="regression",
+        run_changes={"data.train.fingerprint": "other"},
+        summary_changes={"scores.test": {"rmse": 0.5, "r2": 0.3, "pearson": 0.4}, "time.train_s": 150.0},
+    )
+    report = make([other], None, runs[0])
+    assert report.verdicts[0].differs.refused
+    assert (changes(report)["train_s"], changes(report)["rmse"]) == ("150 (+50.0%)", "0.5000 (−50.0%)")
 
 
 def test_a_baseline_among_the_runs_keeps_its_place(runs):
     base, tuned = runs
     report = make([tuned, base], None, base / ".." / "base")
     assert [run.name for run in report.runs] == ["tuned", "base"]
-    assert [one.run for one in report.against.rows[0].changes] == ["tuned"]
+    assert (report.baseline, [verdict.label for verdict in report.verdicts]) == ("base", ["tuned"])
 
 
-def test_every_format_has_the_changes(runs):
+def test_a_baseline_of_the_only_configuration_has_a_note(runs, tmp_path):
+    again = make_run(tmp_path / "again", task="regression", seed=7)
+    report = make([again], None, runs[0])
+    assert (report.compared, len(report.verdict_notes)) == (None, 1)
+    assert make([runs[0], again], None).verdict_notes == ()
+
+
+def test_the_page_has_the_changes(runs):
     base, tuned = runs
     report = make([tuned], None, base)
-    console = Console(width=120, file=io.StringIO(), record=True)
-    console.print(terminal_table(report))
-    document = run_document(report)
-    for text in (console.export_text(), document_html(document), document_markdown(document)):
-        assert "−25.0% ↓ better" in text
-    assert 'class="better"' in document_html(document)
-    lines = list(csv.DictReader(io.StringIO(runs_csv(report))))
-    assert [line["test_rmse_change_percent"] for line in lines] == ["", "-25.0"]
-    changes = report.as_dict()["baseline"]
-    assert changes["run"] == "base"
-    assert changes["changes"]["test_r2"]["tuned"] == {"percent": None, "better": True}
+    assert "(−25.0%)" in document_html(run_document(report))
+    assert report.as_dict()["baseline"] == "base"
     assert make([tuned], None).as_dict()["baseline"] is None
 
 

@@ -14,16 +14,20 @@ from pathlib import Path
 
 import pytest
 from make_run import edit_json, make_run
+from page_text import page_text
 from raised import raises_code
 from rich.console import Console
 
+import paratune
 from paratune import __version__, reports
 from paratune.commands.report import report as run_report
 from paratune.reports.figures import canvas
+from paratune.reports.run.document import run_document
+from paratune.reports.terminal import terminal_runs
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 SCRIPT = "<script>alert(1)</script>"
-FILES = {"index.html", "report.md", "report.csv", "report.json", "report.pdf"}
+FILES = {"index.html", "table.csv", "report.json", "report.pdf"}
 TEXTS = FILES - {"report.pdf"}
 
 
@@ -44,10 +48,9 @@ class Page(HTMLParser):
 
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch):
-    """Leave out the files of figures and the PDF, which take most of the time; the page has its figures."""
+    """Leave out the PDF, which takes most of the time."""
     module = importlib.import_module("paratune.reports.report_files")
-    monkeypatch.setattr(module, "drawing_files", lambda drawings: {})
-    monkeypatch.setattr(module, "document_pdf", lambda document, figures, num_runs: b"%PDF-")
+    monkeypatch.setattr(module, "document_pdf", lambda document: b"%PDF-")
 
 
 @pytest.fixture
@@ -86,18 +89,24 @@ def files_in(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_make_writes_every_table_and_figure_in_every_format_and_names_them(tmp_path, monkeypatch):
+def test_make_writes_four_files_and_those_for_a_paper_if_they_are_wanted(tmp_path, monkeypatch):
     monkeypatch.undo()
-    out = tmp_path / "out" / "deep"
-    made = reports.make([make_run(tmp_path / "a")], out)
-    found = set(files_in(out))
-    assert {path.relative_to(out).as_posix() for path in made.files} == found
-    tables = ("comparison", "evaluations", "phases", "memory", "confusion", "hardware", "software", "reproduce")
-    expected = {f"tables/{name}.{kind}" for name in tables for kind in ("md", "tex", "csv")}
-    expected |= {
-        f"figures/{name}.{kind}" for name in ("loss", "phases", "memory", "over_steps") for kind in ("svg", "png")
-    }
-    assert found == FILES | expected | {"reproduce/a.yaml"}
+    run, out = make_run(tmp_path / "a"), tmp_path / "out" / "deep"
+    made = reports.make([run], out)
+    assert {path.relative_to(out).as_posix() for path in made.files} == set(files_in(out)) == FILES
+    reports.make([run], out, wanted=("latex", "figures"))
+    tables = {"comparison", "evaluations", "confusion", "hardware", "software", "reproduce"}
+    figures = {"loss", "phases", "memory", "over_steps"}
+    paper = {f"tables/{name}.tex" for name in tables} | {f"figures/{name}.svg" for name in figures}
+    assert set(files_in(out)) == FILES | paper
+    reports.make([run], out)  # those that this report does not have go
+    assert set(files_in(out)) == FILES
+
+
+@pytest.mark.parametrize("option", ["latex", "figures"])
+def test_files_for_a_paper_need_a_folder(tmp_path, option):
+    with raises_code("cli.no_effect", f"--{option}"):
+        paratune.report(make_run(tmp_path / "a"), **{option: True})
 
 
 def test_page_loads_no_other_file_and_allows_one_script(tmp_path):
@@ -137,7 +146,7 @@ def test_ids_of_the_page_are_unique_and_links_lead_somewhere(tmp_path):
 def test_every_cell_of_the_page_names_its_run(tmp_path):
     reports.make([make_run(tmp_path / "a"), make_run(tmp_path / "b")], tmp_path / "out")
     text = (tmp_path / "out" / "index.html").read_text()
-    table = text[text.index('id="comparison"') : text.index('id="loss"')]
+    table = text[text.index('id="comparison"') : text.index("<figure")]
     cells = [attributes for tag, attributes in Page(table).elements if tag == "td"]
     assert len(cells) > 40
     assert {cell["title"].partition(": ")[0] for cell in cells} == {"a", "b"}
@@ -151,16 +160,9 @@ def test_hostile_text_does_not_act_in_the_page(tmp_path, hostile):
     assert not [name for _, attributes in page.elements for name in attributes if "script" in name]
 
 
-def test_hostile_text_does_not_act_in_markdown(tmp_path, hostile):
-    reports.make(hostile, tmp_path / "out")
-    text = (tmp_path / "out" / "report.md").read_text()
-    assert "<script" not in text
-    assert "\x1b" not in text
-
-
 def test_hostile_text_is_no_formula_in_csv(tmp_path, hostile):
     reports.make(hostile, tmp_path / "out")
-    rows = list(csv.reader(io.StringIO((tmp_path / "out" / "report.csv").read_text())))
+    rows = list(csv.reader(io.StringIO((tmp_path / "out" / "table.csv").read_text())))
     assert rows[2][0].startswith("'=1+1")
     for cell in (cell for row in rows for cell in row):
         assert not cell.startswith(("=", "+", "-", "@"))
@@ -169,55 +171,15 @@ def test_hostile_text_is_no_formula_in_csv(tmp_path, hostile):
 def test_hostile_text_does_not_act_in_a_terminal(tmp_path):
     folder = make_run(tmp_path / "a", run_changes={"run_id": "[red]x[/red]\x1b[31my"})
     console = Console(file=io.StringIO(), width=200, color_system="truecolor", force_terminal=True)
-    console.print(reports.terminal_table(reports.make([folder], None)))
+    console.print(terminal_runs(reports.make([folder, make_run(tmp_path / "b", kind="ddp")], None)))
     text = console.file.getvalue()
     assert r"[red]x[/red]\x1b[31my" in text
     assert "\x1b[31m" not in text  # no style of our own is plain red
 
 
-def test_terminal_shows_runs_below_each_other_where_they_do_not_fit(tmp_path):
-    folders = [make_run(tmp_path / f"run-number-{n}") for n in range(6)]
-    console = Console(file=io.StringIO(), width=80)
-    console.print(reports.terminal_table(reports.make(folders, None)))
-    text = console.file.getvalue()
-    assert text.count("World size") > 1
-    assert all(len(line) <= 80 for line in text.splitlines())
-    assert all(f"run-number-{n}" in text for n in range(6))
-
-
-def test_many_runs_have_a_line_each(tmp_path):
-    folders = [make_run(tmp_path / f"run{n:02}") for n in range(25)]
-    console = Console(file=io.StringIO(), width=200)
-    console.print(reports.terminal_table(reports.make(folders, None)))
-    text = console.file.getvalue()
-    assert text.startswith("All runs")
-    assert [line.split()[0] for line in text.splitlines() if line.startswith("run")] == [
-        f"run{n:02}" for n in range(25)
-    ]
-
-
-def test_a_row_is_shown_if_a_run_has_its_value(tmp_path):
-    folders = [make_run(tmp_path / f"run-number-{n}") for n in range(5)]
-    options = {"strategy.options": {"stages": 2, "schedule": "1f1b"}}
-    folders.append(make_run(tmp_path / "run-number-5", run_changes=options))
-    console = Console(file=io.StringIO(), width=80)
-    console.print(reports.terminal_table(reports.make(folders, None)))
-    blocks = console.file.getvalue().split("Setup")[1:]
-    assert ["Pipeline stages" in block for block in blocks] == [False] * (len(blocks) - 1) + [True]
-
-
-def test_five_runs_fit_into_two_blocks_of_80_columns_and_one_of_120(tmp_path):
-    # Long phases, as on a CPU: the widest column is "1,233 (59.0%)".
-    folders = [make_run(tmp_path / name, step_ms=2241.8) for name in ("single", "ddp", "zero1", "zero2", "zero3")]
-    for width, num_blocks in ((80, 2), (120, 1)):
-        console = Console(file=io.StringIO(), width=width)
-        console.print(reports.terminal_table(reports.make(folders, None)))
-        assert console.file.getvalue().count("Setup") == num_blocks
-
-
 def test_csv_has_one_line_for_each_run_in_base_units(tmp_path):
     reports.make([make_run(tmp_path / "a", step_ms=80), make_run(tmp_path / "b")], tmp_path / "out")
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "report.csv").read_text())))
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "table.csv").read_text())))
     assert [row["run"] for row in rows] == ["a", "b"]
     assert float(rows[0]["train_s"]) == pytest.approx(225 * 0.080)
     assert float(rows[0]["epoch_s"]) == pytest.approx(75 * 0.080)  # 225 steps are 3 epochs
@@ -227,10 +189,22 @@ def test_csv_has_one_line_for_each_run_in_base_units(tmp_path):
 def test_json_is_what_as_dict_returns(tmp_path):
     made = reports.make([make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=1)], tmp_path / "out")
     value = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert list(value.pop("reproduce")) == ["a.yaml", "b.yaml"]
     assert value == made.as_dict()
     assert value["runs"][0]["sources"]["train_s"] == "summary.time.train_s"
     assert value["same_experiment"]["verdict"] == "other_seeds"
     assert value["seed_groups"][0]["spread"]["test_accuracy"]["num_runs"] == 2
+
+
+def test_the_spread_over_seeds_is_the_sample_standard_deviation(tmp_path):
+    runs = [
+        make_run(tmp_path / name, seed=seed, summary_changes={"time.train_s": train_s})
+        for seed, (name, train_s) in enumerate({"a": 2.0, "b": 4.0, "c": 6.0}.items())
+    ]
+    # 2, 4, 6: mean 4; deviations -2, 0, 2; (4 + 0 + 4) / (3 - 1) = 4; root 2.
+    (group,) = reports.make(runs, None).as_dict()["seed_groups"]
+    expected = {"mean": 4.0, "standard_deviation": 2.0, "min": 2.0, "max": 6.0, "num_runs": 3}
+    assert group["spread"]["train_s"] == expected
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
@@ -245,28 +219,28 @@ def test_make_overwrites_no_files_of_others(tmp_path, name):
 
 
 def test_make_replaces_an_earlier_report_and_leaves_other_files(tmp_path):
-    reports.make([make_run(tmp_path / "a")], tmp_path / "out")
+    reports.make([make_run(tmp_path / "a")], tmp_path / "out", wanted=["latex"])
     (tmp_path / "out" / "mine.txt").write_text("kept")
-    (tmp_path / "out" / "tables" / "mine.csv").write_text("kept")
-    reports.make([make_run(tmp_path / "b", task="mlm")], tmp_path / "out")
+    (tmp_path / "out" / "tables" / "mine.tex").write_text("kept")
+    reports.make([make_run(tmp_path / "b", task="mlm")], tmp_path / "out", wanted=["latex"])
     found = files_in(tmp_path / "out")
     assert b"Run b" in found["index.html"]
-    assert found["mine.txt"] == found["tables/mine.csv"] == b"kept"
-    assert "tables/evaluations.csv" in found
-    assert "tables/confusion.csv" not in found, "a table of the earlier report was left"
+    assert found["mine.txt"] == found["tables/mine.tex"] == b"kept"
+    assert "tables/evaluations.tex" in found
+    assert "tables/confusion.tex" not in found, "a table of the earlier report was left"
 
 
 def test_make_replaces_no_table_that_is_not_the_report_s(tmp_path):
-    reports.make([make_run(tmp_path / "a", task="mlm")], tmp_path / "out")
-    (tmp_path / "out" / "tables" / "confusion.csv").write_text("mine")
-    with raises_code("output.foreign", "tables", "confusion.csv"):
-        reports.make([make_run(tmp_path / "b")], tmp_path / "out")
+    reports.make([make_run(tmp_path / "a", task="mlm")], tmp_path / "out", wanted=["latex"])
+    (tmp_path / "out" / "tables" / "confusion.tex").write_text("mine")
+    with raises_code("output.foreign", "tables", "confusion.tex"):
+        reports.make([make_run(tmp_path / "b")], tmp_path / "out", wanted=["latex"])
     assert "Run a" in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_an_edited_list_of_files_removes_no_other_files(tmp_path):
     out = tmp_path / "out"
-    reports.make([make_run(tmp_path / "a")], out)
+    reports.make([make_run(tmp_path / "a")], out, wanted=["latex"])
     kept = [out / "mine.txt", out / "tables" / "mine.txt", tmp_path / "above.csv"]
     for path in kept:
         path.write_text("kept")
@@ -310,11 +284,8 @@ def test_runs_that_trained_different_things_are_marked_in_every_format(tmp_path)
     other = make_run(tmp_path / "b", run_changes={"batch.global_batch_size": 16})
     made = reports.make([make_run(tmp_path / "a"), other], tmp_path / "out")
     console = Console(file=io.StringIO(), width=200)
-    console.print(reports.terminal_table(made))
-    for text in (
-        console.file.getvalue(),
-        *((tmp_path / "out" / name).read_text() for name in ("index.html", "report.md")),
-    ):
+    console.print(terminal_runs(made))
+    for text in (console.file.getvalue(), (tmp_path / "out" / "index.html").read_text()):
         assert "different experiments" in text
     assert made.as_dict()["same_experiment"]["differ"] == {"global_batch_size": {"a": 32, "b": 16}}
 
@@ -323,8 +294,8 @@ def test_an_unfinished_run_is_listed_in_every_format(tmp_path):
     folders = [make_run(tmp_path / "a"), make_run(tmp_path / "cut-off", finished=False)]
     made = reports.make(folders, tmp_path / "out")
     console = Console(file=io.StringIO(), width=200)
-    console.print(reports.terminal_table(made))
-    for text in (console.file.getvalue(), *((tmp_path / "out" / name).read_text() for name in TEXTS - {"report.csv"})):
+    console.print(terminal_runs(made))
+    for text in (console.file.getvalue(), *((tmp_path / "out" / name).read_text() for name in TEXTS - {"table.csv"})):
         assert "cut-off" in text
         assert "step 112 of 225" in text
 
@@ -341,8 +312,9 @@ def test_a_confusion_of_20_000_classes_is_a_list_of_the_most_frequent(tmp_path):
     counts = {"num_classes": 20_000, "counts": [[5, 5, 7], [5, 6, 3], [19_999, 0, 2]]}
     run = make_run(tmp_path / "a", run_changes={"task.labels": labels}, summary_changes={"confusion": {"test": counts}})
     reports.make([run], tmp_path / "out")
-    rows = (tmp_path / "out" / "tables" / "confusion.csv").read_text().splitlines()[1:]
-    assert [row.split(",")[:3] for row in rows] == [["class 5", "class 6", "3"], ["class 19999", "class 0", "2"]]
+    text = page_text((tmp_path / "out" / "index.html").read_text())
+    assert "class 5 class 6 3 " in text
+    assert "class 19999 class 0 2 " in text
     assert json.loads((tmp_path / "out" / "report.json").read_text())["runs"][0]["confusion"] == {"test": counts}
 
 
@@ -383,7 +355,7 @@ def test_a_record_of_little_still_makes_a_report(tmp_path):
         (folder / name).write_text(json.dumps({key: value[key] for key in ("schema_version", "run_id")}))
     (folder / "events.rank0000.jsonl").unlink()
     reports.make([folder], tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | {"tables"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
 
 
 def test_values_that_json_does_not_have_become_null(tmp_path):
@@ -408,28 +380,17 @@ def test_report_is_imported_without_torch_and_matplotlib():
     assert found.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", ["index.html", "report.md"])
-def test_report_is_the_one_that_was_read_and_accepted(tmp_path, monkeypatch, name):
+def test_report_is_the_one_that_was_read_and_accepted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Figures differ between versions of matplotlib; they have tests of their own.
     monkeypatch.setattr(canvas, "can_draw", lambda: "matplotlib is not installed")
     folders = [make_run(Path("runs/single")), make_run(Path("runs/ddp"), kind="ddp", world_size=2, step_ms=46.1)]
     reports.make([*folders, make_run(Path("runs/cut"), finished=False)], Path("out"))
-    made = Path("out", name).read_text(encoding="utf-8").replace(f"paratune {__version__}", "paratune VERSION")
-    golden = GOLDEN / f"report_{name}"
+    made = Path("out", "index.html").read_text(encoding="utf-8").replace(f"paratune {__version__}", "paratune VERSION")
+    golden = GOLDEN / "report_index.html"
     assert made == golden.read_text(encoding="utf-8"), (
-        f"read the difference; to accept it copy {Path('out', name).resolve()}"
+        f"read the difference; to accept it copy {Path('out', 'index.html').resolve()}"
     )
-
-
-def test_a_table_of_memory_has_one_unit(tmp_path):
-    # 1.2 GiB on the first rank and 512 MiB on the second.
-    ranks = [{"rank": rank, "peak_memory_bytes": size} for rank, size in enumerate((1_288_490_189, 2**29))]
-    reports.make([make_run(tmp_path / "a", summary_changes={"ranks": ranks})], tmp_path / "out")
-    text = (tmp_path / "out" / "index.html").read_text()
-    assert "Peak memory (GiB)" in text
-    assert re.search(r">1\.200</td>.*>0\.500</td>", text, re.DOTALL)
-    assert "MiB" not in text[text.index("Peak memory (GiB)") :]
 
 
 def test_interruptions_are_counted_in_words(tmp_path):
@@ -456,21 +417,18 @@ def test_a_replaced_report_has_a_message(tmp_path, capsys):
     json.loads(shown.out)
 
 
-def test_many_runs_are_lines(tmp_path):
+def test_many_runs_have_tables_and_figures_of_the_first_ones(tmp_path):
     folders = [make_run(tmp_path / f"run-{n}", num_steps=10, seed=n) for n in range(30)]
     made = reports.make(folders, tmp_path / "out", folders[3])
     found = files_in(tmp_path / "out")
-    assert "tables/comparison.csv" not in found
-    assert len(list(csv.DictReader(io.StringIO(found["tables/runs.csv"].decode())))) == 30
-    assert len(list(csv.DictReader(io.StringIO(found["report.csv"].decode())))) == 30
-    settings = list(csv.DictReader(io.StringIO(found["tables/settings.csv"].decode())))
-    assert [line["run.seed"] for line in settings] == [str(n) for n in range(30)]
-    assert "tables/confusion-24.csv" in found
-    assert "tables/confusion-25.csv" not in found
-    page = found["index.html"].decode()
-    assert "The first 24 of 30 runs." in page
-    assert "The first 24 of 29 runs; report.csv has all." in page
+    tables = {table.key: table for table in run_document(made).tables}
+    assert len(tables["comparison"].columns) == 1 + 24
+    assert len(list(csv.DictReader(io.StringIO(found["table.csv"].decode())))) == 30
+    assert "confusion-24" in tables
+    assert "confusion-25" not in tables
+    assert "The first 24 of 30 runs." in found["index.html"].decode()
     assert len(made.as_dict()["runs"]) == 30
+    assert [len(runs) for _, runs in made.configurations] == [30]
 
 
 def test_one_note_has_the_cost_of_measuring_of_all_runs(tmp_path):

@@ -50,13 +50,3 @@ def test_errors_by_actual_value(tmp_path):
     found = texts(run_tables.errors(made, made.runs[0], "test", many, many))
     assert found[0][:2] == ["0 to 10", "10"]
     assert sum(int(line[1]) for line in found) == 101
-
-
-def test_every_run_is_a_line_with_unrounded_values_behind_it(tmp_path):
-    folders = [make_run(tmp_path / name, step_ms=step_ms) for name, step_ms in (("a", 80), ("b", 40), ("c", 20))]
-    table = run_tables.every_run(reports.make(folders, None))
-    at = [column.key for column in table.columns].index("train_s")
-    assert [line[0].text for line in table.lines] == ["a", "b", "c"]
-    assert [line[at].value for line in table.lines] == [225 * 0.080, 225 * 0.040, 225 * 0.020]
-    assert table.is_sortable
-    assert not run_tables.comparison(reports.make(folders, None)).is_sortable  # its lines are of different units

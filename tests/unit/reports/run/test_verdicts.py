@@ -29,9 +29,9 @@ def test_configurations_of_reported_runs_have_verdicts(tmp_path):
     assert (verdict.label, verdict.baseline, len(verdict.runs)) == ("single", "ddp", 3)
     assert 'id="verdicts"' in (tmp_path / "out" / "index.html").read_text()
     assert json.loads((tmp_path / "out" / "report.json").read_text())["verdicts"][0]["label"] == "single"
-    (drawing,) = run_document(report).sections[0].drawings  # the forest plot that pages of matrices have
+    (drawing,) = run_document(report).sections[1].drawings  # the forest plot that pages of matrices have
     assert drawing.key == "effects"
-    assert (tmp_path / "out" / "figures" / "effects.svg").is_file()
+    assert "Effects of the configurations" in (tmp_path / "out" / "index.html").read_text()
     (other,) = make(runs, None, baseline=runs[3]).verdicts
     assert (other.label, other.baseline) == ("ddp", "single")
 
@@ -58,7 +58,7 @@ def test_a_margin_decides_what_counts_as_equal(tmp_path, is_matrix, capsys):
 def test_csv_of_a_matrix_has_time_speed_and_memory_of_each_run(tmp_path):
     folder = make_matrix(tmp_path / "m", [STRATEGY], lambda values: Made(step_ms=80.0, kind=values["strategy"]))
     make_sweep(folder, tmp_path / "out")
-    first, _ = csv.DictReader((tmp_path / "out" / "report.csv").read_text().splitlines())
+    first, _ = csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines())
     summary = json.loads((folder / "runs" / first["run"] / "summary.json").read_text())
     assert float(first["train_s"]) == summary["time"]["train_s"]
     assert float(first["samples_per_s"]) == pytest.approx(400.0)  # 32 samples in 80 ms

@@ -35,6 +35,28 @@ def test_the_batch_may_be_what_is_compared(tmp_path):
     assert longer.refused == ("the number of steps and epochs",)
 
 
+def test_a_training_on_more_samples_is_another_budget(tmp_path):
+    # 225 steps of 32 samples in 3 epochs; 4 times the steps.
+    base = read(tmp_path, "a")
+    longer = {"plan.num_steps": 900, "plan.num_epochs": 12}
+    found = differs_of(base, read(tmp_path, "b", **longer), {"steps"})
+    assert (found.samples, found.refused) == (4.0, ())
+    assert found.allowed[-1] == "the training budget (4.0 times the samples)"
+    assert differs_of(base, read(tmp_path, "c", **longer), ()).refused[-1] == found.allowed[-1]
+    # The same number of steps of a batch of half the size, and of one that follows from equal epochs.
+    half = read(tmp_path, "d", **{"batch.global_batch_size": 16, "plan.num_epochs": 1.5})
+    assert differs_of(base, half, {"batch", "steps"}).samples == 0.5
+    follows = read(tmp_path, "e", **{"batch.global_batch_size": 64, "plan.num_steps": 114})
+    assert differs_of(base, follows, {"batch"}).samples is None
+    assert differs_of(base, read(tmp_path, "f", **{"plan.num_steps": None}), ()).samples is None
+
+
+def test_options_that_cannot_change_a_step_are_recognised(tmp_path):
+    base = read(tmp_path, "a")
+    assert differs_of(base, read(tmp_path, "b", **{"config.train.learning_rate": 1e-3}), {"train"}).placebo
+    assert not differs_of(base, read(tmp_path, "c", **{"config.train.compile": True}), {"train"}).placebo
+
+
 def test_another_model_is_named(tmp_path):
     other = read(tmp_path, "b", **{"config.model.name": "bert", "model.init_fingerprint": "y"})
     assert differs_of(read(tmp_path, "a"), other, {"model"}).allowed == ("the model (demo:minilm → bert)",)

@@ -1,12 +1,11 @@
 """What a report shows of the steps under the profiler."""
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 from make_run import make_run
-from rich.console import Console
+from page_text import page_text
 
 from paratune import reports
 from paratune.reports.run.document import run_document
@@ -37,12 +36,6 @@ ON_CPU = PROFILE | {
 }
 
 
-def shown(made: Any) -> str:
-    console = Console(file=io.StringIO(), width=160)
-    console.print(reports.terminal_table(made))
-    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
-
-
 def _tables(made):
     return {table.key: table for table in run_document(made).tables}
 
@@ -50,14 +43,9 @@ def _tables(made):
 def test_operators_and_kernels_are_in_every_format(tmp_path: Path):
     run = make_run(tmp_path / "a", summary_changes={"profile": PROFILE})
     made = reports.make([run], tmp_path / "out")
-    text = " ".join(shown(made).split())
     # 240 calls and 50, 60 and 200 ms in ten steps.
-    assert "aten::addmm 24.000 5.000 6.00 20.0" in text
-    assert "device busy 20 ms with 24 kernels, idle 75" in text
-    assert "profile.rank0000.json.gz" in text
-    markdown = (tmp_path / "out" / "report.md").read_text()
-    assert "| aten::addmm | 24.000 | 5.000 | 6.00 | 20.0 |" in markdown
     page = (tmp_path / "out" / "index.html").read_text()
+    assert "aten::addmm 24.000 5.000 6.00 20.0" in page_text(page)
     assert 'id="profile"' in page
     assert "&lt;b&gt;&amp;" in page
     assert "<b>&" not in page
@@ -73,7 +61,6 @@ def test_a_cpu_has_no_columns_of_a_device(tmp_path: Path):
     assert [key for key in tables if key.startswith(("operators", "kernels"))] == ["operators-1", "operators-2"]
     assert len(tables["operators-1"].columns) == 4
     assert "device" not in tables["operators-1"].notes[0]
-    assert "idle" not in shown(made)
 
 
 def test_a_run_without_a_profile_has_no_such_tables(tmp_path: Path):
@@ -84,5 +71,4 @@ def test_a_run_without_a_profile_has_no_such_tables(tmp_path: Path):
     odd = make_run(tmp_path / "odd", summary_changes={"profile": {"operators": "x", "num_steps": 3}})
     made = reports.make([old, none, odd], tmp_path / "out")
     assert not [key for key in _tables(made) if key.startswith("operators")]
-    assert "Operators of" not in shown(made)
     assert json.loads((tmp_path / "out" / "report.json").read_text())["runs"]

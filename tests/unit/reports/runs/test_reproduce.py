@@ -1,6 +1,9 @@
 import json
+import shutil
+import subprocess
 from dataclasses import replace
 
+import pytest
 from make_matrix import STRATEGY, Made, make_matrix
 from make_run import make_run
 
@@ -10,7 +13,7 @@ from paratune.reports.matrix import make_sweep
 from paratune.reports.page.document import section_html
 from paratune.reports.run.make import make
 from paratune.reports.runs.read import read_record
-from paratune.reports.runs.reproduce import command_line, reproduction, reproduction_files, resolved
+from paratune.reports.runs.reproduce import command_line, reproduction, reproduction_texts, resolved
 
 
 def read(folder, **changes):
@@ -82,15 +85,14 @@ def test_listing_cannot_act_as_markup():
     assert "\n  b: 1\\x1b[0m" in html
 
 
-def test_report_of_runs_has_configurations_as_files(tmp_path):
+def test_report_of_runs_has_the_configurations_in_its_json(tmp_path):
     runs = [make_run(tmp_path / name) for name in ("a", "b")]
-    report = make(runs, tmp_path / "out")
-    assert tmp_path / "out" / "reproduce" / "b.yaml" in report.files
+    make(runs, tmp_path / "out")
+    texts = json.loads((tmp_path / "out" / "report.json").read_text())["reproduce"]
+    assert read_tree(texts["b.yaml"], "b.yaml").value == read_record(runs[1], "b").get("run.config")
     page = (tmp_path / "out" / "index.html").read_text()
     assert 'id="reproduce"' in page
     assert page.count("<details><summary>Resolved configuration of a") == 1
-    make(runs[:1], tmp_path / "out")
-    assert not (tmp_path / "out" / "reproduce" / "b.yaml").exists()
 
 
 def test_report_of_a_matrix_has_its_file_and_command(tmp_path):
@@ -103,8 +105,20 @@ def test_report_of_a_matrix_has_its_file_and_command(tmp_path):
     page = (tmp_path / "out" / "index.html").read_text()
     assert "axes: {strategy: [ddp, zero3]}" in page
     assert "paratune sweep m.yaml" in page
-    assert (tmp_path / "out" / "reproduce" / "matrix.yaml").read_text().startswith("name: m")
-    assert json.loads((tmp_path / "out" / "report.json").read_text())["matrix_text"].startswith("name: m")
+    values = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert values["matrix_text"] == values["reproduce"]["matrix.yaml"] == "name: m\naxes: {strategy: [ddp, zero3]}\n"
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
+def test_the_listed_command_writes_the_configurations(tmp_path):
+    make([make_run(tmp_path / "a"), make_run(tmp_path / "b c")], tmp_path / "out")
+    shown = [read_record(tmp_path / name, name) for name in ("a", "b c")]
+    commands = listings(reproduction(shown, shown))["Commands to reproduce the runs"].splitlines()
+    (command,) = (line for line in commands if line.startswith("for name"))
+    subprocess.run(["bash", "-c", command.replace("REPORT", str(tmp_path / "out"))], cwd=tmp_path, check=True)
+    for run, name in zip(shown, ("a.yaml", "b-c.yaml"), strict=True):
+        assert (tmp_path / name).read_text() == resolved(run)
+        assert f"paratune train {name} --set run.folder=reproduced" in commands
 
 
 def test_configurations_whose_names_differ_in_signs_have_a_file_each(tmp_path):
@@ -112,11 +126,11 @@ def test_configurations_whose_names_differ_in_signs_have_a_file_each(tmp_path):
     shown = [
         replace(read(tmp_path / str(seed), **{"config.run.seed": seed}), name=name) for seed, name in enumerate(names)
     ]
-    files = reproduction_files(shown)
-    assert list(files) == [f"reproduce/{name}.yaml" for name in ("lr-1e-5-fp16", "LR-1e-5-fp16-2", "run-matrix")]
+    files = reproduction_texts(shown)
+    assert list(files) == [f"{name}.yaml" for name in ("lr-1e-5-fp16", "LR-1e-5-fp16-2", "run-matrix")]
     assert [f"seed: {seed}" in text for seed, text in enumerate(files.values())] == [True] * 3
     commands = listings(reproduction(shown, shown))["Commands to reproduce the runs"]
-    assert [line.split()[2] for line in commands.splitlines()[2:]] == [f"REPORT/{name}" for name in files]
+    assert [line.split()[2] for line in commands.splitlines()[3:]] == list(files)
 
 
 def test_joined_matrices_are_run_again_each_by_its_file(tmp_path):
@@ -132,5 +146,5 @@ def test_joined_matrices_are_run_again_each_by_its_file(tmp_path):
     assert found["Original commands"].splitlines()[:2] == ["paratune sweep one.yaml", "paratune sweep two.yaml"]
     again = found["Commands to reproduce the runs"].splitlines()
     assert {"paratune sweep one.yaml", "paratune sweep two.yaml"} <= {*again}
-    texts = [(tmp_path / "out" / "reproduce" / f"matrix-{number}.yaml").read_text() for number in (1, 2)]
-    assert texts == ["name: one\n", "name: two\n"]
+    texts = json.loads((tmp_path / "out" / "report.json").read_text())["reproduce"]
+    assert [texts[f"matrix-{number}.yaml"] for number in (1, 2)] == ["name: one\n", "name: two\n"]

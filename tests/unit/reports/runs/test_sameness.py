@@ -1,10 +1,10 @@
-"""Whether runs trained the same thing, which settings differ, and the spread over seeds."""
+"""Whether runs trained the same thing, and which settings differ."""
 
 import pytest
 from make_run import make_run
 
 from paratune.reports.runs.read import read_runs
-from paratune.reports.runs.sameness import compare, config_differences, seed_groups, spread
+from paratune.reports.runs.sameness import compare, config_differences, seed_groups
 
 
 def _runs(*folders):
@@ -165,12 +165,6 @@ def test_config_differences_carry_the_origin_of_each_value(tmp_path):
     one = config_differences(_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", kind="ddp", world_size=2)))[0]
     assert one.values == {"a": "single", "b": "ddp"}
     assert one.origins == {"a": "a.yaml:14", "b": "b.yaml:14"}
-
-
-def test_spread_uses_the_sample_standard_deviation():
-    # 2, 4, 6: mean 4; deviations -2, 0, 2; (4 + 0 + 4) / (3 - 1) = 4; root 2.
-    found = spread({"a": 2.0, "b": 4.0, "c": 6.0})
-    assert (found.mean, found.deviation, found.low, found.high) == (4.0, 2.0, 2.0, 6.0)
 
 
 def test_teachers_are_compared_by_weights_and_not_by_folder(tmp_path):

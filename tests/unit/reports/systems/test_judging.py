@@ -33,7 +33,12 @@ def test_speed_is_judged_against_the_baseline(tmp_path: Path):
 
 def test_names_with_a_colon_are_removed_from_the_verdict(tmp_path: Path):
     axis = replace(STRATEGY, values={"ddp": "ddp", "pipe": "pipeline (stages: 2)"})
-    make_matrix(tmp_path / "m", (axis, SEED), lambda values: Made(step_ms=50 if values["strategy"] == "ddp" else 100))
+    step_ms = {"ddp": 50.0, "pipe": 100.0}
+
+    def made(values: Mapping[str, str]) -> Made:
+        return Made(kind=values["strategy"], step_ms=step_ms[values["strategy"]])
+
+    make_matrix(tmp_path / "m", (axis, SEED), made)
     (table,) = verdict_table(*judged(systems_of(tmp_path / "m")))
     assert [entry.text.partition(" (")[0] for entry in table.lines[0]] == ["pipeline", "50.0% slower"]
 

@@ -9,9 +9,8 @@ from make_matrix import SEED, STRATEGY, Made, make_matrix
 
 from paratune.records.sweep import cell_run_folder, read_sweep
 from paratune.reports.matrix import make_sweep
-from paratune.reports.systems.loss_figures import loss_drawings
+from paratune.reports.systems.figures import loss_drawings, prediction_drawings
 from paratune.reports.systems.model import Systems, build_systems
-from paratune.reports.systems.prediction_figures import prediction_drawings
 
 pytest.importorskip("matplotlib")
 
@@ -63,6 +62,6 @@ def test_a_fitted_baseline_has_predictions_and_no_course_of_the_loss(tmp_path: P
 
 def test_the_page_shows_them(tmp_path: Path):
     matrix(tmp_path / "m")
-    make_sweep(tmp_path / "m", tmp_path / "out")
+    make_sweep(tmp_path / "m", tmp_path / "out", wanted=["figures"])
     assert 'id="predictions"' in (tmp_path / "out" / "index.html").read_text()
     assert (tmp_path / "out" / "figures" / "predictions-1.svg").is_file()

@@ -1,7 +1,5 @@
 """Scores by slice of a matrix: a column a configuration, means over seeds written out."""
 
-import csv
-import io
 import json
 import statistics
 from collections.abc import Mapping
@@ -14,7 +12,6 @@ from make_run import edit_json
 
 from paratune.records.sweep import Axis
 from paratune.reports.matrix import make_sweep
-from paratune.reports.tables.csv import csv_table
 from paratune.reports.tables.latex import latex_table
 from paratune.reports.tables.table import Table
 
@@ -54,14 +51,9 @@ def test_a_matrix_has_the_mean_over_seeds_of_each_configuration(tmp_path: Path):
     ]
     assert table.lines[0][2].deviation == pytest.approx(statistics.stdev([0.5, 0.7]))
     assert table.lines[0][2].runs == ("ddp_seed-1", "ddp_seed-2")
-    lines = list(csv.DictReader(io.StringIO(csv_table(table))))
-    assert [float(lines[0][name]) for name in ("num_rows", "ddp", "ddp_sd")] == pytest.approx(
-        [20, 0.6, 0.1414], abs=1e-4
-    )
-    assert lines[1]["zero3"] == ""
     assert r"$0.6000 \pm 0.1414$" in latex_table(table)
     assert 'id="slices"' in (tmp_path / "out" / "index.html").read_text()
-    assert "0.6000 ± 0.1414" in (tmp_path / "out" / "report.md").read_text()
+    assert "0.6000 ± 0.1414" in (tmp_path / "out" / "index.html").read_text()
     runs = json.loads((tmp_path / "out" / "report.json").read_text())["runs"]
     assert [run["slices"]["test"]["topic"][0]["scores"]["accuracy"]["interval"] for run in runs] == [[0.4, 0.8]] * 4
 

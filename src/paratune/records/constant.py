@@ -1,0 +1,81 @@
+"""The comparison of a model with the same answer for every row, which `paratune.json` keeps beside the model."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from paratune.config.metric_names import is_lower_better, metric_label
+from paratune.errors import CheckpointError
+
+CONSTANT: Final = "constant"
+"""Key of the comparison in `paratune.json`."""
+LABEL_DEVIATION: Final = "label_deviation"
+"""Key in `paratune.json`: standard deviation of the training labels of scores; None for other tasks."""
+
+
+class ConstantComparison(BaseModel, frozen=True):
+    """A score of a model, and that of a constant answer on the same rows."""
+
+    predicts: str
+    """Usual name of the answer, such as majority class."""
+    split: str
+    metric: str
+    model: float
+    constant: float
+
+    @property
+    def sentence(self) -> str:
+        """The comparison in words, for a model that is not better: what follows its name and "is"."""
+        return (
+            f"not better than the {self.predicts}: {self.split} {metric_label(self.metric)} {self.model:.4f}, of the "
+            f"{self.predicts} {self.constant:.4f}."
+        )
+
+    @property
+    def warning(self) -> str:
+        """The sentence beside answers of a model that is not better."""
+        return f"The model is {self.sentence} Do not rely on its answers."
+
+
+def is_better_score(metric: str, score: float, other: float) -> bool:
+    """Return whether a score is better than another one."""
+    return score < other if is_lower_better(metric) else score > other
+
+
+def compare_with_constant(scores: Any, baseline: Any, metrics: Any) -> ConstantComparison | None:
+    """Return the comparison by the first headline metric that is known of both, on the test set or else on validation.
+
+    None where nothing can be compared.
+
+    Args:
+        scores: `scores` of summary.json.
+        baseline: `baseline` of summary.json: the constant answer and its scores; None for tasks without one.
+        metrics: Headline metrics of the task.
+    """
+    constants = baseline.get("scores") if isinstance(baseline, Mapping) else None
+    for split in ("test", "validation"):
+        own, other = (
+            known[split] if isinstance(known, Mapping) and isinstance(known.get(split), Mapping) else {}
+            for known in (scores, constants)
+        )
+        for metric in metrics if isinstance(metrics, list | tuple) else ():
+            model, constant = own.get(metric), other.get(metric)
+            if isinstance(model, int | float) and isinstance(constant, int | float):
+                name = str(baseline.get("predicts"))
+                return ConstantComparison(predicts=name, split=split, metric=metric, model=model, constant=constant)
+    return None
+
+
+def not_better(compared: Any, place: object) -> ConstantComparison | None:
+    """Return a recorded comparison if the model is not better than the constant answer; None if nothing is known.
+
+    Raises:
+        CheckpointError: The entry `CONSTANT` of the record at this place is damaged.
+    """
+    try:
+        found = TypeAdapter(ConstantComparison | None).validate_python(compared)
+    except ValidationError as error:
+        message = f"{place} is damaged: {CONSTANT}: {error}; copy the folder again, or train again"
+        raise CheckpointError(message, code="run.damaged", record=place) from error
+    return None if found is None or is_better_score(found.metric, found.model, found.constant) else found

@@ -1,7 +1,0 @@
-
-document.querySelectorAll("table[data-sortable]").forEach(makeSortable);
-document.querySelectorAll("table").forEach(makeShort);
-makeTips();
-makeTheme();
-makeSelection();
-openForPrint();

@@ -1,0 +1,30 @@
+"""Speed-up and scaling efficiency: samples/s of one configuration against another, with the interval of verdicts."""
+
+from paratune.reports.systems.configurations import Configuration
+from paratune.reports.systems.measures import SAMPLES_PER_S, Amount, ReportMeasure
+from paratune.verdicts import Group, change_of
+
+SPEED_UP = ReportMeasure("speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line")
+SCALING = ReportMeasure(
+    "scaling_efficiency", "Efficiency", "share", 1, "speed-up over the number of devices, against the first line"
+)
+
+
+def speed_up(first: Configuration, member: Configuration, measure: ReportMeasure = SPEED_UP, by: float = 1.0) -> Amount:
+    """Return samples/s over those of another configuration: the ratio of geometric means over runs, divided by `by`."""
+    groups = Group(first.label, first.runs), Group(member.label, member.runs)
+    found = change_of(*groups, SAMPLES_PER_S.key, lambda run: run.number(SAMPLES_PER_S.source))
+    if found.change is None:
+        return Amount(measure, {}, None, len(member.runs))
+    value = (1 + found.change) / by
+    runs = dict.fromkeys((run.name for run in (*member.runs, *first.runs)), value)
+    limits = None
+    # Runs that do not vary at all tell nothing about other runs.
+    if first is not member and found.low is not None and found.high is not None and found.low < found.high:
+        limits = ((1 + found.low) / by, (1 + found.high) / by)
+    return Amount(measure, runs, value, len(runs), is_of_all=True, interval=limits)
+
+
+def scaling_efficiency(first: Configuration, member: Configuration) -> Amount:
+    """Return the speed-up over the increase in devices."""
+    return speed_up(first, member, SCALING, member.world_size / first.world_size)

@@ -1,0 +1,209 @@
+"""What commands print of a report: the conclusions, the figures that carry them, and warnings, on one screen.
+
+Colours only repeat words: what is shown to be better or worse has one, and nothing that cannot be told apart.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.padding import Padding
+from rich.text import Text
+
+from paratune.base.grouping import grouped
+from paratune.base.text import plain
+from paratune.base.units import counted, format_as, format_bytes, format_duration, format_number
+from paratune.reports.comparison.make import Compared, Comparison
+from paratune.reports.comparison.tables import Member, headline_scores, lines_table, main_table
+from paratune.reports.document import Statement
+from paratune.reports.matrix.outcomes import SweepReport
+from paratune.reports.matrix.statements import matrix_statements
+from paratune.reports.matrix.tables import chosen
+from paratune.reports.matrix.trust import trust_statements
+from paratune.reports.rows.scores import metric_name
+from paratune.reports.run.model import Report
+from paratune.reports.runs import targets
+from paratune.reports.runs.certificates import Certificate
+from paratune.reports.runs.read import RunRecord, Unfinished
+from paratune.reports.statements import run_statements
+from paratune.reports.systems.layouts import layout_tables
+from paratune.reports.systems.time_to_quality import target_tables
+from paratune.reports.tables.table import Row, Table, make_table
+from paratune.reports.tables.terminal import TerminalParts
+from paratune.reports.text import some_names
+from paratune.verdicts import Verdict
+from paratune.verdicts.words import effect_words, head_of, parts_of
+
+Parts = Iterator[Table | Text | Padding]
+_STYLES = {True: "green", False: "red", None: ""}
+_MAX_LINES = 8
+"""Configurations, differing settings or reasons; the files have all."""
+
+
+def terminal_runs(report: Report) -> TerminalParts:
+    """Return a report of runs as an object that `rich.console.Console.print` prints."""
+    return TerminalParts([*(_one_run(report) if len(report.runs) == 1 else _several_runs(report)), *_left_out(report)])
+
+
+def _several_runs(report: Report) -> Parts:
+    yield from _statements(run_statements(report.verdicts))
+    yield from (Text(plain(note)) for note in report.verdict_notes)
+    if report.sameness.verdict in ("different", "unknown"):
+        yield Text(plain(report.sameness.sentence), style="yellow")
+    # The options that only one kind of strategy has follow from the kind.
+    settings = [item for item in report.differences if item.key != "run.seed" and len(item.values) == len(report.runs)]
+    yield main_table(report.members, report.price, report.compared, settings[:_MAX_LINES], 2 * _MAX_LINES)
+    yield from _targets(report)
+
+
+def _one_run(report: Report) -> Parts:
+    """Yield the kept step, the scores beside those of a constant answer, and time, speed and memory."""
+    (run,) = report.runs
+    kept = next((row.cells[0].text for row in report.rows if row.key == "kept_step" and row.cells[0].is_known), None)
+    if headline := headline_scores(report.runs) if not run.is_probe else []:
+        yield _scores(run, headline, "" if kept is None else f"Kept: step {kept}")
+    train_s, total_s, rate = (
+        run.number(f"summary.{source}") for source in ("time.train_s", "time.total_s", "throughput.samples_per_s")
+    )
+    memory = run.number("summary.memory.largest_bytes")
+    size = run.number("run.world_size") or 1
+    yield Text(
+        f"Time {format_duration(total_s)}, training {format_duration(train_s)}; {format_number(rate, 3)} samples/s; "
+        f"peak memory {format_bytes(memory)}{' a rank' if size > 1 else ''}"
+    )
+    yield from _targets(report)
+
+
+def _scores(run: RunRecord, headline: Sequence[tuple[str, str]], kept: str) -> Table:
+    """Return the scores of the kept model: a line for each split, and for the constant answer on it."""
+    metrics = list(dict.fromkeys(metric for _, metric in headline))
+    name = run.get("summary.baseline.predicts") or "constant answer"
+    rows: list[Row] = []
+    for split in dict.fromkeys(split for split, _ in headline):
+        for label, path in ((split, ("summary", "scores")), (f"{split}, {name}", ("summary", "baseline", "scores"))):
+            values = [run.number((*path, split, metric)) for metric in metrics]
+            if any(value is not None for value in values):
+                rows.append([label, *(format_as(value, ".4f") for value in values)])
+    return make_table("scores", "", [kept, *map(metric_name, metrics)], rows)
+
+
+def _targets(report: Report) -> Iterator[Table]:
+    """Yield when the first runs reached each target that was asked for."""
+    rows: list[Row] = [[row.label, *row.cells[:_MAX_LINES]] for row in report.rows if row.group == targets.GROUP]
+    if rows:
+        yield make_table("targets", "", ["", *(run.name for run in report.runs[:_MAX_LINES])], rows)
+
+
+def _left_out(report: Report) -> Iterator[Text]:
+    """Yield warnings, certificates, runs that are not finished, and where the rest is."""
+    if report.warnings:
+        more = f" And {counted(len(report.warnings) - 1, 'other warning')}: see --json." if report.warnings[1:] else ""
+        yield Text(plain(f"Warning: {report.warnings[0]}{more}"), style="yellow")
+    yield from _certificates(report.certificates, len(report.runs))
+    yield from _unfinished(report.unfinished)
+
+
+def _certificates(certificates: Iterable[Certificate], num_runs: int) -> Iterator[Text]:
+    for certificate in certificates:
+        text = f"Certificate ({certificate.run_names(num_runs)}): {certificate.sentence} {certificate.path}"
+        yield Text(plain(text), style="green" if certificate.verdict == "holds" else "yellow")
+
+
+def _unfinished(runs: Iterable[Unfinished]) -> Iterator[Text]:
+    for run in runs:
+        yield Text(f"Not finished: {plain(run.name)} ({plain(run.folder)}): {plain(run.reason)}", style="yellow")
+
+
+def _statements(statements: Iterable[Statement]) -> Iterator[Text]:
+    """Yield a line for each statement; only the sign of a decided one has a colour."""
+    for statement in statements:
+        yield (
+            Text(f"{statement.sign} ", style={True: "green", False: "yellow", None: ""}[statement.is_good])
+            .append(f"{plain(statement.label)}: ", style="bold")
+            .append(plain(statement.text), style="not bold")
+        )
+
+
+def terminal_sweep(report: SweepReport) -> TerminalParts:
+    """Return the conclusions of a matrix, the chosen candidates and the configurations for a terminal."""
+    return TerminalParts(list(_matrix(report)))
+
+
+def _matrix(report: SweepReport) -> Parts:
+    trust = trust_statements(report)
+    yield from _statements([*matrix_statements(report), *(item for item in trust if item.is_good is False)])
+    if unknown := [statement.label for statement in trust if statement.is_good is None]:
+        yield Text(plain(f"? Cannot tell: {', '.join(unknown).lower()}."))
+    if len(report.groups) > 1 or any(len(group.candidates) > 1 for group in report.groups):
+        yield _first(chosen(report))
+    systems = report.systems
+    if systems is not None and systems.measured:
+        members = [Member(member.label, member.runs, member.scored) for member in systems.measured]
+        yield lines_table(members, report.record.price_per_device_hour, _MAX_LINES)
+        if report.layout is not None:
+            yield from layout_tables(systems, report.layout)
+        yield from target_tables(systems, report.targets)
+    yield from _missing(report)
+
+
+def _first(table: Table) -> Table:
+    """Return the first lines of a table, without its notes and the headings between lines."""
+    rest = len(table.lines) - _MAX_LINES
+    notes = [f"{rest} more: see the report."] if rest > 0 else []
+    return make_table(table.key, table.title, table.columns, table.lines[:_MAX_LINES], table.num_labels, notes)
+
+
+def _missing(report: SweepReport) -> Iterator[Text]:
+    """Yield each reason why runs have no results, with their names."""
+    lost = [outcome for outcome in report.outcomes if not outcome.is_finished]
+    reasons = grouped((outcome.reason or "unknown", outcome.cell.name) for outcome in lost)
+    if lost:
+        yield Text(f"Without results: {len(lost)} of {counted(len(report.outcomes), 'run')}", style="bold yellow")
+    for reason, names in list(reasons.items())[:_MAX_LINES]:
+        yield Text(plain(f"{some_names(names, 3)}: {reason}"), style="yellow")
+
+
+def terminal_comparison(comparison: Comparison) -> TerminalParts:
+    """Return the verdicts of a comparison for a terminal."""
+    families = (part for compared in comparison.families for part in _family(compared))
+    return TerminalParts([*families, *_remarks(comparison)])
+
+
+def _family(compared: Compared) -> Parts:
+    if compared.family.title:
+        yield Text(plain(compared.family.title), style="bold")
+    is_long = len(compared.verdicts) > 1
+    if is_long:
+        yield from _statements(run_statements(compared.verdicts))
+        yield Text(f"Against {plain(compared.family.baseline)}:", style="bold")
+    for verdict in compared.verdicts:
+        yield from _sentence(verdict, plain(verdict.label) if is_long else head_of(verdict))
+    if compared.effects:
+        yield Text("On average over the other axes:", style="bold")
+    for effect in compared.effects:
+        names = f"{plain(effect.axis)} {plain(effect.level)} against {plain(effect.baseline)}"
+        yield _indented(f"{names}: {effect_words(effect, compared.verdicts[0].task)}")
+
+
+def _sentence(verdict: Verdict, head: str) -> Iterator[Text | Padding]:
+    """Yield the first part after the names, and the other parts below it."""
+    (first, is_better), *others = parts_of(verdict)
+    yield Text(f"{head}: ", style="bold").append(first, style=f"not bold {_STYLES[is_better]}".strip())
+    yield from (_indented(text, _STYLES[is_better]) for text, is_better in others)
+
+
+def _indented(text: str, style: str = "") -> Padding:
+    return Padding(Text(plain(text), style=style), (0, 0, 0, 2), expand=False)
+
+
+def _remarks(comparison: Comparison) -> Iterator[Text]:
+    """Yield certificates, runs left out, notes, and the reasons why a measure has no interval."""
+    yield from _certificates(comparison.certificates, 0)
+    yield from _unfinished(comparison.unfinished)
+    verdicts = [verdict for compared in comparison.families for verdict in compared.verdicts]
+    found = [
+        (f"{finding.reason}.", finding.measure)
+        for verdict in verdicts if not verdict.differs.refused
+        for finding in (verdict.speed, *verdict.quality)
+        if finding.reason is not None and finding.outcome != "cannot tell"
+    ]  # fmt: skip
+    reasons = [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in grouped(found).items()]
+    yield from (Text(plain(note), style="dim") for note in (*comparison.notes, *reasons))

@@ -1,0 +1,153 @@
+"""Options that cannot change the time or the memory of a step, and the negative control that they give.
+
+Configurations that differ only in such options have equal speed. So they get no verdict on it, and the differences that
+are measured between them show how much the machine changes the speed of configurations by itself.
+"""
+
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paratune.config.differences import flatten
+from paratune.verdicts.rows import ComparedRun
+
+ANY_VALUE: Mapping[str, str] = {
+    "run.name": "a name",
+    "run.folder": "a name",
+    "run.seed": "draws others of the same rows and masks",
+    "run.hang_timeout_s": "only waits",
+    "train.learning_rate": "a number in the update of the weights",
+    "train.schedule": "a number in the update; your own function is a section, whose keys are not in this table",
+    "train.schedule_cycles": "changes that number",
+    "train.schedule_power": "changes that number",
+    "train.schedule_end_ratio": "changes that number",
+    "train.decay_ratio": "changes that number",
+    "train.warmup_steps": "changes that number",
+    "train.warmup_ratio": "changes that number",
+    "train.weight_decay": "a number in the update, which has two groups of weights also where it is 0",
+    "train.betas": "numbers in the update",
+    "train.eps": "a number in the update",
+    "model.adapter.alpha": "a factor of the adapter's output",
+    "task.start_at_mean": "values of the first weights",
+    "task.threshold": "is used for scores only",
+    "task.scale": "a factor in the loss",
+    "evaluate.patience": "ends the run: fewer steps, of the same time",
+    "evaluate.min_delta": "ends the run: fewer steps, of the same time",
+    "evaluate.slices": "is used for scores only",
+    "evaluate.cluster": "is used for scores only",
+    "measure.reference_batch": "is used for goodput only",
+}
+"""Options whose value does not matter, with the reason. Left out although they are close to these: `epochs` and
+`max_steps` (the mean is over other batches), `optimizer`, `freeze` and `class_weights` (other operations),
+`mask_probability` (other rows in the head), `evaluate.best` and `every` (memory), and all that only changes how a run
+is executed: that is what comparisons of speed are about."""
+WITHOUT: Mapping[str, Any] = {
+    "train.max_grad_norm": None,
+    "train.layer_decay": 1.0,
+    "task.label_smoothing": 0.0,
+    "task.focal_gamma": None,
+    "model.adapter.dropout": 0.0,
+    "model.overrides.hidden_dropout_prob": 0.0,
+    "model.overrides.attention_probs_dropout_prob": 0.0,
+    "model.overrides.classifier_dropout": 0.0,
+    "model.overrides.dropout": 0.0,
+    "model.overrides.attention_dropout": 0.0,
+}
+"""Options with one value that leaves operations out; two other values have the same operations."""
+OF_A_STEP = frozenset(
+    {
+        *("speed", "samples_per_s", "tokens_per_s", "step_mean_ms", "step_median_ms", "epoch_s", "utilisation", "mfu"),
+        *("peak_memory_largest_bytes", "peak_memory_sum_bytes", "communication_share", "exposed_communication_share"),
+        *("wait_share", "get_batch_share", "bubble_share", "padding_share"),
+    }
+)
+"""Measures of the mean step, with those that end in `_mean_ms`. Others are of the whole run, which may end early."""
+_OF_ONE_RUN = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")
+_NODE = ("cpu_model", "num_physical_cores", "num_logical_cores", "num_usable_cores")
+
+
+def is_of_a_step(measure: str) -> bool:
+    """Return whether a measure is equal, up to the machine, in runs of one `step_class`."""
+    return measure in OF_A_STEP or measure.endswith("_mean_ms")
+
+
+def step_class(run: ComparedRun) -> str | None:
+    """Return a text that is equal for runs whose steps do the same; None where the configuration is not recorded."""
+    config = run.get("run.config")
+    if not isinstance(config, Mapping):
+        return None
+    settings = {key: value for key, value in flatten(config).items() if key not in ANY_VALUE}
+    settings |= {key: settings[key] != off for key, off in WITHOUT.items() if key in settings}
+    environment = run.get("run.environment")
+    variables = environment.items() if isinstance(environment, Mapping) else ()
+    nodes = [node for node in run.get("run.hardware") or () if isinstance(node, Mapping)]
+    machines = [str([node.get(key) for key in _NODE] + [gpu.get("name") for gpu in _gpus(node)]) for node in nodes]
+    return json.dumps(
+        [
+            settings,
+            sorted([str(name), str(value)] for name, value in variables if not str(name).endswith(_OF_ONE_RUN)),
+            sorted(machines),
+            *map(run.get, ("run.world_size", "run.num_threads", "run.device", "run.batch", "run.versions")),
+            *map(run.get, ("run.own_code", "run.code.git_commit", "run.data.train.fingerprint")),
+        ],
+        sort_keys=True,
+        default=str,
+    )
+
+
+def _gpus(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    gpus = node.get("gpus")
+    return [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
+
+
+@dataclass(frozen=True)
+class NegativeControl:
+    """How much configurations differ that cannot differ in speed."""
+
+    most: float
+    """Largest ratio of two of them, less 1."""
+    variance: float
+    """Of the logarithm of a configuration's speed, beyond the variation from run to run; 0 where none is found."""
+    freedom: int
+    """Configurations less classes of them: the degrees of freedom of `variance`."""
+    p_value: float
+    """Of "they differ as single runs do"."""
+
+    @property
+    def is_found(self) -> bool:
+        """Whether the machine changed the speed of configurations, by its test."""
+        return self.p_value < 0.05
+
+
+def negative_control(logs: Sequence[Sequence[float]], classes: Sequence[Hashable | None]) -> NegativeControl | None:
+    """Return the variation within classes of configurations; None where no class has two of them.
+
+    Args:
+        logs: Logarithms of the rates of each configuration, at least 2.
+        classes: Of each configuration; None is in no class.
+
+    The one-way analysis of variance of random effects: (mean square between - within) / runs of a configuration.
+    """
+    from scipy import special
+
+    members = {name: [at for at, own in enumerate(classes) if own == name] for name in classes if name is not None}
+    families = [[np.asarray(logs[at]) for at in places] for places in members.values() if len(places) > 1]
+    if not families:
+        return None
+    between = within = size = most = 0.0
+    free_between = free_within = 0
+    for family in families:
+        counts, means = np.asarray([len(some) for some in family]), np.asarray([some.mean() for some in family])
+        between += float(counts @ (means - np.average(means, weights=counts)) ** 2)
+        within += sum(float(((some - some.mean()) ** 2).sum()) for some in family)
+        size += float(counts.sum() - (counts @ counts) / counts.sum())
+        free_between += len(family) - 1
+        free_within += int(counts.sum()) - len(family)
+        most = max(most, float(np.ptp(means)))
+    square, noise = between / free_between, within / free_within
+    p_value = float(special.fdtrc(free_between, free_within, square / noise)) if noise else float(square == 0)
+    variance = max(0.0, square - noise) * free_between / size
+    return NegativeControl(float(np.expm1(most)), variance, free_between, p_value)

@@ -1,0 +1,63 @@
+"""The page: what is shown at once, what opens on request, and which parts are side by side."""
+
+import re
+
+import pytest
+
+from paratune.reports.document import Listing, ReportDocument, ReportSection, Statement, StatementBox
+from paratune.reports.figures.canvas import Drawing
+from paratune.reports.page.document import document_html, section_html
+from paratune.reports.tables.table import make_table
+
+SHOWN = Statement("Speed", "10% faster", True, "verdicts", "Verdicts")
+PROBLEM = Statement("Drift", "the machine drifts", False)
+UNKNOWN = Statement("Load", "not recorded", None)
+
+
+@pytest.mark.parametrize(
+    ("statements", "has_signs", "is_open"),
+    [
+        ((SHOWN, PROBLEM), True, True),
+        ((SHOWN, UNKNOWN), True, False),
+        ((PROBLEM,), False, False),  # facts, not judgements
+    ],
+)
+def test_a_box_with_a_title_is_open_if_a_statement_is_a_problem(statements, has_signs, is_open):
+    html = section_html(ReportSection("s", "Summary", (StatementBox(statements, "Can this be trusted?", has_signs),)))
+    assert ("<details" in html, " open>" in html) == (True, is_open)
+
+
+def test_statements_without_a_title_are_always_shown_with_their_signs_and_links():
+    html = section_html(ReportSection("s", "Summary", (StatementBox((SHOWN, PROBLEM, UNKNOWN)),)))
+    assert "<details" not in html
+    assert re.findall(r'<span class="sign" role="img" aria-label="([^"]*)">(.)', html) == [
+        ("shown", "\u2713"), ("a problem", "!"), ("cannot tell", "?"),
+    ]  # fmt: skip
+    assert '<a href="#verdicts">Verdicts</a>' in html
+
+
+def test_the_first_section_is_before_the_list_of_sections():
+    sections = (
+        ReportSection("a", "A", ("one",)),
+        ReportSection("b", "B", ("two",)),
+        ReportSection("c", "C", ("x",), False),
+    )
+    html = document_html(ReportDocument("T", ("Lead",), sections, "Footer"))
+    assert html.index(">one<") < html.index("<nav") < html.index(">two<") < html.index(">x<")
+    # A section that is not short is inside an element that a link to its contents opens.
+    assert '<details class="section"><summary><h2>C</h2></summary><div class="parts" id="c">' in html
+    assert "<nav" not in document_html(ReportDocument("T", (), sections[:2], ""))
+
+
+def test_figures_that_follow_each_other_share_a_place():
+    drawings = [Drawing(key, key.upper(), "", lambda axes, hovers: None, 0.0, note="No data.") for key in "abc"]
+    table = make_table("t", "Table", ["Name", "Value"], [["x", "1"]], 1)
+    html = section_html(ReportSection("s", "S", (table, *drawings[:2], "text", drawings[2])))
+    places = [part.count('class="figure"') for part in html.split('class="drawings"')[1:]]
+    assert places == [2, 1]
+
+
+def test_a_listing_is_closed_and_keeps_its_lines():
+    html = section_html(ReportSection("s", "S", (Listing("Commands", "a <b>\n  c"),)))
+    assert "<details><summary>Commands</summary><pre" in html
+    assert ">a &lt;b&gt;\n  c</pre>" in html

@@ -1,0 +1,295 @@
+"""The tables of the five published studies, from records of 1 to 8 devices and two nodes; values are written out."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from make_run import edit_json
+from make_study import NUM_ROWS, Told, column, grid, make_study, study_tables, texts
+from scipy import stats
+
+from paratune.sweeps.cell import Cell
+
+TIMES_S = {1: 100.0, 2: 52.0, 4: 27.0, 8: 14.0}
+SPEED_UPS = {"1": "1.00", "2": "1.92", "4": "3.70", "8": "7.14"}
+"""100 / 52 = 1.923, 100 / 27 = 3.704, 100 / 14 = 7.143."""
+CLOCKS = ["01:40", "00:52", "00:27", "00:14"]
+
+
+def by_devices(cell: Cell) -> Told:
+    """16 GB on one device, shared by all."""
+    return Told(TIMES_S[cell.num_processes], 16e9 / cell.num_processes, {"accuracy": 0.85, "f1": 0.9})
+
+
+def values_of(table, name):
+    return [cell.value for cell in column(table, name)]
+
+
+def heads(table):
+    """Return the headings of a table with configurations in columns, without marks."""
+    return [text.partition(" [")[0] for text in table.header[1:]]
+
+
+def test_evora_tables_1_and_3_begin_with_one_device(tmp_path: Path):
+    tables = study_tables(make_study(tmp_path / "m", "studies/evora/scaling", by_devices), "evora")
+    for key, batches in (("scaling-strong", ["64"] * 4), ("scaling-weak", ["64", "128", "256", "512"])):
+        table = tables[key]
+        assert texts(table, "global_batch_size") == batches
+        assert {
+            devices: text[:4]
+            for devices, text in zip(texts(table, "num_devices"), texts(table, "speed_up"), strict=True)
+        } == SPEED_UPS
+        # 1.923 / 2, 3.704 / 4 and 7.143 / 8.
+        assert [text[:5].strip() for text in texts(table, "scaling_efficiency")] == ["100.0", "96.2", "92.6", "89.3"]
+    first, second = tables["layout"], tables["layout-2"]
+    assert ("64 samples a step" in first.title, "64 samples a device" in second.title) == (True, True)
+    for table in (first, second):
+        assert heads(table) == ["1 device", "2 devices", "4 devices", "8 devices"]
+        rows = {line[0].text: [cell.text.split(" ")[0] for cell in line[1:]] for line in table.lines}
+        assert rows["Time (mm:ss)"] == CLOCKS
+        assert rows["Peak memory allocated per GPU (MB)"] == ["16,000", "8,000", "4,000", "2,000"]
+        assert rows["Total memory (MB)"] == ["16,000"] * 4
+        assert (rows["Validation Accuracy ↑"], rows["Validation F1 ↑"]) == (["0.8500"] * 4, ["0.9000"] * 4)
+    assert "layout-others" not in tables
+
+
+def test_evora_table_4_has_a_line_for_each_precision(tmp_path: Path):
+    times = {"fp32": 100.0, "fp16": 50.0, "bf16": 40.0}
+
+    def tell(cell: Cell) -> Told:
+        precision = cell.values["precision"]
+        return Told(times[precision], 8e9 if precision == "fp32" else 4e9, {"f1": 0.9})
+
+    tables = study_tables(make_study(tmp_path / "m", "studies/evora/precision", tell), "evora")
+    table = tables["precision"]
+    assert texts(table, "precision") == ["fp32", "fp16", "bf16"]
+    assert values_of(table, "speed_up") == pytest.approx([1.0, 2.0, 2.5])
+    _, time, memory, *_ = grid(tables["layout"])
+    assert heads(tables["layout"]) == ["fp32", "fp16", "bf16"]
+    assert [text.split(" ")[0] for text in time[1:]] == ["01:40", "00:50", "00:40"]
+    assert [text.split(" ")[0] for text in memory[1:]] == ["8,000", "4,000", "4,000"]
+
+
+def test_evora_table_5_has_offload_and_none(tmp_path: Path):
+    def tell(cell: Cell) -> Told:
+        return Told(100.0, 16e9) if cell.values["offload"] == "none" else Told(250.0, 4e9)
+
+    tables = study_tables(make_study(tmp_path / "m", "studies/evora/offload", tell), "evora")
+    assert len(tables["offload"].lines) == 2
+    assert values_of(tables["offload"], "train_s") == [100.0, 250.0]
+    assert [line[1].value for line in tables["layout"].lines[:2]] == [100.0, 16e9]
+    assert [line[2].value for line in tables["layout"].lines[:2]] == [250.0, 4e9]
+
+
+def test_evora_figure_1_has_its_five_ways_and_the_precisions_beside_each_other(tmp_path: Path):
+    times = {"fp32": 100.0, "fp16": 50.0, "bf16": 40.0, "batch-128": 45.0, "offload": 250.0}
+    folder = make_study(tmp_path / "m", "studies/evora/figure1", lambda cell: Told(times[cell.values["way"]]))
+    tables = study_tables(folder, "evora")
+    assert heads(tables["layout"]) == [*times]
+    assert values_of(tables["precision"], "train_s") == [100.0, 50.0, 40.0]
+
+
+def test_oak_ridge_has_the_seconds_of_four_operations(tmp_path: Path):
+    phases = {"get_batch": 1.0, "forward": 20.0, "backward": 40.0, "optimizer": 8.0, "other": 1.0}
+
+    def tell(cell: Cell) -> Told:
+        return Told(
+            70.0 / cell.num_processes, phases_s={key: value / cell.num_processes for key, value in phases.items()}
+        )
+
+    tables = study_tables(make_study(tmp_path / "m", "studies/oakridge/phases", tell), "oakridge")
+    rows = [[cell.value for cell in line[1:5]] for line in tables["layout"].lines]
+    assert rows == [[1.0, 20.0, 40.0, 8.0], [0.5, 10.0, 20.0, 4.0], [0.25, 5.0, 10.0, 2.0]]
+    assert values_of(tables["scaling-weak"], "speed_up") == pytest.approx([1.0, 2.0, 4.0])
+
+
+@pytest.mark.parametrize(("study", "key", "num_lines"), [("workers", "workers", 12), ("nccl", "environment", 9)])
+def test_oak_ridge_has_loader_workers_and_variables(tmp_path: Path, study: str, key: str, num_lines: int):
+    tables = study_tables(make_study(tmp_path / "m", f"studies/oakridge/{study}", by_devices), "oakridge")
+    assert len(tables[key].lines) == len(tables["layout"].lines) == num_lines
+
+
+def test_imdb_has_time_speed_up_and_accuracy(tmp_path: Path):
+    times = {"one": 100.0, "ddp2": 52.0, "ddp4": 27.0, "fp16": 50.0}
+    folder = make_study(
+        tmp_path / "m", "studies/imdb/matrix", lambda cell: Told(times[cell.values["way"]], scores={"accuracy": 0.93})
+    )
+    tables = study_tables(folder, "imdb")
+    layout = tables["layout"]
+    assert texts(layout, "configuration") == [*times]
+    assert [text.split(" ")[0] for text in texts(layout, "train_s")] == ["01:40", "00:52", "00:27", "00:50"]
+    assert values_of(layout, "speed_up") == pytest.approx([1.0, 100 / 52, 100 / 27, 2.0])
+    assert values_of(layout, "validation_accuracy") == pytest.approx([0.93] * 4)
+    # Each device has 16 samples: the same epochs in 100, 52 and 27 s.
+    assert values_of(tables["scaling-weak"], "speed_up") == pytest.approx([1.0, 100 / 52, 100 / 27])
+    assert values_of(tables["precision"], "speed_up") == pytest.approx([1.0, 2.0])
+
+
+def test_squad_has_each_change_against_data_parallel(tmp_path: Path):
+    times = {"data-parallel-4": 100.0, "pipeline-2": 160.0, "pipeline-4": 125.0}
+
+    def tell(cell: Cell) -> Told:
+        use = {"utilisation": {"kind": "nvml", "mean": 0.8 if cell.num_processes == 4 else 0.6}}
+        return Told(times[cell.values["way"]], scores={"loss": 1.2}, summary=use)
+
+    layout = study_tables(make_study(tmp_path / "m", "studies/squad/matrix", tell), "squad")["layout"]
+    assert [cell.change_percent for cell in column(layout, "train_s")] == pytest.approx([None, 60.0, 25.0])
+    # Five epochs in 100, 160 and 125 s: 37.5% and 20% fewer questions a second.
+    assert values_of(layout, "samples_per_s") == pytest.approx([NUM_ROWS * 5 / time for time in times.values()])
+    assert [cell.change_percent for cell in column(layout, "samples_per_s")] == pytest.approx([None, -37.5, -20.0])
+    # One global batch: the efficiency is 1 by its definition, and goodput is the throughput.
+    assert values_of(layout, "statistical_efficiency") == [1.0, 1.0, 1.0]
+    assert values_of(layout, "goodput_samples_per_s") == values_of(layout, "samples_per_s")
+    assert values_of(layout, "utilisation") == pytest.approx([0.8, 0.6, 0.8])
+    assert values_of(layout, "validation_loss") == pytest.approx([1.2, 1.2, 1.2])
+
+
+def test_ielts_has_time_per_epoch_and_reductions_against_the_untuned_encoder(tmp_path: Path):
+    rmse = {"untuned": 1.0, "tfidf_ridge": 0.9, "tfidf_svm": 0.95, "one": 0.6, "two": 0.6}
+
+    def tell(cell: Cell) -> Told:
+        system = cell.values["system"]
+        return Told(180.0 if system != "two" else 93.0, scores={"rmse": rmse[system], "mae": 0.5, "r2": 0.4})
+
+    tables = study_tables(make_study(tmp_path / "m", "studies/ielts/matrix", tell), "ielts")
+    layout = tables["layout"]
+    lines = {line[0].text: line[1:] for line in layout.lines}
+    # Three epochs: 60 s and 31 s each.
+    assert [cell.value for cell in lines["Time per epoch (mm:ss) ↓"]] == pytest.approx([60.0] * 4 + [31.0])
+    for split in ("Validation", "Test"):
+        cells = lines[f"{split} RMSE ↓"]
+        assert [cell.value for cell in cells] == pytest.approx([*rmse.values()])
+        assert [cell.change_percent for cell in cells] == pytest.approx([None, -10.0, -5.0, -40.0, -40.0])
+    assert values_of(tables["scaling-strong"], "speed_up") == pytest.approx([1.0, 180 / 93])
+
+
+def test_evora_table_2_compares_two_nodes_with_one(tmp_path: Path):
+    times = {1: {2: 52.0, 4: 27.0, 8: 14.0}, 2: {2: 65.0, 4: 36.0, 8: 20.0}}
+    folder = make_study(
+        tmp_path / "m", "studies/evora/two_nodes", lambda cell: Told(times[cell.num_nodes or 1][cell.num_processes])
+    )
+    tables = study_tables(folder, "evora")
+    scaling = tables["scaling-strong"]
+    assert texts(scaling, "of") == ["nodes 1"] * 3 + ["nodes 2"] * 3
+    assert values_of(scaling, "speed_up")[3:] == pytest.approx([1.0, 65 / 36, 65 / 20])
+    nodes = tables["nodes"]
+    assert list(zip(texts(nodes, "of"), texts(nodes, "nodes"), strict=True)) == [
+        (f"nproc {size}", nodes) for size in (2, 4, 8) for nodes in ("1", "2")
+    ]
+    # One node against two: 52 / 65 = 0.8, 27 / 36 = 0.75, 14 / 20 = 0.7.
+    assert values_of(nodes, "speed_up") == pytest.approx([1.0, 0.8, 1.0, 0.75, 1.0, 0.7])
+    assert heads(tables["layout"]) == heads(tables["layout-2"]) == ["2 devices", "4 devices", "8 devices"]
+    assert "nodes 2" in tables["layout-2"].title
+
+
+def test_speed_up_and_efficiency_have_the_interval_of_welch(tmp_path: Path):
+    # Each configuration has three seeds, 2% apart.
+    def tell(cell: Cell) -> Told:
+        return Told(TIMES_S[cell.num_processes] * {41: 0.98, 42: 1.0, 43: 1.02}[cell.config.run.seed])
+
+    table = study_tables(make_study(tmp_path / "m", "studies/evora/scaling", tell))["scaling-strong"]
+    logs = [[math.log(size * factor) for factor in (0.98, 1.0, 1.02)] for size in (100.0, 52.0)]
+    welch = stats.ttest_ind(*logs, equal_var=False).confidence_interval(0.95)
+    speed_ups, shares = column(table, "speed_up"), column(table, "scaling_efficiency")
+    assert speed_ups[1].interval == pytest.approx((math.exp(welch.low), math.exp(welch.high)))
+    assert shares[1].interval == pytest.approx((math.exp(welch.low) / 2, math.exp(welch.high) / 2))
+    assert speed_ups[1].text == "1.92 [1.84, 2.01]"
+    assert speed_ups[0].interval is None
+
+
+def test_oak_ridge_on_three_systems_has_their_names_and_costs(tmp_path: Path):
+    # NVLink and PCIe servers with one kind of GPU, and a virtual machine with three others.
+    systems = (
+        ("nvlink", "V100", "NV2", 1.0, 3.0),
+        ("cloud", "V100", "PHB", 2.0, 2.0),
+        ("vm", "V100S", "PHB", 1.5, None),
+    )
+    folders = [
+        make_study(
+            tmp_path / name / "oakridge", "studies/oakridge/phases",
+            lambda cell, factor=factor: Told(factor * TIMES_S[cell.num_processes]), host=name, gpu=gpu, link=link,
+            keep=lambda cell: cell.repeat == 1, price_per_device_hour=price,
+        )
+        for name, gpu, link, factor, price in systems
+    ]  # fmt: skip
+    tables = study_tables(folders, "oakridge")
+    names = ["nvlink/oakridge", "cloud/oakridge", "vm/oakridge"]
+    assert tables["systems"].header == ("", *names)
+    assert [cell.text for cell in tables["systems"].lines[0][1:]] == ["V100", "V100", "V100S"]
+    # Each system has its own one device.
+    scaling = tables["scaling-weak"]
+    assert texts(scaling, "of") == [name for name in names for _ in range(3)]
+    assert values_of(scaling, "speed_up") == pytest.approx([1.0, 100 / 52, 100 / 27] * 3)
+    # 120 s on one device at 3 an hour, and 220 s at 2; the third has no price.
+    costs = values_of(tables["resources"], "cost")
+    assert (costs[0], costs[3], costs[6]) == (pytest.approx(0.1), pytest.approx(220 * 2 / 3600), None)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "gpus", "names"),
+    [
+        (("a", "b"), ("V100", "A100"), ["V100", "A100"]),
+        (("a", "b"), ("V100", "V100"), ["V100, a-1", "V100, b-1"]),
+    ],
+)
+def test_systems_of_one_matrix_are_named_by_gpu_and_host(
+    tmp_path: Path, hosts: tuple[str, str], gpus: tuple[str, str], names: list[str]
+):
+    folder = make_study(tmp_path / "m", "studies/evora/offload", by_devices)
+    for run in (folder / "runs").iterdir():
+        record = json.loads((run / "run.json").read_text())
+        second = "none" in run.name
+        node = record["hardware"][0] | {"hostname": f"{hosts[second]}-1", "ram_bytes": 2**40 if second else 2**41}
+        edit_json(run / "run.json", hardware=[node | {"gpus": [{"name": gpus[second], "memory_bytes": 4 * 10**10}]}])
+    assert sorted(study_tables(folder)["systems"].header[1:]) == sorted(names)
+
+
+@pytest.mark.slow  # reads 480 configurations
+def test_evora_table_6_has_a_row_for_each_model_and_the_metrics_of_each_task(tmp_path: Path):
+    # The learning rate 1e-5 is better by 0.1, on each of three seeds 0.01 apart.
+    def tell(cell: Cell) -> Told:
+        seed = 0.01 * (cell.config.run.seed - 42)
+        value = 0.6 + 0.1 * (cell.config.train.learning_rate < 5e-5) + 0.05 * (cell.values["model"] == "aiberta") + seed
+        return Told(100.0, scores=dict.fromkeys(("accuracy", "f1", "pearson", "spearman"), value))
+
+    def keep(cell: Cell) -> bool:
+        return cell.values["model"] in ("aiberta", "gloria-1b3") and cell.values["task"] in ("mrpc", "stsb")
+
+    table = study_tables(make_study(tmp_path / "m", "studies/evora/table6", tell, keep=keep))["chosen"]
+    assert table.groups == ((0, "Encoders"), (1, "Decoders"))
+    columns = [column.label for column in table.columns]
+    metrics = (
+        "mrpc validation Accuracy",
+        "mrpc validation F1",
+        "stsb validation Pearson r",
+        "stsb validation Spearman ρ",
+    )
+    assert tuple(name.removesuffix(" ↑") for name in columns if "validation" in name) == metrics
+    assert [line[0].text for line in table.lines] == ["aiberta", "gloria-1b3"]
+    for line, mean in zip(table.lines, (0.75, 0.7), strict=True):
+        cells = [cell for cell, name in zip(line, columns, strict=True) if "validation" in name]
+        assert [(cell.value, cell.deviation) for cell in cells] == [(pytest.approx(mean), pytest.approx(0.01))] * 4
+        assert all(
+            "learning rate 1e-05" in cell.text for cell, name in zip(line, columns, strict=True) if "chosen" in name
+        )
+
+
+@pytest.mark.slow  # reads 192 configurations
+def test_bert_compares_the_best_learning_rate_with_the_published_score(tmp_path: Path):
+    def tell(cell: Cell) -> Told:
+        is_best = cell.config.train.learning_rate == 3e-5
+        return Told(100.0, scores=dict.fromkeys(("accuracy", "f1"), 0.889 if is_best else 0.8))
+
+    def keep(cell: Cell) -> bool:
+        return cell.values["model"] == "base" and cell.values["task"] in ("mrpc", "rte")
+
+    table = study_tables(make_study(tmp_path / "m", "published/bert/glue", tell, keep=keep))["published"]
+    lines = {tuple(cell.text for cell in line[:2]): line for line in table.lines}
+    keys = [column.name for column in table.columns]
+    mrpc, rte = (dict(zip(keys, lines["base", task], strict=True)) for task in ("mrpc", "rte"))
+    assert (mrpc["measure"].text, rte["measure"].text) == ("Validation F1", "Validation Accuracy")
+    assert (mrpc["published"].value, mrpc["measured"].value) == (88.9, pytest.approx(88.9))
+    # 88.9 / 66.4
+    assert rte["measured_over_published"].value == pytest.approx(1.339, abs=0.001)
+    assert dict(zip(keys, lines["large", "rte"], strict=True))["measured"].text == "n/a"

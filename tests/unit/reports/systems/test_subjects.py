@@ -1,0 +1,74 @@
+"""Families of configurations that differ in one subject, and lines over the number of devices."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from make_matrix import Made, make_matrix
+
+from paratune.records.sweep import Axis, CellRecord, read_sweep
+from paratune.reports.systems.configurations import Configuration
+from paratune.reports.systems.model import build_systems
+from paratune.reports.systems.subjects import families, is_nodes, is_offload, is_strategy, is_workers, scalings
+
+SIZES = Axis("nproc", "nproc", {f"nproc-{size}": str(size) for size in (1, 2, 4)}, keys=("nproc",))
+NODES = Axis("nodes", "nodes", {"nodes-1": "1", "nodes-2": "2"}, keys=("nodes",))
+ACCUM = Axis("batch.grad_accum_steps", "accum", {"a-1": "1", "a-2": "2"}, keys=("batch.grad_accum_steps",))
+THREADS = Axis("env.T", "T", {"t-1": "1", "t-4": "4"}, keys=("env.T",))
+WORKERS = Axis("data.num_workers", "workers", {"w-0": "0", "w-2": "2"}, keys=("data.num_workers",))
+
+
+def number(values: Mapping[str, str], label: str) -> int:
+    return int(values.get(label, "x-1").rpartition("-")[2])
+
+
+def made(values: Mapping[str, str]) -> Made:
+    run = {"config.batch.grad_accum_steps": number(values, "accum"), "config.data.num_workers": values.get("workers")}
+    size = number(values, "nproc")
+    return Made(
+        world_size=size, batch=64, kind="ddp", run={**run, "environment": {"T": str(number(values, "T"))}},
+    )  # fmt: skip
+
+
+def members_of(folder: Path, *axes: Axis) -> tuple[Configuration, ...]:
+    def with_nodes(cell: CellRecord) -> CellRecord:
+        return replace(cell, num_nodes=number(cell.values, "nodes"))
+
+    make_matrix(folder, axes, made, changes=with_nodes)
+    return build_systems(folder, read_sweep(folder)).measured
+
+
+def test_settings_of_the_batch_make_lines_of_their_own(tmp_path: Path):
+    found = scalings(members_of(tmp_path / "m", SIZES, ACCUM))
+    strong = [(line.batch, line.family.where, line.family.names) for line in found if line.rule == "strong"]
+    assert strong == [(64, f"grad accum steps {steps}", ("1", "2", "4")) for steps in (1, 2)]
+
+
+def test_one_device_on_one_node_is_that_of_two_nodes(tmp_path: Path):
+    members = members_of(tmp_path / "m", NODES, SIZES)
+    # Two nodes cannot share one device.
+    members = tuple(member for member in members if member.values != {"nodes": "nodes-2", "nproc": "nproc-1"})
+    lines = {line.family.where: line.family for line in scalings(members)}
+    assert [member.values["nodes"] for member in lines["nodes 2"].members] == ["nodes-1", "nodes-2", "nodes-2"]
+    assert lines["nodes 2"].names == lines["nodes 1"].names == ("1", "2", "4")
+    # One node against two, with as many devices.
+    assert [(family.where, family.names) for family in families(members, is_nodes)] == [
+        ("nproc 2", ("1", "2")), ("nproc 4", ("1", "2"))
+    ]  # fmt: skip
+
+
+def test_a_variable_of_a_family_has_its_name(tmp_path: Path):
+    members = members_of(tmp_path / "m", THREADS, WORKERS)
+    assert [family.where for family in families(members, is_workers)] == ["T 1", "T 4"]
+
+
+def test_an_option_that_is_off_is_one_that_another_strategy_does_not_have(tmp_path: Path):
+    way = Axis(
+        "way", "way", {"ddp": "ddp", "zero2": "zero2", "cpu": "cpu"}, keys=("strategy.kind", "strategy.cpu_offload")
+    )
+    offload = {"ddp": {}, "zero2": {"config.strategy.cpu_offload": False}, "cpu": {"config.strategy.cpu_offload": True}}
+    kinds = {"ddp": "ddp", "zero2": "zero2", "cpu": "zero2"}
+    make_matrix(tmp_path / "m", (way,), lambda values: Made(kind=kinds[values["way"]], run=offload[values["way"]]))
+    members = build_systems(tmp_path / "m", read_sweep(tmp_path / "m")).measured
+    assert [family.names for family in families(members, is_strategy)] == [("ddp", "zero2")]
+    assert [family.names for family in families(members, is_offload)] == [("off", "on")]

@@ -1,0 +1,174 @@
+"""What commands print: one screen, whose figures are those of the records, and no colour that means nothing."""
+
+import io
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from make_matrix import STRATEGY, Made, make_matrix
+from make_run import make_run
+from rich.console import Console
+
+from paratune.records.sweep import Axis
+from paratune.reports import make
+from paratune.reports.comparison import make_comparison
+from paratune.reports.matrix import make_sweep
+from paratune.reports.terminal import terminal_comparison, terminal_runs, terminal_sweep
+
+SEEDS = Axis("run.seed", "seed", {f"seed-{at}": str(at) for at in (1, 2, 3)}, is_seed=True, keys=("run.seed",))
+RATES = Axis(
+    "train.learning_rate", "rate", {f"r{at}": f"{at}e-5" for at in range(1, 10)}, keys=("train.learning_rate",)
+)
+CONSTANT = {"predicts": "majority class", "value": 0}
+
+
+def printed(renderable, width: int = 80, **options) -> str:
+    console = Console(file=io.StringIO(), width=width, **options)
+    console.print(renderable)
+    return console.file.getvalue()
+
+
+def scored(folder: Path, *, score: float = 0.75, **named) -> Path:
+    """Return a run with scores of two splits, and those of a constant answer."""
+    summary = {
+        "scores": {"validation": {"accuracy": score, "f1": score}, "test": {"accuracy": score + 0.01, "f1": score}},
+        "baseline": {**CONSTANT, "scores": {split: {"accuracy": 0.5, "f1": 0.4} for split in ("validation", "test")}},
+        "kept_step": 150,
+        "best": {"metric": "accuracy", "value": score},
+        **named.pop("summary_changes", {}),
+    }  # fmt: skip
+    task = {"task.metrics": ["accuracy", "f1"], **named.pop("run_changes", {})}
+    return make_run(folder, run_changes=task, summary_changes=summary, **named)
+
+
+def test_a_run_ends_in_ten_lines_with_each_score_beside_its_split(tmp_path: Path):
+    text = printed(terminal_runs(make([scored(tmp_path / "a", score=0.25)], None)))
+    lines = text.splitlines()
+    # `paratune train` adds a line with the paths.
+    assert len(lines) <= 9
+    by_name = {line[: len("validation, majority class")].strip(): line.split()[-2:] for line in lines}
+    assert by_name["validation"] == ["0.2500", "0.2500"]
+    assert by_name["validation, majority class"] == ["0.5000", "0.4000"]
+    assert by_name["test"] == ["0.2600", "0.2500"]
+    assert by_name["test, majority class"] == ["0.5000", "0.4000"]
+    assert "step 150 of 225" in text
+    assert "400 samples/s" in text  # 32 samples in 80 ms
+    assert "test Accuracy 0.2600" in text  # the warning
+
+
+@pytest.mark.parametrize(("world_size", "words"), [(1, ""), (2, " a rank")])
+def test_a_probe_has_no_scores(world_size: int, words: str, tmp_path: Path):
+    probe = scored(tmp_path / "a", run_changes={"config.measure.probe": True}, kind="ddp", world_size=world_size)
+    text = printed(terminal_runs(make([probe], None)))
+    assert "0.75" not in text
+    assert words in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_two_runs_are_on_one_screen(width: int, tmp_path: Path):
+    first, second = scored(tmp_path / "single"), scored(tmp_path / "ddp", score=0.8, kind="ddp", step_ms=40.0)
+    text = printed(terminal_runs(make([first, second], None)), width)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    if width == 40:
+        assert len(lines) <= 48
+        return
+    assert len(lines) <= 29
+    (rate,) = (line.split() for line in lines if line.startswith("Samples/s"))
+    assert rate == ["Samples/s", "400", "800", "+100.0%"]
+    rows = {line[:20].strip(): line for line in lines}
+    # 0.80 against 0.75, without predictions: a change without interval, in points.
+    assert rows["Validation Accuracy"].split()[2:] == ["0.7500", "0.8000"]
+    assert rows["Test Accuracy"].split()[2:] == ["0.7600", "0.8100", "+5.00"]
+    (strategy,) = (line.split() for line in lines if line.startswith("strategy.kind"))
+    assert strategy == ["strategy.kind", "single", "ddp"]
+
+
+def test_runs_of_one_configuration_are_one_column_with_their_spread(tmp_path: Path):
+    runs = [
+        scored(tmp_path / f"{kind}_{seed}", score=score, kind=kind, seed=seed, run_changes={"config.run.seed": seed})
+        for kind in ("single", "ddp")
+        for seed, score in ((1, 0.7), (2, 0.8))
+    ]  # fmt: skip
+    lines = printed(terminal_runs(make(runs, None)), 120).splitlines()
+    (score,) = (line for line in lines if line.startswith("Validation Accuracy"))
+    # The mean of 0.7 and 0.8, and their deviation, the root of 2 * 0.05 ** 2.
+    assert score.count("0.7500 ± 0.0707") == 2
+    assert ["Runs", "2", "2"] in [line.split() for line in lines]
+
+
+def test_many_configurations_are_lines(tmp_path: Path):
+    folders = [
+        scored(tmp_path / f"run{n:02}", step_ms=80.0 + n, run_changes={"config.strategy.bucket_cap_mb": n})
+        for n in range(25)
+    ]
+    lines = printed(terminal_runs(make(folders, None)), 200).splitlines()
+    shown = [line.split()[0] for line in lines if line.startswith("run")]
+    assert shown == [f"run{n:02}" for n in range(16)]
+    assert any(line.startswith("9 more") for line in lines)
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_a_matrix_of_27_runs_is_on_one_screen(width: int, tmp_path: Path):
+    def tell(values: Mapping[str, str]) -> Made:
+        rate, seed = int(values["rate"][1:]), int(values["seed"][-1])
+        score = 0.8 + 0.01 * rate + 0.001 * seed
+        return Made(summary={"scores": {"validation": {"accuracy": score}, "test": {"accuracy": score - 0.1}}})
+
+    states = {f"r9_seed-{seed}": ("failed", "the loss is nan") for seed in (1, 2)}
+    report = make_sweep(make_matrix(tmp_path / "m", (RATES, SEEDS), tell, states=states), None)
+    lines = printed(terminal_sweep(report), width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert any("r9_seed-1, r9_seed-2" in line for line in lines)
+    if width > 40:
+        assert len(lines) <= 35
+        assert any(line.split()[:1] == ["2e-5"] or "rate 2e-5" in line for line in lines)
+
+
+def verdict_lines(tmp_path: Path, factor: float, *, spread: float = 0.001) -> list[str]:
+    """Return the verdict of zero3, whose step takes `factor` times that of ddp, with the codes of colours."""
+
+    def tell(values: Mapping[str, str]) -> Made:
+        step_ms = 80.0 * (factor if values["strategy"] == "zero3" else 1.0)
+        return Made(step_ms=step_ms * (1 + spread * int(values["seed"][-1])))
+
+    folder = make_matrix(tmp_path / "m", (STRATEGY, SEEDS), tell)
+    options = {"force_terminal": True, "color_system": "standard"}
+    return printed(terminal_comparison(make_comparison([str(folder)])), 200, **options).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("factor", "spread", "colour"), [(0.5, 0.001, "32"), (2.0, 0.001, "31"), (1.0, 0.0001, ""), (1.05, 0.2, "")]
+)
+def test_only_what_is_told_apart_has_a_colour(factor: float, spread: float, colour: str, tmp_path: Path):
+    first = verdict_lines(tmp_path, factor, spread=spread)[0]
+    colours = [code for code in ("31", "32", "33") if f"\x1b[{code}m" in first or f";{code}m" in first]
+    assert colours == [colour] * bool(colour)
+
+
+def test_the_reason_of_many_missing_runs_is_there_once(tmp_path: Path):
+    names = [f"{strategy}_seed-{seed}" for strategy, seed in itertools.product(STRATEGY.values, (1, 2, 3))]
+    states = dict.fromkeys(names[:4], ("pending", None)) | {names[4]: ("failed", "the loss is nan")}
+    report = make_sweep(make_matrix(tmp_path / "m", (STRATEGY, SEEDS), lambda _: Made(), states=states), None)
+    lines = printed(terminal_sweep(report), 200).splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("Without results: 5 of 6 runs"))
+    assert lines[at + 1].startswith("ddp_seed-1, ddp_seed-2, ddp_seed-3 and 1 more: ")
+    assert lines[at + 2] == "zero3_seed-2: failed: the loss is nan"
+
+
+def test_names_are_printed_literally(tmp_path: Path):
+    hostile = replace(STRATEGY, values={"ddp": "[red]a[/red]", "zero3": "\x1b[31mb"})
+    report = make_sweep(make_matrix(tmp_path / "m", (hostile, SEEDS), lambda _: Made()), None)
+    text = printed(terminal_sweep(report), 200, force_terminal=True)
+    assert "[red]a[/red]" in text
+    assert "\\x1b[31mb" in text
+
+
+def test_different_experiments_have_no_changes(tmp_path: Path):
+    other = scored(tmp_path / "b", step_ms=40.0, run_changes={"data.train.fingerprint": "other"})
+    text = printed(terminal_runs(make([scored(tmp_path / "a"), other], None)))
+    assert "the training data" in text
+    assert "Change" not in text
+    assert "%" not in text
