@@ -8,9 +8,9 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+
 from paratune.records.finished import RunRecord
 from paratune.records.typed import RunFile, Summary, Throughput
-
 from paratune.verdicts.estimate import ALPHA, holm, unpaired
 from paratune.verdicts.factorial import FactorCell, factor_effects
 from paratune.verdicts.groups import Group

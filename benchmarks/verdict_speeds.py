@@ -8,7 +8,6 @@ deviation of 1%. "found" is the last configuration, in experiments in which it i
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
+from paratune.records.finished import RunRecord
+from paratune.records.typed import RunFile, Summary, Throughput
 from paratune.verdicts import Group, finding, judge
 from paratune.verdicts.estimate import Estimate
 
@@ -53,27 +54,13 @@ SPREADS = {
 """Standard deviations of the logarithms of rates, in per cent; the first is the baseline's."""
 
 
-@dataclass(frozen=True)
-class TimedRun:
-    """A run with its speed, and with its time and learning rate where these are known."""
-
-    name: str
-    rate: float
-    place: int | None = None
-    config: dict[str, Any] | None = None
-    folder: Path = Path()
-
-    def get(self, source: str | tuple[str, ...]) -> Any:
-        if source == "summary.throughput.samples_per_s":
-            return self.rate
-        if source == "run.config":
-            return self.config
-        minutes = {"run.created": 0.0, "summary.finished": 9.0}.get(str(source))
-        if minutes is None or self.place is None:
-            return None
-        return (START + timedelta(minutes=10 * self.place + minutes)).isoformat()
-
-    number = get
+def timed_run(name: str, rate: float, place: int | None = None, config: dict[str, Any] | None = None) -> RunRecord:
+    """Return a run with its speed, and with its time and learning rate where these are known."""
+    began, ended = (
+        None if place is None else (START + timedelta(minutes=10 * place + minutes)).isoformat() for minutes in (0, 9)
+    )
+    summary = Summary(finished=ended, throughput=Throughput(samples_per_s=rate))
+    return RunRecord(name, Path(), RunFile(created=began, config=config or {}), summary)
 
 
 def outcomes(groups: Sequence[Group], truth: Floats) -> dict[str, Any]:
@@ -118,7 +105,7 @@ def drifting(order: str, kind: str, num_runs: int) -> Make:
         names = run_order(order, len(truth), num_runs, rng)
         shape = SHAPES[kind](np.linspace(0, 1, len(names)))
         rates = np.exp(truth[names] + SPREAD * rng.normal(size=len(names)) + shape)
-        runs = [TimedRun(f"{name}-{at}", rate, at) for at, (name, rate) in enumerate(zip(names, rates, strict=True))]
+        runs = [timed_run(f"{name}-{at}", rate, at) for at, (name, rate) in enumerate(zip(names, rates, strict=True))]
         return [Group(str(own), tuple(runs[at] for at in np.flatnonzero(names == own))) for own in range(len(truth))]
 
     return make
@@ -128,7 +115,7 @@ def varying(spreads: Sequence[float], num_runs: int) -> Make:
     def make(truth: Floats, rng: np.random.Generator) -> list[Group]:
         logs = truth[:, None] + SPREAD * np.asarray(spreads)[:, None] * rng.normal(size=(len(truth), num_runs))
         return [
-            Group(str(at), tuple(TimedRun(f"{at}-{n}", r) for n, r in enumerate(np.exp(logs[at]))))
+            Group(str(at), tuple(timed_run(f"{at}-{n}", r) for n, r in enumerate(np.exp(logs[at]))))
             for at in range(len(truth))
         ]
 
@@ -146,7 +133,7 @@ def controlled(of_machine: float, num_rates: int, *, knows: bool) -> Make:
             way = at // num_rates
             config = {"strategy": {"kind": str(way)}, "train": {"learning_rate": float(at % num_rates)}}
             rates = rate * np.exp(SPREAD * rng.normal(size=3))
-            runs = (TimedRun(f"{at}-{n}", r, config=config if knows else None) for n, r in enumerate(rates))
+            runs = (timed_run(f"{at}-{n}", r, config=config if knows else None) for n, r in enumerate(rates))
             groups.append(Group(str(at), tuple(runs)))
         return groups
 

@@ -22,7 +22,9 @@ import numpy.typing as npt
 from scipy.special import ndtri
 from verdict_orders import try_factors
 
+from paratune.records.finished import RunRecord
 from paratune.records.sweep import Axis, CellRecord, SweepRecord
+from paratune.records.typed import BatchSizes, RunFile, Summary, TaskFacts, Throughput
 from paratune.reports.matrix.outcomes import CandidateGroup, Outcome, candidate_groups
 from paratune.verdicts import Group, LookHistory, Margin, MeasureComparison, Verdict, finding, judge, scores
 from paratune.verdicts.estimate import ALPHA
@@ -77,36 +79,22 @@ LOOKS = [
 ]
 
 
-@dataclass(frozen=True)
-class SimulatedRun:
-    """The part of a run that verdicts read."""
-
-    name: str
-    seed: int
-    score: float
-    rate: float
-    folder: Path = Path()
-
-    def get(self, source: str | tuple[str, ...]) -> Any:
-        path = source if isinstance(source, str) else ".".join(source)
-        return {
-            "run.seed": self.seed,
-            "run.task.kind": "qa",
-            "run.task.metrics": ["exact"],
-            "run.batch.global_batch_size": 32,
-            "summary.scores.test": {"exact": self.score},
-            "summary.scores.test.exact": self.score,
-            "summary.throughput.samples_per_s": self.rate,
-        }.get(path)
-
-    number = get
+def simulated_run(name: str, seed: int, score: float, rate: float) -> RunRecord:
+    """Return a run of question answering with a score and a speed."""
+    run = RunFile(
+        seed=seed,
+        task=TaskFacts(kind="qa", metrics=["exact"]),
+        batch=BatchSizes(global_batch_size=32),
+    )
+    summary = Summary(scores={"test": {"exact": score}}, throughput=Throughput(samples_per_s=rate))
+    return RunRecord(name, Path(), run, summary)
 
 
 ROWS: dict[str, PredictionRows] = {}
 """Predictions by the name of the run, in place of files."""
 
 
-def rows_of(run: SimulatedRun, _: str) -> PredictionRows:
+def rows_of(run: RunRecord, _: str) -> PredictionRows:
     """Return the predictions of a run, in place of `scores.read_rows`."""
     return ROWS[run.name]
 
@@ -141,7 +129,7 @@ def draw(setting: Setting, *, differs: bool, rng: np.random.Generator) -> list[G
             level = float(ndtri(np.clip(true / 100, 0.01, 0.99))) * SPREAD
             is_right = of_rows_here + effects(NOISE) > np.float32(-level)
             rate = float(np.exp(0.01 * spread * rng.normal() + setting.faster * (is_last and differs)))
-            run = SimulatedRun(f"{place}_{seed}", seed, 100 * float(is_right.mean()), rate)
+            run = simulated_run(f"{place}_{seed}", seed, 100 * float(is_right.mean()), rate)
             columns = {"exact": is_right} | ({"cluster": clusters} if size > 1 else {})
             ROWS[run.name] = PredictionRows(run.name, columns)
             runs.append(run)
@@ -153,13 +141,13 @@ def select(groups: Sequence[Group]) -> CandidateGroup:
     """Return what a matrix of these runs selects on validation."""
     axes = (
         Axis("train.learning_rate", "rate", {group.label: group.label for group in groups}),
-        Axis("run.seed", "seed", {str(run.seed): str(run.seed) for run in groups[0].runs}, is_seed=True),
+        Axis("run.seed", "seed", {str(run.run.seed): str(run.run.seed) for run in groups[0].runs}, is_seed=True),
     )
     outcomes = []
     for label, run in ((group.label, run) for group in groups for run in group.runs):
-        values = {"rate": label, "seed": str(run.seed)}
+        values = {"rate": label, "seed": str(run.run.seed)}
         cell = CellRecord(run.name, values, 1, "qa", "exact", ("exact",), run.name, "finished")
-        outcomes.append(Outcome(cell, run.folder, {"validation": {"exact": run.score}}, None))
+        outcomes.append(Outcome(cell, run.folder, {"validation": run.summary.scores["test"]}, None))
     record = SweepRecord("m", "2026-11-28", "m.yaml", (), axes, (), tuple(outcome.cell for outcome in outcomes), ())
     return candidate_groups(record, outcomes)[0]
 

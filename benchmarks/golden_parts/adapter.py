@@ -68,6 +68,11 @@ RULES = {
     "events": ("{subject} {measure} {rest}",),
 }
 UNITS = {"per_s": "1/s", "ms": "ms", "s": "s", "bytes": "bytes", "hours": "h", "j": "J", "w": "W"}
+RENAMED = {
+    ("matrix", "mean step"): "step mean",
+    ("matrix", "communication exposed share"): "exposed communication share",
+}
+"""Names of the expected numbers by the case and today's name."""
 TEXTS = ("outcome", "is_better", "state")
 """Conclusions, which are kept beside the numbers; and the results of published claims."""
 NAMES = ("run", "name", "label", "measure")
@@ -175,7 +180,8 @@ def _name(part: Any, number: int) -> str:
     texts = [cell.get("text") for cell in part.values() if isinstance(cell, Mapping)]
     if len(texts) == len(part):  # a row of a table
         if "measure" in part:  # of a published figure; a score has its split
-            return f"{texts[0]} {re.sub('^(Test|Validation) ', '', texts[1])}"
+            name = re.sub("^(Test|Validation) (.)", lambda found: found[2].upper(), texts[1])
+            return f"{texts[0]} {name}"
         return texts[0]
     if isinstance(part.get("values"), Mapping) and "runs" in part:
         return " ".join(map(str, part["values"].values())) or "all runs"
@@ -214,6 +220,7 @@ def _rule(text: str) -> Callable[[str, tuple[str, ...]], Key | None]:
             elif part not in ("*", step):
                 return None
         name, unit = plain(" ".join(taken["{measure}"]))
+        name = RENAMED.get((case, name), name)
         return Key(case, " ".join(taken["{subject}"]), name, unit, " ".join(path[len(fixed) :]) or "value")
 
     return key

@@ -56,13 +56,13 @@ def test_train_twice_evaluate_and_predict(here: Path, cli: Cli, capfd: pytest.Ca
     run = paratune.Run("runs/first")
     steps = run.events()
     assert steps["step"].to_pylist() == [1, 2, 3, 4]
-    assert run.events_frame()["loss"].tolist() == steps["loss"].to_pylist()
+    assert run.table().loc["first", "num_steps"] == 4
     with raises_code("cli.unknown_name", "stpe"):
         run.events("stpe")
 
     result = paratune.evaluate(run, "data.csv", by=["label"])
     printed = cli("evaluate", "runs/first", "--data", "data.csv", "--by", "label", "--json").json
-    assert [fault["code"] for fault in printed.pop("warnings")] == ["data.trained_on"]
+    assert [fault["code"] for fault in printed.pop("warnings")] == ["model.not_better", "data.trained_on"]
     assert result.values == printed
     assert set(result.slices) == {"label"}
     rows = paratune.predict(run, "data.csv")
@@ -165,7 +165,7 @@ def test_a_sweep_trains_resumes_and_reports_as_the_command(here: Path, cli: Cli)
     times = [cell.attempts for cell in (first.cells[0], whole.cells[0])]
     assert len(times[0]) == len(times[1]) == 1  # the first run was kept
     printed = cli("sweep", "m.yaml", "--json").json
-    assert {row["run"]: row["validation_accuracy"] for row in whole.table().to_pylist()} == {
+    assert whole.table()["validation_accuracy"].to_dict() == {
         run["name"]: run["scores"]["validation"]["accuracy"] for run in printed["runs"]
     }
     assert (whole.folder / "report" / "index.html").is_file()

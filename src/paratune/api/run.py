@@ -107,14 +107,16 @@ class Run:
         names = dict.fromkeys(name for row in rows for name in row if name != "event")
         return pa.table({name: [row.get(name) for row in rows] for name in names})
 
-    def events_frame(self, kind: str = "step", *, rank: int = 0) -> "pandas.DataFrame":
-        """Return `events` as a DataFrame.
+    def table(self) -> "pandas.DataFrame":
+        """Return all measures of a finished run as a DataFrame with one line, as `Sweep.table()` has them.
 
         Raises:
-            MissingDependency: pandas is not installed.
+            CheckpointError: The run is not finished, or its record is damaged.
         """
-        require("pandas", extra="datasets")
-        return self.events(kind, rank=rank).to_pandas()
+        from paratune.records.finished import read_record
+        from paratune.reports.frame import results_frame
+
+        return results_frame({self.name: read_record(self.folder, self.name)})
 
     def predictions(self, split: str = "test") -> "pyarrow.Table":
         """Return the predictions of the kept model for a split: index, label, prediction, and a score per class.

@@ -39,12 +39,12 @@ def evaluated_slices(
         CheckpointError: The predictions cannot be used.
     """
     from paratune.verdicts.rows import CannotTell
-    from paratune.verdicts.slices import ScoredTask, slice_records
+    from paratune.verdicts.slices import scored_task, slice_records
 
     recipe = trained.recipe
     with tempfile.TemporaryDirectory() as folder:
         recipe.write_predictions(Path(folder), split, outputs, trained.tokenizer)
-        task = ScoredTask(split.source, Path(folder), trained.task.kind, recipe.names, recipe.task.model_dump())
+        task = scored_task(split.source, Path(folder), trained.task.kind, recipe.names, recipe.task.model_dump())
         try:
             return slice_records(task, split.name, by, values)
         except CannotTell as error:
@@ -56,14 +56,14 @@ def saved_slices(
 ) -> tuple[str, dict[str, Any]]:
     """Return the kind of the task of a run, and its scores by split, column and slice."""
     from paratune.verdicts.rows import CannotTell
-    from paratune.verdicts.slices import ScoredTask, slice_records
+    from paratune.verdicts.slices import scored_task, slice_records
 
     folder = Path(target)
     run, splits = _record_of(folder)
     try:
         task = run["task"]
         options = {**run["config"]["task"], "grades": run.get("grades")}
-        scored = ScoredTask(folder.name, folder, task["kind"], task.get("labels") or [], options)
+        scored = scored_task(folder.name, folder, task["kind"], task.get("labels") or [], options)
     except (KeyError, TypeError, AttributeError) as error:
         message = f"{folder / RUN_FILE} is damaged: it is not the record of a run ({error!r})"
         raise CheckpointError(message, code="run.damaged", path=str(folder / RUN_FILE)) from error

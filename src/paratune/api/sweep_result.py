@@ -3,18 +3,16 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paratune.api.process import process_as_before
 from paratune.api.run import Run
 from paratune.console.html import html_table
-from paratune.errors import require
 from paratune.records import RUN_FILE, is_finished
 from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder, read_sweep
 
 if TYPE_CHECKING:
     import pandas
-    import pyarrow
 
     from paratune.reports.matrix import SweepReport
 
@@ -77,27 +75,29 @@ class Sweep:
         folders = {cell.name: cell_run_folder(self.folder, cell.name) for cell in self.cells}
         return {name: Run(folder) for name, folder in folders.items() if (folder / RUN_FILE).is_file()}
 
-    def table(self) -> "pyarrow.Table":
-        """Return a row for each run: `run`, the name of its value on each axis, `state`, `reason`, `kind`, `repeat`,
-        `num_processes`, and of finished runs the scores, such as `validation_accuracy`, `train_s` (seconds) and
-        `samples_per_s`; unknown values are null.
+    def table(self) -> "pandas.DataFrame":
+        """Return a DataFrame with a line for each run: the name of its value on each axis, `state`, `reason`, `kind`,
+        `repeat`, `num_processes`, and of finished runs all measures, such as `train_s` (seconds), `samples_per_s` and
+        `validation_accuracy`; unknown values are missing.
 
-        An axis with the name of one of these columns is the column `axis_NAME`.
-        """
-        import pyarrow as pa
-
-        rows = [self._row(cell) for cell in self.cells]
-        names = dict.fromkeys(name for row in rows for name in row)
-        return pa.table({name: [row.get(name) for row in rows] for name in names})
-
-    def frame(self) -> "pandas.DataFrame":
-        """Return `table` as a DataFrame.
+        The column of an axis replaces the measure of its name; an axis with the name of a column such as `state` is
+        the column `axis_NAME`.
 
         Raises:
-            MissingDependency: pandas is not installed.
+            CheckpointError: A record is damaged.
         """
-        require("pandas", extra="datasets")
-        return self.table().to_pandas()
+        from paratune.records.finished import read_record
+        from paratune.reports.frame import results_frame
+
+        own = ("state", "reason", "kind", "repeat", "num_processes")
+        columns, runs = [], {}
+        for cell in self.cells:
+            axes = {f"axis_{axis}" if axis in own else axis: name for axis, name in cell.values.items()}
+            columns.append({**axes, **{name: getattr(cell, name) for name in own}})
+            folder = cell_run_folder(self.folder, cell.name)
+            is_known = cell.state == "finished" and is_finished(folder)
+            runs[cell.name] = read_record(folder, cell.name) if is_known else None
+        return results_frame(runs, columns)
 
     @process_as_before()
     def report(
@@ -116,32 +116,6 @@ class Sweep:
         from paratune.api.report import report_of_matrices
 
         return report_of_matrices([self.folder], out, target=target, price=price, margin=margin)
-
-    def _row(self, cell: CellRecord) -> dict[str, Any]:
-        fixed = {
-            "state": cell.state,
-            "reason": cell.reason,
-            "kind": cell.kind,
-            "repeat": cell.repeat,
-            "num_processes": cell.num_processes,
-        }
-        axes = {
-            f"axis_{label}" if label in fixed or label == "run" else label: name for label, name in cell.values.items()
-        }
-        folder = cell_run_folder(self.folder, cell.name)
-        if cell.state != "finished" or not is_finished(folder):
-            return {"run": cell.name, **axes, **fixed}
-        summary = Run(folder).summary
-        scores = {
-            f"{split}_{metric}": value
-            for split, values in (summary.get("scores") or {}).items()
-            for metric, value in values.items()
-        }
-        speed = {
-            "train_s": summary.get("time", {}).get("train_s"),
-            "samples_per_s": summary.get("throughput", {}).get("samples_per_s"),
-        }
-        return {"run": cell.name, **axes, **fixed, **speed, **scores}
 
     def __repr__(self) -> str:
         return f"Sweep({str(self.folder)!r})"

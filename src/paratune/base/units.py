@@ -62,6 +62,11 @@ def format_as(value: float | None, form: str) -> str:
     return NOT_AVAILABLE if value is None or not math.isfinite(value) else f"{value:{form}}"
 
 
+def format_count(value: float | None) -> str:
+    """Return a count with thousands separators."""
+    return format_as(value, ",.0f")
+
+
 def format_share(value: float | None) -> str:
     """Return a share of one as per cent: 0.123 -> "12.3%"."""
     return NOT_AVAILABLE if value is None or not math.isfinite(value) else f"{100 * value:.1f}%"

@@ -60,7 +60,7 @@ def data_section(report: SweepReport) -> ReportSection:
     with Display(speaks=True).bar("draw", 1):
         figures = data_drawings(data_view(config, labelled, max_length))
         drawings = tuple(replace(figure, key=f"data-{figure.key}") for figure in figures)
-    fingerprints = {run.get("run.data.train.fingerprint") for run in runs}
+    fingerprints = {run.data("train").fingerprint for run in runs}
     heading = "The data" if len(fingerprints) == 1 else f"The data of {runs[0].name}"
     return ReportSection("data", heading, drawings)
 

@@ -127,7 +127,7 @@ def _steps_until(goal: "Goal", folders: Sequence[Path]) -> tuple[dict[int, list[
     num_missed = 0
     for run, result in zip(runs, results, strict=True):
         reached = [point.step for point in result.reached]
-        size = run.number("run.batch.global_batch_size")
+        size = run.run.batch.global_batch_size
         num_missed += None in reached
         if size is not None and None not in reached:
             steps.setdefault(int(size), []).append(max(step for step in reached if step is not None))

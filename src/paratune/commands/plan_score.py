@@ -24,7 +24,7 @@ def score_command(folders: Sequence[Path], *, as_json: bool) -> int:
         CheckpointError: A folder is not a run, or no run is finished.
     """
     from paratune.planning.score import COLUMNS, Score, row_texts, score_run
-    from paratune.reports.rows.speed import step_ms
+    from paratune.reports.measures import step_ms
     from paratune.reports.runs.read import read_runs
     from paratune.reports.tables.table import make_table
     from paratune.reports.tables.terminal import rich_table
@@ -32,7 +32,11 @@ def score_command(folders: Sequence[Path], *, as_json: bool) -> int:
     runs = []
     for run in read_runs([run for folder in folders for run in runs_of(folder)]).runs:
         mean_ms = step_ms(run)
-        runs.append(score_run(run.name, dict(run.run), dict(run.summary), None if mean_ms is None else mean_ms / 1000))
+        runs.append(
+            score_run(
+                run.name, run.run.model_dump(), run.summary.model_dump(), None if mean_ms is None else mean_ms / 1000
+            )
+        )
     score = Score(tuple(runs))
     if as_json:
         print_json(score.as_dict())
@@ -146,11 +150,11 @@ def _observed(
     seen: dict[int, list[Observation]] = {}
     names, left_out = [], {}
     for run in read_runs([run for folder in folders for run in runs_of(folder)]).runs:
-        name = f"{run.name} {run.run.get('created')}"
+        name = f"{run.name} {run.run.created}"
         try:
             if name in known:
                 raise ValueError("the figures already include it")
-            threads, observation = read_recorded_run(run.run, run.summary, machine)
+            threads, observation = read_recorded_run(run.run.model_dump(), run.summary.model_dump(), machine)
         except ValueError as error:
             left_out[run.name] = str(error)
             continue

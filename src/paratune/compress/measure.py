@@ -32,7 +32,7 @@ from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES
 from paratune.records import write_json
 from paratune.records.compressed import FP32, MEASURED_FILE
-from paratune.verdicts.slices import ScoredTask, slice_records, split_records
+from paratune.verdicts.slices import scored_task, slice_records, split_records
 
 NUM_WARM = 10
 """Batches that are computed before the clock starts."""
@@ -166,7 +166,7 @@ def _scores(trained: TrainedModel, split: Split, folder: Path, settings: Measure
     evaluation = trained.apply(split, max(settings.batch_sizes), lambda done, total: None)
     recipe = trained.recipe
     recipe.write_predictions(folder, split, evaluation.outputs, trained.tokenizer)
-    task = ScoredTask(settings.source, folder, trained.task.kind, recipe.names, recipe.task.model_dump())
+    task = scored_task(settings.source, folder, trained.task.kind, recipe.names, recipe.task.model_dump())
     slices = slice_records(task, split.name, settings.slices, slice_values(split, settings.slices))
     return {
         "scores": recipe.scores(split, evaluation.outputs) | {"loss": evaluation.loss},

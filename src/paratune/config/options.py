@@ -17,13 +17,8 @@ _PATTERNS = {
     r"^(\d+-)?\d+(:\d+){0,2}$": 'a time in quotes: "30" minutes, "08:00:00" or "2-12"',
     r"^\d+[KMGT]?$": 'memory in quotes: "64G", or "0" for all',
 }
-_PLURALS = {
-    "text": "texts",
-    "whole number": "whole numbers",
-    "number": "numbers",
-    "true or false": "true or false",
-    "mapping": "mappings",
-}
+_PLURALS = {name: f"{name}s" for name in ("text", "whole number", "number", "mapping")}
+_PLURALS["true or false"] = "true or false"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ import json
 import logging
 import math
 import os
+import re
 import time
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
@@ -218,28 +220,47 @@ def read_events(folder: Path, rank: int = 0) -> Iterator[dict[str, Any]]:
         CheckpointError: The file cannot be read, or a line is not an event.
     """
     path = folder / events_file(rank)
-    events: dict[object, dict[str, Any]] = {}  # by line, evaluations by step and split
+    superseded = _superseded(path)
+    for number, line in enumerate(_whole_lines(path), start=1):
+        if number not in superseded:
+            yield _event(path, number, line)
+
+
+_HEAD = re.compile(rb'\{"event": "(step|sample)", "time": [0-9.]+, "step": ([0-9]+)[,}]')
+"""The start of most lines: parsing them all twice as JSON would take twice as long."""
+
+
+def _superseded(path: Path) -> set[int]:
+    """Return the numbers of the lines whose step or evaluation a later line repeats.
+
+    A first look at the file, so that no reader has to hold all events of a long run.
+    """
+    found: set[int] = set()
+    steps = array("q")  # of each line; 0 without one, and for those that are never repeated
+    evaluations: dict[tuple[str, str], int] = {}
     last_step = 0
     for number, line in enumerate(_whole_lines(path), start=1):
-        event = _event(path, number, line)
+        head = _HEAD.match(line)
+        event: dict[str, Any] = (
+            {"event": head[1].decode(), "step": int(head[2])} if head else _event(path, number, line)
+        )
+        step: int | None = event.get("step") if type(event.get("step")) is int else None
         # A repeated step follows a resume, also where the event of the resume was lost.
-        is_step = event["event"] == "step" and isinstance(event.get("step"), int)
-        is_again = is_step and event["step"] <= last_step
-        if event["event"] == "resume" or is_again:
-            last_step = event["step"] - is_again
-            events = {
-                key: old
-                for key, old in events.items()
-                if old.get("step", 0) <= last_step or old["event"] == "out_of_memory"
-            }
-        if is_step:
-            last_step = event["step"]
-        key: object = number
+        is_again = event["event"] == "step" and step is not None and step <= last_step
+        if (event["event"] == "resume" or is_again) and step is not None:
+            last_step = step - is_again
+            found.update(at for at, earlier in enumerate(steps, start=1) if earlier > last_step)
+        elif event["event"] == "step" and step is not None:
+            last_step = step
         if event["event"] == "evaluation":
             key = (str(event.get("step")), str(event.get("split")))
-            events.pop(key, None)  # a repeated evaluation replaces the first one, and is where it was repeated
-        events[key] = event
-    yield from events.values()
+            found.update({evaluations[key]} if key in evaluations else ())
+            evaluations[key] = number
+        steps.append(0 if step is None or event["event"] == "out_of_memory" else step)
+        if is_again:
+            assert step is not None
+            last_step = step
+    return found
 
 
 def failure_of(folder: Path) -> str | None:

@@ -19,12 +19,6 @@ NoiseKind = Literal["plain", "preconditioned"]
 NOISE_KINDS: tuple[NoiseKind, ...] = ("plain", "preconditioned")
 
 
-def noise_field(kind: NoiseKind, name: str) -> str:
-    """Return the path of a field of a noise scale in the records of a run."""
-    part = "summary.noise_scale" if kind == "plain" else f"summary.noise_scale.{kind}"
-    return f"{part}.{name}"
-
-
 @dataclass(frozen=True)
 class GradientSums:
     """Sums of one optimizer step over parameters, micro-batches and ranks."""

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
-from paratune.base.units import counted, format_as, format_bytes, format_duration, format_number
+from paratune.base.units import counted, format_as, format_bytes, format_count, format_duration, format_number
+from paratune.records.finished import RunRecord
 from paratune.reports.comparison.make import Compared, Comparison
 from paratune.reports.comparison.tables import Member, headline_scores, lines_table, main_table
 from paratune.reports.document import Statement
@@ -18,11 +19,11 @@ from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.matrix.statements import matrix_statements
 from paratune.reports.matrix.tables import chosen
 from paratune.reports.matrix.trust import trust_statements
-from paratune.reports.rows.scores import metric_name
+from paratune.reports.measures import metric_name
 from paratune.reports.run.model import Report
 from paratune.reports.runs import targets
 from paratune.reports.runs.certificates import Certificate
-from paratune.reports.runs.read import RunRecord, Unfinished
+from paratune.reports.runs.read import Unfinished
 from paratune.reports.statements import run_statements
 from paratune.reports.systems.layouts import layout_tables
 from paratune.reports.systems.time_to_quality import target_tables
@@ -57,14 +58,14 @@ def _several_runs(report: Report) -> Parts:
 def _one_run(report: Report) -> Parts:
     """Yield the kept step, the scores beside those of a constant answer, and time, speed and memory."""
     (run,) = report.runs
-    kept = next((row.cells[0].text for row in report.rows if row.key == "kept_step" and row.cells[0].is_known), None)
+    kept, steps = run.summary.kept_step, run.summary.num_steps
     if headline := headline_scores(report.runs) if not run.is_probe else []:
-        yield _scores(run, headline, "" if kept is None else f"Kept: step {kept}")
-    train_s, total_s, rate = (
-        run.number(f"summary.{source}") for source in ("time.train_s", "time.total_s", "throughput.samples_per_s")
-    )
-    memory = run.number("summary.memory.largest_bytes")
-    size = run.number("run.world_size") or 1
+        yield _scores(
+            run, headline, "" if kept is None else f"Kept: step {format_count(kept)} of {format_count(steps)}"
+        )
+    train_s, total_s = run.summary.time.train_s, run.summary.time.total_s
+    rate, memory = run.summary.throughput.samples_per_s, run.summary.memory.largest_bytes
+    size = run.run.world_size or 1
     yield Text(
         f"Time {format_duration(total_s)}, training {format_duration(train_s)}; {format_number(rate, 3)} samples/s; "
         f"peak memory {format_bytes(memory)}{' a rank' if size > 1 else ''}"
@@ -75,11 +76,11 @@ def _one_run(report: Report) -> Parts:
 def _scores(run: RunRecord, headline: Sequence[tuple[str, str]], kept: str) -> Table:
     """Return the scores of the kept model: a line for each split, and for the constant answer on it."""
     metrics = list(dict.fromkeys(metric for _, metric in headline))
-    name = run.get("summary.baseline.predicts") or "constant answer"
+    name = run.summary.baseline.predicts or "constant answer"
     rows: list[Row] = []
     for split in dict.fromkeys(split for split, _ in headline):
-        for label, path in ((split, ("summary", "scores")), (f"{split}, {name}", ("summary", "baseline", "scores"))):
-            values = [run.number((*path, split, metric)) for metric in metrics]
+        for label, scores in ((split, run.summary.scores), (f"{split}, {name}", run.summary.baseline.scores)):
+            values = [scores.get(split, {}).get(metric) for metric in metrics]
             if any(value is not None for value in values):
                 rows.append([label, *(format_as(value, ".4f") for value in values)])
     return make_table("scores", "", [kept, *map(metric_name, metrics)], rows)

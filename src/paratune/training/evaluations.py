@@ -18,7 +18,7 @@ from paratune.tasks.own_metrics import own_scores
 from paratune.tasks.protocol import TaskRecipe
 from paratune.training.prepare import Prepared, make_collator, worker_settings
 from paratune.verdicts.rows import CannotTell
-from paratune.verdicts.slices import ScoredTask, slice_records
+from paratune.verdicts.slices import scored_task, slice_records
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def sliced_scores(prepared: Prepared, recipe: TaskRecipe, folder: Path, splits: 
 
 
 def _split_slices(prepared: Prepared, recipe: TaskRecipe, folder: Path, split: str) -> dict[str, Any]:
-    task = ScoredTask(folder.name, folder, recipe.task.kind, recipe.names, recipe.task.model_dump())
+    task = scored_task(folder.name, folder, recipe.task.kind, recipe.names, recipe.task.model_dump())
     try:
         return slice_records(task, split, prepared.config.evaluate.slices, prepared.slices[split])
     except (CannotTell, DataError) as error:  # the run itself is finished

@@ -21,7 +21,7 @@ from paratune.errors import CheckpointError, DataError, ParatuneError, os_error_
 from paratune.models.files import TASK_FILE
 from paratune.models.locate import locate
 from paratune.verdicts.rows import CannotTell
-from paratune.verdicts.slices import ScoredTask, split_records
+from paratune.verdicts.slices import scored_task, split_records
 
 CARD_FILE: Final = "README.md"
 _ADAPTER_FILE: Final = "adapter_config.json"
@@ -320,7 +320,7 @@ def _intervals(folder: Path, run: Mapping[str, Any], split: str) -> dict[str, Se
     """Return the 95% interval of each score of a split; without those that predictions do not give."""
     task = run["task"]
     options = {**run["config"]["task"], "grades": run.get("grades")}
-    scored = ScoredTask(folder.name, folder, task["kind"], task.get("labels") or (), options)
+    scored = scored_task(folder.name, folder, task["kind"], task.get("labels") or (), options)
     try:
         return {metric: score["interval"] for metric, score in split_records(scored, split).items()}
     except (CannotTell, DataError):

@@ -8,11 +8,9 @@ from paratune.verdicts.groups import Differs, Group
 from paratune.verdicts.judge import Verdict, judge, judge_scores
 from paratune.verdicts.margins import Margin, default_margin, read_margins
 from paratune.verdicts.ratios import change_of
-from paratune.verdicts.rows import ComparedRun
 from paratune.verdicts.sequential import LookHistory
 
 __all__ = [
-    "ComparedRun",
     "Differs",
     "Group",
     "LookHistory",

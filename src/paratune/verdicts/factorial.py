@@ -79,9 +79,9 @@ def factor_effects(
     """
     effects: list[FactorEffect] = []
     runs = [run for cell in cells for run in cell.group.runs]
-    task, split = str(runs[0].get("run.task.kind")), shared_split(runs)
+    task, split = str(runs[0].run.task.kind), shared_split(runs)
     given, history = margins or {}, history or LookHistory()
-    rates = [[run.number("summary.throughput.samples_per_s") for run in cell.group.runs] for cell in cells]
+    rates = [[run.summary.throughput.samples_per_s for run in cell.group.runs] for cell in cells]
     are_known = all(len(some) > 1 and all(rate and rate > 0 for rate in some) for some in rates)
     speeds = speeds_of([cell.group for cell in cells], rates) if are_known else None
     for axis, base in baseline.items():
@@ -142,7 +142,7 @@ def _speed(
     counts = tuple(sum(len(rates[pair[side]]) for pair in pairs) for side in (0, 1))
     bare = MeasureComparison(SPEED, True, None, None, (counts[0], counts[1]), margin=margin.of(1.0))
     groups = [(cells[base].group, cells[other].group) for base, other in pairs]
-    if any(len({run.number("run.batch.global_batch_size") for run in (*a.runs, *b.runs)}) > 1 for a, b in groups):
+    if any(len({run.run.batch.global_batch_size for run in (*a.runs, *b.runs)}) > 1 for a, b in groups):
         return UncorrectedComparison(replace(bare, code="not_same_experiment", reason="the global batch size differs"))
     known = [[[math.log(rate) for rate in rates[pair[side]] if rate and rate > 0] for pair in pairs] for side in (0, 1)]
     if tuple(sum(map(len, side)) for side in known) != counts:

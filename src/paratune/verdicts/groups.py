@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import Any
 
 from paratune.records.efficiency import NoiseKind
+from paratune.records.finished import RunRecord
 from paratune.verdicts.placebo import step_class
-from paratune.verdicts.rows import ComparedRun
 
 
 @dataclass(frozen=True)
@@ -15,16 +15,16 @@ class Group:
     """Runs that are equal except for seed and repeat."""
 
     label: str
-    runs: tuple[ComparedRun, ...]
+    runs: tuple[RunRecord, ...]
     noise_kind: NoiseKind = "plain"
     """The noise scale that goodput uses, the same in all groups."""
 
     @property
-    def by_seed(self) -> dict[Any, list[ComparedRun]]:
+    def by_seed(self) -> dict[Any, list[RunRecord]]:
         """The runs of each seed: repeats of a seed do not count as other seeds."""
-        runs_by_seed: dict[Any, list[ComparedRun]] = {}
+        runs_by_seed: dict[Any, list[RunRecord]] = {}
         for run in self.runs:
-            runs_by_seed.setdefault(run.get("run.seed"), []).append(run)
+            runs_by_seed.setdefault(run.run.seed, []).append(run)
         return runs_by_seed
 
     @cached_property

@@ -7,12 +7,12 @@ from typing import Any
 
 from paratune.base.text import plain
 from paratune.config.metric_names import METRICS
+from paratune.records.finished import RunRecord
 from paratune.verdicts.finding import Code, MeasureComparison, UncorrectedComparison, decide
 from paratune.verdicts.groups import Differs, Group, matched
 from paratune.verdicts.margins import SPEED, Margin, default_margin
 from paratune.verdicts.rates import Rates, rates_of
 from paratune.verdicts.ratios import ratio, without_change
-from paratune.verdicts.rows import ComparedRun
 from paratune.verdicts.scores import differences
 from paratune.verdicts.sequential import FIRST_LOOK, LookHistory
 from paratune.verdicts.speeds import compare_speeds
@@ -110,20 +110,20 @@ def _quality(base: Group, pairs: Sequence["_Pair"], metric: str) -> list[Uncorre
     return [measured[pair.other.label] for pair in pairs]
 
 
-def shared_split(runs: Sequence[ComparedRun]) -> str | None:
+def shared_split(runs: Sequence[RunRecord]) -> str | None:
     """Return test, or validation where a run has no test scores; None where one has neither."""
     splits = ("test", "validation")
-    return next((split for split in splits if all(run.get(("summary", "scores", split)) for run in runs)), None)
+    return next((split for split in splits if all(run.summary.scores.get(split) for run in runs)), None)
 
 
-def metrics_of(runs: Sequence[ComparedRun], split: str | None, wanted: Sequence[str]) -> tuple[str, ...]:
+def metrics_of(runs: Sequence[RunRecord], split: str | None, wanted: Sequence[str]) -> tuple[str, ...]:
     """Return the metrics that are compared: those of the task and the wanted ones, as far as all runs have them."""
-    if split is None or len({run.get("run.task.kind") for run in runs}) > 1:
+    if split is None or len({run.run.task.kind for run in runs}) > 1:
         return ()
-    known = METRICS.get(str(runs[0].get("run.task.kind")), ())
-    in_all = [name for name in known if all(run.number(("summary", "scores", split, name)) is not None for run in runs)]
-    headline = runs[0].get("run.task.metrics")
-    first = headline if isinstance(headline, list) else in_all[:1]
+    known = METRICS.get(str(runs[0].run.task.kind), ())
+    in_all = [name for name in known if all(run.score(split, name) is not None for run in runs)]
+    headline = runs[0].run.task.metrics
+    first = headline or in_all[:1]
     return tuple(name for name in dict.fromkeys([*first, *wanted]) if name in in_all)
 
 
@@ -139,7 +139,7 @@ class _Pair:
 
     @property
     def task(self) -> str:
-        return str(self.base.runs[0].get("run.task.kind"))
+        return str(self.base.runs[0].run.task.kind)
 
     @cached_property
     def split(self) -> str | None:
@@ -197,7 +197,7 @@ class _Pair:
         seeds = [*self.base.by_seed], [*self.other.by_seed]
         for group, own_seeds, places in zip((self.base, self.other), seeds, matched(*seeds) or (), strict=False):
             shared = [own_seeds[place] for place in places]
-            names = [plain(run.name) for run in group.runs if run.get("run.seed") not in shared]
+            names = [plain(run.name) for run in group.runs if run.run.seed not in shared]
             if names and self.metrics:
                 yield f"not in the scores, because the other side has no run of that seed: {', '.join(names)}"
 

@@ -15,7 +15,7 @@ from datetime import datetime
 import numpy as np
 import numpy.typing as npt
 
-from paratune.verdicts.rows import ComparedRun
+from paratune.records.finished import RunRecord
 
 Floats = npt.NDArray[np.float64]
 ADJUST_BELOW = 0.1
@@ -73,7 +73,7 @@ class OrderEffect:
         return self.p_value < WARN_BELOW
 
 
-def run_time(run: ComparedRun) -> RunTime | None:
+def run_time(run: RunRecord) -> RunTime | None:
     """Return when a run was made; None where its record does not have the times."""
     try:
         began, ended = (
@@ -81,16 +81,17 @@ def run_time(run: ComparedRun) -> RunTime | None:
         )
     except ValueError:
         return None
-    nodes = [node for node in run.get("run.hardware") or () if isinstance(node, Mapping)]
+    nodes = [node for node in run.run.hardware or () if isinstance(node, Mapping)]
     hosts = frozenset(str(name) for node in nodes if (name := node.get("hostname")))
     return RunTime(began, ended, load_by_others(run), hosts) if ended >= began else None
 
 
-def load_by_others(run: ComparedRun) -> float | None:
+def load_by_others(run: RunRecord) -> float | None:
     """Return the share of the machine's cores that others kept busy; it is recorded for runs on CPUs."""
-    machine, own = (run.get(f"summary.utilisation.{key}") for key in ("machine_mean", "mean"))
-    is_known = run.get("summary.utilisation.kind") == "cpu" and None not in (machine, own)
-    return max(0.0, float(machine) - float(own)) if is_known else None
+    used = run.summary.utilisation
+    if used.kind != "cpu" or used.machine_mean is None or used.mean is None:
+        return None
+    return max(0.0, float(used.machine_mean) - float(used.mean))
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from paratune.config.differences import flatten
-from paratune.verdicts.rows import ComparedRun
+from paratune.records.finished import RunRecord
 
 ANY_VALUE: Mapping[str, str] = {
     "run.name": "a name",
@@ -74,33 +74,34 @@ def is_of_a_step(measure: str) -> bool:
     return measure in OF_A_STEP or measure.endswith("_mean_ms")
 
 
-def step_class(run: ComparedRun) -> str | None:
+def step_class(run: RunRecord) -> str | None:
     """Return a text that is equal for runs whose steps do the same; None where the configuration is not recorded."""
-    config = run.get("run.config")
-    if not isinstance(config, Mapping):
+    facts = run.run
+    if not facts.config:
         return None
-    settings = {key: value for key, value in flatten(config).items() if key not in ANY_VALUE}
+    settings = {key: value for key, value in flatten(facts.config).items() if key not in ANY_VALUE}
     settings |= {key: settings[key] != off for key, off in WITHOUT.items() if key in settings}
-    environment = run.get("run.environment")
-    variables = environment.items() if isinstance(environment, Mapping) else ()
-    nodes = [node for node in run.get("run.hardware") or () if isinstance(node, Mapping)]
-    machines = [str([node.get(key) for key in _NODE] + [gpu.get("name") for gpu in _gpus(node)]) for node in nodes]
+    machines = [
+        str([node.get(key) for key in _NODE] + [gpu.get("name") for gpu in node.get("gpus") or ()])
+        for node in facts.hardware
+    ]
     return json.dumps(
         [
             settings,
-            sorted([str(name), str(value)] for name, value in variables if not str(name).endswith(_OF_ONE_RUN)),
+            facts.strategy.kind,
+            facts.strategy.options,
+            sorted(
+                [str(name), str(value)]
+                for name, value in facts.environment.items()
+                if not str(name).endswith(_OF_ONE_RUN)
+            ),
             sorted(machines),
-            *map(run.get, ("run.world_size", "run.num_threads", "run.device", "run.batch", "run.versions")),
-            *map(run.get, ("run.own_code", "run.code.git_commit", "run.data.train.fingerprint")),
+            *(facts.world_size, facts.num_threads, facts.device, facts.batch.model_dump(), facts.versions),
+            *(facts.own_code, facts.code.get("git_commit"), run.data("train").fingerprint),
         ],
         sort_keys=True,
         default=str,
     )
-
-
-def _gpus(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    gpus = node.get("gpus")
-    return [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 
 from paratune.base.text import plain
 from paratune.base.units import counted
-from paratune.records.efficiency import NoiseKind, noise_field, statistical_efficiency
+from paratune.records.efficiency import NoiseKind, statistical_efficiency
+from paratune.records.finished import RunRecord
 from paratune.verdicts.margins import SPEED
-from paratune.verdicts.rows import ComparedRun
 
 GOODPUT = "goodput"
-_BATCH = "run.batch.global_batch_size"
-_RATE = "summary.throughput.samples_per_s"
-_REFERENCE = "run.config.measure.reference_batch"
 
 
 @dataclass(frozen=True)
@@ -30,11 +27,11 @@ class Rates:
 
 
 def rates_of(
-    baseline: Sequence[ComparedRun], others: Sequence[ComparedRun], *, is_same_batch: bool,
+    baseline: Sequence[RunRecord], others: Sequence[RunRecord], *, is_same_batch: bool,
     kind: NoiseKind = "plain",
 ) -> Rates:  # fmt: skip
     """Return samples/s of each run; goodput, samples/s times efficiency, where global batches differ."""
-    first, second = (tuple(run.number(_RATE) for run in side) for side in (baseline, others))
+    first, second = (tuple(run.summary.throughput.samples_per_s for run in side) for side in (baseline, others))
     if is_same_batch:
         return Rates(SPEED, first, second)
     reference = reference_batch_of(baseline[0])
@@ -43,10 +40,9 @@ def rates_of(
         stand_in = pooled_noise(side, kind)
         goodputs.append(tuple(goodput_of(run, stand_in, reference, kind) for run in side))
         # At the reference batch the efficiency is 1 with any noise scale.
-        figure = noise_field(kind, "value")
-        lacking = [run for run in side if run.number(figure) is None and run.number(_BATCH) != reference]
+        lacking = [run for run in side if run.noise(kind).value is None and batch_of(run) != reference]
         if stand_in is None and lacking:
-            why = lacking[0].get(noise_field(kind, "reason"))
+            why = lacking[0].noise(kind).reason
             reasons.append(
                 "global batches differ, so a sample is not worth the same in both, and the noise scale that goodput "
                 f"needs is n/a for runs like {plain(lacking[0].name)}{f' ({plain(why)})' if why else ''}"
@@ -59,16 +55,21 @@ def rates_of(
     return Rates(GOODPUT, goodputs[0], goodputs[1], notes=tuple(notes))
 
 
-def reference_batch_of(baseline: ComparedRun) -> float | None:
+def reference_batch_of(baseline: RunRecord) -> float | None:
     """Return m0, the batch of which efficiency is 1: `measure.reference_batch` of the baseline, else its global batch.
 
     Source: Qiao et al., Pollux, OSDI 2021, whose m0 is the batch size with which a user submits a job.
     """
-    own = baseline.number(_REFERENCE)
-    return baseline.number(_BATCH) if own is None else own
+    own: float | None = baseline.setting("measure.reference_batch")
+    return batch_of(baseline) if own is None else own
 
 
-def noise_kind(runs: Iterable[ComparedRun]) -> NoiseKind:
+def batch_of(run: RunRecord) -> float | None:
+    """Return the global batch size, in samples."""
+    return run.run.batch.global_batch_size
+
+
+def noise_kind(runs: Iterable[RunRecord]) -> NoiseKind:
     """Return the noise scale that goodput uses in a comparison: the preconditioned one if all runs have it.
 
     One kind for all runs, because the two kinds of one run differ. For adaptive optimizers such as Adam the
@@ -76,29 +77,31 @@ def noise_kind(runs: Iterable[ComparedRun]) -> NoiseKind:
 
     Source: Qiao et al., Pollux, OSDI 2021, section 3.1; AdaptDL uses it for Adam and AdamW since version 0.2.8.
     """
-    field = noise_field("preconditioned", "value")
-    values = [run.number(field) for run in runs]
+    values = [run.noise("preconditioned").value for run in runs]
     return "preconditioned" if values and None not in values else "plain"
 
 
-def pooled_noise(runs: Sequence[ComparedRun], kind: NoiseKind = "plain") -> float | None:
+def pooled_noise(runs: Sequence[RunRecord], kind: NoiseKind = "plain") -> float | None:
     """Return the noise scale of runs of one configuration together: their traces over their squared norms.
 
     Each run counts by its sampled steps, also a run without a known noise scale: without the runs whose estimate is
     negative, the result would be too large. None where no run has an estimate.
     """
-    fields = [noise_field(kind, key) for key in ("trace", "squared_norm", "num_steps")]
-    sums = [[run.number(field) for field in fields] for run in runs]
+    sums = [_sums(run, kind) for run in runs]
     complete = [(trace, norm, steps) for trace, norm, steps in sums if None not in (trace, norm, steps)]
-    figure = noise_field(kind, "value")
-    values = [value for run in runs if (value := run.number(figure)) is not None]
+    values = [value for run in runs if (value := run.noise(kind).value) is not None]
     if len(complete) < len(values):  # old records have only the noise scale
         return statistics.fmean(values)
     trace, norm = (math.fsum((run_sums[at] or 0.0) * (run_sums[2] or 0.0) for run_sums in complete) for at in (0, 1))
     return trace / norm if norm > 0 and trace >= 0 else None
 
 
-def noise_interval(runs: Sequence[ComparedRun], kind: NoiseKind = "plain") -> tuple[float, float] | None:
+def _sums(run: RunRecord, kind: NoiseKind) -> tuple[float | None, float | None, float | None]:
+    noise = run.noise(kind)
+    return noise.trace, noise.squared_norm, noise.num_steps
+
+
+def noise_interval(runs: Sequence[RunRecord], kind: NoiseKind = "plain") -> tuple[float, float] | None:
     """Return the 95% confidence interval of `pooled_noise`, a ratio of means over runs.
 
     None for fewer than two runs with an estimate, and where the squared norm cannot be told from 0, so that no large
@@ -108,8 +111,7 @@ def noise_interval(runs: Sequence[ComparedRun], kind: NoiseKind = "plain") -> tu
     """
     from scipy import special
 
-    fields = [noise_field(kind, key) for key in ("trace", "squared_norm", "num_steps")]
-    sums = [[run.number(field) for field in fields] for run in runs]
+    sums = [_sums(run, kind) for run in runs]
     pairs = [(trace * steps, norm * steps) for trace, norm, steps in sums if trace and norm and steps]
     if len(pairs) < 2:
         return None
@@ -126,25 +128,25 @@ def noise_interval(runs: Sequence[ComparedRun], kind: NoiseKind = "plain") -> tu
 
 
 def efficiency_of(
-    run: ComparedRun, stand_in: float | None, reference: float | None, kind: NoiseKind = "plain"
+    run: RunRecord, stand_in: float | None, reference: float | None, kind: NoiseKind = "plain"
 ) -> float | None:
     """Return the statistical efficiency of a run: by its own noise scale, else by `stand_in`; 1 at the reference batch.
 
     `stand_in` is the noise scale of all runs of its configuration together, `reference` is m0, samples of a step.
     """
-    batch = run.number(_BATCH)
+    batch = batch_of(run)
     if batch is None or reference is None:
         return None
     if batch == reference:
         return 1.0
-    own = run.number(noise_field(kind, "value"))
+    own = run.noise(kind).value
     noise = stand_in if own is None else own
     return None if noise is None else statistical_efficiency(noise, batch, reference)
 
 
 def goodput_of(
-    run: ComparedRun, stand_in: float | None, reference: float | None, kind: NoiseKind = "plain"
+    run: RunRecord, stand_in: float | None, reference: float | None, kind: NoiseKind = "plain"
 ) -> float | None:
     """Return samples/s times statistical efficiency, with `efficiency_of`'s arguments; None where one is unknown."""
-    rate, share = run.number(_RATE), efficiency_of(run, stand_in, reference, kind)
+    rate, share = run.summary.throughput.samples_per_s, efficiency_of(run, stand_in, reference, kind)
     return None if rate is None or share is None else rate * share

@@ -6,15 +6,15 @@ from dataclasses import replace
 from statistics import fmean
 
 from paratune.base.text import plain
+from paratune.records.finished import RunRecord
 from paratune.verdicts.estimate import unpaired
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
 from paratune.verdicts.groups import Group, why_one
 from paratune.verdicts.placebo import is_of_a_step
-from paratune.verdicts.rows import ComparedRun
 
 
 def change_of(
-    base: Group, other: Group, measure: str, figure: Callable[[ComparedRun], float | None]
+    base: Group, other: Group, measure: str, figure: Callable[[RunRecord], float | None]
 ) -> MeasureComparison:
     """Return the ratio of any figure of runs, such as a time or a peak of memory, with its interval and no outcome."""
     finding = ratio(measure, base, other, [*map(figure, base.runs)], [*map(figure, other.runs)]).finding

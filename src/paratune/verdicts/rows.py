@@ -5,32 +5,15 @@ When a score cannot be computed from the file, `CannotTell` has the reason, and 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from paratune.base.text import plain
 from paratune.records import predictions_file
+from paratune.records.finished import RunRecord
 from paratune.records.predictions import CLUSTER
-
-
-class ComparedRun(Protocol):
-    """The part of a finished run that verdicts read; `paratune.reports.runs.read.RunRecord` implements it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def folder(self) -> Path: ...
-
-    def get(self, source: str | tuple[str, ...]) -> Any:
-        """Return a value of the record by its path, such as "summary.scores.test"; None where it is absent."""
-        ...
-
-    def number(self, source: str | tuple[str, ...]) -> float | None:
-        """Return a number of the record, None where it is unknown."""
-        ...
 
 
 class CannotTell(Exception):
@@ -85,7 +68,7 @@ class PredictionRows:
         return all(name in other.columns and np.array_equal(self[name], other[name]) for name in names)
 
 
-def read_rows(run: ComparedRun, split: str) -> PredictionRows:
+def read_rows(run: RunRecord, split: str) -> PredictionRows:
     """Read the prediction file of a split.
 
     Raises:

@@ -9,16 +9,17 @@ import numpy as np
 
 from paratune.base.text import plain
 from paratune.config.metric_names import direction, score_range
+from paratune.records.finished import RunRecord
 from paratune.verdicts.estimate import Estimate
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
 from paratune.verdicts.groups import Group, matched, why_one
 from paratune.verdicts.jackknife import JackknifeScore
 from paratune.verdicts.margins import Margin
 from paratune.verdicts.quality import over_samples, over_seeds, over_seeds_and_samples, with_family_variance
-from paratune.verdicts.rows import CannotTell, ComparedRun, PredictionRows, read_rows
+from paratune.verdicts.rows import CannotTell, PredictionRows, read_rows
 from paratune.verdicts.scoring import score_again
 
-Seeds = Sequence[Sequence[ComparedRun]]
+Seeds = Sequence[Sequence[RunRecord]]
 _NOT_BY_CHANCE = 3
 """Seeds without any change that show equality: on 50 rows two have no change by chance 7% of the time, three 2%."""
 
@@ -74,7 +75,7 @@ def _difference(base: Group, other: Group, predictions: "_Predictions", margin: 
         )
     estimate, reason = _estimate(sides, scores, predictions, is_paired=pairs is not None)
     if estimate is not None:
-        least, most = score_range(metric, str(base.runs[0].get("run.task.kind")))
+        least, most = score_range(metric, str(base.runs[0].run.task.kind))
         estimate = replace(estimate, reach=most - least)
     else:
         finding = replace(finding, code="one_run" if min(counts) < 2 else "same_change")
@@ -136,7 +137,7 @@ def _mean(repeats: Sequence[JackknifeScore]) -> JackknifeScore:
     return replace(repeats[0], score=fmean([repeat.score for repeat in repeats]), pseudovalues=values)
 
 
-def _recorded(run: ComparedRun, split: str, metric: str) -> float:
-    value = run.number(("summary", "scores", split, metric))
+def _recorded(run: RunRecord, split: str, metric: str) -> float:
+    value = run.score(split, metric)
     assert value is not None
     return value

@@ -17,6 +17,7 @@ from paratune.config.metric_names import EMBEDDING_SCORES
 from paratune.metrics import classification, embeddings, entities
 from paratune.metrics.kappa import quadratic_kappa
 from paratune.metrics.regression import grade_scale, grades
+from paratune.records.finished import RunRecord
 from paratune.verdicts.jackknife import (
     MAX_CELLS,
     Floats,
@@ -28,16 +29,16 @@ from paratune.verdicts.jackknife import (
     of_sums,
 )
 from paratune.verdicts.ranking import mean_over_classes
-from paratune.verdicts.rows import CannotTell, ComparedRun, PredictionRows
+from paratune.verdicts.rows import CannotTell, PredictionRows
 
 _AGREES = 1e-4
 """How far a score that is computed again may be from the recorded one, relative to it."""
 
 Clusters = npt.NDArray[np.int64] | None
-Scorer = Callable[[ComparedRun, PredictionRows, str], JackknifeScore | None]
+Scorer = Callable[[RunRecord, PredictionRows, str], JackknifeScore | None]
 
 
-def score_again(run: ComparedRun, rows: PredictionRows, split: str, metric: str) -> JackknifeScore:
+def score_again(run: RunRecord, rows: PredictionRows, split: str, metric: str) -> JackknifeScore:
     """Return a score of a run with the pseudovalues of its samples.
 
     Raises:
@@ -47,7 +48,7 @@ def score_again(run: ComparedRun, rows: PredictionRows, split: str, metric: str)
     scored = score_rows(run, rows, metric)
     if scored is None or not scored.is_known:
         raise CannotTell(f"{metric} of {plain(run.name)} is undefined without some of its samples")
-    recorded = run.number(("summary", "scores", split, metric))
+    recorded = run.score(split, metric)
     if recorded is None or abs(scored.score - recorded) > _AGREES * max(abs(recorded), 1e-2):
         in_record = "none" if recorded is None else f"{recorded:.6g}"
         raise CannotTell(
@@ -56,13 +57,13 @@ def score_again(run: ComparedRun, rows: PredictionRows, split: str, metric: str)
     return scored
 
 
-def score_rows(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
+def score_rows(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     """Return a score of some rows, without a check against the record; None where it is undefined.
 
     Raises:
         CannotTell: The metric cannot be computed from predictions, or the columns do not match the task.
     """
-    scorer = _SCORERS.get(str(run.get("run.task.kind")), {}).get(metric)
+    scorer = _SCORERS.get(str(run.run.task.kind), {}).get(metric)
     if scorer is None:
         raise CannotTell(f"{plain(metric)} cannot be computed again from predictions")
     scored = scorer(run, rows, metric)
@@ -70,9 +71,9 @@ def score_rows(run: ComparedRun, rows: PredictionRows, metric: str) -> Jackknife
     return scored if scored is None or clusters is None else by_cluster(scored, clusters)
 
 
-def _ids(run: ComparedRun, rows: PredictionRows, column: str) -> npt.NDArray[np.int64]:
+def _ids(run: RunRecord, rows: PredictionRows, column: str) -> npt.NDArray[np.int64]:
     """Return class ids of a column of class names, (N,)."""
-    labels = run.get("run.task.labels")
+    labels = run.run.task.labels
     place = {str(label): number for number, label in enumerate(labels if isinstance(labels, list) else [])}
     ids = [place.get(text) for text in rows.texts(column)]
     if None in ids:
@@ -80,9 +81,9 @@ def _ids(run: ComparedRun, rows: PredictionRows, column: str) -> npt.NDArray[np.
     return np.asarray(ids, dtype=np.int64)
 
 
-def _classes(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
+def _classes(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     labels, predictions = _ids(run, rows, "label"), _ids(run, rows, "prediction")
-    num_classes = len(run.get("run.task.labels"))
+    num_classes = len(run.labels)
     if metric == "accuracy":
         return of_mean(labels == predictions)
 
@@ -92,13 +93,13 @@ def _classes(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeSc
     return _of_pairs(labels, predictions, num_classes, score, rows.clusters)
 
 
-def _choices(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
+def _choices(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     return of_mean(np.asarray(rows.texts("label")) == np.asarray(rows.texts("prediction")))
 
 
-def _ranking(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
+def _ranking(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     """Return a score of the order of samples by the probability of each class."""
-    labels, num_classes = _ids(run, rows, "label"), len(run.get("run.task.labels"))
+    labels, num_classes = _ids(run, rows, "label"), len(run.labels)
     odds_NC = classification.odds(np.stack([rows.numbers(f"score_{number}") for number in range(num_classes)], axis=1))
     ranked = classification.ranked_classes(num_classes)
     return mean_over_classes(metric, [labels == number for number in ranked], [odds_NC[:, number] for number in ranked])
@@ -130,7 +131,7 @@ def _kappa(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64], clusters: 
     return None if num_steps < 2 else _of_pairs(true, given, num_steps, quadratic_kappa, clusters)
 
 
-def _ranks(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
+def _ranks(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     labels, predictions = _ids(run, rows, "label"), _ids(run, rows, "prediction")
     off = np.abs(labels - predictions)
     if metric == "qwk":
@@ -152,13 +153,13 @@ def _spearman(predictions: npt.NDArray[Any], targets: npt.NDArray[Any], clusters
     return of_blocks(len(targets), score, clusters)
 
 
-def _numbers(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
+def _numbers(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     targets, predictions = rows.numbers("label"), rows.numbers("prediction")
     if metric == "spearman":
         return _spearman(predictions, targets, rows.clusters)
     if metric in {"qwk", "exact_agreement", "adjacent_agreement"}:
-        step, limits = run.get("run.config.task.round_to"), run.get("run.config.task.range")
-        grade_pairs = grades(predictions, targets, grade_scale(step, limits, run.get("run.grades")))
+        step, limits = run.setting("task.round_to"), run.setting("task.range")
+        grade_pairs = grades(predictions, targets, grade_scale(step, limits, run.run.grades))
         if grade_pairs is None:
             return None
         if metric == "qwk":
@@ -196,7 +197,7 @@ _MOMENTS: Mapping[str, Callable[[Floats], Floats]] = {
 """Scores as functions of n, and the sums of x, y, x², y² and x y (x predicted, y true)."""
 
 
-def _sets(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
+def _sets(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     true, given = members(run, rows, "label"), members(run, rows, "prediction")
     if metric == "accuracy":
         return of_mean((true == given).all(axis=1))
@@ -209,9 +210,9 @@ def _sets(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore
     return of_sums(sums, lambda sums_of: _f1(sums_of, metric))
 
 
-def members(run: ComparedRun, rows: PredictionRows, column: str) -> npt.NDArray[np.bool_]:
+def members(run: RunRecord, rows: PredictionRows, column: str) -> npt.NDArray[np.bool_]:
     """Return which classes each row has, (N, C)."""
-    labels, separator = run.get("run.task.labels"), run.get("run.config.task.separator")
+    labels, separator = run.run.task.labels, run.setting("task.separator")
     if not isinstance(labels, list) or not isinstance(separator, str) or not separator:
         raise CannotTell(f"the record of {plain(run.name)} does not contain the separator of labels")
     place = {str(label): number for number, label in enumerate(labels)}
@@ -237,7 +238,7 @@ def _f1(sums: Floats, metric: str) -> Floats:
     return np.asarray((of_class * true).sum(-1) / np.maximum(true.sum(-1), 1))
 
 
-def _answers(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
+def _answers(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     scores = 100 * rows.numbers(metric.rpartition("_")[2])
     if metric in {"exact", "f1"}:
         return of_mean(scores)
@@ -246,7 +247,7 @@ def _answers(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeSc
     return of_sums(np.stack([scores * counts, counts], axis=1), lambda sums: sums[..., 0] / sums[..., 1])
 
 
-def _windows(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
+def _windows(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     """Return a score of a masked LM; samples are windows."""
     sums = np.stack([rows.numbers(name) for name in ("loss_sum", "num_hidden", "num_found")], axis=1)
     if metric == "perplexity":
@@ -254,17 +255,17 @@ def _windows(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeSc
     return of_sums(sums, lambda some: some[..., 2] / some[..., 1])
 
 
-def _entities(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
+def _entities(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     """Return a score of tagged words; samples are sentences."""
-    if metric in entities.OF_ENTITIES and run.get("run.config.task.scheme") == "none":
+    if metric in entities.OF_ENTITIES and run.setting("task.scheme") == "none":
         return None
     sums = np.stack([rows.numbers(name) for name in entities.COUNTS], axis=1)
     return of_sums(sums, lambda some: entities.score_counts(some, metric))
 
 
-def _vectors(run: ComparedRun, rows: PredictionRows, metric: str) -> JackknifeScore | None:
+def _vectors(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
     """Return a score of sentence embeddings, whose predictions are cosines; None for a score of another loss."""
-    if metric not in EMBEDDING_SCORES.get(str(run.get("run.config.task.loss")), ()):
+    if metric not in EMBEDDING_SCORES.get(str(run.setting("task.loss")), ()):
         return None
     cosines = rows.numbers("prediction")
     if metric in embeddings.RETRIEVAL:

@@ -7,7 +7,7 @@ share of rows (accuracy, recall, exact match) Wilson's.
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ import numpy.typing as npt
 
 from paratune.config.metric_names import METRICS, score_range
 from paratune.errors import DataError
+from paratune.records.finished import RunRecord
 from paratune.records.slices import LABEL, LENGTH, MAX_SLICES, MIN_ROWS, RECALL
+from paratune.records.typed import RunFile, TaskFacts
 from paratune.verdicts.estimate import LEVEL, Estimate
 from paratune.verdicts.jackknife import JackknifeScore, of_mean
 from paratune.verdicts.rows import CannotTell, PredictionRows, read_rows
@@ -31,27 +33,20 @@ _SHARES = {
 """Scores that are a share of rows, if each row is right or wrong; others, such as a perfect F1, are not."""
 
 
-@dataclass(frozen=True)
-class ScoredTask:
-    """The part of a run that `scoring` reads: its predictions and its task."""
+def scored_task(
+    name: str, folder: Path, kind: str, labels: Sequence[str] = (), options: Mapping[str, Any] = {}
+) -> RunRecord:
+    """Return a folder of prediction files as a run without figures.
 
-    name: str
-    """For messages."""
-    folder: Path
-    """With prediction files."""
-    kind: str
-    labels: Sequence[str] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Section `task` of the configuration."""
-
-    def get(self, source: str | tuple[str, ...]) -> Any:
-        path = source if isinstance(source, str) else ".".join(source)
-        known: dict[str, Any] = {"run.task.kind": self.kind, "run.task.labels": list(self.labels)}
-        known["run.grades"] = self.options.get("grades")
-        return known.get(path, self.options.get(path.removeprefix("run.config.task.")))
-
-    def number(self, source: str | tuple[str, ...]) -> float | None:
-        return None
+    Args:
+        name: For messages.
+        folder: With prediction files.
+        kind: Kind of the task.
+        labels: Names of the classes.
+        options: Section `task` of the configuration.
+    """
+    task = TaskFacts(kind=kind, labels=list(labels))
+    return RunRecord(name, folder, RunFile(task=task, config={"task": dict(options)}, grades=options.get("grades")))
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,7 @@ class _Slice:
 
 
 def slice_records(
-    task: ScoredTask, split: str, names: Sequence[str], values: Mapping[str, npt.NDArray[Any]]
+    task: RunRecord, split: str, names: Sequence[str], values: Mapping[str, npt.NDArray[Any]]
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the records of slices (see `paratune.records.slices`) by column, from the prediction file of a split.
 
@@ -83,7 +78,7 @@ def slice_records(
     return records
 
 
-def split_records(task: ScoredTask, split: str) -> dict[str, dict[str, Any]]:
+def split_records(task: RunRecord, split: str) -> dict[str, dict[str, Any]]:
     """Return the scores of a whole split by metric, each with `value` and `interval` (or null); of slices see above.
 
     Raises:
@@ -120,14 +115,14 @@ def _quartiles(lengths: npt.NDArray[Any]) -> list[_Slice]:
     return slices
 
 
-def _by_label(task: ScoredTask, rows: PredictionRows, split: str) -> list[_Slice]:
-    if task.kind == "multi_label":
+def _by_label(task: RunRecord, rows: PredictionRows, split: str) -> list[_Slice]:
+    if task.task == "multi_label":
         true = members(task, rows, "label")
         return [_Slice(name, np.flatnonzero(true[:, number])) for number, name in enumerate(task.labels)]
-    if task.kind == "qa":
+    if task.task == "qa":
         has_answer = np.asarray([bool(text) for text in rows.texts("label")])
         return [_Slice("answer", np.flatnonzero(has_answer)), _Slice("no answer", np.flatnonzero(~has_answer))]
-    if task.kind == "regression":
+    if task.task == "regression":
         numbers = rows.numbers("label")
         values = np.asarray([f"{value:g}" for value in numbers], dtype=object)
         if (count := len(set(values.tolist()))) > MAX_SLICES:
@@ -145,20 +140,20 @@ def _by_label(task: ScoredTask, rows: PredictionRows, split: str) -> list[_Slice
     return [_Slice(name, np.flatnonzero(texts == name)) for name in task.labels]
 
 
-def _record(task: ScoredTask, rows: PredictionRows, part: _Slice, *, is_label: bool) -> dict[str, Any]:
+def _record(task: RunRecord, rows: PredictionRows, part: _Slice, *, is_label: bool) -> dict[str, Any]:
     part_rows = PredictionRows(rows.run, {name: column[part.rows] for name, column in rows.columns.items()})
     scores = dict(_scores(task, part_rows, part, is_label=is_label)) if len(part.rows) else {}
     return {"value": part.value, "detail": part.detail, "num_rows": len(part.rows), "scores": scores}
 
 
 def _scores(
-    task: ScoredTask, rows: PredictionRows, part: _Slice, *, is_label: bool
+    task: RunRecord, rows: PredictionRows, part: _Slice, *, is_label: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    if is_label and task.kind in ("classification", "multi_label"):
+    if is_label and task.task in ("classification", "multi_label"):
         yield RECALL, _with_interval(task, RECALL, _recall(task, rows, part.value), is_share=True)
         return
     is_constant = "label" in rows.columns and len(set(rows.texts("label"))) == 1
-    for metric in METRICS[task.kind]:
+    for metric in METRICS[task.task]:
         scored = None
         if not (is_constant and metric in _NEED_OTHER_LABELS):
             try:
@@ -170,16 +165,16 @@ def _scores(
         yield metric, _with_interval(task, metric, scored, is_share=metric in _SHARES)
 
 
-def _recall(task: ScoredTask, rows: PredictionRows, name: str) -> JackknifeScore:
-    if task.kind == "multi_label":
+def _recall(task: RunRecord, rows: PredictionRows, name: str) -> JackknifeScore:
+    if task.task == "multi_label":
         return of_mean(members(task, rows, "prediction")[:, list(task.labels).index(name)])
     return of_mean(np.asarray(rows.texts("prediction"), dtype=object) == name)
 
 
-def _with_interval(task: ScoredTask, metric: str, scored: JackknifeScore | None, *, is_share: bool) -> dict[str, Any]:
+def _with_interval(task: RunRecord, metric: str, scored: JackknifeScore | None, *, is_share: bool) -> dict[str, Any]:
     if scored is None:
         return {"value": None, "interval": None}
-    interval = _interval(scored, score_range(metric, task.kind), is_share=is_share)
+    interval = _interval(scored, score_range(metric, task.task), is_share=is_share)
     return {"value": scored.score, "interval": None if interval is None else list(interval)}
 
 

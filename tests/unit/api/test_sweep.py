@@ -54,7 +54,7 @@ def test_a_dry_run_returns_the_runs_and_writes_nothing(here: Path) -> None:
         ("learning_rate-0.001_seed-1", "pending"),
         ("learning_rate-0.001_seed-2", "pending"),
     ]
-    assert found.table()["learning_rate"].to_pylist() == ["learning_rate-0.001"] * 2
+    assert found.table()["learning_rate"].tolist() == ["learning_rate-0.001"] * 2
     assert (found.runs, found.changed, found.is_finished) == ({}, {}, False)
     assert sorted(here.rglob("*")) == before
 
@@ -101,13 +101,15 @@ def test_a_sweep_has_its_runs_scores_and_states(folder: Path) -> None:
     found = paratune.Sweep(folder)
     assert list(found.runs) == ["ddp_seed-1", "ddp_seed-2", "zero3_seed-1"]
     assert (found.failed, found.is_finished) == (("zero3_seed-2",), False)
-    rows = {row["run"]: row for row in found.table().to_pylist()}
+    table = found.table()
     run = found.runs["zero3_seed-1"]
-    assert rows["zero3_seed-1"]["samples_per_s"] == run.summary["throughput"]["samples_per_s"] == 200  # 32 in 160 ms
-    assert rows["zero3_seed-1"]["test_accuracy"] == run.scores["test"]["accuracy"]
-    assert rows["zero3_seed-2"]["reason"] == "out of memory"
-    assert rows["zero3_seed-2"]["test_accuracy"] is None
-    assert found.frame()["strategy"].tolist() == ["ddp", "ddp", "zero3", "zero3"]
+    assert (
+        table.loc["zero3_seed-1", "samples_per_s"] == run.summary["throughput"]["samples_per_s"] == 200
+    )  # 32 in 160 ms
+    assert table.loc["zero3_seed-1", "test_accuracy"] == run.scores["test"]["accuracy"]
+    assert table.loc["zero3_seed-2", "reason"] == "out of memory"
+    assert table["test_accuracy"].isna().tolist() == [False, False, False, True]
+    assert table["strategy"].tolist() == ["ddp", "ddp", "zero3", "zero3"]
     assert "zero3_seed-2" in found._repr_html_()
     with raises_code("run.file_not_found"):
         paratune.Sweep(folder / "nowhere")

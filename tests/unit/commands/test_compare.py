@@ -71,7 +71,6 @@ def test_several_configurations_and_a_baseline(tmp_path, capsys):
     assert "Against ddp:" in output
     assert "single: " in output
     assert "wide: " in output
-    assert "Holm" in output
 
 
 def test_one_seed_explains_the_missing_interval(tmp_path, capsys):

@@ -433,6 +433,6 @@ def test_compare_reads_a_trainer_run_beside_one_of_paratune(tmp_path: Path, para
     allowed = make_comparison(words, allowed=frozenset(ALLOW))
     assert not allowed.is_refused
     runs = read_runs([tmp_path / "run", paratune_run]).runs
-    assert [run.get("run.kind") for run in runs] == ["trainer", "full"]
+    assert [run.run.kind for run in runs] == ["trainer", "full"]
     tokens = [sum(e["num_tokens"] for e in read_events(run.folder) if e["event"] == "step") for run in runs]
     assert tokens == [2 * 34, 2 * 34]

@@ -55,7 +55,7 @@ def make_study(
             cell,
             tell(cell),
             host,
-            {"name": gpu, "link": link if cell.num_processes > 1 else None},
+            {"name": gpu, "link": link if cell.record.num_processes > 1 else None},
         )
     finished = tuple(replace(cell, state="finished") for cell in sweep.cells)
     write_sweep(folder, replace(sweep, cells=finished, **record))
@@ -92,12 +92,12 @@ def _batch(cell: Cell) -> int:
     if batch.global_ is not None:
         return batch.global_
     assert batch.per_device is not None
-    return batch.per_device * (batch.grad_accum_steps or 1) * cell.num_processes
+    return batch.per_device * (batch.grad_accum_steps or 1) * cell.record.num_processes
 
 
 def _write(folder: Path, cell: Cell, told: Told, host: str, gpu: Mapping[str, Any]) -> None:
     assert cell.loaded is not None
-    size, batch, num_nodes, task = cell.num_processes, _batch(cell), cell.num_nodes or 1, cell.config.task
+    size, batch, num_nodes, task = cell.record.num_processes, _batch(cell), cell.record.num_nodes or 1, cell.config.task
     epochs = cell.config.train.epochs or 1
     num_steps = math.ceil(NUM_ROWS * epochs / batch)
     per_node = [{**gpu, "memory_bytes": 40 * 10**9}] * (size // num_nodes)
@@ -111,7 +111,7 @@ def _write(folder: Path, cell: Cell, told: Told, host: str, gpu: Mapping[str, An
     run = {
         "config": cell.loaded.values,
         "strategy.kind": cell.config.strategy.kind,
-        "environment": dict(cell.environment),
+        "environment": dict(cell.record.environment),
         "hardware": [{"hostname": f"{host}-{number}", **node, "gpus": per_node} for number in range(1, num_nodes + 1)],
         "device": "cuda",
         "batch.global_batch_size": batch,

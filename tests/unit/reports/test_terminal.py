@@ -80,8 +80,8 @@ def test_two_runs_are_on_one_screen(width: int, tmp_path: Path):
     assert rate == ["Samples/s", "400", "800", "+100.0%"]
     rows = {line[:20].strip(): line for line in lines}
     # 0.80 against 0.75, without predictions: a change without interval, in points.
-    assert rows["Validation Accuracy"].split()[2:] == ["0.7500", "0.8000"]
-    assert rows["Test Accuracy"].split()[2:] == ["0.7600", "0.8100", "+5.00"]
+    assert rows["Validation accuracy"].split()[2:] == ["0.7500", "0.8000"]
+    assert rows["Test accuracy"].split()[2:] == ["0.7600", "0.8100", "+5.00"]
     (strategy,) = (line.split() for line in lines if line.startswith("strategy.kind"))
     assert strategy == ["strategy.kind", "single", "ddp"]
 
@@ -93,7 +93,7 @@ def test_runs_of_one_configuration_are_one_column_with_their_spread(tmp_path: Pa
         for seed, score in ((1, 0.7), (2, 0.8))
     ]  # fmt: skip
     lines = printed(terminal_runs(make(runs, None)), 120).splitlines()
-    (score,) = (line for line in lines if line.startswith("Validation Accuracy"))
+    (score,) = (line for line in lines if line.startswith("Validation accuracy"))
     # The mean of 0.7 and 0.8, and their deviation, the root of 2 * 0.05 ** 2.
     assert score.count("0.7500 ± 0.0707") == 2
     assert ["Runs", "2", "2"] in [line.split() for line in lines]
@@ -132,7 +132,7 @@ def verdict_lines(tmp_path: Path, factor: float, *, spread: float = 0.001) -> li
 
     def tell(values: Mapping[str, str]) -> Made:
         step_ms = 80.0 * (factor if values["strategy"] == "zero3" else 1.0)
-        return Made(step_ms=step_ms * (1 + spread * int(values["seed"][-1])))
+        return Made(kind=values["strategy"], step_ms=step_ms * (1 + spread * int(values["seed"][-1])))
 
     folder = make_matrix(tmp_path / "m", (STRATEGY, SEEDS), tell)
     options = {"force_terminal": True, "color_system": "standard"}

@@ -22,7 +22,7 @@ from paratune.models.sentence_transformers import SentenceModules, write_modules
 from paratune.precision import POLICIES
 from paratune.tasks import make_recipe
 from paratune.verdicts.scoring import score_rows
-from paratune.verdicts.slices import ScoredTask, read_rows
+from paratune.verdicts.slices import read_rows, scored_task
 
 TOKENIZER = tiny_tokenizer()
 WORDS = ["good", "bad", "fine", "poor", "great", "awful", "nice", "ugly", "film", "book", "food", "place", "phone"]
@@ -125,7 +125,7 @@ def test_scores_files_and_intervals_agree(tmp_path, folder, loss):
         assert scores["mrr"] == pytest.approx((1 / outputs[:, RANK]).mean())
         assert outputs[:, RANK].max() > 1  # else the test shows nothing
     recipe.write_predictions(tmp_path, split, outputs, TOKENIZER)
-    scored = ScoredTask("run", tmp_path, "embedding", options=task.model_dump())
+    scored = scored_task("run", tmp_path, "embedding", options=task.model_dump())
     rows = read_rows(scored, "data")
     for metric, value in scores.items():
         again = score_rows(scored, rows, metric)

@@ -50,13 +50,13 @@ def test_of_a_balanced_matrix_they_are_the_least_squares_effects():
             levels = cell.levels
             rows.append([1, levels["strategy"] == "zero1", levels["strategy"] == "zero3",
                          levels["precision"] == "bf16", levels["rate"] == "low"])  # fmt: skip
-            y.append(np.log(run.number("summary.throughput.samples_per_s")))
+            y.append(np.log(run.summary.throughput.samples_per_s))
     solution = np.linalg.lstsq(np.asarray(rows, float), np.asarray(y), rcond=None)[0]
     effects = [("strategy", "zero1"), ("strategy", "zero3"), ("precision", "bf16"), ("rate", "low")]
     assert [np.log1p(found[key].comparison.change) for key in effects] == pytest.approx(solution[1:])
     # 12 cells of 3 runs: a pooled variance with 24 degrees of freedom; 18 runs against 18, and 12 against 12.
     squares = sum(
-        np.var([np.log(run.number("summary.throughput.samples_per_s")) for run in cell.group.runs], ddof=1)
+        np.var([np.log(run.summary.throughput.samples_per_s) for run in cell.group.runs], ddof=1)
         for cell in made
     ) / 12  # fmt: skip
     for key, num in ((effects[0], 12), (effects[2], 18)):
@@ -71,7 +71,7 @@ def test_a_cell_that_varies_more_keeps_its_variance():
     made = cells(additive, num=6, noise=lambda levels: 0.2 if levels == {**BASE, "strategy": "zero3"} else 0.01)
     found = speeds(factor_effects(made, BASE))
     logs = [
-        [np.log(run.number("summary.throughput.samples_per_s")) for run in cell.group.runs]
+        [np.log(run.summary.throughput.samples_per_s) for run in cell.group.runs]
         for cell in made
         if cell.levels["strategy"] in ("ddp", "zero3")
     ]

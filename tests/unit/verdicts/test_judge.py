@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from fake_run import make_run, write_classes
+from fake_run import make_run, with_noise_scale, write_classes
 from scipy import stats
 
 from paratune.verdicts import Differs, Group, Margin, change_of, judge
@@ -247,7 +247,7 @@ def test_other_batches_are_compared_by_goodput():
     # baseline is worth one, whatever its own noise scale is.
     base = runs_of("a", [100.0, 101.0, 99.0], summary__noise_scale__value=7.0)
     other = runs_of("b", [160.0, 163.0, 158.0], run__batch__global_batch_size=64, summary__noise_scale__value=100.0)
-    del other.runs[1].values["summary.noise_scale.value"]
+    other = with_noise_scale(other, None, [1])
     verdict = judge([base, other], "a", differs={"b": Differs(allowed=("the batch",), batch=True)})[0]
     rate = (160 * 163 * 158 / (100 * 101 * 99)) ** (1 / 3)
     assert verdict.speed.measure == "goodput"
@@ -265,8 +265,7 @@ def test_goodput_is_held_against_the_reference_batch_of_the_baseline():
     rate = (160 * 163 * 158 / (100 * 101 * 99)) ** (1 / 3)
     assert verdict.speed.change == pytest.approx(rate * (116 / 164) / (116 / 132) - 1)
     # Of a baseline with another noise scale it is another change: 316/332 instead of 116/132.
-    for run in base.runs:
-        run.values["summary.noise_scale.value"] = 300.0
+    base = with_noise_scale(base, 300.0)
     verdict = judge([base, other], "a", differs={"b": Differs(allowed=("the batch",), batch=True)})[0]
     assert verdict.speed.change == pytest.approx(rate * (116 / 164) / (316 / 332) - 1)
 
@@ -285,7 +284,7 @@ def test_other_batches_without_a_noise_scale_are_not_compared():
 def test_any_figure_has_its_ratio():
     base = runs_of("a", [100, 101], summary__memory__largest_bytes=2.0)
     other = runs_of("b", [100, 101], summary__memory__largest_bytes=3.0)
-    found = change_of(base, other, "memory", lambda run: run.number("summary.memory.largest_bytes"))
+    found = change_of(base, other, "memory", lambda run: run.summary.memory.largest_bytes)
     assert (found.baseline, found.value) == pytest.approx((2.0, 3.0))
     assert (found.change, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
 

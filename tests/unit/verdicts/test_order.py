@@ -50,7 +50,7 @@ def speed(groups):
 def test_the_adjusted_change_is_that_of_least_squares_with_a_slope():
     names = "abaabb"
     found = speed(in_order(names, {"b": 0.05}, 0.02))
-    rates = {run.name: run.number("summary.throughput.samples_per_s") for g in in_order(names, {"b": 0.05}, 0.02)
+    rates = {run.name: run.summary.throughput.samples_per_s for g in in_order(names, {"b": 0.05}, 0.02)
              for run in g.runs}  # fmt: skip
     y = np.log([rates[f"{name}{place}"] for place, name in enumerate(names)])
     design = np.stack([np.ones(6), np.array([name == "b" for name in names]), np.arange(6)], axis=1)
@@ -108,7 +108,7 @@ def test_the_load_of_other_programs_is_a_covariate_of_many_runs():
     groups = in_order("ababababab", {"b": 0.02}, 0.0, loads=loads)
     groups = [
         Group(g.label, tuple(
-            stamped(run.name, run.number("summary.throughput.samples_per_s") * np.exp(-0.5 * loads[int(run.name[1:])]),
+            stamped(run.name, run.summary.throughput.samples_per_s * np.exp(-0.5 * loads[int(run.name[1:])]),
                     int(run.name[1:]), load=loads[int(run.name[1:])]) for run in g.runs))
         for g in groups
     ]  # fmt: skip

@@ -120,7 +120,7 @@ def test_configurations_that_cannot_differ_have_no_verdict_on_speed():
 def test_measures_of_a_step_have_no_change_and_those_of_the_run_have(measure, code):
     other = group("b", [128.0, 129.0, 127.0], changed("train.schedule", "cosine"))
     found = change_of(
-        group("a", [100.0, 101.0, 99.0]), other, measure, lambda run: run.number("summary.throughput.samples_per_s")
+        group("a", [100.0, 101.0, 99.0]), other, measure, lambda run: run.summary.throughput.samples_per_s
     )
     assert (found.code, found.change is None) == (code, code is not None)
 

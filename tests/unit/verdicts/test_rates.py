@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from fake_run import make_run
 
-from paratune.records.efficiency import noise_field
 from paratune.verdicts.rates import noise_interval
 
 
 def runs_of(pairs):
-    keys = [noise_field("plain", key).replace(".", "__") for key in ("trace", "squared_norm", "num_steps")]
+    keys = [f"summary__noise_scale__{key}" for key in ("trace", "squared_norm", "num_steps")]
     return [make_run(str(at), at, 1.0, **dict(zip(keys, (*pair, 10), strict=True))) for at, pair in enumerate(pairs)]
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_run import FakeRun
+from fake_run import fake_run
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from paratune.config.metric_names import METRICS
@@ -166,7 +166,7 @@ def run_of(kind, record, recorded):
         **record,
         **{f"summary.scores.test.{key}": value for key, value in recorded.items()},
     }
-    return FakeRun("r", Path("r"), values)
+    return fake_run("r", Path("r"), values)
 
 
 def rows_of(columns):

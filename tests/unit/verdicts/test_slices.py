@@ -7,7 +7,7 @@ from scipy import stats
 from sklearn import metrics
 
 from paratune.records.predictions import write_predictions
-from paratune.verdicts.slices import ScoredTask, slice_records, wilson
+from paratune.verdicts.slices import scored_task, slice_records, wilson
 
 CLASSES = ("bad", "good")
 
@@ -15,13 +15,13 @@ CLASSES = ("bad", "good")
 def classes(folder, labels, predictions):
     columns = {"label": [CLASSES[one] for one in labels], "prediction": [CLASSES[one] for one in predictions]}
     write_predictions(folder, "test", rows=np.arange(len(labels)), ids=None, columns=columns)
-    return ScoredTask("run", folder, "classification", CLASSES)
+    return scored_task("run", folder, "classification", CLASSES)
 
 
 def numbers(folder, labels, predictions, kind="regression"):
     columns = {"label": labels, "prediction": predictions}
     write_predictions(folder, "test", rows=np.arange(len(labels)), ids=None, columns=columns)
-    return ScoredTask("run", folder, kind)
+    return scored_task("run", folder, kind)
 
 
 def test_the_interval_of_a_share_is_wilsons():
@@ -82,7 +82,7 @@ def test_f1_over_all_classes_is_a_share_of_rows(tmp_path):
 def test_recall_at_1_is_a_share_of_rows(tmp_path):
     columns = {"prediction": np.full(20, 0.5), "rank": np.ones(20, dtype=np.int64)}
     write_predictions(tmp_path, "test", rows=np.arange(20), ids=None, columns=columns)
-    task = ScoredTask("run", tmp_path, "embedding", options={"loss": "multiple_negatives_ranking"})
+    task = scored_task("run", tmp_path, "embedding", options={"loss": "multiple_negatives_ranking"})
     scores = slice_records(task, "test", ["c"], {"c": np.full(20, "a")})["c"][0]["scores"]
     assert scores["recall_at_1"]["interval"] == pytest.approx(wilson(20, 20))
     assert scores["mrr"] == {"value": 1.0, "interval": None}
@@ -101,7 +101,7 @@ def test_a_class_without_rows_is_a_slice_without_scores(tmp_path):
 def test_several_classes_of_a_row_put_it_into_several_slices(tmp_path):
     columns = {"label": ["a|b", "a", "b", ""], "prediction": ["a", "a", "a", "b"]}
     write_predictions(tmp_path, "test", rows=np.arange(4), ids=None, columns=columns)
-    task = ScoredTask("run", tmp_path, "multi_label", ("a", "b"), {"separator": "|"})
+    task = scored_task("run", tmp_path, "multi_label", ("a", "b"), {"separator": "|"})
     found = slice_records(task, "test", ["label"], {})["label"]
     # a: both rows got it; b: none of its two rows did.
     assert [(one["value"], one["num_rows"], one["scores"]["recall"]["value"]) for one in found] == [
@@ -156,7 +156,7 @@ def test_rows_with_one_label_have_no_kappa(tmp_path):
     # scikit-learn's kappa of them is 0 whatever was predicted, which is no score of this class.
     columns = {"label": ["low"] * 4 + ["high"] * 4, "prediction": ["low", "high"] * 4}
     write_predictions(tmp_path, "test", rows=np.arange(8), ids=None, columns=columns)
-    task = ScoredTask("run", tmp_path, "ordinal", ("low", "middle", "high"))
+    task = scored_task("run", tmp_path, "ordinal", ("low", "middle", "high"))
     found = slice_records(task, "test", ["label"], {})["label"]
     assert [one["scores"].get("qwk", {}).get("value") for one in found] == [None] * 3
     # Half of the rows are two classes off.
@@ -167,7 +167,7 @@ def test_questions_have_scores_from_0_to_100(tmp_path):
     columns = {"label": ["x"] * 10 + [""] * 10, "exact": [0.0] * 10 + [1.0] * 10, "f1": [0.5] * 10 + [1.0] * 10}
     columns["prediction"] = ["y"] * 10 + [""] * 10
     write_predictions(tmp_path, "test", rows=np.arange(20), ids=None, columns=columns)
-    found = slice_records(ScoredTask("run", tmp_path, "qa"), "test", ["label"], {})["label"]
+    found = slice_records(scored_task("run", tmp_path, "qa"), "test", ["label"], {})["label"]
     assert [(one["value"], one["scores"]["exact"]["value"]) for one in found] == [("answer", 0.0), ("no answer", 100.0)]
     # Wilson, 0 of 10, in per cent.
     assert found[0]["scores"]["exact"]["interval"] == pytest.approx([0.0, 100 * wilson(0, 10)[1]])

@@ -10,10 +10,11 @@ from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.errors import CheckpointError, ConfigError, did_you_mean
 from paratune.records import RUN_FILE
+from paratune.records.finished import RunRecord
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder, holds_sweep, read_sweep
 from paratune.reports.runs.differing import allowed_by_axes
 from paratune.reports.runs.machine import machine_kinds
-from paratune.reports.runs.read import FoundRuns, RunRecord, Unfinished, read_runs
+from paratune.reports.runs.read import FoundRuns, Unfinished, read_runs
 from paratune.reports.runs.sameness import configuration_key
 from paratune.reports.systems.configurations import label_of
 from paratune.verdicts import Group, LookHistory
@@ -130,7 +131,7 @@ def by_configuration(runs: Sequence[RunRecord]) -> list[Group]:
 
 def _environment(run: RunRecord) -> str:
     """Return the environment variables of a run, without those of its own devices and folders."""
-    variables = run.get("run.environment")
+    variables = run.run.environment
     known = variables.items() if isinstance(variables, Mapping) else ()
     return str(sorted((str(name), value) for name, value in known if not str(name).endswith(_RUN_SPECIFIC)))
 

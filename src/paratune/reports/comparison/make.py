@@ -7,12 +7,13 @@ from typing import Any
 from paratune.base.text import plain
 from paratune.errors import CheckpointError
 from paratune.records.efficiency import NoiseKind
+from paratune.records.finished import RunRecord
 from paratune.reports.comparison.arrange import BaselineFamily, arrange, baseline_of, by_configuration
 from paratune.reports.comparison.figures import FigureRow, figure_rows
 from paratune.reports.runs.certificates import Certificate, find_certificates
 from paratune.reports.runs.differing import differs_of
 from paratune.reports.runs.execution import LABELS, OTHER_LOAD, execution_differences
-from paratune.reports.runs.read import RunRecord, Unfinished
+from paratune.reports.runs.read import Unfinished
 from paratune.reports.systems.judging import MAX_JUDGED, MAX_RUNS
 from paratune.verdicts import Group, LookHistory, Margin, Verdict, judge
 from paratune.verdicts.factorial import FactorCell, FactorEffect, factor_effects
@@ -188,7 +189,7 @@ def _notes(families: Sequence[Compared]) -> list[str]:
 
 def _family_dict(compared: Compared) -> dict[str, Any]:
     def runs_of(group: Group) -> list[dict[str, Any]]:
-        return [{"run": run.name, "folder": str(run.folder), "seed": run.get("run.seed")} for run in group.runs]
+        return [{"run": run.name, "folder": str(run.folder), "seed": run.run.seed} for run in group.runs]
 
     labels = [verdict.label for verdict in compared.verdicts]
     return {

@@ -1,19 +1,18 @@
 """Tables of configurations: their main figures beside each other, and all changes against a baseline."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from paratune.base.units import NOT_AVAILABLE, counted, format_as, format_percent, percent_change
-from paratune.reports.comparison.figures import MEMORY, FigureRow
+from paratune.base.units import NOT_AVAILABLE, counted, format_percent, percent_change
+from paratune.records.finished import RunRecord
+from paratune.reports.amounts import Amount, Scale, amount, amount_text, scale_of
+from paratune.reports.comparison.figures import FigureRow
 from paratune.reports.comparison.make import Compared
-from paratune.reports.rows.row import byte_unit, numbers
+from paratune.reports.measures import Measure, constant_score, cost, named, score
 from paratune.reports.runs.machine import setting_text
-from paratune.reports.runs.read import RunRecord
 from paratune.reports.runs.sameness import Difference
-from paratune.reports.systems import measures
-from paratune.reports.systems.measures import Amount, ColumnScale, ReportMeasure, amount, amount_text, column_scale
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table
 from paratune.verdicts import MeasureComparison
 from paratune.verdicts.words import change_words, signed_interval_words
@@ -34,7 +33,7 @@ class Member:
     scored: Sequence[RunRecord]
     """The runs whose scores count."""
 
-    def amount(self, measure: ReportMeasure) -> Amount:
+    def amount(self, measure: Measure) -> Amount:
         found = amount(measure, self.scored if measure.is_quality else self.runs)
         # A constant answer has no spread over seeds.
         return found if measure.better else replace(found, is_of_all=True)
@@ -96,48 +95,45 @@ def lines_table(members: Sequence[Member], price: float | None, most: int | None
 
 
 def _figures_of(
-    members: Sequence[Member], wanted: Iterable[ReportMeasure]
-) -> Iterator[tuple[ReportMeasure, str, ColumnScale, list[Amount]]]:
+    members: Sequence[Member], wanted: Iterable[Measure]
+) -> Iterator[tuple[Measure, str, Scale, list[Amount]]]:
     """Yield each measure that a member has, with its heading, the format of its values, and the values."""
     for measure in wanted:
         amounts = [member.amount(measure) for member in members]
         if any(amount.center is not None for amount in amounts):
-            scale = column_scale(measure, [amount.center for amount in amounts])
+            scale = scale_of(measure.unit, [amount.center for amount in amounts])
             yield measure, scale.label(measure.label.removesuffix(" per device")), scale, amounts
 
 
-def _cell(measure: ReportMeasure, found: Amount, text: str) -> TableCell:
+def _cell(measure: Measure, found: Amount, text: str) -> TableCell:
     return TableCell(text, found.center, tuple(found.values), measure.source, deviation=found.deviation)
 
 
-def main_measures(
-    members: Sequence[Member], price: float | None = None, most: int = MAX_SCORES
-) -> Iterator[ReportMeasure]:
+def main_measures(members: Sequence[Member], price: float | None = None, most: int = MAX_SCORES) -> Iterator[Measure]:
     """Yield time, speed, memory and energy, and the headline scores of each split, above those of a constant answer."""
     are_full = not any(run.is_probe for member in members for run in member.runs)
-    yield measures.TRAIN_S if are_full else measures.STEP_MS
-    yield from (measures.SAMPLES_PER_S, measures.PEAK_BYTES, measures.ENERGY_J)
+    yield from named(
+        "train_s" if are_full else "mean_step_ms", "samples_per_s", "peak_memory_largest_bytes", "energy_j"
+    )
     if price is not None:
-        yield measures.cost(price)
+        yield cost(price)
     for split, metric in headline_scores([run for member in members for run in member.scored], most):
-        yield measures.score(split, metric)
-        path = ("summary", "baseline", "scores", split, metric)
-        yield ReportMeasure(
-            f"{split}_constant_{metric}", "  constant answer", "score", 0, ".".join(path),
-            partial(RunRecord.number, source=path), is_quality=True,
+        yield score(split, metric)
+        yield Measure(
+            f"{split}_constant_{metric}", "  constant answer", "Scores", "score", 0,
+            f"summary.baseline.scores.{split}.{metric}", partial(constant_score, split=split, metric=metric),
+            is_quality=True,
         )  # fmt: skip
 
 
 def headline_scores(runs: Sequence[RunRecord], most: int = MAX_SCORES) -> list[tuple[str, str]]:
     """Return split and name of the first headline metrics of the tasks, validation and test first."""
-    named = [run.get("run.task.metrics") for run in runs]
-    headline = dict.fromkeys(metric for names in named if isinstance(names, list) for metric in names)
-    scored = [scores for run in runs if isinstance(scores := run.get("summary.scores"), Mapping)]
+    headline = dict.fromkeys(metric for run in runs for metric in run.run.task.metrics)
+    scored = [run.summary.scores for run in runs]
     splits = dict.fromkeys(["validation", "test", *(split for scores in scored for split in scores)])
     found = []
     for split in splits:
-        values = [scores[split] for scores in scored if isinstance(scores.get(split), Mapping)]
-        known = dict.fromkeys(metric for scores in values for metric in scores)
+        known = dict.fromkeys(metric for scores in scored for metric in scores.get(split) or ())
         shown = [metric for metric in (headline or known) if metric in known and metric != "loss"]
         found += [(split, metric) for metric in shown[:most]]
     return found
@@ -179,10 +175,14 @@ def changes_table(compared: Compared) -> Table:
     rows: list[Row] = [["", *counts]]
     for row in compared.rows:
         changes = [_all_changes(finding, verdict.task) for finding, verdict in zip(row.findings, verdicts, strict=True)]
-        texts = zip(_figures(row), ["", *changes], (base, *others), strict=True)
+        values = _values(row)
+        scale = scale_of(row.measure.unit, values)
+        texts = zip(map(scale.text, values), ["", *changes], (base, *others), strict=True)
         cells = [TableCell(f"{text} {change}".rstrip(), runs=runs[group.label]) for text, change, group in texts]
         split = next((finding.split for finding in row.findings if finding.split), None)
-        rows.append([TableCell(f"{split.capitalize()} {row.label}" if split else row.label, row.key), *cells])
+        rows.append(
+            [TableCell(f"{split.capitalize()} {row.measure.label}" if split else row.measure.label, row.key), *cells]
+        )
     base_column = Column(f"{family.baseline} (baseline)", is_repeated=True)
     columns: list[Heading] = [("", "figure"), base_column, *(group.label for group in others)]
     notes = ("In square brackets: 95% confidence intervals; in round ones: the change in per cent of the baseline.",)
@@ -197,13 +197,7 @@ def _all_changes(finding: MeasureComparison, task: str) -> str:
     return f"{change} ({format_percent(percent_change(finding.value, finding.baseline))})".strip()
 
 
-def _figures(row: FigureRow) -> list[str]:
+def _values(row: FigureRow) -> list[float | None]:
     """Return the figure of the baseline and of each other configuration."""
     base = next((finding.baseline for finding in row.findings if finding.baseline is not None), None)
-    values = [base, *(finding.value for finding in row.findings)]
-    if row.key == MEMORY:
-        unit, size = byte_unit(values)
-        return [text if text == NOT_AVAILABLE else f"{text} {unit}" for text in numbers(values, size)]
-    if any(not finding.is_ratio for finding in row.findings):
-        return [format_as(value, ".4f") for value in values]
-    return numbers(values)
+    return [base, *(finding.value for finding in row.findings)]

@@ -12,9 +12,10 @@ from typing import Any
 from paratune import records
 from paratune.errors import CheckpointError
 from paratune.records.efficiency import NoiseKind, statistical_efficiency
+from paratune.records.finished import RunRecord, number_in
 from paratune.reports.figures.canvas import Drawing
 from paratune.reports.figures.plots import Line, line_keys, lines, panels
-from paratune.reports.runs.read import MAX_DRAWN_BYTES, RunRecord, events_bytes, number_in
+from paratune.reports.runs.read import MAX_DRAWN_BYTES, events_bytes
 from paratune.verdicts.rates import noise_kind
 
 HEADING = "Speed and efficiency over the steps"
@@ -87,12 +88,12 @@ def _line(label: str, runs: Sequence[RunRecord], reference_batch: float | None, 
         bins: list[list[Mapping[str, Any]]] = [[] for _ in range(num_bins)]
         for event in run_events:
             bins[min(num_bins - 1, max(0, event["step"] - 1) // width)].append(event)
-        rows = list(_bin_values(run.number("run.batch.global_batch_size"), bins, reference_batch, kind))
+        rows = list(_bin_values(run.run.batch.global_batch_size, bins, reference_batch, kind))
         for at, panel in enumerate(PANELS):
             values[panel].append(tuple(row[at] for row in rows))
     steps = tuple(float(min(last, (at + 1) * width)) for at in range(num_bins))
     by_panel = {panel: tuple(of_runs) for panel, of_runs in values.items()}
-    return StepLine(label, steps, by_panel, runs[0].number("run.batch.global_batch_size"))
+    return StepLine(label, steps, by_panel, runs[0].run.batch.global_batch_size)
 
 
 def _events(run: RunRecord) -> list[dict[str, Any]]:

@@ -9,6 +9,8 @@ import numpy as np
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_as, format_share
 from paratune.records import ALL_PHASES
+from paratune.records.finished import Curve, RunRecord, rank_memory
+from paratune.reports.amounts import decimals, scale_of
 from paratune.reports.figures.canvas import Drawing, Key
 from paratune.reports.figures.plots import (
     Bars,
@@ -23,9 +25,7 @@ from paratune.reports.figures.plots import (
     run_style,
     thinned,
 )
-from paratune.reports.rows.row import byte_unit, decimals
-from paratune.reports.rows.speed import MEMORY_KINDS, PHASE_NAMES, step_parts_ms
-from paratune.reports.runs.read import Curve, RunRecord, rank_memory
+from paratune.reports.measures import MEMORY_KINDS, PHASE_NAMES, STEP_PARTS
 from paratune.reports.text import shorten, some_names
 
 PHASE_COLOURS = {
@@ -60,7 +60,7 @@ def losses(
         notes: Sentences after the caption.
     """
     runs = [run for members in runs_by_line.values() for run in members]
-    by_epoch = len({run.get("run.batch.global_batch_size") for run in runs}) > 1
+    by_epoch = len({run.run.batch.global_batch_size for run in runs}) > 1
     is_faint = len(runs) == len(runs_by_line) <= MAX_FAINT and any(window_size(run) > 1 for run in runs)
     windows = sorted({window_size(run) for run in runs})
     means = f"running mean of the training loss over the last {', '.join(map(str, windows))} steps"
@@ -141,7 +141,7 @@ def running_mean(values: Any, window: int) -> Any:
 
 def phase_bars(runs: Sequence[RunRecord]) -> Drawing:
     """Draw the mean step of each run as a bar of its phases."""
-    parts = [[value or 0.0 for value in step_parts_ms(run).values()] for run in runs]
+    parts = [[measure.of(run) or 0.0 for measure in STEP_PARTS] for run in runs]
     unit, size = ("s", 1000.0) if max(map(sum, parts), default=0) >= 1000 else ("ms", 1.0)
     caption = "Mean step by phase, over measured steps and all ranks. The table of results has the values."
     rows = [[value / size for value in row] for row in parts]
@@ -176,20 +176,20 @@ def phases(
 def memory_bars(runs: Sequence[RunRecord]) -> Drawing:
     """Draw the peak memory of the ranks of each run: the largest, and the smallest where they differ."""
     memory = [[value for value in rank_memory(run) if value is not None] for run in runs]
-    unit, size = byte_unit([value for values in memory for value in values])
-    kinds = [run.get("summary.memory.kind") for run in runs]
+    scale = scale_of("bytes", [value for values in memory for value in values])
+    kinds = [run.summary.memory.kind for run in runs]
     several = len(set(kinds)) > 1
     names = [f"{run.name} ({kind})" if several else run.name for run, kind in zip(runs, kinds, strict=True)]
 
     def layer(which: str, pick: Any, alpha: float) -> Bars:
         values = [pick(values) if values else None for values in memory]
         texts = [
-            f"{run.name}, {which} of {len(values)} ranks: {format_as(value and value / size, '.3g')} {unit}"
+            f"{run.name}, {which} of {len(values)} ranks: {format_as(value and value / scale.size, '.3g')} {scale.unit}"
             for run, values, value in zip(runs, memory, values, strict=True)
         ]
-        return Bars([None if value is None else value / size for value in values], texts=texts, alpha=alpha)
+        return Bars([None if value is None else value / scale.size for value in values], texts=texts, alpha=alpha)
 
-    draw = bars(names, [layer("largest", max, 0.4), layer("smallest", min, 0.85)], xlabel=f"Peak memory ({unit})")
+    draw = bars(names, [layer("largest", max, 0.4), layer("smallest", min, 0.85)], xlabel=scale.label("Peak memory"))
     named = sorted({str(kind or NOT_AVAILABLE) for kind in kinds})
     kind_texts = "; ".join(f"{kind}: {MEMORY_KINDS.get(kind, 'kind not known to this report')}" for kind in named)
     caption = f"Bar: the rank with the least memory; its faint end: the rank with the most. {kind_texts}."

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paratune.base.units import counted
+from paratune.records.finished import RunRecord
 from paratune.reports.document import (
     Notice,
     Part,
@@ -27,7 +28,6 @@ from paratune.reports.matrix.trust import certificate_table, trust_statements
 from paratune.reports.notes import notes_parts
 from paratune.reports.page.document import made_by
 from paratune.reports.runs import reproduce, slice_tables
-from paratune.reports.runs.read import RunRecord
 from paratune.reports.runs.reproduce import reproduction
 from paratune.reports.systems import figures
 from paratune.reports.systems import tables as system_tables

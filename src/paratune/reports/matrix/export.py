@@ -3,19 +3,18 @@
 from dataclasses import asdict
 from typing import Any
 
+from paratune.records.finished import RunRecord
 from paratune.reports.matrix.document import matrix_sections
 from paratune.reports.matrix.outcomes import CandidateGroup, CandidateRuns, Figure, Outcome, SweepReport
 from paratune.reports.matrix.tables import score_columns
-from paratune.reports.runs.read import RunRecord
-from paratune.reports.systems import measures
+from paratune.reports.measures import named
 from paratune.reports.text import GENERATOR, csv_lines
 
 SWEEP_REPORT_SCHEMA_VERSION = 1
-CSV_MEASURES = (
-    measures.TRAIN_S, measures.TOTAL_S, measures.STEP_MS, measures.SAMPLES_PER_S, measures.TOKENS_PER_S,
-    measures.PEAK_BYTES, measures.SUM_BYTES, measures.UTILISATION, measures.MFU, measures.ENERGY_J,
-    measures.DEVICE_HOURS,
-)  # fmt: skip
+CSV_MEASURES = named(
+    *("train_s", "total_s", "mean_step_ms", "samples_per_s", "tokens_per_s", "peak_memory_largest_bytes"),
+    *("peak_memory_sum_bytes", "utilisation", "mfu", "energy_j", "device_hours"),
+)
 """Measures of each run in table.csv, in the units of the records."""
 
 
@@ -36,7 +35,7 @@ def matrix_csv(report: SweepReport) -> str:
         lines.append(
             [cell.name, str(outcome.folder), *(report.shown(label, cell.values[label]) for label in labels),
              cell.num_processes, cell.task, cell.kind, cell.repeat, cell.state, int(cell.name in chosen),
-             outcome.reason, *(None if run is None else measure.read(run) for measure in CSV_MEASURES),
+             outcome.reason, *(None if run is None else measure.of(run) for measure in CSV_MEASURES),
              *(outcome.score(*column) for column in columns)]
         )  # fmt: skip
     return csv_lines(lines)

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from paratune import records
 from paratune.base.grouping import grouped
 from paratune.base.units import counted
 from paratune.config.metric_names import direction
 from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
+from paratune.records.finished import RunRecord, read_typed
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder, read_sweep, with_finished_runs
+from paratune.records.typed import RunFile, Summary
 from paratune.reports.document import ReportSection
 from paratune.reports.runs.differing import allowed_by_axes
-from paratune.reports.runs.read import Curve, RunRecord, number_in, read_whole
 from paratune.reports.systems.effects import AxisEffects
 from paratune.reports.systems.model import Systems
 from paratune.verdicts import Group, LookHistory, MeasureComparison, Verdict, default_margin, judge_scores
@@ -44,13 +44,12 @@ class Outcome:
     """Scores of a constant prediction, such as the majority class, by split and metric."""
     predicts: str | None = None
     """What the constant prediction is."""
-    run: Mapping[str, Any] = field(default_factory=dict)
-    """run.json; empty when it cannot be read."""
+    record: RunRecord | None = None
+    """None for an unfinished run, a probe, and a record that cannot be read."""
 
     @property
-    def global_batch_size(self) -> int | None:
-        batch = self.run.get("batch")
-        return batch.get("global_batch_size") if isinstance(batch, Mapping) else None
+    def global_batch_size(self) -> float | None:
+        return None if self.record is None else self.record.run.batch.global_batch_size
 
     @property
     def is_finished(self) -> bool:
@@ -273,27 +272,15 @@ def _outcome(folder: Path, cell: CellRecord) -> Outcome:
     if cell.kind == "probe":
         return Outcome(cell, run, {}, None)
     try:
-        summary = read_whole(run, records.SUMMARY_FILE)
-        constant = summary.get("baseline") or {}
-        scores, constant_scores = (_by_split(part) for part in (summary["scores"], constant.get("scores") or {}))
-        return Outcome(cell, run, scores, None, constant_scores, constant.get("predicts"), _settings(run))
-    except (CheckpointError, KeyError, TypeError, AttributeError, ValueError) as error:
+        summary = read_typed(run, Summary)
+    except CheckpointError as error:
         return Outcome(cell, run, {}, f"its record cannot be read: {error}")
-
-
-def _by_split(scores: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
-    return {
-        split: {str(metric): number_in(value) for metric, value in split_scores.items()}
-        for split, split_scores in scores.items()
-        if split_scores
-    }
-
-
-def _settings(run: Path) -> Mapping[str, Any]:
     try:
-        return read_whole(run, records.RUN_FILE)
-    except CheckpointError:
-        return {}
+        facts = read_typed(run, RunFile)
+    except CheckpointError:  # without it the scores are known, and how they were trained is not
+        facts = RunFile()
+    record, constant = RunRecord(cell.name, run, facts, summary), summary.baseline
+    return Outcome(cell, run, summary.scores, None, constant.scores, constant.predicts, record)
 
 
 def candidate_groups(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[CandidateGroup, ...]:
@@ -341,7 +328,7 @@ def _may_change_quality(axis: Axis, record: SweepRecord, outcomes: Sequence[Outc
         return True
     if not names:
         return False
-    sizes: dict[tuple[str, ...], set[int | None]] = {}
+    sizes: dict[tuple[str, ...], set[float | None]] = {}
     for outcome in outcomes:
         if outcome.is_finished and outcome.cell.counts:
             rest = tuple(outcome.cell.values[other.label] for other in record.axes if other is not axis)
@@ -392,10 +379,14 @@ def _group_of(candidate: CandidateRuns, metric: str, label: str) -> Group:
         for outcome in outcomes:
             if outcome.score("validation", metric) is None:
                 continue
-            task = {**(outcome.run.get("task") or {}), "kind": outcome.cell.task}
-            run = {**outcome.run, "seed": seed, "task": task}
-            none = Curve((), (), ())
-            runs.append(RunRecord(outcome.cell.name, outcome.folder, run, {"scores": outcome.scores}, none, none))
+            known = outcome.record or RunRecord(outcome.cell.name, outcome.folder, RunFile())
+            task = known.run.task.model_copy(update={"kind": outcome.cell.task})
+            run = known.run.model_copy(update={"seed": seed, "task": task})
+            runs.append(
+                replace(
+                    known, run=run, summary=Summary(scores={name: dict(own) for name, own in outcome.scores.items()})
+                )
+            )
     return Group(label, tuple(runs))
 
 

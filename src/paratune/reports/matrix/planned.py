@@ -8,8 +8,8 @@ from typing import Any
 from paratune import records
 from paratune.base.text import plain
 from paratune.errors import CheckpointError
+from paratune.records.finished import number_in
 from paratune.records.published import NOT_ALLOCATED
-from paratune.reports.runs.read import number_in
 
 GENERATOR = "paratune plan of a matrix"
 SCHEMA_VERSION = 1

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from paratune.base.units import format_as, format_number
+from paratune.records.finished import RunRecord, steps_taken
 from paratune.records.published import (
     METRIC_NAMES,
     RATIO_CLAIMS,
@@ -15,11 +16,9 @@ from paratune.records.published import (
 )
 from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.matrix.planned import planned_figures
-from paratune.reports.runs.read import RunRecord, steps_taken
-from paratune.reports.systems import measures
+from paratune.reports.measures import MEASURES, Measure, score
 from paratune.reports.systems.building import memory_kinds
 from paratune.reports.systems.configurations import Configuration, label_of
-from paratune.reports.systems.measures import ReportMeasure
 from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table
 from paratune.verdicts import Group, Margin
@@ -31,13 +30,13 @@ from paratune.verdicts.scores import difference
 from paratune.verdicts.words import change_words, signed_interval_words
 from paratune.verdicts.words import label_of as metric_label
 
-_MEASURES: Mapping[str, ReportMeasure] = {
-    "time": measures.TRAIN_S,
-    "total_time": measures.TOTAL_S,
-    "memory": measures.PEAK_BYTES,
-    "total_memory": measures.SUM_BYTES,
-    "samples_per_s": measures.SAMPLES_PER_S,
-    "utilisation": measures.UTILISATION,
+_MEASURES: Mapping[str, Measure] = {
+    "time": MEASURES["train_s"],
+    "total_time": MEASURES["total_s"],
+    "memory": MEASURES["peak_memory_largest_bytes"],
+    "total_memory": MEASURES["peak_memory_sum_bytes"],
+    "samples_per_s": MEASURES["samples_per_s"],
+    "utilisation": MEASURES["utilisation"],
 }
 HOLDS, FAILS, UNTOLD = "holds", "does not hold", "cannot tell"
 LIKE, UNLIKE = "as published, one run", "not as published, one run"
@@ -107,15 +106,15 @@ def _figure_cells(
     ]
 
 
-def _measure(configuration: Configuration | None, name: str) -> ReportMeasure | None:
+def _measure(configuration: Configuration | None, name: str) -> Measure | None:
     """Return the measure of runs for a published one; of a score, on test, or else on validation."""
     if name in SYSTEM_MEASURES or configuration is None:
         return _MEASURES.get(name)
-    split = "test" if any(run.get("summary.scores.test") for run in configuration.scored) else "validation"
-    return measures.score(split, name)
+    split = "test" if any(run.summary.scores.get("test") for run in configuration.scored) else "validation"
+    return score(split, name)
 
 
-def _title(name: str, measure: ReportMeasure | None = None) -> str:
+def _title(name: str, measure: Measure | None = None) -> str:
     """Return the name of a published measure; of a score with its split."""
     if name in SYSTEM_MEASURES:
         return SYSTEM_MEASURES[name][0]
@@ -151,12 +150,10 @@ def _planned(report: SweepReport, configuration: Configuration, measure: str) ->
 
 def _predicted(run: RunRecord) -> dict[str, float]:
     """Return the prediction in the record of a run."""
-    steps, span = steps_taken(run), run.get("summary.prediction.step_s")
+    steps, span = steps_taken(run), run.summary.prediction.step_s
     step_s = span[0] if isinstance(span, list) and span and isinstance(span[0], int | float) else None
     time_s = None if step_s is None or steps is None else step_s * steps
-    return planned_figures(
-        time_s, run.number("summary.prediction.memory_bytes"), run.get("summary.prediction.memory_terms")
-    )
+    return planned_figures(time_s, run.summary.prediction.memory_bytes, run.summary.prediction.memory_terms)
 
 
 def _over(value: float | None, published: float) -> TableCell:
@@ -217,7 +214,7 @@ def _judged(systems: Systems, claim: PublishedClaim, than: Mapping[str, str], of
         return UNTOLD, finding.reason or "unknown"
     low, high = _range(claim, compared.sign)
     split = shared_split([*base.scored, *other.scored]) or "validation"
-    words = f"{_title(claim.measure, measures.score(split, claim.measure))} {change_words(finding)}"
+    words = f"{_title(claim.measure, score(split, claim.measure))} {change_words(finding)}"
     if min(finding.num_runs) < 2:
         return (LIKE if low <= finding.change <= high else UNLIKE), words
     if estimate is None or not estimate.sides:
@@ -241,17 +238,17 @@ def _comparison(claim: PublishedClaim, base: Configuration, other: Configuration
         if claim.measure in ("time", "total_time") and (base.is_probe or other.is_probe):
             return "probes have no time of a whole run"
         measure = _MEASURES[claim.measure]
-        kinds = memory_kinds([*base.runs, *other.runs]) if measure.form == "bytes" else ()
+        kinds = memory_kinds([*base.runs, *other.runs]) if measure.unit == "bytes" else ()
         if len(kinds) > 1:
             return f"memory was measured in different ways: {', '.join(kinds)}"
         first, second = (Group(configuration.label, configuration.runs) for configuration in (base, other))
-        values = [[measure.read(run) for run in configuration.runs] for configuration in (base, other)]
+        values = [[measure.of(run) for run in configuration.runs] for configuration in (base, other)]
         return ratio(claim.measure, first, second, *values)
     if not base.scored or not other.scored:
         return "probes have no scores"
     scored = [*base.scored, *other.scored]
     split = shared_split(scored)
-    if split is None or any(run.number(("summary", "scores", split, claim.measure)) is None for run in scored):
+    if split is None or any(run.score(split, claim.measure) is None for run in scored):
         return f"not all runs have {metric_label(claim.measure)}"
     first, second = (Group(configuration.label, configuration.scored) for configuration in (base, other))
     return difference(first, second, split, claim.measure, Margin(claim.by))

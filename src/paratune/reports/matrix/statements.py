@@ -7,10 +7,9 @@ from paratune.base.grouping import grouped
 from paratune.base.units import counted, format_duration
 from paratune.reports.document import Statement
 from paratune.reports.matrix.outcomes import CandidateGroup, CandidateRuns, SweepReport
-from paratune.reports.rows.devices import device_hours
+from paratune.reports.measures import MEASURES, device_hours
 from paratune.reports.statements import UNKNOWN, ComparedOption, fastest, options_of
 from paratune.reports.systems.configurations import Configuration
-from paratune.reports.systems.measures import ENERGY_J
 from paratune.reports.text import some_names
 from paratune.verdicts.words import change_words, label_of, signed_interval_words
 
@@ -149,7 +148,7 @@ def _cost(report: SweepReport) -> Iterator[Statement]:
     parts = [f"{counted(len(hours), 'run')} took {time}"]
     price = report.record.price_per_device_hour
     parts += [f"{price * total:.2f} at {price:g} a device-hour"] if price is not None else []
-    energy = [value for run in runs if (value := ENERGY_J.read(run)) is not None]
+    energy = [value for run in runs if (value := MEASURES["energy_j"].of(run)) is not None]
     parts.append(
         f"{math.fsum(energy) / 3.6e6:.3g} kWh of energy"
         if len(energy) == len(runs)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from paratune.base.units import NOT_AVAILABLE, counted, format_as
 from paratune.reports.matrix.outcomes import CandidateGroup, CandidateRuns, Figure, Outcome, SweepReport
-from paratune.reports.rows.scores import metric_name
+from paratune.reports.measures import metric_name
 from paratune.reports.systems.configurations import label_of
 from paratune.reports.tables.table import Table, TableCell, make_table
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from paratune.base.units import counted
 from paratune.records.certificate import COLUMNS
+from paratune.records.finished import RunRecord
 from paratune.reports.document import Statement
 from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.runs.certificates import find_certificates
 from paratune.reports.runs.execution import own_share
 from paratune.reports.runs.machine import software_facts
-from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Heading, Table, TableCell, make_table
 from paratune.reports.text import some_names
@@ -63,7 +63,7 @@ def _order(compared: Sequence[Verdict], effects: Sequence[OrderEffect], runs: Se
     together = num_overlapping(times)
     if together:
         text = f"{together} of {len(runs)} runs ran at the same time as another one on the same machine"
-        if all(run.get("run.device") == "cuda" for run in runs):
+        if all(run.run.device == "cuda" for run in runs):
             return f"{text}: they shared its cores, memory and network.", None
         return f"{text}: their times are too long.", False
     if not effects:
@@ -129,7 +129,7 @@ def _control(controls: Sequence[NegativeControl | None]) -> Result | None:
 
 
 def _seeds(systems: Systems) -> Iterator[Statement]:
-    counts = [len({str(run.get("run.seed")) for run in member.scored}) for member in systems.measured if member.scored]
+    counts = [len({str(run.run.seed) for run in member.scored}) for member in systems.measured if member.scored]
     if not counts:
         return
     low, high = min(counts), max(counts)

@@ -131,8 +131,8 @@ def _subject(report: Report) -> str:
     """Return in one sentence which model was trained on which data."""
     first = report.runs[0]
     data = _distinct(report, "run.data.train.source")
-    rows = first.number("run.data.train.num_rows")
-    pseudo = first.number("run.data.train.num_pseudo") or 0
+    rows = first.data("train").num_rows
+    pseudo = first.data("train").num_pseudo or 0
     count = f"{(rows or 0) - pseudo:,.0f} labelled + {pseudo:,.0f} pseudo-labelled" if pseudo else f"{rows or 0:,.0f}"
     size = f" ({count} rows)" if rows is not None and len(data) == 1 else ""
     tasks, models = _distinct(report, "run.task.kind"), _distinct(report, "run.model.name")

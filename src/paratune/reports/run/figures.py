@@ -6,10 +6,10 @@ from typing import Any
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.records import predictions_file
+from paratune.records.finished import RunRecord, rank_memory
 from paratune.reports.figures import runs as run_figures
 from paratune.reports.figures.canvas import Drawing
 from paratune.reports.run.model import Report, split_shown
-from paratune.reports.runs.read import RunRecord, rank_memory
 
 Predictions = tuple[str, Any, Any]
 """Split, labels and predictions, (N,) float64 each."""

@@ -9,21 +9,20 @@ from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
+from paratune.base.units import format_count
 from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.records import ALL_PHASES
 from paratune.records.confusion import Confusion, read_confusion
+from paratune.records.finished import RunRecord, rank_memory
 from paratune.reports.comparison.arrange import by_configuration
 from paratune.reports.comparison.make import Compared, compare_runs
 from paratune.reports.comparison.tables import Member
-from paratune.reports.rows.build import ARROW, build_rows
-from paratune.reports.rows.devices import unknown_reasons
-from paratune.reports.rows.efficiency import why_unknown
-from paratune.reports.rows.row import ReportRow, count_text
-from paratune.reports.rows.scores import not_better_than_constant
+from paratune.reports.measures import ARROW, not_better_than_constant, unknown_reasons
+from paratune.reports.rows import ReportRow, build_rows
 from paratune.reports.runs.certificates import Certificate, find_certificates
 from paratune.reports.runs.execution import execution_differences
-from paratune.reports.runs.read import FoundRuns, RunRecord, Unfinished, rank_memory
+from paratune.reports.runs.read import FoundRuns, Unfinished
 from paratune.reports.runs.sameness import Difference, Sameness, compare, config_differences, seed_groups
 from paratune.reports.text import GENERATOR
 from paratune.verdicts import Margin, Verdict
@@ -90,12 +89,12 @@ class Report:
     @property
     def shown_rows(self) -> tuple[ReportRow, ...]:
         """The rows that tables show: those in which a value is known."""
-        return tuple(row for row in self.rows if row.shown and any(cell.is_known for cell in row.cells))
+        return tuple(row for row in self.rows if row.shown)
 
     @property
     def footnotes(self) -> tuple[str, ...]:
-        """Notes for the marks in the labels of rows."""
-        return tuple(row.footnote for row in self.shown_rows if row.footnote)
+        """What the shown measures mean."""
+        return tuple(dict.fromkeys(row.measure.note for row in self.shown_rows if row.measure.note))
 
     def _repr_html_(self) -> str:
         """Return what `paratune report` prints, for notebooks."""
@@ -181,20 +180,17 @@ def _name_of(folder: Path, records: FoundRuns) -> str:
 
 def split_shown(run: RunRecord) -> str | None:
     """Return the split whose predictions are drawn: test, or validation when a run has no test scores."""
-    return next((split for split in ("test", "validation") if run.get(f"summary.scores.{split}")), None)
+    return next((split for split in ("test", "validation") if run.summary.scores.get(split)), None)
 
 
 def _notes(runs: Sequence[RunRecord]) -> tuple[list[str], list[str]]:
     """Return the warnings and the other notes; a note that applies to several runs appears once."""
-    reasons = why_unknown(runs)
     warnings = _shared(runs, ((text, run.name) for run in runs for text in _warnings_of(run)))
-    if len({run.get("summary.memory.kind") for run in runs}) > 1:
-        warnings.append("Peak memory was measured in different ways and is not comparable: see the row Kind.")
+    if len({run.summary.memory.kind for run in runs}) > 1:
+        warnings.append("Peak memory was measured in different ways and is not comparable: see the row Kind of memory.")
     if len({run.task for run in runs}) > 1:
         warnings.append("The runs have different tasks; their scores and losses cannot be compared.")
-    texts = [
-        (text, run.name) for run, unknown in zip(runs, reasons, strict=True) for text in (*_notes_of(run), *unknown)
-    ]
+    texts = [(text, run.name) for run in runs for text in (*_notes_of(run), *unknown_reasons(run, runs))]
     cost, measured_runs = _cost_of_measuring(runs)
     return warnings, _shared(runs, [*texts, *((cost, name) for name in measured_runs)])
 
@@ -213,8 +209,8 @@ def _cost_of_measuring(runs: Sequence[RunRecord]) -> tuple[str, list[str]]:
     costs_by_run = [
         (run.name, cost, 100 * share)
         for run in runs
-        if (cost := run.number("summary.recorder.cost_ms_per_step")) is not None
-        and (share := run.number("summary.recorder.cost_share")) is not None
+        if (cost := run.summary.recorder.cost_ms_per_step) is not None
+        and (share := run.summary.recorder.cost_share) is not None
     ]
     if not costs_by_run:
         return "", []
@@ -226,16 +222,17 @@ def _cost_of_measuring(runs: Sequence[RunRecord]) -> tuple[str, list[str]]:
 
 def _how_fitted(run: RunRecord) -> str:
     """Return how a fitted baseline, which has no steps, was fitted and chosen."""
-    name, features, c = (run.get(f"summary.fitted.{key}") for key in ("estimator", "num_features", "c"))
-    metric, tried = run.get("summary.fitted.chosen_by.metric"), run.get("summary.fitted.candidates")
+    fitted = run.summary.fitted
+    name, features, c = fitted.estimator, fitted.num_features, fitted.c
+    metric, tried = run.summary.fitted.chosen_by.metric, run.summary.fitted.candidates
     among = f", the best {metric} on validation of {len(tried)} values" if isinstance(tried, list) and tried[1:] else ""
-    return f"no model was trained: {name} of {count_text(features)} features, with C = {c}{among}."
+    return f"no model was trained: {name} of {format_count(features)} features, with C = {c}{among}."
 
 
 def _warnings_of(run: RunRecord) -> Iterator[str]:
     """Yield what makes the figures of a run misleading."""
-    if not run.is_baseline and not run.number("summary.throughput.num_steps_measured"):
-        steps = count_text(run.number("summary.num_steps"))
+    if not run.is_baseline and not run.summary.throughput.num_steps_measured:
+        steps = format_count(run.summary.num_steps)
         yield f"no step was measured: all {steps} were warm-up, so rates and phases are n/a."
     if (sentence := not_better_than_constant(run)) is not None:
         yield sentence
@@ -245,7 +242,7 @@ def _warnings_of(run: RunRecord) -> Iterator[str]:
         if len(run.session_values(source)) > 1
     ]
     if changes:
-        steps_taken = ", ".join(count_text(session.number("run.step")) for session in run.sessions[1:])
+        steps_taken = ", ".join(format_count(session.run.step) for session in run.sessions[1:])
         yield (
             f"resumed with other settings (after step {steps_taken}): {', '.join(changes)}. Times, rates and phases "
             "are those of all its sessions together, memory is that of the last."
@@ -254,62 +251,63 @@ def _warnings_of(run: RunRecord) -> Iterator[str]:
 
 def _notes_of(run: RunRecord) -> Iterator[str]:
     """Yield how a run was measured and ended."""
-    measured, steps = run.number("summary.throughput.num_steps_measured"), run.number("summary.num_steps")
-    warm_up = run.number("run.config.measure.warmup_steps")
+    measured, steps = run.summary.throughput.num_steps_measured, run.summary.num_steps
+    warm_up = run.setting("measure.warmup_steps")
     if run.is_baseline:
         yield _how_fitted(run)
     elif measured:
-        first = "" if warm_up is None else f" (the first {count_text(warm_up)}, and as many after each resume)"
-        profiled = run.number("summary.profile.num_steps") or run.number("summary.communication.num_steps")
-        too = f"; so are {count_text(profiled)} steps under the profiler" if profiled else ""
-        yield f"{count_text(measured)} of {count_text(steps)} steps measured; warm-up is left out{first}{too}."
+        first = "" if warm_up is None else f" (the first {format_count(warm_up)}, and as many after each resume)"
+        profiled = run.summary.profile.num_steps or run.summary.communication.num_steps
+        too = f"; so are {format_count(profiled)} steps under the profiler" if profiled else ""
+        yield f"{format_count(measured)} of {format_count(steps)} steps measured; warm-up is left out{first}{too}."
     for event, text in (
         ("interruptions", "interrupted {times}; steps trained again after a resume count once."),
         ("requeued", "its job was queued again {times} by Slurm."),
         ("restarts", "its processes were started again {times} by torchrun."),
     ):
-        if number := run.number(f"summary.num_{event}"):
-            yield text.format(times="once" if number == 1 else f"{count_text(number)} times")
-    yield from unknown_reasons(run)
-    if run.get("summary.stop_reason") == "early_stopping":
-        yield f"stopped early, after {count_text(steps)} steps, because validation did not improve."
+        if number := getattr(run.summary, f"num_{event}"):
+            yield text.format(times="once" if number == 1 else f"{format_count(number)} times")
+    if run.summary.stop_reason == "early_stopping":
+        yield f"stopped early, after {format_count(steps)} steps, because validation did not improve."
 
 
 def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[str, Any]:
     cells = {row.key: row.cells[position] for row in rows}
-    confusion = run.get("summary.confusion")
+    confusion = run.summary.confusion
     return {
         "run": run.name,
-        "run_id": run.get("run.run_id"),
+        "run_id": run.run.run_id,
         "folder": str(run.folder),
-        "task": run.get("run.task"),
+        "task": run.run.task.model_dump(exclude_unset=True),
         "values": {key: cell.value for key, cell in cells.items()},
         "sources": {key: cell.source for key, cell in cells.items()},
-        "phases_contain": {phase: run.get(f"run.strategy.traits.phases.{phase}") for phase in ALL_PHASES[:-1]},
+        "phases_contain": {
+            phase: (run.run.strategy.traits.get("phases") or {}).get(phase) for phase in ALL_PHASES[:-1]
+        },
         "peak_memory_bytes_by_rank": rank_memory(run),
         "confusion": confusion if isinstance(confusion, dict) else None,
         "slices": dict(run.slices),
-        "hardware": run.get("run.hardware"),
-        "versions": run.get("run.versions"),
-        "code": run.get("run.code"),
-        "command": run.get("run.command"),
+        "hardware": run.run.hardware,
+        "versions": run.run.versions,
+        "code": run.run.code,
+        "command": run.run.command,
         "sessions": [_session_dict(session) for session in run.sessions] if len(run.sessions) > 1 else [],
     }
 
 
 def _session_dict(session: RunRecord) -> dict[str, Any]:
-    names = ("began", "step", "world_size", "device", "batch", "loader", "hardware", "versions", "code", "command")
+    names = {"began", "step", "world_size", "device", "batch", "loader", "hardware", "versions", "code", "command"}
     return {
-        **{name: session.get(f"run.{name}") for name in names},
-        "strategy": session.get("run.strategy.kind"),
-        "precision": session.get("run.config.precision"),
+        **session.run.model_dump(include=names, exclude_unset=True),
+        "strategy": session.run.strategy.kind,
+        "precision": session.setting("precision"),
     }
 
 
 def confusion_matrix(run: RunRecord) -> tuple[str, Confusion | None]:
     """Return split and confusion matrix of test, else of validation; None if neither exists."""
     for split in ("test", "validation"):
-        if (matrix := read_confusion(run.get(f"summary.confusion.{split}"))) is not None:
+        if (matrix := read_confusion(run.summary.confusion.get(split))) is not None:
             return split, matrix
     return "test", None
 

@@ -12,11 +12,11 @@ from paratune.records import predictions_file
 from paratune.records.certificate import COLUMNS
 from paratune.records.confusion import Confusion
 from paratune.records.evaluations import ordered_scores
-from paratune.reports.rows.scores import metric_name
+from paratune.records.finished import RunRecord
+from paratune.reports.measures import metric_name
 from paratune.reports.run.model import MAX_CLASSES, Report, class_names, confusion_matrix
 from paratune.reports.runs.certificates import Certificate
 from paratune.reports.runs.machine import setting_text
-from paratune.reports.runs.read import RunRecord
 from paratune.reports.runs.sameness import Difference
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, facts_table, make_table
 
@@ -71,7 +71,7 @@ def evaluations(report: Report, run: RunRecord) -> Table | None:
     """Return losses and scores of each evaluation, with the kept one marked; None if there was none."""
     steps = np.array(run.train.steps)
     values = np.array(run.train.losses, dtype=np.float64)
-    kept_step = run.number("summary.kept_step")
+    kept_step = run.summary.kept_step
     metrics = _evaluated_metrics(run)
     lines, before = [], 0
     for step, epoch, loss in zip(run.validation.steps, run.validation.epochs, run.validation.losses, strict=True):
@@ -105,7 +105,7 @@ def evaluations(report: Report, run: RunRecord) -> Table | None:
 def _evaluated_metrics(run: RunRecord) -> list[str]:
     """Return the first metrics of the evaluations without the loss; the metric that selects the model comes first."""
     scores = {name: score for by_name in run.validation_scores.values() for name, score in by_name.items()}
-    names = ordered_scores(scores, run.get("summary.best.metric"))
+    names = ordered_scores(scores, run.summary.best.metric)
     return [name for name in names if name != "loss"][:_MAX_SCORES]
 
 

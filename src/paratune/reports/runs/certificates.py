@@ -3,7 +3,7 @@
 Certificates in or next to a run folder are found automatically; others are given on the command line.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from paratune.config.traits import TRAITS
 from paratune.errors import CheckpointError
 from paratune.records import certificate
 from paratune.records.certificate import StrategyDifference, cells
+from paratune.records.finished import RunRecord
 from paratune.records.run_folder import trained_fingerprint
-from paratune.reports.runs.read import RunRecord
+from paratune.records.typed import RecordedData
 
 
 @dataclass(frozen=True)
@@ -122,13 +123,9 @@ def _trains(run: RunRecord) -> tuple[Any, ...] | None:
 
     docs/reference/records.md lists it.
     """
-    config = run.get("run.config")
-    values = (
-        trained_fingerprint(config) if isinstance(config, Mapping) else None,
-        run.get("run.data.train.fingerprint"),
-        run.get("run.model.init_fingerprint"),
-        run.get("run.batch.global_batch_size"),
-    )
+    data, config = run.run.data.get("train") or RecordedData(), run.run.config
+    weights, size = run.run.model.init_fingerprint, run.run.batch.global_batch_size
+    values = (trained_fingerprint(config) if config else None, data.fingerprint, weights, size)
     return None if None in values else values
 
 

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from paratune.base.text import plain
 from paratune.errors import ConfigError, did_you_mean
+from paratune.records.finished import RunRecord
 from paratune.reports.runs.machine import on_same_machines
-from paratune.reports.runs.read import RunRecord
 from paratune.reports.runs.sameness import Difference, affects_training, compare
 from paratune.verdicts import Differs
 from paratune.verdicts.placebo import step_class
@@ -76,7 +76,7 @@ def differs_of(base: Sequence[RunRecord], other: Sequence[RunRecord], allowed: C
     pairs = _pairs(base, other)
     samples = _samples(pairs[0])
     for pair in pairs:
-        is_same_seed = pair[0].get("run.seed") == pair[1].get("run.seed")
+        is_same_seed = pair[0].run.seed == pair[1].run.seed
         sameness = compare(pair)
         unknown.update(dict.fromkeys(sameness.unknown))
         for difference in sameness.differ:
@@ -104,8 +104,8 @@ def differs_of(base: Sequence[RunRecord], other: Sequence[RunRecord], allowed: C
 
 def _pairs(base: Sequence[RunRecord], other: Sequence[RunRecord]) -> list[tuple[RunRecord, RunRecord]]:
     """Return a pair of runs for each shared seed, or the first run of each group."""
-    of_seed = {str(run.get("run.seed")): run for run in reversed(base)}
-    shared = {seed: run for run in reversed(other) if (seed := str(run.get("run.seed"))) in of_seed}
+    of_seed = {str(run.run.seed): run for run in reversed(base)}
+    shared = {seed: run for run in reversed(other) if (seed := str(run.run.seed)) in of_seed}
     return [(of_seed[seed], run) for seed, run in shared.items()] or [(base[0], other[0])]
 
 
@@ -114,20 +114,20 @@ def _samples(pair: tuple[RunRecord, RunRecord]) -> float | None:
 
     Equal epochs are equal budgets, also where the last batch of an epoch is smaller.
     """
-    steps, sizes = ([run.number(key) for run in pair] for key in ("run.plan.num_steps", "run.batch.global_batch_size"))
-    first, second = (a * b if a and b else None for a, b in zip(steps, sizes, strict=True))
-    if not first or not second or (_same_epochs(pair) and pair[0].number("run.plan.num_epochs")):
+    sizes = [(run.run.plan.num_steps, run.run.batch.global_batch_size) for run in pair]
+    first, second = (steps * batch if steps and batch else None for steps, batch in sizes)
+    if not first or not second or (_same_epochs(pair) and pair[0].run.plan.num_epochs):
         return None
     return None if abs(second / first - 1) < LEAST_BUDGET else second / first
 
 
 def _same_epochs(pair: Sequence[RunRecord]) -> bool:
-    return len({run.number("run.plan.num_epochs") for run in pair}) == 1
+    return len({run.run.plan.num_epochs for run in pair}) == 1
 
 
 def _model_name(run: RunRecord) -> str:
     """Return the name of the model, or of the fitted baseline."""
-    return str(run.get("run.model.architecture" if run.is_baseline else "run.config.model.name"))
+    return str(run.run.model.architecture if run.is_baseline else run.setting("model.name"))
 
 
 def _in_words(difference: Difference, pair: tuple[RunRecord, RunRecord]) -> str:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from paratune.base.units import format_share
-from paratune.reports.runs.read import RunRecord, number_in
+from paratune.records.finished import RunRecord, number_in
+from paratune.reports.measures import usable_cores
 from paratune.reports.runs.sameness import Difference
 from paratune.verdicts.order import load_by_others
 from paratune.verdicts.words import LEAST_LOAD_DIFFERENCE
@@ -22,19 +23,12 @@ SOURCES = {
 """Fields of the record from which each value is computed."""
 
 
-def usable_cores(run: RunRecord) -> float | None:
-    """Return the cores that the processes of a run could use, over all nodes; None if a node does not record them."""
-    cores = [number_in(node.get("num_usable_cores")) for node in run.objects("run.hardware")]
-    known = [number for number in cores if number is not None]
-    return sum(known) if known and len(known) == len(cores) else None
-
-
 def own_share(run: RunRecord) -> float | None:
     """Return the share of its own cores that a run on CPUs kept busy: those that it may use and has threads for."""
-    mean, threads, size = map(run.number, ("summary.utilisation.mean", "run.num_threads", "run.world_size"))
-    cores = [number_in(node.get("num_logical_cores")) for node in run.objects("run.hardware")]
+    mean, threads, size = run.summary.utilisation.mean, run.run.num_threads, run.run.world_size
+    cores = [number_in(node.get("num_logical_cores")) for node in run.run.hardware]
     usable = usable_cores(run)
-    if run.get("summary.utilisation.kind") != "cpu" or not cores or None in cores or not usable:
+    if run.summary.utilisation.kind != "cpu" or not cores or None in cores or not usable:
         return None
     if mean is None or not threads or not size:
         return None

@@ -5,8 +5,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from paratune.base.units import GIB, NOT_AVAILABLE, format_bytes
-from paratune.reports.rows.build import ARROW
-from paratune.reports.runs.read import RunRecord, objects_in
+from paratune.records.finished import RunRecord
+from paratune.reports.measures import ARROW
 from paratune.reports.runs.sameness import Difference
 
 NO_SUCH_SETTING = "no such setting"
@@ -29,7 +29,7 @@ _GPU = ("name", "memory_bytes")
 
 def hardware_facts(run: RunRecord) -> dict[str, str]:
     """Return the hardware facts of each node; those of each session when a run moved."""
-    facts = [(session.get("run.step"), _nodes(session)) for session in run.sessions]
+    facts = [(session.run.step, _nodes(session)) for session in run.sessions]
     moves = [pair for number, pair in enumerate(facts) if number == 0 or pair[1] != facts[number - 1][1]]
     if len(moves) == 1:
         return moves[0][1]
@@ -47,7 +47,7 @@ def machine_kinds(runs: Sequence[RunRecord]) -> list[Hashable]:
             some links of the node, and one with a single GPU has none: it counts as having the links of another run
             with the same nodes that has these and more, when there is just one such set of links.
     """
-    nodes = [frozenset(map(_node_kind, run_nodes(run))) for run in runs]
+    nodes = [frozenset(map(_node_kind, run.run.hardware)) for run in runs]
     links: dict[Hashable, set[frozenset[str]]] = {}
     for run, kind in zip(runs, nodes, strict=True):
         links.setdefault(kind, set()).add(_links(run))
@@ -67,29 +67,19 @@ def on_same_machines(runs: Sequence[RunRecord], others: Sequence[RunRecord]) -> 
     return set(kinds[: len(runs)]) == set(kinds[len(runs) :])
 
 
-def run_nodes(run: RunRecord) -> list[Mapping[str, Any]]:
-    """Return the hardware record of each node; empty when it was not recorded."""
-    return run.objects("run.hardware")
-
-
-def node_gpus(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the hardware record of each GPU of a node."""
-    return objects_in(node.get("gpus"))
-
-
 def _node_kind(node: Mapping[str, Any]) -> tuple[Any, ...]:
     ram = node.get("ram_bytes")
-    gpus = frozenset(tuple(str(gpu.get(key)) for key in _GPU) for gpu in node_gpus(node))
+    gpus = frozenset(tuple(str(gpu.get(key)) for key in _GPU) for gpu in node.get("gpus") or ())
     return (*(str(node.get(key)) for key in _NODE), round(ram / GIB) if isinstance(ram, int | float) else None, gpus)
 
 
 def _links(run: RunRecord) -> frozenset[str]:
-    texts = [str(link) for node in run_nodes(run) for gpu in node_gpus(node) if (link := gpu.get("link"))]
+    texts = [str(link) for node in run.run.hardware for gpu in node.get("gpus") or () if (link := gpu.get("link"))]
     return frozenset(kind for text in texts for kind in text.split("+"))
 
 
 def _nodes(run: RunRecord) -> dict[str, str]:
-    nodes = run_nodes(run)
+    nodes = run.run.hardware
     lines: dict[str, str] = {}
     for number, node in enumerate(nodes):
         prefix = f"node {number}: " if len(nodes) > 1 else ""
@@ -111,15 +101,14 @@ def software_facts(run: RunRecord) -> dict[str, str]:
 
 
 def _software(run: RunRecord) -> dict[str, str]:
-    versions = run.get("run.versions")
-    known = versions.items() if isinstance(versions, dict) else ()
-    always = _LIBRARIES if run.get("run.device") == "cuda" else {}
+    known = run.run.versions.items()
+    always = _LIBRARIES if run.run.device == "cuda" else {}
     facts = {
         _LIBRARIES.get(name, str(name)): value_text(version)
         for name, version in known
         if version is not None or name in always
     }
-    commit, dirty = run.get("run.code.git_commit"), run.get("run.code.git_dirty")
+    commit, dirty = run.run.code.get("git_commit"), run.run.code.get("git_dirty")
     if commit is not None:
         facts["git commit"] = f"{commit}{' with changes' if dirty else ''}"
     return facts

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from paratune.base.units import NOT_AVAILABLE, format_number, format_share
-from paratune.reports.rows.row import numbers
-from paratune.reports.runs.read import RunRecord, number_in
+from paratune.records.finished import RunRecord, number_in
+from paratune.reports.amounts import numbers
 from paratune.reports.tables.table import Table, TableCell, make_table
 
 _SOURCE = "summary.profile"
@@ -12,31 +12,34 @@ _SOURCE = "summary.profile"
 
 def has_profile(run: RunRecord) -> bool:
     """Return whether steps of a run were profiled."""
-    return bool(run.objects(f"{_SOURCE}.operators")) and bool(run.number(f"{_SOURCE}.num_steps"))
+    return bool(run.summary.profile.operators and run.summary.profile.num_steps)
 
 
 def profile_sentence(run: RunRecord) -> str:
     """Return the time of a profiled step, its host and device time, and the path of the trace."""
+    found = run.summary.profile
     steps, wall, host, device, kernels = (
-        format_number(run.number(f"{_SOURCE}.{key}"), 3)
-        for key in ("num_steps", "wall_ms_per_step", "host_ms_per_step", "device_ms_per_step", "num_kernels_per_step")
+        format_number(value, 3)
+        for value in (
+            *(found.num_steps, found.wall_ms_per_step, found.host_ms_per_step, found.device_ms_per_step),
+            found.num_kernels_per_step,
+        )
     )
     parts = [f"{steps} steps under the profiler, {wall} ms each (more than without it)"]
     parts.append(f"in operators of the host {host} ms")
     if device != NOT_AVAILABLE:
-        idle = format_share(run.number(f"{_SOURCE}.idle_share"))
+        idle = format_share(found.idle_share)
         parts.append(f"device busy {device} ms with {kernels} kernels, idle {idle}")
-    trace = run.get(f"{_SOURCE}.trace")
-    trace_text = f" The trace of the first rank is {run.folder / str(trace)}." if trace else ""
+    trace_text = f" The trace of the first rank is {run.folder / found.trace}." if found.trace else ""
     return f"{'; '.join(parts)}.{trace_text}"
 
 
 def profile_tables(run: RunRecord, key: str) -> Iterator[Table]:
     """Yield the table of operators, and of kernels if there are any, whose key is that of operators with their name."""
-    num_steps = run.number(f"{_SOURCE}.num_steps")
+    num_steps = run.summary.profile.num_steps
     if not num_steps or not has_profile(run):
         return
-    has_kernels = bool(run.objects(f"{_SOURCE}.kernels"))
+    has_kernels = bool(run.summary.profile.kernels)
     columns = [
         ("Calls a step", "calls", "calls"),
         ("Host, itself (ms a step)", "self_host_ms", "self_host_ms_per_step"),
@@ -55,7 +58,7 @@ def _table(
     notes: tuple[str, ...] = (),
 ) -> Table:  # fmt: skip
     """Return a table of totals divided by the number of steps; `name` is operators or kernels."""
-    rows = run.objects(f"{_SOURCE}.{name}")
+    rows = getattr(run.summary.profile, name)
     totals = [[number_in(row.get(column)) for row in rows] for _, column, _ in columns]
     per_step = [[None if total is None else total / num_steps for total in values] for values in totals]
     texts = [numbers(values) for values in per_step]

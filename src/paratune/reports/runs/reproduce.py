@@ -15,11 +15,11 @@ from paratune.base.secrets import hide_in_words, hide_secrets
 from paratune.base.units import NOT_AVAILABLE
 from paratune.config.differences import differences
 from paratune.config.plain import one_line, yaml_lines
+from paratune.records.finished import RunRecord
 from paratune.records.run_folder import SLURM_FOLDER
 from paratune.records.sweep import SweepRecord
 from paratune.reports.document import Listing, Part, Statement
 from paratune.reports.runs.machine import software_facts, value_text
-from paratune.reports.runs.read import RunRecord
 from paratune.reports.tables.table import Table, make_table
 from paratune.reports.text import some_names
 
@@ -68,17 +68,14 @@ def reproduction_statements(runs: Sequence[RunRecord], sweeps: Sequence[SweepRec
     """Return date, command, matrix file, version and data of a matrix, for the top of its report."""
     sessions = [session for run in runs for session in run.sessions]
     texts = {
-        "Date": _span([str(session.get("run.began") or session.get("run.created") or "")[:10] for session in sessions]),
+        "Date": _span([str(session.run.began or session.run.created or "")[:10] for session in sessions]),
         "Command": _distinct(command_line(sweep.command) for sweep in sweeps),
         "Matrix file": _distinct(
             f"{sweep.matrix} (its text is below)" if sweep.matrix_text else sweep.matrix for sweep in sweeps
         ),
-        "Version": _distinct(code_text(item.get("run.versions.paratune"), item.get("run.code")) for item in sessions),
+        "Version": _distinct(code_text(item.run.versions.get("paratune"), item.run.code) for item in sessions),
         "Data": _distinct(
-            f"{split}: {_data(run, split)}"
-            for split in _SPLITS
-            for run in runs
-            if run.get(f"run.data.{split}") is not None
+            f"{split}: {_data(run, split)}" for split in _SPLITS for run in runs if run.run.data.get(split) is not None
         ),
     }
     known = {label: text for label, text in texts.items() if text}
@@ -115,7 +112,7 @@ def _files(shown: Sequence[RunRecord]) -> list[str]:
 def resolved(run: RunRecord) -> str:
     """Return the resolved configuration of a run's last session as YAML, with the origin of each value."""
     session = run.sessions[-1]
-    lines = yaml_lines(_config(run), lambda key: value_text(session.get(("run", "config_origin", key))))
+    lines = yaml_lines(_config(run), lambda key: value_text(session.run.config_origin.get(key)))
     return hide_secrets("\n".join(lines)) + "\n"
 
 
@@ -148,16 +145,16 @@ def _facts(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> Table:
         ]
     sessions = [session for run in runs for session in run.sessions]
     rows += [
-        ("Runs began", _span([session.get("run.began") or session.get("run.created") for session in sessions])),
-        ("Runs finished", _span([run.get("summary.finished") for run in runs])),
-        ("Code", _distinct(code_text(item.get("run.versions.paratune"), item.get("run.code")) for item in sessions)),
+        ("Runs began", _span([session.run.began or session.run.created for session in sessions])),
+        ("Runs finished", _span([run.summary.finished for run in runs])),
+        ("Code", _distinct(code_text(item.run.versions.get("paratune"), item.run.code) for item in sessions)),
         ("Started by", _distinct(_started(item) for item in sessions)),
     ]
     if not sweeps:
-        directories = _distinct(value_text(session.get("run.directory")) for session in sessions)
+        directories = _distinct(value_text(session.run.directory) for session in sessions)
         rows.append(("Working directory", directories))
     for split in _SPLITS:
-        texts = _distinct(_data(run, split) for run in runs if run.get(f"run.data.{split}") is not None)
+        texts = _distinct(_data(run, split) for run in runs if run.run.data.get(split) is not None)
         rows += [(f"Data: {split}", texts)] * bool(texts)
     return make_table("reproduce", "Origin of the runs", ("", "Recorded value"), rows, 2)
 
@@ -174,14 +171,14 @@ def _distinct(texts: Iterator[str]) -> str:
 
 
 def _started(session: RunRecord) -> str:
-    job = session.get("run.job")
-    within = f" in Slurm job {job.get('array_id') or job.get('id')}" if isinstance(job, Mapping) else ""
-    return f"{value_text(session.get('run.launcher') or 'a plain command')}{within}"
+    job = session.run.job
+    within = f" in Slurm job {job.get('array_id') or job.get('id')}" if job else ""
+    return f"{value_text(session.run.launcher or 'a plain command')}{within}"
 
 
 def _data(run: RunRecord, split: str) -> str:
-    source, fingerprint = (run.get(f"run.data.{split}.{key}") for key in ("source", "fingerprint"))
-    rows = run.number(f"run.data.{split}.num_rows")
+    data = run.data(split)
+    source, fingerprint, rows = data.source, data.fingerprint, data.num_rows
     count = NOT_AVAILABLE if rows is None else f"{rows:,.0f}"
     return f"{value_text(source)} ({count} rows, SHA-256 {value_text(fingerprint)})"
 
@@ -191,15 +188,14 @@ def _commands(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> Itera
     for run in runs:
         yield f"# {run.name}"
         for session in run.sessions:
-            variables = session.get("run.environment")
-            if isinstance(variables, Mapping) and variables:
+            if variables := session.run.environment:
                 given = shlex.join(f"{name}={value}" for name, value in variables.items())
                 yield f"#   variables: {hide_secrets(given)}"
-            yield command_line(session.get("run.command"))
+            yield command_line(session.run.command)
 
 
 def _again(shown: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> Iterator[str]:
-    places = [*(sweep.directory for sweep in sweeps), *(run.get("run.directory") for run in shown)]
+    places = [*(sweep.directory for sweep in sweeps), *(run.run.directory for run in shown)]
     directory = next((str(place) for place in places if place), NOT_AVAILABLE)
     yield f"# in the working directory of the runs ({directory}), where relative paths start;"
     yield "# REPORT is the folder of this report; this writes the configurations, and new runs are in reproduced/:"
@@ -212,10 +208,10 @@ def _again(shown: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> Iterato
         yield from dict.fromkeys(shlex.join(["paratune", "sweep", sweep.matrix]) for sweep in sweeps)
         yield "# one run of a configuration:"
     for name, run in zip(_files(shown), shown, strict=False):
-        size = int(run.number("run.world_size") or 1)
+        size = int(run.run.world_size or 1)
         words = ["paratune", "train", name, "--set", "run.folder=reproduced"]
         line = shlex.join([*words, *(["--nproc", str(size)] if size > 1 else [])])
-        nodes = run.get("run.hardware")
+        nodes = run.run.hardware
         num_nodes = len(nodes) if isinstance(nodes, list) else 1
         yield line if num_nodes <= 1 else f"{line}  # on {num_nodes} nodes: paratune launch --nodes {num_nodes}"
 
@@ -226,7 +222,7 @@ def _differing(shown: Sequence[RunRecord]) -> Iterator[str]:
     for run in others[: MAX_CONFIGURATIONS - 1]:
         yield f"# {run.name}"
         changes = [change for change in differences(base, _config(run)) if change[0] not in _RUN_SPECIFIC]
-        before_size, size = (int(member.number("run.world_size") or 1) for member in (first, run))
+        before_size, size = (int(member.run.world_size or 1) for member in (first, run))
         if before_size != size:
             changes.append(("nproc", before_size, size))
         for key, before, now in changes:
@@ -238,8 +234,7 @@ def _differing(shown: Sequence[RunRecord]) -> Iterator[str]:
 
 
 def _config(run: RunRecord) -> Mapping[str, Any]:
-    config = run.sessions[-1].get("run.config")
-    return config if isinstance(config, Mapping) else {}
+    return run.sessions[-1].run.config
 
 
 def _scripts(folders: Sequence[Path], runs: Sequence[RunRecord]) -> Iterator[Listing]:
@@ -255,10 +250,10 @@ def _scripts(folders: Sequence[Path], runs: Sequence[RunRecord]) -> Iterator[Lis
         shown.add(text.rstrip())
         yield Listing(f"Batch script: {path}", text)
     for session in (session for run in runs for session in run.sessions):
-        script = session.get("run.job.batch_script")
+        script = session.run.job.get("batch_script")
         if isinstance(script, str) and script.rstrip() not in shown:
             shown.add(script.rstrip())
-            yield Listing(f"Batch script of Slurm job {value_text(session.get('run.job.id'))}", script)
+            yield Listing(f"Batch script of Slurm job {value_text(session.run.job.get('id'))}", script)
 
 
 def _versions(runs: Sequence[RunRecord]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from paratune.base.grouping import grouped
 from paratune.config.differences import flatten
 from paratune.config.metric_names import OWN_PREFIX
 from paratune.config.own_code import METRICS_KEY, NOT_COMPARED
-from paratune.reports.runs.read import RunRecord
+from paratune.records.finished import RunRecord
 
 _TASK_OPTIONS = (
     *("class_weights", "label_smoothing", "focal_gamma", "start_at_mean", "stride"),
@@ -115,7 +115,7 @@ def config_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
     for key in keys:
         values = {name: settings[key] for name, settings in flat.items() if key in settings}
         if len(values) < len(runs) or len({canonical(value) for value in values.values()}) > 1:
-            origins = {run.name: str(run.get(("run", "config_origin", key)) or "") for run in runs}
+            origins = {run.name: str(run.run.config_origin.get(key) or "") for run in runs}
             differences.append(Difference(key, key, values, origins))
     return tuple(differences)
 
@@ -123,7 +123,7 @@ def config_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
 def seed_groups(runs: Sequence[RunRecord]) -> list[tuple[RunRecord, ...]]:
     """Return the groups of at least two runs that differ only in their seed."""
     groups = grouped((configuration_key(run), run) for run in runs)
-    return [tuple(group) for group in groups.values() if len({run.get("run.seed") for run in group}) > 1]
+    return [tuple(group) for group in groups.values() if len({run.run.seed for run in group}) > 1]
 
 
 def configuration_key(run: RunRecord) -> str:
@@ -138,7 +138,7 @@ def _baseline_value(key: str, run: RunRecord) -> Any:
     """Return the value of a fitted baseline for fields of initial weights and steps; None for a model."""
     if not run.is_baseline or key not in {*_STEP_FIELDS, "initial_weights"}:
         return None
-    return {"baseline": run.get("run.config.baseline")} if key == "initial_weights" else "none: a fitted baseline"
+    return {"baseline": run.setting("baseline")} if key == "initial_weights" else "none: a fitted baseline"
 
 
 def _differing_parts(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -153,14 +153,14 @@ def _differing_parts(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _fingerprint(run: RunRecord, split: str) -> Any:
     """Return the fingerprint of a split; "none" for a run without that split, which differs from unknown."""
-    data = run.get("run.data")
+    data = run.run.data
     if not isinstance(data, Mapping) or split not in data:
         return None
-    return "none" if data[split] is None else run.get(f"run.data.{split}.fingerprint")
+    return "none" if data[split] is None else run.data(split).fingerprint
 
 
 def _settings(run: RunRecord, section: str, keys: tuple[str, ...] | None) -> Any:
-    values = run.get(f"run.config.{section}")
+    values = run.run.config.get(section)
     if not isinstance(values, Mapping):
         return None
     return dict(values) if keys is None else {key: values.get(key) for key in keys}
@@ -174,7 +174,7 @@ def _task_options(run: RunRecord) -> dict[str, Any]:
 
 def _own_code(run: RunRecord) -> Any:
     """Return the code outside paratune that changes the kept weights, of all sessions; an older record has none."""
-    best = str(run.get("run.config.evaluate.best"))
+    best = str(run.setting("evaluate.best"))
     kept = f"{METRICS_KEY}.{best.removeprefix(OWN_PREFIX)}" if best.startswith(OWN_PREFIX) else None
     values = [
         {
@@ -189,17 +189,17 @@ def _own_code(run: RunRecord) -> Any:
 
 def _distillation(run: RunRecord) -> Any:
     """Return the options of the distillation and the hashes of its teachers; False without one."""
-    settings = run.get("run.config.distil")
+    settings = run.setting("distil")
     if not settings:
         return False
-    teachers = [about.get("inputs_sha256") for about in run.get("run.teachers") or ()]
+    teachers = [about.get("inputs_sha256") for about in run.run.teachers]
     return {**{key: value for key, value in settings.items() if key != "teacher"}, "teachers": teachers}
 
 
 def _tokens(run: RunRecord) -> Any:
     """Return tokenization settings and the number of tokens; another tokenizer changes the number."""
     settings = _settings(run, "data", ("max_length", "truncation", "head_tokens"))
-    return settings and {**settings, "num_tokens": run.get("run.data.train.num_tokens")}
+    return settings and {**settings, "num_tokens": run.data("train").num_tokens}
 
 
 def _adapter(run: RunRecord) -> Any:
@@ -234,13 +234,13 @@ def _kept_model(run: RunRecord) -> Any:
 
 def _steps(run: RunRecord) -> dict[str, Any] | None:
     """Return steps and epochs; the number of micro-batches of a step does not affect what is trained."""
-    plan = run.get("run.plan")
-    return {key: plan.get(key) for key in ("num_steps", "steps_per_epoch", "num_epochs")} if plan else None
+    plan = run.run.plan.model_dump(include={"num_steps", "steps_per_epoch", "num_epochs"}, exclude_unset=True)
+    return plan or None
 
 
 def _settings_of_sessions(run: RunRecord) -> dict[str, Any]:
     """Return the settings of a run by dotted key; all values of a setting that changed in a resume."""
-    flat = [flat_settings(settings_of_session.get("run.config")) for settings_of_session in run.sessions]
+    flat = [flat_settings(settings_of_session.run.config) for settings_of_session in run.sessions]
     settings = {}
     for key in dict.fromkeys(key for settings_of_session in flat for key in settings_of_session):
         values = [settings_of_session.get(key, _ABSENT) for settings_of_session in flat]

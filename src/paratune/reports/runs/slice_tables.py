@@ -7,10 +7,10 @@ from typing import Any
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE
 from paratune.config.metric_names import LABELS
+from paratune.records.finished import RunRecord
 from paratune.records.slices import notes, score_text, shown_metrics, slice_score
-from paratune.reports.rows.scores import metric_name
-from paratune.reports.runs.read import RunRecord
-from paratune.reports.systems.measures import ReportMeasure, amount, amount_text, column_scale
+from paratune.reports.amounts import amount, amount_text, scale_of
+from paratune.reports.measures import Measure, metric_name
 from paratune.reports.systems.sameness import Notes
 from paratune.reports.tables.table import Heading, Row, Table, TableCell, make_table
 from paratune.reports.text import shorten, shorten_all
@@ -110,8 +110,8 @@ def _cell(
         return None if entry is None else slice_score(entry, metric)[0]
 
     label = f"{LABELS.get(metric, metric)} of {value}"
-    mean = amount(ReportMeasure(f"{split}_{metric}", label, "score", 0, source, read, is_quality=True), member.runs)
-    text = amount_text(mean, column_scale(mean.measure, [mean.center]))
+    mean = amount(Measure(f"{split}_{metric}", label, "Slices", "score", 0, source, read, is_quality=True), member.runs)
+    text = amount_text(mean, scale_of(mean.measure.unit, [mean.center]))
     return TableCell(text, mean.center, tuple(mean.values) or names, f"mean of {source}", (), mean.deviation)
 
 
@@ -119,8 +119,8 @@ def _why_none(runs: Sequence[RunRecord], split: str, column: str) -> str:
     """Return why no run has a slice."""
     if any(column in run.slices.get(split, {}) for run in runs):
         return f"no row of {split} has this value"
-    if not any(column in (run.get("run.config.evaluate.slices") or ()) for run in runs):
+    if not any(column in ((run.run.config.get("evaluate") or {}).get("slices") or ()) for run in runs):
         return f"evaluate.slices of this configuration does not name {column}"
-    if not any(run.get(("summary", "scores", split)) for run in runs):
+    if not any(run.summary.scores.get(split) for run in runs):
         return f"no scores of {split}"
     return f"the record has no scores of {split} by {column}; the log of the run gives the reason if there was an error"

@@ -1,16 +1,17 @@
 """Time to quality: when a run first reached a score on its validation set, from its events."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from paratune import records
 from paratune.base.text import plain
-from paratune.base.units import NOT_AVAILABLE, format_duration, format_number
+from paratune.base.units import NOT_AVAILABLE, format_number
 from paratune.config.targets import ScoreTarget
 from paratune.errors import ConfigError
-from paratune.reports.rows.row import ReportRow, RowBuilder
-from paratune.reports.runs.read import RunRecord, number_in
+from paratune.records.finished import RunRecord, number_in
+from paratune.reports.measures import Measure
 
 GROUP = "Time to quality"
 
@@ -41,25 +42,22 @@ class TargetResults:
     """Metrics of its evaluations on validation."""
 
 
-def target_rows(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) -> Iterator[ReportRow]:
+def target_measures(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) -> Iterator[Measure]:
     """Yield the training time and the whole time until each target was reached.
 
     Raises:
         ConfigError: No run was evaluated by a target's metric.
     """
-    looked_at = [evaluate_targets(run, targets) for run in runs] if targets else []
-    check_known(targets, looked_at)
+    evaluated = {run.name: evaluate_targets(run, targets) for run in runs} if targets else {}
+    check_known(targets, list(evaluated.values()))
     for at, target in enumerate(targets):
-        results = [result.reached[at] for result in looked_at]
+        results = {name: result.reached[at] for name, result in evaluated.items()}
         for part, label in (("train_s", "Training until"), ("total_s", "Whole run until")):
-            values = [getattr(result, part) for result in results]
-            texts = [_text(result, value) for result, value in zip(results, values, strict=True)]
-            sources = [
-                "events: evaluation" if result.step is None else f"events: step, evaluation, up to step {result.step}"
-                for result in results
-            ]
-            key = f"{part.removesuffix('_s')}_until_{target.metric}_{target.value:g}_s"
-            yield RowBuilder(runs, GROUP).row(key, f"{label} {target.text}", sources, values, texts)
+            yield Measure(
+                f"{part.removesuffix('_s')}_until_{target.metric}_{target.value:g}_s",
+                f"{label} {target.text}", GROUP, "s", -1, "events: step and evaluation, up to the target",
+                partial(_until, results=results, part=part), absent=partial(_absent, results=results),
+            )  # fmt: skip
 
 
 def evaluate_targets(run: RunRecord, targets: Sequence[ScoreTarget]) -> TargetResults:
@@ -107,7 +105,7 @@ def reached(run: RunRecord, ranks: Sequence[Sequence[dict[str, Any]]], target: S
         return TargetResult(None, None, None, best)
     place, _ = first
     train_s = _train_s(ranks, step)
-    start = [run.number(f"summary.time.{part}_s") for part in ("startup", "tokenize")]
+    start = [run.summary.time.startup_s, run.summary.time.tokenize_s]
     pauses = [
         number_in(item.get("time_s")) for item in ranks[0][: place + 1] if item["event"] in ("evaluation", "checkpoint")
     ]
@@ -141,11 +139,18 @@ def _score(event: dict[str, Any], metric: str) -> float | None:
     return number_in(scores.get(metric))
 
 
-def _text(result: TargetResult, value: float | None) -> str:
+def _until(run: RunRecord, results: Mapping[str, TargetResult], part: str) -> float | None:
+    value: float | None = getattr(results[run.name], part)
+    return value
+
+
+def _absent(run: RunRecord, results: Mapping[str, TargetResult]) -> str:
+    """Return why a time until a target is unknown."""
+    result = results[run.name]
     if result.best is None:
         return f"{NOT_AVAILABLE}: not evaluated by it"
     if result.step is None:
         return f"not reached (best {format_number(result.best)})"
-    if value is None and result.train_s is not None and result.was_resumed_later:
+    if result.was_resumed_later:
         return f"{NOT_AVAILABLE}: resumed later, and start-up is recorded of all sessions together"
-    return format_duration(value)
+    return NOT_AVAILABLE

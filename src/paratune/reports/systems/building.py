@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paratune.base.grouping import grouped
-from paratune.base.units import NOT_AVAILABLE, counted, format_percent, percent_change
-from paratune.reports.rows.row import count_text
-from paratune.reports.runs.read import RunRecord
+from paratune.base.units import NOT_AVAILABLE, counted, format_count, format_percent, percent_change
+from paratune.records.finished import RunRecord
+from paratune.reports.amounts import Amount, Scale, amount_text, scale_of
+from paratune.reports.measures import Measure
 from paratune.reports.systems.configurations import Configuration
-from paratune.reports.systems.measures import Amount, ColumnScale, ReportMeasure, amount_text, column_scale
 from paratune.reports.systems.model import Systems
 from paratune.reports.systems.sameness import Notes, comparison_notes
 from paratune.reports.tables.table import Column, Table, TableCell, make_table
@@ -22,7 +22,7 @@ OVER_RUNS = "Mean ± sample standard deviation over the runs of a line; rates ar
 ONE_RUN = "One run for each line: no spread over runs; more seeds or repeats give one."
 _PROBE = "a probe: a few timed steps, without scores and without the time of a whole run"
 ADJUSTED = "the change is adjusted for the order of the runs, as in the verdicts: it is not that of the two values"
-_OF_TIME = ("rate", "ms", "seconds")
+_OF_TIME = ("rate", "ms", "s")
 _MAX_REASONS = 2
 _MEASURE_OF_VERDICT = {"speed": "samples_per_s", "goodput": "goodput_samples_per_s"}
 """Key of the measure whose change a verdict has."""
@@ -32,11 +32,11 @@ _MEASURE_OF_VERDICT = {"speed": "samples_per_s", "goodput": "goodput_samples_per
 class FigureColumn:
     """A column of numbers: a measure, and how to compute it for a configuration."""
 
-    measure: ReportMeasure
+    measure: Measure
     find: Callable[[Configuration], Amount]
     is_always_shown: bool = False
     """Whether the column is shown when all its values are unknown."""
-    scale: ColumnScale | None = None
+    scale: Scale | None = None
     """Its unit and format; None: those that suit its values."""
 
 
@@ -44,7 +44,7 @@ LabelColumn = tuple[Column, Sequence[TableCell]]
 """A column of names."""
 
 
-def measure_column(systems: Systems, measure: ReportMeasure, *, is_always_shown: bool = False) -> FigureColumn:
+def measure_column(systems: Systems, measure: Measure, *, is_always_shown: bool = False) -> FigureColumn:
     """Return the column of a measure of runs."""
     return FigureColumn(measure, lambda member: systems.amount(measure, member), is_always_shown)
 
@@ -76,7 +76,7 @@ def build(
         if figured.is_always_shown or any(amount.center is not None for amount in amounts):
             columns.append(_column(systems, members, figured, amounts, footnotes, compares=compares))
     names_of_runs = [tuple(run.name for run in member.runs) for member in members]
-    counts = [TableCell(count_text(len(runs)), len(runs), runs, "finished runs") for runs in names_of_runs]
+    counts = [TableCell(format_count(len(runs)), len(runs), runs, "finished runs") for runs in names_of_runs]
     columns.append((Column("Runs", "num_runs"), counts))
     lines = zip(*(cells for _, cells in columns), strict=True)
     below = (*_table_notes(systems, members), *notes, *_left_out(members, amounts_by_column), *footnotes.lines)
@@ -86,13 +86,13 @@ def build(
 
 def names(label: str, key: str, values: Sequence[str | int | None]) -> LabelColumn:
     """Return a column of names or numbers that identify the lines."""
-    entries = [TableCell(value if isinstance(value, str) else count_text(value), value) for value in values]
+    entries = [TableCell(value if isinstance(value, str) else format_count(value), value) for value in values]
     return Column(label, key, is_text=True), entries
 
 
 def memory_kinds(runs: Sequence[RunRecord]) -> list[str]:
     """Return the kinds of memory that the runs measured: rss, cuda_allocated; n/a where a run does not record it."""
-    return sorted({str(run.get("summary.memory.kind") or NOT_AVAILABLE) for run in runs})
+    return sorted({str(run.summary.memory.kind or NOT_AVAILABLE) for run in runs})
 
 
 def memory_notes(members: Sequence[Configuration]) -> list[str]:
@@ -126,7 +126,7 @@ def _column(
     footnotes: Notes, *, compares: bool,
 ) -> tuple[Column, Sequence[TableCell]]:  # fmt: skip
     """Return a column of figures."""
-    scale = figured.scale or column_scale(figured.measure, [amount.center for amount in amounts])
+    scale = figured.scale or scale_of(figured.measure.unit, [amount.center for amount in amounts])
     is_compared = compares and figured.measure.better != 0
     side = {1: " ↑", -1: " ↓"}.get(figured.measure.better, "") if compares or figured.measure.is_quality else ""
     changes = _changes(systems, members, figured) if is_compared else {}
@@ -195,7 +195,7 @@ def _changes(systems: Systems, members: Sequence[Configuration], figured: Figure
             continue
         sides = [(first[1], values) for _, values in others]
         groups = [group for group, _ in others]
-        if measure.form in _OF_TIME:
+        if measure.unit in _OF_TIME:
             changes = changes_of(first[0], groups, measure.key, sides)
         else:
             pairs = zip(groups, sides, strict=True)
@@ -242,12 +242,12 @@ def _left_out(
     return [f"Not recorded by these runs: {'; '.join(parts)}."] if parts else []
 
 
-def _reasons_text(members: Sequence[Configuration], measure: ReportMeasure) -> str:
+def _reasons_text(members: Sequence[Configuration], measure: Measure) -> str:
     """Return the reasons for unknown values from the records, those of runs with several ranks first."""
     part = re.match(r"summary\.\w+(\.preconditioned)?", measure.source)
     if part is None:
         return ""
-    runs = sorted((run for member in members for run in member.runs), key=lambda run: run.get("run.world_size") == 1)
+    runs = sorted((run for member in members for run in member.runs), key=lambda run: run.run.world_size == 1)
     reasons = dict.fromkeys(run.get(f"{part[0]}.reason") for run in runs)
     texts = [reason for reason in reasons if isinstance(reason, str)]
     num_more = len(texts) - _MAX_REASONS

@@ -11,11 +11,9 @@ from paratune import records
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.errors import CheckpointError
+from paratune.records.finished import RunRecord, read_record
 from paratune.records.sweep import Axis, CellRecord, SweepRecord
-from paratune.reports.runs.machine import run_nodes
-from paratune.reports.runs.read import RunRecord, read_record
 from paratune.reports.runs.sameness import flat_settings
-from paratune.reports.systems.measures import check_numbers
 
 NPROC, NODES, PROBE, ENV, MATRIX = "nproc", "nodes", "probe", "env", "matrix"
 """Keys of axes that are no options of a configuration: processes, nodes, probes, environment variables, and the
@@ -49,7 +47,6 @@ def _read(cell: CellRecord, folder: Path) -> CellRun:
         return CellRun(cell, folder, None, f"{records.SUMMARY_FILE} is missing: the run was not finished, or moved")
     try:
         record = read_record(folder, cell.name)
-        check_numbers(record)
         return CellRun(cell, folder, record, None)
     except CheckpointError as error:
         return CellRun(cell, folder, None, plain(error))
@@ -87,15 +84,13 @@ class Configuration:
     @cached_property
     def world_size(self) -> int:
         """Processes, one for each device."""
-        return int(self._count("run.world_size") or self.cell_runs[0].cell.num_processes)
+        recorded = self.runs[0].run.world_size if self.runs else None
+        return int(recorded or self.cell_runs[0].cell.num_processes)
 
     @cached_property
     def global_batch_size(self) -> int | None:
-        return self._count("run.batch.global_batch_size")
-
-    def _count(self, source: str) -> int | None:
-        value = self.runs[0].number(source) if self.runs else None
-        return None if value is None else int(value)
+        size = self.runs[0].run.batch.global_batch_size if self.runs else None
+        return None if size is None else int(size)
 
 
 def build_configurations(record: SweepRecord, cell_runs: Sequence[CellRun]) -> tuple[Configuration, ...]:
@@ -120,12 +115,12 @@ def build_configurations(record: SweepRecord, cell_runs: Sequence[CellRun]) -> t
 def setting_of(run: RunRecord, key: str) -> Any:
     """Return the value of a run for a key of an axis; None when it is not recorded."""
     if key == NPROC:
-        return run.get("run.world_size")
+        return run.run.world_size
     if key == NODES:
-        return len(run_nodes(run))
+        return len(run.run.hardware)
     if key.startswith(f"{ENV}."):
-        return run.get(("run", "environment", key.removeprefix(f"{ENV}.")))
-    return run.get(("run", "config", *key.split(".")))
+        return run.run.environment.get(key.removeprefix(f"{ENV}."))
+    return run.setting(key)
 
 
 def label_of(axes: Sequence[Axis], values: Mapping[str, str]) -> str:
@@ -170,7 +165,7 @@ def _settings(cell_runs: Sequence[CellRun], keys: Sequence[str]) -> dict[str, An
 def _varied_keys(record: SweepRecord, cell_runs: Sequence[CellRun]) -> list[str]:
     """Return the keys that distinguish configurations: keys of the axes, down to single options."""
     axis_keys = dict.fromkeys(key for axis in record.axes if not axis.is_seed for key in axis.keys)
-    flat = [flat_settings(item.record.get("run.config")) for item in cell_runs if item.record is not None]
+    flat = [flat_settings(item.record.run.config) for item in cell_runs if item.record is not None]
     keys = [key for key in axis_keys if key in (NPROC, NODES) or key.startswith(f"{ENV}.")]
     for option in dict.fromkeys(key for options in flat for key in options):
         of_axis = any(option == key or option.startswith(f"{key}.") for key in axis_keys)

@@ -7,28 +7,20 @@ number and over their time.
 """
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from paratune.records.efficiency import NoiseKind, noise_field
-from paratune.reports.rows.efficiency import NOISE_ROWS
+from paratune.records.efficiency import NoiseKind
+from paratune.reports.amounts import Amount, measured_samples
+from paratune.reports.measures import EFFICIENCY, GOODPUT, MEASURES, NOISE_KEYS
 from paratune.reports.systems.configurations import Configuration
-from paratune.reports.systems.measures import SAMPLES_PER_S, Amount, ReportMeasure, measured_samples
 from paratune.reports.systems.model import Systems
 from paratune.verdicts.rates import efficiency_of, noise_interval, noise_kind, pooled_noise, reference_batch_of
 
-
-def _noise_measure(kind: NoiseKind) -> ReportMeasure:
-    field = noise_field(kind, "value")
-    source = f"{field.removesuffix('.value')}: all traces over all squared norms"
-    return ReportMeasure(*NOISE_ROWS[kind], "count", 0, source, lambda run: run.number(field))
-
-
-NOISE_SCALES = {kind: _noise_measure(kind) for kind in NOISE_ROWS}
+NOISE_SCALES = {
+    kind: replace(MEASURES[key], source=f"{MEASURES[key].source}: all traces over all squared norms")
+    for kind, key in NOISE_KEYS.items()
+}
 """The noise scale by its kind."""
-EFFICIENCY = ReportMeasure("statistical_efficiency", "Statistical efficiency", "share", 1, "(phi + m0) / (phi + m)")
-GOODPUT = ReportMeasure(
-    "goodput_samples_per_s", "Goodput (samples/s)", "rate", 1, "samples/s times statistical efficiency"
-)
 
 
 @dataclass(frozen=True)
@@ -63,7 +55,7 @@ def _own_noise(configuration: Configuration, kind: NoiseKind) -> ConfigurationNo
     if noise is not None:
         limits = noise_interval(configuration.runs, kind)
         return ConfigurationNoise(noise, _measured_in(configuration, kind), "", limits)
-    reasons = [run.get(noise_field(kind, "reason")) for run in configuration.runs]
+    reasons = [run.noise(kind).reason for run in configuration.runs]
     reason_text = next((str(reason) for reason in reasons if reason), "it was not measured")
     return ConfigurationNoise(None, (), f"noise scale unknown: {reason_text}")
 
@@ -90,7 +82,7 @@ def efficiency(systems: Systems, configuration: Configuration) -> Amount:
     values = {name: value for name, value in by_run.items() if value is not None}
     if not values:
         return Amount(EFFICIENCY, {}, None, len(configuration.runs), noise.remark)
-    if not any(NOISE_SCALES[kind].read(run) for run in configuration.runs):
+    if not any(run.noise(kind).value for run in configuration.runs):
         # All by the same one, so that there is no spread.
         center = statistics.fmean(values.values())
         runs = dict.fromkeys(noise.runs, center)
@@ -103,7 +95,7 @@ def efficiency(systems: Systems, configuration: Configuration) -> Amount:
 
 def goodput(systems: Systems, configuration: Configuration) -> Amount:
     """Return samples/s times statistical efficiency, for each run and for all runs together."""
-    share, rate = efficiency(systems, configuration), systems.amount(SAMPLES_PER_S, configuration)
+    share, rate = efficiency(systems, configuration), systems.amount(MEASURES["samples_per_s"], configuration)
     if share.center is None or rate.center is None:
         return Amount(GOODPUT, {}, None, rate.num_runs, share.remark)
     values = {run: value * share.values.get(run, share.center) for run, value in rate.values.items()}
@@ -113,5 +105,5 @@ def goodput(systems: Systems, configuration: Configuration) -> Amount:
 
 def _measured_in(configuration: Configuration, kind: NoiseKind) -> tuple[str, ...]:
     """Return the runs whose gradient samples are in the noise scale of a configuration."""
-    fields = [noise_field(kind, name) for name in ("num_steps", "value")]
-    return tuple(run.name for run in configuration.runs if any(run.number(field) for field in fields))
+    noises = ((run.name, run.noise(kind)) for run in configuration.runs)
+    return tuple(name for name, noise in noises if noise.num_steps or noise.value)

@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from paratune.base.grouping import grouped
 from paratune.base.units import counted
 from paratune.errors import CheckpointError
+from paratune.records.finished import RunRecord, with_curves
 from paratune.reports.figures.canvas import MUTED, Drawing, Key
 from paratune.reports.figures.plots import Line, line_keys, lines, panels, run_style
 from paratune.reports.figures.runs import losses, phases
+from paratune.reports.measures import STEP_PARTS, TOTAL_PARTS, score
 from paratune.reports.run.figures import Predictions, prediction_figures, read_predictions
-from paratune.reports.runs.read import MAX_DRAWN_BYTES, RunRecord, events_bytes, with_curves
-from paratune.reports.systems import measures, subjects
+from paratune.reports.runs.read import MAX_DRAWN_BYTES, events_bytes
+from paratune.reports.systems import subjects
 from paratune.reports.systems.configurations import Configuration, label_of
 from paratune.reports.systems.labels import drawn_configurations, figure_labels, join_sentences
-from paratune.reports.systems.measures import score
 from paratune.reports.systems.model import Systems
 from paratune.reports.systems.speed_ups import scaling_efficiency
 from paratune.reports.systems.subjects import Scaling, scalings
@@ -140,7 +141,7 @@ def _phases(
         name_of = {id(member): name for member, name in zip(members, names, strict=True)}
         labels = [name_of[id(member)] for member in drawn]
     per_step = any(member.is_probe for member in drawn)
-    parts = measures.STEP_PARTS if per_step else measures.TOTAL_PARTS
+    parts = STEP_PARTS if per_step else TOTAL_PARTS
     rows = [[systems.amount(part, member).center or 0.0 for part in parts] for member in drawn]
     about = (
         "Mean measured step by phase, without warm-up; steps with different global batches do different work."

@@ -8,7 +8,7 @@ from paratune.base.text import plain
 from paratune.base.units import MIB, NOT_AVAILABLE, format_number
 from paratune.errors import CheckpointError
 from paratune.records.compressed import measured_forms, read_measured
-from paratune.reports.rows.scores import metric_name
+from paratune.reports.measures import metric_name
 from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Table, TableCell, make_table
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from paratune import verdicts
 from paratune.base.grouping import grouped
 from paratune.errors import CheckpointError
-from paratune.reports.runs.read import RunRecord
+from paratune.records.finished import RunRecord
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.efficiency import noise_kind_of
 from paratune.reports.systems.labels import drawn_configurations
@@ -102,4 +102,4 @@ def group_of(configuration: Configuration) -> verdicts.Group:
 
 def _without_scores(run: RunRecord) -> RunRecord:
     """Return a probe without the scores of its few steps."""
-    return replace(run, summary={**run.summary, "scores": {}})
+    return replace(run, summary=run.summary.model_copy(update={"scores": {}}))

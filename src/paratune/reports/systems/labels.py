@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from paratune.reports.runs.machine import node_gpus, run_nodes
-from paratune.reports.runs.read import RunRecord
+from paratune.records.finished import RunRecord
+from paratune.reports.measures import MEASURES
 from paratune.reports.systems.configurations import Configuration
-from paratune.reports.systems.measures import SAMPLES_PER_S
 from paratune.reports.systems.model import Systems
 from paratune.reports.systems.sameness import Notes, comparison_notes
 from paratune.reports.text import shorten
@@ -40,7 +39,7 @@ def machine_names(systems: Systems) -> list[str]:
     groups = list(systems.machines.values())
     matrices = {run.folder: systems.matrix_of(member) for member in systems.measured for run in member.runs}
     models = [
-        _texts(part.get("name") for node in nodes for part in node_gpus(node))
+        _texts(part.get("name") for node in nodes for part in node.get("gpus") or ())
         or _texts(node.get("cpu_model") for node in nodes)
         for nodes in map(_nodes, groups)
     ]
@@ -53,7 +52,7 @@ def machine_names(systems: Systems) -> list[str]:
 
 
 def _nodes(runs: Sequence[RunRecord]) -> list[Mapping[str, Any]]:
-    return [node for run in runs for node in run_nodes(run)]
+    return [node for run in runs for node in run.run.hardware]
 
 
 def _texts(values: Iterable[Any]) -> str:
@@ -68,7 +67,7 @@ def drawn_configurations(
     """Return the baseline and the fastest members, in their order; and a sentence about the selection."""
     if len(members) <= limit:
         return list(members), ""
-    rates = {id(member): systems.amount(SAMPLES_PER_S, member).center or 0.0 for member in members}
+    rates = {id(member): systems.amount(MEASURES["samples_per_s"], member).center or 0.0 for member in members}
     fastest = sorted(members, key=lambda member: (member is not systems.baseline, -rates[id(member)]))[:limit]
     drawn = {id(member) for member in fastest}
     sentence = f"Drawn: the {limit} fastest of {len(members)} configurations (by samples/s); the table has all of them."

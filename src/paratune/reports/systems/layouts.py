@@ -10,11 +10,11 @@ from functools import partial
 
 from paratune.base.units import counted
 from paratune.errors import ConfigError, did_you_mean
-from paratune.reports.systems import measures
+from paratune.reports.amounts import Amount, Scale
+from paratune.reports.measures import EFFICIENCY, GOODPUT, TOTAL_PARTS, Measure, named, score
 from paratune.reports.systems.building import FigureColumn, build, names
 from paratune.reports.systems.configurations import Configuration
-from paratune.reports.systems.efficiency import EFFICIENCY, GOODPUT, efficiency, goodput
-from paratune.reports.systems.measures import Amount, ColumnScale, ReportMeasure
+from paratune.reports.systems.efficiency import efficiency, goodput
 from paratune.reports.systems.model import Systems
 from paratune.reports.systems.speed_ups import SPEED_UP, speed_up
 from paratune.reports.systems.subjects import scalings
@@ -89,10 +89,10 @@ LAYOUTS: Mapping[str, StudyLayout] = {
 }  # fmt: skip
 """Layouts by the name of the study's folder below configs/studies."""
 _OF_RUNS = (
-    *(measures.TRAIN_S, measures.EPOCH_S, measures.PEAK_BYTES, measures.SUM_BYTES, measures.SAMPLES_PER_S),
-    *(measures.UTILISATION, measures.score("validation", "loss"), *measures.TOTAL_PARTS),
+    *named("train_s", "epoch_s", "peak_memory_largest_bytes", "peak_memory_sum_bytes", "samples_per_s", "utilisation"),
+    *(score("validation", "loss"), *TOTAL_PARTS),
 )
-_OF_CONFIGURATIONS: Mapping[ReportMeasure, Callable[[Systems, Configuration], Amount]] = {
+_OF_CONFIGURATIONS: Mapping[Measure, Callable[[Systems, Configuration], Amount]] = {
     EFFICIENCY: efficiency,
     GOODPUT: goodput,
     SPEED_UP: lambda systems, member: speed_up(systems.baseline_of(member), member),
@@ -153,7 +153,7 @@ def _figure(systems: Systems, key: str, label: str, unit: str) -> FigureColumn:
     measure = _MEASURES[key]
     find = partial(_OF_CONFIGURATIONS.get(measure, lambda systems, member: systems.amount(measure, member)), systems)
     size, places = _SCALES[unit]
-    scale = ColumnScale(unit, size, places)
+    scale = Scale(unit, size, places)
     return FigureColumn(replace(measure, label=label), find, is_always_shown=True, scale=scale)
 
 

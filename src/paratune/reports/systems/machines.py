@@ -6,8 +6,8 @@ from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE
-from paratune.reports.runs.machine import fact_text, node_gpus, run_nodes, software_facts, value_text
-from paratune.reports.runs.read import RunRecord
+from paratune.records.finished import RunRecord
+from paratune.reports.runs.machine import fact_text, software_facts, value_text
 from paratune.reports.systems.labels import machine_names
 from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Table, TableCell, facts_table, make_table
@@ -64,12 +64,12 @@ def _table(key: str, title: str, kinds: Sequence[tuple[str, Sequence[RunRecord],
 
 def _hardware(runs: Sequence[RunRecord]) -> dict[str, str]:
     """Return GPUs, link, processor, memory, storage and other facts of the nodes, each value once."""
-    nodes = [node for run in runs for node in run_nodes(run)]
-    gpus = [gpu for node in nodes for gpu in node_gpus(node)]
+    nodes = [node for run in runs for node in run.run.hardware]
+    gpus = [gpu for node in nodes for gpu in node.get("gpus") or ()]
     cores = (f"{_each(nodes, f'num_{kind}_cores')} {kind}" for kind in ("physical", "logical", "usable"))
     return {
         "GPU model": _each(gpus, "name") if gpus or not nodes else "none",
-        "GPUs per node": _counts(len(node_gpus(node)) for node in nodes),
+        "GPUs per node": _counts(len(node.get("gpus") or ()) for node in nodes),
         "GPU memory": _each(gpus, "memory_bytes"),
         "Link of GPUs": _each(gpus, "link"),
         "Storage of the run": _each(nodes, "storage"),
@@ -79,7 +79,7 @@ def _hardware(runs: Sequence[RunRecord]) -> dict[str, str]:
         "CPU": _each(nodes, "cpu_model"),
         "CPU cores": ", ".join(text for text in cores if NOT_AVAILABLE not in text) or NOT_AVAILABLE,
         "RAM": _each(nodes, "ram_bytes"),
-        "Nodes": _counts(len(run_nodes(run)) for run in runs),
+        "Nodes": _counts(len(run.run.hardware) for run in runs),
         "Hosts": _each(nodes, "hostname"),
     }
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paratune.base.grouping import grouped
+from paratune.records.finished import RunRecord
 from paratune.records.sweep import SweepRecord, cell_run_folder
+from paratune.reports.amounts import Amount, amount
+from paratune.reports.measures import Measure, cost
 from paratune.reports.runs.machine import machine_kinds
-from paratune.reports.runs.read import RunRecord
 from paratune.reports.systems.configurations import MATRIX, CellRun, Configuration, build_configurations, read_cell_runs
-from paratune.reports.systems.measures import EPOCH_S, TOTAL_S, TRAIN_S, Amount, ReportMeasure, amount, cost
 from paratune.reports.systems.sameness import configuration_differs
 from paratune.verdicts import Differs, Verdict
 
@@ -100,12 +101,12 @@ class Systems:
     def _baselines(self) -> Mapping[str, Configuration]:
         return {_key(member.values, member.is_probe): member for member in self.measured}
 
-    def amount(self, measure: ReportMeasure, configuration: Configuration) -> Amount:
+    def amount(self, measure: Measure, configuration: Configuration) -> Amount:
         """Return a measure of a configuration; scores only of the runs whose scores count.
 
         Probes have no time of a whole run.
         """
-        if configuration.is_probe and measure in (TRAIN_S, EPOCH_S, TOTAL_S):
+        if configuration.is_probe and measure.key in ("train_s", "epoch_s", "total_s"):
             return Amount(measure, {}, None, len(configuration.runs))
         return self.once(
             measure.key,

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from paratune.base.grouping import grouped
 from paratune.base.units import counted
 from paratune.config.metric_names import direction
+from paratune.reports.amounts import Amount, Scale, amount_text, scale_of
 from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing, Key
 from paratune.reports.figures.plots import Bars, Points, bars, height_of_rows, panels, points
-from paratune.reports.rows.row import byte_unit
-from paratune.reports.rows.scores import metric_name
-from paratune.reports.systems import measures
+from paratune.reports.measures import MEASURES, Measure, metric_name, named, score
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.labels import drawn_configurations, figure_labels, join_sentences
-from paratune.reports.systems.measures import ReportMeasure, amount_text, column_scale
 from paratune.reports.systems.model import Systems
 from paratune.verdicts.estimate import mean_interval
 
@@ -32,21 +30,21 @@ Interval = tuple[float, float]
 def time_and_memory(systems: Systems) -> Drawing:
     """Draw time and memory of every configuration as bars."""
     members, selection = drawn_configurations(systems, systems.measured)
-    time = measures.STEP_MS if any(member.is_probe for member in members) else measures.TRAIN_S
-    scale = column_scale(time, [systems.amount(time, member).center for member in members])
+    time = MEASURES["mean_step_ms"] if any(member.is_probe for member in members) else MEASURES["train_s"]
+    scale = scale_of(time.unit, [systems.amount(time, member).center for member in members])
     sizes = [
         systems.amount(measure, member).center
-        for measure in (measures.PEAK_BYTES, measures.SUM_BYTES)
+        for measure in named("peak_memory_largest_bytes", "peak_memory_sum_bytes")
         for member in members
     ]
-    unit, size = byte_unit(sizes)
+    of_memory = scale_of("bytes", sizes)
     labels, notes = figure_labels(systems, members)
 
-    def layer(measure: ReportMeasure, size: float, colour: str, height: float, alpha: float = 0.9) -> Bars:
+    def layer(measure: Measure, size: float, colour: str, height: float, alpha: float = 0.9) -> Bars:
         amounts = [systems.amount(measure, member) for member in members]
         texts = []
         for member, amount in zip(members, amounts, strict=True):
-            own = column_scale(measure, [amount.center])
+            own = scale_of(measure.unit, [amount.center])
             value = f"{amount_text(amount, own)} {own.unit}".strip()
             texts.append(f"{member.label}: {measure.label.lower()} {value} ({counted(len(amount.values), 'run')})")
         values, deviations = (
@@ -56,12 +54,12 @@ def time_and_memory(systems: Systems) -> Drawing:
         return Bars(values, colour, texts, alpha, height, deviations)
 
     memory = [
-        layer(measures.SUM_BYTES, size, _TOTAL, 0.62, _FAINT),
-        layer(measures.PEAK_BYTES, size, _DEVICE, 0.36),
+        layer(MEASURES["peak_memory_sum_bytes"], of_memory.size, _TOTAL, 0.62, _FAINT),
+        layer(MEASURES["peak_memory_largest_bytes"], of_memory.size, _DEVICE, 0.36),
     ]
     draw = panels(
         bars(labels, [layer(time, scale.size, _TIME, 0.62)], xlabel=scale.label(time.label)),
-        bars(labels, memory, xlabel=f"Peak memory ({unit})"),
+        bars(labels, memory, xlabel=of_memory.label("Peak memory")),
         share_y=True,
     )
     legend = (
@@ -104,7 +102,7 @@ def pareto_points(systems: Systems, members: Sequence[Configuration]) -> list[Po
     apart from each other one by a better value. It is beaten if another one is as good in all means, and is told apart
     by a better value. Otherwise neither is known.
     """
-    wanted = [measures.TRAIN_S, measures.PEAK_BYTES, *([measures.score(*systems.quality)] if systems.quality else [])]
+    wanted = [*named("train_s", "peak_memory_largest_bytes"), *([score(*systems.quality)] if systems.quality else [])]
     found: list[tuple[Configuration, list[float | None], list[Interval | None]]] = []
     for member in members:
         if not member.is_probe and not systems.differing[member.label].refused:
@@ -120,7 +118,7 @@ def pareto_points(systems: Systems, members: Sequence[Configuration]) -> list[Po
     return [Point(point.one, point.values, point.intervals, _state(point, several, signs)) for point in several]
 
 
-def interval_of(amount: measures.Amount) -> Interval | None:
+def interval_of(amount: Amount) -> Interval | None:
     """Return the 95% confidence interval of the mean over runs; None for fewer than two runs."""
     return mean_interval([*amount.values.values()])
 
@@ -149,13 +147,14 @@ def _is_told_better(first: Point, second: Point, signs: Sequence[int]) -> bool:
 def _task_and_data(member: Configuration) -> str:
     """Return the task and the fingerprint of the data of the scores."""
     run = member.runs[0]
-    data = run.get("run.data.test.fingerprint") or run.get("run.data.validation.fingerprint")
+    data = run.data("test").fingerprint or run.data("validation").fingerprint
     return f"{run.task} {data}"
 
 
 def _pareto(systems: Systems, found: Sequence[Point], task: str, key: str) -> Drawing:
-    scale = column_scale(measures.TRAIN_S, [point.values[0] for point in found])
-    unit, size = byte_unit([point.values[1] for point in found])
+    scale = scale_of("s", [point.values[0] for point in found])
+    memory = scale_of("bytes", [point.values[1] for point in found])
+    unit, size = memory.unit, memory.size
     judged = systems.quality if len(found[0].values) == 3 else None
     ordered = sorted(found, key=lambda point: (point.state == BEATEN, point.values[0]))
     numbers = {id(point): f"{at}" for at, point in enumerate(ordered[:_MAX_NUMBERED], 1) if point.state != BEATEN}
@@ -199,7 +198,7 @@ def _scaled(interval: Interval | None, divisor: float) -> Interval | None:
 
 
 def _text(
-    point: Point, scale: measures.ColumnScale, unit: str, size: float, judged: tuple[str, str] | None
+    point: Point, scale: Scale, unit: str, size: float, judged: tuple[str, str] | None
 ) -> str:  # fmt: skip
     quality = f", {' '.join(judged)} {point.values[2]:.4f}" if judged else ""
     time = f"{scale.text(point.values[0])} {scale.unit}"

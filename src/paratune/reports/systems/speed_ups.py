@@ -1,19 +1,25 @@
 """Speed-up and scaling efficiency: samples/s of one configuration against another, with the interval of verdicts."""
 
+from paratune.reports.amounts import Amount
+from paratune.reports.measures import MEASURES, Measure
 from paratune.reports.systems.configurations import Configuration
-from paratune.reports.systems.measures import SAMPLES_PER_S, Amount, ReportMeasure
 from paratune.verdicts import Group, change_of
 
-SPEED_UP = ReportMeasure("speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line")
-SCALING = ReportMeasure(
-    "scaling_efficiency", "Efficiency", "share", 1, "speed-up over the number of devices, against the first line"
+SPEED_UP = Measure("speed_up", "Speed-up", "Scaling", "rate", 1, "samples/s over those of the first line")
+SCALING = Measure(
+    "scaling_efficiency",
+    "Efficiency",
+    "Scaling",
+    "share",
+    1,
+    "speed-up over the number of devices, against the first line",
 )
 
 
-def speed_up(first: Configuration, member: Configuration, measure: ReportMeasure = SPEED_UP, by: float = 1.0) -> Amount:
+def speed_up(first: Configuration, member: Configuration, measure: Measure = SPEED_UP, by: float = 1.0) -> Amount:
     """Return samples/s over those of another configuration: the ratio of geometric means over runs, divided by `by`."""
     groups = Group(first.label, first.runs), Group(member.label, member.runs)
-    found = change_of(*groups, SAMPLES_PER_S.key, lambda run: run.number(SAMPLES_PER_S.source))
+    found = change_of(*groups, "samples_per_s", MEASURES["samples_per_s"].of)
     if found.change is None:
         return Amount(measure, {}, None, len(member.runs))
     value = (1 + found.change) / by

@@ -146,7 +146,7 @@ def _groups(
     for group in grouped((others(member), member) for member in measured).values():
         if all(member.world_size > 1 for member in group):
             for single in singles:
-                is_any = single.runs[0].get("run.strategy.kind") == "single"
+                is_any = single.runs[0].run.strategy.kind == "single"
                 left_out = (is_nodes, is_strategy) if is_any else (is_nodes,)
                 if others(single, *left_out) == others(group[-1], *left_out):
                     group.insert(0, single)

@@ -5,14 +5,23 @@ from dataclasses import replace
 from functools import partial
 
 from paratune.records.efficiency import NoiseKind
-from paratune.reports.rows.efficiency import noise_words
+from paratune.reports.amounts import Amount
+from paratune.reports.measures import (
+    EFFICIENCY,
+    GOODPUT,
+    MEASURES,
+    STEP_PARTS,
+    Measure,
+    cost,
+    named,
+    noise_words,
+    score,
+)
 from paratune.reports.runs.slice_tables import SlicedRuns, slice_tables
-from paratune.reports.systems import measures, subjects
+from paratune.reports.systems import subjects
 from paratune.reports.systems.building import FigureColumn, LabelColumn, build, measure_column, memory_notes, names
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.efficiency import (
-    EFFICIENCY,
-    GOODPUT,
     NOISE_SCALES,
     configuration_noise,
     efficiency,
@@ -20,7 +29,6 @@ from paratune.reports.systems.efficiency import (
     noise_kind_of,
     reference_words,
 )
-from paratune.reports.systems.measures import Amount, ReportMeasure
 from paratune.reports.systems.model import Systems
 from paratune.reports.systems.speed_ups import SCALING, SPEED_UP, scaling_efficiency, speed_up
 from paratune.reports.systems.subjects import Scaling, SubjectFamily
@@ -29,7 +37,11 @@ from paratune.reports.tables.table import Table
 MAX_COLUMNS = 24
 """Configurations in a table of slices: the baseline and the first ones."""
 _PHASE_DIFFERENCE = 0.05
-_TIMES = (measures.TRAIN_S, measures.EPOCH_S)
+_TIMES = named("train_s", "epoch_s")
+RESOURCES = named(
+    *("utilisation", "mfu", "communication_share", "communication_exposed_share", "wait_share", "get_batch_share"),
+    *("bubble_share", "padding_share", "energy_j", "total_s", "device_hours"),
+)
 _SUBJECTS = (
     ("strategy", "Strategy", subjects.is_strategy),
     ("nodes", "Nodes", subjects.is_nodes),
@@ -102,7 +114,7 @@ def _where(families: Sequence[SubjectFamily]) -> list[LabelColumn]:
 
 
 def _against_first(
-    measure: ReportMeasure,
+    measure: Measure,
     find: Callable[[Configuration, Configuration], Amount],
     first_of: Mapping[str, Configuration],
 ) -> FigureColumn:
@@ -120,9 +132,9 @@ def family_table(systems: Systems, families: Sequence[SubjectFamily], key: str, 
     if key in ("precision", "nodes"):
         more = [_against_first(SPEED_UP, speed_up, first_of)]
     elif key == "workers":
-        more = [measure_column(systems, measures.STEP_PARTS[0]), measure_column(systems, measures.GET_BATCH_SHARE)]
+        more = [measure_column(systems, STEP_PARTS[0]), measure_column(systems, MEASURES["get_batch_share"])]
     elif key == "environment":
-        more = [measure_column(systems, measure) for measure in measures.STEP_PARTS]
+        more = [measure_column(systems, measure) for measure in STEP_PARTS]
     figures = [*_time(systems, members), *more, *_memory(systems), *quality_columns(systems, members)]
     notes = [*_note_on_others(systems, families), *memory_notes(members)]
     return build(systems, key, title, labels, members, figures, notes, first_of=first_of)
@@ -141,9 +153,9 @@ def efficiency_table(systems: Systems) -> Table:
     labels = [names("Configuration", "configuration", [member.label for member in members])]
     figures = [
         *(measure_column(systems, measure, is_always_shown=True) for measure in _TIMES),
-        measure_column(systems, measures.SAMPLES_PER_S, is_always_shown=True),
-        measure_column(systems, measures.score("validation", "loss"), is_always_shown=True),
-        measure_column(systems, measures.UTILISATION, is_always_shown=True),
+        measure_column(systems, MEASURES["samples_per_s"], is_always_shown=True),
+        measure_column(systems, score("validation", "loss"), is_always_shown=True),
+        measure_column(systems, MEASURES["utilisation"], is_always_shown=True),
         *(FigureColumn(measure, partial(_noise, systems, kind)) for kind, measure in NOISE_SCALES.items()),
         FigureColumn(EFFICIENCY, lambda member: efficiency(systems, member), is_always_shown=True),
         FigureColumn(GOODPUT, lambda member: goodput(systems, member), is_always_shown=True),
@@ -167,8 +179,8 @@ def phases_table(systems: Systems) -> Table:
     members = systems.measured
     labels = [names("Configuration", "configuration", [member.label for member in members]), *_sizes(members)]
     steps = [
-        measure_column(systems, measures.STEP_MS),
-        *(measure_column(systems, measure) for measure in measures.STEP_PARTS),
+        measure_column(systems, MEASURES["mean_step_ms"]),
+        *(measure_column(systems, measure) for measure in STEP_PARTS),
     ]
     notes = ["Means over measured steps (without warm-up) and all ranks; the five phases sum to the step."]
     return build(systems, "phases", "Time of a step by phase", labels, members, steps, notes)
@@ -178,7 +190,7 @@ def do_phases_differ(systems: Systems) -> bool:
     """Return whether a phase has other shares of the step in some configurations: by a twentieth of the step."""
     shares = []
     for member in systems.measured:
-        times = [systems.amount(measure, member).center or 0.0 for measure in measures.STEP_PARTS]
+        times = [systems.amount(measure, member).center or 0.0 for measure in STEP_PARTS]
         shares.append([time / sum(times) for time in times] if sum(times) else [])
     columns = zip(*filter(None, shares), strict=True)
     return any(max(column) - min(column) > _PHASE_DIFFERENCE for column in columns)
@@ -188,10 +200,10 @@ def resources_table(systems: Systems) -> Table:
     """Return utilisation, communication, energy, device-hours and cost."""
     members = systems.measured
     labels = [names("Configuration", "configuration", [member.label for member in members])]
-    figures = [measure_column(systems, measure) for measure in measures.RESOURCES]
+    figures = [measure_column(systems, measure) for measure in RESOURCES]
     notes = _utilisation_kind(members)
     if known := {price for member in members if (price := systems.price_of(member)) is not None}:
-        figures.append(FigureColumn(measures.cost(max(known)), systems.cost))
+        figures.append(FigureColumn(cost(max(known)), systems.cost))
         by_matrix = ", ".join(f"{name} {price:g}" for name, price in systems.prices.items() if price is not None)
         at = f"{max(known):g} a device-hour" if len(known) == 1 else f"the price of its device-hour ({by_matrix})"
         notes.append(f"Cost: the whole run at {at}.")
@@ -205,21 +217,22 @@ def quality_columns(
     cells = [cell_run.cell for member in members for cell_run in member.cell_runs if cell_run.cell.counts]
     metrics = dict.fromkeys(metric for cell in cells for metric in cell.metrics)
     scored = [run for member in members for run in member.scored]
-    known = [split for split in splits if any(run.get(("summary", "scores", split)) for run in scored)]
-    scores = (measures.score(split, metric) for split in known or ["validation"] for metric in metrics)
+    known = [split for split in splits if any(run.summary.scores.get(split) for run in scored)]
+    scores = (score(split, metric) for split in known or ["validation"] for metric in metrics)
     return [measure_column(systems, score) for score in scores] if scored else []
 
 
 def _time(systems: Systems, members: Sequence[Configuration]) -> list[FigureColumn]:
     is_any_full = any(not member.is_probe for member in members)
     full = [measure_column(systems, measure, is_always_shown=True) for measure in _TIMES] if is_any_full else []
-    steps = [measure_column(systems, measures.STEP_MS)] if any(member.is_probe for member in members) else []
-    return [*full, measure_column(systems, measures.SAMPLES_PER_S, is_always_shown=True), *steps]
+    steps = [measure_column(systems, MEASURES["mean_step_ms"])] if any(member.is_probe for member in members) else []
+    return [*full, measure_column(systems, MEASURES["samples_per_s"], is_always_shown=True), *steps]
 
 
 def _memory(systems: Systems) -> list[FigureColumn]:
     return [
-        measure_column(systems, measure, is_always_shown=True) for measure in (measures.PEAK_BYTES, measures.SUM_BYTES)
+        measure_column(systems, measure, is_always_shown=True)
+        for measure in named("peak_memory_largest_bytes", "peak_memory_sum_bytes")
     ]
 
 
@@ -239,9 +252,7 @@ def _noise(systems: Systems, kind: NoiseKind, configuration: Configuration) -> A
 
 
 def _utilisation_kind(members: Sequence[Configuration]) -> list[str]:
-    kinds = sorted(
-        {str(kind) for member in members for run in member.runs if (kind := run.get("summary.utilisation.kind"))}
-    )
+    kinds = sorted({str(kind) for member in members for run in member.runs if (kind := run.summary.utilisation.kind)})
     words = {"nvml": "of the GPUs (NVML: the share of time in which a kernel runs)", "cpu": "of the CPU"}
     return [f"Utilisation {', '.join(words.get(kind, kind) for kind in kinds)}."] if kinds else []
 

@@ -9,10 +9,11 @@ from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE
 from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
-from paratune.reports.runs.targets import TargetResult, TargetResults, check_known, evaluate_targets
+from paratune.reports.amounts import Amount
+from paratune.reports.measures import Measure, score
+from paratune.reports.runs.targets import GROUP, TargetResult, TargetResults, check_known, evaluate_targets
 from paratune.reports.systems.building import FigureColumn, build, names
 from paratune.reports.systems.configurations import Configuration
-from paratune.reports.systems.measures import Amount, ReportMeasure, score
 from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Column, Table, TableCell
 
@@ -51,8 +52,8 @@ def _table(
     )
     best = replace(of_score, key=f"best_{target.metric}", label=f"Best {of_score.label}", source="events: evaluation")
     measures = {
-        "train_s": ReportMeasure(f"train_until_{key}", "Training until then", "seconds", -1, source),
-        "total_s": ReportMeasure(f"total_until_{key}", "Whole run until then", "seconds", -1, source),
+        "train_s": Measure(f"train_until_{key}", "Training until then", GROUP, "s", -1, source),
+        "total_s": Measure(f"total_until_{key}", "Whole run until then", GROUP, "s", -1, source),
         "best": best,
     }
     labels = [
@@ -78,7 +79,7 @@ def _reached_by(member: Configuration, results: Mapping[str, TargetResult]) -> T
     return TableCell(text, runs=tuple(run.name for run in member.runs), source="events: evaluation")
 
 
-def _amount(measure: ReportMeasure, part: str, results: Mapping[str, TargetResult], member: Configuration) -> Amount:
+def _amount(measure: Measure, part: str, results: Mapping[str, TargetResult], member: Configuration) -> Amount:
     """Return the mean of a time or of a best score over the runs that have one."""
     found = {run.name: results[run.name] for run in member.runs if run.name in results}
     values = {name: float(value) for name, result in found.items() if (value := getattr(result, part)) is not None}

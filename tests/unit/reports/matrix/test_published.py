@@ -204,7 +204,7 @@ def test_one_run_is_as_published_or_not(tmp_path: Path, claim: PublishedClaim, r
 
     outcome, change = table.lines[0][1:3]
     assert (outcome.text, outcome.better) == (result, None)
-    assert claim.measure != "accuracy" or "Test Accuracy" in change.text
+    assert claim.measure != "accuracy" or "Test accuracy" in change.text
 
 
 def test_one_pair_that_is_not_as_published_decides(tmp_path: Path):

@@ -1,13 +1,15 @@
 """The tables of a report of runs that hold more than the rows of the comparison."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 from make_run import make_run
 
 from paratune import reports
+from paratune.records.finished import Curve
+from paratune.records.typed import Best
 from paratune.reports.run import tables as run_tables
-from paratune.reports.runs.read import Curve
 
 
 def texts(table):
@@ -18,8 +20,8 @@ def test_evaluations_have_losses_and_scores_with_the_kept_one_marked(tmp_path):
     made = reports.make([make_run(tmp_path / "run", num_steps=20)], None)
     run = replace(
         made.runs[0],
-        train=Curve((1, 2, 3), (0.1, 0.2, 0.3), (4.0, 2.0, None)),
-        validation=Curve((2, 3), (0.2, 0.3), (1.5, None)),
+        train=Curve((1, 2, 3), (0.1, 0.2, 0.3), (4.0, 2.0, math.nan)),
+        validation=Curve((2, 3), (0.2, 0.3), (1.5, math.nan)),
         validation_scores={2: {"accuracy": 0.5, "f1": 0.25, "f1_macro": 0.4, "recall": 0.1}, 3: {"f1": None}},
     )
     old = replace(made, runs=(replace(run, validation_scores={}),))
@@ -27,7 +29,7 @@ def test_evaluations_have_losses_and_scores_with_the_kept_one_marked(tmp_path):
     losses = [["2", "0.20", "3.0000", "1.5000"], ["3", "0.30", "n/a", "n/a"]]
     assert texts(run_tables.evaluations(old, old.runs[0])) == losses
     best = {"step": 2, "metric": "f1", "value": 0.25}
-    run = replace(run, summary={**run.summary, "kept_step": 2, "best": best})
+    run = replace(run, summary=run.summary.model_copy(update={"kept_step": 2, "best": Best(**best)}))
     made = replace(made, runs=(run,))
     table = run_tables.evaluations(made, run)
     assert [column.label for column in table.columns[4:]] == ["F1 ↑", "Accuracy ↑", "F1, macro ↑", "Kept model"]

@@ -28,8 +28,8 @@ def test_threads_cores_and_load_are_rows_and_settings(tmp_path: Path) -> None:
     found = report_of(tmp_path, (2, 2.0, 0.5), (1, 1.5, 0.75))
     texts = {row.key: [cell.text for cell in row.cells] for row in found.shown_rows}
     assert texts["num_threads"] == ["2", "1"]
-    assert texts["num_usable_cores"] == ["2", "1.5"]
-    assert texts["other_load"] == ["0.0%", "25.0%"]  # 75% busy, of which 50% by the run itself
+    assert texts["num_usable_cores"] == ["2.00", "1.50"]
+    assert texts["other_load"] == ["0.0", "25.0"]  # 75% busy, of which 50% by the run itself
     differing = {entry.key: dict(entry.values) for entry in found.differences}
     assert differing == {
         "machine.num_threads": {"run0": "2", "run1": "1"},

@@ -17,8 +17,8 @@ def test_read_runs_keeps_the_order_given(tmp_path):
 
 def test_read_runs_reads_losses_of_steps_and_evaluations(tmp_path):
     run = read_runs([make_run(tmp_path / "a", num_steps=150)]).runs[0]
-    assert run.train.steps == tuple(range(1, 151))
-    assert run.validation.steps == (75, 150)
+    assert list(run.train.steps) == list(range(1, 151))
+    assert list(run.validation.steps) == [75, 150]
     assert run.validation.losses[1] == pytest.approx(run.train.losses[149] + 0.02)  # as make_run writes it
 
 
@@ -143,14 +143,12 @@ def test_read_runs_leaves_out_a_torn_last_line(tmp_path):
 
 
 @pytest.mark.parametrize("value", ["fast", [1], True, {}])
-def test_number_raises_for_other_values(tmp_path, value):
+def test_a_number_of_another_type_is_damaged(tmp_path, value):
     folder = make_run(tmp_path / "a", summary_changes={"time.train_s": value})
-    run = read_runs([folder]).runs[0]
     with raises_code("run.damaged", "summary.json", "time.train_s"):
-        run.number("summary.time.train_s")
+        read_runs([folder])
 
 
 def test_number_of_an_absent_field_is_none(tmp_path):
     run = read_runs([make_run(tmp_path / "a", summary_changes={"time": None})]).runs[0]
-    assert run.number("summary.time.train_s") is None
-    assert run.number("summary.nothing.here") is None
+    assert run.summary.time.train_s is None

@@ -8,11 +8,11 @@ from make_matrix import STRATEGY, Made, make_matrix
 from make_run import make_run
 
 from paratune.config.yaml_tree import read_tree
+from paratune.records.finished import read_record
 from paratune.reports.document import Listing, ReportSection
 from paratune.reports.matrix import make_sweep
 from paratune.reports.page.document import section_html
 from paratune.reports.run.make import make
-from paratune.reports.runs.read import read_record
 from paratune.reports.runs.reproduce import command_line, reproduction, reproduction_texts, resolved
 
 
@@ -33,7 +33,7 @@ def test_command_is_one_that_a_shell_takes():
 
 def test_resolved_configuration_is_read_back_as_recorded(tmp_path):
     run = read(tmp_path / "a")
-    assert read_tree(resolved(run), "a.yaml").value == run.get("run.config")
+    assert read_tree(resolved(run), "a.yaml").value == run.run.config
 
 
 def test_other_configurations_are_listed_by_their_differences(tmp_path):
@@ -50,8 +50,8 @@ def test_dates_code_and_data_come_from_the_record(tmp_path):
     assert "c" * 40 in facts["Code"]
     assert "uncommitted" in facts["Code"]
     assert facts["Working directory"] == "/work"
-    assert facts["Runs finished"] == run.get("summary.finished")
-    assert run.get("run.data.train.fingerprint") in facts["Data: train"]
+    assert facts["Runs finished"] == run.summary.finished
+    assert run.data("train").fingerprint in facts["Data: train"]
 
 
 def test_batch_scripts_are_listed_without_secrets(tmp_path):

@@ -61,7 +61,7 @@ def test_changed_settings_are_shown_in_the_order_of_sessions(tmp_path, moved):
         "world_size": ["1 → 2", "1"],
         "device": ["cpu → cuda", "cpu"],
         "precision": ["fp32 → bf16", "fp32"],
-        "micro_batch_size": ["32 × 1 → 8 × 2", "32 × 1"],
+        "micro_batch_size": ["32 → 8", "32"],
         "grad_accum_steps": ["1 → 2", "1"],
     }.items() <= shown.items()
     first, second = csv.DictReader(io.StringIO(runs_csv(made)))
@@ -109,11 +109,11 @@ def test_a_session_that_saved_nothing_is_not_shown(tmp_path):
     folder = make_run(tmp_path / "a")
     # Begun on two processes at step 100, killed, and gone on with on one from there.
     run = read_runs([sessions(folder, ddp(folder), {"step": 100})]).runs[0]
-    assert [one.get("run.world_size") for one in run.sessions] == [1, 1]
+    assert [one.run.world_size for one in run.sessions] == [1, 1]
     assert texts(build_report(read_runs([folder])))["strategy"] == ["single"]
 
 
-@pytest.mark.parametrize("damaged", [None, [], "none", [{"step": "0"}, {"step": 3}], [7]])
+@pytest.mark.parametrize("damaged", [None, [], [{"step": "0"}, {"step": 3}]])
 def test_a_record_without_sessions_is_one_session(tmp_path, damaged):
     run = read_runs([make_run(tmp_path / "a", run_changes={"sessions": damaged})]).runs[0]
     assert run.sessions == (run,)
@@ -131,4 +131,4 @@ def test_micro_batches_after_an_out_of_memory_error_are_shown(tmp_path):
     record = json.loads(path.read_text())
     batch = record["batch"] | {"changes": [{"step": 7, "micro_batch_size": 16, "grad_accum_steps": 2}]}
     path.write_text(json.dumps(record | {"batch": batch}))
-    assert texts(build_report(read_runs([folder])))["micro_batch_size"] == ["32 × 1 → 16 × 2"]
+    assert texts(build_report(read_runs([folder])))["micro_batch_size"] == ["32 → 16"]

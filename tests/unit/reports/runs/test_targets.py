@@ -11,8 +11,9 @@ from raised import raises_code
 from paratune.config.targets import ScoreTarget, parse_target
 from paratune.errors import ConfigError
 from paratune.reports import make
+from paratune.reports.rows import row_of
 from paratune.reports.runs.read import read_runs
-from paratune.reports.runs.targets import target_rows
+from paratune.reports.runs.targets import target_measures
 
 
 def write(folder: Path, *ranks: list[dict[str, Any]]) -> None:
@@ -47,7 +48,8 @@ def run(tmp_path: Path) -> Path:
 
 
 def cells(folder: Path, *targets: str) -> dict[str, Any]:
-    rows = target_rows(read_runs([folder]).runs, [parse_target(target) for target in targets])
+    runs = read_runs([folder]).runs
+    rows = [row_of(measure, runs) for measure in target_measures(runs, [parse_target(target) for target in targets])]
     return {row.key: (row.cells[0].value, row.cells[0].text) for row in rows}
 
 
@@ -55,8 +57,8 @@ def test_the_first_evaluation_that_meets_the_target_counts(run: Path):
     found = cells(run, "f1>=0.8")
     # The second rank takes longest, 1.5 + 1 + 1 + 3 s (the first 5). Evaluations of 0.5 s at 2, 3 (another split) and
     # 4, a checkpoint of 0.25 s.
-    assert found["train_until_f1_0.8_s"] == (pytest.approx(6.5), "6.50 s")
-    assert found["total_until_f1_0.8_s"] == (pytest.approx(6.5 + 2.5 + 0.4 + 1.5 + 0.25), "11.2 s")
+    assert found["train_until_f1_0.8_s"] == (pytest.approx(6.5), "6.50")
+    assert found["total_until_f1_0.8_s"] == (pytest.approx(6.5 + 2.5 + 0.4 + 1.5 + 0.25), "11.2")
 
 
 def test_the_start_of_a_later_session_is_not_counted_to_a_target_before_it(run: Path):
@@ -82,16 +84,17 @@ def test_a_target_that_was_not_reached_has_the_best_score(run: Path):
 def test_a_target_that_nobody_reached_is_shown_all_the_same(run: Path):
     report = make([run], None, targets=[ScoreTarget("f1", 0.95)])
     assert [row.label for row in report.shown_rows if row.group == "Time to quality"] == [
-        "Training until f1 ≥ 0.95",
-        "Whole run until f1 ≥ 0.95",
+        "Training until f1 ≥ 0.95 (s)",
+        "Whole run until f1 ≥ 0.95 (s)",
     ]
 
 
 def test_a_run_without_the_metric_has_a_note(tmp_path: Path, run: Path):
     other = make_run(tmp_path / "b")
     write(other, [step(1, 1000), evaluation(1, accuracy=0.9)])
-    rows = list(target_rows(read_runs([run, other]).runs, [ScoreTarget("f1", 0.8)]))
-    assert [cell.text for cell in rows[0].cells] == ["6.50 s", "n/a: not evaluated by it"]
+    runs = read_runs([run, other]).runs
+    rows = [row_of(measure, runs) for measure in target_measures(runs, [ScoreTarget("f1", 0.8)])]
+    assert [cell.text for cell in rows[0].cells] == ["6.50", "n/a: not evaluated by it"]
 
 
 def test_a_damaged_time_makes_it_unknown(run: Path):

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from make_matrix import SEED, STRATEGY, Made, make_matrix
 
+from paratune.records.finished import Curve
 from paratune.records.sweep import Axis, read_sweep
 from paratune.reports.figures.canvas import page_figure
 from paratune.reports.figures.runs import loss_band
-from paratune.reports.runs.read import Curve
 from paratune.reports.systems.effect_figures import _interval, effect_drawings, style_of
 from paratune.reports.systems.effects import axis_effects
 from paratune.reports.systems.figures import learning_rate_drawings, marked_rates, score_lines
@@ -88,7 +88,7 @@ def test_scores_over_the_learning_rate_have_mean_and_range_of_their_seeds(system
         pytest.approx((1e-3, 0.91, 0.9, 0.92, 2)),
     ]
     (drawing,) = learning_rate_drawings(systems)
-    assert "ddp, learning rate 1e-05: Validation Accuracy 0.8100 (0.8000 to 0.8200), 2 seeds" in str(
+    assert "ddp, learning rate 1e-05: Validation accuracy 0.8100 (0.8000 to 0.8200), 2 seeds" in str(
         page_figure(drawing)
     )
 

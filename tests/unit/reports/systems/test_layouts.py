@@ -36,7 +36,7 @@ def test_evora_has_configurations_in_columns_times_in_minutes_and_memory_in_mb(f
     assert time == ["Time (mm:ss)", "12:34", "06:17"]  # 754 s, 377 s
     assert memory[1:] == ["11,500", "9,000"]
     assert total[1:] == ["23,000", "18,000"]
-    assert [score[0] for score in scores] == ["Test Accuracy ↑", "Test F1 ↑"]
+    assert [score[0] for score in scores] == ["Test accuracy ↑", "Test F1 ↑"]
     assert runs == ["Runs", "1", "1"]
 
 

@@ -1,0 +1,268 @@
+"""`RunRecord`: the record of a finished run, which everything that compares runs reads."""
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from paratune import records
+from paratune.base.text import plain
+from paratune.errors import CheckpointError
+from paratune.records.efficiency import NoiseKind
+from paratune.records.slices import are_slices
+from paratune.records.typed import Noise, RecordedData, RecordPart, RunFile, Summary, problem_of
+
+Record = TypeVar("Record", RunFile, Summary)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Losses over a run; the three arrays have the same length, and NaN for unknown values."""
+
+    steps: Sequence[int]
+    epochs: Sequence[float]
+    losses: Sequence[float]
+
+
+_NO_CURVE = Curve((), (), ())
+
+
+@lru_cache(maxsize=4096)
+def _parts(source: str | tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(source.split(".")) if isinstance(source, str) else source
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The record of a finished run."""
+
+    name: str
+    """Name in the report: the run id, with parent folders where two runs have the same id."""
+    folder: Path
+    run: RunFile
+    summary: Summary = field(default_factory=Summary)
+    train: Curve = _NO_CURVE
+    validation: Curve = _NO_CURVE
+    validation_scores: Mapping[int, Mapping[str, float | None]] = field(default_factory=dict)
+    """Scores of the evaluations on validation, by step."""
+
+    def get(self, source: str | tuple[str, ...]) -> Any:
+        """Return a value of the record, such as "summary.time.train_s"; None when its path is absent.
+
+        `source` is a path with dots, or its parts where a key may contain a dot.
+        """
+        file, *keys = _parts(source)
+        value: Any = self.run if file == "run" else {"summary": self.summary}[file]
+        for key in keys:
+            if isinstance(value, RecordPart):
+                value = getattr(value, key) if key in value.model_fields_set else None
+            else:
+                value = value.get(key) if isinstance(value, Mapping) else None
+        return value.model_dump(exclude_unset=True) if isinstance(value, RecordPart) else value
+
+    def noise(self, kind: NoiseKind) -> Noise:
+        """Return the gradient noise scale of this kind; see `paratune.records.efficiency`."""
+        scale = self.summary.noise_scale
+        return scale if kind == "plain" else scale.preconditioned
+
+    def setting(self, key: str) -> Any:
+        """Return an option of the configuration by its dotted key; None where it is not recorded."""
+        value: Any = self.run.config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+    def data(self, split: str) -> RecordedData:
+        """Return the facts of a split, which are empty where it is not recorded."""
+        return self.run.data.get(split) or RecordedData()
+
+    def score(self, split: str, metric: str) -> float | None:
+        """Return a score; None where it is not recorded."""
+        return (self.summary.scores.get(split) or {}).get(metric)
+
+    @property
+    def slices(self) -> Mapping[str, Mapping[str, list[dict[str, Any]]]]:
+        """The scores by set, column and slice (see `paratune.records.slices`); empty when there are none.
+
+        Raises:
+            CheckpointError: The record contains something else.
+        """
+        slices = self.summary.slices
+        if not slices or are_slices(slices):
+            return slices
+        raise _damaged(self.folder / records.SUMMARY_FILE, "slices", slices, "scores by set, column and slice are")
+
+    @property
+    def sessions(self) -> "tuple[RunRecord, ...]":
+        """The run in each of its sessions whose steps are in the record, in order; itself if there is one."""
+        sessions = self.run.sessions
+        begins = [step for step in (session.get("step") for session in sessions) if type(step) is int]
+        if len(begins) < len(sessions):
+            return (self,)
+        # A later session repeated steps that an interrupted session did not save.
+        saved = [
+            session
+            for number, session in enumerate(sessions)
+            if begins[number] < min(begins[number + 1 :], default=math.inf)
+        ]
+        if len(saved) < 2:
+            return (self,)
+        whole = self.run.model_dump()
+        return tuple(replace(self, run=_typed(self.folder, RunFile, {**whole, **session})) for session in saved)
+
+    def session_values(self, source: str) -> list[Any]:
+        """Return the different values of a run.json field over the sessions; one value if it never changed."""
+        values = [session.get(source) for session in self.sessions]
+        return [value for number, value in enumerate(values) if number == 0 or value != values[number - 1]]
+
+    @property
+    def task(self) -> str:
+        return str(self.run.task.kind)
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether the run is a probe: a few timed steps without evaluation."""
+        return (self.run.config.get("measure") or {}).get("probe") is True
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether the run fitted a baseline instead of training a model."""
+        return self.run.config.get("baseline") is not None
+
+    @property
+    def labels(self) -> list[str]:
+        return [str(label) for label in self.run.task.labels or ()]
+
+
+def read_record(folder: Path, name: str) -> RunRecord:
+    """Read the record of a finished run without its events, under a name in the report; its curves are empty.
+
+    Raises:
+        CheckpointError: It is damaged, or of another schema version.
+    """
+    record = RunRecord(name, folder, read_typed(folder, RunFile), read_typed(folder, Summary))
+    _ = record.slices
+    return record
+
+
+def read_typed(folder: Path, kind: type[Record]) -> Record:
+    """Read run.json (RunFile) or summary.json (Summary) of a record.
+
+    Raises:
+        CheckpointError: It is absent, damaged, or of another schema version.
+    """
+    return _typed(folder, kind, read_whole(folder, f"{kind.NAME}.json"))
+
+
+def _typed(folder: Path, kind: type[Record], record: Mapping[str, Any]) -> Record:
+    try:
+        return kind.model_validate(record)
+    except ValidationError as error:
+        raise _damaged(folder / f"{kind.NAME}.json", *problem_of(error, record)) from error
+
+
+def _damaged(path: Path, key: str, value: Any, needed: str) -> CheckpointError:
+    return CheckpointError(
+        f"{plain(path)} is damaged: {plain(key)} is {plain(repr(value)[:80])}, {needed} needed; train the run again, "
+        "or leave it out of the report",
+        code="run.damaged",
+        path=path,
+        key=key,
+        value=value,
+    )
+
+
+def with_curves(run: RunRecord) -> RunRecord:
+    """Return a run with its loss curves.
+
+    Raises:
+        CheckpointError: They are damaged.
+    """
+    train, validation, scores = _read_curves(run.folder)
+    return replace(run, train=train, validation=validation, validation_scores=scores)
+
+
+def read_whole(folder: Path, file: str) -> Mapping[str, Any]:
+    """Read run.json or summary.json of a record.
+
+    Raises:
+        CheckpointError: It is absent, damaged, or of another schema version.
+    """
+    path = folder / file
+    if not path.is_file():
+        raise CheckpointError(_not_a_run_text(folder, file), code="run.not_a_run")
+    value = records.read_json(path)
+    if not isinstance(value, dict):
+        text = f"{plain(path)} is damaged: it contains a {type(value).__name__}, an object is needed"
+        raise CheckpointError(text, code="run.damaged", path=path)
+    version = value.get("schema_version")
+    if version != records.SCHEMA_VERSION:
+        raise CheckpointError(
+            f"{plain(path)} has schema_version {plain(repr(version)[:40])}, this paratune reads "
+            f"{records.SCHEMA_VERSION}; report it with the version of paratune that made it",
+            code="run.other_version",
+            path=path,
+            version=version,
+        )
+    return value
+
+
+def _not_a_run_text(folder: Path, file: str) -> str:
+    """Return an error message for a folder without a record, with the runs that it contains."""
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        return f"{plain(folder)} {what}; give the folder of a run, such as runs/<name>"
+    inside = sorted(path.parent.name for path in folder.glob(f"*/{file}"))
+    if not inside:
+        return f"{plain(folder)} is not a run: it has no {file}"
+    names = ", ".join(plain(name) for name in inside[:3]) + (", ..." if len(inside) > 3 else "")
+    return f"{plain(folder)} is not a run but contains {len(inside)} ({names}); give them: {plain(folder)}/*"
+
+
+def _read_curves(folder: Path) -> tuple[Curve, Curve, dict[int, dict[str, float | None]]]:
+    """Return the training losses of all steps, the validation losses of all evaluations, and their scores by step."""
+    by_step: dict[int, dict[str, float | None]] = {}
+    points: dict[str, tuple[array[Any], ...]] = {
+        name: (array("q"), array("d"), array("d")) for name in ("train", "validation")
+    }
+    for event in records.read_events(folder):
+        step, epoch = number_in(event.get("step")), number_in(event.get("epoch"))
+        if step is None:
+            continue
+        if event["event"] == "step":
+            name, loss = "train", number_in(event.get("loss"))
+        elif event["event"] == "evaluation" and event.get("split") == "validation":
+            scores = event.get("scores")
+            known = {name: number_in(value) for name, value in scores.items()} if isinstance(scores, dict) else {}
+            by_step[int(step)] = known
+            name, loss = "validation", known.get("loss")
+        else:
+            continue
+        for column, value in zip(points[name], (int(step), epoch, loss), strict=True):
+            column.append(math.nan if value is None else value)
+    return Curve(*points["train"]), Curve(*points["validation"]), by_step
+
+
+def number_in(value: Any) -> float | None:
+    """Return a number of an event; None for anything else."""
+    if type(value) is float:  # as most are
+        return value if math.isfinite(value) else None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if is_number else None
+
+
+def rank_memory(run: RunRecord) -> list[float | None]:
+    """Return the peak memory of each rank in bytes, in rank order; empty when it was not recorded."""
+    return [rank.peak_memory_bytes for rank in run.summary.ranks]
+
+
+def steps_taken(run: RunRecord) -> float | None:
+    """Return the steps that a run took, without those that the Trainer took before it; None if it is not finished."""
+    steps, sessions = run.summary.num_steps, run.run.sessions
+    before = number_in(sessions[0].get("step")) if sessions else None
+    return None if steps is None else steps - (before or 0)

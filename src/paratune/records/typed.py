@@ -1,0 +1,374 @@
+"""run.json and summary.json as typed values, which everything that reads a record uses.
+
+Every field may be absent or null: a number that was not measured is None, a part that was not recorded is empty. A
+value of another type makes the record damaged. Fields that this module does not name are kept, unchecked.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core.core_schema import ValidationInfo
+
+Number = int | float | None
+Scores = Annotated[
+    dict[str, dict[str, Number]],
+    BeforeValidator(
+        lambda value: {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
+    ),
+]
+"""Scores by split and metric."""
+
+
+class RecordPart(BaseModel):
+    """A JSON object of a record."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow", allow_inf_nan=False, protected_namespaces=())
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _absent(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is None:
+            assert info.field_name is not None
+            return cls.model_fields[info.field_name].get_default(call_default_factory=True)
+        return value
+
+
+def _part(kind: type[RecordPart]) -> Any:
+    return Field(default_factory=kind)
+
+
+class RecordedStrategy(RecordPart):
+    kind: str | None = None
+    options: dict[str, Any] = {}
+    traits: dict[str, Any] = {}
+
+
+class BatchSizes(RecordPart):
+    """Samples of a step."""
+
+    global_batch_size: Number = None
+    micro_batch_size: Number = None
+    grad_accum_steps: Number = None
+    layout: str | None = None
+    changes: list[dict[str, Any]] = []
+    """Sizes after the memory ran out."""
+
+
+class Loader(RecordPart):
+    workers: Number = None
+
+
+class TaskFacts(RecordPart):
+    kind: str | None = None
+    labels: list[Any] | None = None
+    glue: str | None = None
+    metrics: list[str] = []
+    """Headline metrics, the most important one first."""
+
+
+class RecordedData(RecordPart):
+    """A split."""
+
+    source: str | None = None
+    fingerprint: str | None = None
+    num_rows: Number = None
+    num_pseudo: Number = None
+    num_samples: Number = None
+    num_tokens: Number = None
+
+
+class RecordedModel(RecordPart):
+    name: str | None = None
+    architecture: str | None = None
+    num_parameters: Number = None
+    num_trainable: Number = None
+    size_bytes: Number = None
+    init_fingerprint: str | None = None
+
+
+class StepPlan(RecordPart):
+    num_steps: Number = None
+    steps_per_epoch: Number = None
+    num_epochs: Number = None
+    batches_per_epoch: Number = None
+    num_batches: Number = None
+
+
+class RunFile(RecordPart):
+    """run.json: what was trained, and on what."""
+
+    NAME: ClassVar[str] = "run"
+
+    run_id: str | None = None
+    created: str | None = None
+    kind: str | None = None
+    config: dict[str, Any] = {}
+    config_origin: dict[str, Any] = {}
+    hardware: list[dict[str, Any]] = []
+    """Facts of each node."""
+    versions: dict[str, Any] = {}
+    code: dict[str, Any] = {}
+    command: list[str] = []
+    directory: str | None = None
+    launcher: str | None = None
+    job: dict[str, Any] = {}
+    """Of Slurm."""
+    world_size: Number = None
+    device: str | None = None
+    num_threads: Number = None
+    environment: dict[str, Any] = {}
+    strategy: RecordedStrategy = _part(RecordedStrategy)
+    loader: Loader = _part(Loader)
+    batch: BatchSizes = _part(BatchSizes)
+    seed: Number = None
+    task: TaskFacts = _part(TaskFacts)
+    own_code: dict[str, Any] = {}
+    teachers: list[dict[str, Any]] = []
+    grades: list[Any] | None = None
+    """Scores that essays may get."""
+    data: dict[str, RecordedData | None] = {}
+    model: RecordedModel = _part(RecordedModel)
+    plan: StepPlan = _part(StepPlan)
+    sessions: list[dict[str, Any]] = []
+    """What each session of a resumed run sets anew."""
+    began: str | None = None
+    """Of a session."""
+    step: Number = None
+    """Of a session: the last step before it."""
+
+
+class Times(RecordPart):
+    startup_s: Number = None
+    tokenize_s: Number = None
+    evaluate_s: Number = None
+    checkpoint_s: Number = None
+    train_s: Number = None
+    """All steps, of the slowest rank."""
+    total_s: Number = None
+
+
+class Throughput(RecordPart):
+    """Rates of the measured steps: totals over totals, without warm-up."""
+
+    samples_per_s: Number = None
+    tokens_per_s: Number = None
+    padded_tokens_per_s: Number = None
+    padding_share: Number = None
+    num_steps_measured: Number = None
+
+
+class PhaseTimes(RecordPart):
+    """Measured steps, mean over ranks."""
+
+    total_s: Number = None
+    median_ms: Number = None
+    p10_ms: Number = None
+    p90_ms: Number = None
+    share: Number = None
+
+
+class Phases(RecordPart):
+    """Their sum is the wall time of a step."""
+
+    get_batch: PhaseTimes = _part(PhaseTimes)
+    forward: PhaseTimes = _part(PhaseTimes)
+    backward: PhaseTimes = _part(PhaseTimes)
+    optimizer: PhaseTimes = _part(PhaseTimes)
+    other: PhaseTimes = _part(PhaseTimes)
+
+
+class Quantiles(RecordPart):
+    median: Number = None
+    p10: Number = None
+    p90: Number = None
+
+
+class Bubble(RecordPart):
+    bubble_share: Number = None
+    ideal_bubble_share: Number = None
+
+
+class Utilisation(RecordPart):
+    kind: str | None = None
+    mean: Number = None
+    p10: Number = None
+    p90: Number = None
+    machine_mean: Number = None
+    devices: list[dict[str, Any]] = []
+    energy_j: Number = None
+    energy_source: str | None = None
+    reason: str | None = None
+
+
+class RankFacts(RecordPart):
+    rank: Number = None
+    peak_memory_bytes: Number = None
+    device: str | None = None
+    phases_total_s: dict[str, Number] = {}
+
+
+class RecordedMemory(RecordPart):
+    kind: str | None = None
+    """rss or cuda_allocated."""
+    largest_bytes: Number = None
+    sum_bytes: Number = None
+
+
+class Losses(RecordPart):
+    first: Number = None
+    last: Number = None
+    mean_last_epoch: Number = None
+
+
+class Best(RecordPart):
+    step: Number = None
+    metric: str | None = None
+    value: Number = None
+
+
+class RecordingCost(RecordPart):
+    cost_ms_per_step: Number = None
+    cost_share: Number = None
+
+
+class Noise(RecordPart):
+    """See `paratune.records.efficiency`."""
+
+    value: Number = None
+    standard_error: Number = None
+    trace: Number = None
+    squared_norm: Number = None
+    num_steps: Number = None
+    reason: str | None = None
+
+
+class NoiseScale(Noise):
+    preconditioned: Noise = _part(Noise)
+
+
+class Communication(RecordPart):
+    share: Number = None
+    exposed_share: Number = None
+    time_ms_per_step: Number = None
+    num_steps: Number = None
+    reason: str | None = None
+
+
+class RecordedProfile(RecordPart):
+    num_steps: Number = None
+    wall_ms_per_step: Number = None
+    host_ms_per_step: Number = None
+    device_ms_per_step: Number = None
+    idle_share: Number = None
+    num_kernels_per_step: Number = None
+    operators: list[dict[str, Any]] = []
+    kernels: list[dict[str, Any]] = []
+    trace: str | None = None
+    reason: str | None = None
+
+
+class Stragglers(RecordPart):
+    slowest_rank: Number = None
+    slowdown: Number = None
+    wait_share: Number = None
+    reason: str | None = None
+
+
+class RecordedConstant(RecordPart):
+    """The best answer without a model, such as the majority class."""
+
+    predicts: str | None = None
+    scores: Scores = {}
+
+
+class RecordedWork(RecordPart):
+    model_flops_per_token: Number = None
+    model_flops_per_s: Number = None
+    peak_flops_per_s: Number = None
+    peak_source: str | None = None
+    mfu: Number = None
+    reason: str | None = None
+
+
+class RecordedPrediction(RecordPart):
+    memory_bytes: Number = None
+    memory_terms: dict[str, Any] = {}
+    step_s: Annotated[list[float], Field(min_length=3, max_length=3)] | None = None
+    """Predicted mean step, and the limits of its interval."""
+    reason: str | None = None
+
+
+class ChosenBy(RecordPart):
+    split: str | None = None
+    metric: str | None = None
+
+
+class Fitted(RecordPart):
+    """A baseline without steps, such as TF-IDF with logistic regression."""
+
+    estimator: str | None = None
+    num_features: Number = None
+    c: Number = None
+    chosen_by: ChosenBy = _part(ChosenBy)
+    candidates: list[dict[str, Any]] = []
+
+
+class Summary(RecordPart):
+    """summary.json: what was measured; it exists only in a finished run."""
+
+    NAME: ClassVar[str] = "summary"
+
+    finished: str | None = None
+    num_steps: Number = None
+    num_epochs: Number = None
+    stop_reason: str | None = None
+    world_size: Number = None
+    num_interruptions: Number = None
+    num_requeued: Number = None
+    num_restarts: Number = None
+    num_skipped_steps: Number = None
+    kept_step: Number = None
+    time: Times = _part(Times)
+    throughput: Throughput = _part(Throughput)
+    phases: Phases = _part(Phases)
+    step_ms: Quantiles = _part(Quantiles)
+    pipeline: Bubble = _part(Bubble)
+    utilisation: Utilisation = _part(Utilisation)
+    ranks: list[RankFacts] = []
+    memory: RecordedMemory = _part(RecordedMemory)
+    loss: Losses = _part(Losses)
+    best: Best = _part(Best)
+    recorder: RecordingCost = _part(RecordingCost)
+    noise_scale: NoiseScale = _part(NoiseScale)
+    communication: Communication = _part(Communication)
+    profile: RecordedProfile = _part(RecordedProfile)
+    stragglers: Stragglers = _part(Stragglers)
+    scores: Scores = {}
+    baseline: RecordedConstant = _part(RecordedConstant)
+    flops: RecordedWork = _part(RecordedWork)
+    prediction: RecordedPrediction = _part(RecordedPrediction)
+    fitted: Fitted = _part(Fitted)
+    confusion: dict[str, Any] = {}
+    slices: dict[str, Any] = {}
+
+
+_NEEDED = {"string_type": "text or null is", "list_type": "a list is", "dict_type": "an object is"}
+_NEEDED |= {"model_type": "an object is", "int_type": "a number or null is", "float_type": "a number or null is"}
+
+
+def problem_of(error: ValidationError, record: Mapping[str, Any]) -> tuple[str, Any, str]:
+    """Return the place of the first problem of a record, such as "time.train_s", its value, and what is needed."""
+    first = error.errors(include_url=False)[0]
+    needed = _NEEDED.get(first["type"], "a finite number, or three of a prediction, is")
+    return ".".join(map(str, _keys(first["loc"], record))), first["input"], needed
+
+
+def _keys(location: tuple[int | str, ...], record: Any) -> Iterator[int | str]:
+    """Yield the keys of a location, without the names of the types that were tried."""
+    for part in location:
+        try:
+            record = record[part]
+        except (KeyError, IndexError, TypeError):
+            return
+        yield part

@@ -1,0 +1,161 @@
+"""A measure over the runs of a configuration, and the text of values: all numbers of all tables are formatted here."""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from paratune.base.units import GIB, KIB, MIB, NOT_AVAILABLE
+from paratune.records.finished import RunRecord
+from paratune.reports.measures import Measure, Unit
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A measure over the runs of a configuration."""
+
+    measure: Measure
+    values: Mapping[str, float]
+    """Value of each run that has one, by the run's name."""
+    center: float | None
+    """Totals over totals for a rate, else the mean; None when no run has a value."""
+    num_runs: int
+    """Number of runs that could have a value."""
+    remark: str = ""
+    """How the value was computed, or why it is unknown, if that differs from the measure."""
+    is_of_all: bool = False
+    """Whether it is one value for all runs together, such as a ratio, without a spread."""
+    interval: tuple[float, float] | None = None
+    """95% confidence interval of such a value; None where there is one run."""
+
+    @cached_property
+    def deviation(self) -> float | None:
+        """Sample standard deviation (n - 1) over the runs; None for fewer than two runs."""
+        return statistics.stdev(self.values.values()) if len(self.values) > 1 and not self.is_of_all else None
+
+    @property
+    def median(self) -> float | None:
+        return statistics.median(self.values.values()) if self.values else None
+
+
+def amount(measure: Measure, runs: Sequence[RunRecord]) -> Amount:
+    """Return a measure over runs of one configuration; of a score, over the runs whose scores count."""
+    values = {run.name: value for run in runs if (value := measure.of(run)) is not None}
+    if measure.unit == "rate" and values:
+        return Amount(measure, values, _pooled([run for run in runs if run.name in values], values), len(runs))
+    return Amount(measure, values, statistics.fmean(values.values()) if values else None, len(runs))
+
+
+def _pooled(runs: Sequence[RunRecord], rates: Mapping[str, float]) -> float | None:
+    """Return the rate of several runs: total work divided by total time.
+
+    Each run did, up to a factor that is the same for all, as much as it has measured steps of its global batch.
+    """
+    parts = [(measured_samples(run), rates[run.name]) for run in runs]
+    if any(rate <= 0 for _, rate in parts):
+        return None
+    if any(done is None for done, _ in parts):
+        # The rate of equal amounts of work; the arithmetic mean would be that of equal times.
+        return statistics.harmonic_mean([rate for _, rate in parts])
+    done = [samples or 0.0 for samples, _ in parts]
+    return (
+        sum(done) / sum(samples / rate for samples, (_, rate) in zip(done, parts, strict=True)) if sum(done) else None
+    )
+
+
+def measured_samples(run: RunRecord) -> float | None:
+    """Return the samples of the measured steps of a run, up to a factor that is equal for runs of a configuration."""
+    steps, size = run.summary.throughput.num_steps_measured, run.run.batch.global_batch_size
+    return None if steps is None or size is None else steps * size
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Format of values that stand beside each other."""
+
+    unit: str
+    """Unit in the label; empty if there is none."""
+    size: float
+    """Size of the unit, in the unit of the values."""
+    places: int | None
+    """Decimals; None for values as they are, such as a seed."""
+    end: str = ""
+    """After each value."""
+
+    def text(self, value: Any) -> str:
+        """Return one value; a text, such as the values of several sessions, unchanged."""
+        if value is None:
+            return NOT_AVAILABLE
+        if isinstance(value, str) or self.places is None:
+            return str(value)
+        if self.unit == "mm:ss":
+            return "{:02}:{:02}".format(*divmod(round(value), 60))
+        return f"{value / self.size:,.{self.places}f}{self.end}"
+
+    def label(self, name: str) -> str:
+        return f"{name} ({self.unit})" if self.unit else name
+
+
+_UNITS: Mapping[str, Sequence[tuple[float, str, float]]] = {
+    "s": ((36_000.0, "h", 3600.0), (1_200.0, "min", 60.0), (0.0, "s", 1.0)),
+    "ms": ((10_000.0, "s", 1000.0), (0.0, "ms", 1.0)),
+    "bytes": ((GIB, "GiB", GIB), (MIB, "MiB", MIB), (0.0, "KiB", KIB)),
+    "joules": ((10_000.0, "kJ", 1000.0), (0.0, "J", 1.0)),
+    "flops": ((1e12, "TFLOP/s", 1e12), (0.0, "GFLOP/s", 1e9)),
+    "hours": ((0.0, "h", 1.0),),
+    "watts": ((0.0, "W", 1.0),),
+}
+"""For each kind of unit the smallest largest value, the name and the size of the unit."""
+
+
+def scale_of(unit: Unit, values: Iterable[Any]) -> Scale:
+    """Return the format of values in a unit of measures."""
+    known = [value for value in values if isinstance(value, int | float)]
+    most = max(map(abs, known), default=0.0)
+    match unit:
+        case "share":
+            return Scale("%", 0.01, 1)
+        case "percent":
+            return Scale("%", 1.0, 1)
+        case "score":
+            return Scale("", 1.0, 4)
+        case "count":
+            return Scale("", 1.0, 0)
+        case "text":
+            return Scale("", 1.0, None)
+        case "factor":
+            return Scale("", 1.0, 2, "×")
+    units = _UNITS.get(unit, ((0.0, "", 1.0),))
+    name, size = next((name, size) for least, name, size in units if most >= least)
+    return Scale(name, size, decimals([value / size for value in known]))
+
+
+def decimals(values: Iterable[float | None]) -> int:
+    """Return the decimals that give the smallest value three significant digits and the largest at most five.
+
+    At most 3; zeros and unknown values are ignored.
+    """
+    known = [abs(value) for value in values if value]
+    if not known:
+        return 3
+    least, most = (math.floor(math.log10(value)) for value in (min(known), max(known)))
+    return min(3, max(0, 2 - least), max(0, 4 - most))
+
+
+def numbers(values: Sequence[float | None], size: float = 1.0) -> list[str]:
+    """Return numbers, divided by the size of their unit, with the same number of decimals, so that they align."""
+    scale = Scale("", size, decimals(None if value is None else value / size for value in values))
+    return [scale.text(value) for value in values]
+
+
+def amount_text(amount: Amount, scale: Scale) -> str:
+    """Return the value with its spread over runs."""
+    if amount.center is None:
+        return NOT_AVAILABLE
+    spread = "" if amount.deviation is None else f" ± {scale.text(amount.deviation)}"
+    if amount.interval is not None:
+        spread = " [{}, {}]".format(*map(scale.text, amount.interval))
+    few = f" ({len(amount.values)} of {amount.num_runs})" if len(amount.values) < amount.num_runs else ""
+    return f"{scale.text(amount.center)}{spread}{few}"

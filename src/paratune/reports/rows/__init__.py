@@ -1,1 +1,0 @@
-"""Rows of the comparison table of runs, a module for each group of figures."""

@@ -1,0 +1,62 @@
+"""Typed records: what may be absent, and what makes a record damaged."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from raised import raises_code
+
+from paratune.records.finished import read_record
+from paratune.records.typed import Summary
+
+RUN = {"schema_version": 1, "run_id": "a", "world_size": 2, "config": {"precision": "fp32"}}
+SUMMARY = {"schema_version": 1, "time": {"train_s": 3.5}, "scores": {"test": None, "validation": {"f1": 0.5}}}
+
+
+def written(folder: Path, run: Any = RUN, summary: Any = SUMMARY) -> Path:
+    (folder / "run.json").write_text(json.dumps(run))
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def test_absent_and_null_values_are_none_and_parts_are_empty(tmp_path: Path):
+    run = read_record(written(tmp_path, {**RUN, "batch": None}), "a")
+    assert (run.run.world_size, run.run.batch.global_batch_size, run.run.device) == (2, None, None)
+    assert (run.summary.time.train_s, run.summary.phases.forward.total_s) == (3.5, None)
+    assert run.summary.scores == {"validation": {"f1": 0.5}}
+
+
+def test_whole_numbers_stay_whole_and_unnamed_fields_are_kept():
+    summary = Summary.model_validate({"num_steps": 3, "num_epochs": 3.0, "windows": {"validation": 4}})
+    assert [type(value) for value in (summary.num_steps, summary.num_epochs)] == [int, float]
+    assert summary.model_dump(exclude_unset=True)["windows"] == {"validation": 4}
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "place"),
+    [
+        ("summary.json", {"time": {"train_s": "fast"}}, "time.train_s"),
+        ("summary.json", {"time": {"train_s": True}}, "time.train_s"),
+        ("summary.json", {"time": {"train_s": [1]}}, "time.train_s"),
+        ("summary.json", {"time": 3}, "time"),
+        ("summary.json", {"scores": {"test": {"f1": "x"}}}, "scores.test.f1"),
+        ("summary.json", {"ranks": [{"rank": 0}, 7]}, "ranks.1"),
+        ("summary.json", {"prediction": {"step_s": [1.0, 2.0]}}, "prediction.step_s"),
+        ("summary.json", {"slices": {"test": 3}}, "slices"),
+        ("run.json", {"sessions": "none"}, "sessions"),
+        ("run.json", {"task": {"metrics": ["f1", 3]}}, "task.metrics.1"),
+        ("run.json", {"config": []}, "config"),
+    ],
+)
+def test_a_value_of_another_type_is_damage_at_its_place(tmp_path: Path, file: str, change: Any, place: str):
+    run = {**RUN, **change} if file == "run.json" else RUN
+    summary = {**SUMMARY, **change} if file == "summary.json" else SUMMARY
+    with raises_code("run.damaged", file, place):
+        read_record(written(tmp_path, run, summary), "a")
+
+
+@pytest.mark.parametrize("version", [0, 2, None, "1"])
+def test_another_format_is_refused(tmp_path: Path, version: Any):
+    with raises_code("run.other_version", repr(version)):
+        read_record(written(tmp_path, summary={**SUMMARY, "schema_version": version}), "a")
