@@ -47,11 +47,11 @@ class Slow(DDPStrategy):
 
 
 class SlowStart(DDPStrategy):
-    """DDP that needs 8 s before its first step: a signal that is repeated every 5 s comes before that step."""
+    """DDP that takes 8 s to make: a signal that is repeated every 5 s comes before the first step."""
 
-    def prepare(self, *arguments: Any, **named: Any) -> None:
+    def __init__(self, *arguments: Any, **named: Any) -> None:
         time.sleep(8)
-        super().prepare(*arguments, **named)
+        super().__init__(*arguments, **named)
 
 
 class Longer(DDPStrategy):
