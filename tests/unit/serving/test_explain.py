@@ -176,7 +176,7 @@ def test_a_client_that_leaves_the_queue_frees_its_place(saved: Saved):
 
 def test_scores_have_the_interval_of_the_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     rule: Any = None
-    calibration = ScoreCalibration((), NumberScale(None, (0.0, 9.0)), 0.9, 0.25, 40, None, rule, 0.5)
+    calibration = ScoreCalibration((), NumberScale(None, (0.0, 9.0)), 0.9, 0.25, 40, None, rule, 0.5, 0.1, None)
     monkeypatch.setattr(app, "read_calibration", lambda trained: calibration)
     folder = save_tiny(tmp_path / "model", "regression").folder
     with open_client(service_of(folder)) as http:
