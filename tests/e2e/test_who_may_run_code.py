@@ -329,7 +329,6 @@ LOADS: dict[str, tuple[str, ...]] = {
 """Commands that load the model of a run."""
 READS: dict[str, set[str]] = {
     "evaluate --by": {"train", "validation", "test", "command"},
-    "feedback": {"train", "validation", "test", "command"},
     "quantize": {"train", "validation", "test", "command"},
     "compress": {"train", "validation", "test", "command"},
     "pseudo-label": {"train", "validation", "test", "command"},
