@@ -112,7 +112,7 @@ class RunRecord:
         ]
         if len(saved) < 2:
             return (self,)
-        whole = self.run.model_dump()
+        whole = self.run.model_dump(exclude_unset=True)
         return tuple(replace(self, run=_typed(self.folder, RunFile, {**whole, **session})) for session in saved)
 
     def session_values(self, source: str) -> list[Any]:
@@ -127,7 +127,7 @@ class RunRecord:
     @property
     def is_probe(self) -> bool:
         """Whether the run is a probe: a few timed steps without evaluation."""
-        return (self.run.config.get("measure") or {}).get("probe") is True
+        return self.setting("measure.probe") is True
 
     @property
     def is_baseline(self) -> bool:
@@ -248,12 +248,21 @@ def _read_curves(folder: Path) -> tuple[Curve, Curve, dict[int, dict[str, float 
     return Curve(*points["train"]), Curve(*points["validation"]), by_step
 
 
+def gpus_of(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the GPUs of a node of `hardware` in run.json; those that are no objects are left out."""
+    gpus = node.get("gpus")
+    return [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
+
+
 def number_in(value: Any) -> float | None:
-    """Return a number of an event; None for anything else."""
+    """Return a finite number of a record; None for anything else: a file that others write may hold anything."""
     if type(value) is float:  # as most are
         return value if math.isfinite(value) else None
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if is_number else None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    try:
+        return float(value) if is_number and math.isfinite(value) else None
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
 
 
 def rank_memory(run: RunRecord) -> list[float | None]:

@@ -306,7 +306,9 @@ def read_sweep(folder: Path) -> SweepRecord:
         raise CheckpointError(message, code="run.other_version", path=path, version=version)
     try:
         # As JSON, in which a strict reader takes lists for tuples.
-        sweep = _reader().validate_json(json.dumps({**content, "published": None}), strict=True)
+        text = json.dumps({**content, "published": None}, ensure_ascii=False)
+        # Bytes of a file name that are no UTF-8 are kept as lone surrogates, which the reader refuses.
+        sweep = _reader().validate_json(text.encode("utf-8", "replace"), strict=True)
         sweep = replace(sweep, published=parse_published(content.get("published")))
         labels = {axis.label: axis.values.keys() for axis in sweep.axes}
         for cell in sweep.cells:

@@ -35,10 +35,6 @@ class Amount:
         """Sample standard deviation (n - 1) over the runs; None for fewer than two runs."""
         return statistics.stdev(self.values.values()) if len(self.values) > 1 and not self.is_of_all else None
 
-    @property
-    def median(self) -> float | None:
-        return statistics.median(self.values.values()) if self.values else None
-
 
 def amount(measure: Measure, runs: Sequence[RunRecord]) -> Amount:
     """Return a measure over runs of one configuration; of a score, over the runs whose scores count."""

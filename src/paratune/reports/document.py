@@ -140,7 +140,7 @@ class ReportSection:
     heading: str
     parts: tuple[Part, ...]
     is_short: bool = True
-    """Whether the terminal prints its tables, and a page shows its parts without a request."""
+    """Whether a page shows its parts without a request."""
 
     @property
     def tables(self) -> tuple[Table, ...]:

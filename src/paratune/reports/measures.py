@@ -5,7 +5,7 @@ record has: totals, or totals over totals.
 """
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from typing import Any, Literal
 from paratune.base.units import NOT_AVAILABLE, percent_change
 from paratune.config.metric_names import LABELS, OWN_PREFIX, direction, is_lower_better, metric_label
 from paratune.records import ALL_PHASES
+from paratune.records.constant import compare_with_constant, is_better_score
 from paratune.records.efficiency import MIN_SAMPLES, NOISE_KINDS, NoiseKind, statistical_efficiency
 from paratune.records.finished import RunRecord, number_in, steps_taken
 from paratune.verdicts.order import load_by_others
@@ -60,6 +61,11 @@ class Measure:
     def of(self, run: RunRecord) -> Any:
         """Return the value of a run; None where it is unknown."""
         return run.get(self.source) if self.read is None else self.read(run)
+
+
+def over_sessions(values: Iterable[Any]) -> str:
+    """Return the values of consecutive sessions as text, such as "1 → 2"."""
+    return ARROW.join(NOT_AVAILABLE if value is None else str(value) for value in values)
 
 
 # ---- Formulas: totals over totals, None where a part is unknown
@@ -143,7 +149,7 @@ def _devices(run: RunRecord) -> str | None:
     """Return the kinds of device of the ranks: "cpu", "cuda"; of a resumed run, of its sessions."""
     by_session = run.session_values("run.device")
     if len(by_session) > 1:
-        return ARROW.join(map(str, by_session))
+        return over_sessions(by_session)
     kinds = {(rank.device or NOT_AVAILABLE).split(":")[0] for rank in run.summary.ranks}
     return ", ".join(sorted(kinds)) or None
 
@@ -169,7 +175,7 @@ def _by_session(source: str) -> Callable[[RunRecord], Any]:
     def read(run: RunRecord) -> Any:
         values = run.session_values(source)
         if len(values) > 1:
-            return ARROW.join(NOT_AVAILABLE if value is None else str(value) for value in values)
+            return over_sessions(values)
         return values[0] if values[0] is None or isinstance(values[0], int | float) else str(values[0])
 
     return read
@@ -183,7 +189,7 @@ def _sizes(key: str) -> Callable[[RunRecord], Any]:
         for session in run.sessions:
             for size in (getattr(session.run.batch, key), *(change.get(key) for change in session.run.batch.changes)):
                 sizes += [size] if size != sizes[-1] else []
-        return sizes[0] if len(sizes) == 1 else ARROW.join(map(str, sizes))
+        return sizes[0] if len(sizes) == 1 else over_sessions(sizes)
 
     return read
 
@@ -466,16 +472,8 @@ def not_better_than_constant(run: RunRecord) -> str | None:
 
     The first headline metric of the task decides, on the test set or else on validation.
     """
-    name = run.summary.baseline.predicts
-    for split in ("test", "validation"):
-        for metric in run.run.task.metrics:
-            value, constant = score(split, metric).of(run), constant_score(run, split, metric)
-            if value is not None and constant is not None:
-                if value < constant if is_lower_better(metric) else value > constant:
-                    return None
-                title = f"{split} {metric_label(metric)}"
-                return f"not better than the {name}: {title} {value:.4f}, of the {name} {constant:.4f}."
-    return None
+    found = compare_with_constant(run.summary.scores, run.summary.baseline.model_dump(), run.run.task.metrics)
+    return None if found is None or is_better_score(found.metric, found.model, found.constant) else found.sentence
 
 
 def unknown_reasons(run: RunRecord, runs: Sequence[RunRecord]) -> Iterator[str]:

@@ -25,8 +25,6 @@ from paratune.reports.runs import targets
 from paratune.reports.runs.certificates import Certificate
 from paratune.reports.runs.read import Unfinished
 from paratune.reports.statements import run_statements
-from paratune.reports.systems.layouts import layout_tables
-from paratune.reports.systems.time_to_quality import target_tables
 from paratune.reports.tables.table import Row, Table, make_table
 from paratune.reports.tables.terminal import TerminalParts
 from paratune.reports.text import some_names
@@ -139,9 +137,8 @@ def _matrix(report: SweepReport) -> Parts:
     if systems is not None and systems.measured:
         members = [Member(member.label, member.runs, member.scored) for member in systems.measured]
         yield lines_table(members, report.record.price_per_device_hour, _MAX_LINES)
-        if report.layout is not None:
-            yield from layout_tables(systems, report.layout)
-        yield from target_tables(systems, report.targets)
+        tables = {section.key: section.tables for section in report.sections}
+        yield from (*tables.get("layout", ()), *tables.get("targets", ()))
     yield from _missing(report)
 
 

@@ -60,7 +60,7 @@ def some_names(names: Sequence[str], most: int = 24) -> str:
 
 
 class Html(str):
-    """Text that is HTML markup; only this module and `paratune.reports.figures.svg` create it, from trusted strings."""
+    """Text that is HTML markup; only this module and those that draw figures create it, from trusted strings."""
 
     __slots__ = ()
 

@@ -18,12 +18,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from paratune.base.text import plain
 from paratune.config.metric_names import direction
 from paratune.config.plain import one_line
 from paratune.config.section import Positive, Section
 from paratune.config.validate import describe_value
-from paratune.errors import require_installed
+from paratune.errors import CheckpointError, require_installed
 from paratune.records import SUMMARY_FILE, read_json
+from paratune.records.finished import number_in
 from paratune.records.sweep import CellRecord, SearchRecord, SweepRecord, cell_run_folder, holds_sweep, read_sweep
 from paratune.sweeps.axes import SEEDS
 from paratune.sweeps.matrix_file import MatrixFile
@@ -327,12 +329,17 @@ def validation_score(folder: Path, cell: CellRecord) -> float | None:
 
     Args:
         folder: Of the matrix.
+
+    Raises:
+        CheckpointError: The record of the run is missing or damaged.
     """
     if cell.state != "finished":
         return None
-    scores = read_json(cell_run_folder(folder, cell.name) / SUMMARY_FILE)["scores"].get("validation") or {}
-    value = scores.get(cell.metric)
-    return float(value) if value is not None and math.isfinite(value) else None
+    path = cell_run_folder(folder, cell.name) / SUMMARY_FILE
+    try:
+        return number_in((read_json(path)["scores"].get("validation") or {}).get(cell.metric))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{plain(path)} is damaged: {error!r}", code="run.damaged", path=path) from error
 
 
 def require_search(search: Search | None) -> None:

@@ -40,8 +40,7 @@ class Side:
     """Degrees of freedom of a variance of these runs, where a regression takes a part of n - 1."""
     if_equal: float = 0.0
     """Variance of a run if all are equal: the part of a score's variance that the answers of a run do not share. On few
-    samples the scores of two seeds are equal by chance up to 19% of the time; that does not show that seeds do not
-    matter."""
+    samples the scores of two seeds can be equal by chance; that does not show that seeds do not matter."""
 
     @property
     def variance(self) -> float:

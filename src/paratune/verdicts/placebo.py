@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from paratune.config.differences import flatten
-from paratune.records.finished import RunRecord
+from paratune.records.finished import RunRecord, gpus_of
 
 ANY_VALUE: Mapping[str, str] = {
     "run.name": "a name",
@@ -75,15 +75,17 @@ def is_of_a_step(measure: str) -> bool:
 
 
 def step_class(run: RunRecord) -> str | None:
-    """Return a text that is equal for runs whose steps do the same; None where the configuration is not recorded."""
-    facts = run.run
-    if not facts.config:
+    """Return a text that is equal for runs whose steps do the same; None where the record does not tell.
+
+    A record without configuration, machine or fingerprint of its data does not tell: unknown is never equal.
+    """
+    facts, fingerprint = run.run, run.data("train").fingerprint
+    if not facts.config or not facts.hardware or fingerprint is None:
         return None
     settings = {key: value for key, value in flatten(facts.config).items() if key not in ANY_VALUE}
     settings |= {key: settings[key] != off for key, off in WITHOUT.items() if key in settings}
     machines = [
-        str([node.get(key) for key in _NODE] + [gpu.get("name") for gpu in node.get("gpus") or ()])
-        for node in facts.hardware
+        str([node.get(key) for key in _NODE] + [gpu.get("name") for gpu in gpus_of(node)]) for node in facts.hardware
     ]
     return json.dumps(
         [
@@ -97,7 +99,7 @@ def step_class(run: RunRecord) -> str | None:
             ),
             sorted(machines),
             *(facts.world_size, facts.num_threads, facts.device, facts.batch.model_dump(), facts.versions),
-            *(facts.own_code, facts.code.get("git_commit"), run.data("train").fingerprint),
+            *(facts.own_code, facts.code.get("git_commit"), fingerprint),
         ],
         sort_keys=True,
         default=str,

@@ -104,10 +104,12 @@ def _residuals(scores: Sequence[Scores]) -> list[Side]:
     table = np.concatenate([np.eye(len(scores))[of], np.eye(len(seeds))[by]], axis=1)
     fitted = table @ np.linalg.pinv(table)
     squares, free = (values - fitted @ values) ** 2, 1 - np.diag(fitted)
+    least = (1e-13 * float(np.abs(values).max())) ** 2  # below it, residuals are rounding, as in `moments`
     sides = []
     for at, each in enumerate(scores):
         freedom = float(free[of == at].sum())
-        sides.append(Side(float(squares[of == at].sum()) / freedom, len(each), own_freedom=freedom))
+        square = float(squares[of == at].sum()) / freedom
+        sides.append(Side(square if square > least else 0.0, len(each), own_freedom=freedom))
     return sides
 
 

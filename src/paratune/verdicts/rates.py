@@ -112,8 +112,13 @@ def noise_interval(runs: Sequence[RunRecord], kind: NoiseKind = "plain") -> tupl
     from scipy import special
 
     sums = [_sums(run, kind) for run in runs]
-    pairs = [(trace * steps, norm * steps) for trace, norm, steps in sums if trace and norm and steps]
-    if len(pairs) < 2:
+    pairs = [
+        (trace * steps, norm * steps)
+        for trace, norm, steps in sums
+        if trace is not None and norm is not None and steps is not None
+    ]
+    # As in `pooled_noise`, whose value is another one where a run has its noise scale alone.
+    if len(pairs) < max(2, sum(run.noise(kind).value is not None for run in runs)):
         return None
     trace, norm = (statistics.fmean(values) for values in zip(*pairs, strict=True))
     squared_t = float(special.stdtrit(len(pairs) - 1, 0.975)) ** 2 / len(pairs)

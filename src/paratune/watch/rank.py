@@ -1,15 +1,15 @@
 """The state of each rank of a run, from its event log, which is read while it grows."""
 
 import json
-import math
 import os
 import statistics
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from paratune.records import ALL_PHASES
+from paratune.records.finished import number_in
 
 RECENT_BYTES = 512 * 1024
 """Bytes at the end of a log that are read completely; of the steps before them only some are read."""
@@ -25,6 +25,8 @@ LAG = 0.2
 """A rank is a straggler if its own work takes longer than that of the others by more than this share, ..."""
 LAG_OF_STEP = 0.05
 """... and by more than this share of the step."""
+LATEST_S = 1e11
+"""Unix time of the year 5138; a later one is damaged, and no calendar can show it."""
 _STEP = b'{"event": "step"'
 
 
@@ -40,7 +42,7 @@ class RankLog:
         """Forget everything: the log is a new file."""
         self._offset = 0
         self.num_damaged = 0
-        """Number of skipped lines that are not events."""
+        """Number of read lines that are not events; of the earlier steps only some are read."""
         self.steps: deque[Mapping[str, Any]] = deque(maxlen=WINDOW)
         self.losses: list[tuple[int, float]] = []
         self.evaluation: Mapping[str, Any] = {}
@@ -97,13 +99,14 @@ class RankLog:
         self._add(event, event["event"])
 
     def _add(self, event: Mapping[str, Any], kind: str) -> None:
-        self.time = number(event.get("time")) or self.time
+        if 0 < (time_s := number_in(event.get("time")) or 0) < LATEST_S:
+            self.time = time_s
         if kind in ("step", "begin", "resume"):
             self.ended = None
         if kind == "step" and (step := whole(event.get("step"))) is not None:
             self.step = step
             self.steps.append(event)
-            if (loss := number(event.get("loss"))) is not None:
+            if (loss := number_in(event.get("loss"))) is not None:
                 self.losses.append((step, loss))
             if len(self.losses) >= 2 * CURVE_POINTS:
                 self.losses = self.losses[::2]
@@ -112,7 +115,7 @@ class RankLog:
         elif kind == "resume":
             self._resume(whole(event.get("step")) or 0)
         elif kind in ("evaluation", "checkpoint"):
-            seconds = number(event.get("time_s")) or 0.0
+            seconds = number_in(event.get("time_s")) or 0.0
             self.pauses_s += seconds
             self.longest_pause_s = max(self.longest_pause_s, seconds)
             self.evaluation = event if kind == "evaluation" else self.evaluation
@@ -135,13 +138,15 @@ class RankLog:
 
     def mean_wall_s(self) -> float | None:
         """Return the mean seconds of the last steps."""
-        walls = [wall for step in self.measured() if (wall := number(step.get("wall_ms"))) is not None]
+        walls = [wall for step in self.measured() if (wall := number_in(step.get("wall_ms"))) is not None]
         return statistics.fmean(walls) / 1000 if walls else None
 
     def own_ms(self, keys: Sequence[str]) -> float | None:
         """Return the median time of some phases over the last steps."""
         phases = [mapping(step.get("phases_ms")) for step in self.measured()]
-        return statistics.median(sum(number(ms.get(key)) or 0.0 for key in keys) for ms in phases) if phases else None
+        return (
+            statistics.median(sum(number_in(ms.get(key)) or 0.0 for key in keys) for ms in phases) if phases else None
+        )
 
 
 def rates(logs: Sequence[RankLog]) -> tuple[float | None, float | None]:
@@ -149,24 +154,29 @@ def rates(logs: Sequence[RankLog]) -> tuple[float | None, float | None]:
 
     The only place where `paratune watch` computes a speed: reports have the rates of whole runs.
     """
-    totals = {"num_tokens": 0.0, "num_samples": 0.0}
-    seen = set()
+    by_data_rank: dict[int | None, list[Mapping[str, Any]]] = {}
     for rank, log in enumerate(logs):
-        steps = log.measured()
-        wall_s = sum(number(step.get("wall_ms")) or 0.0 for step in steps) / 1000
-        data_rank = whole(steps[-1].get("data_rank", rank)) if steps else None
-        if wall_s <= 0 or data_rank in seen:
-            continue
-        seen.add(data_rank)
-        for key in totals:
-            totals[key] += sum(number(step.get(key)) or 0.0 for step in steps) / wall_s
-    return (totals["num_tokens"], totals["num_samples"]) if seen else (None, None)
+        if steps := log.measured():
+            by_data_rank.setdefault(whole(steps[-1].get("data_rank", rank)), steps)
+    return _rate(by_data_rank.values(), "num_tokens"), _rate(by_data_rank.values(), "num_samples")
+
+
+def _rate(steps_of_ranks: Iterable[Sequence[Mapping[str, Any]]], key: str) -> float | None:
+    """Return the sum over ranks of an amount per second of step time; None where a rank has no step with both."""
+    rates_of_ranks = []
+    for steps in steps_of_ranks:
+        parts = [(number_in(step.get(key)), number_in(step.get("wall_ms")) or 0.0) for step in steps]
+        known = [(amount, wall_ms) for amount, wall_ms in parts if amount is not None and wall_ms > 0]
+        if not known:
+            return None
+        rates_of_ranks.append(1000 * sum(amount for amount, _ in known) / sum(wall_ms for _, wall_ms in known))
+    return sum(rates_of_ranks) if rates_of_ranks else None
 
 
 def phase_shares(logs: Sequence[RankLog]) -> dict[str, float]:
     """Return the share of each phase in the wall time of the last steps, over all ranks."""
     phases = [mapping(step.get("phases_ms")) for log in logs for step in log.measured()]
-    totals = {key: sum(number(step.get(key)) or 0.0 for step in phases) for key in ALL_PHASES}
+    totals = {key: sum(number_in(step.get(key)) or 0.0 for step in phases) for key in ALL_PHASES}
     whole_ms = sum(totals.values())
     return {key: value / whole_ms for key, value in totals.items()} if whole_ms > 0 else {}
 
@@ -184,18 +194,9 @@ def stragglers(logs: Sequence[RankLog], own_phases: Sequence[str]) -> dict[int, 
     return {rank: own_ms / usual - 1 for rank, own_ms in own.items() if is_slow[rank]}
 
 
-def number(value: Any) -> float | None:
-    """Return a value of a record if it is a finite number, else None: a file that others write may hold anything."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    try:
-        return float(value) if is_number and math.isfinite(value) else None
-    except OverflowError:
-        return None
-
-
 def whole(value: Any) -> int | None:
-    """Return a value of a record if it is a whole number, else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """Return a value of a record if it is a whole number that a float can hold exactly, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53 else None
 
 
 def text(value: Any) -> str | None:

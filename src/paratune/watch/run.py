@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from paratune.errors import CheckpointError
 from paratune.records import RUN_FILE, SUMMARY_FILE, events_file, read_json
+from paratune.records.finished import number_in
 from paratune.records.run_folder import LOCK_FILE, is_in_use
-from paratune.watch.rank import RankLog, mapping, number, phase_shares, rates, stragglers, text, whole
+from paratune.watch.rank import RankLog, mapping, phase_shares, rates, stragglers, text, whole
 
 MIN_SILENCE_S = 60.0
 """Minimum seconds without an event before a training run is stalled."""
@@ -135,7 +136,7 @@ class RunWatch:
             "device": text(session.get("device")),
             "world_size": whole(session.get("world_size")),
             "num_steps": whole(plan.get("num_steps")),
-            "num_epochs": number(plan.get("num_epochs")),
+            "num_epochs": number_in(plan.get("num_epochs")),
         }
 
     def _finished(self, summary: Mapping[str, Any]) -> RunView:
@@ -147,16 +148,16 @@ class RunWatch:
             **self._about(),
             state="finished",
             step=whole(summary.get("num_steps")),
-            loss=number(mapping(summary.get("loss")).get("last")),
-            tokens_per_s=number(throughput.get("tokens_per_s")),
-            samples_per_s=number(throughput.get("samples_per_s")),
+            loss=number_in(mapping(summary.get("loss")).get("last")),
+            tokens_per_s=number_in(throughput.get("tokens_per_s")),
+            samples_per_s=number_in(throughput.get("samples_per_s")),
             scores=_scores(scores.get(split or "")),
             scored_at=whole(summary.get("kept_step")),
             scored_on=split,
             metric=text(best.get("metric")),
-            best=number(best.get("value")),
+            best=number_in(best.get("value")),
             best_step=whole(best.get("step")),
-            total_s=number(mapping(summary.get("time")).get("total_s")),
+            total_s=number_in(mapping(summary.get("time")).get("total_s")),
         )
 
     def _unfinished(self, in_use: bool, now: float) -> RunView:
@@ -174,20 +175,22 @@ class RunWatch:
             reason=reason,
             since=last_event,
             step=first.step,
-            epoch=number(newest.get("epoch")),
-            loss=number(newest.get("loss")),
+            epoch=number_in(newest.get("epoch")),
+            loss=number_in(newest.get("loss")),
             losses=tuple(loss for _, loss in first.losses),
-            learning_rate=number(newest.get("learning_rate")),
+            learning_rate=number_in(newest.get("learning_rate")),
             tokens_per_s=tokens_per_s,
             samples_per_s=samples_per_s,
             phases=phase_shares(self._logs),
-            memory_bytes=tuple(number(log.steps[-1].get("memory_bytes")) if log.steps else None for log in self._logs),
+            memory_bytes=tuple(
+                number_in(log.steps[-1].get("memory_bytes")) if log.steps else None for log in self._logs
+            ),
             stragglers=stragglers(self._logs, list(map(str, own_phases)) if isinstance(own_phases, list) else ()),
             scores=_scores(first.evaluation.get("scores")),
             scored_at=whole(first.evaluation.get("step")),
             scored_on=text(first.evaluation.get("split")),
             metric=metric,
-            best=number(best.get(metric or "")),
+            best=number_in(best.get(metric or "")),
             best_step=best_step,
             left_s=self._left_s(about["num_steps"]) if in_use or state in _DOING.values() else None,
             num_damaged_lines=sum(log.num_damaged for log in self._logs),
@@ -259,4 +262,4 @@ def _end_reason(ended: Mapping[str, Any]) -> tuple[State, str]:
 
 
 def _scores(value: Any) -> dict[str, float | None]:
-    return {str(name): number(score) for name, score in mapping(value).items()}
+    return {str(name): number_in(score) for name, score in mapping(value).items()}

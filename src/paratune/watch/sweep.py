@@ -100,7 +100,7 @@ class SweepWatch:
                 self._seen = now
                 self._record, self._problem = read_sweep(self.folder), None
         except (CheckpointError, OSError) as error:
-            self._record, self._problem = None, str(error)
+            self._seen, self._record, self._problem = (), None, str(error)  # read again at the next look
 
     def _run(self, cell: CellRecord, is_locked: bool, now: float) -> RunView:
         """Return the state of a run from its folder, which is newer than the record of the matrix."""

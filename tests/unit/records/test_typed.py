@@ -1,13 +1,14 @@
 """Typed records: what may be absent, and what makes a record damaged."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from raised import raises_code
 
-from paratune.records.finished import read_record
+from paratune.records.finished import gpus_of, number_in, read_record
 from paratune.records.typed import Summary
 
 RUN = {"schema_version": 1, "run_id": "a", "world_size": 2, "config": {"precision": "fp32"}}
@@ -60,3 +61,18 @@ def test_a_value_of_another_type_is_damage_at_its_place(tmp_path: Path, file: st
 def test_another_format_is_refused(tmp_path: Path, version: Any):
     with raises_code("run.other_version", repr(version)):
         read_record(written(tmp_path, summary={**SUMMARY, "schema_version": version}), "a")
+
+
+@pytest.mark.parametrize("config", [{"measure": 5}, {"measure": {"probe": "yes"}}, {"measure": None}])
+def test_a_configuration_of_other_types_is_no_probe(tmp_path: Path, config: dict[str, Any]):
+    assert read_record(written(tmp_path, {**RUN, "config": config}), "a").is_probe is False
+
+
+def test_gpus_of_a_node_are_its_objects():
+    assert gpus_of({"gpus": [{"name": "A"}, "B", None]}) == [{"name": "A"}]
+    assert gpus_of({"gpus": "A"}) == gpus_of({}) == []
+
+
+def test_numbers_are_finite_numbers():
+    values = (1, 2.5, True, math.nan, 10**400, "3", None)
+    assert [number_in(value) for value in values] == [1.0, 2.5, None, None, None, None, None]

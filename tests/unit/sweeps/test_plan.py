@@ -206,6 +206,13 @@ def test_a_record_with_odd_cells_is_refused(old: str, new: str, matrix_file: Pat
         read_sweep(path.parent)
 
 
+def test_a_record_with_a_file_name_of_other_bytes_is_read(matrix_file: Path):
+    keep(matrix_file)
+    record = read_sweep(Path("runs/m"))
+    write_sweep(Path("runs/m"), replace(record, matrix="m\udc80.yaml"))  # as Python decodes the byte 0x80
+    assert read_sweep(Path("runs/m")) == replace(record, matrix="m?.yaml")
+
+
 def test_a_record_of_an_earlier_version_is_read(matrix_file: Path):
     keep(matrix_file)
     path = Path("runs/m/sweep.json")

@@ -16,7 +16,7 @@ from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import Matrix, read_matrix
 from paratune.sweeps.plan import plan_of
-from paratune.sweeps.search import Search, best_trials, next_trials, num_runs_of_halving, sampled
+from paratune.sweeps.search import Search, best_trials, next_trials, num_runs_of_halving, sampled, validation_score
 
 BASE = """\
 name: m
@@ -151,6 +151,16 @@ def test_a_stopped_round_of_halving_continues_to_the_same_end(folder: Path):
     Searching(matrix, (), here=True).train(stopped, todo, second)
     assert len(first.trained) + len(second.trained) == 26
     assert not set(first.trained) & set(second.trained)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"scores": 3}', '{"scores": {"validation": [1]}}'])
+def test_a_damaged_record_of_a_trial_is_named(folder: Path, content: str):
+    record, _ = search_in(folder, HALVING)
+    cell = next(cell for cell in record.cells if cell.state == "finished")
+    assert validation_score(folder / "runs" / "m", cell) is not None
+    (cell_run_folder(folder / "runs" / "m", cell.name) / "summary.json").write_text(content)
+    with raises_code("run.damaged", "summary.json"):
+        validation_score(folder / "runs" / "m", cell)
 
 
 def test_a_failed_trial_does_not_continue(folder: Path):

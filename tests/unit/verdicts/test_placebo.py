@@ -31,8 +31,11 @@ def changed(key, value):
     return CONFIG | {section: values}
 
 
+RECORDED = {"run__hardware": [{"cpu_model": "CPU"}], "run__data__train__fingerprint": "f"}
+
+
 def run(name="x", rate=100.0, config=CONFIG, **values):
-    return make_run(name, 1, rate, run__config=config, **values)
+    return make_run(name, 1, rate, run__config=config, **(RECORDED | values))
 
 
 def group(label, rates, config=CONFIG, **values):
@@ -96,8 +99,14 @@ def test_so_do_processes_nodes_versions_and_the_environment(values):
     assert step_class(run(**other_host)) == step_class(run(**base))
 
 
+@pytest.mark.parametrize("unknown", [{"run__hardware": []}, {"run__data__train__fingerprint": None}])
+def test_a_run_whose_machine_or_data_are_unknown_is_in_no_class(unknown):
+    assert step_class(run()) is not None
+    assert step_class(run(**unknown)) is None
+
+
 def test_a_run_without_a_configuration_is_in_no_class():
-    assert step_class(make_run("x", 1, 100.0)) is None
+    assert step_class(make_run("x", 1, 100.0, **RECORDED)) is None
     assert not Group("a", (make_run("x", 1, 100.0),)).cannot_differ(Group("b", (make_run("y", 1, 100.0),)))
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -78,6 +80,16 @@ def test_the_variance_of_a_family_is_the_residual_of_configurations_and_seeds():
     for place, found in enumerate(family(scores)[1], start=1):
         assert found.value == pytest.approx(scores[place].mean() - scores[0].mean())
         assert (found.variance, found.degrees_of_freedom) == pytest.approx((2 * mean_square / 4, 12))
+
+
+def test_equal_seeds_of_a_family_vary_as_their_answers_do():
+    # Residuals of 1e-17 are rounding: as in a pair, the variance of a run is then the one if all are equal, 1e-4.
+    scores = [[0.9] * 3, [0.8] * 3, [0.85] * 3]
+    pairs = [over_seeds(scores[0], row, is_paired=True) for row in scores[1:]]
+    pairs = [replace(pair, sides=tuple(replace(side, if_equal=1e-4) for side in pair.sides)) for pair in pairs]
+    base, *others = (dict(enumerate(row)) for row in scores)
+    for found in with_family_variance(base, others, pairs):
+        assert found.variance_of_runs == pytest.approx(len(found.sides) * 1e-4 / 3)
 
 
 def test_a_family_of_two_is_the_paired_t_test():

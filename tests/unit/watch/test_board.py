@@ -170,6 +170,19 @@ def test_a_damaged_record_of_a_matrix_is_reported(tmp_path: Path):
     assert "schema_version" in str(watch.look().problem)
 
 
+def test_a_matrix_that_could_not_be_read_for_a_moment_is_read_again(tmp_path: Path):
+    folder = matrix(tmp_path / "m", cell("r1"))
+    watch = SweepWatch(folder)
+    folder.rename(tmp_path / "away")
+    assert watch.look().problem is not None
+    (tmp_path / "away").rename(folder)
+    assert [run.name for run in watch.look().runs] == ["r1"]
+    folder.rename(tmp_path / "away")
+    assert watch.look().problem is not None
+    (tmp_path / "away").rename(folder)  # the same file as the last one that was read
+    assert (watch.look().problem, len(watch.look().runs)) == (None, 1)
+
+
 def test_a_matrix_below_a_folder_is_shown_when_something_runs_in_it(tmp_path: Path):
     folder = matrix(tmp_path / "m", cell("r1", "running"), cell("r2"))
     board = Board([tmp_path])

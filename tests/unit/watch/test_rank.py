@@ -112,3 +112,29 @@ def test_rates_are_of_all_ranks_without_steps_under_a_profiler(tmp_path: Path):
     )
     # Stages of a pipeline see the same samples.
     assert rates([history(tmp_path / str(number), data_rank=0) for number in range(2)]) == pytest.approx((500.0, 50.0))
+
+
+@pytest.mark.parametrize("damaged", [{}, {"num_tokens": "x"}, {"wall_ms": None}, {"wall_ms": 10**400}])
+def test_a_rate_without_a_readable_step_is_unknown_and_not_0(tmp_path: Path, damaged: dict):
+    path = tmp_path / "events"
+    path.write_text(line(1, **{"wall_ms": 100.0, **damaged}))
+    log = RankLog(path)
+    log.read()
+    assert rates([log]) == (None, None)
+
+
+def test_a_step_without_its_time_counts_for_no_rate(tmp_path: Path):
+    path = tmp_path / "events"
+    path.write_text(line(1, wall_ms=100.0, num_samples=5) + line(2, wall_ms="x", num_samples=5))
+    log = RankLog(path)
+    log.read()
+    assert rates([log]) == (None, pytest.approx(50.0))
+
+
+@pytest.mark.parametrize("number", [10**400, 2**60])
+def test_numbers_that_no_screen_can_show_are_passed_over(tmp_path: Path, number: int):
+    path = tmp_path / "events"
+    path.write_text(line(3) + line(number, loss=2.0) + json.dumps({"event": "begin", "time": number}) + "\n")
+    log = RankLog(path)
+    log.read()
+    assert (log.step, log.time) == (3, 1.0)

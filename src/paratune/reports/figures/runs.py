@@ -1,5 +1,6 @@
 """Figures of runs and of configurations: loss curves, phases of a step, memory, predictions."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -141,29 +142,35 @@ def running_mean(values: Any, window: int) -> Any:
 
 def phase_bars(runs: Sequence[RunRecord]) -> Drawing:
     """Draw the mean step of each run as a bar of its phases."""
-    parts = [[measure.of(run) or 0.0 for measure in STEP_PARTS] for run in runs]
-    unit, size = ("s", 1000.0) if max(map(sum, parts), default=0) >= 1000 else ("ms", 1.0)
+    parts = [[measure.of(run) for measure in STEP_PARTS] for run in runs]
+    longest = max((math.fsum(part or 0.0 for part in row) for row in parts), default=0.0)
+    unit, size = ("s", 1000.0) if longest >= 1000 else ("ms", 1.0)
     caption = "Mean step by phase, over measured steps and all ranks. The table of results has the values."
-    rows = [[value / size for value in row] for row in parts]
+    rows = [[None if value is None else value / size for value in row] for row in parts]
     label = f"Mean time of a measured step ({unit})"
     return phases("phases", f"Phases of a step: {_names(runs)}", caption, [run.name for run in runs], rows, label)
 
 
 def phases(
-    key: str, title: str, caption: str, names: Sequence[str], rows: Sequence[Sequence[float]], label: str
+    key: str, title: str, caption: str, names: Sequence[str], rows: Sequence[Sequence[float | None]], label: str
 ) -> Drawing:
     """Draw a bar for each name, stacked from the times of its phases in the order of `ALL_PHASES`.
 
-    `label` is the label of the axis; it ends in the unit in brackets.
+    `label` is the label of the axis; it ends in the unit in brackets. A name of which a phase is unknown has no bar.
     """
     unit = label.rpartition("(")[2].rstrip(")")
-    places = decimals([max(row) for row in rows])
-    totals = [sum(row) for row in rows]
+    complete = [[part for part in row if part is not None] for row in rows]
+    complete = [parts if len(parts) == len(row) else [] for parts, row in zip(complete, rows, strict=True)]
+    places = decimals([max(parts) for parts in complete if parts])
+    totals = [sum(parts) for parts in complete]
     layers = []
     for number, phase in enumerate(ALL_PHASES):
-        values = [row[number] for row in rows]
-        numbers = [f"{value:,.{places}f}" for value in values]
-        shares = [format_share(value / total if total else None) for value, total in zip(values, totals, strict=True)]
+        values = [parts[number] if parts else None for parts in complete]
+        numbers = [NOT_AVAILABLE if value is None else f"{value:,.{places}f}" for value in values]
+        shares = [
+            format_share(value / total if total and value is not None else None)
+            for value, total in zip(values, totals, strict=True)
+        ]
         texts = [
             f"{name}: {PHASE_NAMES[phase].lower()} {text} {unit} ({share})"
             for name, text, share in zip(names, numbers, shares, strict=True)

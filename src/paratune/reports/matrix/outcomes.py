@@ -19,6 +19,7 @@ from paratune.base.units import counted
 from paratune.config.metric_names import direction
 from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
+from paratune.records.constant import is_better_score
 from paratune.records.finished import RunRecord, read_typed
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder, read_sweep, with_finished_runs
 from paratune.records.typed import RunFile, Summary
@@ -167,7 +168,7 @@ class CandidateGroup:
         score = None if self.chosen is None else self.chosen.figure("validation", self.metric).mean
         if score is None or self.constant is None:
             return False
-        return score <= self.constant if direction(self.metric) == "max" else score >= self.constant
+        return not is_better_score(self.metric, score, self.constant)
 
     def split_shown(self) -> str:
         """Return the split whose scores are shown: test, or validation when no run has test scores."""

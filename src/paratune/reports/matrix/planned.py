@@ -25,13 +25,15 @@ def planned_figures(time_s: Any, memory_bytes: Any, terms: Any) -> dict[str, flo
             which are left out.
         terms: Of the memory, by name.
     """
-    by_term = {name: number_in(value) or 0.0 for name, value in terms.items()} if isinstance(terms, Mapping) else {}
+    by_term = {name: number_in(value) for name, value in terms.items()} if isinstance(terms, Mapping) else {}
     time, memory = number_in(time_s), number_in(memory_bytes)
     figures = {} if time is None else {"time": time}
-    if memory is not None:
-        figures["memory"] = memory - math.fsum(by_term.get(name, 0.0) for name in NOT_ALLOCATED)
-    if all(name in by_term for name in _STATES):
-        figures["state_memory"] = math.fsum(by_term[name] for name in _STATES)
+    left_out = [part for name in NOT_ALLOCATED if (part := by_term.get(name, 0.0)) is not None]
+    if memory is not None and len(left_out) == len(NOT_ALLOCATED):
+        figures["memory"] = memory - math.fsum(left_out)
+    states = [part for name in _STATES if (part := by_term.get(name)) is not None]
+    if len(states) == len(_STATES):
+        figures["state_memory"] = math.fsum(states)
     return figures
 
 

@@ -156,10 +156,12 @@ def _experiment(verdicts: Sequence[Verdict], runs: Sequence[RunRecord]) -> State
     if any(verdict.differs.elsewhere for verdict in verdicts):
         problems.append("different machines")
     unknown = [verdict.label for verdict in verdicts if verdict.differs.unknown]
-    if unknown:
-        problems.append(f"not all that was trained is recorded for {some_names(unknown, 3)}")
-    if problems:
-        return Statement(label, f"{'; '.join(problems)}.", False, "machine")
+    untold = [f"not all that was trained is recorded for {some_names(unknown, 3)}"] if unknown else []
+    if any(not run.run.versions for run in runs):
+        untold.append("package versions are not recorded for all runs")
+    if problems or untold:
+        text = f"{'; '.join([*problems, *untold])}."
+        return Statement(label, text, False if problems else None, "machine")
     allowed = dict.fromkeys(text for verdict in verdicts for text in verdict.differs.allowed)
     only = f" except for {'; '.join(allowed)}, which the axes vary" if allowed else ""
     text = f"data, model, training and software are equal{only}."
@@ -177,6 +179,10 @@ def _certificates(runs: Sequence[RunRecord]) -> Statement:
     if differing:
         text = f"{some_names(differing, 3)} trained differently from one process."
         return Statement(label, text, False, "certificates")
+    untold = list(dict.fromkeys(finding.strategy for finding in findings if finding.status == "cannot run"))
+    if untold or not findings:
+        text = f"cannot tell: {some_names(untold, 3) or 'no strategy'} was not compared with one process."
+        return Statement(label, text, None, "certificates")
     held = list(dict.fromkeys(finding.strategy for finding in findings if finding.status == "holds"))
     return Statement(label, f"{some_names(held, 6)} trained the same as one process.", True, "certificates")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
-from paratune.base.units import format_count
+from paratune.base.units import NOT_AVAILABLE, format_count
 from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.records import ALL_PHASES
@@ -18,7 +18,7 @@ from paratune.records.finished import RunRecord, rank_memory
 from paratune.reports.comparison.arrange import by_configuration
 from paratune.reports.comparison.make import Compared, compare_runs
 from paratune.reports.comparison.tables import Member
-from paratune.reports.measures import ARROW, not_better_than_constant, unknown_reasons
+from paratune.reports.measures import not_better_than_constant, over_sessions, unknown_reasons
 from paratune.reports.rows import ReportRow, build_rows
 from paratune.reports.runs.certificates import Certificate, find_certificates
 from paratune.reports.runs.execution import execution_differences
@@ -223,9 +223,10 @@ def _cost_of_measuring(runs: Sequence[RunRecord]) -> tuple[str, list[str]]:
 def _how_fitted(run: RunRecord) -> str:
     """Return how a fitted baseline, which has no steps, was fitted and chosen."""
     fitted = run.summary.fitted
-    name, features, c = fitted.estimator, fitted.num_features, fitted.c
+    name, features = fitted.estimator, fitted.num_features
+    c = NOT_AVAILABLE if fitted.c is None else fitted.c
     metric, tried = run.summary.fitted.chosen_by.metric, run.summary.fitted.candidates
-    among = f", the best {metric} on validation of {len(tried)} values" if isinstance(tried, list) and tried[1:] else ""
+    among = f", the best {metric} on validation of {len(tried)} values" if tried[1:] else ""
     return f"no model was trained: {name} of {format_count(features)} features, with C = {c}{among}."
 
 
@@ -237,7 +238,7 @@ def _warnings_of(run: RunRecord) -> Iterator[str]:
     if (sentence := not_better_than_constant(run)) is not None:
         yield sentence
     changes = [
-        f"{name} {ARROW.join(str(value) for value in run.session_values(source))}"
+        f"{name} {over_sessions(run.session_values(source))}"
         for name, source in _MAY_CHANGE.items()
         if len(run.session_values(source)) > 1
     ]
@@ -273,7 +274,6 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
 
 def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[str, Any]:
     cells = {row.key: row.cells[position] for row in rows}
-    confusion = run.summary.confusion
     return {
         "run": run.name,
         "run_id": run.run.run_id,
@@ -281,16 +281,14 @@ def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[
         "task": run.run.task.model_dump(exclude_unset=True),
         "values": {key: cell.value for key, cell in cells.items()},
         "sources": {key: cell.source for key, cell in cells.items()},
-        "phases_contain": {
-            phase: (run.run.strategy.traits.get("phases") or {}).get(phase) for phase in ALL_PHASES[:-1]
-        },
+        "phases_contain": {phase: run.get(("run", "strategy", "traits", "phases", phase)) for phase in ALL_PHASES[:-1]},
         "peak_memory_bytes_by_rank": rank_memory(run),
-        "confusion": confusion if isinstance(confusion, dict) else None,
+        "confusion": run.summary.confusion or None,
         "slices": dict(run.slices),
-        "hardware": run.run.hardware,
-        "versions": run.run.versions,
-        "code": run.run.code,
-        "command": run.run.command,
+        "hardware": run.run.hardware or None,
+        "versions": run.run.versions or None,
+        "code": run.run.code or None,
+        "command": run.run.command or None,
         "sessions": [_session_dict(session) for session in run.sessions] if len(run.sessions) > 1 else [],
     }
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from paratune.base.units import format_share
 from paratune.records.finished import RunRecord, number_in
-from paratune.reports.measures import usable_cores
+from paratune.reports.measures import over_sessions, usable_cores
 from paratune.reports.runs.sameness import Difference
 from paratune.verdicts.order import load_by_others
 from paratune.verdicts.words import LEAST_LOAD_DIFFERENCE
@@ -44,7 +44,7 @@ def execution_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
     threads = {run.name: run.session_values("run.num_threads") for run in runs}
     are_known = all(None not in values for values in threads.values())
     if are_known and len(set(map(str, threads.values()))) > 1:
-        differing[NUM_THREADS] = {name: " → ".join(map(str, values)) for name, values in threads.items()}
+        differing[NUM_THREADS] = {name: over_sessions(values) for name, values in threads.items()}
     cores = {run.name: usable_cores(run) for run in runs}
     if None not in cores.values() and len(set(cores.values())) > 1:
         differing[USABLE_CORES] = {name: f"{number:g}" for name, number in cores.items()}

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from paratune.base.units import GIB, NOT_AVAILABLE, format_bytes
-from paratune.records.finished import RunRecord
+from paratune.records.finished import RunRecord, gpus_of
 from paratune.reports.measures import ARROW
 from paratune.reports.runs.sameness import Difference
 
@@ -69,12 +69,12 @@ def on_same_machines(runs: Sequence[RunRecord], others: Sequence[RunRecord]) -> 
 
 def _node_kind(node: Mapping[str, Any]) -> tuple[Any, ...]:
     ram = node.get("ram_bytes")
-    gpus = frozenset(tuple(str(gpu.get(key)) for key in _GPU) for gpu in node.get("gpus") or ())
+    gpus = frozenset(tuple(str(gpu.get(key)) for key in _GPU) for gpu in gpus_of(node))
     return (*(str(node.get(key)) for key in _NODE), round(ram / GIB) if isinstance(ram, int | float) else None, gpus)
 
 
 def _links(run: RunRecord) -> frozenset[str]:
-    texts = [str(link) for node in run.run.hardware for gpu in node.get("gpus") or () if (link := gpu.get("link"))]
+    texts = [str(link) for node in run.run.hardware for gpu in gpus_of(node) if (link := gpu.get("link"))]
     return frozenset(kind for text in texts for kind in text.split("+"))
 
 

@@ -11,6 +11,7 @@ from paratune.config.differences import flatten
 from paratune.config.metric_names import OWN_PREFIX
 from paratune.config.own_code import METRICS_KEY, NOT_COMPARED
 from paratune.records.finished import RunRecord
+from paratune.reports.measures import ARROW
 
 _TASK_OPTIONS = (
     *("class_weights", "label_smoothing", "focal_gamma", "start_at_mean", "stride"),
@@ -246,7 +247,7 @@ def _settings_of_sessions(run: RunRecord) -> dict[str, Any]:
         values = [settings_of_session.get(key, _ABSENT) for settings_of_session in flat]
         texts = [value if isinstance(value, str) else json.dumps(value, default=str) for value in values]
         changes = [text for number, text in enumerate(texts) if number == 0 or text != texts[number - 1]]
-        settings[key] = " → ".join(changes) if len(changes) > 1 else values[0]
+        settings[key] = ARROW.join(changes) if len(changes) > 1 else values[0]
     return settings
 
 

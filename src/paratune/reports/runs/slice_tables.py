@@ -119,7 +119,7 @@ def _why_none(runs: Sequence[RunRecord], split: str, column: str) -> str:
     """Return why no run has a slice."""
     if any(column in run.slices.get(split, {}) for run in runs):
         return f"no row of {split} has this value"
-    if not any(column in ((run.run.config.get("evaluate") or {}).get("slices") or ()) for run in runs):
+    if not any(column in (run.setting("evaluate.slices") or ()) for run in runs):
         return f"evaluate.slices of this configuration does not name {column}"
     if not any(run.summary.scores.get(split) for run in runs):
         return f"no scores of {split}"

@@ -142,7 +142,7 @@ def _phases(
         labels = [name_of[id(member)] for member in drawn]
     per_step = any(member.is_probe for member in drawn)
     parts = STEP_PARTS if per_step else TOTAL_PARTS
-    rows = [[systems.amount(part, member).center or 0.0 for part in parts] for member in drawn]
+    rows = [[systems.amount(part, member).center for part in parts] for member in drawn]
     about = (
         "Mean measured step by phase, without warm-up; steps with different global batches do different work."
         if per_step

@@ -1,9 +1,10 @@
 """Names of configurations in figures, and the selection of configurations that are drawn."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from paratune.records.finished import RunRecord
+from paratune.records.finished import RunRecord, gpus_of
 from paratune.reports.measures import MEASURES
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.model import Systems
@@ -39,7 +40,7 @@ def machine_names(systems: Systems) -> list[str]:
     groups = list(systems.machines.values())
     matrices = {run.folder: systems.matrix_of(member) for member in systems.measured for run in member.runs}
     models = [
-        _texts(part.get("name") for node in nodes for part in node.get("gpus") or ())
+        _texts(part.get("name") for node in nodes for part in gpus_of(node))
         or _texts(node.get("cpu_model") for node in nodes)
         for nodes in map(_nodes, groups)
     ]
@@ -67,7 +68,12 @@ def drawn_configurations(
     """Return the baseline and the fastest members, in their order; and a sentence about the selection."""
     if len(members) <= limit:
         return list(members), ""
-    rates = {id(member): systems.amount(MEASURES["samples_per_s"], member).center or 0.0 for member in members}
+    # One of unknown speed is not known to be slow: it is drawn.
+    rates = {
+        id(member): math.inf if rate is None else rate
+        for member in members
+        for rate in [systems.amount(MEASURES["samples_per_s"], member).center]
+    }
     fastest = sorted(members, key=lambda member: (member is not systems.baseline, -rates[id(member)]))[:limit]
     drawn = {id(member) for member in fastest}
     sentence = f"Drawn: the {limit} fastest of {len(members)} configurations (by samples/s); the table has all of them."

@@ -6,7 +6,7 @@ from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE
-from paratune.records.finished import RunRecord
+from paratune.records.finished import RunRecord, gpus_of
 from paratune.reports.runs.machine import fact_text, software_facts, value_text
 from paratune.reports.systems.labels import machine_names
 from paratune.reports.systems.model import Systems
@@ -65,11 +65,11 @@ def _table(key: str, title: str, kinds: Sequence[tuple[str, Sequence[RunRecord],
 def _hardware(runs: Sequence[RunRecord]) -> dict[str, str]:
     """Return GPUs, link, processor, memory, storage and other facts of the nodes, each value once."""
     nodes = [node for run in runs for node in run.run.hardware]
-    gpus = [gpu for node in nodes for gpu in node.get("gpus") or ()]
+    gpus = [gpu for node in nodes for gpu in gpus_of(node)]
     cores = (f"{_each(nodes, f'num_{kind}_cores')} {kind}" for kind in ("physical", "logical", "usable"))
     return {
         "GPU model": _each(gpus, "name") if gpus or not nodes else "none",
-        "GPUs per node": _counts(len(node.get("gpus") or ()) for node in nodes),
+        "GPUs per node": _counts(len(gpus_of(node)) for node in nodes),
         "GPU memory": _each(gpus, "memory_bytes"),
         "Link of GPUs": _each(gpus, "link"),
         "Storage of the run": _each(nodes, "storage"),

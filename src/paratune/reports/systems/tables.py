@@ -1,5 +1,6 @@
 """The tables of a matrix, selected by the subjects of its axes."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -190,9 +191,11 @@ def do_phases_differ(systems: Systems) -> bool:
     """Return whether a phase has other shares of the step in some configurations: by a twentieth of the step."""
     shares = []
     for member in systems.measured:
-        times = [systems.amount(measure, member).center or 0.0 for measure in STEP_PARTS]
-        shares.append([time / sum(times) for time in times] if sum(times) else [])
-    columns = zip(*filter(None, shares), strict=True)
+        times = [time for measure in STEP_PARTS if (time := systems.amount(measure, member).center) is not None]
+        total = math.fsum(times)
+        if len(times) == len(STEP_PARTS) and total > 0:
+            shares.append([time / total for time in times])
+    columns = zip(*shares, strict=True)
     return any(max(column) - min(column) > _PHASE_DIFFERENCE for column in columns)
 
 

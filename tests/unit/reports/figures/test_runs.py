@@ -83,6 +83,20 @@ def test_bars_have_tooltips_with_their_values(tmp_path):
     assert "<title>a: forward 24.0 ms (30.0%)</title>" in svg
 
 
+def test_a_step_with_an_unknown_phase_has_no_bar_and_no_shares(tmp_path):
+    runs = read_runs(
+        [
+            make_run(tmp_path / "0", run_changes={"run_id": "a"}, step_ms=80.0),
+            make_run(tmp_path / "1", step_ms=80.0, summary_changes={"phases.backward": {"total_s": None}}),
+        ]
+    ).runs
+    svg = _svg(figures.phase_bars(runs))
+    first, second = (run.name for run in runs)
+    assert f"<title>{first}: forward 24.0 ms (30.0%)</title>" in svg
+    assert f"<title>{second}: backward n/a ms (n/a)</title>" in svg
+    assert f"<title>{second}: forward n/a ms (n/a)</title>" in svg
+
+
 def test_losses_of_runs_with_other_batches_are_drawn_over_epochs(tmp_path):
     first = make_run(tmp_path / "a")
     second = make_run(tmp_path / "b", run_changes={"batch.global_batch_size": 64})

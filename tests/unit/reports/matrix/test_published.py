@@ -11,6 +11,7 @@ from raised import raises_code
 
 from paratune.records.published import ClaimKind, ComparedPair, Published, PublishedClaim, PublishedFigure
 from paratune.reports.matrix import make_sweep
+from paratune.reports.matrix.planned import planned_figures
 from paratune.reports.tables.table import Table
 
 ONE, TWO = {"nproc": "nproc-1"}, {"nproc": "nproc-2"}
@@ -94,6 +95,18 @@ def test_planned_figures_are_a_column(tmp_path: Path):
         path.write_text(json.dumps(wrong))
         with raises_code("report.no_plan", "plan.json"):
             _tables(folder, plan=path)
+
+
+@pytest.mark.parametrize(
+    ("terms", "known"),
+    [
+        ({"weights": 2.0, "gradients": 2.0, "optimizer": None, "context": 5.0}, {"memory": 5.0}),
+        ({"weights": 2.0, "gradients": 2.0, "optimizer": 6.0, "context": None}, {"state_memory": 10.0}),
+        (None, {"memory": 10.0}),
+    ],
+)
+def test_an_unknown_term_of_a_plan_is_not_0(terms: dict[str, float | None] | None, known: dict[str, float]):
+    assert planned_figures(None, 10.0, terms) == known
 
 
 def test_a_plan_without_published_figures_raises_an_error(tmp_path: Path):

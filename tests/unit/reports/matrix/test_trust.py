@@ -26,6 +26,25 @@ def test_certificates_beside_runs_are_shown_with_their_runs(tmp_path: Path):
     assert table.lines[0][0].runs == ("ddp", "zero3")
 
 
+@pytest.mark.parametrize(
+    ("statuses", "is_good"),
+    [
+        (("holds", "holds"), True),
+        (("holds", "cannot run"), None),
+        (("cannot run", "cannot run"), None),
+        (("cannot run", "differs"), False),
+    ],
+)
+def test_a_strategy_that_could_not_run_is_not_certified(
+    tmp_path: Path, statuses: tuple[str, str], is_good: bool | None
+):
+    folder = make_matrix(tmp_path / "m", (STRATEGY,), lambda values: Made(kind=values["strategy"]))
+    findings = [{"strategy": name, "status": status} for name, status in zip(("ddp", "zero3"), statuses, strict=True)]
+    make_certificate(folder / "runs" / "ddp.certificate", folder / "runs" / "ddp", *findings)
+    statements = {statement.label: statement for statement in trust_statements(make_sweep(folder, None))}
+    assert statements["Certificate"].is_good is is_good
+
+
 def test_a_column_for_each_kind_of_machine(tmp_path: Path):
     gpus = {"ddp": [{"name": "Big GPU", "memory_bytes": 40 * GIB, "link": "NV18"}] * 4, "zero3": []}
 
