@@ -36,7 +36,8 @@ def compare(
         baseline: Run, configuration or value with which the others are compared; default: the first.
         by: Axes of a matrix whose values are compared.
         margin: Differences that count as equal, such as "f1=0.01" or "speed=3%".
-        allow: Allowed differences of the runs: batch, model, train, steps, data, tokens, task, kept.
+        allow: Allowed differences of the runs: batch, model, train, steps, data, tokens, task, kept, weights,
+            distil.
         looks: Number of times that these runs were compared while runs were added, 1 to 100.
 
     Returns:

@@ -36,7 +36,8 @@ def feedback(
         split: the essays of this split of the run, such as test, in place of --input
         out: folder for the pages (overview, one page for each essay) and report.json
         coverage: share of essays whose score should be inside its interval
-        agreement: quadratic weighted kappa to reach by sending essays to a person; without it none is marked
+        agreement: quadratic weighted kappa to reach by sending essays to a person; without it none is marked, unless
+            the model is not better than a constant score
     """
     from paratune.api.split_rows import split_table
     from paratune.data.read import read_table
