@@ -43,9 +43,11 @@ def without_mojibake(text: str) -> str:
 
 def _fixed(line: str) -> str:
     """Return a line after ftfy, which is only called if it does more than NFC."""
-    if is_bad(line) or _OTHERWISE.search(line):
+    normal = unicodedata.normalize("NFC", line)
+    # Mojibake may appear only in NFC: ftfy goes on after it.
+    if is_bad(normal) or (normal != line and is_bad(line)) or _OTHERWISE.search(line):
         return str(ftfy.fix_text(line, CONFIG))
-    return unicodedata.normalize("NFC", line)
+    return normal
 
 
 def repair_line(text: str | None) -> str | None:

@@ -3,7 +3,7 @@ import unicodedata
 import ftfy
 import pytest
 from corpus_files import HEART
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from paratune.corpus.extract.repair import _ENDS, CONFIG, repair, repair_line, without_mojibake
@@ -59,6 +59,7 @@ PIECES = st.sampled_from(
 )
 
 
+@example(["a\u0303", "Â "])
 @given(st.lists(PIECES | st.text(st.characters(), max_size=5), max_size=8))
 def test_lines_that_ftfy_is_not_asked_for_are_those_of_which_it_makes_nothing(pieces):
     line = "".join(pieces)
