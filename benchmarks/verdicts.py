@@ -13,7 +13,7 @@ import json
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from verdict_orders import try_factors
 from paratune.records.finished import RunRecord
 from paratune.records.sweep import Axis, CellRecord, SweepRecord
 from paratune.records.typed import BatchSizes, RunFile, Summary, TaskFacts, Throughput
-from paratune.reports.matrix.outcomes import CandidateGroup, Outcome, candidate_groups
+from paratune.reports.matrix.outcomes import CandidateGroup, candidate_groups
+from paratune.reports.systems.configurations import CellRun
 from paratune.verdicts import Group, LookHistory, Margin, MeasureComparison, Verdict, finding, judge, scores
 from paratune.verdicts.estimate import ALPHA
 from paratune.verdicts.rows import PredictionRows
@@ -143,13 +144,14 @@ def select(groups: Sequence[Group]) -> CandidateGroup:
         Axis("train.learning_rate", "rate", {group.label: group.label for group in groups}),
         Axis("run.seed", "seed", {str(run.run.seed): str(run.run.seed) for run in groups[0].runs}, is_seed=True),
     )
-    outcomes = []
+    cell_runs = []
     for label, run in ((group.label, run) for group in groups for run in group.runs):
         values = {"rate": label, "seed": str(run.run.seed)}
         cell = CellRecord(run.name, values, 1, "qa", "exact", ("exact",), run.name, "finished")
-        outcomes.append(Outcome(cell, run.folder, {"validation": run.summary.scores["test"]}, None))
-    record = SweepRecord("m", "2026-11-28", "m.yaml", (), axes, (), tuple(outcome.cell for outcome in outcomes), ())
-    return candidate_groups(record, outcomes)[0]
+        summary = run.summary.model_copy(update={"scores": {"validation": run.summary.scores["test"]}})
+        cell_runs.append(CellRun(cell, run.folder, replace(run, summary=summary)))
+    record = SweepRecord("m", "2026-11-28", "m.yaml", (), axes, (), tuple(item.cell for item in cell_runs), ())
+    return candidate_groups(record, cell_runs)[0]
 
 
 def is_claimed(group: CandidateGroup) -> bool:

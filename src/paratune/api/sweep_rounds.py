@@ -9,7 +9,7 @@ from typing import Protocol
 from paratune.base.text import plain
 from paratune.base.units import counted, format_duration
 from paratune.errors import coded
-from paratune.records.sweep import Configuration, SweepRecord, cell_run_folder, write_sweep
+from paratune.records.sweep import Configuration, SweepRecord, write_sweep
 from paratune.reports.systems.judging import judged
 from paratune.reports.systems.model import build_systems
 from paratune.sweeps.cell import Cell
@@ -100,7 +100,7 @@ class VerdictState:
 
 def verdict_state(folder: Path, record: SweepRecord) -> VerdictState:
     """Return which configurations are decided; writes nothing."""
-    systems = build_systems(folder, record, [cell_run_folder(folder, cell.name) for cell in record.cells])
+    systems = build_systems(folder, record)
     verdicts, problems = judged(systems, all_of_them=True)
     for problem in problems:
         log.warning("%s", plain(problem), extra=coded("sweep.unreadable_run"))

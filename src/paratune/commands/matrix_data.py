@@ -41,7 +41,7 @@ def data_section(report: SweepReport) -> ReportSection:
         CheckpointError: No run is finished.
         ConfigError, DataError: The files that training read cannot be read again.
     """
-    runs = [] if report.systems is None else [run for system in report.systems.measured for run in system.runs]
+    runs = report.runs
     if not runs:
         message = "--data-figures: no run of the matrix is finished; train one first"
         raise CheckpointError(message, code="report.no_run", folder=report.folder)

@@ -133,9 +133,8 @@ def _matrix(report: SweepReport) -> Parts:
         yield Text(plain(f"? Cannot tell: {', '.join(unknown).lower()}."))
     if len(report.groups) > 1 or any(len(group.candidates) > 1 for group in report.groups):
         yield _first(chosen(report))
-    systems = report.systems
-    if systems is not None and systems.measured:
-        members = [Member(member.label, member.runs, member.scored) for member in systems.measured]
+    if report.measured:
+        members = [Member(member.label, member.runs, member.scored) for member in report.measured]
         yield lines_table(members, report.record.price_per_device_hour, _MAX_LINES)
         tables = {section.key: section.tables for section in report.sections}
         yield from (*tables.get("layout", ()), *tables.get("targets", ()))
@@ -151,10 +150,10 @@ def _first(table: Table) -> Table:
 
 def _missing(report: SweepReport) -> Iterator[Text]:
     """Yield each reason why runs have no results, with their names."""
-    lost = [outcome for outcome in report.outcomes if not outcome.is_finished]
-    reasons = grouped((outcome.reason or "unknown", outcome.cell.name) for outcome in lost)
+    lost = [cell_run for cell_run in report.cell_runs if cell_run.record is None]
+    reasons = grouped((cell_run.reason or "unknown", cell_run.cell.name) for cell_run in lost)
     if lost:
-        yield Text(f"Without results: {len(lost)} of {counted(len(report.outcomes), 'run')}", style="bold yellow")
+        yield Text(f"Without results: {len(lost)} of {counted(len(report.cell_runs), 'run')}", style="bold yellow")
     for reason, names in list(reasons.items())[:_MAX_LINES]:
         yield Text(plain(f"{some_names(names, 3)}: {reason}"), style="yellow")
 

@@ -46,14 +46,14 @@ from paratune.verdicts.rates import reference_batch_of
 def matrix_document(report: SweepReport) -> ReportDocument:
     """Return the contents of a report of a matrix."""
     record = report.record
-    num_missing = len(report.outcomes) - report.num_finished
+    num_missing = len(report.cell_runs) - report.num_finished
     have = "has" if num_missing == 1 else "have"
-    warning = f"{num_missing} of {counted(len(report.outcomes), 'run')} {have} no results: see Missing runs."
+    warning = f"{num_missing} of {counted(len(report.cell_runs), 'run')} {have} no results: see Missing runs."
     version = f", paratune {record.version}" if record.version else ""
     started = f"Started {record.created} from {record.matrix}{version}. Commands and settings: see {reproduce.HEADING}."
     source = f"sweep.json and the records of the runs in {report.folder}"
     return ReportDocument(
-        title=f"{record.name}: {counted(len(report.outcomes), 'run')}",
+        title=f"{record.name}: {counted(len(report.cell_runs), 'run')}",
         lead=(_subject(report), started),
         sections=matrix_sections(report),
         footer=f"{made_by(source)} Nothing was measured again.",
@@ -71,17 +71,17 @@ def matrix_sections(report: SweepReport) -> tuple[ReportSection, ...]:
 
 def _summary(report: SweepReport, sections: Sequence[ReportSection]) -> ReportSection:
     """Return the conclusions, whether they can be trusted, and how the runs are reproduced."""
-    runs = report.systems.runs if report.systems is not None else []
+    reproduced = reproduce.reproduction_statements(report.runs, report.matrices)
     boxes = (
         StatementBox(matrix_statements(report)),
         StatementBox(trust_statements(report), TRUST_TITLE),
-        StatementBox(reproduce.reproduction_statements(runs, report.matrices), reproduce.HEADING, has_signs=False),
+        StatementBox(reproduced, reproduce.HEADING, has_signs=False),
     )
     headings = {section.key: section.heading for section in sections}
     linked = (
         replace(box, statements=tuple(_linked(statement, headings) for statement in box.statements)) for box in boxes
     )
-    return ReportSection("summary", "Summary", tuple(box for box in linked if box.statements) if runs else ())
+    return ReportSection("summary", "Summary", tuple(box for box in linked if box.statements) if report.runs else ())
 
 
 def _linked(statement: Statement, headings: Mapping[str, str]) -> Statement:
@@ -92,10 +92,7 @@ def _linked(statement: Statement, headings: Mapping[str, str]) -> Statement:
 
 def reproduced_runs(report: SweepReport) -> list[RunRecord]:
     """Return a run of each configuration under its name, that of the baseline first."""
-    systems = report.systems
-    if systems is None:
-        return []
-    measured = sorted(systems.measured, key=lambda configuration: configuration is not systems.baseline)
+    measured = sorted(report.measured, key=lambda configuration: configuration is not report.baseline)
     return [replace(configuration.runs[0], name=configuration.label) for configuration in measured]
 
 
@@ -113,7 +110,7 @@ def _subject(report: SweepReport) -> str:
     past = f" Left out: {num_past} of earlier versions of the matrix." if num_past else ""
     skipped = f", {report.num_skipped} cannot run here" if report.num_skipped else ""
     probes = " All runs are probes: a few steps for timing, without scores." if report.are_probes else ""
-    finished = f"{report.num_finished} of {counted(len(report.outcomes), 'run')} finished{skipped}."
+    finished = f"{report.num_finished} of {counted(len(report.cell_runs), 'run')} finished{skipped}."
     return f"{finished} Axes: {axes}.{found}{probes}{past}"
 
 
@@ -124,22 +121,21 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
     # A matrix of probes has no scores to choose by.
     yield ReportSection("chosen", scores.title, (scores,) if scores.lines else ())
     yield ReportSection("published", "Published and measured", tuple(published_tables(report)))
-    systems = report.systems if report.systems is not None and report.systems.measured else None
-    if systems is not None:
-        layout = () if report.layout is None else tuple(layout_tables(systems, report.layout))
+    if report.measured:
+        layout = () if report.layout is None else tuple(layout_tables(report, report.layout))
         yield ReportSection("layout", "Layout of the study", layout)
         yield verdict_section(report.verdicts, report.verdict_notes, report.effects)
-        yield ReportSection("forms", "Smaller forms", tuple(form_tables(systems)))
-        yield ReportSection("targets", "Time to quality", tuple(target_tables(systems, report.targets)))
-        drawings = [time_and_memory(systems), *pareto(systems), *figures.learning_rate_drawings(systems)]
-        drawings += figures.scaling_drawings(systems)
-        yield ReportSection("overview", "Overview", (*drawings, system_tables.all_configurations(systems)))
-        scaling = tuple(system_tables.scaling_tables(systems))
-        is_main = any(len(found.family.members) > 2 for found in scalings(systems.measured))
+        yield ReportSection("forms", "Smaller forms", tuple(form_tables(report)))
+        yield ReportSection("targets", "Time to quality", tuple(target_tables(report, report.targets)))
+        drawings = [time_and_memory(report), *pareto(report), *figures.learning_rate_drawings(report)]
+        drawings += figures.scaling_drawings(report)
+        yield ReportSection("overview", "Overview", (*drawings, system_tables.all_configurations(report)))
+        scaling = tuple(system_tables.scaling_tables(report))
+        is_main = any(len(found.family.members) > 2 for found in scalings(report.measured))
         yield ReportSection("scaling", "Scaling over devices and batch", scaling, is_main)
     yield ReportSection("missing", "Missing runs", tuple(missing(report)))
-    if systems is not None:
-        yield from _closed_sections(systems)
+    if report.measured:
+        yield from _closed_sections(report)
     groups = tuple(candidates(report, group, number) for number, group in enumerate(report.groups))
     yield ReportSection("candidates", "All candidates" if report.record.select_per else "Candidates", groups)
     yield ReportSection("runs", "All runs", (runs(report),), is_short=False)
@@ -168,10 +164,9 @@ def _closed_sections(systems: Systems) -> Iterator[ReportSection]:
 
 
 def _reproduction(report: SweepReport) -> tuple[Part, ...]:
-    runs = report.systems.runs if report.systems is not None else []
     # The folder of a run is two levels below the folder of its matrix.
-    folders = list(dict.fromkeys(outcome.folder.parent.parent for outcome in report.outcomes))
-    return reproduction(reproduced_runs(report), runs, report.matrices, folders)
+    folders = list(dict.fromkeys(cell_run.folder.parent.parent for cell_run in report.cell_runs))
+    return reproduction(reproduced_runs(report), report.runs, report.matrices, folders)
 
 
 def _over_steps(systems: Systems) -> Iterator[Part]:

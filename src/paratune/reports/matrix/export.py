@@ -3,11 +3,11 @@
 from dataclasses import asdict
 from typing import Any
 
-from paratune.records.finished import RunRecord
 from paratune.reports.matrix.document import matrix_sections
-from paratune.reports.matrix.outcomes import CandidateGroup, CandidateRuns, Figure, Outcome, SweepReport
+from paratune.reports.matrix.outcomes import Candidate, CandidateGroup, SweepReport
 from paratune.reports.matrix.tables import score_columns
 from paratune.reports.measures import named
+from paratune.reports.systems.configurations import CellRun
 from paratune.reports.text import GENERATOR, csv_lines
 
 SWEEP_REPORT_SCHEMA_VERSION = 1
@@ -23,39 +23,33 @@ def matrix_csv(report: SweepReport) -> str:
 
     Unknown values are empty.
     """
-    columns = score_columns(report.outcomes, all_metrics=True)
+    columns = score_columns(report.cell_runs, all_metrics=True)
     labels = [axis.label for axis in report.record.axes]
     lines: list[list[Any]] = [
         ["run", "folder", *labels, "num_processes", "task", "kind", "repeat", "state", "chosen", "reason",
          *(measure.key for measure in CSV_MEASURES), *(f"{split}_{metric}" for split, metric in columns)]
     ]  # fmt: skip
-    runs, chosen = _records(report), chosen_names(report)
-    for outcome in report.outcomes:
-        cell, run = outcome.cell, runs.get(outcome.cell.name)
+    chosen = chosen_names(report)
+    for item in report.cell_runs:
+        cell, run = item.cell, item.record
         lines.append(
-            [cell.name, str(outcome.folder), *(report.shown(label, cell.values[label]) for label in labels),
+            [cell.name, str(item.folder), *(report.shown(label, cell.values[label]) for label in labels),
              cell.num_processes, cell.task, cell.kind, cell.repeat, cell.state, int(cell.name in chosen),
-             outcome.reason, *(None if run is None else measure.of(run) for measure in CSV_MEASURES),
-             *(outcome.score(*column) for column in columns)]
+             item.reason, *(None if run is None else measure.of(run) for measure in CSV_MEASURES),
+             *(item.score(*column) for column in columns)]
         )  # fmt: skip
     return csv_lines(lines)
-
-
-def _records(report: SweepReport) -> dict[str, RunRecord | None]:
-    """Return the records of the runs, by the names of their cells."""
-    cell_runs = report.systems.cell_runs if report.systems is not None else ()
-    return {cell_run.cell.name: cell_run.record for cell_run in cell_runs}
 
 
 def chosen_names(report: SweepReport) -> set[str]:
     """Return the names of the runs of all chosen candidates."""
     candidates = [group.chosen for group in report.groups if group.chosen is not None]
-    return {outcome.cell.name for candidate in candidates for outcome in candidate.outcomes}
+    return {cell_run.cell.name for candidate in candidates for cell_run in candidate.cell_runs}
 
 
 def as_dict(report: SweepReport) -> dict[str, Any]:
     """Return the report as plain data, as in report.json; unknown values are None."""
-    record, runs = report.record, _records(report)
+    record = report.record
     return {
         "generator": GENERATOR,
         "schema_version": SWEEP_REPORT_SCHEMA_VERSION,
@@ -67,12 +61,12 @@ def as_dict(report: SweepReport) -> dict[str, Any]:
         "created": record.created,
         "version": record.version,
         "code": dict(record.code),
-        "num_runs": len(report.outcomes),
+        "num_runs": len(report.cell_runs),
         "num_finished": report.num_finished,
         "axes": [asdict(axis) for axis in record.axes],
         "select_per": list(record.select_per),
         "groups": [_group(report, group) for group in report.groups],
-        "runs": [_run(outcome, runs.get(outcome.cell.name)) for outcome in report.outcomes],
+        "runs": [_run(cell_run) for cell_run in report.cell_runs],
         "verdicts": [verdict.as_dict() for verdict in report.verdicts],
         "effects": [asdict(effects) for effects in report.effects],
         "summary": [asdict(part) for section in matrix_sections(report) for part in section.boxes],
@@ -98,31 +92,22 @@ def _group(report: SweepReport, group: CandidateGroup) -> dict[str, Any]:
     }
 
 
-def _candidate(candidate: CandidateRuns) -> dict[str, Any]:
-    columns = score_columns(candidate.outcomes, all_metrics=True)
+def _candidate(candidate: Candidate) -> dict[str, Any]:
     figures: dict[str, dict[str, Any]] = {}
-    for split, metric in columns:
-        figures.setdefault(split, {})[metric] = _figure(candidate.figure(split, metric))
-    runs_ = [outcome.cell.name for outcome in candidate.outcomes]
-    return {"values": dict(candidate.values), "runs": runs_, "scores": figures}
+    for split, metric in score_columns(candidate.cell_runs, all_metrics=True):
+        found = candidate.amount(split, metric)
+        figures.setdefault(split, {})[metric] = {
+            "mean": found.center,
+            "standard_deviation": found.deviation,
+            "num_runs": len(found.values),
+            "num_planned": found.num_runs,
+            "values": dict(found.values),
+        }
+    names = [cell_run.cell.name for cell_run in candidate.cell_runs]
+    return {"values": dict(candidate.values), "runs": names, "scores": figures}
 
 
-def _figure(figure: Figure) -> dict[str, Any]:
-    return {
-        "mean": figure.mean,
-        "standard_deviation": figure.deviation,
-        "num_runs": len(figure.known),
-        "num_planned": len(figure.values),
-        "num_left_out": figure.num_left_out,
-        "values": list(figure.values),
-    }
-
-
-def _run(outcome: Outcome, run: RunRecord | None) -> dict[str, Any]:
-    parts = {
-        "folder": str(outcome.folder),
-        "reason": outcome.reason,
-        "scores": dict(outcome.scores),
-        "slices": dict(run.slices) if run is not None else {},
-    }
-    return asdict(outcome.cell) | parts
+def _run(item: CellRun) -> dict[str, Any]:
+    slices = {} if item.record is None else dict(item.record.slices)
+    parts = {"folder": str(item.folder), "reason": item.reason, "scores": dict(item.scores), "slices": slices}
+    return asdict(item.cell) | parts

@@ -10,7 +10,7 @@ from paratune.errors import CheckpointError
 from paratune.records.published import Published
 from paratune.records.sweep import Axis, SweepRecord
 from paratune.reports.matrix.outcomes import SweepReport, candidate_groups, read_outcomes
-from paratune.reports.systems.configurations import MATRIX
+from paratune.reports.systems.configurations import MATRIX, CellRun
 
 
 def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepReport:
@@ -31,13 +31,8 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
     names = _names(folders)
     _refuse_others(folders, records)
     label = MATRIX if all(axis.label != MATRIX for axis in first.axes) else f"{MATRIX} folder"
-    outcomes = tuple(
-        replace(
-            outcome,
-            cell=replace(outcome.cell, name=f"{name}/{outcome.cell.name}", values={label: name, **outcome.cell.values}),
-        )
-        for name, report in zip(names, reports, strict=True)
-        for outcome in report.outcomes
+    cell_runs = tuple(
+        _within(item, name, label) for name, report in zip(names, reports, strict=True) for item in report.cell_runs
     )
     by_name = dict(zip(names, records, strict=True))
     prices = {name: own.price_per_device_hour if price is None else price for name, own in by_name.items()}
@@ -49,7 +44,7 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
         command=(),
         axes=(Axis(label, label, {name: name for name in names}, keys=(MATRIX,)), *_axes(folders, records)),
         select_per=(label, *first.select_per),
-        cells=tuple(outcome.cell for outcome in outcomes),
+        cells=tuple(item.cell for item in cell_runs),
         published=_published(label, by_name),
         looks=tuple(
             replace(look, finished=tuple(f"{name}/{cell}" for cell in look.finished))
@@ -61,8 +56,14 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
         price_per_device_hour=prices[names[0]] if len({*prices.values()}) == 1 else None,
     )
     folder = Path(os.path.commonpath([folder.resolve() for folder in folders]))
-    groups = candidate_groups(record, outcomes)
-    return SweepReport(record, folder, outcomes, groups, joined=tuple(records), prices=prices)
+    groups = candidate_groups(record, cell_runs)
+    return SweepReport(record, cell_runs, prices, folder=folder, groups=groups, joined=tuple(records))
+
+
+def _within(item: CellRun, matrix: str, label: str) -> CellRun:
+    """Return a run with the name of its matrix in its own name, and as the value of an axis."""
+    cell = replace(item.cell, name=f"{matrix}/{item.cell.name}", values={label: matrix, **item.cell.values})
+    return replace(item, cell=cell, record=item.record and replace(item.record, name=cell.name))
 
 
 def _published(label: str, records: Mapping[str, SweepRecord]) -> Published | None:

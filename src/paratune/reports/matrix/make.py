@@ -18,7 +18,6 @@ from paratune.reports.runs.reproduce import KEY, reproduction_texts
 from paratune.reports.systems.effects import axis_effects
 from paratune.reports.systems.judging import judged
 from paratune.reports.systems.layouts import check_layout
-from paratune.reports.systems.model import build_systems
 from paratune.verdicts import Margin
 
 
@@ -58,20 +57,17 @@ def make_sweep(
     report = read_joined([folder] if isinstance(folder, Path) else folder, price)
     if plan is not None:
         report = replace(report, plan=_plan(report, plan))
-    systems = build_systems(report.folder, report.record, [outcome.folder for outcome in report.outcomes])
-    verdicts, notes = judged(systems, margins)
-    systems = replace(systems, verdicts=verdicts, prices=report.prices)
-    effects = axis_effects(systems, margins)
-    if targets and not any(configuration.scored for configuration in systems.measured):
+    if targets and not any(configuration.scored for configuration in report.measured):
         raise ConfigError(
             "--target needs runs with scores, and no run of the matrix has any",
             code="target.no_scores",
             option="--target",
         )
+    verdicts, notes = judged(report, margins)
+    effects = axis_effects(report, margins)
     report = replace(
-        report, systems=systems, verdicts=verdicts, verdict_notes=notes, effects=effects, targets=tuple(targets),
-        layout=layout,
-    )  # fmt: skip
+        report, verdicts=verdicts, verdict_notes=notes, effects=effects, targets=tuple(targets), layout=layout
+    )
     sections = (*matrix_sections(report), *([more(report)] if more is not None else []))
     report = replace(report, sections=sections)
     if out is None:

@@ -11,6 +11,7 @@ workers) are one candidate: a choice among them would be random.
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,112 +19,50 @@ from paratune.base.grouping import grouped
 from paratune.base.units import counted
 from paratune.config.metric_names import direction
 from paratune.config.targets import ScoreTarget
-from paratune.errors import CheckpointError
 from paratune.records.constant import is_better_score
-from paratune.records.finished import RunRecord, read_typed
-from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder, read_sweep, with_finished_runs
-from paratune.records.typed import RunFile, Summary
+from paratune.records.sweep import Axis, SweepRecord, read_sweep, with_finished_runs
+from paratune.reports.amounts import Amount
 from paratune.reports.document import ReportSection
+from paratune.reports.measures import score
 from paratune.reports.runs.differing import allowed_by_axes
+from paratune.reports.systems.configurations import CellRun, Configuration, label_of, read_cell_runs
 from paratune.reports.systems.effects import AxisEffects
 from paratune.reports.systems.model import Systems
-from paratune.verdicts import Group, LookHistory, MeasureComparison, Verdict, default_margin, judge_scores
+from paratune.verdicts import Group, LookHistory, MeasureComparison, default_margin, judge_scores
 from paratune.verdicts.sequential import look_history
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One run."""
+class Candidate(Configuration):
+    """The runs of a combination of values of the axes that may change the quality.
 
-    cell: CellRecord
-    folder: Path
-    scores: Mapping[str, Mapping[str, float | None]]
-    """Scores by split and metric; empty for an unfinished run and for a probe."""
-    reason: str | None
-    """Reason why there are no scores; None for a finished run."""
-    constant: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
-    """Scores of a constant prediction, such as the majority class, by split and metric."""
-    predicts: str | None = None
-    """What the constant prediction is."""
-    record: RunRecord | None = None
-    """None for an unfinished run, a probe, and a record that cannot be read."""
+    For each seed one, or several that differ only in how they train.
+    """
 
-    @property
-    def global_batch_size(self) -> float | None:
-        return None if self.record is None else self.record.run.batch.global_batch_size
-
-    @property
-    def is_finished(self) -> bool:
-        return self.reason is None
-
-    def score(self, split: str, metric: str) -> float | None:
-        """Return a score; None where the run has none."""
-        return self.scores.get(split, {}).get(metric)
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A metric over the seeds of a candidate."""
-
-    values: tuple[float | None, ...]
-    """Value of each run, in the order of the seeds; None where it is missing."""
-    num_left_out: int = 0
-    """Runs that other candidates have, and that `exclude` leaves out or that cannot run here."""
-
-    @property
-    def known(self) -> list[float]:
-        return [value for value in self.values if value is not None]
-
-    @property
-    def mean(self) -> float | None:
-        """Mean over the existing runs; `is_whole` is whether these are all runs."""
-        return statistics.fmean(self.known) if self.known else None
-
-    @property
-    def deviation(self) -> float | None:
-        """Sample standard deviation (n - 1); None for fewer than two runs."""
-        return statistics.stdev(self.known) if len(self.known) > 1 else None
-
-    @property
-    def is_whole(self) -> bool:
-        return len(self.known) == self.num_wanted
-
-    @property
-    def num_wanted(self) -> int:
-        """Number of runs that a comparison with other candidates needs."""
-        return len(self.values) + self.num_left_out
-
-
-@dataclass(frozen=True)
-class CandidateRuns:
-    """The runs of a combination of values: for each seed one, or several that differ only in how they train."""
-
-    values: Mapping[str, str]
-    """Values of the axes that may change the quality, without seeds and the axes in `select_per`."""
-    outcomes: tuple[Outcome, ...]
     num_left_out: int = 0
     """Seeds that other candidates have, and that are excluded or cannot run here."""
     seeds: tuple[str, ...] = ()
     """Labels of the axes of seeds."""
-    repeats: str = "seed"
-    """As `SweepReport.repeats`."""
 
-    @property
-    def by_seed(self) -> Mapping[tuple[str, ...], list[Outcome]]:
-        """The runs of each seed."""
-        return grouped((tuple(item.cell.values[label] for label in self.seeds), item) for item in self.outcomes)
+    @cached_property
+    def by_seed(self) -> Mapping[str, list[CellRun]]:
+        """The runs of each seed, by its name."""
+        return grouped((", ".join(item.cell.values[label] for label in self.seeds), item) for item in self.cell_runs)
 
-    def scores(self, split: str, metric: str) -> dict[tuple[str, ...], float | None]:
-        """Return the score of each seed, the mean over its runs; None when no run has it."""
-        scores = {}
-        for seed, outcomes in self.by_seed.items():
-            known = [score for outcome in outcomes if (score := outcome.score(split, metric)) is not None]
-            scores[seed] = statistics.fmean(known) if known else None
-        return scores
+    def amount(self, split: str, metric: str) -> Amount:
+        """Return a score over the seeds that have it, each the mean over its runs."""
+        values = {}
+        for seed, cell_runs in self.by_seed.items():
+            known = [found for cell_run in cell_runs if (found := cell_run.score(split, metric)) is not None]
+            if known:
+                values[seed] = statistics.fmean(known)
+        center = statistics.fmean(values.values()) if values else None
+        return Amount(score(split, metric), values, center, len(self.by_seed) + self.num_left_out)
 
-    def figure(self, split: str, metric: str) -> Figure:
-        """Return a metric over the seeds."""
-        return Figure(tuple(self.scores(split, metric).values()), self.num_left_out)
+    def is_whole(self, split: str, metric: str) -> bool:
+        """Return whether each seed that other candidates have has the score."""
+        found = self.amount(split, metric)
+        return len(found.values) == found.num_runs
 
 
 @dataclass(frozen=True)
@@ -136,11 +75,11 @@ class CandidateGroup:
     metric: str
     metrics: tuple[str, ...]
     """Metrics that tables show."""
-    candidates: tuple[CandidateRuns, ...]
-    chosen: CandidateRuns | None
+    candidates: tuple[Candidate, ...]
+    chosen: Candidate | None
     remarks: tuple[str, ...]
     """Remarks on the choice."""
-    compared: tuple[tuple[CandidateRuns, MeasureComparison], ...] = ()
+    compared: tuple[tuple[Candidate, MeasureComparison], ...] = ()
     """Each other candidate that has all of its runs, compared with the chosen one in the metric on validation."""
     not_chosen_among: tuple[str, ...] = ()
     """Labels of axes that do not change what is trained."""
@@ -150,7 +89,7 @@ class CandidateGroup:
     """What the constant prediction is, such as the majority class."""
 
     @property
-    def tied(self) -> tuple[CandidateRuns, ...]:
+    def tied(self) -> tuple[Candidate, ...]:
         """The candidates that cannot be distinguished from the chosen one; none with one seed, which tells nothing."""
         return tuple(
             other for other, found in self.compared if found.outcome != "different" and min(found.num_runs) > 1
@@ -165,30 +104,24 @@ class CandidateGroup:
     @property
     def is_below_constant(self) -> bool:
         """Whether the chosen candidate is not better on validation than a constant prediction."""
-        score = None if self.chosen is None else self.chosen.figure("validation", self.metric).mean
+        score = None if self.chosen is None else self.chosen.amount("validation", self.metric).center
         if score is None or self.constant is None:
             return False
         return not is_better_score(self.metric, score, self.constant)
 
     def split_shown(self) -> str:
         """Return the split whose scores are shown: test, or validation when no run has test scores."""
-        outcomes = [outcome for candidate in self.candidates for outcome in candidate.outcomes]
-        return "test" if any(outcome.scores.get("test") for outcome in outcomes) else "validation"
+        runs = (cell_run for candidate in self.candidates for cell_run in candidate.cell_runs)
+        return "test" if any(cell_run.scores.get("test") for cell_run in runs) else "validation"
 
 
-@dataclass(frozen=True)
-class SweepReport:
+@dataclass(frozen=True, kw_only=True)
+class SweepReport(Systems):
     """A matrix of runs with its results."""
 
-    record: SweepRecord
     folder: Path
-    outcomes: tuple[Outcome, ...]
     groups: tuple[CandidateGroup, ...]
     files: tuple[Path, ...] = ()
-    systems: Systems | None = None
-    """Speed, memory and machines of the runs; None when only scores were read."""
-    verdicts: tuple[Verdict, ...] = ()
-    """Verdicts on the configurations, each compared with its baseline."""
     verdict_notes: tuple[str, ...] = ()
     """Remarks on configurations without a verdict."""
     effects: tuple[AxisEffects, ...] = ()
@@ -203,8 +136,6 @@ class SweepReport:
     """Sections of the report; empty before a format needs them."""
     joined: tuple[SweepRecord, ...] = ()
     """Records of each of several matrices; empty for a single one."""
-    prices: Mapping[str, float | None] = field(default_factory=dict)
-    """Prices of a device-hour of several matrices by their names; empty for a single one."""
 
     @property
     def matrices(self) -> tuple[SweepRecord, ...]:
@@ -218,8 +149,7 @@ class SweepReport:
 
     @property
     def repeats(self) -> str:
-        """What the runs of a candidate differ in: seed or fold."""
-        return next((axis.repeats for axis in self.record.axes if axis.is_seed), "seed")
+        return repeats_of(self.record)
 
     def shown(self, label: str, name: str) -> str:
         """Return the text that tables show for a value of an axis."""
@@ -227,17 +157,17 @@ class SweepReport:
 
     @property
     def num_finished(self) -> int:
-        return sum(outcome.is_finished for outcome in self.outcomes)
+        return sum(cell_run.record is not None for cell_run in self.cell_runs)
 
     @property
     def are_probes(self) -> bool:
         """Whether no run can have scores, because all are probes."""
-        return bool(self.outcomes) and all(outcome.cell.kind == "probe" for outcome in self.outcomes)
+        return bool(self.cell_runs) and all(cell_run.cell.kind == "probe" for cell_run in self.cell_runs)
 
     @property
     def num_skipped(self) -> int:
         """Number of runs that cannot run here."""
-        return sum(outcome.cell.state == "skipped" and outcome.cell.is_needed for outcome in self.outcomes)
+        return sum(item.cell.state == "skipped" and item.cell.is_needed for item in self.cell_runs)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data, as in report.json; unknown values are None."""
@@ -260,66 +190,44 @@ def read_outcomes(folder: Path) -> SweepReport:
         CheckpointError: sweep.json is absent, damaged or of another schema version.
     """
     record = with_finished_runs(folder, read_sweep(folder))
-    outcomes = tuple(_outcome(folder, cell) for cell in record.cells)
-    return SweepReport(record, folder, outcomes, candidate_groups(record, outcomes))
+    cell_runs = read_cell_runs(folder, record)
+    return SweepReport(record, cell_runs, folder=folder, groups=candidate_groups(record, cell_runs))
 
 
-def _outcome(folder: Path, cell: CellRecord) -> Outcome:
-    run = cell_run_folder(folder, cell.name)
-    if cell.state == "pending":
-        return Outcome(cell, run, {}, cell.reason or "not trained yet")
-    if cell.state != "finished":
-        return Outcome(cell, run, {}, f"{cell.state}: {cell.reason}" if cell.reason else cell.state)
-    if cell.kind == "probe":
-        return Outcome(cell, run, {}, None)
-    try:
-        summary = read_typed(run, Summary)
-    except CheckpointError as error:
-        return Outcome(cell, run, {}, f"its record cannot be read: {error}")
-    try:
-        facts = read_typed(run, RunFile)
-    except CheckpointError:  # without it the scores are known, and how they were trained is not
-        facts = RunFile()
-    record, constant = RunRecord(cell.name, run, facts, summary), summary.baseline
-    return Outcome(cell, run, summary.scores, None, constant.scores, constant.predicts, record)
-
-
-def candidate_groups(record: SweepRecord, outcomes: Sequence[Outcome]) -> tuple[CandidateGroup, ...]:
+def candidate_groups(record: SweepRecord, cell_runs: Sequence[CellRun]) -> tuple[CandidateGroup, ...]:
     """Return the candidates for each combination of the axes in `select_per`."""
-    per = record.select_per
-    free = [axis for axis in record.axes if not axis.is_seed and axis.label not in per]
-    tried = [axis.label for axis in free if _may_change_quality(axis, record, outcomes)]
-    others = tuple(axis.label for axis in free if axis.label not in tried)
-    seeds = [axis.label for axis in record.axes if axis.is_seed]
-    repeats = next((axis.repeats for axis in record.axes if axis.is_seed), "seed")
+    per = [axis for label in record.select_per for axis in record.axes if axis.label == label]
+    free = [axis for axis in record.axes if not axis.is_seed and axis not in per]
+    tried = [axis for axis in free if _may_change_quality(axis, record, cell_runs)]
+    others = tuple(axis.label for axis in free if axis not in tried)
+    seeds = tuple(axis.label for axis in record.axes if axis.is_seed)
 
-    def seed_of(outcome: Outcome) -> tuple[str, ...]:
-        return tuple(outcome.cell.values[label] for label in seeds)
+    def values_of(cell_run: CellRun, axes: Sequence[Axis]) -> tuple[str, ...]:
+        return tuple(cell_run.cell.values[axis.label] for axis in axes)
 
-    candidates_by_group: dict[tuple[str, ...], dict[tuple[str, ...], list[Outcome]]] = {}
-    not_needed: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
-    for outcome in outcomes:
-        values = outcome.cell.values
-        if not outcome.cell.counts:
-            if not outcome.cell.is_needed:
-                not_needed.setdefault(tuple(values[label] for label in (*per, *tried)), set()).add(seed_of(outcome))
-            continue
-        group = candidates_by_group.setdefault(tuple(values[label] for label in per), {})
-        group.setdefault(tuple(values[label] for label in tried), []).append(outcome)
+    def seed_of(cell_run: CellRun) -> tuple[str, ...]:
+        return tuple(cell_run.cell.values[label] for label in seeds)
+
+    not_needed = {
+        (*values_of(item, [*per, *tried]), *seed_of(item)) for item in cell_runs
+        if not item.cell.counts and not item.cell.is_needed
+    }  # fmt: skip
     groups = []
-    for names, candidates in candidates_by_group.items():
+    for names, members in grouped((values_of(item, per), item) for item in cell_runs if item.cell.counts).items():
         # A seed that no candidate of the group has does not make a candidate incomplete.
-        all_seeds = {seed_of(run) for runs in candidates.values() for run in runs}
-        members = []
-        for names_tried, runs in candidates.items():
-            num_left_out = len(all_seeds - set(map(seed_of, runs)) - not_needed.get((*names, *names_tried), set()))
-            tried_values = dict(zip(tried, names_tried, strict=True))
-            members.append(CandidateRuns(tried_values, tuple(runs), num_left_out, tuple(seeds), repeats))
-        groups.append(_group(dict(zip(per, names, strict=True)), members, others, look_history(record)))
+        all_seeds = set(map(seed_of, members))
+        candidates = []
+        for names_tried, runs in grouped((values_of(item, tried), item) for item in members).items():
+            missing = all_seeds - set(map(seed_of, runs))
+            num_left_out = sum((*names, *names_tried, *seed) not in not_needed for seed in missing)
+            values = {axis.label: name for axis, name in zip(tried, names_tried, strict=True)}
+            candidates.append(Candidate(label_of(tried, values), values, tuple(runs), {}, num_left_out, seeds))
+        group_values = {axis.label: name for axis, name in zip(per, names, strict=True)}
+        groups.append(_group(record, group_values, candidates, others))
     return tuple(groups)
 
 
-def _may_change_quality(axis: Axis, record: SweepRecord, outcomes: Sequence[Outcome]) -> bool:
+def _may_change_quality(axis: Axis, record: SweepRecord, cell_runs: Sequence[CellRun]) -> bool:
     """Return whether runs that differ only on an axis may train something different.
 
     Runs with different batch settings or numbers of processes may, unless all have the same, known global batch size.
@@ -330,68 +238,67 @@ def _may_change_quality(axis: Axis, record: SweepRecord, outcomes: Sequence[Outc
     if not names:
         return False
     sizes: dict[tuple[str, ...], set[float | None]] = {}
-    for outcome in outcomes:
-        if outcome.is_finished and outcome.cell.counts:
-            rest = tuple(outcome.cell.values[other.label] for other in record.axes if other is not axis)
-            sizes.setdefault(rest, set()).add(outcome.global_batch_size)
+    for item in cell_runs:
+        if item.record is not None and item.cell.counts:
+            rest = tuple(item.cell.values[other.label] for other in record.axes if other is not axis)
+            sizes.setdefault(rest, set()).add(item.record.run.batch.global_batch_size)
     return not sizes or any(None in batch_sizes or len(batch_sizes) > 1 for batch_sizes in sizes.values())
 
 
 def _group(
-    values: Mapping[str, str], candidates: Sequence[CandidateRuns], others: tuple[str, ...], history: LookHistory
+    record: SweepRecord, values: Mapping[str, str], candidates: Sequence[Candidate], others: tuple[str, ...]
 ) -> CandidateGroup:
-    cell = candidates[0].outcomes[0].cell
+    cell = candidates[0].cell_runs[0].cell
     chosen, remarks = choose(candidates, cell.metric)
-    runs = [outcome for candidate in candidates for outcome in candidate.outcomes]
-    scored = next((run for run in runs if run.constant.get("validation", {}).get(cell.metric) is not None), None)
-    constant = None if scored is None else scored.constant["validation"][cell.metric]
-    predicts = None if scored is None else scored.predicts
-    compared = compare_with_chosen(candidates, chosen, cell.metric, history)
+    runs = [run for candidate in candidates for run in candidate.runs]
+    constants = (
+        (score, run.summary.baseline.predicts)
+        for run in runs
+        if (score := (run.summary.baseline.scores.get("validation") or {}).get(cell.metric)) is not None
+    )
+    constant, predicts = next(constants, (None, None))
+    compared = compare_with_chosen(candidates, chosen, cell.metric, look_history(record))
     group = CandidateGroup(
         values, cell.task, cell.metric, cell.metrics, tuple(candidates), chosen, tuple(remarks), compared, others,
         constant, predicts,
     )  # fmt: skip
-    return replace(group, remarks=(*remarks, *_choice_remarks(group)))
+    return replace(group, remarks=(*remarks, *_choice_remarks(group, repeats_of(record))))
+
+
+def repeats_of(record: SweepRecord) -> str:
+    """Return what the runs of a candidate differ in: seed or fold."""
+    return next((axis.repeats for axis in record.axes if axis.is_seed), "seed")
 
 
 def compare_with_chosen(
-    candidates: Sequence[CandidateRuns], chosen: CandidateRuns | None, metric: str, history: LookHistory
-) -> tuple[tuple[CandidateRuns, MeasureComparison], ...]:
+    candidates: Sequence[Candidate], chosen: Candidate | None, metric: str, history: LookHistory
+) -> tuple[tuple[Candidate, MeasureComparison], ...]:
     """Return each other candidate that has all of its runs, with its verdict against the chosen one on validation.
 
     They are verdicts as those of `paratune compare`: over seeds and rows, corrected for their number and for looks.
     """
-    if chosen is None:
-        return ()
-    complete = [candidate for candidate in candidates if candidate.figure("validation", metric).is_whole]
-    others = [candidate for candidate in complete if candidate is not chosen]
-    if chosen not in complete or not others:
+    others = [one for one in candidates if one is not chosen and one.is_whole("validation", metric)]
+    if chosen is None or not others or not chosen.is_whole("validation", metric):
         return ()
     base, *groups = (_group_of(candidate, metric, str(at)) for at, candidate in enumerate((chosen, *others)))
-    margin = default_margin(metric, chosen.outcomes[0].cell.task)
+    margin = default_margin(metric, chosen.cell_runs[0].cell.task)
     found = judge_scores(base, groups, "validation", metric, margin, history)
     return tuple(zip(others, found, strict=True))
 
 
-def _group_of(candidate: CandidateRuns, metric: str, label: str) -> Group:
+def _group_of(candidate: Candidate, metric: str, label: str) -> Group:
     """Return the runs of a candidate for verdicts; those of a seed that differ only in how they train are repeats."""
     runs = []
-    for seed, outcomes in candidate.by_seed.items():
-        for outcome in outcomes:
-            if outcome.score("validation", metric) is None:
-                continue
-            known = outcome.record or RunRecord(outcome.cell.name, outcome.folder, RunFile())
-            task = known.run.task.model_copy(update={"kind": outcome.cell.task})
-            run = known.run.model_copy(update={"seed": seed, "task": task})
-            runs.append(
-                replace(
-                    known, run=run, summary=Summary(scores={name: dict(own) for name, own in outcome.scores.items()})
-                )
-            )
+    for seed, cell_runs in candidate.by_seed.items():
+        for item in cell_runs:
+            if item.record is not None and item.score("validation", metric) is not None:
+                task = item.record.run.task.model_copy(update={"kind": item.cell.task})
+                run = item.record.run.model_copy(update={"seed": seed, "task": task})
+                runs.append(replace(item.record, run=run))
     return Group(label, tuple(runs))
 
 
-def _choice_remarks(group: CandidateGroup) -> Iterator[str]:
+def _choice_remarks(group: CandidateGroup, repeats: str) -> Iterator[str]:
     if group.not_chosen_among:
         are = "does" if len(group.not_chosen_among) == 1 else "do"
         yield f"no choice among {', '.join(group.not_chosen_among)}, which {are} not change what is trained"
@@ -399,17 +306,17 @@ def _choice_remarks(group: CandidateGroup) -> Iterator[str]:
         if group.tied:
             others, do = counted(len(group.tied), "other candidate"), "does" if len(group.tied) == 1 else "do"
             yield f"{others} {do} not differ significantly from it"
-        elif len(group.chosen.scores("validation", group.metric)) < 2:
-            yield f"with one {group.chosen.repeats} it is unknown whether another candidate is as good"
+        elif len(group.chosen.by_seed) < 2:
+            yield f"with one {repeats} it is unknown whether another candidate is as good"
         if any(found.scope == "seeds" for _, found in group.compared):
-            yield f"compared over {group.chosen.repeats}s on these validation rows, not over other rows"
+            yield f"compared over {repeats}s on these validation rows, not over other rows"
     if group.is_below_constant:
         assert group.constant is not None
         constant = f"a constant prediction ({group.predicts}: {group.constant:.4f})"
         yield f"on validation, the chosen candidate is not better than {constant}"
 
 
-def choose(candidates: Sequence[CandidateRuns], metric: str) -> tuple[CandidateRuns | None, list[str]]:
+def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | None, list[str]]:
     """Return the best candidate by the mean of a metric on validation, and remarks on the choice.
 
     Only candidates with a value for every seed that any of them has are chosen; of equal ones the first. The one
@@ -417,13 +324,15 @@ def choose(candidates: Sequence[CandidateRuns], metric: str) -> tuple[CandidateR
     """
     if len(candidates) == 1:
         return candidates[0], _missing(candidates)
-    figures = [(candidate, candidate.figure("validation", metric)) for candidate in candidates]
-    whole = [(candidate, figure.mean) for candidate, figure in figures if figure.is_whole and figure.mean is not None]
+    whole = [
+        (candidate, mean) for candidate in candidates if candidate.is_whole("validation", metric)
+        if (mean := candidate.amount("validation", metric).center) is not None
+    ]  # fmt: skip
     remarks = _missing(candidates)
     unscored = sum(
-        outcome.is_finished and outcome.score("validation", metric) is None
+        item.record is not None and item.score("validation", metric) is None
         for candidate in candidates
-        for outcome in candidate.outcomes
+        for item in candidate.cell_runs
     )
     if unscored:
         have = "has" if unscored == 1 else "have"
@@ -443,8 +352,8 @@ def choose(candidates: Sequence[CandidateRuns], metric: str) -> tuple[CandidateR
     return tied[0], remarks
 
 
-def _missing(candidates: Sequence[CandidateRuns]) -> list[str]:
-    outcomes = [outcome for candidate in candidates for outcome in candidate.outcomes]
-    num_missing = sum(not outcome.is_finished for outcome in outcomes)
+def _missing(candidates: Sequence[Candidate]) -> list[str]:
+    cell_runs = [cell_run for candidate in candidates for cell_run in candidate.cell_runs]
+    num_missing = sum(cell_run.record is None for cell_run in cell_runs)
     are = "is" if num_missing == 1 else "are"
-    return [f"{num_missing} of {counted(len(outcomes), 'run')} {are} missing"] if num_missing else []
+    return [f"{num_missing} of {counted(len(cell_runs), 'run')} {are} missing"] if num_missing else []

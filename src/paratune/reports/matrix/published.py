@@ -49,15 +49,15 @@ Judged = tuple[str, str]
 def published_tables(report: SweepReport) -> Iterator[Table]:
     """Yield the table of published figures and the table of claims, if the matrix has any."""
     published = report.record.published
-    if published is None or report.systems is None:
+    if published is None:
         return
     if published.figures:
-        yield _figures_table(report, report.systems, published)
+        yield _figures_table(report, published)
     if published.claims:
-        yield _claims_table(report.systems, published)
+        yield _claims_table(report, published)
 
 
-def _figures_table(report: SweepReport, systems: Systems, published: Published) -> Table:
+def _figures_table(report: SweepReport, published: Published) -> Table:
     """Return each published figure with the measured and the planned figure, in the unit of the publication."""
     axes = [axis for axis in report.record.axes if any(axis.label in entry.values for entry in published.figures)]
     columns: list[Heading] = [
@@ -69,17 +69,15 @@ def _figures_table(report: SweepReport, systems: Systems, published: Published) 
     notes: dict[str, None] = {}
     for figure in published.figures:
         names = [axis.values[name] if (name := figure.values.get(axis.label)) else "" for axis in axes]
-        rows.append([*names, *_figure_cells(report, systems, figure, notes), figure.where])
+        rows.append([*names, *_figure_cells(report, figure, notes), figure.where])
     return make_table(
         "published", "Published and measured", columns, rows, len(axes) + 2, [*notes, f"Published: {published.source}."]
     )
 
 
-def _figure_cells(
-    report: SweepReport, systems: Systems, figure: PublishedFigure, notes: dict[str, None]
-) -> list[str | TableCell]:
+def _figure_cells(report: SweepReport, figure: PublishedFigure, notes: dict[str, None]) -> list[str | TableCell]:
     """Return the cells of a published figure from its measure on; notes are added."""
-    matching = _matching(report, systems, figure.values)
+    matching = _matching(report, figure.values)
     member = matching[0] if len(matching) == 1 else None
     if member is None:
         values_text = ", ".join(report.shown(label, name) for label, name in figure.values.items()) or "the matrix"
@@ -87,7 +85,7 @@ def _figure_cells(
     if figure.measure == "state_memory":
         notes["Model states are weights, gradients and optimizer states: plans have them, runs do not."] = None
     measure = _measure(member, figure.measure)
-    amount = systems.amount(measure, member) if measure is not None and member is not None else None
+    amount = report.amount(measure, member) if measure is not None and member is not None else None
     planned, plan_source = (None, "") if member is None else _planned(report, member, figure.measure)
     size = measure_units(figure.measure)[figure.unit]
     # The scores of question answering are per cent already.
@@ -121,9 +119,9 @@ def _title(name: str, measure: Measure | None = None) -> str:
     return metric_label(name) if measure is None else measure.label
 
 
-def _matching(report: SweepReport, systems: Systems, values: Mapping[str, str]) -> list[Configuration]:
+def _matching(report: SweepReport, values: Mapping[str, str]) -> list[Configuration]:
     """Return the configurations with these values; the chosen one when they name all axes in `select_per`."""
-    matching = _with_values(systems, values)
+    matching = _with_values(report, values)
     chosen = [
         member
         for group in report.groups

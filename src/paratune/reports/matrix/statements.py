@@ -1,12 +1,12 @@
 """The conclusions of a matrix: what is fastest at equal quality, what is best on validation, and what it cost."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from paratune.base.grouping import grouped
 from paratune.base.units import counted, format_duration
 from paratune.reports.document import Statement
-from paratune.reports.matrix.outcomes import CandidateGroup, CandidateRuns, SweepReport
+from paratune.reports.matrix.outcomes import Candidate, CandidateGroup, SweepReport
 from paratune.reports.measures import MEASURES, device_hours
 from paratune.reports.statements import UNKNOWN, ComparedOption, fastest, options_of
 from paratune.reports.systems.configurations import Configuration
@@ -28,11 +28,10 @@ def matrix_options(report: SweepReport) -> dict[str, list[ComparedOption]]:
     The key is the subject of a sentence: an axis, or the name of a baseline. What could run and has no verdict, because
     no run of it is finished or for another reason, is an option of which nothing is known.
     """
-    systems = report.systems
-    if systems is None or systems.baseline is None:
+    if report.baseline is None:
         return {}
     possible = [
-        member for member in systems.configurations
+        member for member in report.configurations
         if not all(item.cell.state == "skipped" for item in member.cell_runs)
     ]  # fmt: skip
     families: dict[str, list[ComparedOption]] = {}
@@ -54,7 +53,7 @@ def matrix_options(report: SweepReport) -> dict[str, list[ComparedOption]]:
     families = {f"against {base}": options for base, options in options_of(report.verdicts).items()}
     known = {name for verdict in report.verdicts for name in (verdict.label, verdict.baseline)}
     for member in possible:
-        base = systems.baseline_of(member).label
+        base = report.baseline_of(member).label
         if member.label not in known and member.label != base:
             families.setdefault(f"against {base}", []).append(ComparedOption(member.label, base))
     return families
@@ -101,12 +100,9 @@ def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:
     chosen = group.chosen
     assert chosen is not None
 
-    def named(values: Mapping[str, str]) -> str:
-        return ", ".join(f"{label} {report.shown(label, name)}" for label, name in values.items())
-
-    name, where = named(chosen.values), named(group.values)
+    name, where = chosen.label, ", ".join(f"{label} {report.shown(label, to)}" for label, to in group.values.items())
     label = f"Best in quality{f', {where}' if where else ''}"
-    score = _mean_text(group, chosen)
+    score = _mean_text(group, chosen, report.repeats)
     if group.is_below_constant:
         text = f"{name or 'the only candidate'}: {score}, not better than a constant prediction ({group.constant:.4f})."
         return Statement(label, text, False, "chosen")
@@ -117,29 +113,30 @@ def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:
     known = [(abs(found.change), other, found) for other, found in group.compared if found.change is not None]
     if known:
         _, second, found = min(known, key=lambda lead: lead[0])
-        text += f"; next {named(second.values)}, {change_words(found, group.task)} "
+        text += f"; next {second.label}, {change_words(found, group.task)} "
         text += signed_interval_words(found, group.task)
-        text += f" over {chosen.repeats}s, on these rows" if found.scope == "seeds" else ""
+        text += f" over {report.repeats}s, on these rows" if found.scope == "seeds" else ""
     shown = [other for other, found in group.compared if found.is_shown and found.outcome == "different"]
     open_ones = [other for other in group.candidates if other is not chosen and other not in shown]
     if open_ones:
-        names = some_names([named(candidate.values) for candidate in open_ones], 3)
+        names = some_names([candidate.label for candidate in open_ones], 3)
         text = f"cannot tell whether it is better than {names}. Chosen: {text}"
     return Statement(label, f"{text}.", None if open_ones else True, "chosen")
 
 
-def _mean_text(group: CandidateGroup, candidate: CandidateRuns) -> str:
+def _mean_text(group: CandidateGroup, candidate: Candidate, repeats: str) -> str:
     """Return the mean on validation, and of how many seeds it is."""
-    known = candidate.figure("validation", group.metric).known
+    found = candidate.amount("validation", group.metric)
     name = f"validation {label_of(group.metric)}"
-    if len(known) < 2:
-        return f"{name} {known[0]:.4f} (one {candidate.repeats})" if known else f"{name} n/a"
-    return f"{name} {math.fsum(known) / len(known):.4f} over {counted(len(known), candidate.repeats)}"
+    if found.center is None:
+        return f"{name} n/a"
+    number = len(found.values)
+    return f"{name} {found.center:.4f} {f'over {counted(number, repeats)}' if number > 1 else f'(one {repeats})'}"
 
 
 def _cost(report: SweepReport) -> Iterator[Statement]:
     """Yield the device-hours and the energy of all runs."""
-    runs = report.systems.runs if report.systems is not None else []
+    runs = report.runs
     hours = [value for run in runs if (value := device_hours(run)) is not None]
     if not hours:
         return

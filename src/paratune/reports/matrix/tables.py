@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from paratune.base.units import NOT_AVAILABLE, counted, format_as
-from paratune.reports.matrix.outcomes import CandidateGroup, CandidateRuns, Figure, Outcome, SweepReport
+from paratune.reports.amounts import amount_text, scale_of
+from paratune.reports.matrix.outcomes import Candidate, CandidateGroup, SweepReport
 from paratune.reports.measures import metric_name
-from paratune.reports.systems.configurations import label_of
+from paratune.reports.systems.configurations import CellRun
 from paratune.reports.tables.table import Table, TableCell, make_table
 
 _OTHERS = "Others"
@@ -14,17 +15,11 @@ _OTHERS = "Others"
 
 
 def missing(report: SweepReport) -> Iterator[Table]:
-    """Yield the tables of runs without results and of records that cannot be read, with the reasons, if any."""
-    rows = [(outcome.cell.name, outcome.reason or "") for outcome in report.outcomes if not outcome.is_finished]
+    """Yield the table of runs without results, with the reasons, if there are any."""
+    rows = [(item.cell.name, item.reason or "") for item in report.cell_runs if item.record is None]
     if rows:
-        title = f"Without results: {len(rows)} of {counted(len(report.outcomes), 'run')}"
+        title = f"Without results: {len(rows)} of {counted(len(report.cell_runs), 'run')}"
         yield make_table("missing", title, ("run", "reason"), rows, 2)
-    cell_runs = report.systems.cell_runs if report.systems is not None else ()
-    broken = [item for item in cell_runs if item.cell.state == "finished" and item.record is None]
-    if broken:
-        title = f"Records that cannot be read: {len(broken)} of {len(cell_runs)}"
-        reasons = ((item.cell.name, item.reason or "") for item in broken)
-        yield make_table("unreadable", title, ("run", "why"), reasons, 2)
 
 
 def chosen(report: SweepReport) -> Table:
@@ -40,7 +35,7 @@ def chosen(report: SweepReport) -> Table:
         name = report.shown(across, group.values[across]) if across else ""
         if _is_choice(report):
             labels.setdefault((name, "", "chosen"), f"{name} chosen".strip())
-            row[name, "", "chosen"] = _chosen_name(report, group)
+            row[name, "", "chosen"] = _chosen_name(group)
         for metric in group.metrics:
             column = (name, group.split_shown(), metric)
             columns.setdefault(column, " ".join(filter(None, [name, group.split_shown(), metric_name(metric)])))
@@ -76,15 +71,13 @@ def _order_of_groups(report: SweepReport, down: Sequence[str], headings: Sequenc
     return sorted(range(len(headings)), key=lambda at: places.get(headings[at], len(places)))
 
 
-def _chosen_name(report: SweepReport, group: CandidateGroup) -> TableCell:
+def _chosen_name(group: CandidateGroup) -> TableCell:
     """Return the values of the chosen candidate on the axes of the choice."""
     if group.chosen is None:
         return TableCell("none")
-    axes = [axis for axis in report.record.axes if axis.label in group.chosen.values]
-    runs_ = tuple(outcome.cell.name for outcome in group.chosen.outcomes)
+    runs_ = tuple(cell_run.cell.name for cell_run in group.chosen.cell_runs)
     tie = f" (tied with {counted(len(group.tied), 'other')})" if group.tied else ""
-    name = label_of(axes, group.chosen.values) or "the only one"
-    return TableCell(f"{name}{tie}", runs=runs_, source="sweep.json")
+    return TableCell(f"{group.chosen.label or 'the only one'}{tie}", runs=runs_, source="sweep.json")
 
 
 def _is_choice(report: SweepReport) -> bool:
@@ -122,7 +115,7 @@ def _over_seeds(report: SweepReport) -> str:
         return f"One {noun}: no spread over {noun}s."
     chosen_groups = [(group, group.chosen) for group in report.groups if group.chosen]
     counts = {
-        len(candidate.figure(group.split_shown(), metric).known)
+        len(candidate.amount(group.split_shown(), metric).values)
         for group, candidate in chosen_groups
         for metric in group.metrics
     } or {len(seeds)}
@@ -146,13 +139,13 @@ def candidates(report: SweepReport, group: CandidateGroup, number: int) -> Table
     for position, candidate in enumerate(group.candidates):
         is_chosen = candidate is group.chosen and len(group.candidates) > 1
         marked += [position] if is_chosen else []
-        figure = candidate.figure("validation", group.metric)
+        found = candidate.amount("validation", group.metric)
         names = [report.shown(label, candidate.values[label]) for label in tried] or ["all"]
         names[0] = f"{'* ' if is_chosen else ''}{names[0]}"
         row: list[str | TableCell] = [*names, _mean(candidate, "validation", group.metric)]
         if len(report.seeds) > 1:
-            row.append(f"{len(figure.known)}/{figure.num_wanted}")
-            row += [_seed_cell(report, candidate, seed, group.metric) for seed in seeds]
+            row.append(f"{len(found.values)}/{found.num_runs}")
+            row += [_seed_cell(candidate, seed, group.metric) for seed in seeds]
         if test:
             row += [_mean(candidate, "test", metric_key) for metric_key in group.metrics]
         rows.append(tuple(row))
@@ -162,68 +155,58 @@ def candidates(report: SweepReport, group: CandidateGroup, number: int) -> Table
     return make_table(f"candidates-{number}", title, header, rows, len(tried) or 1, notes, marked)
 
 
-def _seed_cell(report: SweepReport, candidate: CandidateRuns, seed: str, metric: str) -> str | TableCell:
+def _seed_cell(candidate: Candidate, seed: str, metric: str) -> str | TableCell:
     """Return the score with a seed; the state of the run when it has none, nothing when it is excluded."""
-    outcomes = candidate.by_seed.get((seed,), [])
-    finished = [outcome for outcome in outcomes if outcome.is_finished]
-    if len(finished) == 1:
-        return _score(finished[0], "validation", metric)
-    if not finished:
-        return outcomes[0].cell.state if outcomes else ""
-    value = candidate.scores("validation", metric)[seed,]
-    runs_ = tuple(outcome.cell.name for outcome in finished)
-    return TableCell(format_as(value, ".4f"), value, runs_, f"mean of summary.scores.validation.{metric}")
+    cell_runs = candidate.by_seed.get(seed, [])
+    runs_ = tuple(item.cell.name for item in cell_runs if item.record is not None)
+    if not runs_:
+        return cell_runs[0].cell.state if cell_runs else ""
+    value = candidate.amount("validation", metric).values.get(seed)
+    mean = "mean of " if len(runs_) > 1 else ""
+    return TableCell(format_as(value, ".4f"), value, runs_, f"{mean}summary.scores.validation.{metric}")
 
 
-def _mean(candidate: CandidateRuns | None, split: str, metric: str) -> TableCell:
+def _mean(candidate: Candidate | None, split: str, metric: str) -> TableCell:
     """Return the cell of a mean over the runs of a candidate."""
     if candidate is None:
         return TableCell(NOT_AVAILABLE)
-    figure = candidate.figure(split, metric)
-    runs_ = tuple(outcome.cell.name for outcome in candidate.outcomes if outcome.score(split, metric) is not None)
-    source = f"mean of summary.scores.{split}.{metric}"
-    return TableCell(mean_text(figure), figure.mean, runs_, source, deviation=figure.deviation)
+    found = candidate.amount(split, metric)
+    runs_ = tuple(item.cell.name for item in candidate.cell_runs if item.score(split, metric) is not None)
+    text, source = amount_text(found, scale_of("score", ())), f"mean of summary.scores.{split}.{metric}"
+    return TableCell(text, found.center, runs_, source, deviation=found.deviation)
 
 
-def _score(outcome: Outcome, split: str, metric: str) -> TableCell:
+def _score(item: CellRun, split: str, metric: str) -> TableCell:
     """Return the cell of a score of a run."""
-    value = outcome.score(split, metric)
-    runs_ = (outcome.cell.name,) if outcome.is_finished else ()
+    value = item.score(split, metric)
+    runs_ = () if item.record is None else (item.cell.name,)
     return TableCell(format_as(value, ".4f"), value, runs_, f"summary.scores.{split}.{metric}")
-
-
-def mean_text(figure: Figure | None) -> str:
-    """Return mean and spread, and the number of runs when some are missing."""
-    if figure is None or figure.mean is None:
-        return NOT_AVAILABLE
-    spread = "" if figure.deviation is None else f" ± {figure.deviation:.4f}"
-    return f"{figure.mean:.4f}{spread}" + ("" if figure.is_whole else f" ({len(figure.known)} of {figure.num_wanted})")
 
 
 def runs(report: SweepReport) -> Table:
     """Return every run with its scores."""
     labels = [axis.label for axis in report.record.axes]
-    columns = score_columns(report.outcomes)
+    columns = score_columns(report.cell_runs)
     header = ("run", *labels, "state", *(f"{split} {metric_name(metric)}" for split, metric in columns))
     rows: list[list[str | TableCell]] = [
         [
-            outcome.cell.name,
-            *(report.shown(label, outcome.cell.values[label]) for label in labels),
-            outcome.cell.state,
-            *(_score(outcome, *column) for column in columns),
+            item.cell.name,
+            *(report.shown(label, item.cell.values[label]) for label in labels),
+            item.cell.state,
+            *(_score(item, *column) for column in columns),
         ]
-        for outcome in report.outcomes
+        for item in report.cell_runs
     ]
     return make_table("runs", "All runs", header, rows, len(labels) + 2)
 
 
-def score_columns(outcomes: Sequence[Outcome], *, all_metrics: bool = False) -> list[tuple[str, str]]:
+def score_columns(cell_runs: Sequence[CellRun], *, all_metrics: bool = False) -> list[tuple[str, str]]:
     """Return the split and metric of each column of scores, validation first."""
     columns = {
         (split, metric): None
-        for outcome in outcomes
-        for split, scores in outcome.scores.items()
+        for item in cell_runs
+        for split, scores in item.scores.items()
         for metric in scores
-        if all_metrics or metric in outcome.cell.metrics
+        if all_metrics or metric in item.cell.metrics
     }
     return sorted(columns, key=lambda column: column[0] != "validation")

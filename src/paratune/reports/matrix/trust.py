@@ -37,13 +37,12 @@ ENOUGH_SEEDS = 3
 
 def trust_statements(report: SweepReport) -> tuple[Statement, ...]:
     """Return one statement for each threat to the comparisons; none without measured runs."""
-    systems = report.systems
-    if systems is None or not systems.measured:
+    runs = report.runs
+    if not runs:
         return ()
-    runs = systems.runs
     compared = [verdict for verdict in report.verdicts if not verdict.differs.refused]
     effects = [effect for verdict in compared if (effect := verdict.speed.order) is not None]
-    statements = [*_seeds(systems), _experiment(report.verdicts, runs), _certificates(runs)]
+    statements = [*_seeds(report), _experiment(report.verdicts, runs), _certificates(runs)]
     if compared:
         found = {
             "Order of runs": _order(compared, effects, runs),

@@ -7,12 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from paratune import records
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.errors import CheckpointError
 from paratune.records.finished import RunRecord, read_record
-from paratune.records.sweep import Axis, CellRecord, SweepRecord
+from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder
 from paratune.reports.runs.sameness import flat_settings
 
 NPROC, NODES, PROBE, ENV, MATRIX = "nproc", "nodes", "probe", "env", "matrix"
@@ -28,28 +27,34 @@ class CellRun:
 
     cell: CellRecord
     folder: Path
-    record: RunRecord | None
+    record: RunRecord | None = None
     """Record without events; None for an unfinished or unreadable run."""
-    reason: str | None
+    reason: str | None = None
     """Reason why there is no record."""
 
+    @property
+    def scores(self) -> Mapping[str, Mapping[str, float | None]]:
+        """Scores by split and metric; empty for an unfinished run and for a probe."""
+        return {} if self.record is None or self.cell.kind == "probe" else self.record.summary.scores
 
-def read_cell_runs(cells: Sequence[CellRecord], folders: Sequence[Path]) -> tuple[CellRun, ...]:
-    """Read the finished runs of a matrix, without their events; a damaged record does not affect the other runs."""
-    return tuple(_read(cell, folder) for cell, folder in zip(cells, folders, strict=True))
+    def score(self, split: str, metric: str) -> float | None:
+        """Return a score; None where the run has none."""
+        return self.scores.get(split, {}).get(metric)
 
 
-def _read(cell: CellRecord, folder: Path) -> CellRun:
+def read_cell_runs(folder: Path, record: SweepRecord) -> tuple[CellRun, ...]:
+    """Read the runs of a matrix, without their events; a damaged record is the reason why there is none."""
+    return tuple(_read(cell_run_folder(folder, cell.name), cell) for cell in record.cells)
+
+
+def _read(folder: Path, cell: CellRecord) -> CellRun:
     if cell.state != "finished":
         state = "not trained yet" if cell.state == "pending" else cell.state
         return CellRun(cell, folder, None, f"{state}: {cell.reason}" if cell.reason else state)
-    if not records.is_finished(folder):
-        return CellRun(cell, folder, None, f"{records.SUMMARY_FILE} is missing: the run was not finished, or moved")
     try:
-        record = read_record(folder, cell.name)
-        return CellRun(cell, folder, record, None)
+        return CellRun(cell, folder, read_record(folder, cell.name))
     except CheckpointError as error:
-        return CellRun(cell, folder, None, plain(error))
+        return CellRun(cell, folder, None, f"its record cannot be read: {plain(error)}")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The configurations of a matrix and their baselines, as data for tables and figures."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from paratune.base.grouping import grouped
 from paratune.records.finished import RunRecord
-from paratune.records.sweep import SweepRecord, cell_run_folder
+from paratune.records.sweep import SweepRecord
 from paratune.reports.amounts import Amount, amount
 from paratune.reports.measures import Measure, cost
 from paratune.reports.runs.machine import machine_kinds
@@ -25,15 +25,34 @@ class Systems:
 
     record: SweepRecord
     cell_runs: tuple[CellRun, ...]
-    configurations: tuple[Configuration, ...]
-    baseline: Configuration | None
-    """The baseline: named by the matrix, or the first configuration; None when no run can be read."""
-    baseline_remark: str = ""
-    """Reason why the baseline is not the one that the matrix names."""
+    """The run of each cell."""
     prices: Mapping[str, float | None] = field(default_factory=dict)
     """Prices of a device-hour of several matrices, by their names."""
     verdicts: tuple[Verdict, ...] = ()
     """Verdicts on the configurations, whose changes tables show too."""
+
+    @cached_property
+    def configurations(self) -> tuple[Configuration, ...]:
+        """The configurations in the order of the axes, including those without a finished run."""
+        return build_configurations(self.record, self.cell_runs)
+
+    @cached_property
+    def _named(self) -> Configuration | None:
+        named = (member for member in self.measured if self.record.baseline.items() <= member.values.items())
+        return next(named, None)
+
+    @property
+    def baseline(self) -> Configuration | None:
+        """The baseline: named by the matrix, or the first configuration; None when no run can be read."""
+        return self._named or next(iter(self.measured), None)
+
+    @property
+    def baseline_remark(self) -> str:
+        """Reason why the baseline is not the one that the matrix names."""
+        if self._named or not self.record.baseline:
+            return ""
+        wanted = ", ".join(f"{label} {name}" for label, name in self.record.baseline.items())
+        return f"the baseline of the matrix ({wanted}) has no finished run"
 
     @cached_property
     def measured(self) -> tuple[Configuration, ...]:
@@ -153,24 +172,6 @@ def _key(values: Mapping[str, str], is_probe: bool) -> str:
     return repr((sorted(values.items()), is_probe))
 
 
-def build_systems(folder: Path, record: SweepRecord, folders: Sequence[Path] | None = None) -> Systems:
-    """Return the configurations of a matrix with the records of their runs.
-
-    `folders` are those of the run of each cell, where they are not below `folder`.
-    """
-    places = [cell_run_folder(folder, cell.name) for cell in record.cells] if folders is None else folders
-    cell_runs = read_cell_runs(record.cells, places)
-    configurations = build_configurations(record, cell_runs)
-    baseline, remark = _baseline(record, configurations)
-    return Systems(record, cell_runs, configurations, baseline, remark)
-
-
-def _baseline(record: SweepRecord, configurations: Sequence[Configuration]) -> tuple[Configuration | None, str]:
-    """Return the baseline of the matrix, or the first configuration with a run; and a remark."""
-    measured = [member for member in configurations if member.runs]
-    wanted = record.baseline
-    named = [member for member in measured if all(member.values.get(label) == name for label, name in wanted.items())]
-    if wanted and not named:
-        wanted_text = ", ".join(f"{label} {name}" for label, name in wanted.items())
-        return (measured[0] if measured else None), f"the baseline of the matrix ({wanted_text}) has no finished run"
-    return next(iter(named), None), ""
+def build_systems(folder: Path, record: SweepRecord) -> Systems:
+    """Return a matrix with the records of its runs."""
+    return Systems(record, read_cell_runs(folder, record))

@@ -29,7 +29,7 @@ def _machine(folder: Path, name: str, step_ms: float, **record: Any) -> Path:
 def test_the_same_matrix_of_two_machines(tmp_path: Path):
     folders = [_machine(tmp_path, "nvlink", 80.0), _machine(tmp_path, "cloud", 160.0)]
     report = make_sweep(folders, tmp_path / "out")
-    systems = report.systems
+    systems = report
     assert systems is not None
     assert [one.label for one in systems.measured[::3]] == ["nvlink/oakridge, nproc 1", "cloud/oakridge, nproc 1"]
     assert systems.num_machines == 2

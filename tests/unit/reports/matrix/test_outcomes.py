@@ -16,8 +16,8 @@ from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folde
 from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.document import _subject as subject
 from paratune.reports.matrix.document import matrix_sections
-from paratune.reports.matrix.outcomes import Figure, SweepReport, read_outcomes
-from paratune.reports.matrix.tables import candidates, chosen, mean_text, missing
+from paratune.reports.matrix.outcomes import SweepReport, read_outcomes
+from paratune.reports.matrix.tables import candidates, chosen, missing
 from paratune.verdicts import MeasureComparison
 
 SEED = Axis("run.seed", "seed", {"seed-1": "1", "seed-2": "2", "seed-3": "3"}, is_seed=True)
@@ -70,6 +70,7 @@ def make(
         run = cell_run_folder(folder, name)
         run.mkdir(parents=True)
         splits = {"validation": found} | ({"test": dict.fromkeys(found, 0.75)} if test else {})
+        (run / "run.json").write_text(json.dumps({"schema_version": 1}))
         (run / "summary.json").write_text(json.dumps({"schema_version": 1, "scores": splits}))
     folder.mkdir(exist_ok=True)
     record = SweepRecord("table6", "2026-11-21", "m.yaml", ("paratune",), axes, per, tuple(cells), ("old",))
@@ -77,15 +78,17 @@ def make(
     return read_outcomes(folder)
 
 
-def test_mean_and_sample_standard_deviation():
+def test_mean_and_sample_standard_deviation(tmp_path: Path):
     # (0.80 + 0.90 + 0.85) / 3 = 0.85; squares 0.0025 + 0.0025 + 0; / (3 - 1) = 0.0025; its root 0.05.
-    figure = Figure((0.80, 0.90, 0.85))
-    assert figure.mean == pytest.approx(0.85)
-    assert figure.deviation == pytest.approx(0.05)
-    assert mean_text(figure) == "0.8500 ± 0.0500"
-    assert mean_text(Figure((0.8, None, 0.9))) == "0.8500 ± 0.0707 (2 of 3)"  # root of 0.005
-    assert mean_text(Figure((0.8,))) == "0.8000"
-    assert mean_text(Figure((None, None))) == "n/a"
+    # (0.80 + 0.90) / 2 = 0.85; squares 0.0025 + 0.0025; / (2 - 1) = 0.005; its root 0.0707.
+    scores = {"high": (0.80, 0.90, 0.85), "low": (0.80, None, 0.90)}
+    (group,) = make(tmp_path / "m", scores=scores).groups
+    whole, short = (candidate.amount("validation", "accuracy") for candidate in group.candidates)
+    assert (whole.center, whole.deviation) == pytest.approx((0.85, 0.05))
+    assert (short.center, short.deviation, short.num_runs) == (pytest.approx(0.85), pytest.approx(0.005**0.5), 3)
+    assert [candidate.is_whole("validation", "accuracy") for candidate in group.candidates] == [True, False]
+    absent = group.candidates[0].amount("validation", "rouge")
+    assert (absent.center, absent.deviation, absent.num_runs) == (None, None, 3)
 
 
 def test_the_best_mean_on_validation_is_chosen_and_test_scores_are_shown(tmp_path: Path):
@@ -259,7 +262,7 @@ def test_axes_that_do_not_change_training_are_not_chosen_among(axis, sizes, is_c
     assert group.not_chosen_among == (() if is_chosen_among else (axis.label,))
     assert len(group.candidates) == (4 if is_chosen_among else 2)
     # Runs of a seed that train the same are one value, not two seeds.
-    assert group.chosen.figure("validation", "accuracy").values == (0.86, 0.86, 0.86)
+    assert [*group.chosen.amount("validation", "accuracy").values.values()] == [0.86, 0.86, 0.86]
 
 
 def test_a_choice_that_is_no_better_than_the_majority_class_is_named(tmp_path: Path):
@@ -331,7 +334,7 @@ def test_repeats_probes_and_skipped_runs_are_not_chosen_among(tmp_path: Path):
         report = _with_cells(tmp_path / "m", high_seed_1=change)
         (group,) = report.groups
         assert group.chosen.values == {"rate": "low"}
-        assert len(report.outcomes) == 6
+        assert len(report.cell_runs) == 6
         _with_cells(tmp_path / "m", high_seed_1={"kind": "full", "repeat": 1, "state": "finished", "reason": None})
 
 
@@ -348,7 +351,7 @@ def test_probes_have_no_scores_in_any_format(tmp_path: Path):
     write_sweep(tmp_path / "m", replace(record, cells=tuple(replace(cell, kind="probe") for cell in record.cells)))
     report = make_sweep(tmp_path / "m", tmp_path / "out")
     assert (report.groups, report.num_finished) == ((), 6)
-    assert all(outcome.scores == {} for outcome in report.outcomes)
+    assert all(cell_run.scores == {} for cell_run in report.cell_runs)
     for path in report.files:
         assert path.suffix == ".pdf" or "0.85" not in path.read_text(), path
     assert "chosen" not in [section.key for section in matrix_sections(report)]
@@ -373,7 +376,7 @@ def test_a_score_of_another_schema_version_is_no_score(tmp_path: Path):
     summary = cell_run_folder(tmp_path / "m", "low_seed-1") / "summary.json"
     summary.write_text(json.dumps({**json.loads(summary.read_text()), "schema_version": 99}))
     report = read_outcomes(tmp_path / "m")
-    (lost,) = (outcome for outcome in report.outcomes if not outcome.is_finished)
+    (lost,) = (cell_run for cell_run in report.cell_runs if cell_run.record is None)
     assert lost.scores == {}
     assert "has schema_version 99, this paratune reads 1" in lost.reason
     assert report.groups[0].chosen.values == {"rate": "high"}
@@ -384,7 +387,7 @@ def test_a_damaged_run_is_named_and_left_out(tmp_path: Path):
     (cell_run_folder(tmp_path / "m", "low_seed-1") / "summary.json").write_text("{")
     report = read_outcomes(tmp_path / "m")
     assert report.num_finished == 5
-    assert "summary.json is damaged" in next(each.reason for each in report.outcomes if each.reason)
+    assert "summary.json is damaged" in next(each.reason for each in report.cell_runs if each.reason)
 
 
 def test_all_formats_are_written(tmp_path: Path):
@@ -410,7 +413,7 @@ def test_all_formats_are_written(tmp_path: Path):
     first = values["groups"][0]["candidates"][0]["scores"]["validation"]["accuracy"]
     assert first["mean"] == pytest.approx(0.85)
     assert first["standard_deviation"] == pytest.approx(0.05)
-    assert (first["num_runs"], first["values"]) == (3, [0.80, 0.90, 0.85])
+    assert (first["num_runs"], [*first["values"].values()]) == (3, [0.80, 0.90, 0.85])
     assert values["past"] == ["old"]
     make_sweep(tmp_path / "m", tmp_path / "out")  # an earlier report is replaced
 
