@@ -12,7 +12,8 @@ from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.base.units import counted, format_as, format_bytes, format_count, format_duration, format_number
 from paratune.records.finished import RunRecord
-from paratune.reports.comparison.make import Compared, Comparison
+from paratune.reports.comparison.arrange import Compared
+from paratune.reports.comparison.make import Comparison
 from paratune.reports.comparison.tables import Member, headline_scores, lines_table, main_table
 from paratune.reports.document import Statement
 from paratune.reports.matrix.outcomes import SweepReport
@@ -165,12 +166,12 @@ def terminal_comparison(comparison: Comparison) -> TerminalParts:
 
 
 def _family(compared: Compared) -> Parts:
-    if compared.family.title:
-        yield Text(plain(compared.family.title), style="bold")
+    if compared.title:
+        yield Text(plain(compared.title), style="bold")
     is_long = len(compared.verdicts) > 1
     if is_long:
         yield from _statements(run_statements(compared.verdicts))
-        yield Text(f"Against {plain(compared.family.baseline)}:", style="bold")
+        yield Text(f"Against {plain(compared.baseline)}:", style="bold")
     for verdict in compared.verdicts:
         yield from _sentence(verdict, plain(verdict.label) if is_long else head_of(verdict))
     if compared.effects:

@@ -5,19 +5,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os.path import commonprefix
 from pathlib import Path
+from typing import NamedTuple
 
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.errors import CheckpointError, ConfigError, did_you_mean
-from paratune.records import RUN_FILE
 from paratune.records.finished import RunRecord
-from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder, holds_sweep, read_sweep
+from paratune.records.sweep import Axis, SweepRecord, holds_sweep, read_sweep, with_finished_runs
+from paratune.reports.measures import Measure
 from paratune.reports.runs.differing import allowed_by_axes
 from paratune.reports.runs.machine import machine_kinds
 from paratune.reports.runs.read import FoundRuns, Unfinished, read_runs
 from paratune.reports.runs.sameness import configuration_key
-from paratune.reports.systems.configurations import label_of
-from paratune.verdicts import Group, LookHistory
+from paratune.reports.systems.configurations import Configuration, label_of
+from paratune.reports.systems.judging import group_of
+from paratune.reports.systems.model import build_systems
+from paratune.verdicts import Group, LookHistory, MeasureComparison, Verdict
+from paratune.verdicts.factorial import FactorEffect
 from paratune.verdicts.sequential import look_history
 
 _RUN_SPECIFIC = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")
@@ -26,8 +30,16 @@ folders.
 """
 
 
+class FigureRow(NamedTuple):
+    """A figure of all configurations of a family."""
+
+    measure: Measure
+    findings: tuple[MeasureComparison, ...]
+    """Comparison with the baseline for each other configuration, in order."""
+
+
 @dataclass(frozen=True)
-class BaselineFamily:
+class Compared:
     """Configurations that are compared with one baseline."""
 
     title: str
@@ -37,17 +49,29 @@ class BaselineFamily:
     """Label of a group."""
     levels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Shown value of each compared axis of a matrix, by label of a group; empty without a matrix."""
+    verdicts: tuple[Verdict, ...] = ()
+    """Verdicts on all groups except the baseline, in order."""
+    rows: tuple[FigureRow, ...] = ()
+    effects: tuple[FactorEffect, ...] = ()
+    """Main effects of the axes of a matrix; empty with fewer than two axes."""
+    execution: tuple[str, ...] = ()
+    """Sentences about threads and usable cores that differ between the configurations."""
+
+    @property
+    def base(self) -> Group:
+        return next(group for group in self.groups if group.label == self.baseline)
+
+    @property
+    def others(self) -> list[Group]:
+        return [group for group in self.groups if group.label != self.baseline]
 
 
 @dataclass(frozen=True)
 class Arrangement:
     """All runs of a comparison, grouped."""
 
-    families: tuple[BaselineFamily, ...]
-    runs: tuple[RunRecord, ...]
-    unfinished: tuple[Unfinished, ...]
-    certificates: tuple[Path, ...]
-    notes: tuple[str, ...]
+    families: tuple[Compared, ...]
+    found: FoundRuns
     allowed: frozenset[str] = frozenset()
     """Differences that the axes of a matrix allow."""
     history: LookHistory = field(default_factory=LookHistory)
@@ -85,25 +109,25 @@ def arrange(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> Ar
             "paratune compare needs runs, such as runs/first runs/second, or the folder of a matrix",
             code="cli.argument_missing",
         )
-    records = read_runs([folder for word in words for folder in _expand(word)])
-    groups = by_configuration(records.runs)
-    return _arrangement(records, (BaselineFamily("", tuple(groups), baseline_of(groups, baseline)),))
+    found = read_runs([folder for word in words for folder in _expand(word)])
+    groups = by_configuration(found.runs)
+    return _comparable(Arrangement((Compared("", tuple(groups), baseline_of(groups, baseline)),), found))
 
 
-def _arrangement(
-    records: FoundRuns, families: tuple[BaselineFamily, ...], allowed: frozenset[str] = frozenset()
-) -> Arrangement:
+def _comparable(arrangement: Arrangement) -> Arrangement:
+    """Return only the families of two configurations or more."""
+    families, found = arrangement.families, arrangement.found
     comparable = tuple(family for family in families if len(family.groups) > 1)
     if not comparable:
         labels = [plain(group.label) for family in families for group in family.groups]
-        left_out = "".join(f"\n  left out: {plain(run.folder)}: {plain(run.reason)}" for run in records.unfinished)
-        runs = records.runs[0].name if len(records.runs) == 1 else f"{len(records.runs)} runs"
+        left_out = "".join(f"\n  left out: {plain(run.folder)}: {plain(run.reason)}" for run in found.unfinished)
+        runs = found.runs[0].name if len(found.runs) == 1 else f"{len(found.runs)} runs"
         raise CheckpointError(
             f"nothing to compare with: {runs} of one configuration ({', '.join(labels[:3])}); name runs of another"
             f"{left_out}",
             code="report.nothing_to_compare",
         )
-    return Arrangement(comparable, records.runs, records.unfinished, records.certificates, records.notes, allowed)
+    return replace(arrangement, families=comparable)
 
 
 def _expand(word: str) -> list[Path]:
@@ -172,7 +196,7 @@ def _unknown_baseline(wanted: str, labels: Sequence[str], known: Iterable[str]) 
 
 
 def _arrange_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> Arrangement:
-    record = read_sweep(folder)
+    record = with_finished_runs(folder, read_sweep(folder))
     axes = [axis for axis in record.axes if not axis.is_seed]
     labels = [axis.label for axis in axes]
     wanted = [part.strip() for word in by for part in word.split(",") if part.strip()]
@@ -186,57 +210,59 @@ def _arrange_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> Ar
             folder=folder,
         )
     compared = [axis for axis in axes if (axis.label in wanted if wanted else axis.label not in record.select_per)]
-    cells = {
-        cell_run_folder(folder, cell.name): cell for cell in record.cells if cell.state not in {"skipped", "pending"}
-    }
-    started = [path for path in cells if (path / RUN_FILE).is_file()]
-    if not started:
+    systems = build_systems(folder, record)
+    if not systems.measured:
         raise CheckpointError(
-            f"no run of {plain(folder)} has started, so there is nothing to compare",
+            f"no run of {plain(folder)} is finished, so there is nothing to compare",
             code="report.nothing_to_compare",
             folder=folder,
         )
-    records = read_runs(started)
-    families = _families(record, axes, compared, [(run, cells[run.folder]) for run in records.runs], baseline)
-    allowed = allowed_by_axes(key for axis in compared for key in (axis.keys or (axis.key,)))
-    return replace(_arrangement(records, tuple(families), allowed), history=look_history(record))
-
-
-def _families(
-    record: SweepRecord, axes: Sequence[Axis], compared: Sequence[Axis],
-    runs: Sequence[tuple[RunRecord, CellRecord]], baseline: str | None,
-) -> Iterable[BaselineFamily]:  # fmt: skip
-    """Yield the groups within each combination of the values that are not compared."""
     held = [axis for axis in axes if axis not in compared]
-
-    def title_of(cell: CellRecord) -> str:
-        held_at = ", ".join(f"{axis.label} {axis.values[cell.values[axis.label]]}" for axis in held)
-        return f"{held_at}{' (probe)' if cell.kind == 'probe' else ''}".strip()
-
+    by_title = grouped((_title(member, held), member) for member in systems.measured)
     is_base = _names_baseline(record, compared, baseline)
-    for title, pairs in grouped((title_of(cell), (run, cell)) for run, cell in runs).items():
-        groups = grouped((label_of(compared, cell.values) or record.name, (run, cell)) for run, cell in pairs)
-        members = tuple(Group(label, tuple(run for run, _ in cell_runs)) for label, cell_runs in groups.items())
-        named = [label for label, cell_runs in groups.items() if is_base(label, cell_runs[0][1])]
-        levels = {
-            label: {axis.label: axis.values[cell_runs[0][1].values[axis.label]] for axis in compared}
-            for label, cell_runs in groups.items()
-        }
-        yield BaselineFamily(title, members, named[0] if named else members[0].label, levels)
+    families = tuple(_family(record, title, members, compared, is_base) for title, members in by_title.items())
+    unfinished = tuple(
+        Unfinished(item.cell.name, item.folder, item.reason or "")
+        for item in systems.cell_runs
+        if item.record is None and item.cell.state not in {"skipped", "pending"}
+    )
+    allowed = allowed_by_axes(key for axis in compared for key in (axis.keys or (axis.key,)))
+    found = FoundRuns(tuple(systems.runs), unfinished, ())
+    return _comparable(Arrangement(families, found, allowed, look_history(record)))
+
+
+def _title(member: Configuration, held: Sequence[Axis]) -> str:
+    """Return the values that are not compared."""
+    held_at = ", ".join(f"{axis.label} {axis.values[member.values[axis.label]]}" for axis in held)
+    return f"{held_at}{' (probe)' if member.is_probe else ''}".strip()
+
+
+def _family(
+    record: SweepRecord, title: str, members: Sequence[Configuration], compared: Sequence[Axis],
+    is_base: Callable[[str, Mapping[str, str]], bool],
+) -> Compared:  # fmt: skip
+    """Return the configurations within one combination of the values that are not compared."""
+    named = {label_of(compared, member.values) or record.name: member for member in members}
+    levels = {
+        label: {axis.label: axis.values[member.values[axis.label]] for axis in compared}
+        for label, member in named.items()
+    }
+    baseline = next((label for label, member in named.items() if is_base(label, member.values)), next(iter(named)))
+    groups = (Group(label, group_of(member).runs) for label, member in named.items())
+    return Compared(title, tuple(groups), baseline, levels)
 
 
 def _names_baseline(
     record: SweepRecord, compared: Sequence[Axis], wanted: str | None
-) -> Callable[[str, CellRecord], bool]:
-    """Return a function that identifies the baseline of a family by label and cell."""
+) -> Callable[[str, Mapping[str, str]], bool]:
+    """Return a function that identifies the baseline of a family by its label and its values."""
     if wanted is None:
         named = {label: value for label, value in record.baseline.items() if label in {axis.label for axis in compared}}
-        return lambda _, cell: bool(named) and named.items() <= cell.values.items()
-    values = {name for axis in compared for pair in axis.values.items() for name in pair}
+        return lambda _, values: bool(named) and named.items() <= values.items()
+    known = {name for axis in compared for pair in axis.values.items() for name in pair}
     labels = {label_of(compared, cell.values) or record.name for cell in record.cells}
-    if wanted not in values | labels:
-        raise _unknown_baseline(wanted, sorted(labels), values | labels)
-    return lambda label, cell: (
-        wanted == label
-        or any(wanted in (cell.values[axis.label], axis.values[cell.values[axis.label]]) for axis in compared)
+    if wanted not in known | labels:
+        raise _unknown_baseline(wanted, sorted(labels), known | labels)
+    return lambda label, values: (
+        wanted == label or any(wanted in (values[axis.label], axis.values[values[axis.label]]) for axis in compared)
     )

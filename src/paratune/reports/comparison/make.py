@@ -8,33 +8,19 @@ from paratune.base.text import plain
 from paratune.errors import CheckpointError
 from paratune.records.efficiency import NoiseKind
 from paratune.records.finished import RunRecord
-from paratune.reports.comparison.arrange import BaselineFamily, arrange, baseline_of, by_configuration
-from paratune.reports.comparison.figures import FigureRow, figure_rows
+from paratune.reports.comparison.arrange import Compared, arrange, baseline_of, by_configuration
+from paratune.reports.comparison.figures import figure_rows
 from paratune.reports.runs.certificates import Certificate, find_certificates
 from paratune.reports.runs.differing import differs_of
 from paratune.reports.runs.execution import LABELS, OTHER_LOAD, execution_differences
 from paratune.reports.runs.read import Unfinished
 from paratune.reports.systems.judging import MAX_JUDGED, MAX_RUNS
-from paratune.verdicts import Group, LookHistory, Margin, Verdict, judge
+from paratune.verdicts import Group, LookHistory, Margin, judge
 from paratune.verdicts.factorial import FactorCell, FactorEffect, factor_effects
 from paratune.verdicts.rates import noise_kind
 
 GENERATOR = "paratune compare"
 SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Configurations compared with one baseline, with the verdicts."""
-
-    family: BaselineFamily
-    verdicts: tuple[Verdict, ...]
-    """Verdicts on all groups except the baseline, in order."""
-    rows: tuple[FigureRow, ...]
-    effects: tuple[FactorEffect, ...] = ()
-    """Main effects of the axes of a matrix; empty with fewer than two axes."""
-    execution: tuple[str, ...] = ()
-    """Sentences about threads and usable cores that differ between the configurations."""
 
 
 @dataclass(frozen=True)
@@ -98,16 +84,13 @@ def make_comparison(
     """
     arrangement = arrange(words, baseline, by)
     history = arrangement.history if looks is None else LookHistory(num_earlier=looks - 1)
-    certificates, of_others = find_certificates(arrangement.runs, arrangement.certificates)
-    allowed = allowed | arrangement.allowed
-    by_name = {run.name: run for run in arrangement.runs}
-    kind = noise_kind(arrangement.runs)
+    found = arrangement.found
+    certificates, of_others = find_certificates(found.runs, found.certificates)
+    kind = noise_kind(found.runs)
     families = tuple(
-        _compared(family, by_name, margins or {}, allowed, history, kind) for family in arrangement.families
+        _judged(family, margins or {}, allowed | arrangement.allowed, history, kind) for family in arrangement.families
     )
-    return Comparison(
-        families, arrangement.unfinished, certificates, (*arrangement.notes, *of_others, *_notes(families))
-    )
+    return Comparison(families, found.unfinished, certificates, (*found.notes, *of_others, *_notes(families)))
 
 
 def compare_runs(
@@ -118,53 +101,48 @@ def compare_runs(
     Probes are not compared with full runs. `baseline` is the name of a run of the baseline, by default of the first
     run; `margins` as in `judge`.
     """
-    by_name = {run.name: run for run in runs}
     groups = by_configuration(runs)
     base = baseline_of(groups, baseline)
-    is_probe = {group.label: by_name[group.runs[0].name].is_probe for group in groups}
+    is_probe = {group.label: group.runs[0].is_probe for group in groups}
     groups = [group for group in groups if is_probe[group.label] == is_probe[base]]
     if len(groups) < 2:
         return None, (f"Nothing is compared with {base}: all runs are of its configuration.",) if baseline else ()
     if len(groups) > MAX_JUDGED or sum(len(group.runs) for group in groups) > MAX_RUNS:
         limit = f"{MAX_JUDGED} configurations and {MAX_RUNS} runs"
         return None, (f"No verdicts on more than {limit}; paratune compare judges any number.",)
-    family = BaselineFamily("", tuple(groups), base)
     try:
-        return _compared(family, by_name, margins or {}, frozenset(), LookHistory(), noise_kind(runs)), ()
+        family = Compared("", tuple(groups), base)
+        return _judged(family, margins or {}, frozenset(), LookHistory(), noise_kind(runs)), ()
     except CheckpointError as error:
         return None, (f"No verdict against {base}: {error}",)
 
 
-def _compared(
-    family: BaselineFamily, by_name: Mapping[str, RunRecord], margins: Mapping[str, Margin], allowed: frozenset[str],
-    history: LookHistory, kind: NoiseKind,
-) -> Compared:  # fmt: skip
-    members = {group.label: [by_name[run.name] for run in group.runs] for group in family.groups}
-    base = members[family.baseline]
-    differs = {label: differs_of(base, runs, allowed) for label, runs in members.items() if label != family.baseline}
+def _judged(
+    family: Compared, margins: Mapping[str, Margin], allowed: frozenset[str], history: LookHistory, kind: NoiseKind
+) -> Compared:
+    """Return a family with its verdicts, figures and main effects."""
+    differs = {group.label: differs_of(family.base.runs, group.runs, allowed) for group in family.others}
     groups = [replace(group, noise_kind=kind) for group in family.groups]
-    verdicts = judge(groups, family.baseline, margins, differs=differs, history=history)
-    rows = tuple(figure_rows(family.groups, family.baseline, verdicts))
-    effects = _effects(family, verdicts, margins, history)
-    return Compared(family, tuple(verdicts), rows, effects, tuple(_execution(members)))
+    verdicts = tuple(judge(groups, family.baseline, margins, differs=differs, history=history))
+    family = replace(family, verdicts=verdicts, execution=tuple(_execution(family.groups)))
+    effects = _effects(family, margins, history)
+    return replace(family, rows=tuple(figure_rows(family)), effects=effects)
 
 
-def _execution(members: Mapping[str, Sequence[RunRecord]]) -> Iterator[str]:
+def _execution(groups: Sequence[Group]) -> Iterator[str]:
     """Yield a sentence for each kind of execution that differs; verdicts have the load by other programs."""
-    for difference in execution_differences([run for runs in members.values() for run in runs]):
+    for difference in execution_differences([run for group in groups for run in group.runs]):
         if difference.label != LABELS[OTHER_LOAD]:
             values = (
-                f"{plain(label)} {', '.join(dict.fromkeys(difference.values[run.name] for run in runs))}"
-                for label, runs in members.items()
+                f"{plain(group.label)} {', '.join(dict.fromkeys(difference.values[run.name] for run in group.runs))}"
+                for group in groups
             )
             yield f"{difference.label} differ, which changes times: {'; '.join(values)}."
 
 
-def _effects(
-    family: BaselineFamily, verdicts: Sequence[Verdict], margins: Mapping[str, Margin], history: LookHistory
-) -> tuple[FactorEffect, ...]:
+def _effects(family: Compared, margins: Mapping[str, Margin], history: LookHistory) -> tuple[FactorEffect, ...]:
     """Return the main effects of the compared axes, over the comparable configurations."""
-    refused = {verdict.label for verdict in verdicts if verdict.differs.refused}
+    refused = {verdict.label for verdict in family.verdicts if verdict.differs.refused}
     baseline = family.levels.get(family.baseline, {})
     varied = {axis for axis in baseline if len({levels[axis] for levels in family.levels.values()}) > 1}
     if len(varied) < 2:
@@ -193,10 +171,12 @@ def _family_dict(compared: Compared) -> dict[str, Any]:
 
     labels = [verdict.label for verdict in compared.verdicts]
     return {
-        "within": compared.family.title or None,
-        "baseline": compared.family.baseline,
-        "groups": [{"label": group.label, "runs": runs_of(group)} for group in compared.family.groups],
+        "within": compared.title or None,
+        "baseline": compared.baseline,
+        "groups": [{"label": group.label, "runs": runs_of(group)} for group in compared.groups],
         "verdicts": [verdict.as_dict() for verdict in compared.verdicts],
         "effects": [asdict(effect) for effect in compared.effects],
-        "figures": {row.key: dict(zip(labels, map(asdict, row.findings), strict=True)) for row in compared.rows},
+        "figures": {
+            row.measure.key: dict(zip(labels, map(asdict, row.findings), strict=True)) for row in compared.rows
+        },
     }

@@ -8,8 +8,7 @@ from functools import partial
 from paratune.base.units import NOT_AVAILABLE, counted, format_percent, percent_change
 from paratune.records.finished import RunRecord
 from paratune.reports.amounts import Amount, Scale, amount, amount_text, scale_of
-from paratune.reports.comparison.figures import FigureRow
-from paratune.reports.comparison.make import Compared
+from paratune.reports.comparison.arrange import Compared, FigureRow
 from paratune.reports.measures import Measure, constant_score, cost, named, score
 from paratune.reports.runs.machine import setting_text
 from paratune.reports.runs.sameness import Difference
@@ -56,7 +55,7 @@ def main_table(
         return lines_table(members, price, most)
     findings = {} if compared is None or len(members) != 2 else _findings(compared)
     if compared is not None:
-        members = sorted(members, key=lambda member: member.label != compared.family.baseline)
+        members = sorted(members, key=lambda member: member.label != compared.baseline)
     rows: list[list[str | TableCell]] = [[setting.key, *_settings(setting, members)] for setting in settings]
     if any(len(member.runs) > 1 for member in members):
         rows.append(["Runs", *(f"{len(member.runs)}" for member in members)])
@@ -146,7 +145,7 @@ def _settings(setting: Difference, members: Sequence[Member]) -> list[str]:
 
 def _findings(compared: Compared) -> dict[str, MeasureComparison]:
     """Return each known change of the only other configuration, by key of the measure."""
-    pairs = [(row.key, row.findings[0]) for row in compared.rows if row.findings[0].change is not None]
+    pairs = [(row.measure.key, row.findings[0]) for row in compared.rows if row.findings[0].change is not None]
     return {f"{finding.split}_{key}" if finding.split else key: finding for key, finding in pairs}
 
 
@@ -167,11 +166,9 @@ def change_text(comparison: MeasureComparison, task: str = "") -> str:
 
 def changes_table(compared: Compared) -> Table:
     """Return all figures of the configurations: a column for each, with the changes against the baseline."""
-    family, verdicts = compared.family, compared.verdicts
-    base = next(group for group in family.groups if group.label == family.baseline)
-    others = [group for group in family.groups if group is not base]
+    verdicts, base, others = compared.verdicts, compared.base, compared.others
     counts = [f"{counted(len(group.runs), 'run')}, {counted(len(group.by_seed), 'seed')}" for group in (base, *others)]
-    runs = {group.label: tuple(run.name for run in group.runs) for group in family.groups}
+    runs = {group.label: tuple(run.name for run in group.runs) for group in compared.groups}
     rows: list[Row] = [["", *counts]]
     for row in compared.rows:
         changes = [_all_changes(finding, verdict.task) for finding, verdict in zip(row.findings, verdicts, strict=True)]
@@ -181,12 +178,15 @@ def changes_table(compared: Compared) -> Table:
         cells = [TableCell(f"{text} {change}".rstrip(), runs=runs[group.label]) for text, change, group in texts]
         split = next((finding.split for finding in row.findings if finding.split), None)
         rows.append(
-            [TableCell(f"{split.capitalize()} {row.measure.label}" if split else row.measure.label, row.key), *cells]
+            [
+                TableCell(f"{split.capitalize()} {row.measure.label}" if split else row.measure.label, row.measure.key),
+                *cells,
+            ]
         )
-    base_column = Column(f"{family.baseline} (baseline)", is_repeated=True)
+    base_column = Column(f"{compared.baseline} (baseline)", is_repeated=True)
     columns: list[Heading] = [("", "figure"), base_column, *(group.label for group in others)]
     notes = ("In square brackets: 95% confidence intervals; in round ones: the change in per cent of the baseline.",)
-    return make_table("changes", f"Changes against {family.baseline}", columns, rows, 1, notes)
+    return make_table("changes", f"Changes against {compared.baseline}", columns, rows, 1, notes)
 
 
 def _all_changes(finding: MeasureComparison, task: str) -> str:

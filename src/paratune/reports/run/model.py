@@ -15,8 +15,8 @@ from paratune.errors import CheckpointError
 from paratune.records import ALL_PHASES
 from paratune.records.confusion import Confusion, read_confusion
 from paratune.records.finished import RunRecord, rank_memory
-from paratune.reports.comparison.arrange import by_configuration
-from paratune.reports.comparison.make import Compared, compare_runs
+from paratune.reports.comparison.arrange import Compared, by_configuration
+from paratune.reports.comparison.make import compare_runs
 from paratune.reports.comparison.tables import Member
 from paratune.reports.measures import not_better_than_constant, over_sessions, unknown_reasons
 from paratune.reports.rows import ReportRow, build_rows

@@ -9,20 +9,18 @@ from paratune.base.units import NOT_AVAILABLE, counted, format_count, format_per
 from paratune.records.finished import RunRecord
 from paratune.reports.amounts import Amount, Scale, amount_text, scale_of
 from paratune.reports.measures import Measure
+from paratune.reports.systems.changes import changes
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.model import Systems
 from paratune.reports.systems.sameness import Notes, comparison_notes
 from paratune.reports.tables.table import Column, Table, TableCell, make_table
 from paratune.verdicts import Group, MeasureComparison
 from paratune.verdicts.placebo import is_of_a_step
-from paratune.verdicts.ratios import ratio
-from paratune.verdicts.speeds import changes_of
 
 OVER_RUNS = "Mean ± sample standard deviation over the runs of a line; rates are all samples divided by the whole time."
 ONE_RUN = "One run for each line: no spread over runs; more seeds or repeats give one."
 _PROBE = "a probe: a few timed steps, without scores and without the time of a whole run"
 ADJUSTED = "the change is adjusted for the order of the runs, as in the verdicts: it is not that of the two values"
-_OF_TIME = ("rate", "ms", "s")
 _MAX_REASONS = 2
 _MEASURE_OF_VERDICT = {"speed": "samples_per_s", "goodput": "goodput_samples_per_s"}
 """Key of the measure whose change a verdict has."""
@@ -195,12 +193,8 @@ def _changes(systems: Systems, members: Sequence[Configuration], figured: Figure
             continue
         sides = [(first[1], values) for _, values in others]
         groups = [group for group, _ in others]
-        if measure.unit in _OF_TIME:
-            changes = changes_of(first[0], groups, measure.key, sides)
-        else:
-            pairs = zip(groups, sides, strict=True)
-            changes = [ratio(measure.key, first[0], group, *values).finding for group, values in pairs]
-        found |= dict(zip((group.label for group in groups), changes, strict=True))
+        changed = changes(measure, first[0], groups, sides)
+        found |= dict(zip((group.label for group in groups), changed, strict=True))
     speeds = {verdict.label: verdict.speed for verdict in systems.verdicts}
     return found | {
         label: speed for label, speed in speeds.items() if _MEASURE_OF_VERDICT.get(speed.measure) == measure.key

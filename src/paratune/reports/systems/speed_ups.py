@@ -2,8 +2,9 @@
 
 from paratune.reports.amounts import Amount
 from paratune.reports.measures import MEASURES, Measure
+from paratune.reports.systems.changes import changes
 from paratune.reports.systems.configurations import Configuration
-from paratune.verdicts import Group, change_of
+from paratune.verdicts import Group
 
 SPEED_UP = Measure("speed_up", "Speed-up", "Scaling", "rate", 1, "samples/s over those of the first line")
 SCALING = Measure(
@@ -18,8 +19,7 @@ SCALING = Measure(
 
 def speed_up(first: Configuration, member: Configuration, measure: Measure = SPEED_UP, by: float = 1.0) -> Amount:
     """Return samples/s over those of another configuration: the ratio of geometric means over runs, divided by `by`."""
-    groups = Group(first.label, first.runs), Group(member.label, member.runs)
-    found = change_of(*groups, "samples_per_s", MEASURES["samples_per_s"].of)
+    (found,) = changes(MEASURES["samples_per_s"], Group(first.label, first.runs), [Group(member.label, member.runs)])
     if found.change is None:
         return Amount(measure, {}, None, len(member.runs))
     value = (1 + found.change) / by

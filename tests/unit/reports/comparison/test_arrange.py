@@ -102,8 +102,8 @@ def test_unfinished_runs_and_certificates_are_set_aside(tmp_path):
     make_run(tmp_path / "ddp_seed4", kind="ddp", seed=4, finished=False)
     make_certificate(tmp_path / "c.certificate", tmp_path / "single_seed1")
     found = arrange([*words, str(tmp_path / "ddp_seed4"), str(tmp_path / "c.certificate")], None, ())
-    assert [run.name for run in found.unfinished] == ["ddp_seed4"]
-    assert len(found.certificates) == 1
+    assert [run.name for run in found.found.unfinished] == ["ddp_seed4"]
+    assert len(found.found.certificates) == 1
 
 
 def cell(name, **values):
@@ -178,7 +178,7 @@ def test_a_run_that_died_before_its_record_is_left_out(tmp_path):
     folder = make_matrix(tmp_path / "m")
     (folder / "runs" / "ddp-64-2" / "run.json").unlink()
     families, found = families_of(folder, by=["strategy"])
-    assert len(found.runs) == 7
+    assert len(found.found.runs) == 7
     assert len(families) == 2
 
 

@@ -58,7 +58,7 @@ def test_different_kinds_of_memory_are_not_compared(tmp_path: Path):
 
     make_matrix(tmp_path, (STRATEGY, SEED), made)
     comparison = make_comparison([str(tmp_path)])
-    (row,) = (row for row in comparison.families[0].rows if row.key == "peak_memory_largest_bytes")
+    (row,) = (row for row in comparison.families[0].rows if row.measure.key == "peak_memory_largest_bytes")
     (finding,) = row.findings
     assert (finding.change, finding.code) == (None, "different_memory_kind")
     assert finding.baseline is not None

@@ -40,7 +40,7 @@ def test_changes_are_those_of_the_verdicts_and_per_cent_of_the_baseline(runs):
     # 150 s of 100 s; 0.75 of 1.0; from -0.5 there is no per cent.
     assert found["train_s"] == "150 +50.0%"
     assert found["rmse"] == "0.7500 −0.2500 (−25.0%)"
-    (finding,) = next(row for row in report.compared.rows if row.key == "rmse").findings
+    (finding,) = next(row for row in report.compared.rows if row.measure.key == "rmse").findings
     assert (finding.change, finding.split) == (pytest.approx(-0.25), "test")
 
 
