@@ -38,7 +38,7 @@ from paratune.reports.systems.layouts import layout_tables
 from paratune.reports.systems.machines import machine_tables
 from paratune.reports.systems.model import Systems
 from paratune.reports.systems.overview_figures import pareto, time_and_memory
-from paratune.reports.systems.subjects import scalings
+from paratune.reports.systems.scaling import scalings
 from paratune.reports.systems.time_to_quality import target_tables
 from paratune.verdicts.rates import reference_batch_of
 
@@ -127,11 +127,11 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
         yield verdict_section(report.verdicts, report.verdict_notes, report.effects)
         yield ReportSection("forms", "Smaller forms", tuple(form_tables(report)))
         yield ReportSection("targets", "Time to quality", tuple(target_tables(report, report.targets)))
-        drawings = [time_and_memory(report), *pareto(report), *figures.learning_rate_drawings(report)]
+        drawings = [time_and_memory(report), *pareto(report)]
         drawings += figures.scaling_drawings(report)
         yield ReportSection("overview", "Overview", (*drawings, system_tables.all_configurations(report)))
         scaling = tuple(system_tables.scaling_tables(report))
-        is_main = any(len(found.family.members) > 2 for found in scalings(report.measured))
+        is_main = any(len(found.members) > 2 for found in scalings(report.measured))
         yield ReportSection("scaling", "Scaling over devices and batch", scaling, is_main)
     yield ReportSection("missing", "Missing runs", tuple(missing(report)))
     if report.measured:
@@ -144,12 +144,10 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
 
 def _closed_sections(systems: Systems) -> Iterator[ReportSection]:
     """Yield the sections that a page opens on request; phases are open where they are what differs."""
-    phases: tuple[Part, ...] = (*figures.phase_drawings(systems), system_tables.phases_table(systems))
+    phases: tuple[Part, ...] = (figures.phase_drawing(systems), system_tables.phases_table(systems))
     yield ReportSection("phases", "Time by phase", phases, system_tables.do_phases_differ(systems))
-    subjects = tuple(system_tables.subject_tables(systems))
     efficiency = (system_tables.efficiency_table(systems),) if len(systems.measured) > 1 else ()
     sections: dict[str, tuple[str, Iterable[Part]]] = {
-        "subjects": ("Effect of each axis", subjects),
         "efficiency": ("Efficiency and changes", efficiency),
         "over_steps": (over_steps.HEADING, _over_steps(systems)),
         "resources": ("Resources", (system_tables.resources_table(systems),)),

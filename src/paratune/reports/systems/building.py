@@ -2,17 +2,20 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE, counted, format_count, format_percent, percent_change
 from paratune.records.finished import RunRecord
 from paratune.reports.amounts import Amount, Scale, amount_text, scale_of
-from paratune.reports.measures import Measure
+from paratune.reports.measures import EFFICIENCY, GOODPUT, NOISE_KEYS, Measure
 from paratune.reports.systems.changes import changes
 from paratune.reports.systems.configurations import Configuration
+from paratune.reports.systems.efficiency import efficiency, goodput, noise_amount
 from paratune.reports.systems.model import Systems
 from paratune.reports.systems.sameness import Notes, comparison_notes
+from paratune.reports.systems.scaling import SCALING, SPEED_UP, scaling_efficiency, speed_up
 from paratune.reports.tables.table import Column, Table, TableCell, make_table
 from paratune.verdicts import Group, MeasureComparison
 from paratune.verdicts.placebo import is_of_a_step
@@ -26,31 +29,28 @@ _MEASURE_OF_VERDICT = {"speed": "samples_per_s", "goodput": "goodput_samples_per
 """Key of the measure whose change a verdict has."""
 
 
-@dataclass(frozen=True)
-class FigureColumn:
-    """A column of numbers: a measure, and how to compute it for a configuration."""
-
-    measure: Measure
-    find: Callable[[Configuration], Amount]
-    is_always_shown: bool = False
-    """Whether the column is shown when all its values are unknown."""
-    scale: Scale | None = None
-    """Its unit and format; None: those that suit its values."""
-
-
 LabelColumn = tuple[Column, Sequence[TableCell]]
 """A column of names."""
 
 
-def measure_column(systems: Systems, measure: Measure, *, is_always_shown: bool = False) -> FigureColumn:
-    """Return the column of a measure of runs."""
-    return FigureColumn(measure, lambda member: systems.amount(measure, member), is_always_shown)
+def amount_of(systems: Systems, measure: Measure, member: Configuration, first: Configuration) -> Amount:
+    """Return a measure of a configuration; `first` is the one that its speed-up is against."""
+    of_all: dict[str, Callable[[], Amount]] = {
+        EFFICIENCY.key: lambda: efficiency(systems, member),
+        GOODPUT.key: lambda: goodput(systems, member),
+        SPEED_UP.key: lambda: speed_up(first, member),
+        SCALING.key: lambda: scaling_efficiency(first, member),
+        "cost": lambda: systems.cost(member),
+        **{key: partial(noise_amount, systems, kind, member) for kind, key in NOISE_KEYS.items()},
+    }
+    find = of_all.get(measure.key)
+    return systems.amount(measure, member) if find is None else find()
 
 
 def build(
     systems: Systems, key: str, title: str, labels: Sequence[LabelColumn], members: Sequence[Configuration],
-    figures: Sequence[FigureColumn], notes: Sequence[str] = (), *, compares: bool = False,
-    first_of: Mapping[str, Configuration] | None = None,
+    measures: Sequence[Measure], notes: Sequence[str] = (), *, compares: bool = False, shows_all: bool = False,
+    first_of: Mapping[str, Configuration] | None = None, scales: Mapping[str, Scale] | None = None,
 ) -> Table:  # fmt: skip
     """Return a table of configurations.
 
@@ -60,24 +60,34 @@ def build(
         title: Title of the table.
         labels: The first columns, with a text for each member.
         members: Configurations of the lines, each with a run.
-        figures: The columns of numbers; unknown ones are left out and named below, unless they are always shown.
+        measures: The columns of numbers.
         notes: Notes below the table, before those of its marks.
         compares: Whether cells show their change against the baseline.
+        shows_all: Whether columns without any known value are shown; else they are named below.
         first_of: Configuration that each line is compared with, by name; the baseline when None.
+        scales: Units and formats by key of the measure; else those that suit the values.
     """
-    amounts_by_column = [(figured, [figured.find(member) for member in members]) for figured in figures]
+    firsts = [(first_of or {}).get(member.label) or systems.baseline_of(member) for member in members]
+    columns_of_amounts = [
+        (measure, [amount_of(systems, measure, *pair) for pair in zip(members, firsts, strict=True)])
+        for measure in measures
+    ]
     footnotes = Notes()
     marks = [_marks(systems, member, first_of, footnotes) for member in members]
     (first, entries), *others = labels
     columns = [(first, [replace(cell, marks=mark) for cell, mark in zip(entries, marks, strict=True)]), *others]
-    for figured, amounts in amounts_by_column:
-        if figured.is_always_shown or any(amount.center is not None for amount in amounts):
-            columns.append(_column(systems, members, figured, amounts, footnotes, compares=compares))
+    left_out = []
+    for measure, amounts in columns_of_amounts:
+        if shows_all or any(amount.center is not None for amount in amounts):
+            scale = (scales or {}).get(measure.key) or scale_of(measure.unit, [amount.center for amount in amounts])
+            columns.append(_column(systems, members, measure, amounts, scale, footnotes, compares=compares))
+        else:
+            left_out.append(measure)
     names_of_runs = [tuple(run.name for run in member.runs) for member in members]
     counts = [TableCell(format_count(len(runs)), len(runs), runs, "finished runs") for runs in names_of_runs]
     columns.append((Column("Runs", "num_runs"), counts))
     lines = zip(*(cells for _, cells in columns), strict=True)
-    below = (*_table_notes(systems, members), *notes, *_left_out(members, amounts_by_column), *footnotes.lines)
+    below = (*_table_notes(systems, members), *notes, *_left_out(members, left_out), *footnotes.lines)
     base = [row for row, member in enumerate(members) if compares and systems.baseline_of(member) is member]
     return make_table(key, title, [column for column, _ in columns], lines, 0, below, base)
 
@@ -120,40 +130,40 @@ def _marks(
 
 
 def _column(
-    systems: Systems, members: Sequence[Configuration], figured: FigureColumn, amounts: Sequence[Amount],
+    systems: Systems, members: Sequence[Configuration], measure: Measure, amounts: Sequence[Amount], scale: Scale,
     footnotes: Notes, *, compares: bool,
 ) -> tuple[Column, Sequence[TableCell]]:  # fmt: skip
     """Return a column of figures."""
-    scale = figured.scale or scale_of(figured.measure.unit, [amount.center for amount in amounts])
-    is_compared = compares and figured.measure.better != 0
-    side = {1: " ↑", -1: " ↓"}.get(figured.measure.better, "") if compares or figured.measure.is_quality else ""
-    changes = _changes(systems, members, figured) if is_compared else {}
+    is_compared = compares and measure.better != 0
+    side = {1: " ↑", -1: " ↓"}.get(measure.better, "") if compares or measure.is_quality else ""
+    by_label = {member.label: amount for member, amount in zip(members, amounts, strict=True)}
+    changes = _changes(systems, members, measure, by_label) if is_compared else {}
     entries = []
     for member, amount in zip(members, amounts, strict=True):
         marks = footnotes.marks([amount.remark] if amount.remark else [])
         text, runs = amount_text(amount, scale), tuple(amount.values)
         entry = TableCell(
-            text, amount.center, runs, figured.measure.source, marks, amount.deviation, interval=amount.interval
+            text, amount.center, runs, amount.measure.source, marks, amount.deviation, interval=amount.interval
         )
-        if is_compared:
-            entry = _compared(systems, member, figured, entry, changes.get(member.label), footnotes)
+        base = by_label.get(systems.baseline_of(member).label)
+        if is_compared and base is not None:
+            entry = _compared(systems, member, measure, entry, base.center, changes.get(member.label), footnotes)
         entries.append(entry)
-    return Column(scale.label(figured.measure.label) + side, figured.measure.key), entries
+    return Column(scale.label(measure.label) + side, measure.key), entries
 
 
 def _compared(
-    systems: Systems, configuration: Configuration, figured: FigureColumn, entry: TableCell,
+    systems: Systems, configuration: Configuration, measure: Measure, entry: TableCell, before: float | None,
     comparison: MeasureComparison | None, footnotes: Notes,
 ) -> TableCell:  # fmt: skip
     """Return a cell with its change against the baseline; without one if the two are not comparable, or cannot differ.
 
     The change is that of the two values, or one that is adjusted, which a mark names.
     """
-    base, differs = systems.baseline_of(configuration), systems.differing[configuration.label]
-    before, key = figured.find(base).center, figured.measure.key
+    differs, key = systems.differing[configuration.label], measure.key
     is_placebo = differs.placebo and is_of_a_step(key)
-    is_of_budget = differs.samples is not None and not (is_of_a_step(key) or key == _MEASURE_OF_VERDICT["goodput"])
-    if configuration is base or entry.value is None or before is None or is_placebo:
+    is_of_budget = differs.samples is not None and not (is_of_a_step(key) or key == GOODPUT.key)
+    if configuration is systems.baseline_of(configuration) or entry.value is None or before is None or is_placebo:
         return entry
     if differs.refused:
         return replace(entry, text=f"{entry.text} (no comparison)")
@@ -172,28 +182,28 @@ def _compared(
     rose = percent > 0
     is_told = comparison is not None and is_of_comparison and _is_told(comparison)
     text = f"{entry.text} ({shown} {'↑' if rose else '↓'})"
-    better = rose == (figured.measure.better > 0) if is_told else None
+    better = rose == (measure.better > 0) if is_told else None
     return replace(entry, text=text, change_percent=percent, better=better, marks=marks)
 
 
-def _changes(systems: Systems, members: Sequence[Configuration], figured: FigureColumn) -> dict[str, MeasureComparison]:
+def _changes(
+    systems: Systems, members: Sequence[Configuration], measure: Measure, amounts: Mapping[str, Amount]
+) -> dict[str, MeasureComparison]:
     """Return the change of each configuration against its baseline, by label.
 
-    That of the verdict for speed and goodput; of other times and rates, with the variances and the adjustment of
-    verdicts; of all else the ratio of geometric means. None where a value is not above 0 or is one for all runs.
+    That of the verdict for speed and goodput, else that of `changes`. None where a value is not above 0 or is one for
+    all runs.
     """
     found: dict[str, MeasureComparison] = {}
-    measure = figured.measure
-    for family in grouped((id(systems.baseline_of(member)), member) for member in members).values():
+    for family in grouped((systems.baseline_of(member).label, member) for member in members).values():
         base = systems.baseline_of(family[0])
         compared = [one for one in family if one is not base and not systems.differing[one.label].refused]
-        others = [known for member in compared if (known := _positive(systems, member, figured))]
-        first = _positive(systems, base, figured)
-        if first is None:
+        known = [(one, group_of_runs) for one in (base, *compared) if (group_of_runs := _group(systems, one, amounts))]
+        if not known or known[0][0] is not base:
             continue
-        sides = [(first[1], values) for _, values in others]
-        groups = [group for group, _ in others]
-        changed = changes(measure, first[0], groups, sides)
+        first, *groups = (group for _, group in known)
+        values = [[amounts[one.label].values[run.name] for run in group.runs] for one, group in known]
+        changed = changes(measure, first, groups, [(values[0], own) for own in values[1:]])
         found |= dict(zip((group.label for group in groups), changed, strict=True))
     speeds = {verdict.label: verdict.speed for verdict in systems.verdicts}
     return found | {
@@ -201,18 +211,15 @@ def _changes(systems: Systems, members: Sequence[Configuration], figured: Figure
     }
 
 
-def _positive(
-    systems: Systems, member: Configuration, figured: FigureColumn
-) -> tuple[Group, list[float | None]] | None:
-    """Return the runs that have a value, and their values; None where one is not above 0 or is one for all runs."""
-    amount = figured.find(member)
-    if amount.is_of_all or min(amount.values.values(), default=0.0) <= 0:
+def _group(systems: Systems, member: Configuration, amounts: Mapping[str, Amount]) -> Group | None:
+    """Return the runs that have a value; None where one is not above 0 or is one for all runs."""
+    amount = amounts.get(member.label)
+    if amount is None or amount.is_of_all or min(amount.values.values(), default=0.0) <= 0:
         return None
     runs = tuple(run for run in member.runs if run.name in amount.values)
     # The group of all runs is kept: it knows whether its steps can differ from those of others.
     is_whole = len(runs) == len(member.runs)
-    group = systems.once("group", member, lambda: Group(member.label, runs)) if is_whole else Group(member.label, runs)
-    return group, [amount.values[run.name] for run in runs]
+    return systems.once("group", member, lambda: Group(member.label, runs)) if is_whole else Group(member.label, runs)
 
 
 def _is_told(comparison: MeasureComparison) -> bool:
@@ -223,15 +230,9 @@ def _is_told(comparison: MeasureComparison) -> bool:
     return low is not None and high is not None and (low > 0 or high < 0)
 
 
-def _left_out(
-    members: Sequence[Configuration], amounts_by_column: Sequence[tuple[FigureColumn, Sequence[Amount]]]
-) -> list[str]:
+def _left_out(members: Sequence[Configuration], measures: Sequence[Measure]) -> list[str]:
     """Return the note on columns without known values, with the reasons from the records."""
-    unknown = grouped(
-        (_reasons_text(members, figured.measure), figured.measure.label)
-        for figured, amounts in amounts_by_column
-        if not figured.is_always_shown and all(amount.center is None for amount in amounts)
-    )
+    unknown = grouped((_reasons_text(members, measure), measure.label) for measure in measures)
     parts = [f"{', '.join(labels)}{f' ({why})' if why else ''}" for why, labels in unknown.items()]
     return [f"Not recorded by these runs: {'; '.join(parts)}."] if parts else []
 

@@ -7,7 +7,7 @@ number and over their time.
 """
 
 import statistics
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paratune.records.efficiency import NoiseKind
 from paratune.reports.amounts import Amount, measured_samples
@@ -16,48 +16,30 @@ from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.model import Systems
 from paratune.verdicts.rates import efficiency_of, noise_interval, noise_kind, pooled_noise, reference_batch_of
 
-NOISE_SCALES = {
-    kind: replace(MEASURES[key], source=f"{MEASURES[key].source}: all traces over all squared norms")
-    for kind, key in NOISE_KEYS.items()
-}
-"""The noise scale by its kind."""
-
-
-@dataclass(frozen=True)
-class ConfigurationNoise:
-    """The noise scale of a configuration."""
-
-    value: float | None
-    runs: tuple[str, ...]
-    """Runs that the noise scale was measured in."""
-    remark: str
-    """The reason why it is unknown; empty if it is known."""
-    interval: tuple[float, float] | None = None
-    """95% confidence interval over runs; None for one run."""
-
 
 def noise_kind_of(systems: Systems) -> NoiseKind:
     """Return the noise scale that the goodput of all configurations uses."""
-    first = systems.measured[0]
-    return systems.once("kind of noise", first, lambda: noise_kind(systems.runs))
+    return systems.once("kind of noise", systems.measured[0], lambda: noise_kind(systems.runs))
 
 
-def configuration_noise(
-    systems: Systems, configuration: Configuration, kind: NoiseKind | None = None
-) -> ConfigurationNoise:
-    """Return the noise scale of a configuration from its own runs together; of `noise_kind_of` when `kind` is None."""
-    kind = kind or noise_kind_of(systems)
+def noise_amount(systems: Systems, kind: NoiseKind, configuration: Configuration) -> Amount:
+    """Return the noise scale of a configuration from its own runs together, with its 95% interval over runs.
+
+    Its runs are those that it was measured in; its remark is why it is unknown.
+    """
     return systems.once(f"{kind} noise", configuration, lambda: _own_noise(configuration, kind))
 
 
-def _own_noise(configuration: Configuration, kind: NoiseKind) -> ConfigurationNoise:
-    noise = pooled_noise(configuration.runs, kind)
-    if noise is not None:
-        limits = noise_interval(configuration.runs, kind)
-        return ConfigurationNoise(noise, _measured_in(configuration, kind), "", limits)
-    reasons = [run.noise(kind).reason for run in configuration.runs]
-    reason_text = next((str(reason) for reason in reasons if reason), "it was not measured")
-    return ConfigurationNoise(None, (), f"noise scale unknown: {reason_text}")
+def _own_noise(configuration: Configuration, kind: NoiseKind) -> Amount:
+    runs, own = configuration.runs, MEASURES[NOISE_KEYS[kind]]
+    measure = replace(own, source=f"{own.source}: all traces over all squared norms")
+    noise = pooled_noise(runs, kind)
+    if noise is None:
+        reason = next((str(reason) for run in runs if (reason := run.noise(kind).reason)), "it was not measured")
+        return Amount(measure, {}, None, len(runs), f"noise scale unknown: {reason}")
+    names = [run.name for run in runs if (found := run.noise(kind)).num_steps or found.value]
+    values = dict.fromkeys(names, noise)
+    return Amount(measure, values, noise, len(names), is_of_all=True, interval=noise_interval(runs, kind))
 
 
 def reference_words(systems: Systems, configuration: Configuration) -> str:
@@ -69,7 +51,8 @@ def reference_words(systems: Systems, configuration: Configuration) -> str:
 
 def efficiency(systems: Systems, configuration: Configuration) -> Amount:
     """Return the statistical efficiency of a configuration against the reference batch of the baseline."""
-    noise = configuration_noise(systems, configuration)
+    kind = noise_kind_of(systems)
+    noise = noise_amount(systems, kind, configuration)
     base = reference_batch_of(systems.baseline_of(configuration).runs[0])
     size = configuration.global_batch_size
     if size is not None and size == base:
@@ -77,15 +60,14 @@ def efficiency(systems: Systems, configuration: Configuration) -> Amount:
         runs = dict.fromkeys((run.name for run in configuration.runs), 1.0)
         remark = f"1 by definition: the batch is {reference_words(systems, configuration)}"
         return Amount(EFFICIENCY, runs, 1.0, len(runs), remark, is_of_all=True)
-    kind = noise_kind_of(systems)
-    by_run = {run.name: efficiency_of(run, noise.value, base, kind) for run in configuration.runs}
+    by_run = {run.name: efficiency_of(run, noise.center, base, kind) for run in configuration.runs}
     values = {name: value for name, value in by_run.items() if value is not None}
     if not values:
         return Amount(EFFICIENCY, {}, None, len(configuration.runs), noise.remark)
     if not any(run.noise(kind).value for run in configuration.runs):
         # All by the same one, so that there is no spread.
         center = statistics.fmean(values.values())
-        runs = dict.fromkeys(noise.runs, center)
+        runs = dict.fromkeys(noise.values, center)
         return Amount(EFFICIENCY, runs, center, len(runs), noise.remark, is_of_all=True)
     done = {run.name: measured_samples(run) or 0.0 for run in configuration.runs if run.name in values}
     weights = done if all(done.values()) else dict.fromkeys(done, 1.0)
@@ -101,9 +83,3 @@ def goodput(systems: Systems, configuration: Configuration) -> Amount:
     values = {run: value * share.values.get(run, share.center) for run, value in rate.values.items()}
     # The efficiency column has the remark.
     return Amount(GOODPUT, values, rate.center * share.center, rate.num_runs)
-
-
-def _measured_in(configuration: Configuration, kind: NoiseKind) -> tuple[str, ...]:
-    """Return the runs whose gradient samples are in the noise scale of a configuration."""
-    noises = ((run.name, run.noise(kind)) for run in configuration.runs)
-    return tuple(name for name, noise in noises if noise.num_steps or noise.value)

@@ -1,25 +1,20 @@
 """Figures of a matrix over steps, learning rates, phases, devices and batches; and predictions of regressions."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from paratune.base.grouping import grouped
-from paratune.base.units import counted
 from paratune.errors import CheckpointError
 from paratune.records.finished import RunRecord, with_curves
 from paratune.reports.figures.canvas import MUTED, Drawing, Key
-from paratune.reports.figures.plots import Line, line_keys, lines, panels, run_style
+from paratune.reports.figures.plots import Line, lines, panels, run_style
 from paratune.reports.figures.runs import losses, phases
-from paratune.reports.measures import STEP_PARTS, TOTAL_PARTS, score
+from paratune.reports.measures import STEP_PARTS, TOTAL_PARTS
 from paratune.reports.run.figures import Predictions, prediction_figures, read_predictions
 from paratune.reports.runs.read import MAX_DRAWN_BYTES, events_bytes
-from paratune.reports.systems import subjects
-from paratune.reports.systems.configurations import Configuration, label_of
 from paratune.reports.systems.labels import drawn_configurations, figure_labels, join_sentences
 from paratune.reports.systems.model import Systems
-from paratune.reports.systems.speed_ups import scaling_efficiency
-from paratune.reports.systems.subjects import Scaling, scalings
+from paratune.reports.systems.scaling import Scaling, scaling_efficiency, scalings
 
 RATE = "train.learning_rate"
 MAX_LINES = 8
@@ -49,97 +44,10 @@ def loss_drawings(systems: Systems) -> Iterator[Drawing]:
             yield losses("loss" if number == 0 else f"loss-{number}", title, curves, range(len(curves)), selection)
 
 
-@dataclass(frozen=True)
-class ScorePoint:
-    """The scores of the seeds at a learning rate."""
-
-    learning_rate: float
-    mean: float
-    low: float
-    high: float
-    num_seeds: int
-
-
-def learning_rate_drawings(systems: Systems) -> Iterator[Drawing]:
-    """Yield the score over the learning rate for each task, if the matrix has several learning rates."""
-    groups = grouped(
-        ((member.cell_runs[0].cell.task, member.cell_runs[0].cell.metric), member)
-        for member in systems.measured
-        if member.scored and isinstance(member.settings.get(RATE), int | float)
-    )
-    for number, ((task, metric), members) in enumerate(groups.items()):
-        found = score_lines(systems, members, metric)
-        if number < _MAX_RATES and any(len(points) > 1 for points in found.values()):
-            key = "learning_rate" if number == 0 else f"learning_rate-{number}"
-            yield _rates(key, f": {task}" if len(groups) > 1 else "", score("validation", metric).label, found)
-
-
-def score_lines(systems: Systems, members: Sequence[Configuration], metric: str) -> dict[str, list[ScorePoint]]:
-    """Return the points of each line, by the values of the other axes; scores are those of the selection."""
-    axes = [axis for axis in systems.record.axes if not axis.is_seed and RATE not in axis.keys]
-    found: dict[str, list[ScorePoint]] = {}
-    for member in members:
-        if values := systems.amount(score("validation", metric), member).values.values():
-            mean = sum(values) / len(values)
-            point = ScorePoint(float(member.settings[RATE]), mean, min(values), max(values), len(values))
-            found.setdefault(label_of(axes, member.values), []).append(point)
-    return {label: sorted(points, key=lambda point: point.learning_rate) for label, points in found.items()}
-
-
-def _rates(key: str, of_task: str, label: str, found: Mapping[str, Sequence[ScorePoint]]) -> Drawing:
-    shown = dict(list(found.items())[:MAX_LINES])
-    series = []
-    for position, (name, points) in enumerate(shown.items()):
-        texts = [
-            f"{f'{name}, ' if name else ''}learning rate {point.learning_rate:g}: {label} {point.mean:.4f}"
-            + (f" ({point.low:.4f} to {point.high:.4f})" if point.num_seeds > 1 else "")
-            + f", {counted(point.num_seeds, 'seed')}"
-            for point in points
-        ]
-        x, mean, low, high = (
-            [getattr(point, part) for point in points] for part in ("learning_rate", "mean", "low", "high")
-        )
-        series.append(Line(x, mean, position, low, high, texts))
-    ticks = marked_rates([point.learning_rate for points in shown.values() for point in points])
-    caption = join_sentences(
-        "Lines: means over seeds; bands: smallest to largest score of the seeds.",
-        f"Drawn: {MAX_LINES} of {len(found)} combinations of the other axes." if len(found) > MAX_LINES else "",
-    )
-    draw = lines(series, log=10, ticks=ticks, xlabel="Learning rate", ylabel=label)
-    return Drawing(key, f"{label} over the learning rate{of_task}", caption, draw, 3.2, legend=line_keys(list(shown)))
-
-
-def marked_rates(rates: Sequence[float]) -> list[float]:
-    """Return the learning rates at which the axis has ticks: those that are far enough apart for their texts."""
-    low, high = math.log(min(rates)), math.log(max(rates))
-    marked: list[float] = []
-    for rate in sorted(set(rates)):
-        if not marked or math.log(rate / marked[-1]) >= 0.95 * (high - low) / _MAX_TICKS:
-            marked.append(rate)
-    return marked
-
-
-def phase_drawings(systems: Systems) -> Iterator[Drawing]:
-    """Yield the stacked phases of all configurations, then of each family of loader workers and variables."""
-    yield _phases(systems, systems.measured, (), "phases", "Time by phase and configuration")
-    for key, title, belongs in (
-        ("workers", "Time by phase and loader workers", subjects.is_workers),
-        ("environment", "Time by phase and environment variable", subjects.is_environment),
-    ):
-        for number, family in enumerate(subjects.families(systems.measured, belongs)):
-            where = f" ({family.where})" if family.where else ""
-            yield _phases(systems, family.members, family.names, f"phases-{key}-{number}", title + where)
-
-
-def _phases(
-    systems: Systems, members: Sequence[Configuration], names: Sequence[str], key: str, title: str
-) -> Drawing:  # fmt: skip
+def phase_drawing(systems: Systems) -> Drawing:
     """Draw a bar of the phases for each configuration: seconds of the run, or of a step for probes."""
-    drawn, selection = drawn_configurations(systems, members)
+    drawn, selection = drawn_configurations(systems, systems.measured)
     labels, notes = figure_labels(systems, drawn)
-    if names:
-        name_of = {id(member): name for member, name in zip(members, names, strict=True)}
-        labels = [name_of[id(member)] for member in drawn]
     per_step = any(member.is_probe for member in drawn)
     parts = STEP_PARTS if per_step else TOTAL_PARTS
     rows = [[systems.amount(part, member).center for part in parts] for member in drawn]
@@ -149,7 +57,8 @@ def _phases(
         else "Seconds of a run by phase over all training steps: means over ranks and runs."
     )
     axis = "Time of a measured step (ms)" if per_step else "Time of all training steps of a run (s)"
-    return phases(key, title, join_sentences(about, selection, notes), labels, rows, axis)
+    caption = join_sentences(about, selection, notes)
+    return phases("phases", "Time by phase and configuration", caption, labels, rows, axis)
 
 
 def prediction_drawings(systems: Systems) -> Iterator[Drawing]:
@@ -182,15 +91,14 @@ def scaling_drawings(systems: Systems) -> Iterator[Drawing]:
 
 
 def _speed_ups(scalings_of_rule: Sequence[Scaling], rule: str) -> Drawing:
-    longest = sorted(scalings_of_rule, key=lambda scaling: -len(scaling.family.members))[:MAX_LINES]
+    longest = sorted(scalings_of_rule, key=lambda scaling: -len(scaling.members))[:MAX_LINES]
     title, batch = _RULES[rule]
     is_one = len({scaling.batch for scaling in longest}) == 1 and len(longest) > 1
     title += f", {batch.format(longest[0].batch)}" if is_one else ""
     names = [
-        ", ".join(filter(None, [scaling.family.where, "" if is_one else batch.format(scaling.batch)]))
-        for scaling in longest
+        ", ".join(filter(None, [scaling.where, "" if is_one else batch.format(scaling.batch)])) for scaling in longest
     ]
-    sizes = sorted({member.world_size for scaling in longest for member in scaling.family.members})
+    sizes = sorted({member.world_size for scaling in longest for member in scaling.members})
     left = [Line(sizes, [size / sizes[0] for size in sizes], -1, width=0.9)]
     right = [Line(sizes, [100.0 for _ in sizes], -1, width=0.9)]
     for position, (name, scaling) in enumerate(zip(names, longest, strict=True)):
@@ -229,8 +137,8 @@ def speed_ups(scaling: Scaling, first: int) -> list[tuple[int, tuple[float, ...]
     there.
     """
     found = []
-    for member in scaling.family.members:
-        share = scaling_efficiency(scaling.family.members[0], member)
+    for member in scaling.members:
+        share = scaling_efficiency(scaling.members[0], member)
         if share.center is not None:
             low, high = share.interval or (share.center, share.center)
             values = (value * member.world_size / first for value in (share.center, low, high))

@@ -4,21 +4,18 @@ A layout is a view: a list of measures with the labels and units of the study, a
 docs/howto/studies.md names the matrix of each.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from paratune.base.units import counted
 from paratune.errors import ConfigError, did_you_mean
-from paratune.reports.amounts import Amount, Scale
-from paratune.reports.measures import EFFICIENCY, GOODPUT, TOTAL_PARTS, Measure, named, score
-from paratune.reports.systems.building import FigureColumn, build, names
+from paratune.reports.amounts import Scale
+from paratune.reports.measures import EFFICIENCY, GOODPUT, MEASURES, score
+from paratune.reports.systems.building import build, names
 from paratune.reports.systems.configurations import Configuration
-from paratune.reports.systems.efficiency import efficiency, goodput
 from paratune.reports.systems.model import Systems
-from paratune.reports.systems.speed_ups import SPEED_UP, speed_up
-from paratune.reports.systems.subjects import scalings
-from paratune.reports.systems.tables import quality_columns
+from paratune.reports.systems.scaling import SPEED_UP, scalings
+from paratune.reports.systems.tables import quality_measures
 from paratune.reports.tables.table import Heading, Row, Table, TableCell, make_table
 
 KEY = "layout"
@@ -88,16 +85,9 @@ LAYOUTS: Mapping[str, StudyLayout] = {
     ),
 }  # fmt: skip
 """Layouts by the name of the study's folder below configs/studies."""
-_OF_RUNS = (
-    *named("train_s", "epoch_s", "peak_memory_largest_bytes", "peak_memory_sum_bytes", "samples_per_s", "utilisation"),
-    *(score("validation", "loss"), *TOTAL_PARTS),
-)
-_OF_CONFIGURATIONS: Mapping[Measure, Callable[[Systems, Configuration], Amount]] = {
-    EFFICIENCY: efficiency,
-    GOODPUT: goodput,
-    SPEED_UP: lambda systems, member: speed_up(systems.baseline_of(member), member),
+_MEASURES = {
+    measure.key: measure for measure in (*MEASURES.values(), score("validation", "loss"), EFFICIENCY, GOODPUT, SPEED_UP)
 }
-_MEASURES = {measure.key: measure for measure in (*_OF_RUNS, *_OF_CONFIGURATIONS)}
 
 
 def check_layout(name: str) -> None:
@@ -121,13 +111,13 @@ def layout_tables(systems: Systems, name: str) -> Iterator[Table]:
     """
     layout = LAYOUTS[name]
     lines = scalings(systems.measured) if layout.has_configurations_in_columns and not layout.compares else ()
-    shown = {member.label for line in lines for member in line.family.members}
+    shown = {member.label for line in lines for member in line.members}
     for number, line in enumerate(lines):
         batch = f"{line.batch:g} samples a {'step' if line.rule == 'strong' else 'device'}"
-        title = ", ".join(filter(None, [layout.title, line.family.where, batch]))
-        heads = [counted(member.world_size, "device") for member in line.family.members]
+        title = ", ".join(filter(None, [layout.title, line.where, batch]))
+        heads = [counted(member.world_size, "device") for member in line.members]
         yield _table(
-            systems, layout, f"{KEY}{f'-{number + 1}' * (number > 0)}", title, line.family.members, heads, is_line=True
+            systems, layout, f"{KEY}{f'-{number + 1}' * (number > 0)}", title, line.members, heads, is_line=True
         )
     if rest := [member for member in systems.measured if member.label not in shown]:
         key = f"{KEY}-others" if lines else KEY
@@ -138,23 +128,16 @@ def _table(
     systems: Systems, layout: StudyLayout, key: str, title: str, members: Sequence[Configuration], heads: Sequence[str],
     *, is_line: bool = False,
 ) -> Table:  # fmt: skip
-    figures = [_figure(systems, measure, *shown) for measure, shown in layout.figures.items()]
-    figures += quality_columns(systems, members, layout.splits) if layout.splits else []
+    measures = [replace(_MEASURES[key], label=label) for key, (label, _) in layout.figures.items()]
+    measures += quality_measures(members, layout.splits) if layout.splits else []
     notes = ["In brackets: the change against the baseline; an arrow shows its direction."] * layout.compares
     labels = [names("Configuration", "configuration", heads)]
     table = build(
-        systems, key, title, labels, members, figures, notes, compares=layout.compares,
+        systems, key, title, labels, members, measures, notes, compares=layout.compares, shows_all=True,
         first_of={member.label: members[0] for member in members} if is_line else None,
+        scales={key: Scale(unit, *_SCALES[unit]) for key, (_, unit) in layout.figures.items()},
     )  # fmt: skip
     return _transposed(table) if layout.has_configurations_in_columns else table
-
-
-def _figure(systems: Systems, key: str, label: str, unit: str) -> FigureColumn:
-    measure = _MEASURES[key]
-    find = partial(_OF_CONFIGURATIONS.get(measure, lambda systems, member: systems.amount(measure, member)), systems)
-    size, places = _SCALES[unit]
-    scale = Scale(unit, size, places)
-    return FigureColumn(replace(measure, label=label), find, is_always_shown=True, scale=scale)
 
 
 def _transposed(table: Table) -> Table:

@@ -1,16 +1,14 @@
 """The tables of a matrix, selected by the subjects of its axes."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
-from paratune.records.efficiency import NoiseKind
-from paratune.reports.amounts import Amount
 from paratune.reports.measures import (
     EFFICIENCY,
     GOODPUT,
     MEASURES,
+    NOISE_KEYS,
     STEP_PARTS,
     Measure,
     cost,
@@ -19,148 +17,72 @@ from paratune.reports.measures import (
     score,
 )
 from paratune.reports.runs.slice_tables import SlicedRuns, slice_tables
-from paratune.reports.systems import subjects
-from paratune.reports.systems.building import FigureColumn, LabelColumn, build, measure_column, memory_notes, names
-from paratune.reports.systems.configurations import Configuration
+from paratune.reports.systems.building import LabelColumn, build, memory_notes, names
+from paratune.reports.systems.configurations import NODES, Configuration
 from paratune.reports.systems.efficiency import (
-    NOISE_SCALES,
-    configuration_noise,
-    efficiency,
-    goodput,
     noise_kind_of,
     reference_words,
 )
 from paratune.reports.systems.model import Systems
-from paratune.reports.systems.speed_ups import SCALING, SPEED_UP, scaling_efficiency, speed_up
-from paratune.reports.systems.subjects import Scaling, SubjectFamily
+from paratune.reports.systems.scaling import SCALING, SPEED_UP, Scaling, node_lines, scalings
 from paratune.reports.tables.table import Table
 
 MAX_COLUMNS = 24
 """Configurations in a table of slices: the baseline and the first ones."""
 _PHASE_DIFFERENCE = 0.05
 _TIMES = named("train_s", "epoch_s")
+_MEMORY = named("peak_memory_largest_bytes", "peak_memory_sum_bytes")
 RESOURCES = named(
     *("utilisation", "mfu", "communication_share", "communication_exposed_share", "wait_share", "get_batch_share"),
     *("bubble_share", "padding_share", "energy_j", "total_s", "device_hours"),
 )
-_SUBJECTS = (
-    ("strategy", "Strategy", subjects.is_strategy),
-    ("nodes", "Nodes", subjects.is_nodes),
-    ("precision", "Precision", subjects.is_precision),
-    ("workers", "Loader workers", subjects.is_workers),
-    ("environment", "Environment variables", subjects.is_environment),
-    ("offload", "Offload", subjects.is_offload),
-)
-"""Tables of a subject: key, title, and the settings that belong to it."""
 
 
 def scaling_tables(systems: Systems) -> Iterator[Table]:
     """Yield time and memory over the number of devices, with constant total batch and with constant batch per
     device.
     """
-    all_scalings = subjects.scalings(systems.measured)
+    all_scalings = scalings(systems.measured)
     for rule, title in (("strong", "Constant total batch"), ("weak", "Constant batch per device")):
         of_rule = [scaling for scaling in all_scalings if scaling.rule == rule]
         if of_rule:
             yield scaling_table(systems, of_rule, f"scaling-{rule}", title)
-
-
-def subject_tables(systems: Systems) -> Iterator[Table]:
-    """Yield the tables of the subjects that vary: strategies, nodes, precisions, loader workers, ..."""
-    for key, title, belongs in _SUBJECTS:
-        if families := subjects.families(systems.measured, belongs):
-            yield family_table(systems, families, key, title)
+    if lines := node_lines(systems.measured):
+        yield scaling_table(systems, lines, "nodes", "One node against several")
 
 
 def all_configurations(systems: Systems) -> Table:
     """Return time, memory and quality of every configuration."""
     members = systems.measured
-    labels = [names("Configuration", "configuration", [member.label for member in members]), *_sizes(members)]
-    figures = [*_time(systems, members), *_memory(systems), *quality_columns(systems, members)]
+    labels = [_names(members), *_sizes(members)]
+    measures = [*_time(members), *_MEMORY, *quality_measures(members)]
     title = "Time and memory of all configurations"
-    return build(systems, "configurations", title, labels, members, figures, memory_notes(members))
+    return build(systems, "configurations", title, labels, members, measures, memory_notes(members))
 
 
-def scaling_table(systems: Systems, scalings: Sequence[Scaling], key: str, title: str) -> Table:
+def scaling_table(systems: Systems, lines: Sequence[Scaling], key: str, title: str) -> Table:
     """Return time and memory over the number of devices, for the families under one rule for the batch."""
-    families = [scaling.family for scaling in scalings]
-    members = [member for family in families for member in family.members]
-    first_of = _first_of(families)
-    labels = [*_where(families), *_sizes(members)]
-
-    figures = [
-        *_time(systems, members),
-        _against_first(SPEED_UP, speed_up, first_of),
-        _against_first(SCALING, scaling_efficiency, first_of),
-        *_memory(systems),
-        *quality_columns(systems, members),
-    ]
+    members = [member for line in lines for member in line.members]
+    first_of = {member.label: line.members[0] for line in lines for member in line.members}
+    where = [line.where for line in lines for _ in line.members]
+    labels = [*([names("Common settings", "of", where)] if len(lines) > 1 else []), *_sizes(members)]
+    if is_of_nodes := lines[0].rule == "nodes":
+        labels.append(names("Nodes", "nodes", [member.settings.get(NODES) for member in members]))
+    measures = [*_time(members), SPEED_UP, *([] if is_of_nodes else [SCALING]), *_MEMORY, *quality_measures(members)]
     base = (
-        "Speed-up and efficiency compare samples/s with those of the smallest number of devices of the same kind. A "
+        "Speed-up and efficiency compare samples/s with those of the smallest number of devices or nodes. A "
         "strategy without a run on one device is compared with the run of the strategy single."
     )
-    return build(systems, key, title, labels, members, figures, [base, *memory_notes(members)], first_of=first_of)
-
-
-def _first_of(families: Sequence[SubjectFamily]) -> dict[str, Configuration]:
-    """Return the first member of each configuration's family, by label of the configuration."""
-    return {member.label: family.members[0] for family in families for member in family.members}
-
-
-def _where(families: Sequence[SubjectFamily]) -> list[LabelColumn]:
-    """Return the column that distinguishes families; none if there is one family."""
-    if len(families) == 1:
-        return []
-    return [names("Common settings", "of", [family.where for family in families for _ in family.members])]
-
-
-def _against_first(
-    measure: Measure,
-    find: Callable[[Configuration, Configuration], Amount],
-    first_of: Mapping[str, Configuration],
-) -> FigureColumn:
-    """Return a column of figures of each configuration against the first member of its family."""
-    return FigureColumn(measure, lambda member: find(first_of[member.label], member), is_always_shown=True)
-
-
-def family_table(systems: Systems, families: Sequence[SubjectFamily], key: str, title: str) -> Table:
-    """Return time, memory and quality for each value of a subject; the title is the subject."""
-    members = [member for family in families for member in family.members]
-    values = [name for family in families for name in family.names]
-    labels = [*_where(families), names(title, key, values), *_sizes(members)]
-    first_of = _first_of(families)
-    more: list[FigureColumn] = []
-    if key in ("precision", "nodes"):
-        more = [_against_first(SPEED_UP, speed_up, first_of)]
-    elif key == "workers":
-        more = [measure_column(systems, STEP_PARTS[0]), measure_column(systems, MEASURES["get_batch_share"])]
-    elif key == "environment":
-        more = [measure_column(systems, measure) for measure in STEP_PARTS]
-    figures = [*_time(systems, members), *more, *_memory(systems), *quality_columns(systems, members)]
-    notes = [*_note_on_others(systems, families), *memory_notes(members)]
-    return build(systems, key, title, labels, members, figures, notes, first_of=first_of)
-
-
-def _note_on_others(systems: Systems, families: Sequence[SubjectFamily]) -> list[str]:
-    """Return the note on configurations in no family of the subject."""
-    num_left = len(systems.measured) - sum(len(family.members) for family in families)
-    who = "1 configuration has" if num_left == 1 else f"{num_left} configurations have"
-    return [f"{who} no other configuration that differs only in this."] if num_left > 0 else []
+    return build(systems, key, title, labels, members, measures, [base, *memory_notes(members)], first_of=first_of)
 
 
 def efficiency_table(systems: Systems) -> Table:
     """Return time, throughput, loss, utilisation, efficiency and goodput, each with its change in per cent."""
     members = systems.measured
-    labels = [names("Configuration", "configuration", [member.label for member in members])]
-    figures = [
-        *(measure_column(systems, measure, is_always_shown=True) for measure in _TIMES),
-        measure_column(systems, MEASURES["samples_per_s"], is_always_shown=True),
-        measure_column(systems, score("validation", "loss"), is_always_shown=True),
-        measure_column(systems, MEASURES["utilisation"], is_always_shown=True),
-        *(FigureColumn(measure, partial(_noise, systems, kind)) for kind, measure in NOISE_SCALES.items()),
-        FigureColumn(EFFICIENCY, lambda member: efficiency(systems, member), is_always_shown=True),
-        FigureColumn(GOODPUT, lambda member: goodput(systems, member), is_always_shown=True),
-    ]
+    measures = [
+        *_TIMES, MEASURES["samples_per_s"], score("validation", "loss"), MEASURES["utilisation"],
+        *named(*NOISE_KEYS.values()), EFFICIENCY, GOODPUT,
+    ]  # fmt: skip
     bases = list(dict.fromkeys(systems.baseline_of(member).label for member in members))
     against = f"against {bases[0]}" if len(bases) == 1 else "against the baseline of its kind, in bold"
     references = dict.fromkeys(reference_words(systems, member) for member in members)
@@ -172,19 +94,16 @@ def efficiency_table(systems: Systems) -> Table:
         f"batch, m0 {' or '.join(references)}. Goodput is samples/s times statistical efficiency.",
         *_utilisation_kind(members),
     ]
-    return build(systems, "efficiency", "Efficiency and changes", labels, members, figures, notes, compares=True)
+    title = "Efficiency and changes"
+    return build(systems, "efficiency", title, [_names(members)], members, measures, notes, compares=True)
 
 
 def phases_table(systems: Systems) -> Table:
     """Return the phases of a step and of a run."""
-    members = systems.measured
-    labels = [names("Configuration", "configuration", [member.label for member in members]), *_sizes(members)]
-    steps = [
-        measure_column(systems, MEASURES["mean_step_ms"]),
-        *(measure_column(systems, measure) for measure in STEP_PARTS),
-    ]
+    members, measures = systems.measured, [MEASURES["mean_step_ms"], *STEP_PARTS]
     notes = ["Means over measured steps (without warm-up) and all ranks; the five phases sum to the step."]
-    return build(systems, "phases", "Time of a step by phase", labels, members, steps, notes)
+    labels = [_names(members), *_sizes(members)]
+    return build(systems, "phases", "Time of a step by phase", labels, members, measures, notes)
 
 
 def do_phases_differ(systems: Systems) -> bool:
@@ -201,42 +120,33 @@ def do_phases_differ(systems: Systems) -> bool:
 
 def resources_table(systems: Systems) -> Table:
     """Return utilisation, communication, energy, device-hours and cost."""
-    members = systems.measured
-    labels = [names("Configuration", "configuration", [member.label for member in members])]
-    figures = [measure_column(systems, measure) for measure in RESOURCES]
+    members, measures = systems.measured, [*RESOURCES]
     notes = _utilisation_kind(members)
     if known := {price for member in members if (price := systems.price_of(member)) is not None}:
-        figures.append(FigureColumn(cost(max(known)), systems.cost))
+        measures.append(cost(max(known)))
         by_matrix = ", ".join(f"{name} {price:g}" for name, price in systems.prices.items() if price is not None)
         at = f"{max(known):g} a device-hour" if len(known) == 1 else f"the price of its device-hour ({by_matrix})"
         notes.append(f"Cost: the whole run at {at}.")
-    return build(systems, "resources", "Resources", labels, members, figures, notes)
+    return build(systems, "resources", "Resources", [_names(members)], members, measures, notes)
 
 
-def quality_columns(
-    systems: Systems, members: Sequence[Configuration], splits: Sequence[str] = ("test",)
-) -> list[FigureColumn]:
+def quality_measures(members: Sequence[Configuration], splits: Sequence[str] = ("test",)) -> list[Measure]:
     """Return the scores of the task on the splits that have any, else on validation."""
     cells = [cell_run.cell for member in members for cell_run in member.cell_runs if cell_run.cell.counts]
     metrics = dict.fromkeys(metric for cell in cells for metric in cell.metrics)
     scored = [run for member in members for run in member.scored]
     known = [split for split in splits if any(run.summary.scores.get(split) for run in scored)]
-    scores = (score(split, metric) for split in known or ["validation"] for metric in metrics)
-    return [measure_column(systems, score) for score in scores] if scored else []
+    return [score(split, metric) for split in known or ["validation"] for metric in metrics] if scored else []
 
 
-def _time(systems: Systems, members: Sequence[Configuration]) -> list[FigureColumn]:
-    is_any_full = any(not member.is_probe for member in members)
-    full = [measure_column(systems, measure, is_always_shown=True) for measure in _TIMES] if is_any_full else []
-    steps = [measure_column(systems, MEASURES["mean_step_ms"])] if any(member.is_probe for member in members) else []
-    return [*full, measure_column(systems, MEASURES["samples_per_s"], is_always_shown=True), *steps]
+def _time(members: Sequence[Configuration]) -> list[Measure]:
+    are_probes = [member.is_probe for member in members]
+    full = [] if all(are_probes) else _TIMES
+    return [*full, MEASURES["samples_per_s"], *([MEASURES["mean_step_ms"]] if any(are_probes) else [])]
 
 
-def _memory(systems: Systems) -> list[FigureColumn]:
-    return [
-        measure_column(systems, measure, is_always_shown=True)
-        for measure in named("peak_memory_largest_bytes", "peak_memory_sum_bytes")
-    ]
+def _names(members: Sequence[Configuration]) -> LabelColumn:
+    return names("Configuration", "configuration", [member.label for member in members])
 
 
 def _sizes(members: Sequence[Configuration]) -> list[LabelColumn]:
@@ -245,13 +155,6 @@ def _sizes(members: Sequence[Configuration]) -> list[LabelColumn]:
         names("Devices", "num_devices", [member.world_size for member in members]),
         names("Global batch", "global_batch_size", [member.global_batch_size for member in members]),
     ]
-
-
-def _noise(systems: Systems, kind: NoiseKind, configuration: Configuration) -> Amount:
-    noise = configuration_noise(systems, configuration, kind)
-    values = {} if noise.value is None else dict.fromkeys(noise.runs, noise.value)
-    num_runs = len(values) or len(configuration.runs)
-    return Amount(NOISE_SCALES[kind], values, noise.value, num_runs, is_of_all=True, interval=noise.interval)
 
 
 def _utilisation_kind(members: Sequence[Configuration]) -> list[str]:

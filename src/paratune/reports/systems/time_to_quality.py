@@ -1,18 +1,16 @@
 """When the configurations of a matrix first reached a score on their validation sets."""
 
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE
 from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
-from paratune.reports.amounts import Amount
+from paratune.records.finished import RunRecord
 from paratune.reports.measures import Measure, score
 from paratune.reports.runs.targets import GROUP, TargetResult, TargetResults, check_known, evaluate_targets
-from paratune.reports.systems.building import FigureColumn, build, names
+from paratune.reports.systems.building import build, names
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Column, Table, TableCell
@@ -50,39 +48,35 @@ def _table(
         "events: step, evaluation",
         score("validation", target.metric),
     )
-    best = replace(of_score, key=f"best_{target.metric}", label=f"Best {of_score.label}", source="events: evaluation")
-    measures = {
-        "train_s": Measure(f"train_until_{key}", "Training until then", GROUP, "s", -1, source),
-        "total_s": Measure(f"total_until_{key}", "Whole run until then", GROUP, "s", -1, source),
-        "best": best,
-    }
+
+    def read(part: str) -> Callable[[RunRecord], float | None]:
+        return lambda run: getattr(results.get(run.name), part, None)
+
+    measures = [
+        Measure(f"train_until_{key}", "Training until then", GROUP, "s", -1, source, read("train_s")),
+        Measure(f"total_until_{key}", "Whole run until then", GROUP, "s", -1, source, read("total_s")),
+        replace(
+            of_score, key=f"best_{target.metric}", label=f"Best {of_score.label}", source="events: evaluation",
+            read=read("best"),
+        ),
+    ]  # fmt: skip
     labels = [
         names("Configuration", "configuration", [member.label for member in members]),
         (Column("Reached by", "reached_by", is_text=True), [_reached_by(member, results) for member in members]),
-    ]
-    figures = [
-        FigureColumn(measure, partial(_amount, measure, part, results), is_always_shown=True)
-        for part, measure in measures.items()
     ]
     notes = [
         "From the evaluations during training. Times are means over the runs that reached the score, so they are too "
         "short when some runs did not. The whole run includes start-up, evaluations and checkpoints until then.",
         *damaged,
     ]
+    if any(result.was_resumed_later for result in results.values()):
+        notes.append("The whole run is n/a for a run that was resumed later: its start-up covers all sessions.")
     title = f"Time to {target.text} on validation"
-    return build(systems, f"target-{number + 1}", title, labels, members, figures, notes, compares=True)
+    place = f"target-{number + 1}"
+    return build(systems, place, title, labels, members, measures, notes, compares=True, shows_all=True)
 
 
 def _reached_by(member: Configuration, results: Mapping[str, TargetResult]) -> TableCell:
     steps = [results[run.name].step for run in member.runs if run.name in results]
     text = f"{len(steps) - steps.count(None)} of {len(steps)} runs" if steps else NOT_AVAILABLE
     return TableCell(text, runs=tuple(run.name for run in member.runs), source="events: evaluation")
-
-
-def _amount(measure: Measure, part: str, results: Mapping[str, TargetResult], member: Configuration) -> Amount:
-    """Return the mean of a time or of a best score over the runs that have one."""
-    found = {run.name: results[run.name] for run in member.runs if run.name in results}
-    values = {name: float(value) for name, result in found.items() if (value := getattr(result, part)) is not None}
-    late = part == "total_s" and any(result.was_resumed_later for result in found.values())
-    remark = "n/a for a run that was resumed later: its start-up covers all sessions" if late else ""
-    return Amount(measure, values, statistics.fmean(values.values()) if values else None, len(member.runs), remark)

@@ -14,7 +14,7 @@ from paratune.commands.report import report
 from paratune.records.published import ComparedPair, Published, PublishedClaim, PublishedFigure
 from paratune.records.sweep import Axis
 from paratune.reports.matrix import make_sweep
-from paratune.reports.systems.figures import phase_drawings
+from paratune.reports.systems.figures import phase_drawing
 
 
 def _machine(folder: Path, name: str, step_ms: float, **record: Any) -> Path:
@@ -42,7 +42,7 @@ def test_the_same_matrix_of_two_machines(tmp_path: Path):
         (name, size, f"{int(size)}.00") for name in ("nvlink/oakridge", "cloud/oakridge") for size in ("1", "2", "4")
     ]
     assert tables["systems"].header == ("", "nvlink/oakridge", "cloud/oakridge")
-    first, *_ = phase_drawings(systems)
+    first = phase_drawing(systems)
     assert first.key == "phases"
     assert (tmp_path / "out" / "table.csv").read_text().count("oakridge") >= 6
 

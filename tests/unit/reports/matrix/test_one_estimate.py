@@ -13,7 +13,7 @@ from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.export import matrix_csv
 from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.systems.figures import speed_ups
-from paratune.reports.systems.subjects import scalings
+from paratune.reports.systems.scaling import scalings
 from paratune.reports.tables.table import Table, TableCell
 
 SEEDS = Axis("run.seed", "seed", {f"seed-{at}": str(at) for at in (1, 2, 3)}, is_seed=True, keys=("run.seed",))

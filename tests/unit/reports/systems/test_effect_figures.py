@@ -1,8 +1,7 @@
 """Forest plots, the score over the learning rate, and loss curves with bands."""
 
 from collections.abc import Mapping
-from dataclasses import astuple, replace
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 from make_matrix import SEED, STRATEGY, Made, make_matrix
@@ -13,7 +12,6 @@ from paratune.reports.figures.canvas import page_figure
 from paratune.reports.figures.runs import loss_band
 from paratune.reports.systems.effect_figures import _interval, effect_drawings, style_of
 from paratune.reports.systems.effects import axis_effects
-from paratune.reports.systems.figures import learning_rate_drawings, marked_rates, score_lines
 from paratune.reports.systems.judging import judged
 from paratune.reports.systems.model import Systems, build_systems
 from paratune.verdicts import MeasureComparison
@@ -77,33 +75,6 @@ def test_the_legend_has_the_shape_of_each_outcome(systems: Systems):
     drawing = next(effect_drawings(judged(systems)[0]))
     looks = {(key.marker, key.is_hollow) for key in drawing.legend}
     assert len(looks) == len(drawing.legend) == 4
-
-
-def test_scores_over_the_learning_rate_have_mean_and_range_of_their_seeds(systems: Systems):
-    lines = score_lines(systems, systems.measured, "accuracy")
-    assert list(lines) == ["ddp", "zero3"]
-    # 0.8 and 0.82, 0.9 and 0.92
-    assert [astuple(point) for point in lines["ddp"]] == [
-        pytest.approx((1e-5, 0.81, 0.8, 0.82, 2)),
-        pytest.approx((1e-3, 0.91, 0.9, 0.92, 2)),
-    ]
-    (drawing,) = learning_rate_drawings(systems)
-    assert "ddp, learning rate 1e-05: Validation accuracy 0.8100 (0.8000 to 0.8200), 2 seeds" in str(
-        page_figure(drawing)
-    )
-
-
-def test_ticks_of_many_learning_rates_are_apart_by_an_eighth_of_the_axis():
-    # ln 11 = 2.398, 0.95 / 8 of it 0.285; ln(4 / 3) = 0.288, ln(5 / 4) = 0.223, ln(8 / 6) = 0.288, ln(11 / 8) = 0.318.
-    assert marked_rates([1e-5 * factor for factor in range(11, 0, -1)]) == pytest.approx(
-        [1e-5 * factor for factor in (1, 2, 3, 4, 6, 8, 11)]
-    )
-    assert marked_rates([2e-5, 2e-5]) == [2e-5]
-
-
-def test_a_matrix_without_learning_rates_has_no_such_figure(tmp_path: Path):
-    make_matrix(tmp_path / "m", (STRATEGY, SEED), lambda values: Made(kind=values["strategy"]))
-    assert list(learning_rate_drawings(build_systems(tmp_path / "m", read_sweep(tmp_path / "m")))) == []
 
 
 def test_a_band_is_over_the_steps_that_all_runs_have():

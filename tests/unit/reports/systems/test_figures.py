@@ -13,7 +13,7 @@ from paratune.records.sweep import Axis, read_sweep
 from paratune.reports.figures.canvas import Drawing, figure_style, page_figure
 from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.document import matrix_sections
-from paratune.reports.systems.figures import phase_drawings, scaling_drawings, speed_ups
+from paratune.reports.systems.figures import phase_drawing, scaling_drawings, speed_ups
 from paratune.reports.systems.labels import MAX_BARS
 from paratune.reports.systems.model import Systems, build_systems
 from paratune.reports.systems.overview_figures import (
@@ -26,7 +26,7 @@ from paratune.reports.systems.overview_figures import (
     pareto_points,
     time_and_memory,
 )
-from paratune.reports.systems.subjects import _value_name, scalings
+from paratune.reports.systems.scaling import scalings
 
 RATE = Axis("train.learning_rate", "rate", {"a": "a", "b": "b", "c": "c"}, keys=("train.learning_rate",))
 HOSTILE = "</title><script>alert(1)</script>\x1b[31m=1+1"
@@ -136,37 +136,19 @@ def test_an_efficiency_above_one_is_inside_its_axes(tmp_path: Path):
     assert figure.axes[1].get_ylim() == (0, pytest.approx(135.0))
 
 
-def test_a_strategy_is_called_by_its_kind_also_where_its_options_differ():
-    pipeline = {"strategy.stages": 2, "strategy.kind": "pipeline"}
-    assert [_value_name([{"strategy.kind": "ddp"}, pipeline], own) for own in ({"strategy.kind": "ddp"}, pipeline)] == [
-        "ddp",
-        "pipeline, stages 2",
-    ]
-
-
 def test_phases_are_seconds_of_a_run_and_milliseconds_of_probes(tmp_path: Path):
     # Of 225 steps of 80 ms 55% are backward: 9.9 s; of a step 44 ms.
     make_matrix(tmp_path / "m", (STRATEGY,), lambda values: Made(kind=values["strategy"]))
-    (drawing,) = phase_drawings(systems_of(tmp_path / "m"))
+    drawing = phase_drawing(systems_of(tmp_path / "m"))
     svg = drawn(drawing)
     assert "zero3: backward 9.90 s (55.0%)" in svg
     assert "Time of all training steps of a run (s)" in svg
     make_matrix(tmp_path / "p", (STRATEGY,), lambda values: Made(kind=values["strategy"]),
                 changes=lambda cell: replace(cell, kind="probe"))  # fmt: skip
-    (drawing,) = phase_drawings(systems_of(tmp_path / "p"))
+    drawing = phase_drawing(systems_of(tmp_path / "p"))
     svg = drawn(drawing)
     assert "zero3 [a]: backward 44.0 ms (55.0%)" in svg
     assert "Time of a measured step (ms)" in svg
-
-
-def test_phases_by_the_value_of_a_variable(tmp_path: Path):
-    axis = Axis("env.NCCL_NSOCKS_PERTHREAD", "NCCL_NSOCKS_PERTHREAD", {"one": "1", "four": "4"},
-                keys=("env.NCCL_NSOCKS_PERTHREAD",))  # fmt: skip
-    names = {"one": "1", "four": "4"}
-    make_matrix(tmp_path / "m", (axis,), lambda values: Made(
-        run={"environment": {"NCCL_NSOCKS_PERTHREAD": names[values["NCCL_NSOCKS_PERTHREAD"]]}}))  # fmt: skip
-    _, drawing = phase_drawings(systems_of(tmp_path / "m"))
-    assert drawing.key == "phases-environment-0"
 
 
 def test_caption_names_the_drawn_configurations_of_many(tmp_path: Path):

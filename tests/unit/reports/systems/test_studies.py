@@ -62,9 +62,6 @@ def test_evora_table_4_has_a_line_for_each_precision(tmp_path: Path):
         return Told(times[precision], 8e9 if precision == "fp32" else 4e9, {"f1": 0.9})
 
     tables = study_tables(make_study(tmp_path / "m", "studies/evora/precision", tell), "evora")
-    table = tables["precision"]
-    assert texts(table, "precision") == ["fp32", "fp16", "bf16"]
-    assert values_of(table, "speed_up") == pytest.approx([1.0, 2.0, 2.5])
     _, time, memory, *_ = grid(tables["layout"])
     assert heads(tables["layout"]) == ["fp32", "fp16", "bf16"]
     assert [text.split(" ")[0] for text in time[1:]] == ["01:40", "00:50", "00:40"]
@@ -76,18 +73,15 @@ def test_evora_table_5_has_offload_and_none(tmp_path: Path):
         return Told(100.0, 16e9) if cell.values["offload"] == "none" else Told(250.0, 4e9)
 
     tables = study_tables(make_study(tmp_path / "m", "studies/evora/offload", tell), "evora")
-    assert len(tables["offload"].lines) == 2
-    assert values_of(tables["offload"], "train_s") == [100.0, 250.0]
     assert [line[1].value for line in tables["layout"].lines[:2]] == [100.0, 16e9]
     assert [line[2].value for line in tables["layout"].lines[:2]] == [250.0, 4e9]
 
 
-def test_evora_figure_1_has_its_five_ways_and_the_precisions_beside_each_other(tmp_path: Path):
+def test_evora_figure_1_has_its_five_ways(tmp_path: Path):
     times = {"fp32": 100.0, "fp16": 50.0, "bf16": 40.0, "batch-128": 45.0, "offload": 250.0}
     folder = make_study(tmp_path / "m", "studies/evora/figure1", lambda cell: Told(times[cell.values["way"]]))
     tables = study_tables(folder, "evora")
     assert heads(tables["layout"]) == [*times]
-    assert values_of(tables["precision"], "train_s") == [100.0, 50.0, 40.0]
 
 
 def test_oak_ridge_has_the_seconds_of_four_operations(tmp_path: Path):
@@ -105,10 +99,10 @@ def test_oak_ridge_has_the_seconds_of_four_operations(tmp_path: Path):
     assert values_of(tables["scaling-weak"], "speed_up") == pytest.approx([1.0, 2.0, 4.0])
 
 
-@pytest.mark.parametrize(("study", "key", "num_lines"), [("workers", "workers", 12), ("nccl", "environment", 9)])
-def test_oak_ridge_has_loader_workers_and_variables(tmp_path: Path, study: str, key: str, num_lines: int):
+@pytest.mark.parametrize(("study", "num_lines"), [("workers", 12), ("nccl", 9)])
+def test_oak_ridge_has_loader_workers_and_variables(tmp_path: Path, study: str, num_lines: int):
     tables = study_tables(make_study(tmp_path / "m", f"studies/oakridge/{study}", by_devices), "oakridge")
-    assert len(tables[key].lines) == len(tables["layout"].lines) == num_lines
+    assert len(tables["layout"].lines) == num_lines
 
 
 def test_imdb_has_time_speed_up_and_accuracy(tmp_path: Path):
@@ -124,7 +118,6 @@ def test_imdb_has_time_speed_up_and_accuracy(tmp_path: Path):
     assert values_of(layout, "validation_accuracy") == pytest.approx([0.93] * 4)
     # Each device has 16 samples: the same epochs in 100, 52 and 27 s.
     assert values_of(tables["scaling-weak"], "speed_up") == pytest.approx([1.0, 100 / 52, 100 / 27])
-    assert values_of(tables["precision"], "speed_up") == pytest.approx([1.0, 2.0])
 
 
 def test_squad_has_each_change_against_data_parallel(tmp_path: Path):

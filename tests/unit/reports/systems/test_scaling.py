@@ -1,4 +1,4 @@
-"""Families of configurations that differ in one subject, and lines over the number of devices."""
+"""Lines of configurations over the number of devices."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,7 +9,7 @@ from make_matrix import Made, make_matrix
 from paratune.records.sweep import Axis, CellRecord, read_sweep
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.model import build_systems
-from paratune.reports.systems.subjects import families, is_nodes, is_offload, is_strategy, is_workers, scalings
+from paratune.reports.systems.scaling import Scaling, scalings
 
 SIZES = Axis("nproc", "nproc", {f"nproc-{size}": str(size) for size in (1, 2, 4)}, keys=("nproc",))
 NODES = Axis("nodes", "nodes", {"nodes-1": "1", "nodes-2": "2"}, keys=("nodes",))
@@ -38,37 +38,42 @@ def members_of(folder: Path, *axes: Axis) -> tuple[Configuration, ...]:
     return build_systems(folder, read_sweep(folder)).measured
 
 
+def sizes_of(line: Scaling) -> list[int]:
+    return [member.world_size for member in line.members]
+
+
 def test_settings_of_the_batch_make_lines_of_their_own(tmp_path: Path):
     found = scalings(members_of(tmp_path / "m", SIZES, ACCUM))
-    strong = [(line.batch, line.family.where, line.family.names) for line in found if line.rule == "strong"]
-    assert strong == [(64, f"grad accum steps {steps}", ("1", "2", "4")) for steps in (1, 2)]
+    strong = [(line.batch, line.where, sizes_of(line)) for line in found if line.rule == "strong"]
+    assert strong == [(64, f"grad accum steps {steps}", [1, 2, 4]) for steps in (1, 2)]
 
 
 def test_one_device_on_one_node_is_that_of_two_nodes(tmp_path: Path):
     members = members_of(tmp_path / "m", NODES, SIZES)
     # Two nodes cannot share one device.
     members = tuple(member for member in members if member.values != {"nodes": "nodes-2", "nproc": "nproc-1"})
-    lines = {line.family.where: line.family for line in scalings(members)}
+    lines = {line.where: line for line in scalings(members)}
     assert [member.values["nodes"] for member in lines["nodes 2"].members] == ["nodes-1", "nodes-2", "nodes-2"]
-    assert lines["nodes 2"].names == lines["nodes 1"].names == ("1", "2", "4")
-    # One node against two, with as many devices.
-    assert [(family.where, family.names) for family in families(members, is_nodes)] == [
-        ("nproc 2", ("1", "2")), ("nproc 4", ("1", "2"))
-    ]  # fmt: skip
+    assert sizes_of(lines["nodes 2"]) == sizes_of(lines["nodes 1"]) == [1, 2, 4]
 
 
-def test_a_variable_of_a_family_has_its_name(tmp_path: Path):
-    members = members_of(tmp_path / "m", THREADS, WORKERS)
-    assert [family.where for family in families(members, is_workers)] == ["T 1", "T 4"]
+def test_lines_have_the_values_that_they_share(tmp_path: Path):
+    lines = scalings(members_of(tmp_path / "m", SIZES, THREADS, WORKERS))
+    assert [line.where for line in lines if line.rule == "strong"] == [
+        f"T {threads}, {workers}" for threads in (1, 4) for workers in ("w-0", "w-2")
+    ]
 
 
 def test_an_option_that_is_off_is_one_that_another_strategy_does_not_have(tmp_path: Path):
     way = Axis(
-        "way", "way", {"ddp": "ddp", "zero2": "zero2", "cpu": "cpu"}, keys=("strategy.kind", "strategy.cpu_offload")
-    )
-    offload = {"ddp": {}, "zero2": {"config.strategy.cpu_offload": False}, "cpu": {"config.strategy.cpu_offload": True}}
-    kinds = {"ddp": "ddp", "zero2": "zero2", "cpu": "zero2"}
-    make_matrix(tmp_path / "m", (way,), lambda values: Made(kind=kinds[values["way"]], run=offload[values["way"]]))
-    members = build_systems(tmp_path / "m", read_sweep(tmp_path / "m")).measured
-    assert [family.names for family in families(members, is_strategy)] == [("ddp", "zero2")]
-    assert [family.names for family in families(members, is_offload)] == [("off", "on")]
+        "way", "way", {"one": "one", "ddp": "ddp", "zero2": "zero2"},
+        keys=("strategy.kind", "nproc", "strategy.cpu_offload"),
+    )  # fmt: skip
+    made = {
+        "one": Made(batch=64),
+        "ddp": Made(kind="ddp", world_size=2, batch=64),
+        "zero2": Made(kind="zero2", world_size=2, batch=64, run={"config.strategy.cpu_offload": False}),
+    }
+    make_matrix(tmp_path / "m", (way,), lambda values: made[values["way"]])
+    lines = scalings(build_systems(tmp_path / "m", read_sweep(tmp_path / "m")).measured)
+    assert [[member.label for member in line.members] for line in lines] == [["one", "ddp"], ["one", "zero2"]]

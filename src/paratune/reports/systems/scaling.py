@@ -1,0 +1,187 @@
+"""Lines of configurations over the number of devices, speed-up and scaling efficiency."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paratune.base.grouping import grouped
+from paratune.base.units import NOT_AVAILABLE
+from paratune.reports.amounts import Amount
+from paratune.reports.measures import MEASURES, Measure
+from paratune.reports.runs.sameness import canonical
+from paratune.reports.systems.changes import changes
+from paratune.reports.systems.configurations import ENV, NODES, NPROC, Configuration
+from paratune.verdicts import Group
+
+SPEED_UP = Measure("speed_up", "Speed-up", "Scaling", "rate", 1, "samples/s over those of the first line")
+SCALING = Measure(
+    "scaling_efficiency",
+    "Efficiency",
+    "Scaling",
+    "share",
+    1,
+    "speed-up over the number of devices, against the first line",
+)
+Belongs = Callable[[str], bool]
+"""Whether a setting, by its dotted key, is left out."""
+
+
+def is_devices(key: str) -> bool:
+    """Return whether a setting is the number of devices or the batch."""
+    return key == NPROC or is_batch(key)
+
+
+def is_nodes(key: str) -> bool:
+    return key == NODES
+
+
+def is_batch(key: str) -> bool:
+    return key.partition(".")[0] == "batch" and key != "batch.layout"
+
+
+def is_strategy(key: str) -> bool:
+    """Return whether a setting is the strategy, or an option of it other than its precision and CPU offload."""
+    section, _, name = key.partition(".")
+    return section == "strategy" and not any(part in name for part in ("param_dtype", "offload", "cpu_adam"))
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Configurations that differ in their number of devices, under one rule for the batch."""
+
+    rule: str
+    """strong: equal total batch; weak: equal batch per device."""
+    batch: float
+    """Samples a step of all devices (strong), or of each device (weak)."""
+    where: str
+    """Values that all members share and other configurations do not; empty if there are none."""
+    members: tuple[Configuration, ...]
+
+
+def scalings(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
+    """Return the families of at least two numbers of devices with equal total batch, or equal batch per device.
+
+    Only the number counts: with one device, a total batch of 64 is also 64 for each device, however it was set.
+    """
+    found: list[Scaling] = []
+    measured = [member for member in configurations if member.runs]
+    varied = _varied_keys(measured, is_devices)
+    for members in _groups(measured):
+        rules = grouped(
+            (rule, member)
+            for member in members
+            if (total := member.global_batch_size)
+            for rule in (("strong", float(total)), ("weak", total / member.world_size))
+        )
+        for (rule, batch), same_batch in rules.items():
+            lines = list(_lines(same_batch))
+            apart = _varied_keys([line[-1] for line in lines], lambda key: not is_batch(key))
+            for line in lines:
+                found.append(Scaling(rule, batch, _where(line[-1], [*varied, *apart]), tuple(line)))
+    order = list(dict.fromkeys(scaling.where for scaling in found))  # that of the configurations
+    return tuple(sorted(found, key=lambda scaling: (scaling.rule, order.index(scaling.where), scaling.batch)))
+
+
+def _lines(members: Sequence[Configuration]) -> Iterator[list[Configuration]]:
+    """Yield lines over the number of devices, from members with an equal batch.
+
+    Settings of the batch, such as accumulation, separate lines. A member that is alone with its settings is in each
+    line that has no member of its size.
+    """
+    alike = grouped((canonical(_settings(member, is_batch)), member) for member in members)
+    by_size = [{member.world_size: member for member in reversed(group)} for group in alike.values()]
+    lines = [sizes for sizes in by_size if len(sizes) > 1]
+    others = {size: member for sizes in reversed(by_size) if len(sizes) == 1 for size, member in sizes.items()}
+    for line in lines or [{}]:
+        sizes = sorted((others | line).items())
+        if len(sizes) > 1:
+            yield [member for _, member in sizes]
+
+
+def _groups(measured: Sequence[Configuration]) -> Iterator[list[Configuration]]:
+    """Yield the configurations that are equal in all settings except those of devices and batch.
+
+    Configurations on one device join each group without any: those of the strategy single, which is one device of every
+    strategy, and those that differ only in the number of nodes.
+    """
+
+    singles = [member for member in measured if member.world_size == 1]
+    for group in grouped((_others(member, is_devices), member) for member in measured).values():
+        if all(member.world_size > 1 for member in group):
+            for single in singles:
+                is_any = single.runs[0].run.strategy.kind == "single"
+                left_out = (is_devices, is_nodes, *([is_strategy] if is_any else []))
+                if _others(single, *left_out) == _others(group[-1], *left_out):
+                    group.insert(0, single)
+        if len(group) > 1:
+            yield group
+
+
+def node_lines(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
+    """Return the configurations that differ only in their number of nodes."""
+    measured = [member for member in configurations if member.runs]
+    varied = _varied_keys(measured, is_nodes)
+    groups = grouped((_others(member, is_nodes), member) for member in measured).values()
+    return tuple(
+        Scaling("nodes", group[0].global_batch_size or 0, _where(group[0], varied), tuple(group))
+        for group in groups
+        if len({member.settings.get(NODES) for member in group}) > 1
+    )
+
+
+def _others(member: Configuration, *left_out: Belongs) -> str:
+    """Return the settings that are not left out; an option that is off is one that another strategy does not have."""
+    settings = _settings(member, lambda key: not any(leave_out(key) for leave_out in left_out))
+    is_on = {key: value for key, value in settings.items() if value is not None and value is not False}
+    return canonical([member.is_probe, is_on])
+
+
+def _settings(configuration: Configuration, belongs: Belongs) -> dict[str, Any]:
+    return {key: value for key, value in configuration.settings.items() if belongs(key)}
+
+
+def _varied_keys(measured: Sequence[Configuration], belongs: Belongs) -> list[str | None]:
+    """Return the settings outside of a subject in which configurations differ; None: some are probes and some not."""
+    keys = dict.fromkeys(key for member in measured for key in member.settings if not belongs(key))
+    varied = [key for key in keys if len({canonical(member.settings.get(key)) for member in measured}) > 1]
+    return [*varied, *([None] if len({member.is_probe for member in measured}) > 1 else [])]
+
+
+def _where(first: Configuration, varied: Sequence[str | None]) -> str:
+    """Return the values that the members of a family share and other configurations do not."""
+    parts = ["probes"] if None in varied and first.is_probe else []
+    for key in filter(None, varied):
+        value, variable = first.settings.get(key), key.removeprefix(f"{ENV}.")
+        if value is not None and (variable != key or not isinstance(value, str)):
+            value = f"{variable if variable != key else key.rpartition('.')[2].replace('_', ' ')} {written(value)}"
+        parts.append(value)
+    return ", ".join(dict.fromkeys(filter(None, parts)))
+
+
+def written(value: Any) -> str:
+    """Return a setting as text: strings unchanged, None as n/a, booleans as on and off."""
+    if value is None:
+        return NOT_AVAILABLE
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def speed_up(first: Configuration, member: Configuration, measure: Measure = SPEED_UP, by: float = 1.0) -> Amount:
+    """Return samples/s over those of another configuration: the ratio of geometric means over runs, divided by `by`."""
+    (found,) = changes(MEASURES["samples_per_s"], Group(first.label, first.runs), [Group(member.label, member.runs)])
+    if found.change is None:
+        return Amount(measure, {}, None, len(member.runs))
+    value = (1 + found.change) / by
+    runs = dict.fromkeys((run.name for run in (*member.runs, *first.runs)), value)
+    limits = None
+    # Runs that do not vary at all tell nothing about other runs.
+    if first is not member and found.low is not None and found.high is not None and found.low < found.high:
+        limits = ((1 + found.low) / by, (1 + found.high) / by)
+    return Amount(measure, runs, value, len(runs), is_of_all=True, interval=limits)
+
+
+def scaling_efficiency(first: Configuration, member: Configuration) -> Amount:
+    """Return the speed-up over the increase in devices."""
+    return speed_up(first, member, SCALING, member.world_size / first.world_size)
