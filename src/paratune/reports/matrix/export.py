@@ -100,8 +100,9 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
             "mean": found.center,
             "standard_deviation": found.deviation,
             "num_runs": len(found.values),
-            "num_planned": found.num_runs,
-            "values": dict(found.values),
+            "num_planned": found.num_runs - candidate.num_left_out,
+            "num_left_out": candidate.num_left_out,
+            "values": list(found.values.values()),
         }
     names = [cell_run.cell.name for cell_run in candidate.cell_runs]
     return {"values": dict(candidate.values), "runs": names, "scores": figures}
