@@ -135,20 +135,27 @@ def _mean_text(group: CandidateGroup, candidate: Candidate, repeats: str) -> str
 
 
 def _cost(report: SweepReport) -> Iterator[Statement]:
-    """Yield the device-hours and the energy of all runs."""
-    runs = report.runs
-    hours = [value for run in runs if (value := device_hours(run)) is not None]
+    """Yield the device-hours, their price and the energy of all runs."""
+    hours = [
+        (value, report.price_of(member))
+        for member in report.measured
+        for run in member.runs
+        if (value := device_hours(run)) is not None
+    ]
     if not hours:
         return
-    total = math.fsum(hours)
+    total = math.fsum(value for value, _ in hours)
     time = f"{total:,.1f} device-hours" if total >= 1 else f"{format_duration(3600 * total)} of device time"
     parts = [f"{counted(len(hours), 'run')} took {time}"]
-    price = report.record.price_per_device_hour
-    parts += [f"{price * total:.2f} at {price:g} a device-hour"] if price is not None else []
-    energy = [value for run in runs if (value := MEASURES["energy_j"].of(run)) is not None]
+    prices = {price for _, price in hours}
+    if None not in prices:
+        money = math.fsum(value * (price or 0.0) for value, price in hours)
+        at = f"at {prices.pop():g} a device-hour" if len(prices) == 1 else "at the prices of their systems"
+        parts.append(f"{money:.2f} {at}")
+    energy = [value for run in report.runs if (value := MEASURES["energy_j"].of(run)) is not None]
     parts.append(
         f"{math.fsum(energy) / 3.6e6:.3g} kWh of energy"
-        if len(energy) == len(runs)
-        else f"energy is recorded for {len(energy)} of {counted(len(runs), 'run')}"
+        if len(energy) == len(report.runs)
+        else f"energy is recorded for {len(energy)} of {counted(len(report.runs), 'run')}"
     )
-    yield Statement("Cost", f"{', '.join(parts)}.", True if len(hours) == len(runs) else None, "resources")
+    yield Statement("Cost", f"{', '.join(parts)}.", True if len(hours) == len(report.runs) else None, "resources")

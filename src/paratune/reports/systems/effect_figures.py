@@ -11,7 +11,7 @@ from paratune.reports.systems.effects import AxisEffects
 from paratune.reports.systems.judging import verdict_table
 from paratune.reports.systems.labels import join_sentences
 from paratune.verdicts import MeasureComparison, Verdict
-from paratune.verdicts.words import change_words, is_in_points, label_of, signed_interval_words
+from paratune.verdicts.words import change_words, is_in_points, name_of, signed_interval_words
 
 MAX_SCORES = 2
 """Panels of scores in a figure, next to that of speed."""
@@ -100,7 +100,7 @@ def _interval(comparison: MeasureComparison, factor: float, name: str, task: str
         None if number is None else factor * number for number in (comparison.change, comparison.low, comparison.high)
     )
     change, interval = change_words(comparison, task), signed_interval_words(comparison, task)
-    text = f"{name}: {label_of(comparison.measure)} {change} {interval}, {style.label}"
+    text = f"{name}: {name_of(comparison)} {change} {interval}, {style.label}"
     return Interval(value, low, high, factor * (comparison.margin or 0.0), style, text)
 
 
@@ -117,6 +117,8 @@ def _scale(comparison: MeasureComparison, task: str) -> tuple[float, str]:
     if comparison.is_ratio:
         return 100.0, f"{measure.capitalize()} (%)"
     better = "; less is better" if is_lower_better(measure) else ""
+    name = name_of(comparison)
+    label = f"{name[:1].upper()}{name[1:]}"
     if is_in_points(measure):
-        return (1.0 if task == "qa" else 100.0), f"{label_of(measure)} (points{better})"
-    return 1.0, f"{label_of(measure)}{better}"
+        return (1.0 if task == "qa" else 100.0), f"{label} (points{better})"
+    return 1.0, f"{label}{better}"

@@ -14,6 +14,7 @@ from paratune.commands.report import report
 from paratune.records.published import ComparedPair, Published, PublishedClaim, PublishedFigure
 from paratune.records.sweep import Axis
 from paratune.reports.matrix import make_sweep
+from paratune.reports.matrix.statements import matrix_statements
 from paratune.reports.systems.figures import phase_drawing
 
 
@@ -58,11 +59,15 @@ def test_each_machine_has_the_cost_of_its_own_price(
         _machine(tmp_path, name, 80.0, price_per_device_hour=price)
         for name, price in zip(("a", "b"), given or (2.0, 8.0), strict=True)
     ]
-    table = tables_of(make_sweep(folders, None, 3.0 if given is None else None))["resources"]
+    report = make_sweep(folders, None, 3.0 if given is None else None)
+    table = tables_of(report)["resources"]
     # 225 steps of 80 ms and 5.2 s beside them, on one device; as long on each of two and four.
     hours = [(225 * 0.08 / size + 5.2) * size / 3600 for size in (1, 2, 4)]
     expected = [None if price is None else hour * price for price in prices for hour in hours]
     assert [cell.value for cell in column(table, "cost")] == pytest.approx(expected)
+    (cost,) = (statement.text for statement in matrix_statements(report) if statement.label == "Cost")
+    known = [money for money in expected if money is not None]
+    assert (f" {sum(known):.2f} at " in cost) == (len(known) == len(expected))
 
 
 def test_published_figures_and_claims_are_those_of_their_matrix(tmp_path: Path):
