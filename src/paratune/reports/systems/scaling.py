@@ -7,6 +7,7 @@ from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE
+from paratune.config.traits import TRAITS
 from paratune.reports.amounts import Amount
 from paratune.reports.measures import MEASURES, Measure
 from paratune.reports.runs.sameness import canonical
@@ -110,7 +111,8 @@ def _groups(measured: Sequence[Configuration]) -> Iterator[list[Configuration]]:
     for group in grouped((_others(member, is_devices), member) for member in measured).values():
         if all(member.world_size > 1 for member in group):
             for single in singles:
-                is_any = single.runs[0].run.strategy.kind == "single"
+                traits = TRAITS.get(str(single.runs[0].run.strategy.kind))
+                is_any = traits is not None and traits.max_world_size == 1
                 left_out = (is_devices, is_nodes, *([is_strategy] if is_any else []))
                 if _others(single, *left_out) == _others(group[-1], *left_out):
                     group.insert(0, single)
