@@ -12,6 +12,8 @@ from paratune.reports.comparison import make_comparison
 from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.export import matrix_csv
 from paratune.reports.matrix.outcomes import SweepReport
+from paratune.reports.measures import MEASURES
+from paratune.reports.systems.changes import changes
 from paratune.reports.systems.figures import speed_ups
 from paratune.reports.systems.scaling import scalings
 from paratune.reports.tables.table import Table, TableCell
@@ -99,6 +101,14 @@ def test_the_command_compare_has_the_same_changes(of_batches: SweepReport):
     assert {verdict.label: verdict.speed.change for verdict in family.verdicts} == {
         verdict.label: verdict.speed.change for verdict in of_batches.verdicts
     }
+    # Times too: with the variance of all configurations, adjusted for the order of runs as the speed is.
+    labels = [verdict.label for verdict in family.verdicts]
+    rows = {measure.key: dict(zip(labels, findings, strict=True)) for measure, findings in family.rows}
+    cell = values(tables(of_batches)["efficiency"], "train_s")["ddp, batch 64"]
+    found = rows["train_s"]["ddp, batch 64"]
+    assert cell.change_percent == pytest.approx(100 * found.change)
+    base, (other, *_) = family.base, family.others
+    assert found.degrees_of_freedom != changes(MEASURES["train_s"], base, [other])[0].degrees_of_freedom
 
 
 def test_the_preconditioned_noise_scale_gives_one_goodput_where_all_runs_have_it(of_adamw: SweepReport):
