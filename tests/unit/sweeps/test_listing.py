@@ -85,8 +85,8 @@ def test_what_others_have_trained_is_found(matrix_file: Path):
     report = read_outcomes(Path("runs/m"))
     plan = plan_of(read_matrix(matrix_file), cells_of(read_matrix(matrix_file)), [])
 
-    assert [outcome.cell.state for outcome in report.outcomes] == ["finished", "pending", "pending", "pending"]
-    assert report.outcomes[0].score("validation", "accuracy") == 0.5
+    assert [cell_run.cell.state for cell_run in report.cell_runs] == ["finished", "pending", "pending", "pending"]
+    assert report.cell_runs[0].score("validation", "accuracy") == 0.5
     assert [cell.record.state for cell in plan.cells] == ["finished", "pending", "pending", "pending"]
     assert [cell.changed for cell in plan.cells] == [
         (),

@@ -182,7 +182,7 @@ def test_a_thousand_runs_make_one_report(tmp_path: Path):
     make_matrix(tmp_path / "m", (STRATEGY, two, rates, seeds), lambda values: Made(
         kind=values["strategy"], world_size=size_of(values), num_steps=10))  # fmt: skip
     report = make_sweep(tmp_path / "m", None)
-    assert len(report.outcomes) == 1000
+    assert len(report.cell_runs) == 1000
     assert {section.key for section in matrix_sections(report)} >= {
         "verdicts",
         "overview",
