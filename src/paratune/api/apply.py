@@ -11,7 +11,6 @@ from paratune.config.sources import CODE
 from paratune.console import Display
 from paratune.errors import coded
 from paratune.records import MODEL_FOLDER, RUN_FILE
-from paratune.records.constant import CONSTANT, not_better
 from paratune.records.own import TASK_FILE, read_task_file
 
 if TYPE_CHECKING:
@@ -86,6 +85,7 @@ def check_model(name: str, *, run_code: bool = False) -> None:
     Warns of a model that is not better than a constant answer.
     """
     from paratune.models.locate import locate
+    from paratune.records.constant import CONSTANT, not_better  # imports pydantic, which no --help needs
 
     # A folder that is not whole gets the error of `load_trained`, which knows more.
     folder = Path(name) / MODEL_FOLDER if (Path(name) / RUN_FILE).is_file() else Path(name)

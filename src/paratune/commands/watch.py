@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live
@@ -14,8 +15,9 @@ from rich.live import Live
 from paratune.commands.options import Json
 from paratune.console import print_json
 from paratune.errors import EXIT_OK, ConfigError
-from paratune.watch.board import Board, BoardView
-from paratune.watch.screen import Screen
+
+if TYPE_CHECKING:
+    from paratune.watch.board import Board, BoardView
 
 DEFAULT_FOLDER = Path("runs")
 MIN_INTERVAL_S = 0.1
@@ -35,6 +37,9 @@ def watch(*paths: Path, once: bool = False, interval: float = 2.0, json: Json = 
     if not (math.isfinite(interval) and interval >= MIN_INTERVAL_S):
         message = f"--interval {interval:g}: at least {MIN_INTERVAL_S:g} seconds"
         raise ConfigError(message, code="cli.out_of_range", option="--interval", value=interval)
+    from paratune.watch.board import Board
+    from paratune.watch.screen import Screen
+
     board = Board(_watched(paths))
     if json:
         print_json(asdict(board.look()), indent=1)
@@ -56,8 +61,10 @@ def _watched(paths: Sequence[Path]) -> Sequence[Path]:
     return [DEFAULT_FOLDER]
 
 
-def _live(board: Board, console: Console, interval: float) -> None:
+def _live(board: "Board", console: Console, interval: float) -> None:
     """Update the view on the alternate screen until all runs end; the last view stays in the terminal."""
+    from paratune.watch.screen import Screen
+
     # Redraw at once after a resize, and restore the screen after SIGTERM.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
@@ -78,7 +85,7 @@ def _live(board: Board, console: Console, interval: float) -> None:
         console.print(Screen(view))
 
 
-def _wait(live: Live, view: BoardView, seconds: float) -> None:
+def _wait(live: Live, view: "BoardView", seconds: float) -> None:
     """Wait, and draw the same view again when the size of the terminal changes."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
@@ -86,6 +93,8 @@ def _wait(live: Live, view: BoardView, seconds: float) -> None:
             _show(live, view)
 
 
-def _show(live: Live, view: BoardView) -> None:
+def _show(live: Live, view: "BoardView") -> None:
+    from paratune.watch.screen import Screen
+
     footer = "Ctrl-C closes this view; the runs continue"
     live.update(Screen(view, height=live.console.height, footer=footer), refresh=True)

@@ -152,7 +152,7 @@ def _varied_keys(measured: Sequence[Configuration], belongs: Belongs) -> list[st
 
 def _where(first: Configuration, varied: Sequence[str | None]) -> str:
     """Return the values that the members of a family share and other configurations do not."""
-    parts = ["probes"] if None in varied and first.is_probe else []
+    parts: list[str | None] = ["probes"] if None in varied and first.is_probe else []
     for key in filter(None, varied):
         value, variable = first.settings.get(key), key.removeprefix(f"{ENV}.")
         if value is not None and (variable != key or not isinstance(value, str)):
