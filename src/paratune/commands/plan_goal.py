@@ -126,7 +126,7 @@ def _steps_until(goal: "Goal", folders: Sequence[Path]) -> tuple[dict[int, list[
     steps: dict[int, list[int]] = {}
     num_missed = 0
     for run, result in zip(runs, results, strict=True):
-        reached = [point.step for point in result.reached]
+        reached = [point.step for point in result]
         size = run.run.batch.global_batch_size
         num_missed += None in reached
         if size is not None and None not in reached:

@@ -80,7 +80,7 @@ def build_rows(
 
     Args:
         runs: Runs in the order of the columns.
-        certificates: Result of `find_certificates`.
+        certificates: Those of the runs.
         reference: Run whose reference batch is that of the statistical efficiency; the first run when None.
         targets: Scores; rows show when runs reached them.
         price: Price of a device-hour.
@@ -105,5 +105,5 @@ def _certified(certificates: Sequence[Certificate]) -> Iterator[Measure]:
             "text",
             0,
             "certificate.json",
-            lambda run: certified(run, certificates)[0],
+            lambda run: certified(run, certificates),
         )

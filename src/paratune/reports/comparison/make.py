@@ -10,10 +10,10 @@ from paratune.records.efficiency import NoiseKind
 from paratune.records.finished import RunRecord
 from paratune.reports.comparison.arrange import Compared, arrange, baseline_of, by_configuration
 from paratune.reports.comparison.figures import figure_rows
-from paratune.reports.runs.certificates import Certificate, find_certificates
+from paratune.reports.runs.certificates import Certificate
 from paratune.reports.runs.differing import differs_of
-from paratune.reports.runs.execution import LABELS, OTHER_LOAD, execution_differences
 from paratune.reports.runs.read import Unfinished
+from paratune.reports.runs.sameness import OTHER_LOAD, execution_differences
 from paratune.reports.systems.judging import MAX_JUDGED, MAX_RUNS
 from paratune.verdicts import Group, LookHistory, Margin, judge
 from paratune.verdicts.factorial import FactorCell, FactorEffect, factor_effects
@@ -85,12 +85,11 @@ def make_comparison(
     arrangement = arrange(words, baseline, by)
     history = arrangement.history if looks is None else LookHistory(num_earlier=looks - 1)
     found = arrangement.found
-    certificates, of_others = find_certificates(found.runs, found.certificates)
     kind = noise_kind(found.runs)
     families = tuple(
         _judged(family, margins or {}, allowed | arrangement.allowed, history, kind) for family in arrangement.families
     )
-    return Comparison(families, found.unfinished, certificates, (*found.notes, *of_others, *_notes(families)))
+    return Comparison(families, found.unfinished, found.certificates, (*found.notes, *_notes(families)))
 
 
 def compare_runs(
@@ -132,7 +131,7 @@ def _judged(
 def _execution(groups: Sequence[Group]) -> Iterator[str]:
     """Yield a sentence for each kind of execution that differs; verdicts have the load by other programs."""
     for difference in execution_differences([run for group in groups for run in group.runs]):
-        if difference.label != LABELS[OTHER_LOAD]:
+        if difference.key != OTHER_LOAD:
             values = (
                 f"{plain(group.label)} {', '.join(dict.fromkeys(difference.values[run.name] for run in group.runs))}"
                 for group in groups

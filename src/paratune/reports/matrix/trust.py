@@ -10,8 +10,7 @@ from paratune.records.finished import RunRecord
 from paratune.reports.document import Statement
 from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.runs.certificates import find_certificates
-from paratune.reports.runs.execution import own_share
-from paratune.reports.runs.machine import software_facts
+from paratune.reports.runs.machine import own_share, software_facts
 from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Heading, Table, TableCell, make_table
 from paratune.reports.text import some_names

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,23 +13,19 @@ from paratune.base.units import NOT_AVAILABLE, format_count
 from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.records import ALL_PHASES
-from paratune.records.confusion import Confusion, read_confusion
 from paratune.records.finished import RunRecord, rank_memory
 from paratune.reports.comparison.arrange import Compared, by_configuration
 from paratune.reports.comparison.make import compare_runs
 from paratune.reports.comparison.tables import Member
 from paratune.reports.measures import not_better_than_constant, over_sessions, unknown_reasons
 from paratune.reports.rows import ReportRow, build_rows
-from paratune.reports.runs.certificates import Certificate, find_certificates
-from paratune.reports.runs.execution import execution_differences
+from paratune.reports.runs.certificates import Certificate
 from paratune.reports.runs.read import FoundRuns, Unfinished
-from paratune.reports.runs.sameness import Difference, Sameness, compare, config_differences, seed_groups
+from paratune.reports.runs.sameness import Difference, Sameness, compare, config_differences, execution_differences
 from paratune.reports.text import GENERATOR
 from paratune.verdicts import Margin, Verdict
 
 REPORT_SCHEMA_VERSION = 1
-MAX_CLASSES = 24
-"""Confusion matrices of more classes are shown as a list of the most frequent confusions."""
 _MAY_CHANGE = {
     "strategy": "run.strategy.kind",
     "world size": "run.world_size",
@@ -47,23 +43,24 @@ class Report:
 
     runs: tuple[RunRecord, ...]
     unfinished: tuple[Unfinished, ...]
+    certificates: tuple[Certificate, ...]
     rows: tuple[ReportRow, ...]
     sameness: Sameness
     differences: tuple[Difference, ...]
-    certificates: tuple[Certificate, ...]
+    """Of the settings, and of how the runs were executed."""
     notes: tuple[str, ...]
     """How the figures were measured, and what was left out; the warnings first."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...]
     """The notes without which the figures mislead."""
-    baseline: str | None = None
+    baseline: str | None
     """Name of the run with which the others are compared, if one was named."""
-    compared: Compared | None = None
+    compared: Compared | None
     """The comparison with the baseline; None with one configuration."""
-    verdict_notes: tuple[str, ...] = ()
+    verdict_notes: tuple[str, ...]
     """Reasons for missing verdicts."""
     price: float | None = None
     """Price of a device-hour."""
-    files: tuple[Path, ...] = field(default=())
+    files: tuple[Path, ...] = ()
     """Written files; empty when no folder was given."""
 
     @property
@@ -87,14 +84,9 @@ class Report:
         return [Member(label, runs, [run for run in runs if not run.is_probe]) for label, runs in self.configurations]
 
     @property
-    def shown_rows(self) -> tuple[ReportRow, ...]:
+    def shown_rows(self) -> list[ReportRow]:
         """The rows that tables show: those in which a value is known."""
-        return tuple(row for row in self.rows if row.shown)
-
-    @property
-    def footnotes(self) -> tuple[str, ...]:
-        """What the shown measures mean."""
-        return tuple(dict.fromkeys(row.measure.note for row in self.shown_rows if row.measure.note))
+        return [row for row in self.rows if row.shown]
 
     def _repr_html_(self) -> str:
         """Return what `paratune report` prints, for notebooks."""
@@ -105,21 +97,22 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data, as in report.json; unknown values are None."""
+        same = self.sameness
+        seeds = [runs for _, runs in self.configurations if len({run.run.seed for run in runs}) > 1]
+        unfinished = [{"run": run.name, "folder": str(run.folder), "reason": run.reason} for run in self.unfinished]
         return {
             "generator": GENERATOR,
             "schema_version": REPORT_SCHEMA_VERSION,
             "runs": [_run_dict(run, self.rows, position) for position, run in enumerate(self.runs)],
-            "unfinished": [
-                {"run": run.name, "folder": str(run.folder), "reason": run.reason} for run in self.unfinished
-            ],
+            "unfinished": unfinished,
             "same_experiment": {
-                "verdict": self.sameness.verdict,
-                "sentence": self.sameness.sentence,
-                "differ": {entry.key: dict(entry.values) for entry in self.sameness.differ},
-                "not_recorded": list(self.sameness.unknown),
+                "verdict": same.verdict,
+                "sentence": same.sentence,
+                "differ": {entry.key: dict(entry.values) for entry in same.differ},
+                "not_recorded": list(same.unknown),
             },
             "config_differences": {entry.key: dict(entry.values) for entry in self.differences},
-            "seed_groups": [_spreads(group, self.rows) for group in seed_groups(self.runs)],
+            "seed_groups": [_spreads([run.name for run in runs], self.rows) for runs in seeds],
             "certificates": [entry.as_dict() for entry in self.certificates],
             "baseline": self.baseline,
             "verdicts": [verdict.as_dict() for verdict in self.verdicts],
@@ -129,58 +122,42 @@ class Report:
 
 
 def build_report(
-    records: FoundRuns, baseline: Path | None = None, targets: Sequence[ScoreTarget] = (), price: float | None = None,
+    found: FoundRuns, baseline: Path | None = None, targets: Sequence[ScoreTarget] = (), price: float | None = None,
     margins: Mapping[str, Margin] | None = None,
 ) -> Report:  # fmt: skip
-    """Return the report of runs that were read; writes nothing.
-
-    Args:
-        records: The runs.
-        baseline: Folder of the run with which the others are compared.
-        targets: Scores; the report shows when runs reached them.
-        price: Price of a device-hour.
-        margins: Differences that count as equal, by measure; `default_margin` for other measures.
+    """Return the report of runs that were read, with the arguments of `paratune.reports.make`; writes nothing.
 
     Raises:
         CheckpointError: The baseline or all other runs are not finished.
         ConfigError: No run was evaluated by the metric of a target.
     """
-    certificates, of_others = find_certificates(records.runs, records.certificates)
-    base = None if baseline is None else _name_of(baseline, records)
-    reference = next((run for run in records.runs if run.name == base), records.runs[0])
-    machine = execution_differences(records.runs)
-    warnings, notes = _notes(records.runs)
-    compared, verdict_notes = compare_runs(records.runs, base, margins)
+    runs = found.runs
+    base = None
+    if baseline is not None:
+        base = next((run for run in runs if run.folder.resolve() == baseline.resolve()), None)
+        if base is None or len(runs) == 1:
+            problem = "it is not a finished run, and there is nothing to compare with"
+            if base is not None:
+                problem = "no other finished run is given; add its folder, or leave out --baseline"
+            text = f"--baseline {plain(baseline)}: {problem}"
+            raise CheckpointError(text, code="report.no_baseline", option="--baseline", value=baseline)
+    name = None if base is None else base.name
+    warnings, notes = _notes(runs)
+    compared, verdict_notes = compare_runs(runs, name, margins)
     return Report(
-        runs=records.runs,
-        unfinished=records.unfinished,
-        rows=build_rows(records.runs, certificates, reference=reference, targets=targets, price=price),
-        sameness=replace(compare(records.runs), execution=tuple(entry.label for entry in machine)),
-        differences=(*config_differences(records.runs), *machine),
-        certificates=certificates,
-        notes=(*warnings, *notes, *records.notes, *of_others),
+        runs=runs,
+        unfinished=found.unfinished,
+        certificates=found.certificates,
+        rows=build_rows(runs, found.certificates, reference=base, targets=targets, price=price),
+        sameness=compare(runs),
+        differences=(*config_differences(runs), *execution_differences(runs)),
+        notes=(*warnings, *notes, *found.notes),
         warnings=tuple(warnings),
-        baseline=base,
+        baseline=name,
         compared=compared,
         verdict_notes=verdict_notes,
         price=price,
     )
-
-
-def _name_of(folder: Path, records: FoundRuns) -> str:
-    """Return the name of the run in a folder."""
-    name = next((run.name for run in records.runs if run.folder.resolve() == folder.resolve()), None)
-    if name is not None and len(records.runs) > 1:
-        return name
-    problem = f"{plain(folder)} is not a finished run, and there is nothing to compare with"
-    if name is not None:
-        problem = f"{plain(folder)}: no other finished run is given; add its folder, or leave out --baseline"
-    raise CheckpointError(f"--baseline {problem}", code="report.no_baseline", option="--baseline", value=folder)
-
-
-def split_shown(run: RunRecord) -> str | None:
-    """Return the split whose predictions are drawn: test, or validation when a run has no test scores."""
-    return next((split for split in ("test", "validation") if run.summary.scores.get(split)), None)
 
 
 def _notes(runs: Sequence[RunRecord]) -> tuple[list[str], list[str]]:
@@ -191,8 +168,17 @@ def _notes(runs: Sequence[RunRecord]) -> tuple[list[str], list[str]]:
     if len({run.task for run in runs}) > 1:
         warnings.append("The runs have different tasks; their scores and losses cannot be compared.")
     texts = [(text, run.name) for run in runs for text in (*_notes_of(run), *unknown_reasons(run, runs))]
-    cost, measured_runs = _cost_of_measuring(runs)
-    return warnings, _shared(runs, [*texts, *((cost, name) for name in measured_runs)])
+    costs = {run.name: (cost.cost_ms_per_step, cost.cost_share) for run in runs if (cost := run.summary.recorder)}
+    known = {name: (ms, 100 * share) for name, (ms, share) in costs.items() if ms is not None and share is not None}
+    if known:
+        ms, shares = ((min(values), max(values)) for values in zip(*known.values(), strict=True))
+        of_step, of_time = _span(ms, ".3f"), _span(shares, ".2f", "%")
+        texts += [(f"measuring itself cost {of_step} ms a step ({of_time}).", name) for name in known]
+    return warnings, _shared(runs, texts)
+
+
+def _span(ends: tuple[float, float], form: str, unit: str = "") -> str:
+    return " to ".join(dict.fromkeys(f"{value:{form}}{unit}" for value in ends))
 
 
 def _shared(runs: Sequence[RunRecord], texts: Iterable[tuple[str, str]]) -> list[str]:
@@ -204,32 +190,6 @@ def _shared(runs: Sequence[RunRecord], texts: Iterable[tuple[str, str]]) -> list
     return notes
 
 
-def _cost_of_measuring(runs: Sequence[RunRecord]) -> tuple[str, list[str]]:
-    """Return the note on the cost of measuring, and the names of the runs that recorded it."""
-    costs_by_run = [
-        (run.name, cost, 100 * share)
-        for run in runs
-        if (cost := run.summary.recorder.cost_ms_per_step) is not None
-        and (share := run.summary.recorder.cost_share) is not None
-    ]
-    if not costs_by_run:
-        return "", []
-    names, costs, shares = zip(*costs_by_run, strict=True)
-    of_step = " to ".join(dict.fromkeys(f"{value:.3f}" for value in (min(costs), max(costs))))
-    of_time = " to ".join(dict.fromkeys(f"{value:.2f}%" for value in (min(shares), max(shares))))
-    return f"measuring itself cost {of_step} ms a step ({of_time}).", list(names)
-
-
-def _how_fitted(run: RunRecord) -> str:
-    """Return how a fitted baseline, which has no steps, was fitted and chosen."""
-    fitted = run.summary.fitted
-    name, features = fitted.estimator, fitted.num_features
-    c = NOT_AVAILABLE if fitted.c is None else fitted.c
-    metric, tried = run.summary.fitted.chosen_by.metric, run.summary.fitted.candidates
-    among = f", the best {metric} on validation of {len(tried)} values" if tried[1:] else ""
-    return f"no model was trained: {name} of {format_count(features)} features, with C = {c}{among}."
-
-
 def _warnings_of(run: RunRecord) -> Iterator[str]:
     """Yield what makes the figures of a run misleading."""
     if not run.is_baseline and not run.summary.throughput.num_steps_measured:
@@ -237,11 +197,8 @@ def _warnings_of(run: RunRecord) -> Iterator[str]:
         yield f"no step was measured: all {steps} were warm-up, so rates and phases are n/a."
     if (sentence := not_better_than_constant(run)) is not None:
         yield sentence
-    changes = [
-        f"{name} {over_sessions(run.session_values(source))}"
-        for name, source in _MAY_CHANGE.items()
-        if len(run.session_values(source)) > 1
-    ]
+    by_session = {name: run.session_values(source) for name, source in _MAY_CHANGE.items()}
+    changes = [f"{name} {over_sessions(values)}" for name, values in by_session.items() if len(values) > 1]
     if changes:
         steps_taken = ", ".join(format_count(session.run.step) for session in run.sessions[1:])
         yield (
@@ -252,82 +209,64 @@ def _warnings_of(run: RunRecord) -> Iterator[str]:
 
 def _notes_of(run: RunRecord) -> Iterator[str]:
     """Yield how a run was measured and ended."""
-    measured, steps = run.summary.throughput.num_steps_measured, run.summary.num_steps
+    summary, fitted = run.summary, run.summary.fitted
+    measured, steps = summary.throughput.num_steps_measured, format_count(summary.num_steps)
     warm_up = run.setting("measure.warmup_steps")
     if run.is_baseline:
-        yield _how_fitted(run)
+        c, tried = NOT_AVAILABLE if fitted.c is None else fitted.c, len(fitted.candidates)
+        among = f", the best {fitted.chosen_by.metric} on validation of {tried} values" if tried > 1 else ""
+        features = format_count(fitted.num_features)
+        yield f"no model was trained: {fitted.estimator} of {features} features, with C = {c}{among}."
     elif measured:
         first = "" if warm_up is None else f" (the first {format_count(warm_up)}, and as many after each resume)"
-        profiled = run.summary.profile.num_steps or run.summary.communication.num_steps
+        profiled = summary.profile.num_steps or summary.communication.num_steps
         too = f"; so are {format_count(profiled)} steps under the profiler" if profiled else ""
-        yield f"{format_count(measured)} of {format_count(steps)} steps measured; warm-up is left out{first}{too}."
-    for event, text in (
-        ("interruptions", "interrupted {times}; steps trained again after a resume count once."),
-        ("requeued", "its job was queued again {times} by Slurm."),
-        ("restarts", "its processes were started again {times} by torchrun."),
+        yield f"{format_count(measured)} of {steps} steps measured; warm-up is left out{first}{too}."
+    for number, text in (
+        (summary.num_interruptions, "interrupted {}; steps trained again after a resume count once."),
+        (summary.num_requeued, "its job was queued again {} by Slurm."),
+        (summary.num_restarts, "its processes were started again {} by torchrun."),
     ):
-        if number := getattr(run.summary, f"num_{event}"):
-            yield text.format(times="once" if number == 1 else f"{format_count(number)} times")
-    if run.summary.stop_reason == "early_stopping":
-        yield f"stopped early, after {format_count(steps)} steps, because validation did not improve."
+        if number:
+            yield text.format("once" if number == 1 else f"{format_count(number)} times")
+    if summary.stop_reason == "early_stopping":
+        yield f"stopped early, after {steps} steps, because validation did not improve."
 
 
 def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[str, Any]:
     cells = {row.key: row.cells[position] for row in rows}
+    own = {"run_id", "task", "hardware", "versions", "code", "command"}
+    names = {"began", "step", "world_size", "device", "batch", "loader", "hardware", "versions", "code", "command"}
+    sessions = [
+        {**session.run.model_dump(include=names, exclude_unset=True), "strategy": session.run.strategy.kind,
+         "precision": session.setting("precision")}
+        for session in run.sessions
+    ]  # fmt: skip
     return {
         "run": run.name,
-        "run_id": run.run.run_id,
         "folder": str(run.folder),
-        "task": run.run.task.model_dump(exclude_unset=True),
+        **run.run.model_dump(include=own, exclude_unset=True),
         "values": {key: cell.value for key, cell in cells.items()},
         "sources": {key: cell.source for key, cell in cells.items()},
         "phases_contain": {phase: run.get(("run", "strategy", "traits", "phases", phase)) for phase in ALL_PHASES[:-1]},
         "peak_memory_bytes_by_rank": rank_memory(run),
         "confusion": run.summary.confusion or None,
         "slices": dict(run.slices),
-        "hardware": run.run.hardware or None,
-        "versions": run.run.versions or None,
-        "code": run.run.code or None,
-        "command": run.run.command or None,
-        "sessions": [_session_dict(session) for session in run.sessions] if len(run.sessions) > 1 else [],
+        "sessions": sessions if len(sessions) > 1 else [],
     }
 
 
-def _session_dict(session: RunRecord) -> dict[str, Any]:
-    names = {"began", "step", "world_size", "device", "batch", "loader", "hardware", "versions", "code", "command"}
-    return {
-        **session.run.model_dump(include=names, exclude_unset=True),
-        "strategy": session.run.strategy.kind,
-        "precision": session.setting("precision"),
-    }
-
-
-def confusion_matrix(run: RunRecord) -> tuple[str, Confusion | None]:
-    """Return split and confusion matrix of test, else of validation; None if neither exists."""
-    for split in ("test", "validation"):
-        if (matrix := read_confusion(run.summary.confusion.get(split))) is not None:
-            return split, matrix
-    return "test", None
-
-
-def class_names(run: RunRecord, size: int) -> list[str]:
-    """Return the names of the classes; their ids when the record has another number of names."""
-    return run.labels if len(run.labels) == size else [str(number) for number in range(size)]
-
-
-def _spreads(group: Sequence[RunRecord], rows: Sequence[ReportRow]) -> dict[str, Any]:
+def _spreads(names: Sequence[str], rows: Sequence[ReportRow]) -> dict[str, Any]:
     """Return mean and sample standard deviation (n - 1) of the figures of runs that differ only in their seed."""
-    names = [run.name for run in group]
     spreads = {}
     for row in rows:
-        if row.key in _SPREAD_KEYS or row.group.endswith(" scores"):
-            values = [cell.value for cell in row.cells if cell.runs[0] in names and cell.value is not None]
-            if len(values) > 1:
-                spreads[row.key] = {
-                    "mean": statistics.fmean(values),
-                    "standard_deviation": statistics.stdev(values),
-                    "min": min(values),
-                    "max": max(values),
-                    "num_runs": len(values),
-                }
-    return {"runs": names, "spread": spreads}
+        values = [cell.value for cell in row.cells if cell.runs[0] in names and cell.value is not None]
+        if len(values) > 1 and (row.key in _SPREAD_KEYS or row.group.endswith(" scores")):
+            spreads[row.key] = {
+                "mean": statistics.fmean(values),
+                "standard_deviation": statistics.stdev(values),
+                "min": min(values),
+                "max": max(values),
+                "num_runs": len(values),
+            }
+    return {"runs": list(names), "spread": spreads}

@@ -3,8 +3,8 @@
 Certificates in or next to a run folder are found automatically; others are given on the command line.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +16,33 @@ from paratune.records import certificate
 from paratune.records.certificate import StrategyDifference, cells
 from paratune.records.finished import RunRecord
 from paratune.records.run_folder import trained_fingerprint
-from paratune.records.typed import RecordedData
+
+_IN_JSON = ("strategy", "world_size", "status", "reason", "gradient_difference", "loss_difference", "trained")
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate, and the runs of the report that it applies to."""
+    """A certificate of runs of a report."""
 
     path: Path
+    runs: tuple[str, ...]
+    """Names of the runs that it applies to."""
     verdict: str
     how: str
     """Steps, samples, precision and tolerances in words."""
     findings: tuple[StrategyDifference, ...]
     rows: tuple[tuple[str, ...], ...]
     """The findings as texts, in the order of `certificate.COLUMNS`."""
-    trains: tuple[Any, ...]
-    """Fields that decide which runs the certificate applies to."""
-    runs: tuple[str, ...] = ()
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Reasons why strategies differ or cannot run."""
-        return tuple(
-            f"{finding.strategy} {finding.status}: {finding.reason}" for finding in self.findings if finding.reason
-        )
+        return tuple(f"{item.strategy} {item.status}: {item.reason}" for item in self.findings if item.reason)
 
     @property
     def sentence(self) -> str:
         """The result of each strategy in words."""
-        same = [
-            f"{finding.strategy} ({finding.world_size} ranks)" for finding in self.findings if finding.status == "holds"
-        ]
+        same = [f"{item.strategy} ({item.world_size} ranks)" for item in self.findings if item.status == "holds"]
         parts = [f"{', '.join(same)} trained the same as one process"] if same else []
         return f"{'; '.join([*parts, *self.reasons])}. {self.how}."
 
@@ -56,81 +52,61 @@ class Certificate:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as in report.json."""
-        keys = (
-            "strategy", "world_size", "status", "reason", "gradient_difference", "loss_difference", "trained",
-        )  # fmt: skip
-        strategies = [{key: getattr(finding, key) for key in keys} for finding in self.findings]
+        strategies = [{key: getattr(finding, key) for key in _IN_JSON} for finding in self.findings]
         return {"path": str(self.path), "verdict": self.verdict, "runs": list(self.runs), "strategies": strategies}
 
 
 def find_certificates(
     runs: Sequence[RunRecord], given: Sequence[Path]
 ) -> tuple[tuple[Certificate, ...], tuple[str, ...]]:
-    """Return the certificates next to runs or in given folders, and notes on certificates of other runs."""
+    """Return the certificates next to runs or in given folders, and notes on those that are left out."""
     certificates, notes = [], []
-    places = [*(place for run in runs for place in _places(run)), *(folder.resolve() for folder in given)]
-    for folder in dict.fromkeys(places):
-        path = _from_here(folder / certificate.FILE)
+    places: list[Path] = []
+    for folder in (run.folder.resolve() for run in runs):
+        beside = (folder, folder.with_name(folder.name + certificate.SUFFIX))
+        places += [place for place in beside if (place / certificate.FILE).is_file()]
+    for folder in dict.fromkeys([*places, *(folder.resolve() for folder in given)]):
+        path = folder / certificate.FILE
+        path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         try:
-            loaded = _read(path)
+            found = _read(path, runs)
         except CheckpointError as error:
             notes.append(f"{error}; it is left out.")
             continue
-        names = tuple(run.name for run in runs if _trains(run) == loaded.trains)
-        if names:
-            certificates.append(replace(loaded, runs=names))
+        if found.runs:
+            certificates.append(found)
         else:
             notes.append(f"{path} is of other data, weights or settings than these runs: it is left out.")
     return tuple(certificates), tuple(notes)
 
 
-def certified(run: RunRecord, certificates: Sequence[Certificate]) -> tuple[str | None, str]:
-    """Return status and path of the certificate for the strategy of a run; None when there is none."""
-    own_certificates = [source for source in certificates if run.name in source.runs]
+def certified(run: RunRecord, certificates: Sequence[Certificate]) -> str | None:
+    """Return the status of the strategy of a run; None without a certificate, or if a resume changed the strategy."""
+    findings = [finding for item in certificates if run.name in item.runs for finding in item.findings]
     values = [run.session_values(f"run.{key}") for key in ("strategy.kind", "strategy.options", "world_size")]
-    if not own_certificates or any(len(values_of_sessions) > 1 for values_of_sessions in values):
-        return None, "no certificate, or its strategy changed in a resume"
-    kind, options, world_size = (values_of_sessions[0] for values_of_sessions in values)
-    tried = [
-        (source, finding)
-        for source in own_certificates
-        for finding in source.findings
-        if finding.kind == kind and finding.options == options
-    ]
+    if not findings or any(len(by_session) > 1 for by_session in values):
+        return None
+    kind, options, world_size = (value for (value,) in values)
+    tried = [finding for finding in findings if (finding.kind, finding.options) == (kind, options)]
     if not tried:
-        is_reference = kind in TRAITS and TRAITS[kind].max_world_size == 1
-        return "reference" if is_reference else "not tried", str(own_certificates[0].path)
-    source, finding = min(tried, key=lambda pair: pair[1].world_size != world_size)
-    ranks = "" if finding.world_size == world_size else f", {finding.world_size} ranks"
-    return f"{finding.status}{ranks}", str(source.path)
-
-
-def _places(run: RunRecord) -> Iterator[Path]:
-    """Yield the folders next to a run that hold its certificates."""
-    folder = run.folder.resolve()
-    for place in (folder, folder.with_name(folder.name + certificate.SUFFIX)):
-        if (place / certificate.FILE).is_file():
-            yield place
-
-
-def _from_here(path: Path) -> Path:
-    """Return a path relative to the working directory, if it is inside."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        return "reference" if kind in TRAITS and TRAITS[kind].max_world_size == 1 else "not tried"
+    finding = min(tried, key=lambda item: item.world_size != world_size)
+    return finding.status if finding.world_size == world_size else f"{finding.status}, {finding.world_size} ranks"
 
 
 def _trains(run: RunRecord) -> tuple[Any, ...] | None:
     """Return the fields that a run and its certificate have in common; None when a field is not recorded.
 
-    docs/reference/records.md lists it.
+    docs/reference/records.md lists them.
     """
-    data, config = run.run.data.get("train") or RecordedData(), run.run.config
+    config = run.run.config
     weights, size = run.run.model.init_fingerprint, run.run.batch.global_batch_size
-    values = (trained_fingerprint(config) if config else None, data.fingerprint, weights, size)
+    values = (trained_fingerprint(config) if config else None, run.data("train").fingerprint, weights, size)
     return None if None in values else values
 
 
-def _read(path: Path) -> Certificate:
-    """Read a certificate.
+def _read(path: Path, runs: Sequence[RunRecord]) -> Certificate:
+    """Read a certificate, and find its runs among `runs`.
 
     Raises:
         CheckpointError: It is damaged, or of another version.
@@ -140,6 +116,8 @@ def _read(path: Path) -> Certificate:
         if value["schema_version"] != certificate.SCHEMA_VERSION:
             text = f"{path} was written by another version of paratune"
             raise CheckpointError(text, code="run.other_version", path=path)
+        fingerprints = (value["data"]["train"]["fingerprint"], value["model"]["init_fingerprint"])
+        trains = (value["config_fingerprint"], *fingerprints, value["global_batch_size"])
         findings = tuple(StrategyDifference(**finding) for finding in value["strategies"])
         precision = str(value["reference"]["precision"])
         tolerance = value["tolerance"][precision]
@@ -148,19 +126,9 @@ def _read(path: Path) -> Certificate:
             f"allowed: gradients {tolerance['gradients']:.0e}, losses {tolerance['losses']:.0e}",
             certificate.trained_words(value.get("trained_tolerance", {})),
         )
-        return Certificate(
-            path=path,
-            verdict=str(value["verdict"]),
-            how="; ".join(filter(None, how)),
-            findings=findings,
-            rows=tuple((item.strategy, str(item.world_size), *cells(item), item.status) for item in findings),
-            trains=(
-                value["config_fingerprint"],
-                value["data"]["train"]["fingerprint"],
-                value["model"]["init_fingerprint"],
-                value["global_batch_size"],
-            ),
-        )
+        rows = tuple((item.strategy, str(item.world_size), *cells(item), item.status) for item in findings)
+        names = tuple(run.name for run in runs if _trains(run) == trains)
+        return Certificate(path, names, str(value["verdict"]), "; ".join(filter(None, how)), findings, rows)
     except CheckpointError:
         raise
     except (KeyError, TypeError, ValueError, OSError) as error:

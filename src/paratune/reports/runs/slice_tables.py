@@ -1,16 +1,16 @@
 """Tables of scores by slice: a line for each slice, a column for each run or configuration."""
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE
-from paratune.config.metric_names import LABELS
 from paratune.records.finished import RunRecord
 from paratune.records.slices import notes, score_text, shown_metrics, slice_score
-from paratune.reports.amounts import amount, amount_text, scale_of
-from paratune.reports.measures import Measure, metric_name
+from paratune.reports.amounts import Amount, amount_text, scale_of
+from paratune.reports.measures import metric_name
+from paratune.reports.measures import score as score_measure
 from paratune.reports.systems.sameness import Notes
 from paratune.reports.tables.table import Heading, Row, Table, TableCell, make_table
 from paratune.reports.text import shorten, shorten_all
@@ -19,28 +19,18 @@ KIND, HEADING = "slices", "Scores by slice"
 _WIDTH = 60
 Entry = Mapping[str, Any]
 """An entry of `summary.slices.SPLIT.COLUMN`."""
+Members = Sequence[tuple[str, Sequence[RunRecord]]]
+"""The columns of a table: heading, and one run or the runs of all seeds of a configuration."""
 
 
-@dataclass(frozen=True)
-class SlicedRuns:
-    """A column of the tables."""
-
-    label: str
-    runs: tuple[RunRecord, ...]
-    """One run, or the runs of all seeds of a configuration."""
-
-
-def slice_tables(members: Sequence[SlicedRuns]) -> Iterator[Table]:
+def slice_tables(members: Members) -> Iterator[Table]:
     """Yield a table for each task, set and column with scores by slice; members of one task are the columns."""
-    by_task = grouped(
-        ((member.runs[0].task, tuple(member.runs[0].labels)), member) for member in members if member.runs
-    )
-    names = []
-    for task, task_members in by_task.items():
-        runs = [run for member in task_members for run in member.runs]
-        for split in dict.fromkeys(split for run in runs for split in run.slices):
-            columns = dict.fromkeys(column for run in runs for column in run.slices.get(split, {}))
-            names += [(split, column, task) for column in columns]
+    by_task = grouped(((runs[0].task, tuple(runs[0].labels)), (label, runs)) for label, runs in members if runs)
+    names = dict.fromkeys(
+        (split, column, task)
+        for task, of_task in by_task.items() for _, runs in of_task for run in runs
+        for split, columns in run.slices.items() for column in columns
+    )  # fmt: skip
     for number, (split, column, task) in enumerate(names, start=1):
         title = f"{split.capitalize().replace('_', ' ')} scores by {column}"
         if sum(name[:2] == (split, column) for name in names) > 1:
@@ -48,71 +38,52 @@ def slice_tables(members: Sequence[SlicedRuns]) -> Iterator[Table]:
         yield _table(by_task[task], split, column, f"{KIND}-{number}", title)
 
 
-def _table(members: Sequence[SlicedRuns], split: str, column: str, key: str, title: str) -> Table:
-    by_member = [[_entries(run, split, column) for run in member.runs] for member in members]
-    all_entries: list[dict[str, Any]] = [
-        record for runs in by_member for entries in runs for record in entries.values()
-    ]
+def _table(members: Members, split: str, column: str, key: str, title: str) -> Table:
+    by_run = {
+        run.name: {entry["value"]: entry for entry in run.slices.get(split, {}).get(column, [])}
+        for _, runs in members for run in runs
+    }  # fmt: skip
+    all_entries = [entry for entries in by_run.values() for entry in entries.values()]
     values = list(dict.fromkeys(entry["value"] for entry in all_entries))
-    shown = dict(zip(values, shorten_all(values, _WIDTH), strict=True))
-    kind, footnotes = members[0].runs[0].task, Notes()
+    kind, footnotes = members[0][1][0].task, Notes()
     lines: list[Row] = []
     groups: list[tuple[int, str]] = []
     for metric in shown_metrics(kind, all_entries):
         groups.append((len(lines), metric_name(metric)))
-        for value in values:
-            entries_by_member = [[entries.get(value) for entries in runs] for runs in by_member]
-            known = [entry for entries in entries_by_member for entry in entries if entry is not None]
-            cells = [
-                _cell(member, entries, metric, (split, column, value), footnotes)
-                for member, entries in zip(members, entries_by_member, strict=True)
-            ]
-            lines.append((_name(shown[value], known), _num_rows(known), *cells))
-    columns: list[Heading] = [(column, "slice"), ("Rows", "num_rows"), *(member.label for member in members)]
-    are_means = {len(member.runs) > 1 for member in members}
+        for value, name in zip(values, shorten_all(values, _WIDTH), strict=True):
+            known = [entries[value] for entries in by_run.values() if value in entries]
+            details = {entry["detail"] for entry in known}  # shown if all runs agree
+            head = f"{name}: {details.pop()}" if len(details) == 1 and None not in details else name
+            counts = list(dict.fromkeys(entry["num_rows"] for entry in known))
+            num_rows = TableCell(", ".join(f"{count:,}" for count in counts), counts[0] if len(counts) == 1 else None)
+            cells = []
+            for _, runs in members:
+                found = {run.name: by_run[run.name].get(value) for run in runs}
+                marks = () if any(found.values()) else footnotes.marks([_why_none(runs, split, column)])
+                cells.append(_cell(found, split, metric, f"summary.slices.{split}.{column}: {metric}", marks))
+            lines.append((head, num_rows, *cells))
+    columns: list[Heading] = [(column, "slice"), ("Rows", "num_rows"), *(label for label, _ in members)]
+    are_means = {len(runs) > 1 for _, runs in members}
     about = notes(kind, {column: all_entries}, are_single=False in are_means, are_means=True in are_means)
     return make_table(key, title, columns, lines, 1, (*about, *footnotes.lines), groups=groups)
 
 
-def _entries(run: RunRecord, split: str, column: str) -> dict[str, dict[str, Any]]:
-    return {entry["value"]: entry for entry in run.slices.get(split, {}).get(column, [])}
-
-
-def _name(value: str, entries: Sequence[Entry]) -> str:
-    """Return the value with its description, if all runs agree on the description."""
-    details = {entry["detail"] for entry in entries}
-    return f"{value}: {details.pop()}" if len(details) == 1 and None not in details else value
-
-
-def _num_rows(entries: Sequence[Entry]) -> TableCell:
-    counts = list(dict.fromkeys(entry["num_rows"] for entry in entries))
-    return TableCell(", ".join(f"{count:,}" for count in counts), counts[0] if len(counts) == 1 else None)
-
-
 def _cell(
-    member: SlicedRuns, entries: Sequence[Entry | None], metric: str, place: tuple[str, str, str], footnotes: Notes
+    entries: Mapping[str, Entry | None], split: str, metric: str, source: str, marks: tuple[str, ...]
 ) -> TableCell:
     """Return the score of one run with its interval, or the mean of several runs with its spread."""
-    split, column, value = place
-    source = f"summary.slices.{split}.{column}: {metric}"
-    names = tuple(run.name for run in member.runs)
-    known = [entry for entry in entries if entry is not None]
+    names, known = tuple(entries), {name: entry for name, entry in entries.items() if entry is not None}
     if not known:
-        marks = footnotes.marks([_why_none(member.runs, split, column)])
         return TableCell(NOT_AVAILABLE, None, names, source, marks)
-    if len(member.runs) == 1:
-        score, interval = slice_score(known[0], metric)
-        return TableCell(score_text(known[0], metric), score, names, source, interval=interval)
-    by_run = dict(zip(names, entries, strict=True))
-
-    def read(run: RunRecord) -> float | None:
-        entry = by_run[run.name]
-        return None if entry is None else slice_score(entry, metric)[0]
-
-    label = f"{LABELS.get(metric, metric)} of {value}"
-    mean = amount(Measure(f"{split}_{metric}", label, "Slices", "score", 0, source, read, is_quality=True), member.runs)
-    text = amount_text(mean, scale_of(mean.measure.unit, [mean.center]))
-    return TableCell(text, mean.center, tuple(mean.values) or names, f"mean of {source}", (), mean.deviation)
+    if len(names) == 1:
+        (entry,) = known.values()
+        score, interval = slice_score(entry, metric)
+        return TableCell(score_text(entry, metric), score, names, source, interval=interval)
+    scores = {name: score for name, entry in known.items() if (score := slice_score(entry, metric)[0]) is not None}
+    center = statistics.fmean(scores.values()) if scores else None
+    mean = Amount(score_measure(split, metric), scores, center, len(names))
+    text = amount_text(mean, scale_of(mean.measure.unit, [center]))
+    return TableCell(text, center, tuple(scores) or names, f"mean of {source}", deviation=mean.deviation)
 
 
 def _why_none(runs: Sequence[RunRecord], split: str, column: str) -> str:

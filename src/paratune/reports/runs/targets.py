@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from paratune import records
@@ -20,26 +19,18 @@ GROUP = "Time to quality"
 class TargetResult:
     """When a run reached a target."""
 
-    step: int | None
+    metrics: frozenset[str] = frozenset()
+    """Metrics of its evaluations on validation."""
+    best: float | None = None
+    """Best score of all evaluations; None without evaluations by the metric of the target."""
+    step: int | None = None
     """Step of the first evaluation that met the target; None if none did."""
-    train_s: float | None
+    train_s: float | None = None
     """Wall time of the steps until then, of the slowest rank."""
-    total_s: float | None
+    total_s: float | None = None
     """With start-up, tokenization, evaluations (including that one) and checkpoints until then."""
-    best: float | None
-    """Best score of all evaluations; None without evaluations by this metric."""
     was_resumed_later: bool = False
     """Whether the run was resumed later: its start-up covers all sessions, so `total_s` is unknown."""
-
-
-@dataclass(frozen=True)
-class TargetResults:
-    """Results of a run for all targets."""
-
-    reached: tuple[TargetResult, ...]
-    """Result for each target."""
-    metrics: frozenset[str]
-    """Metrics of its evaluations on validation."""
 
 
 def target_measures(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) -> Iterator[Measure]:
@@ -51,38 +42,65 @@ def target_measures(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) -
     evaluated = {run.name: evaluate_targets(run, targets) for run in runs} if targets else {}
     check_known(targets, list(evaluated.values()))
     for at, target in enumerate(targets):
-        results = {name: result.reached[at] for name, result in evaluated.items()}
-        for part, label in (("train_s", "Training until"), ("total_s", "Whole run until")):
-            yield Measure(
-                f"{part.removesuffix('_s')}_until_{target.metric}_{target.value:g}_s",
-                f"{label} {target.text}", GROUP, "s", -1, "events: step and evaluation, up to the target",
-                partial(_until, results=results, part=part), absent=partial(_absent, results=results),
-            )  # fmt: skip
+        results = {name: by_target[at] for name, by_target in evaluated.items()}
+        yield _measure("train", f"Training until {target.text}", target, results)
+        yield _measure("total", f"Whole run until {target.text}", target, results)
 
 
-def evaluate_targets(run: RunRecord, targets: Sequence[ScoreTarget]) -> TargetResults:
+def _measure(part: str, label: str, target: ScoreTarget, results: Mapping[str, TargetResult]) -> Measure:
+    return Measure(
+        f"{part}_until_{target.metric}_{target.value:g}_s", label, GROUP, "s", -1,
+        "events: step and evaluation, up to the target", lambda run: getattr(results[run.name], f"{part}_s"),
+        absent=lambda run: _absent(results[run.name]),
+    )  # fmt: skip
+
+
+def evaluate_targets(run: RunRecord, targets: Sequence[ScoreTarget]) -> tuple[TargetResult, ...]:
     """Read the events of a run, and return when it first met each target.
 
     Raises:
         CheckpointError: Its events are damaged.
     """
     ranks = [list(records.read_events(run.folder, rank)) for rank in records.event_ranks(run.folder)]
-    scores = [event["scores"] for event in (ranks[0] if ranks else ()) if isinstance(event.get("scores"), dict)]
-    names = {str(name) for event_scores in scores for name in event_scores}
-    metrics = {name for name in names if any(_score(event, name) is not None for event in ranks[0])}
-    return TargetResults(tuple(reached(run, ranks, target) for target in targets), frozenset(metrics))
+    first, *_ = ranks or [[]]
+    evaluations = [
+        (place, number_in(event.get("step")), {str(name): number_in(value) for name, value in scores.items()})
+        for place, event in enumerate(first)
+        if event["event"] == "evaluation" and event.get("split") == "validation"
+        and isinstance(scores := event.get("scores"), dict)
+    ]  # fmt: skip
+    metrics = frozenset(name for *_, scores in evaluations for name, score in scores.items() if score is not None)
+    results = []
+    for target in targets:
+        known = [
+            (place, step, score) for place, step, by in evaluations if (score := by.get(target.metric)) is not None
+        ]
+        best = (max if target.is_higher_better else min)((score for *_, score in known), default=None)
+        place, step = next(((place, step) for place, step, score in known if target.is_met(score)), (0, None))
+        if step is None:
+            results.append(TargetResult(metrics, best))
+            continue
+        pauses = (item for item in first[: place + 1] if item["event"] in ("evaluation", "checkpoint"))
+        train_s = _train_s(ranks, step)
+        times = [train_s, run.summary.time.startup_s, run.summary.time.tokenize_s]
+        times += [number_in(item.get("time_s")) for item in pauses]
+        # The record has one start-up time for all sessions, so that the time until a resume is unknown.
+        was_resumed = any(item["event"] == "resume" for item in first[place + 1 :])
+        total_s = None if was_resumed or None in times else sum(time or 0.0 for time in times)
+        results.append(TargetResult(metrics, best, int(step), train_s, total_s, was_resumed))
+    return tuple(results)
 
 
-def check_known(targets: Sequence[ScoreTarget], evaluated: Sequence[TargetResults]) -> None:
+def check_known(targets: Sequence[ScoreTarget], evaluated: Sequence[Sequence[TargetResult]]) -> None:
     """Check that some run was evaluated by the metric of each target.
 
     Raises:
         ConfigError: None was.
     """
-    for at, target in enumerate(targets):
-        if all(result.reached[at].best is None for result in evaluated):
-            names = sorted({plain(name) for result in evaluated for name in result.metrics})
-            known = ", ".join(names) or "none: no run has a validation set"
+    metrics = {name for by_target in evaluated for result in by_target for name in result.metrics}
+    for target in targets:
+        if target.metric not in metrics:
+            known = ", ".join(sorted(map(plain, metrics))) or "none: no run has a validation set"
             raise ConfigError(
                 f"--target {target.metric}: no run was evaluated by it during training; known are {known}",
                 code="target.no_scores",
@@ -91,39 +109,12 @@ def check_known(targets: Sequence[ScoreTarget], evaluated: Sequence[TargetResult
             )
 
 
-def reached(run: RunRecord, ranks: Sequence[Sequence[dict[str, Any]]], target: ScoreTarget) -> TargetResult:
-    """Return when a run first met a target, from the events of its ranks; those of rank 0 come first."""
-    scores = []
-    for place, event in enumerate(ranks[0] if ranks else ()):
-        score = _score(event, target.metric)
-        if score is not None:
-            scores.append((place, event, score))
-    best = (max if target.is_higher_better else min)((score for *_, score in scores), default=None)
-    first = next(((place, event) for place, event, score in scores if target.is_met(score)), None)
-    step = None if first is None else number_in(first[1].get("step"))
-    if first is None or step is None:
-        return TargetResult(None, None, None, best)
-    place, _ = first
-    train_s = _train_s(ranks, step)
-    start = [run.summary.time.startup_s, run.summary.time.tokenize_s]
-    pauses = [
-        number_in(item.get("time_s")) for item in ranks[0][: place + 1] if item["event"] in ("evaluation", "checkpoint")
-    ]
-    # The record has one start-up time for all sessions, so that the time until a resume is unknown.
-    was_resumed = any(item["event"] == "resume" for item in ranks[0][place + 1 :])
-    known = [item for item in (train_s, *start, *pauses) if item is not None]
-    total_s = sum(known) if len(known) == 1 + len(start) + len(pauses) and not was_resumed else None
-    return TargetResult(int(step), train_s, total_s, best, was_resumed)
-
-
 def _train_s(ranks: Sequence[Sequence[dict[str, Any]]], last: float) -> float | None:
     """Return the seconds of the steps up to `last`, as in `records.elapsed_s`; None when a step is damaged."""
     walls: list[dict[float, float]] = []
     for events in ranks:
         walls.append({})
-        for event in events:
-            if event["event"] != "step":
-                continue
+        for event in (event for event in events if event["event"] == "step"):
             step, wall_ms = number_in(event.get("step")), number_in(event.get("wall_ms"))
             if step is None or wall_ms is None:
                 return None
@@ -132,21 +123,8 @@ def _train_s(ranks: Sequence[Sequence[dict[str, Any]]], last: float) -> float | 
     return records.elapsed_s(walls)
 
 
-def _score(event: dict[str, Any], metric: str) -> float | None:
-    scores = event.get("scores")
-    if event["event"] != "evaluation" or event.get("split") != "validation" or not isinstance(scores, dict):
-        return None
-    return number_in(scores.get(metric))
-
-
-def _until(run: RunRecord, results: Mapping[str, TargetResult], part: str) -> float | None:
-    value: float | None = getattr(results[run.name], part)
-    return value
-
-
-def _absent(run: RunRecord, results: Mapping[str, TargetResult]) -> str:
+def _absent(result: TargetResult) -> str:
     """Return why a time until a target is unknown."""
-    result = results[run.name]
     if result.best is None:
         return f"{NOT_AVAILABLE}: not evaluated by it"
     if result.step is None:

@@ -41,7 +41,7 @@ def machine_tables(systems: Systems) -> Iterator[Table]:
     if not runs:
         return
     machines = [
-        (name, group, _hardware(group))
+        (name, group, hardware_facts(group))
         for name, group in zip(machine_names(systems), systems.machines.values(), strict=True)
     ]
     yield _table("systems", "Systems", machines)
@@ -62,7 +62,7 @@ def _table(key: str, title: str, kinds: Sequence[tuple[str, Sequence[RunRecord],
     return replace(table, lines=(*table.lines, counts), notes=notes)
 
 
-def _hardware(runs: Sequence[RunRecord]) -> dict[str, str]:
+def hardware_facts(runs: Sequence[RunRecord]) -> dict[str, str]:
     """Return GPUs, link, processor, memory, storage and other facts of the nodes, each value once."""
     nodes = [node for run in runs for node in run.run.hardware]
     gpus = [gpu for node in nodes for gpu in gpus_of(node)]

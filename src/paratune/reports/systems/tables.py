@@ -16,7 +16,7 @@ from paratune.reports.measures import (
     noise_words,
     score,
 )
-from paratune.reports.runs.slice_tables import SlicedRuns, slice_tables
+from paratune.reports.runs.slice_tables import slice_tables
 from paratune.reports.systems.building import LabelColumn, build, memory_notes, names
 from paratune.reports.systems.configurations import NODES, Configuration
 from paratune.reports.systems.efficiency import (
@@ -167,7 +167,7 @@ def sliced_configurations(systems: Systems) -> Iterator[Table]:
     """Yield the tables of scores by slice, with a column for each configuration that is no probe."""
     scored = [member for member in systems.measured if member.scored]
     shown = sorted(scored, key=lambda member: member is not systems.baseline)[:MAX_COLUMNS]
-    members = [SlicedRuns(member.label, member.scored) for member in scored if member in shown]
+    members = [(member.label, member.scored) for member in scored if member in shown]
     remark = f"{len(members)} of {len(scored)} configurations; report.json has the slices of all runs."
     for table in slice_tables(members):
         yield replace(table, notes=(*table.notes, remark)) if len(members) < len(scored) else table

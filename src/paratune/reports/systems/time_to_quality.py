@@ -9,7 +9,7 @@ from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.records.finished import RunRecord
 from paratune.reports.measures import Measure, score
-from paratune.reports.runs.targets import GROUP, TargetResult, TargetResults, check_known, evaluate_targets
+from paratune.reports.runs.targets import GROUP, TargetResult, check_known, evaluate_targets
 from paratune.reports.systems.building import build, names
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.model import Systems
@@ -25,7 +25,7 @@ def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[
     members = [member for member in systems.measured if not member.is_probe]
     if not targets or not members:
         return
-    evaluated: dict[str, TargetResults] = {}
+    evaluated: dict[str, tuple[TargetResult, ...]] = {}
     damaged: list[str] = []
     for run in (run for member in members for run in member.runs):
         try:
@@ -34,7 +34,7 @@ def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[
             damaged.append(plain(error))
     check_known(targets, list(evaluated.values()))
     for at, target in enumerate(targets):
-        results = {name: found.reached[at] for name, found in evaluated.items()}
+        results = {name: found[at] for name, found in evaluated.items()}
         yield _table(systems, members, target, results, damaged, at)
 
 

@@ -17,38 +17,36 @@ def texts(table):
 
 
 def test_evaluations_have_losses_and_scores_with_the_kept_one_marked(tmp_path):
-    made = reports.make([make_run(tmp_path / "run", num_steps=20)], None)
     run = replace(
-        made.runs[0],
+        reports.make([make_run(tmp_path / "run", num_steps=20)], None).runs[0],
         train=Curve((1, 2, 3), (0.1, 0.2, 0.3), (4.0, 2.0, math.nan)),
         validation=Curve((2, 3), (0.2, 0.3), (1.5, math.nan)),
         validation_scores={2: {"accuracy": 0.5, "f1": 0.25, "f1_macro": 0.4, "recall": 0.1}, 3: {"f1": None}},
     )
-    old = replace(made, runs=(replace(run, validation_scores={}),))
     # (4 + 2) / 2, and nothing known of step 3.
     losses = [["2", "0.20", "3.0000", "1.5000"], ["3", "0.30", "n/a", "n/a"]]
-    assert texts(run_tables.evaluations(old, old.runs[0])) == losses
+    (table,) = run_tables.evaluations(replace(run, validation_scores={}), "evaluations")
+    assert texts(table) == losses
     best = {"step": 2, "metric": "f1", "value": 0.25}
     run = replace(run, summary=run.summary.model_copy(update={"kept_step": 2, "best": Best(**best)}))
-    made = replace(made, runs=(run,))
-    table = run_tables.evaluations(made, run)
+    (table,) = run_tables.evaluations(run, "evaluations")
     assert [column.label for column in table.columns[4:]] == ["F1 ↑", "Accuracy ↑", "F1, macro ↑", "Kept model"]
     assert texts(table) == [
         [*losses[0], "0.2500", "0.5000", "0.4000", "kept"],
         [*losses[1], "n/a", "n/a", "n/a", ""],
     ]
-    assert run_tables.evaluations(made, replace(run, validation=Curve((), (), ()))) is None
+    assert not [*run_tables.evaluations(replace(run, validation=Curve((), (), ())), "evaluations")]
 
 
 def test_errors_by_actual_value(tmp_path):
-    made = reports.make([make_run(tmp_path / "a", task="regression")], None)
+    (run,) = reports.make([make_run(tmp_path / "a", task="regression")], None).runs
     labels, predictions = np.array([6.0, 6.0, 7.0]), np.array([6.5, 5.0, 7.0])
     # Errors 0.5 and -1: mean -0.25, absolute 0.75, the root of 1.25 / 2.
-    assert texts(run_tables.errors(made, made.runs[0], "test", labels, predictions)) == [
+    assert texts(run_tables.errors(run, "errors", "test", labels, predictions)) == [
         ["6", "2", "5.75", "−0.25", "0.75", "0.791"],
         ["7", "1", "7", "+0", "0", "0"],
     ]
     many = np.linspace(0, 100, 101)
-    found = texts(run_tables.errors(made, made.runs[0], "test", many, many))
+    found = texts(run_tables.errors(run, "errors", "test", many, many))
     assert found[0][:2] == ["0 to 10", "10"]
     assert sum(int(line[1]) for line in found) == 101

@@ -2,30 +2,33 @@
 
 from make_run import GIB, make_run
 
-from paratune.reports.runs.machine import hardware_facts, machine_kinds, setting_text, software_facts
+from paratune.reports.runs.machine import machine_kinds, setting_text, software_facts
 from paratune.reports.runs.read import read_runs
 from paratune.reports.runs.sameness import config_differences
+from paratune.reports.systems.machines import hardware_facts
 
 
 def _run(tmp_path, **changes):
     return read_runs([make_run(tmp_path / "a", run_changes=changes)]).runs[0]
 
 
-def test_gpus_are_counted_by_kind(tmp_path):
+def test_hardware_of_all_nodes_and_sessions_has_each_value_once(tmp_path):
     gpu = {"name": "Example GPU", "memory_bytes": 80 * GIB, "link": "NVLink"}
-    facts = hardware_facts(_run(tmp_path, hardware=[{"gpus": [gpu, gpu, gpu | {"link": None}]}]))
-    assert facts["GPUs"] == "2 × Example GPU, memory 80 GiB, link NVLink; 1 × Example GPU, memory 80 GiB"
-
-
-def test_facts_of_several_nodes_name_the_node(tmp_path):
-    facts = hardware_facts(_run(tmp_path, hardware=[{"hostname": "a"}, {"hostname": "b"}]))
-    assert facts == {"node 0: host": "a", "node 1: host": "b"}
-
-
-def test_storage_is_shown_without_its_free_space(tmp_path):
     storage = {"filesystem": "ext4", "kind": None, "free_bytes": 1, "total_bytes": 2 * GIB}
-    facts = hardware_facts(_run(tmp_path, hardware=[{"storage": storage, "ram_bytes": 16 * GIB}]))
-    assert facts == {"storage": "filesystem ext4, total 2 GiB", "memory": "16 GiB"}
+    node = {"hostname": "a", "gpus": [gpu, gpu], "storage": storage, "ram_bytes": 16 * GIB, "gpu_driver": None}
+    node["virtualisation"] = {"hypervisor": "kvm", "container": None}
+    facts = hardware_facts(_run(tmp_path, hardware=[node, {**node, "hostname": "b"}]).sessions)
+    assert {name: text for name, text in facts.items() if text != "n/a"} == {
+        "GPU model": "Example GPU",
+        "GPUs per node": "2",
+        "GPU memory": "80 GiB",
+        "Link of GPUs": "NVLink",
+        "Storage of the run": "filesystem ext4, total 2 GiB",
+        "Virtualisation": "hypervisor kvm",
+        "RAM": "16 GiB",
+        "Nodes": "2",
+        "Hosts": "a; b",
+    }
 
 
 def test_software_leaves_out_packages_that_are_not_installed(tmp_path):
@@ -45,19 +48,6 @@ def test_libraries_of_the_gpu_are_shown_also_where_unknown(tmp_path):
     changes = {"versions": {"torch": "2.13.0", "cuda": "13.0", "cudnn": "9.13.0", "nccl": None}, "device": "cuda"}
     facts = software_facts(_run(tmp_path, **changes))
     assert facts == {"torch": "2.13.0", "CUDA": "13.0", "cuDNN": "9.13.0", "NCCL": "n/a"}
-
-
-def test_virtualisation_storage_of_tokens_and_driver_are_shown(tmp_path):
-    node = {
-        "virtualisation": {"hypervisor": "kvm", "container": None},
-        "data_storage": {"filesystem": "xfs", "kind": "nvme", "free_bytes": 1, "total_bytes": GIB},
-        "gpu_driver": None,
-    }
-    assert hardware_facts(_run(tmp_path, hardware=[node])) == {
-        "virtualisation": "hypervisor kvm",
-        "data storage": "filesystem xfs, kind nvme, total 1 GiB",
-        "GPU driver": "n/a",
-    }
 
 
 def test_driver_virtualisation_and_storage_make_no_other_machine(tmp_path):

@@ -13,7 +13,7 @@ from paratune.reports.document import Listing, ReportSection
 from paratune.reports.matrix import make_sweep
 from paratune.reports.page.document import section_html
 from paratune.reports.run.make import make
-from paratune.reports.runs.reproduce import command_line, reproduction, reproduction_texts, resolved
+from paratune.reports.runs.reproduce import command_line, reproduction, reproduction_texts
 
 
 def read(folder, **changes):
@@ -28,12 +28,12 @@ def test_command_is_one_that_a_shell_takes():
     words = ["/env/lib/paratune/__main__.py", "train", "my file.yaml", "--set", "a.token=abc"]
     assert command_line(words) == "paratune train 'my file.yaml' --set 'a.token=***'"
     assert command_line(["/env/bin/paratune", "sweep", "m.yaml"]) == "paratune sweep m.yaml"
-    assert command_line(None) == "n/a"
+    assert command_line([]) == "n/a"
 
 
 def test_resolved_configuration_is_read_back_as_recorded(tmp_path):
     run = read(tmp_path / "a")
-    assert read_tree(resolved(run), "a.yaml").value == run.run.config
+    assert read_tree(reproduction_texts([run])["a.yaml"], "a.yaml").value == run.run.config
 
 
 def test_other_configurations_are_listed_by_their_differences(tmp_path):
@@ -116,8 +116,10 @@ def test_the_listed_command_writes_the_configurations(tmp_path):
     commands = listings(reproduction(shown, shown))["Commands to reproduce the runs"].splitlines()
     (command,) = (line for line in commands if line.startswith("for name"))
     subprocess.run(["bash", "-c", command.replace("REPORT", str(tmp_path / "out"))], cwd=tmp_path, check=True)
-    for run, name in zip(shown, ("a.yaml", "b-c.yaml"), strict=True):
-        assert (tmp_path / name).read_text() == resolved(run)
+    texts = reproduction_texts(shown)
+    assert list(texts) == ["a.yaml", "b-c.yaml"]
+    for name, text in texts.items():
+        assert (tmp_path / name).read_text() == text
         assert f"paratune train {name} --set run.folder=reproduced" in commands
 
 

@@ -13,9 +13,10 @@ from paratune.reports.page.document import document_html
 from paratune.reports.run.document import run_document
 from paratune.reports.run.make import runs_csv
 from paratune.reports.run.model import build_report
-from paratune.reports.runs.machine import hardware_facts, software_facts
+from paratune.reports.runs.machine import software_facts
 from paratune.reports.runs.read import read_runs
-from paratune.reports.runs.sameness import config_differences, seed_groups
+from paratune.reports.runs.sameness import config_differences
+from paratune.reports.systems.machines import hardware_facts
 
 
 def sessions(folder, *changes):
@@ -100,8 +101,7 @@ def test_every_command_is_shown(moved):
 def test_a_run_that_moved_names_both_machines(tmp_path):
     other = {"hardware": [{"hostname": "node-b", "gpus": []}], "versions": {"torch": "2.14.0"}, "step": 50}
     run = read_runs([sessions(make_run(tmp_path / "a"), other)]).runs[0]
-    facts = hardware_facts(run)
-    assert (facts["from step 0: host"], facts["from step 50: host"]) == ("node-a", "node-b")
+    assert hardware_facts(run.sessions)["Hosts"] == "node-a; node-b"
     assert software_facts(run)["torch"] == "2.13.0 → 2.14.0"
 
 
@@ -121,8 +121,8 @@ def test_a_record_without_sessions_is_one_session(tmp_path, damaged):
 
 def test_a_run_that_changed_on_the_way_is_no_seed_of_one_that_did_not(tmp_path):
     folder = make_run(tmp_path / "a", seed=1)
-    runs = read_runs([sessions(folder, {"step": 100, "world_size": 2}), make_run(tmp_path / "b", seed=2)]).runs
-    assert seed_groups(runs) == []
+    found = read_runs([sessions(folder, {"step": 100, "world_size": 2}), make_run(tmp_path / "b", seed=2)])
+    assert build_report(found).as_dict()["seed_groups"] == []
 
 
 def test_micro_batches_after_an_out_of_memory_error_are_shown(tmp_path):

@@ -5,7 +5,7 @@ import json
 from make_run import edit_json, make_run
 
 from paratune import reports
-from paratune.reports.runs.slice_tables import SlicedRuns, slice_tables
+from paratune.reports.runs.slice_tables import slice_tables
 
 
 def entry(value, num_rows, accuracy, interval, detail=None):
@@ -14,7 +14,7 @@ def entry(value, num_rows, accuracy, interval, detail=None):
 
 
 def tables(folders):
-    return list(slice_tables([SlicedRuns(run.name, (run,)) for run in reports.make(folders, None).runs]))
+    return list(slice_tables([(run.name, (run,)) for run in reports.make(folders, None).runs]))
 
 
 def runs(tmp_path):
