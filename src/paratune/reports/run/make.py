@@ -1,42 +1,51 @@
-"""`make`: run folders to a report, which is written if a folder is given."""
+"""`make`: run folders to a report, section by section, which is written if a folder is given."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from paratune.base.grouping import grouped
+from paratune.base.units import format_count
 from paratune.config.targets import ScoreTarget
+from paratune.records.finished import RunRecord, rank_memory
+from paratune.reports.comparison.tables import changes_table, main_table
+from paratune.reports.document import Notice, Part, Remarks, ReportDocument, ReportSection, StatementBox, shown_sections
+from paratune.reports.figures import over_steps
+from paratune.reports.figures import runs as run_figures
+from paratune.reports.figures.canvas import Drawing
 from paratune.reports.output import MARKER, check_folder, json_text, write_files
+from paratune.reports.page.document import made_by
 from paratune.reports.report_files import CSV, FILES, document_files
-from paratune.reports.run.document import run_document
+from paratune.reports.run import tables
+from paratune.reports.run.figures import prediction_figures, read_predictions
 from paratune.reports.run.model import Report, build_report
+from paratune.reports.runs import reproduce, slice_tables
+from paratune.reports.runs.machine import value_text
 from paratune.reports.runs.read import read_runs
-from paratune.reports.runs.reproduce import KEY, reproduction_texts
-from paratune.reports.text import csv_lines
+from paratune.reports.statements import run_statements
+from paratune.reports.systems.effect_figures import verdict_section
+from paratune.reports.text import csv_lines, some_names
 from paratune.verdicts import Margin
+from paratune.verdicts.rates import reference_batch_of
+
+MAX_RUNS = 24
+"""Reports of more runs have figures and tables of the first runs only."""
+_MAX_NOTES = 60
+_HOW_MEASURED = (
+    "Warm-up steps are left out of rates, phases and medians. Rates are totals over totals and count real tokens, "
+    "without padding. A phase is its total time, averaged over the ranks, divided by the number of measured steps; the "
+    "five phases sum to the mean step."
+)
 
 
 def make(
     runs: Sequence[Path], out: Path | None, baseline: Path | None = None, targets: Sequence[ScoreTarget] = (),
     price: float | None = None, margins: Mapping[str, Margin] | None = None, wanted: Collection[str] = (),
 ) -> Report:  # fmt: skip
-    """Compare finished runs, and write the report to `out`.
+    """Compare finished runs, and write the report if a folder is given; see `paratune.report` for the arguments.
 
-    Args:
-        runs: Run folders in the order of the report; the others are compared with the first one.
-        out: Folder for page, PDF, table.csv and report.json, created when absent; None writes nothing.
-        baseline: Run folder with which the others are compared; shown first if it is not in `runs`.
-        targets: Scores; the report shows when runs reached them.
-        price: Price of a device-hour.
-        margins: Differences that count as equal, by measure; `default_margin` for other measures.
-        wanted: Files for a paper, too: "latex", "figures".
-
-    Returns:
-        The report; `files` lists the written files.
-
-    Raises:
-        CheckpointError: A folder is not a run, is damaged or has another schema version; no run is finished; or the
-            files cannot be written.
-        ConfigError: No run was evaluated by the metric of a target.
+    A `baseline` that is not in `runs` is shown first; `margins` are those of `judge`, and `wanted` files for a paper
+    are "latex" or "figures".
     """
     if out is not None:
         check_folder(out, list(FILES))
@@ -48,7 +57,7 @@ def make(
         return report
     files = {**document_files(run_document(report), wanted=wanted), CSV: runs_csv(report)}
     report = replace(report, files=tuple(out / name for name in (*files, MARKER)))
-    texts = {KEY: reproduction_texts(report.runs)}
+    texts = {reproduce.KEY: reproduce.reproduction_texts(report.runs)}
     write_files(out, {**files, MARKER: json_text({**report.as_dict(), **texts})})
     return report
 
@@ -58,3 +67,104 @@ def runs_csv(report: Report) -> str:
     columns = [[run.name for run in report.runs], [str(run.folder) for run in report.runs]]
     columns += [[cell.value for cell in row.cells] for row in report.rows]
     return csv_lines([["run", "folder", *(row.key for row in report.rows)], *zip(*columns, strict=True)])
+
+
+def run_document(report: Report) -> ReportDocument:
+    """Return the contents of a report of runs; reads the predictions of regressions, draws nothing yet."""
+    names = some_names([run.name for run in report.runs])
+    about = "In index.html, point at a cell, tap it, or move to it with the arrow keys to see its run and record."
+    notices = []
+    if len(report.runs) > 1:
+        same = report.sameness
+        machine = "; ".join(item.label for item in report.differences if item.key.startswith("machine."))
+        others = f" These also differ and change times: {machine}." if machine else ""
+        notices.append(Notice(same.sentence + others, is_warning=same.verdict in ("different", "unknown")))
+    if report.unfinished:
+        runs = (f"{run.name} ({run.folder}): {run.reason}" for run in report.unfinished)
+        notices.append(Notice("These runs are not finished and are not in the report:", tuple(runs)))
+    return ReportDocument(
+        title=report.title,
+        lead=(_subject(report.runs),),
+        sections=shown_sections(list(_sections(report))),
+        footer=f"{made_by(f'the records of {names}')} Nothing was measured again. {about}",
+        notices=tuple(notices),
+    )
+
+
+def _subject(runs: Sequence[RunRecord]) -> str:
+    """Return in one sentence which model was trained on which data."""
+    tasks, models, sources = (
+        list(dict.fromkeys(value_text(run.get(source)) for run in runs))
+        for source in ("run.task.kind", "run.model.name", "run.data.train.source")
+    )
+    first = runs[0].data("train")
+    count, pseudo = format_count(first.num_rows), first.num_pseudo
+    if pseudo and first.num_rows:
+        count = f"{format_count(first.num_rows - pseudo)} labelled + {format_count(pseudo)} pseudo-labelled"
+    size = f" ({count} rows)" if first.num_rows is not None and len(sources) == 1 else ""
+    return f"{', '.join(tasks).capitalize()}: {', '.join(models)} trained on {', '.join(sources)}{size}."
+
+
+def _sections(report: Report) -> Iterator[ReportSection]:
+    """Yield all sections, empty ones without parts; only the first runs have figures and tables of their own."""
+    runs = report.runs[:MAX_RUNS]
+    suffixed = [(run, f"-{number}" if len(runs) > 1 else "") for number, run in enumerate(runs, start=1)]
+    statements = run_statements(report.verdicts)
+    summary: list[Part] = [StatementBox(statements)] if statements else []
+    summary += [main_table(report.members, report.price, report.compared)] if len(report.runs) > 1 else []
+    yield ReportSection("summary", "Summary", tuple(summary))
+    yield verdict_section(report.verdicts, report.verdict_notes)
+    comparison, limit = tables.comparison(report, runs), f" The first {len(runs)} of {len(report.runs):,} runs."
+    drawings = list(_drawings(runs))
+    if len(runs) < len(report.runs):
+        drawings = [replace(drawing, caption=drawing.caption + limit) for drawing in drawings]
+    yield ReportSection("comparison", comparison.title, (comparison, *drawings, _HOW_MEASURED))
+    if len(runs) > 1:
+        yield ReportSection("settings", "Settings that differ", (tables.settings(report.differences, runs),))
+    certificates = enumerate(report.certificates, start=1)
+    tested = (tables.certificate(certificate, len(report.runs), number) for number, certificate in certificates)
+    yield ReportSection("certificates", "Certificates", tuple(tested))
+    quality = tuple(_quality(suffixed))
+    yield ReportSection("quality", "Predictions", quality, any(isinstance(part, Drawing) for part in quality))
+    base = next((run for run in report.runs if run.name == report.baseline), runs[0])
+    notes = [*report.notes[:_MAX_NOTES]]
+    notes += [f"report.json has {more} more notes."] if (more := len(report.notes) - _MAX_NOTES) > 0 else []
+    sections: dict[str, tuple[str, Iterable[Part]]] = {
+        "changes": ("Changes against the baseline", [changes_table(report.compared)] if report.compared else []),
+        "loss": ("Evaluations", (table for run, end in suffixed for table in tables.evaluations(run, end))),
+        "over_steps": (over_steps.HEADING, over_steps.step_drawings(report.configurations, reference_batch_of(base))),
+        "profile": ("Profiler", (table for run, end in suffixed for table in tables.profile(run, end))),
+        slice_tables.KIND: (slice_tables.HEADING, slice_tables.slice_tables([(run.name, (run,)) for run in runs])),
+        "machine": ("Hardware and software", tables.machine(runs)),
+        reproduce.KEY: (reproduce.HEADING, reproduce.reproduction(runs, report.runs)),
+        "notes": ("Notes", [Remarks(tuple(notes))]),
+    }  # fmt: skip
+    for key, (title, parts) in sections.items():
+        yield ReportSection(key, title, tuple(parts), is_short=False)
+
+
+def _drawings(runs: Sequence[RunRecord]) -> Iterator[Drawing]:
+    """Yield the loss curves of each task and the phases of a step, if a run has steps, and the memory of each rank."""
+    with_steps = [run for run in runs if not run.is_baseline]
+    by_task = sorted(grouped((run.task, run) for run in with_steps).items())
+    styles = {run.name: position for position, run in enumerate(runs)}
+    for number, (_, of_task) in enumerate(by_task, start=1):
+        yield run_figures.loss_curves(of_task, styles, name="loss" if len(by_task) == 1 else f"loss-{number}")
+    if with_steps:
+        yield run_figures.phase_bars(with_steps)
+    if any(rank_memory(run) for run in runs):
+        yield run_figures.memory_bars(runs)
+
+
+def _quality(suffixed: Sequence[tuple[RunRecord, str]]) -> Iterator[Part]:
+    """Yield confusion matrices and predicted against actual values; probes predict nothing."""
+    scored = [(run, end) for run, end in suffixed if not run.is_probe]
+    found = {run.name: read_predictions(run) for run, _ in scored if run.task == "regression"}
+    known = {name: values for name, values in found.items() if not isinstance(values, str)}
+    drawings = dict(zip(known, prediction_figures(known), strict=True))
+    for run, end in scored:
+        if run.name in known:
+            yield from (drawings[run.name], tables.errors(run, end, *known[run.name]))
+        else:
+            reason = found.get(run.name)
+            yield reason if isinstance(reason, str) else tables.confusion(run, end)

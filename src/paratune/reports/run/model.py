@@ -27,12 +27,9 @@ from paratune.verdicts import Margin, Verdict
 
 REPORT_SCHEMA_VERSION = 1
 _MAY_CHANGE = {
-    "strategy": "run.strategy.kind",
-    "world size": "run.world_size",
-    "device": "run.device",
-    "precision": "run.config.precision",
-    "micro-batch": "run.batch.micro_batch_size",
-}
+    "strategy": "strategy.kind", "world size": "world_size", "device": "device", "precision": "config.precision",
+    "micro-batch": "batch.micro_batch_size",
+}  # fmt: skip
 """Settings that may change when a run is resumed, and their fields in run.json."""
 _SPREAD_KEYS = ("train_s", "epoch_s", "samples_per_s", "tokens_per_s", "step_median_ms", "peak_memory_largest_bytes")
 
@@ -46,22 +43,14 @@ class Report:
     certificates: tuple[Certificate, ...]
     rows: tuple[ReportRow, ...]
     sameness: Sameness
-    differences: tuple[Difference, ...]
-    """Of the settings, and of how the runs were executed."""
-    notes: tuple[str, ...]
-    """How the figures were measured, and what was left out; the warnings first."""
-    warnings: tuple[str, ...]
-    """The notes without which the figures mislead."""
-    baseline: str | None
-    """Name of the run with which the others are compared, if one was named."""
-    compared: Compared | None
-    """The comparison with the baseline; None with one configuration."""
-    verdict_notes: tuple[str, ...]
-    """Reasons for missing verdicts."""
-    price: float | None = None
-    """Price of a device-hour."""
-    files: tuple[Path, ...] = ()
-    """Written files; empty when no folder was given."""
+    differences: tuple[Difference, ...]  # of the settings, and of how the runs were executed
+    notes: tuple[str, ...]  # how the figures were measured, and what was left out; the warnings first
+    warnings: tuple[str, ...]  # the notes without which the figures mislead
+    baseline: str | None  # name of the run with which the others are compared, if one was named
+    compared: Compared | None  # the comparison with the baseline; None with one configuration
+    verdict_notes: tuple[str, ...]  # reasons for missing verdicts
+    price: float | None = None  # price of a device-hour
+    files: tuple[Path, ...] = ()  # written files; empty when no folder was given
 
     @property
     def title(self) -> str:
@@ -99,18 +88,16 @@ class Report:
         """Return the report as plain data, as in report.json; unknown values are None."""
         same = self.sameness
         seeds = [runs for _, runs in self.configurations if len({run.run.seed for run in runs}) > 1]
-        unfinished = [{"run": run.name, "folder": str(run.folder), "reason": run.reason} for run in self.unfinished]
+        differ = {entry.key: dict(entry.values) for entry in same.differ}
+        about = {"verdict": same.verdict, "sentence": same.sentence, "differ": differ}
         return {
             "generator": GENERATOR,
             "schema_version": REPORT_SCHEMA_VERSION,
             "runs": [_run_dict(run, self.rows, position) for position, run in enumerate(self.runs)],
-            "unfinished": unfinished,
-            "same_experiment": {
-                "verdict": same.verdict,
-                "sentence": same.sentence,
-                "differ": {entry.key: dict(entry.values) for entry in same.differ},
-                "not_recorded": list(same.unknown),
-            },
+            "unfinished": [
+                {"run": run.name, "folder": str(run.folder), "reason": run.reason} for run in self.unfinished
+            ],
+            "same_experiment": {**about, "not_recorded": list(same.unknown)},
             "config_differences": {entry.key: dict(entry.values) for entry in self.differences},
             "seed_groups": [_spreads([run.name for run in runs], self.rows) for runs in seeds],
             "certificates": [entry.as_dict() for entry in self.certificates],
@@ -132,32 +119,23 @@ def build_report(
         ConfigError: No run was evaluated by the metric of a target.
     """
     runs = found.runs
-    base = None
-    if baseline is not None:
-        base = next((run for run in runs if run.folder.resolve() == baseline.resolve()), None)
-        if base is None or len(runs) == 1:
-            problem = "it is not a finished run, and there is nothing to compare with"
-            if base is not None:
-                problem = "no other finished run is given; add its folder, or leave out --baseline"
-            text = f"--baseline {plain(baseline)}: {problem}"
-            raise CheckpointError(text, code="report.no_baseline", option="--baseline", value=baseline)
+    base = next((run for run in runs if baseline and run.folder.resolve() == baseline.resolve()), None)
+    if baseline is not None and (base is None or len(runs) == 1):
+        problem = "it is not a finished run, and there is nothing to compare with"
+        if base is not None:
+            problem = "no other finished run is given; add its folder, or leave out --baseline"
+        text = f"--baseline {plain(baseline)}: {problem}"
+        raise CheckpointError(text, code="report.no_baseline", option="--baseline", value=baseline)
     name = None if base is None else base.name
     warnings, notes = _notes(runs)
     compared, verdict_notes = compare_runs(runs, name, margins)
+    rows = build_rows(runs, found.certificates, reference=base, targets=targets, price=price)
+    differences = (*config_differences(runs), *execution_differences(runs))
     return Report(
-        runs=runs,
-        unfinished=found.unfinished,
-        certificates=found.certificates,
-        rows=build_rows(runs, found.certificates, reference=base, targets=targets, price=price),
-        sameness=compare(runs),
-        differences=(*config_differences(runs), *execution_differences(runs)),
-        notes=(*warnings, *notes, *found.notes),
-        warnings=tuple(warnings),
-        baseline=name,
-        compared=compared,
-        verdict_notes=verdict_notes,
-        price=price,
-    )
+        runs=runs, unfinished=found.unfinished, certificates=found.certificates, rows=rows, sameness=compare(runs),
+        differences=differences, notes=(*warnings, *notes, *found.notes), warnings=tuple(warnings), baseline=name,
+        compared=compared, verdict_notes=verdict_notes, price=price,
+    )  # fmt: skip
 
 
 def _notes(runs: Sequence[RunRecord]) -> tuple[list[str], list[str]]:
@@ -168,17 +146,13 @@ def _notes(runs: Sequence[RunRecord]) -> tuple[list[str], list[str]]:
     if len({run.task for run in runs}) > 1:
         warnings.append("The runs have different tasks; their scores and losses cannot be compared.")
     texts = [(text, run.name) for run in runs for text in (*_notes_of(run), *unknown_reasons(run, runs))]
-    costs = {run.name: (cost.cost_ms_per_step, cost.cost_share) for run in runs if (cost := run.summary.recorder)}
-    known = {name: (ms, 100 * share) for name, (ms, share) in costs.items() if ms is not None and share is not None}
+    costs = {run.name: (run.summary.recorder.cost_ms_per_step, run.summary.recorder.cost_share) for run in runs}
+    known = {name: (ms, share) for name, (ms, share) in costs.items() if ms is not None and share is not None}
     if known:
-        ms, shares = ((min(values), max(values)) for values in zip(*known.values(), strict=True))
-        of_step, of_time = _span(ms, ".3f"), _span(shares, ".2f", "%")
-        texts += [(f"measuring itself cost {of_step} ms a step ({of_time}).", name) for name in known]
+        most_ms, most = map(max, zip(*known.values(), strict=True))
+        text = f"measuring itself cost at most {most_ms:.3f} ms a step ({100 * most:.2f}%)."
+        texts += [(text, name) for name in known]
     return warnings, _shared(runs, texts)
-
-
-def _span(ends: tuple[float, float], form: str, unit: str = "") -> str:
-    return " to ".join(dict.fromkeys(f"{value:{form}}{unit}" for value in ends))
 
 
 def _shared(runs: Sequence[RunRecord], texts: Iterable[tuple[str, str]]) -> list[str]:
@@ -197,7 +171,7 @@ def _warnings_of(run: RunRecord) -> Iterator[str]:
         yield f"no step was measured: all {steps} were warm-up, so rates and phases are n/a."
     if (sentence := not_better_than_constant(run)) is not None:
         yield sentence
-    by_session = {name: run.session_values(source) for name, source in _MAY_CHANGE.items()}
+    by_session = {name: run.session_values(f"run.{field}") for name, field in _MAY_CHANGE.items()}
     changes = [f"{name} {over_sessions(values)}" for name, values in by_session.items() if len(values) > 1]
     if changes:
         steps_taken = ", ".join(format_count(session.run.step) for session in run.sessions[1:])
@@ -251,7 +225,7 @@ def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[
         "phases_contain": {phase: run.get(("run", "strategy", "traits", "phases", phase)) for phase in ALL_PHASES[:-1]},
         "peak_memory_bytes_by_rank": rank_memory(run),
         "confusion": run.summary.confusion or None,
-        "slices": dict(run.slices),
+        "slices": dict(run.summary.slices),
         "sessions": sessions if len(sessions) > 1 else [],
     }
 
@@ -262,11 +236,7 @@ def _spreads(names: Sequence[str], rows: Sequence[ReportRow]) -> dict[str, Any]:
     for row in rows:
         values = [cell.value for cell in row.cells if cell.runs[0] in names and cell.value is not None]
         if len(values) > 1 and (row.key in _SPREAD_KEYS or row.group.endswith(" scores")):
-            spreads[row.key] = {
-                "mean": statistics.fmean(values),
-                "standard_deviation": statistics.stdev(values),
-                "min": min(values),
-                "max": max(values),
-                "num_runs": len(values),
-            }
+            mean, deviation = statistics.fmean(values), statistics.stdev(values)
+            ends = {"min": min(values), "max": max(values), "num_runs": len(values)}
+            spreads[row.key] = {"mean": mean, "standard_deviation": deviation, **ends}
     return {"runs": list(names), "spread": spreads}

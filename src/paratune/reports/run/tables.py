@@ -1,6 +1,6 @@
 """The tables of a report of runs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -16,8 +16,9 @@ from paratune.reports.amounts import numbers
 from paratune.reports.measures import metric_name
 from paratune.reports.run.model import Report
 from paratune.reports.runs.certificates import Certificate
-from paratune.reports.runs.machine import setting_text
+from paratune.reports.runs.machine import setting_text, software_facts
 from paratune.reports.runs.sameness import Difference
+from paratune.reports.systems.machines import hardware_facts
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, facts_table, make_table
 
 MAX_CLASSES = 24
@@ -26,12 +27,12 @@ _MAX_VALUES = 24
 """Errors by actual value: labels with more distinct values are grouped."""
 _MAX_CONFUSIONS, _MAX_SCORES = 20, 3
 _ERROR_FORMATS = (",", ".3g", "+.3g", ".3g", ".3g")
-_CALLS = ("Calls a step", "calls", "calls")
-_HOST = (
-    ("Host, itself (ms a step)", "self_host_ms", "self_host_ms_per_step"),
-    ("Host, with what it calls (ms a step)", "host_ms", "host_ms_per_step"),
-)
-_DEVICE = "Device (ms a step)"
+_OF_KERNELS = {"calls": "Calls a step", "device_ms": "Device (ms a step)"}
+_OF_OPERATORS = {
+    "calls": "Calls a step",
+    "self_host_ms": "Host, itself (ms a step)",
+    "host_ms": "Host, with what it calls (ms a step)",
+}
 _HOW_CERTIFIED = (
     "Compared with one process: same samples, order and initial weights. The numbers are the largest relative "
     "differences."
@@ -58,7 +59,7 @@ def certificate(certificate: Certificate, num_runs: int, number: int) -> Table:
     return make_table(f"certificate-{number}", title, columns, certificate.rows, 1, notes)
 
 
-def evaluations(run: RunRecord, key: str) -> Iterator[Table]:
+def evaluations(run: RunRecord, suffix: str) -> Iterator[Table]:
     """Yield losses and scores of each evaluation, with the kept one marked, if there was one."""
     steps, losses = np.array(run.train.steps), np.array(run.train.losses, dtype=np.float64)
     kept, curve = run.summary.kept_step, run.validation
@@ -86,10 +87,10 @@ def evaluations(run: RunRecord, key: str) -> Iterator[Table]:
         *([Column("Kept model", "is_kept", is_text=True)] if kept is not None else []),
     ]  # fmt: skip
     if lines:
-        yield make_table(key, f"Evaluations of {run.name}", columns, lines, 0, is_closed=True)
+        yield make_table(f"evaluations{suffix}", f"Evaluations of {run.name}", columns, lines, 0, is_closed=True)
 
 
-def errors(run: RunRecord, key: str, split: str, labels: Any, predictions: Any) -> Table:
+def errors(run: RunRecord, suffix: str, split: str, labels: Any, predictions: Any) -> Table:
     """Return the errors of a regression for each actual value, or for ten equal parts of the range of values.
 
     `labels` and `predictions` are (N,) and finite.
@@ -110,16 +111,16 @@ def errors(run: RunRecord, key: str, split: str, labels: Any, predictions: Any) 
         lines.append([name, *(TableCell(*pair, (run.name,), predictions_file(split)) for pair in texts)])
     columns = ("Actual", "Rows", "Mean prediction", "Mean error", "MAE", "RMSE")
     title = f"Errors of {run.name} on {split} by actual value"
-    return make_table(key, title, columns, lines, 0, is_closed=True)
+    return make_table(f"errors{suffix}", title, columns, lines, 0, is_closed=True)
 
 
-def confusion(run: RunRecord, key: str) -> Table | str:
+def confusion(run: RunRecord, suffix: str) -> Table | str:
     """Return the confusion matrix of test, else of validation; of many classes the most frequent confusions."""
     by_split = {split: read_confusion(run.summary.confusion.get(split)) for split in ("test", "validation")}
     split, matrix = next(((split, matrix) for split, matrix in by_split.items() if matrix is not None), ("", None))
     if matrix is None:
         return f"No confusion matrix: the record of {run.name} has none."
-    classes = range(matrix.num_classes)
+    classes, key = range(matrix.num_classes), f"confusion{suffix}"
     names = run.labels if len(run.labels) == len(classes) else [str(number) for number in classes]
     if len(classes) <= MAX_CLASSES:
 
@@ -158,23 +159,25 @@ def profile(run: RunRecord, suffix: str) -> Iterator[Table]:
     if device != NOT_AVAILABLE:
         note += f"; device busy {device} ms with {kernels} kernels, idle {format_share(found.idle_share)}"
     trace = f" The trace of the first rank is {run.folder / found.trace}." if found.trace else ""
-    on_device = [(_DEVICE, "self_device_ms", "self_device_ms_per_step")] if found.kernels else []
-    parts = {
-        "operators": (found.operators, [_CALLS, *_HOST, *on_device], (f"{note}.{trace}",)),
-        "kernels": (found.kernels, [_CALLS, (_DEVICE, "device_ms", "device_ms_per_step")], ()),
-    }
-    for name, (rows, columns, notes) in parts.items():
-        known = [[number_in(row.get(field)) for row in rows] for _, field, _ in columns]
-        values = [[None if total is None else total / found.num_steps for total in totals] for totals in known]
-        texts = list(map(numbers, values))
-        lines: list[Row] = [
-            (str(row.get("name")),
-             *(TableCell(texts[column][at], values[column][at], (run.name,),
-                         f"summary.profile.{name}[{at}].{field} over the profiled steps")
-               for column, (_, field, _) in enumerate(columns)))
-            for at, row in enumerate(rows)
-        ]  # fmt: skip
-        heads = ((name[:-1].capitalize(), "name"), *((label, unit) for label, _, unit in columns))
+    on_device = {"self_device_ms": "Device (ms a step)"} if found.kernels else {}
+    for name, rows, columns, notes in (
+        ("operators", found.operators, _OF_OPERATORS | on_device, (f"{note}.{trace}",)),
+        ("kernels", found.kernels, _OF_KERNELS, ()),
+    ):
+        totals = [[number_in(row.get(field)) for field in columns] for row in rows]
+        per_step = [[None if total is None else total / found.num_steps for total in line] for line in totals]
+        texts = zip(*map(numbers, zip(*per_step, strict=True)), strict=True)
+        lines: list[Row] = []
+        for at, (row, values, shown) in enumerate(zip(rows, per_step, texts, strict=True)):
+            source = f"summary.profile.{name}[{at}].{{}} over the profiled steps"
+            cells = zip(columns, shown, values, strict=True)
+            lines.append(
+                (
+                    str(row.get("name")),
+                    *(TableCell(text, value, (run.name,), source.format(field)) for field, text, value in cells),
+                )
+            )
+        heads = ((name[:-1].capitalize(), "name"), *((label, f"{field}_per_step") for field, label in columns.items()))
         if lines:
             title = f"{name.capitalize()} of {run.name} that take most time"
             yield make_table(f"{name}{suffix}", title, heads, lines, 1, notes)
@@ -195,11 +198,14 @@ def settings(differences: Sequence[Difference], runs: Sequence[RunRecord]) -> Ta
     return make_table("settings", "Settings that differ", columns, rows, len(columns), (note,))
 
 
-def facts(runs: Sequence[RunRecord], key: str, read: Callable[[RunRecord], Mapping[str, str]]) -> Table | str:
-    """Return a table of facts with a column for each run; with one column if they are the same in all runs."""
-    shown, first = {run.name: read(run) for run in runs}, read(runs[0])
-    names: dict[str, tuple[str, ...]] = {name: (name,) for name in shown}
-    if len(shown) > 1 and all(values == first for values in shown.values()):
-        shown, names = {"All runs": first}, {"All runs": tuple(shown)}
-    table = facts_table(key, key.capitalize(), shown, names)
-    return table if table.lines else f"{key.capitalize()}: not recorded."
+def machine(runs: Sequence[RunRecord]) -> Iterator[Table | str]:
+    """Yield the known hardware and the software of all sessions, in one column if they are the same in all runs."""
+    hardware = {run.name: hardware_facts(run.sessions) for run in runs}
+    known = {name: {fact: text for fact, text in of.items() if text != NOT_AVAILABLE} for name, of in hardware.items()}
+    for key, facts in (("hardware", known), ("software", {run.name: software_facts(run) for run in runs})):
+        names: dict[str, tuple[str, ...]] = {name: (name,) for name in facts}
+        first, *others = facts.values()
+        if others and all(values == first for values in others):
+            facts, names = {"All runs": first}, {"All runs": tuple(facts)}
+        table = facts_table(key, key.capitalize(), facts, names)
+        yield table if table.lines else f"{table.title}: not recorded."

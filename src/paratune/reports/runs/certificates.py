@@ -25,14 +25,11 @@ class Certificate:
     """A certificate of runs of a report."""
 
     path: Path
-    runs: tuple[str, ...]
-    """Names of the runs that it applies to."""
+    runs: tuple[str, ...]  # names of the runs that it applies to
     verdict: str
-    how: str
-    """Steps, samples, precision and tolerances in words."""
+    how: str  # steps, samples, precision and tolerances in words
     findings: tuple[StrategyDifference, ...]
-    rows: tuple[tuple[str, ...], ...]
-    """The findings as texts, in the order of `certificate.COLUMNS`."""
+    rows: tuple[tuple[str, ...], ...]  # the findings as texts, in the order of `certificate.COLUMNS`
 
     @property
     def reasons(self) -> tuple[str, ...]:

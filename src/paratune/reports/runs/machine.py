@@ -42,12 +42,6 @@ def machine_kinds(runs: Sequence[RunRecord]) -> list[Hashable]:
     return [(nodes, widest(nodes, own)) for nodes, own in kinds]
 
 
-def on_same_machines(runs: Sequence[RunRecord], others: Sequence[RunRecord]) -> bool:
-    """Return whether two groups of runs used the same kinds of machine."""
-    kinds = machine_kinds([*runs, *others])
-    return set(kinds[: len(runs)]) == set(kinds[len(runs) :])
-
-
 def _node_kind(node: Mapping[str, Any]) -> tuple[Any, ...]:
     ram = number_in(node.get("ram_bytes"))
     gpus = frozenset(tuple(str(gpu.get(key)) for key in _GPU) for gpu in gpus_of(node))

@@ -11,8 +11,8 @@ from paratune import records
 from paratune.base.text import plain
 from paratune.errors import CheckpointError, Fault
 from paratune.records import certificate
-from paratune.records.finished import RunRecord, read_typed, steps_taken, with_curves
-from paratune.records.typed import RunFile, Summary
+from paratune.records.finished import RunRecord, read_record, read_typed, steps_taken, with_curves
+from paratune.records.typed import RunFile
 from paratune.reports.runs.certificates import Certificate, find_certificates
 
 MAX_DRAWN_BYTES = 40_000_000
@@ -25,8 +25,7 @@ class Unfinished:
 
     name: str
     folder: Path
-    reason: str
-    """Progress and end of the run, from its events."""
+    reason: str  # progress and end of the run, from its events
 
 
 @dataclass(frozen=True)
@@ -83,15 +82,14 @@ def read_runs(folders: Sequence[Path]) -> FoundRuns:
 
 
 def _read_run(folder: Path) -> RunRecord | Unfinished:
-    run = read_typed(folder, RunFile)
+    record = read_record(folder, "") if records.is_finished(folder) else None
+    run = read_typed(folder, RunFile) if record is None else record.run
     if not run.run_id:
         text = f"{plain(folder)}/run.json is damaged: run_id is {run.run_id!r}, a name is needed"
         raise CheckpointError(text, code="run.damaged", folder=folder, name=run.run_id)
-    if not records.is_finished(folder):
+    if record is None:
         return Unfinished(run.run_id, folder, _progress_text(folder, run.plan.num_steps))
-    record = RunRecord(run.run_id, folder, run, read_typed(folder, Summary))
-    _ = record.slices  # raises an error if they are damaged
-    return with_curves(record)
+    return with_curves(replace(record, name=run.run_id))
 
 
 def _progress_text(folder: Path, planned: float | None) -> str:

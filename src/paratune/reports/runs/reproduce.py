@@ -12,13 +12,12 @@ from typing import Any
 
 from paratune.base.secrets import hide_in_words, hide_secrets
 from paratune.base.units import NOT_AVAILABLE, format_count
-from paratune.config.plain import one_line, yaml_lines
+from paratune.config.plain import yaml_lines
 from paratune.records.finished import RunRecord
 from paratune.records.run_folder import SLURM_FOLDER
 from paratune.records.sweep import SweepRecord
 from paratune.reports.document import Listing, Part, Statement
 from paratune.reports.runs.machine import value_text
-from paratune.reports.runs.sameness import config_differences
 from paratune.reports.tables.table import make_table
 
 HEADING = "Reproduce"
@@ -38,7 +37,7 @@ def reproduction(
     """Return the parts of the section: a table of facts, then listings.
 
     Args:
-        shown: A run of each configuration under its name, the baseline first; others by their difference from it.
+        shown: A run of each configuration under its name, the baseline first.
         runs: All runs; their commands and dates are shown.
         sweeps: Their matrices, if any.
         folders: Folders of the matrices, whose batch scripts are listed.
@@ -51,11 +50,8 @@ def reproduction(
         parts.append(Listing("Commands to reproduce the runs", "\n".join(_again(configurations, sweeps))))
     parts += [Listing(f"Matrix file: {sweep.matrix}", sweep.matrix_text) for sweep in sweeps if sweep.matrix_text]
     if configurations:
-        first, *others = configurations.values()
-        parts.append(Listing(f"Resolved configuration of {first.name}", next(iter(texts.values()))))
-        if others:
-            lines = (line for other in others for line in _differing(first, other))
-            parts.append(Listing(f"Differences from {first.name}", "\n".join(lines)))
+        file, first = next(iter(configurations.items()))
+        parts.append(Listing(f"Resolved configuration of {first.name}", texts[file]))
     parts += itertools.islice(_scripts([*folders, *(run.folder for run in runs)], runs), _MAX_SCRIPTS)
     return tuple(parts)
 
@@ -184,20 +180,6 @@ def _again(configurations: Mapping[str, RunRecord], sweeps: Sequence[SweepRecord
         words = ["paratune", "train", name, "--set", "run.folder=reproduced"]
         line = shlex.join([*words, *(["--nproc", str(size)] if size > 1 else [])])
         yield line if num_nodes <= 1 else f"{line}  # on {num_nodes} nodes: paratune launch --nodes {num_nodes}"
-
-
-def _differing(first: RunRecord, run: RunRecord) -> Iterator[str]:
-    """Yield the name of a run, and the settings in which it differs from the first one."""
-    changes = [
-        (item.key, *(one_line(item.values.get(name)) for name in (first.name, run.name)))
-        for item in config_differences([first, run])
-    ]
-    sizes = [str(int(member.run.world_size or 1)) for member in (first, run)]
-    changes += [("nproc", *sizes)] if len(set(sizes)) > 1 else []
-    yield f"# {run.name}"
-    yield from (hide_secrets(f"  {key}: {now}  # {first.name}: {before}") for key, before, now in changes)
-    if not changes:
-        yield "  # the same configuration"
 
 
 def _scripts(folders: Sequence[Path], runs: Sequence[RunRecord]) -> Iterator[Listing]:

@@ -33,26 +33,6 @@ _EXECUTION_ONLY = {
 _SEED_DEPENDENT = {"seed", "initial_weights"}
 _OF_STEPS = {"tokens", "model_overrides", "adapter", "global_batch_size", "plan", "train_settings", "weights"}
 """Fields that a fitted baseline, which has no steps, does not have."""
-_FIELDS = {
-    "task": "the task and its labels",
-    "task_options": "the options of the task that change training",
-    "own_code": "code outside paratune (its name, options and SHA-256)",
-    "distillation": "the distillation (section distil; weights and tokenizers of the teachers)",
-    "train_data": "the training data (fingerprint)",
-    "validation_data": "the validation data (fingerprint)",
-    "test_data": "the test data (fingerprint)",
-    "tokens": "the tokenization",
-    "initial_weights": "the initial weights (init_fingerprint)",
-    "model_overrides": "model.overrides",
-    "adapter": "model.adapter",
-    "global_batch_size": "the global batch size",
-    "plan": "the number of steps and epochs",
-    "train_settings": "the optimization (section train)",
-    "weights": "the dtype of the weights (strategy.param_dtype)",
-    "kept_model": "which model is kept",
-    "seed": "the seed",
-}
-"""The fields of `experiment`, in words."""
 
 
 @dataclass(frozen=True)
@@ -61,21 +41,17 @@ class Difference:
 
     key: str
     label: str
-    values: Mapping[str, Any]
-    """Value of each run by the run's name; runs without the setting have no value."""
-    origins: Mapping[str, str]
-    """Origin of each value: a line of a file, --set, or default."""
+    values: Mapping[str, Any]  # value of each run by the run's name; runs without the setting have no value
+    origins: Mapping[str, str]  # origin of each value: a line of a file, --set, or default
 
 
 @dataclass(frozen=True)
 class Sameness:
     """Whether the runs trained the same thing."""
 
-    verdict: str
-    """same, other_seeds, different, or unknown: a run does not record all fields."""
+    verdict: str  # same, other_seeds, different, or unknown: a run does not record all fields
     differ: tuple[Difference, ...]
-    unknown: tuple[str, ...]
-    """Fields that a run does not record."""
+    unknown: tuple[str, ...]  # fields that a run does not record
 
     @property
     def sentence(self) -> str:
@@ -92,8 +68,8 @@ class Sameness:
         }[self.verdict]
 
 
-def experiment(run: RunRecord) -> dict[str, Any]:
-    """Return what decides which model a run trains, by the keys of `_FIELDS`; None where it is not recorded.
+def experiment(run: RunRecord) -> dict[str, tuple[str, Any]]:
+    """Return what decides which model a run trains: words and value of each field; None where it is not recorded.
 
     The distribution over devices, the number of micro-batches, and the form in which an adapter is saved do not.
     """
@@ -103,6 +79,8 @@ def experiment(run: RunRecord) -> dict[str, Any]:
         return {key: values.get(key) for key in keys or values} if isinstance(values, Mapping) else None
 
     tokens = section("data", "max_length", "truncation", "head_tokens")
+    if tokens is not None:  # another tokenizer changes the number of tokens
+        tokens["num_tokens"] = run.data("train").num_tokens
     train, model, kept = section("train"), section("model", "overrides", "adapter"), section("evaluate")
     if kept is not None:  # the evaluation interval matters only for a model that is chosen by evaluations
         is_chosen = kept.get("best") is not None or kept.get("patience") is not None
@@ -111,39 +89,44 @@ def experiment(run: RunRecord) -> dict[str, Any]:
     if train is not None:  # its length is in the plan
         train = {key: train[key] for key in train if key not in {"epochs", "max_steps", *_ONLY_COMPUTATION}}
     strategy, distil = section("strategy"), run.setting("distil")
+    param_dtype = strategy and strategy.get("param_dtype", "fp32")
     plan = run.run.plan.model_dump(include={"num_steps", "steps_per_epoch", "num_epochs"}, exclude_unset=True)
+    # An older record does not have the options that are off.
+    options = {key: value for key, value in (section("task", *_TASK_OPTIONS) or {}).items() if value}
     teachers = [about.get("inputs_sha256") for about in run.run.teachers]
-    adapter = (model and model["adapter"]) or {}
+    adapter = {key: value for key, value in ((model and model["adapter"]) or {}).items() if key != "save"}
+    weights = {"baseline": run.setting("baseline")} if run.is_baseline else run.run.model.init_fingerprint
+    sets = ("train", "training"), ("validation", "validation"), ("test", "test")
     fields = {
-        "task": run.get("run.task"),
-        # An older record does not have the options that are off.
-        "task_options": {key: value for key, value in (section("task", *_TASK_OPTIONS) or {}).items() if value},
-        "own_code": _own_code(run),
-        "distillation": {**distil, "teacher": teachers} if distil else False,
-        **{f"{split}_data": _fingerprint(run, split) for split in ("train", "validation", "test")},
-        # Another tokenizer changes the number of tokens.
-        "tokens": tokens and {**tokens, "num_tokens": run.data("train").num_tokens},
-        "initial_weights": {"baseline": run.setting("baseline")} if run.is_baseline
-        else run.run.model.init_fingerprint,
-        "model_overrides": model and {"overrides": model["overrides"]},
-        "adapter": model and ({key: value for key, value in adapter.items() if key != "save"} or False),
-        "global_batch_size": run.run.batch.global_batch_size,
-        "plan": plan or None,
-        "train_settings": train,
-        "weights": strategy and strategy.get("param_dtype", "fp32"),
-        "kept_model": kept,
-        "seed": run.run.seed,
-    }  # fmt: skip
-    return {key: value for key, value in fields.items() if not (run.is_baseline and key in _OF_STEPS)}
+        "task": ("the task and its labels", run.get("run.task")),
+        "task_options": ("the options of the task that change training", options),
+        "own_code": ("code outside paratune (its name, options and SHA-256)", _own_code(run)),
+        "distillation": (
+            "the distillation (section distil; weights and tokenizers of the teachers)",
+            {**distil, "teacher": teachers} if distil else False,
+        ),
+        **{f"{split}_data": (f"the {name} data (fingerprint)", _fingerprint(run, split)) for split, name in sets},
+        "tokens": ("the tokenization", tokens),
+        "initial_weights": ("the initial weights (init_fingerprint)", weights),
+        "model_overrides": ("model.overrides", model and {"overrides": model["overrides"]}),
+        "adapter": ("model.adapter", model and (adapter or False)),
+        "global_batch_size": ("the global batch size", run.run.batch.global_batch_size),
+        "plan": ("the number of steps and epochs", plan or None),
+        "train_settings": ("the optimization (section train)", train),
+        "weights": ("the dtype of the weights (strategy.param_dtype)", param_dtype),
+        "kept_model": ("which model is kept", kept),
+        "seed": ("the seed", run.run.seed),
+    }
+    return {key: field for key, field in fields.items() if not (run.is_baseline and key in _OF_STEPS)}
 
 
 def compare(runs: Sequence[RunRecord]) -> Sameness:
     """Return whether runs are the same experiment, and their differences."""
     differ, unknown = [], []
     by_run = {run.name: experiment(run) for run in runs}
-    for key, label in _FIELDS.items():
+    for key, label in {key: label for fields in by_run.values() for key, (label, _) in fields.items()}.items():
         # A fitted baseline is one difference, and not one for each field that only steps have.
-        values = {name: fields[key] for name, fields in by_run.items() if key in fields}
+        values = {name: fields[key][1] for name, fields in by_run.items() if key in fields}
         if len({canonical(value) for value in values.values() if value is not None}) > 1:
             differ.append(Difference(key, label, _differing_parts(values), {}))
         elif None in values.values():

@@ -29,7 +29,7 @@ def slice_tables(members: Members) -> Iterator[Table]:
     names = dict.fromkeys(
         (split, column, task)
         for task, of_task in by_task.items() for _, runs in of_task for run in runs
-        for split, columns in run.slices.items() for column in columns
+        for split, columns in run.summary.slices.items() for column in columns
     )  # fmt: skip
     for number, (split, column, task) in enumerate(names, start=1):
         title = f"{split.capitalize().replace('_', ' ')} scores by {column}"
@@ -40,7 +40,7 @@ def slice_tables(members: Members) -> Iterator[Table]:
 
 def _table(members: Members, split: str, column: str, key: str, title: str) -> Table:
     by_run = {
-        run.name: {entry["value"]: entry for entry in run.slices.get(split, {}).get(column, [])}
+        run.name: {entry["value"]: entry for entry in run.summary.slices.get(split, {}).get(column, [])}
         for _, runs in members for run in runs
     }  # fmt: skip
     all_entries = [entry for entries in by_run.values() for entry in entries.values()]
@@ -88,7 +88,7 @@ def _cell(
 
 def _why_none(runs: Sequence[RunRecord], split: str, column: str) -> str:
     """Return why no run has a slice."""
-    if any(column in run.slices.get(split, {}) for run in runs):
+    if any(column in run.summary.slices.get(split, {}) for run in runs):
         return f"no row of {split} has this value"
     if not any(column in (run.setting("evaluate.slices") or ()) for run in runs):
         return f"evaluate.slices of this configuration does not name {column}"

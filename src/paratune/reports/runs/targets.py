@@ -19,14 +19,10 @@ GROUP = "Time to quality"
 class TargetResult:
     """When a run reached a target."""
 
-    metrics: frozenset[str] = frozenset()
-    """Metrics of its evaluations on validation."""
-    best: float | None = None
-    """Best score of all evaluations; None without evaluations by the metric of the target."""
-    step: int | None = None
-    """Step of the first evaluation that met the target; None if none did."""
-    train_s: float | None = None
-    """Wall time of the steps until then, of the slowest rank."""
+    metrics: frozenset[str] = frozenset()  # metrics of its evaluations on validation
+    best: float | None = None  # best score of all evaluations; None without evaluations by the metric of the target
+    step: int | None = None  # step of the first evaluation that met the target; None if none did
+    train_s: float | None = None  # wall time of the steps until then, of the slowest rank
     total_s: float | None = None
     """With start-up, tokenization, evaluations (including that one) and checkpoints until then."""
     was_resumed_later: bool = False

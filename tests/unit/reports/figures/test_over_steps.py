@@ -6,7 +6,7 @@ from make_run import make_run
 from paratune.records import events_file
 from paratune.records.finished import read_record
 from paratune.reports.figures.over_steps import _line, step_drawings
-from paratune.reports.run.document import run_document
+from paratune.reports.run.make import run_document
 from paratune.reports.run.model import build_report
 from paratune.reports.runs.read import read_runs
 

@@ -6,8 +6,7 @@ from raised import raises_code
 
 from paratune.reports.comparison.tables import changes_table
 from paratune.reports.page.document import document_html
-from paratune.reports.run.document import run_document
-from paratune.reports.run.make import make
+from paratune.reports.run.make import make, run_document
 
 
 @pytest.fixture

@@ -25,28 +25,28 @@ def test_evaluations_have_losses_and_scores_with_the_kept_one_marked(tmp_path):
     )
     # (4 + 2) / 2, and nothing known of step 3.
     losses = [["2", "0.20", "3.0000", "1.5000"], ["3", "0.30", "n/a", "n/a"]]
-    (table,) = run_tables.evaluations(replace(run, validation_scores={}), "evaluations")
+    (table,) = run_tables.evaluations(replace(run, validation_scores={}), "")
     assert texts(table) == losses
     best = {"step": 2, "metric": "f1", "value": 0.25}
     run = replace(run, summary=run.summary.model_copy(update={"kept_step": 2, "best": Best(**best)}))
-    (table,) = run_tables.evaluations(run, "evaluations")
+    (table,) = run_tables.evaluations(run, "")
     assert [column.label for column in table.columns[4:]] == ["F1 ↑", "Accuracy ↑", "F1, macro ↑", "Kept model"]
     assert texts(table) == [
         [*losses[0], "0.2500", "0.5000", "0.4000", "kept"],
         [*losses[1], "n/a", "n/a", "n/a", ""],
     ]
-    assert not [*run_tables.evaluations(replace(run, validation=Curve((), (), ())), "evaluations")]
+    assert not [*run_tables.evaluations(replace(run, validation=Curve((), (), ())), "")]
 
 
 def test_errors_by_actual_value(tmp_path):
     (run,) = reports.make([make_run(tmp_path / "a", task="regression")], None).runs
     labels, predictions = np.array([6.0, 6.0, 7.0]), np.array([6.5, 5.0, 7.0])
     # Errors 0.5 and -1: mean -0.25, absolute 0.75, the root of 1.25 / 2.
-    assert texts(run_tables.errors(run, "errors", "test", labels, predictions)) == [
+    assert texts(run_tables.errors(run, "", "test", labels, predictions)) == [
         ["6", "2", "5.75", "−0.25", "0.75", "0.791"],
         ["7", "1", "7", "+0", "0", "0"],
     ]
     many = np.linspace(0, 100, 101)
-    found = texts(run_tables.errors(run, "errors", "test", many, many))
+    found = texts(run_tables.errors(run, "", "test", many, many))
     assert found[0][:2] == ["0 to 10", "10"]
     assert sum(int(line[1]) for line in found) == 101

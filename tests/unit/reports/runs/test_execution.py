@@ -6,7 +6,7 @@ from typing import Any
 from make_run import make_run
 
 from paratune.reports import Report, make
-from paratune.reports.run.document import run_document
+from paratune.reports.run.make import run_document
 
 
 def report_of(folder: Path, *runs: tuple[int | None, float, float]) -> Report:

@@ -36,14 +36,6 @@ def test_resolved_configuration_is_read_back_as_recorded(tmp_path):
     assert read_tree(reproduction_texts([run])["a.yaml"], "a.yaml").value == run.run.config
 
 
-def test_other_configurations_are_listed_by_their_differences(tmp_path):
-    first, other = read(tmp_path / "a"), read(tmp_path / "b", **{"config.train.learning_rate": 0.5, "world_size": 2})
-    shown = [first, other]
-    lines = listings(reproduction(shown, [first, other]))["Differences from a"].splitlines()
-    assert "  train.learning_rate: 0.5  # a: 5.0e-05" in lines
-    assert "  nproc: 2  # a: 1" in lines
-
-
 def test_dates_code_and_data_come_from_the_record(tmp_path):
     run = read(tmp_path / "a", **{"code.git_commit": "c" * 40, "code.git_dirty": True, "directory": "/work"})
     facts = dict(reproduction([replace(run, name="a")], [run])[0].rows)

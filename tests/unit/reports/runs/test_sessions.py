@@ -10,8 +10,7 @@ from make_run import PHASE_TEXTS, make_run
 
 from paratune import reports
 from paratune.reports.page.document import document_html
-from paratune.reports.run.document import run_document
-from paratune.reports.run.make import runs_csv
+from paratune.reports.run.make import run_document, runs_csv
 from paratune.reports.run.model import build_report
 from paratune.reports.runs.machine import software_facts
 from paratune.reports.runs.read import read_runs
