@@ -5,14 +5,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from paratune.base.units import counted
-from paratune.records.certificate import COLUMNS
 from paratune.records.finished import RunRecord
 from paratune.reports.document import Statement
 from paratune.reports.matrix.outcomes import SweepReport
-from paratune.reports.runs.certificates import find_certificates
+from paratune.reports.runs.certificates import certificates_table, find_certificates
 from paratune.reports.runs.machine import own_share, software_facts
 from paratune.reports.systems.model import Systems
-from paratune.reports.tables.table import Heading, Table, TableCell, make_table
+from paratune.reports.tables.table import Table
 from paratune.reports.text import some_names
 from paratune.verdicts import Verdict
 from paratune.verdicts.order import OrderEffect, load_by_others, num_overlapping, run_time
@@ -186,21 +185,6 @@ def _certificates(runs: Sequence[RunRecord]) -> Statement:
 
 
 def certificate_table(systems: Systems) -> Iterator[Table]:
-    """Yield the table of certificates next to the runs, with a line for each strategy."""
-    runs = systems.runs
-    certificates, notes = find_certificates(runs, ())
-    if not certificates and not notes:
-        return
-    rows = [
-        (
-            *(TableCell(text, runs=member.runs, source=str(member.path)) for text in row),
-            TableCell(member.run_names(len(runs)), runs=member.runs),
-        )
-        for member in certificates
-        for row in member.rows
-    ]
-    columns: list[Heading] = [*((name.capitalize(), name) for name in COLUMNS), "Runs"]
-    remarks = [f"{member.how}." for member in certificates]
-    remarks += [reason for member in certificates for reason in member.reasons]
-    title, notes = "Certificates: compared with one process", (*dict.fromkeys(remarks), *notes)
-    yield make_table("certificates", title, columns, rows, len(columns), notes)
+    """Yield the table of certificates next to the runs."""
+    certificates, notes = find_certificates(systems.runs, ())
+    return certificates_table(certificates, len(systems.runs), notes)

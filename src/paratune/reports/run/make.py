@@ -20,6 +20,7 @@ from paratune.reports.run import tables
 from paratune.reports.run.figures import prediction_figures, read_predictions
 from paratune.reports.run.model import Report, build_report
 from paratune.reports.runs import reproduce, slice_tables
+from paratune.reports.runs.certificates import certificates_table
 from paratune.reports.runs.machine import value_text
 from paratune.reports.runs.read import read_runs
 from paratune.reports.statements import run_statements
@@ -121,9 +122,8 @@ def _sections(report: Report) -> Iterator[ReportSection]:
     yield ReportSection("comparison", comparison.title, (comparison, *drawings, _HOW_MEASURED))
     if len(runs) > 1:
         yield ReportSection("settings", "Settings that differ", (tables.settings(report.differences, runs),))
-    certificates = enumerate(report.certificates, start=1)
-    tested = (tables.certificate(certificate, len(report.runs), number) for number, certificate in certificates)
-    yield ReportSection("certificates", "Certificates", tuple(tested))
+    certificates = tuple(certificates_table(report.certificates, len(report.runs)))
+    yield ReportSection("certificates", "Certificates", certificates)
     quality = tuple(_quality(suffixed))
     yield ReportSection("quality", "Predictions", quality, any(isinstance(part, Drawing) for part in quality))
     base = next((run for run in report.runs if run.name == report.baseline), runs[0])

@@ -64,8 +64,7 @@ class Report:
     @cached_property
     def configurations(self) -> list[tuple[str, list[RunRecord]]]:
         """The runs that differ only in seed and repeat, under the name that verdicts use."""
-        by_name = {run.name: run for run in self.runs}
-        return [(group.label, [by_name[run.name] for run in group.runs]) for group in by_configuration(self.runs)]
+        return [(group.label, [*group.runs]) for group in by_configuration(self.runs)]
 
     @property
     def members(self) -> list[Member]:

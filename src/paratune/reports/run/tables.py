@@ -8,14 +8,12 @@ import numpy as np
 
 from paratune.base.units import NOT_AVAILABLE, format_as, format_number, format_share
 from paratune.records import predictions_file
-from paratune.records.certificate import COLUMNS
 from paratune.records.confusion import read_confusion
 from paratune.records.evaluations import ordered_scores
 from paratune.records.finished import RunRecord, number_in
 from paratune.reports.amounts import numbers
 from paratune.reports.measures import metric_name
 from paratune.reports.run.model import Report
-from paratune.reports.runs.certificates import Certificate
 from paratune.reports.runs.machine import setting_text, software_facts
 from paratune.reports.runs.sameness import Difference
 from paratune.reports.systems.machines import hardware_facts
@@ -33,10 +31,6 @@ _OF_OPERATORS = {
     "self_host_ms": "Host, itself (ms a step)",
     "host_ms": "Host, with what it calls (ms a step)",
 }
-_HOW_CERTIFIED = (
-    "Compared with one process: same samples, order and initial weights. The numbers are the largest relative "
-    "differences."
-)
 
 
 def comparison(report: Report, runs: Sequence[RunRecord]) -> Table:
@@ -49,14 +43,6 @@ def comparison(report: Report, runs: Sequence[RunRecord]) -> Table:
     return make_table(
         "comparison", title, [("", "figure"), *(run.name for run in runs)], lines, 1, notes, groups=groups
     )
-
-
-def certificate(certificate: Certificate, num_runs: int, number: int) -> Table:
-    """Return the differences between strategies and one process that `paratune certify` found."""
-    notes = (*certificate.reasons, f"{certificate.how}. {_HOW_CERTIFIED} {certificate.path}")
-    title = f"{certificate.run_names(num_runs)}: {certificate.verdict}"
-    columns = map(str.capitalize, COLUMNS)
-    return make_table(f"certificate-{number}", title, columns, certificate.rows, 1, notes)
 
 
 def evaluations(run: RunRecord, suffix: str) -> Iterator[Table]:

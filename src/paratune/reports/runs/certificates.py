@@ -3,7 +3,7 @@
 Certificates in or next to a run folder are found automatically; others are given on the command line.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,12 @@ from paratune.base.text import plain
 from paratune.config.traits import TRAITS
 from paratune.errors import CheckpointError
 from paratune.records import certificate
-from paratune.records.certificate import StrategyDifference, cells
+from paratune.records.certificate import COLUMNS, StrategyDifference, cells
 from paratune.records.finished import RunRecord
 from paratune.records.run_folder import trained_fingerprint
+from paratune.reports.tables.table import Heading, Table, TableCell, make_table
 
+_ABOUT = "Same samples, order and initial weights; the numbers are the largest relative differences."
 _IN_JSON = ("strategy", "world_size", "status", "reason", "gradient_difference", "loss_difference", "trained")
 
 
@@ -75,6 +77,22 @@ def find_certificates(
         else:
             notes.append(f"{path} is of other data, weights or settings than these runs: it is left out.")
     return tuple(certificates), tuple(notes)
+
+
+def certificates_table(
+    certificates: Sequence[Certificate], num_runs: int, notes: Sequence[str] = ()
+) -> Iterator[Table]:
+    """Yield the table of the strategies of certificates, if there are any; `notes` are below it."""
+    rows = [
+        (*(TableCell(text, runs=item.runs, source=str(item.path)) for text in (*row, item.run_names(num_runs))),)
+        for item in certificates for row in item.rows
+    ]  # fmt: skip
+    columns: list[Heading] = [*((name.capitalize(), name) for name in COLUMNS), "Runs"]
+    remarks = [text for item in certificates for text in (f"{item.path}: {item.how}.", *item.reasons)]
+    remarks += [_ABOUT] if certificates else []
+    if rows or remarks or notes:
+        title = "Certificates: compared with one process"
+        yield make_table("certificates", title, columns, rows, len(columns), (*dict.fromkeys(remarks), *notes))
 
 
 def certified(run: RunRecord, certificates: Sequence[Certificate]) -> str | None:

@@ -6,7 +6,7 @@ from paratune.base.text import plain
 from paratune.errors import ConfigError, did_you_mean
 from paratune.records.finished import RunRecord
 from paratune.reports.runs.machine import machine_kinds
-from paratune.reports.runs.sameness import Difference, affects_training, compare
+from paratune.reports.runs.sameness import EXECUTION_ONLY, Difference, compare
 from paratune.verdicts import Differs
 from paratune.verdicts.placebo import step_class
 
@@ -58,7 +58,7 @@ def read_allowed(words: Iterable[str]) -> frozenset[str]:
 
 def allowed_by_axes(keys: Iterable[str]) -> frozenset[str]:
     """Return the differences that axes with these dotted keys allow."""
-    made = (_MADE_BY.get(key) or _MADE_BY.get(key.partition(".")[0], ()) for key in keys if affects_training(key))
+    made = (_MADE_BY.get(key) or _MADE_BY.get(key.partition(".")[0], ()) for key in keys if key not in EXECUTION_ONLY)
     return frozenset(name for names in made for name in names)
 
 
@@ -89,14 +89,10 @@ def differs_of(base: Sequence[RunRecord], other: Sequence[RunRecord], allowed: C
         (refused if {"plan", "global_batch_size"} & refused.keys() else permitted)["budget"] = budget
     classes, kinds = [step_class(run) for run in pairs[0]], machine_kinds([*base, *other])
     return Differs(
-        tuple(refused.values()),
-        tuple(permitted.values()),
-        tuple(unknown),
-        "global_batch_size" in refused | permitted,
-        elsewhere=set(kinds[: len(base)]) != set(kinds[len(base) :]),
-        samples=samples,
+        tuple(refused.values()), tuple(permitted.values()), tuple(unknown), "global_batch_size" in refused | permitted,
+        elsewhere=set(kinds[: len(base)]) != set(kinds[len(base) :]), samples=samples,
         placebo=classes[0] is not None and classes[0] == classes[1],
-    )
+    )  # fmt: skip
 
 
 def _samples(*pair: RunRecord) -> float | None:

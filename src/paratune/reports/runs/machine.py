@@ -57,10 +57,8 @@ def own_share(run: RunRecord) -> float | None:
     """Return the share of its own cores that a run on CPUs kept busy: those that it may use and has threads for."""
     mean, threads, size = run.summary.utilisation.mean, run.run.num_threads, run.run.world_size
     cores = [number_in(node.get("num_logical_cores")) for node in run.run.hardware]
-    usable = usable_cores(run)
-    if run.summary.utilisation.kind != "cpu" or not cores or None in cores or not usable:
-        return None
-    if mean is None or not threads or not size:
+    usable, is_on_cpu = usable_cores(run), run.summary.utilisation.kind == "cpu"
+    if mean is None or None in cores or not (is_on_cpu and cores and usable and threads and size):
         return None
     return mean * sum(number or 0.0 for number in cores) / min(usable, threads * size)
 

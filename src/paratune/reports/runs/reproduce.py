@@ -19,6 +19,7 @@ from paratune.records.sweep import SweepRecord
 from paratune.reports.document import Listing, Part, Statement
 from paratune.reports.runs.machine import value_text
 from paratune.reports.tables.table import make_table
+from paratune.reports.text import some_names
 
 HEADING = "Reproduce"
 KEY = "reproduce"
@@ -36,11 +37,7 @@ def reproduction(
 ) -> tuple[Part, ...]:  # fmt: skip
     """Return the parts of the section: a table of facts, then listings.
 
-    Args:
-        shown: A run of each configuration under its name, the baseline first.
-        runs: All runs; their commands and dates are shown.
-        sweeps: Their matrices, if any.
-        folders: Folders of the matrices, whose batch scripts are listed.
+    `shown` has a run of each configuration under its name, the baseline first; `folders` are those of the matrices.
     """
     facts = make_table(KEY, "Origin of the runs", ("", "Recorded value"), _facts(runs, sweeps).items(), 2)
     parts: list[Part] = [facts, Listing("Original commands", "\n".join(_commands(runs, sweeps)))]
@@ -93,27 +90,23 @@ def command_line(words: Sequence[str]) -> str:
     """Return a recorded command for a shell, with the name of the program instead of its path."""
     if not words:
         return NOT_AVAILABLE
-    program, *others = words
-    path = Path(program)
+    path = Path(words[0])
     name = path.parent.name if path.name == "__main__.py" else path.name
-    return shlex.join([name, *hide_in_words(others)])
+    return shlex.join([name, *hide_in_words(words[1:])])
 
 
 def _facts(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> dict[str, str]:
     """Return when, where, by what and on what data the runs were made."""
     sessions = [session for run in runs for session in run.sessions]
+    places = [sweep.directory for sweep in sweeps] or [session.run.directory for session in sessions]
     facts = {
         "Matrix file": _distinct(sweep.matrix for sweep in sweeps),
         "Command of the matrix": _distinct(command_line(sweep.command) for sweep in sweeps),
         "Matrix started": _distinct(value_text(sweep.created) for sweep in sweeps),
-        "Working directory": _distinct(
-            value_text(place)
-            for place in ([item.directory for item in sweeps] or [item.run.directory for item in sessions])
-        ),
+        "Working directory": _distinct(map(value_text, places)),
         "Runs began": _span(session.run.began or session.run.created for session in sessions),
         "Runs finished": _span(run.summary.finished for run in runs),
         "Code": _distinct(map(_code, sessions)),
-        "Started by": _distinct(map(_started, sessions)),
     }
     for split in _SPLITS:
         facts[f"Data: {split}"] = _distinct(_data(run, split) for run in runs if run.run.data.get(split) is not None)
@@ -126,9 +119,7 @@ def _span(dates: Iterable[str | None]) -> str:
 
 
 def _distinct(texts: Iterable[str]) -> str:
-    distinct = list(dict.fromkeys(texts))
-    more = [f"{len(distinct) - _MAX_VALUES} more"] if len(distinct) > _MAX_VALUES else []
-    return "; ".join([*distinct[:_MAX_VALUES], *more])
+    return some_names(list(dict.fromkeys(texts)), _MAX_VALUES)
 
 
 def _code(session: RunRecord) -> str:
@@ -138,16 +129,9 @@ def _code(session: RunRecord) -> str:
     return f"paratune {value_text(session.run.versions.get('paratune'))}, commit {value_text(commit)}{changes}"
 
 
-def _started(session: RunRecord) -> str:
-    job = session.run.job
-    within = f" in Slurm job {job.get('array_id') or job.get('id')}" if job else ""
-    return f"{session.run.launcher or 'a plain command'}{within}"
-
-
 def _data(run: RunRecord, split: str) -> str:
     data = run.data(split)
-    count = format_count(data.num_rows)
-    return f"{value_text(data.source)} ({count} rows, SHA-256 {value_text(data.fingerprint)})"
+    return f"{value_text(data.source)} ({format_count(data.num_rows)} rows, SHA-256 {value_text(data.fingerprint)})"
 
 
 def _commands(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> Iterator[str]:
@@ -177,9 +161,9 @@ def _again(configurations: Mapping[str, RunRecord], sweeps: Sequence[SweepRecord
         yield "# one run of a configuration:"
     for name, run in configurations.items():
         size, num_nodes = int(run.run.world_size or 1), len(run.run.hardware)
-        words = ["paratune", "train", name, "--set", "run.folder=reproduced"]
-        line = shlex.join([*words, *(["--nproc", str(size)] if size > 1 else [])])
-        yield line if num_nodes <= 1 else f"{line}  # on {num_nodes} nodes: paratune launch --nodes {num_nodes}"
+        nproc = f" --nproc {size}" if size > 1 else ""
+        launch = f"  # on {num_nodes} nodes: paratune launch --nodes {num_nodes}" if num_nodes > 1 else ""
+        yield f"paratune train {name} --set run.folder=reproduced{nproc}{launch}"
 
 
 def _scripts(folders: Sequence[Path], runs: Sequence[RunRecord]) -> Iterator[Listing]:

@@ -19,17 +19,18 @@ NO_SUCH_SETTING = "no such setting"
 OTHER_LOAD = "machine.other_load"
 _EXECUTION = named("num_threads", "num_usable_cores", "other_load")
 _TASK_OPTIONS = (
-    *("class_weights", "label_smoothing", "focal_gamma", "start_at_mean", "stride"),
-    *("mask_probability", "whole_words", "windows"),
-)
+    "class_weights", "label_smoothing", "focal_gamma", "start_at_mean", "stride", "mask_probability", "whole_words",
+    "windows",
+)  # fmt: skip
 """Options of tasks that change what is trained; others only change what is reported."""
 _RUN_SPECIFIC = {"run.name", "run.folder", "data.cache_dir"}
 _ONLY_COMPUTATION = ("activation_checkpointing", "compile", "deterministic")
 """Settings of the section train that affect how a run is computed, and not what is trained."""
-_EXECUTION_ONLY = {
+EXECUTION_ONLY = {
     *("batch.layout", "data.cache_dir", "data.num_workers", "data.prefetch_factor"),
     *(f"train.{key}" for key in _ONLY_COMPUTATION),
 }
+"""Settings that do not affect what is trained, such as the number of loader workers."""
 _SEED_DEPENDENT = {"seed", "initial_weights"}
 _OF_STEPS = {"tokens", "model_overrides", "adapter", "global_batch_size", "plan", "train_settings", "weights"}
 """Fields that a fitted baseline, which has no steps, does not have."""
@@ -88,12 +89,14 @@ def experiment(run: RunRecord) -> dict[str, tuple[str, Any]]:
         kept = {key: kept.get(key) for key in keys}
     if train is not None:  # its length is in the plan
         train = {key: train[key] for key in train if key not in {"epochs", "max_steps", *_ONLY_COMPUTATION}}
-    strategy, distil = section("strategy"), run.setting("distil")
+    distil: Any = run.setting("distil") or False
+    strategy = section("strategy")
     param_dtype = strategy and strategy.get("param_dtype", "fp32")
     plan = run.run.plan.model_dump(include={"num_steps", "steps_per_epoch", "num_epochs"}, exclude_unset=True)
     # An older record does not have the options that are off.
     options = {key: value for key, value in (section("task", *_TASK_OPTIONS) or {}).items() if value}
-    teachers = [about.get("inputs_sha256") for about in run.run.teachers]
+    if distil:
+        distil = {**distil, "teacher": [about.get("inputs_sha256") for about in run.run.teachers]}
     adapter = {key: value for key, value in ((model and model["adapter"]) or {}).items() if key != "save"}
     weights = {"baseline": run.setting("baseline")} if run.is_baseline else run.run.model.init_fingerprint
     sets = ("train", "training"), ("validation", "validation"), ("test", "test")
@@ -101,10 +104,7 @@ def experiment(run: RunRecord) -> dict[str, tuple[str, Any]]:
         "task": ("the task and its labels", run.get("run.task")),
         "task_options": ("the options of the task that change training", options),
         "own_code": ("code outside paratune (its name, options and SHA-256)", _own_code(run)),
-        "distillation": (
-            "the distillation (section distil; weights and tokenizers of the teachers)",
-            {**distil, "teacher": teachers} if distil else False,
-        ),
+        "distillation": ("the distillation (section distil; weights and tokenizers of the teachers)", distil),
         **{f"{split}_data": (f"the {name} data (fingerprint)", _fingerprint(run, split)) for split, name in sets},
         "tokens": ("the tokenization", tokens),
         "initial_weights": ("the initial weights (init_fingerprint)", weights),
@@ -140,11 +140,6 @@ def compare(runs: Sequence[RunRecord]) -> Sameness:
     else:
         verdict = "different" if differ else "same"
     return Sameness(verdict, tuple(differ), tuple(unknown) if len(runs) > 1 else ())
-
-
-def affects_training(key: str) -> bool:
-    """Return whether a setting affects what is trained; the number of loader workers does not."""
-    return key not in _EXECUTION_ONLY
 
 
 def config_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:

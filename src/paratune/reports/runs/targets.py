@@ -60,19 +60,17 @@ def evaluate_targets(run: RunRecord, targets: Sequence[ScoreTarget]) -> tuple[Ta
     ranks = [list(records.read_events(run.folder, rank)) for rank in records.event_ranks(run.folder)]
     first, *_ = ranks or [[]]
     evaluations = [
-        (place, number_in(event.get("step")), {str(name): number_in(value) for name, value in scores.items()})
-        for place, event in enumerate(first)
+        (at, number_in(event.get("step")), {str(name): number_in(value) for name, value in scores.items()})
+        for at, event in enumerate(first)
         if event["event"] == "evaluation" and event.get("split") == "validation"
         and isinstance(scores := event.get("scores"), dict)
     ]  # fmt: skip
     metrics = frozenset(name for *_, scores in evaluations for name, score in scores.items() if score is not None)
     results = []
     for target in targets:
-        known = [
-            (place, step, score) for place, step, by in evaluations if (score := by.get(target.metric)) is not None
-        ]
+        known = [(at, step, score) for at, step, by in evaluations if (score := by.get(target.metric)) is not None]
         best = (max if target.is_higher_better else min)((score for *_, score in known), default=None)
-        place, step = next(((place, step) for place, step, score in known if target.is_met(score)), (0, None))
+        place, step = next(((at, step) for at, step, score in known if target.is_met(score)), (0, None))
         if step is None:
             results.append(TargetResult(metrics, best))
             continue
@@ -97,26 +95,18 @@ def check_known(targets: Sequence[ScoreTarget], evaluated: Sequence[Sequence[Tar
     for target in targets:
         if target.metric not in metrics:
             known = ", ".join(sorted(map(plain, metrics))) or "none: no run has a validation set"
-            raise ConfigError(
-                f"--target {target.metric}: no run was evaluated by it during training; known are {known}",
-                code="target.no_scores",
-                option="--target",
-                value=target.metric,
-            )
+            text = f"--target {target.metric}: no run was evaluated by it during training; known are {known}"
+            raise ConfigError(text, code="target.no_scores", option="--target", value=target.metric)
 
 
 def _train_s(ranks: Sequence[Sequence[dict[str, Any]]], last: float) -> float | None:
     """Return the seconds of the steps up to `last`, as in `records.elapsed_s`; None when a step is damaged."""
-    walls: list[dict[float, float]] = []
-    for events in ranks:
-        walls.append({})
-        for event in (event for event in events if event["event"] == "step"):
-            step, wall_ms = number_in(event.get("step")), number_in(event.get("wall_ms"))
-            if step is None or wall_ms is None:
-                return None
-            if step <= last:
-                walls[-1][step] = wall_ms
-    return records.elapsed_s(walls)
+    steps = [[event for event in events if event["event"] == "step"] for events in ranks]
+    pairs = [[(number_in(event.get("step")), number_in(event.get("wall_ms"))) for event in events] for events in steps]
+    known = [{step: ms for step, ms in of_rank if step is not None and ms is not None} for of_rank in pairs]
+    if any(None in pair for of_rank in pairs for pair in of_rank):
+        return None
+    return records.elapsed_s({step: ms for step, ms in walls.items() if step <= last} for walls in known)
 
 
 def _absent(result: TargetResult) -> str:
