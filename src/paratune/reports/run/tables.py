@@ -11,7 +11,6 @@ from paratune.records import predictions_file
 from paratune.records.confusion import read_confusion
 from paratune.records.evaluations import ordered_scores
 from paratune.records.finished import RunRecord, number_in
-from paratune.reports.amounts import numbers
 from paratune.reports.measures import metric_name
 from paratune.reports.run.model import Report
 from paratune.reports.runs.machine import setting_text, software_facts
@@ -24,7 +23,6 @@ MAX_CLASSES = 24
 _MAX_VALUES = 24
 """Errors by actual value: labels with more distinct values are grouped."""
 _MAX_CONFUSIONS, _MAX_SCORES = 20, 3
-_ERROR_FORMATS = (",", ".3g", "+.3g", ".3g", ".3g")
 _OF_KERNELS = {"calls": "Calls a step", "device_ms": "Device (ms a step)"}
 _OF_OPERATORS = {
     "calls": "Calls a step",
@@ -45,6 +43,10 @@ def comparison(report: Report, runs: Sequence[RunRecord]) -> Table:
     )
 
 
+def _cell(run: RunRecord, value: float | None, form: str, source: str) -> TableCell:
+    return TableCell(format_as(value, form).replace("-", "−"), value, (run.name,), source)
+
+
 def evaluations(run: RunRecord, suffix: str) -> Iterator[Table]:
     """Yield losses and scores of each evaluation, with the kept one marked, if there was one."""
     steps, losses = np.array(run.train.steps), np.array(run.train.losses, dtype=np.float64)
@@ -63,7 +65,7 @@ def evaluations(run: RunRecord, suffix: str) -> Iterator[Table]:
             (loss, ".4f", "events: evaluation.scores.loss"),
             *((scores.get(name), ".4f", f"events: evaluation.scores.{name}") for name in metrics),
         ]  # fmt: skip
-        cells = [TableCell(format_as(value, form), value, (run.name,), source) for value, form, source in values]
+        cells = [_cell(run, *value) for value in values]
         marks = [TableCell("kept" if step == kept else "", step == kept)] if kept is not None else []
         lines.append((TableCell(f"{step:,}", step, (run.name,)), *cells, *marks))
         before = step
@@ -92,9 +94,8 @@ def errors(run: RunRecord, suffix: str, split: str, labels: Any, predictions: An
     for name, chosen in groups:
         error = predictions[chosen] - labels[chosen]
         means = (predictions[chosen].mean(), error.mean(), np.abs(error).mean(), np.sqrt((error**2).mean()))
-        figures = zip((len(error), *map(float, means)), _ERROR_FORMATS, strict=True)
-        texts = [(f"{figure:{form}}".replace("-", "−"), figure) for figure, form in figures]
-        lines.append([name, *(TableCell(*pair, (run.name,), predictions_file(split)) for pair in texts)])
+        figures = zip((len(error), *map(float, means)), (",", ".3g", "+.3g", ".3g", ".3g"), strict=True)
+        lines.append([name, *(_cell(run, figure, form, predictions_file(split)) for figure, form in figures)])
     columns = ("Actual", "Rows", "Mean prediction", "Mean error", "MAE", "RMSE")
     title = f"Errors of {run.name} on {split} by actual value"
     return make_table(f"errors{suffix}", title, columns, lines, 0, is_closed=True)
@@ -120,9 +121,8 @@ def confusion(run: RunRecord, suffix: str) -> Table | str:
         return make_table(key, f"Confusion matrix of {run.name} on {split}", ("True class", *names), rows, 1, (note,))
     lines: list[Row] = []
     for true, predicted, count in matrix.confused[:_MAX_CONFUSIONS]:
-        share = count / matrix.row_sums[true]
-        fields = {f"{count:,}": count, format_share(share): share}
-        cells = (TableCell(text, value, (run.name,), f"summary.confusion.{split}") for text, value in fields.items())
+        figures = ((count, ","), (count / matrix.row_sums[true], ".1%"))
+        cells = (_cell(run, value, form, f"summary.confusion.{split}") for value, form in figures)
         lines.append((names[true], names[predicted], *cells))
     columns = ("True class", "Predicted class", "Rows", "Share of the true class")
     note = f"The most frequent confusions of {len(names)} classes; report.json has the whole matrix."
@@ -139,9 +139,7 @@ def profile(run: RunRecord, suffix: str) -> Iterator[Table]:
         for value in (found.num_steps, found.wall_ms_per_step, found.host_ms_per_step, found.device_ms_per_step,
                       found.num_kernels_per_step)
     )  # fmt: skip
-    note = (
-        f"{steps} steps under the profiler, {wall} ms each (more than without it); in operators of the host {host} ms"
-    )
+    note = f"{steps} steps under the profiler, {wall} ms each (more than without it); operators of the host {host} ms"
     if device != NOT_AVAILABLE:
         note += f"; device busy {device} ms with {kernels} kernels, idle {format_share(found.idle_share)}"
     trace = f" The trace of the first rank is {run.folder / found.trace}." if found.trace else ""
@@ -150,19 +148,15 @@ def profile(run: RunRecord, suffix: str) -> Iterator[Table]:
         ("operators", found.operators, _OF_OPERATORS | on_device, (f"{note}.{trace}",)),
         ("kernels", found.kernels, _OF_KERNELS, ()),
     ):
-        totals = [[number_in(row.get(field)) for field in columns] for row in rows]
-        per_step = [[None if total is None else total / found.num_steps for total in line] for line in totals]
-        texts = zip(*map(numbers, zip(*per_step, strict=True)), strict=True)
         lines: list[Row] = []
-        for at, (row, values, shown) in enumerate(zip(rows, per_step, texts, strict=True)):
-            source = f"summary.profile.{name}[{at}].{{}} over the profiled steps"
-            cells = zip(columns, shown, values, strict=True)
-            lines.append(
-                (
-                    str(row.get("name")),
-                    *(TableCell(text, value, (run.name,), source.format(field)) for field, text, value in cells),
-                )
-            )
+        for at, row in enumerate(rows):
+            totals = {field: number_in(row.get(field)) for field in columns}
+            cells = (
+                _cell(run, None if total is None else total / found.num_steps, ",.3f",
+                      f"summary.profile.{name}[{at}].{field} over the profiled steps")
+                for field, total in totals.items()
+            )  # fmt: skip
+            lines.append((str(row.get("name")), *cells))
         heads = ((name[:-1].capitalize(), "name"), *((label, f"{field}_per_step") for field, label in columns.items()))
         if lines:
             title = f"{name.capitalize()} of {run.name} that take most time"

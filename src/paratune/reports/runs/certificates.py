@@ -16,7 +16,7 @@ from paratune.records import certificate
 from paratune.records.certificate import COLUMNS, StrategyDifference, cells
 from paratune.records.finished import RunRecord
 from paratune.records.run_folder import trained_fingerprint
-from paratune.reports.tables.table import Heading, Table, TableCell, make_table
+from paratune.reports.tables.table import Table, TableCell, make_table
 
 _ABOUT = "Same samples, order and initial weights; the numbers are the largest relative differences."
 _IN_JSON = ("strategy", "world_size", "status", "reason", "gradient_difference", "loss_difference", "trained")
@@ -87,12 +87,12 @@ def certificates_table(
         (*(TableCell(text, runs=item.runs, source=str(item.path)) for text in (*row, item.run_names(num_runs))),)
         for item in certificates for row in item.rows
     ]  # fmt: skip
-    columns: list[Heading] = [*((name.capitalize(), name) for name in COLUMNS), "Runs"]
+    columns = [*map(str.capitalize, COLUMNS), "Runs"]
     remarks = [text for item in certificates for text in (f"{item.path}: {item.how}.", *item.reasons)]
     remarks += [_ABOUT] if certificates else []
     if rows or remarks or notes:
         title = "Certificates: compared with one process"
-        yield make_table("certificates", title, columns, rows, len(columns), (*dict.fromkeys(remarks), *notes))
+        yield make_table("certificates", title, columns, rows, 1, (*dict.fromkeys(remarks), *notes))
 
 
 def certified(run: RunRecord, certificates: Sequence[Certificate]) -> str | None:

@@ -45,7 +45,7 @@ def test_operators_and_kernels_are_in_every_format(tmp_path: Path):
     made = reports.make([run], tmp_path / "out")
     # 240 calls and 50, 60 and 200 ms in ten steps.
     page = (tmp_path / "out" / "index.html").read_text()
-    assert "aten::addmm 24.000 5.000 6.00 20.0" in page_text(page)
+    assert "aten::addmm 24.000 5.000 6.000 20.000" in page_text(page)
     assert 'id="profile"' in page
     assert "&lt;b&gt;&amp;" in page
     assert "<b>&" not in page
