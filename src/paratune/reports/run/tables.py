@@ -180,9 +180,11 @@ def settings(differences: Sequence[Difference], runs: Sequence[RunRecord]) -> Ta
 
 def machine(runs: Sequence[RunRecord]) -> Iterator[Table | str]:
     """Yield the known hardware and the software of all sessions, in one column if they are the same in all runs."""
-    hardware = {run.name: hardware_facts(run.sessions) for run in runs}
-    known = {name: {fact: text for fact, text in of.items() if text != NOT_AVAILABLE} for name, of in hardware.items()}
-    for key, facts in (("hardware", known), ("software", {run.name: software_facts(run) for run in runs})):
+    hardware, software = {}, {run.name: software_facts(run) for run in runs}
+    for run in runs:
+        nodes = hardware_facts(run.sessions)
+        hardware[run.name] = {name: text for name, text in nodes.items() if text != NOT_AVAILABLE}
+    for key, facts in (("hardware", hardware), ("software", software)):
         names: dict[str, tuple[str, ...]] = {name: (name,) for name in facts}
         first, *others = facts.values()
         if others and all(values == first for values in others):

@@ -68,7 +68,9 @@ def evaluate_targets(run: RunRecord, targets: Sequence[ScoreTarget]) -> tuple[Ta
     metrics = frozenset(name for *_, scores in evaluations for name, score in scores.items() if score is not None)
     results = []
     for target in targets:
-        known = [(at, step, score) for at, step, by in evaluations if (score := by.get(target.metric)) is not None]
+        known = [
+            (at, step, score) for at, step, scores in evaluations if (score := scores.get(target.metric)) is not None
+        ]
         best = (max if target.is_higher_better else min)((score for *_, score in known), default=None)
         place, step = next(((at, step) for at, step, score in known if target.is_met(score)), (0, None))
         if step is None:
