@@ -9,8 +9,7 @@ from paratune.records.finished import RunRecord
 from paratune.reports.figures import runs as run_figures
 from paratune.reports.figures.canvas import Drawing
 
-Predictions = tuple[str, Any, Any]
-"""Split, labels and predictions, (N,) float64 each."""
+Predictions = tuple[str, Any, Any]  # split, labels and predictions, (N,) float64 each
 
 
 def prediction_figures(predictions: Mapping[str, Predictions]) -> Iterator[Drawing]:

@@ -29,8 +29,7 @@ from paratune.reports.text import csv_lines, some_names
 from paratune.verdicts import Margin
 from paratune.verdicts.rates import reference_batch_of
 
-MAX_RUNS = 24
-"""Reports of more runs have figures and tables of the first runs only."""
+MAX_RUNS = 24  # reports of more runs have figures and tables of the first runs only
 _MAX_NOTES = 60
 _HOW_MEASURED = (
     "Warm-up steps are left out of rates, phases and medians. Rates are totals over totals and count real tokens, "

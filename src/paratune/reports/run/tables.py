@@ -18,10 +18,8 @@ from paratune.reports.runs.sameness import Difference
 from paratune.reports.systems.machines import hardware_facts
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, facts_table, make_table
 
-MAX_CLASSES = 24
-"""Confusion matrices of more classes are shown as a list of the most frequent confusions."""
-_MAX_VALUES = 24
-"""Errors by actual value: labels with more distinct values are grouped."""
+MAX_CLASSES = 24  # confusion matrices of more classes are shown as a list of the most frequent confusions
+_MAX_VALUES = 24  # errors by actual value: labels with more distinct values are grouped
 _MAX_CONFUSIONS, _MAX_SCORES = 20, 3
 _OF_KERNELS = {"calls": "Calls a step", "device_ms": "Device (ms a step)"}
 _OF_OPERATORS = {

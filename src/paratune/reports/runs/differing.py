@@ -38,8 +38,7 @@ _MADE_BY: Mapping[str, tuple[str, ...]] = {
 }
 """Differences that an axis allows, by its keys or by their section of the configuration."""
 _SEED_DEPENDENT = {"seed", "initial_weights"}
-LEAST_BUDGET = 0.05
-"""A difference of the samples of a training that is named."""
+LEAST_BUDGET = 0.05  # a difference of the samples of a training that is named
 
 
 def read_allowed(words: Iterable[str]) -> frozenset[str]:

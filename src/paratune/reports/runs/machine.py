@@ -12,8 +12,7 @@ from paratune.reports.runs.sameness import NO_SUCH_SETTING, Difference
 
 _LIBRARIES = {"cuda": "CUDA", "cudnn": "cuDNN", "nccl": "NCCL"}
 """Libraries that are shown for runs on GPUs even when their version is unknown."""
-_LEFT_OUT = {"python", "free_bytes"}
-"""Facts that are shown with the software, or that change from hour to hour."""
+_LEFT_OUT = {"python", "free_bytes"}  # facts that are shown with the software, or that change from hour to hour
 _NODE = ("cpu_model", "num_physical_cores", "num_logical_cores")
 _GPU = ("name", "memory_bytes")
 """Fields that identify the kind of a machine, in addition to its memory and the links of its GPUs."""

@@ -15,8 +15,7 @@ from paratune.records.finished import RunRecord, read_record, read_typed, steps_
 from paratune.records.typed import RunFile
 from paratune.reports.runs.certificates import Certificate, find_certificates
 
-MAX_DRAWN_BYTES = 40_000_000
-"""Largest size of the events of a figure; there is no figure of more."""
+MAX_DRAWN_BYTES = 40_000_000  # largest size of the events of a figure; there is no figure of more
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,8 @@ from paratune.reports.tables.table import make_table
 from paratune.reports.text import some_names
 
 HEADING = "Reproduce"
-KEY = "reproduce"
-"""Configurations and matrix files in report.json, and the section."""
-MAX_CONFIGURATIONS = 24
-"""Number of listed configurations; the records have all."""
+KEY = "reproduce"  # configurations and matrix files in report.json, and the section
+MAX_CONFIGURATIONS = 24  # number of listed configurations; the records have all
 _MAX_SCRIPTS, _MAX_VALUES = 8, 6
 _SPLITS = ("train", "validation", "test")
 _IN_SUMMARY = ("Command of the matrix", "Matrix file", "Runs began", "Code", *(f"Data: {split}" for split in _SPLITS))

@@ -17,8 +17,7 @@ from paratune.reports.text import shorten, shorten_all
 
 KIND, HEADING = "slices", "Scores by slice"
 _WIDTH = 60
-Entry = Mapping[str, Any]
-"""An entry of `summary.slices.SPLIT.COLUMN`."""
+Entry = Mapping[str, Any]  # an entry of `summary.slices.SPLIT.COLUMN`
 Members = Sequence[tuple[str, Sequence[RunRecord]]]
 """The columns of a table: heading, and one run or the runs of all seeds of a configuration."""
 
