@@ -3,7 +3,7 @@
 Certificates in or next to a run folder are found automatically; others are given on the command line.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,15 +60,16 @@ def find_certificates(
 ) -> tuple[tuple[Certificate, ...], tuple[str, ...]]:
     """Return the certificates next to runs or in given folders, and notes on those that are left out."""
     certificates, notes = [], []
-    places: list[Path] = []
-    for folder in (run.folder.resolve() for run in runs):
-        beside = (folder, folder.with_name(folder.name + certificate.SUFFIX))
-        places += [place for place in beside if (place / certificate.FILE).is_file()]
-    for folder in dict.fromkeys([*places, *(folder.resolve() for folder in given)]):
+    own = [run.folder.resolve() for run in runs]
+    beside = (place for folder in own for place in (folder, folder.with_name(folder.name + certificate.SUFFIX)))
+    places = [place for place in beside if (place / certificate.FILE).is_file()]
+    places += [folder.resolve() for folder in given]
+    trains = {run.name: _trains(run) for run in runs} if places else {}
+    for folder in dict.fromkeys(places):
         path = folder / certificate.FILE
         path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         try:
-            found = _read(path, runs)
+            found = _read(path, trains)
         except CheckpointError as error:
             notes.append(f"{error}; it is left out.")
             continue
@@ -120,8 +121,8 @@ def _trains(run: RunRecord) -> tuple[Any, ...] | None:
     return None if None in values else values
 
 
-def _read(path: Path, runs: Sequence[RunRecord]) -> Certificate:
-    """Read a certificate, and find its runs among `runs`.
+def _read(path: Path, runs: Mapping[str, tuple[Any, ...] | None]) -> Certificate:
+    """Read a certificate, and find its runs among these, by their names and `_trains`.
 
     Raises:
         CheckpointError: It is damaged, or of another version.
@@ -142,7 +143,7 @@ def _read(path: Path, runs: Sequence[RunRecord]) -> Certificate:
             certificate.trained_words(value.get("trained_tolerance", {})),
         )
         rows = tuple((item.strategy, str(item.world_size), *cells(item), item.status) for item in findings)
-        names = tuple(run.name for run in runs if _trains(run) == trains)
+        names = tuple(name for name, own in runs.items() if own == trains)
         return Certificate(path, names, str(value["verdict"]), "; ".join(filter(None, how)), findings, rows)
     except CheckpointError:
         raise
