@@ -67,7 +67,14 @@ def _finish(path: Path, name: str, environment: dict, **changes: object) -> None
     loaded = next(cell.loaded for cell in cells_of(read_matrix(path)) if cell.name == name)
     folder = Path("runs/m/runs") / name
     folder.mkdir(parents=True, exist_ok=True)
-    run = {"schema_version": 1, "config": loaded.values, "world_size": 1, "sessions": [], "environment": environment, **changes}
+    run = {
+        "schema_version": 1,
+        "config": loaded.values,
+        "world_size": 1,
+        "sessions": [],
+        "environment": environment,
+        **changes,
+    }
     (folder / "run.json").write_text(json.dumps(run))
     (folder / "summary.json").write_text(json.dumps({"schema_version": 1, "scores": {"validation": {"accuracy": 0.5}}}))
 
