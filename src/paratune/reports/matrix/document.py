@@ -24,10 +24,11 @@ from paratune.reports.matrix.published import published_tables
 from paratune.reports.matrix.statements import matrix_statements
 from paratune.reports.matrix.tables import candidates, chosen, missing, runs
 from paratune.reports.matrix.trust import TITLE as TRUST_TITLE
-from paratune.reports.matrix.trust import certificate_table, trust_statements
+from paratune.reports.matrix.trust import trust_statements
 from paratune.reports.notes import notes_parts
 from paratune.reports.page.document import made_by
 from paratune.reports.runs import reproduce, slice_tables
+from paratune.reports.runs.certificates import certificates_table
 from paratune.reports.runs.reproduce import reproduction
 from paratune.reports.systems import figures
 from paratune.reports.systems import tables as system_tables
@@ -147,6 +148,7 @@ def _closed_sections(systems: Systems) -> Iterator[ReportSection]:
     phases: tuple[Part, ...] = (figures.phase_drawing(systems), system_tables.phases_table(systems))
     yield ReportSection("phases", "Time by phase", phases, system_tables.do_phases_differ(systems))
     efficiency = (system_tables.efficiency_table(systems),) if len(systems.measured) > 1 else ()
+    found, left_out = systems.certificates
     sections: dict[str, tuple[str, Iterable[Part]]] = {
         "efficiency": ("Efficiency and changes", efficiency),
         "over_steps": (over_steps.HEADING, _over_steps(systems)),
@@ -154,7 +156,10 @@ def _closed_sections(systems: Systems) -> Iterator[ReportSection]:
         "loss": ("Loss curves", figures.loss_drawings(systems)),
         "predictions": ("Predicted against actual", figures.prediction_drawings(systems)),
         slice_tables.KIND: (slice_tables.HEADING, system_tables.sliced_configurations(systems)),
-        "certificates": ("Certificates", certificate_table(systems)),
+        "certificates": (
+            "Certificates",
+            certificates_table(found, len(systems.runs), left_out),
+        ),
         "machine": ("Systems, models and software", machine_tables(systems)),
     }
     for key, (heading, parts) in sections.items():

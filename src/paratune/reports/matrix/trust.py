@@ -8,10 +8,9 @@ from paratune.base.units import counted
 from paratune.records.finished import RunRecord
 from paratune.reports.document import Statement
 from paratune.reports.matrix.outcomes import SweepReport
-from paratune.reports.runs.certificates import certificates_table, find_certificates
+from paratune.reports.runs.certificates import Certificate
 from paratune.reports.runs.machine import own_share, software_facts
 from paratune.reports.systems.model import Systems
-from paratune.reports.tables.table import Table
 from paratune.reports.text import some_names
 from paratune.verdicts import Verdict
 from paratune.verdicts.order import OrderEffect, load_by_others, num_overlapping, run_time
@@ -40,7 +39,7 @@ def trust_statements(report: SweepReport) -> tuple[Statement, ...]:
         return ()
     compared = [verdict for verdict in report.verdicts if not verdict.differs.refused]
     effects = [effect for verdict in compared if (effect := verdict.speed.order) is not None]
-    statements = [*_seeds(report), _experiment(report.verdicts, runs), _certificates(runs)]
+    statements = [*_seeds(report), _experiment(report.verdicts, runs), _certificates(report.certificates[0])]
     if compared:
         found = {
             "Order of runs": _order(compared, effects, runs),
@@ -165,9 +164,8 @@ def _experiment(verdicts: Sequence[Verdict], runs: Sequence[RunRecord]) -> State
     return Statement(label, text, True, "machine")
 
 
-def _certificates(runs: Sequence[RunRecord]) -> Statement:
+def _certificates(certificates: Sequence[Certificate]) -> Statement:
     label = "Certificate"
-    certificates, _ = find_certificates(runs, ())
     if not certificates:
         text = "none: paratune certify tests whether strategies train the same as one process."
         return Statement(label, text, None)
@@ -182,9 +180,3 @@ def _certificates(runs: Sequence[RunRecord]) -> Statement:
         return Statement(label, text, None, "certificates")
     held = list(dict.fromkeys(finding.strategy for finding in findings if finding.status == "holds"))
     return Statement(label, f"{some_names(held, 6)} trained the same as one process.", True, "certificates")
-
-
-def certificate_table(systems: Systems) -> Iterator[Table]:
-    """Yield the table of certificates next to the runs."""
-    certificates, notes = find_certificates(systems.runs, ())
-    return certificates_table(certificates, len(systems.runs), notes)

@@ -39,14 +39,15 @@ def target_measures(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) -
     check_known(targets, list(evaluated.values()))
     for at, target in enumerate(targets):
         results = {name: by_target[at] for name, by_target in evaluated.items()}
-        yield _measure("train", f"Training until {target.text}", target, results)
-        yield _measure("total", f"Whole run until {target.text}", target, results)
+        yield time_until("train", f"Training until {target.text}", target, results)
+        yield time_until("total", f"Whole run until {target.text}", target, results)
 
 
-def _measure(part: str, label: str, target: ScoreTarget, results: Mapping[str, TargetResult]) -> Measure:
+def time_until(part: str, label: str, target: ScoreTarget, results: Mapping[str, TargetResult]) -> Measure:
+    """Return the measure of the training time ("train") or the whole time ("total") until a target was reached."""
     return Measure(
         f"{part}_until_{target.metric}_{target.value:g}_s", label, GROUP, "s", -1,
-        "events: step and evaluation, up to the target", lambda run: getattr(results[run.name], f"{part}_s"),
+        "events: step and evaluation, up to the target", lambda run: getattr(results.get(run.name), f"{part}_s", None),
         absent=lambda run: _absent(results[run.name]),
     )  # fmt: skip
 

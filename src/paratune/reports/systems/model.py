@@ -11,6 +11,7 @@ from paratune.records.finished import RunRecord
 from paratune.records.sweep import SweepRecord
 from paratune.reports.amounts import Amount, amount
 from paratune.reports.measures import Measure, cost
+from paratune.reports.runs.certificates import Certificate, find_certificates
 from paratune.reports.runs.machine import machine_kinds
 from paratune.reports.systems.configurations import MATRIX, CellRun, Configuration, build_configurations, read_cell_runs
 from paratune.reports.systems.sameness import configuration_differs
@@ -76,6 +77,11 @@ class Systems:
         by_matrix = grouped((self.matrix_of(member), run) for member in self.measured for run in member.runs)
         # By matrix: a run on one GPU does not record the links of its node, which are those of its own matrix.
         return grouped(pair for runs in by_matrix.values() for pair in zip(machine_kinds(runs), runs, strict=True))
+
+    @cached_property
+    def certificates(self) -> tuple[tuple[Certificate, ...], tuple[str, ...]]:
+        """The certificates next to the runs, and notes on those that cannot be read."""
+        return find_certificates(self.runs, ())
 
     @property
     def num_machines(self) -> int:

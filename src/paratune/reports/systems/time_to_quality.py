@@ -1,15 +1,14 @@
 """When the configurations of a matrix first reached a score on their validation sets."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE
 from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
-from paratune.records.finished import RunRecord
-from paratune.reports.measures import Measure, score
-from paratune.reports.runs.targets import GROUP, TargetResult, check_known, evaluate_targets
+from paratune.reports.measures import score
+from paratune.reports.runs.targets import TargetResult, check_known, evaluate_targets, time_until
 from paratune.reports.systems.building import build, names
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.model import Systems
@@ -43,21 +42,13 @@ def _table(
     damaged: Sequence[str], number: int,
 ) -> Table:  # fmt: skip
     """Return how many runs of each configuration reached a score, when, and their best scores."""
-    key, source, of_score = (
-        f"{target.metric}_{target.value:g}_s",
-        "events: step, evaluation",
-        score("validation", target.metric),
-    )
-
-    def read(part: str) -> Callable[[RunRecord], float | None]:
-        return lambda run: getattr(results.get(run.name), part, None)
-
+    of_score = score("validation", target.metric)
     measures = [
-        Measure(f"train_until_{key}", "Training until then", GROUP, "s", -1, source, read("train_s")),
-        Measure(f"total_until_{key}", "Whole run until then", GROUP, "s", -1, source, read("total_s")),
+        time_until("train", "Training until then", target, results),
+        time_until("total", "Whole run until then", target, results),
         replace(
             of_score, key=f"best_{target.metric}", label=f"Best {of_score.label}", source="events: evaluation",
-            read=read("best"),
+            read=lambda run: getattr(results.get(run.name), "best", None),
         ),
     ]  # fmt: skip
     labels = [

@@ -11,16 +11,21 @@ from make_run import GIB, make_certificate
 from paratune.records.sweep import read_sweep
 from paratune.reports.document import Statement
 from paratune.reports.matrix import make_sweep
-from paratune.reports.matrix.trust import certificate_table, trust_statements
+from paratune.reports.matrix.trust import trust_statements
 from paratune.reports.systems.machines import machine_tables
 from paratune.reports.systems.model import build_systems
+from paratune.reports.tables.table import Table
+
+
+def tables(folder: Path) -> dict[str, Table]:
+    return {table.key: table for section in make_sweep(folder, None).sections for table in section.tables}
 
 
 def test_certificates_beside_runs_are_shown_with_their_runs(tmp_path: Path):
     folder = make_matrix(tmp_path / "m", (STRATEGY,), lambda values: Made(kind=values["strategy"]))
-    assert list(certificate_table(build_systems(folder, read_sweep(folder)))) == []
+    assert "certificates" not in tables(folder)
     make_certificate(folder / "runs" / "ddp.certificate", folder / "runs" / "ddp")
-    (table,) = certificate_table(build_systems(folder, read_sweep(folder)))
+    table = tables(folder)["certificates"]
     assert table.rows[0][0] == "ddp"
     assert table.rows[0][-2:] == ("holds", "all runs")  # the two train the same: their strategy is no part of it
     assert table.lines[0][0].runs == ("ddp", "zero3")
