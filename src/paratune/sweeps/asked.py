@@ -1,6 +1,6 @@
 """The error with all problems of the cells of a matrix, and the cells that `--only` selects."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
@@ -13,11 +13,19 @@ from paratune.sweeps.matrix import Matrix
 
 def invalid(matrix: Matrix, cells: Sequence[Cell]) -> ConfigError | None:
     """Return the error that lists the problems of all cells, each once with the names of its cells, or None."""
-    if not any(cell.problems for cell in cells):
+    by_problem: dict[Problem, list[Cell]] = {}
+    firsts = [cell for cell in cells if cell.record.repeat == 1]  # repeats have the same problems
+    for cell in firsts:
+        for problem in cell.problems:
+            by_problem.setdefault(replace(problem, keys=()), []).append(cell)
+    if not by_problem:
         return None
-    error = failure(matrix.source, list(_listed(cells)), matrix.source.name)
-    num_invalid = sum(bool(cell.problems) for cell in cells)
-    counts = f"{num_invalid} of {len(cells)} runs cannot be trained"
+    listed = [
+        replace(problem, message=f"{problem.message} (in {names_of(having, len(firsts))})")
+        for problem, having in by_problem.items()
+    ]
+    error = failure(matrix.source, listed, matrix.source.name)
+    counts = f"{sum(bool(cell.problems) for cell in cells)} of {len(cells)} runs cannot be trained"
     heading = f"{error.heading}; {counts}: correct them, or leave them out with exclude:; nothing was started"
     return ConfigError(heading, code=error.code, faults=error.faults)
 
@@ -30,20 +38,8 @@ def none_possible(matrix: Matrix, cells: Sequence[Cell]) -> ConfigError | None:
             return None
         by_reason.setdefault(cell.impossible, []).append(cell)
     lines = [f"  {reason} (in {names_of(same_reason, len(cells))})" for reason, same_reason in by_reason.items()]
-    return ConfigError(
-        "\n".join([f"{matrix.source}: no run of this matrix is possible here", *lines]), code="sweep.none_possible"
-    )
-
-
-def _listed(cells: Sequence[Cell]) -> Iterator[Problem]:
-    """Yield each problem once, with its cells; repeats have the same problems as the first run and are left out."""
-    by_problem: dict[Problem, list[Cell]] = {}
-    firsts = [cell for cell in cells if cell.record.repeat == 1]
-    for cell in firsts:
-        for problem in cell.problems:
-            by_problem.setdefault(replace(problem, keys=()), []).append(cell)
-    for problem, having in by_problem.items():
-        yield replace(problem, message=f"{problem.message} (in {names_of(having, len(firsts))})")
+    message = f"{matrix.source}: no run of this matrix is possible here"
+    return ConfigError("\n".join([message, *lines]), code="sweep.none_possible")
 
 
 def names_of(cells: Sequence[Cell], total: int) -> str:
@@ -55,10 +51,7 @@ def names_of(cells: Sequence[Cell], total: int) -> str:
 
 
 def only(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[Cell, ...]:
-    """Return the cells that `--only` selects.
-
-    Args:
-        wanted: Conditions, which are combined: AXIS=VALUE[,VALUE...], or a pattern of names (`*_linear_*`).
+    """Return the cells that `--only` selects: AXIS=VALUE[,VALUE...] or patterns of names, which are combined.
 
     Raises:
         ConfigError: There is no such axis, value or cell.

@@ -3,7 +3,8 @@
 Each axis is a list of values of one option, or a mapping of names to settings that go together.
 """
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,32 +37,24 @@ class AxisOfValues:
     axis: Axis
     values: tuple[Value, ...]
 
-    def by_name(self, name: str) -> Value:
-        """Return the value of that name."""
-        return next(value for value in self.values if value.name == name)
-
     @property
     def varied(self) -> list[str]:
         """The dotted keys, also of files, in which its values differ."""
-        return _varied([value.settings for value in self.values])
+        return _varied(value.settings for value in self.values)
 
 
 def read_axes(file: MatrixFile, content: Mapping[str, Any], base: Layer) -> tuple[AxisOfValues, ...]:
-    """Return the axes of a file.
-
-    Args:
-        base: The settings of the matrix for all runs.
-    """
+    """Return the axes of a file; `base` has the settings of the matrix for all runs."""
     shorts = [short(str(key)) for key in content]
-    axes = []
-    for key, values in content.items():
-        name = short(str(key))
-        axis = _axis(file, str(key), name if shorts.count(name) == 1 else str(key), values)
-        if axis is not None:
-            axes.append(axis)
+    read = (
+        _axis(file, str(key), name if shorts.count(name) == 1 else str(key), values)
+        for (key, values), name in zip(content.items(), shorts, strict=True)
+    )
+    axes = [axis for axis in read if axis is not None]
     _check_apart(file, axes)
+    # A seed that the matrix sets itself has priority over seeds in files.
     says_seed = SEED in flatten(base.values) or any(SEED in value.above for axis in axes for value in axis.values)
-    axes = [_with_seeds(file, axis, through_files=not says_seed) for axis in axes]
+    axes = [_finished(file, axis, through_files=not says_seed) for axis in axes]
     repeated = [axis.axis.key for axis in axes if axis.axis.is_seed]
     if len(repeated) > 1 and any(axis.axis.is_seed and FOLD in axis.varied for axis in axes):
         message = (
@@ -69,89 +62,40 @@ def read_axes(file: MatrixFile, content: Mapping[str, Any], base: Layer) -> tupl
             f"pairs of values on one axis: {{first: {{{SEED}: 41, {FOLD}: 0}}, second: ...}}"
         )
         file.refuse(message, f"axes.{repeated[1]}", code="config.conflict")
-    return tuple(replace(axis, axis=replace(axis.axis, keys=_recorded_keys(axis))) for axis in axes)
-
-
-def _recorded_keys(axis: AxisOfValues) -> tuple[str, ...]:
-    """Return the keys in which the values of an axis differ, with shorthands (`strategy: ddp`) expanded."""
-    values = [
-        {
-            f"{key}.kind" if key in SHORTHAND and isinstance(setting, str) else key: setting
-            for key, setting in settings.items()
-        }
-        for settings in (value.settings for value in axis.values)
-    ]
-    return tuple(_varied(values) if len(values) > 1 else values[0])
-
-
-def _with_seeds(file: MatrixFile, axis: AxisOfValues, *, through_files: bool) -> AxisOfValues:
-    """Return the axis, marked when it is an axis of seeds, among which nothing is chosen.
-
-    Refuses an axis that varies the seed and something else: the mean would be over more than seeds.
-    """
-    # A seed that the matrix sets itself has priority over seeds in files.
-    values = [value.settings if through_files else value.above for value in axis.values]
-    varied = _varied(values) if len(values) > 1 else list(values[0])
-    if varied == [FOLD]:
-        return replace(axis, axis=replace(axis.axis, is_seed=True))
-    if SEED not in varied:
-        return axis
-    without = [value.name for value, settings in zip(axis.values, values, strict=True) if SEED not in settings]
-    others = [key for key in varied if key not in SEEDS]
-    if not without and not others:
-        return replace(axis, axis=replace(axis.axis, is_seed=True))
-    if len(values) > 1:
-        fault = f"{without[0]} does not set {SEED}" if without else f"they differ in {others[0]} too"
-        at = f"axes.{axis.axis.key}"
-        file.refuse(
-            f"{at}: its values differ in {SEED}, and {fault}; the mean is taken over seeds, and the best of all "
-            f"else is chosen: put {SEED} on a separate axis ({SEED}: [41, 42, 43])",
-            at,
-        )
-    return axis
+    return tuple(axes)
 
 
 def _axis(file: MatrixFile, key: str, name: str, content: Any) -> AxisOfValues | None:
-    at = f"axes.{key}"
-    before = len(file.problems)
+    at, before = f"axes.{key}", len(file.problems)
     if isinstance(content, list) and content:
         values = [read_listed(file, key, name, value, f"{at}[{number}]") for number, value in enumerate(content)]
     elif isinstance(content, dict) and content:
         values = [read_named(file, str(value), settings, f"{at}.{value}") for value, settings in content.items()]
     else:
-        file.refuse(
-            f"{at} is {describe_value(content)}; allowed: a list of values of the option {key}, or a mapping of "
-            "names to settings, such as {small: {train.learning_rate: 1e-5, train.epochs: 3}}",
-            at,
+        allowed = (
+            f"a list of values of the option {key}, or a mapping of names to settings, such as "
+            "{small: {train.learning_rate: 1e-5, train.epochs: 3}}"
         )
+        file.refuse(f"{at} is {describe_value(content)}; allowed: {allowed}", at)
         return None
     if key == ENV:
-        file.refuse(
-            f"{at}: an axis is of one variable, {ENV}.NAME: [...], or names settings that go together: "
-            f"{{first: {{{ENV}: {{NAME: value}}}}, second: ...}} under a name that is not {ENV}",
-            at,
-        )
+        allowed = f"{ENV}.NAME: [...], or settings that go together, {{first: {{{ENV}: {{NAME: value}}}}, second: ...}}"
+        file.refuse(f"{at}: an axis is of one variable, {allowed} under a name that is not {ENV}", at)
         return None
     if key in OURS or any(own in value.own.places for own in OURS for value in values):
         file.refuse(f"{at}: the matrix gives each run its folder and name; see folder: and name:", at)
-    is_right = len(file.problems) == before  # a wrong value was replaced by another one, which may be there twice
-    names = [value.name.lower() for value in values if is_right]  # some file systems do not distinguish A and a
-    for value in values:
-        if names.count(value.name.lower()) > 1:
-            file.refuse(
-                f"{at} has {value.shown} twice, or two values that make one name of a run; keep one, or "
-                f"give them names: {{first: {{{key}: ...}}, second: {{...}}}}",
-                at,
-            )
-            break
-    keys = [key_set for value in values for key_set in (*value.below.places, *value.own.places)]
-    axis = Axis(
-        key,
-        name,
-        {value.name: value.shown for value in values},
-        is_column=any(overlap(key_set, part) for key_set in keys for part in ("task", "data.train", "data.validation")),
+    if len(file.problems) == before:  # a wrong value was replaced by another one, which may be there twice
+        names = [value.name.lower() for value in values]  # some file systems do not distinguish A and a
+        twice = next((value.shown for value in values if names.count(value.name.lower()) > 1), None)
+        if twice is not None:
+            message = f"{at} has {twice} twice, or two values that make one name of a run; keep one, or give them names"
+            file.refuse(f"{message}: {{first: {{{key}: ...}}, second: {{...}}}}", at)
+    settings = [setting for value in values for setting in (*value.below.places, *value.own.places)]
+    columns = ("task", "data.train", "data.validation")
+    is_column = any(overlap(setting, part) for setting in settings for part in columns)
+    return AxisOfValues(
+        Axis(key, name, {value.name: value.shown for value in values}, is_column=is_column), tuple(values)
     )
-    return AxisOfValues(axis, tuple(values))
 
 
 def _check_apart(file: MatrixFile, axes: Sequence[AxisOfValues]) -> None:
@@ -159,18 +103,64 @@ def _check_apart(file: MatrixFile, axes: Sequence[AxisOfValues]) -> None:
 
     Equal settings of files are allowed: an axis' own settings have priority over them.
     """
-    for number, axis in enumerate(axes):
-        for other in axes[:number]:
-            both = _common(_own_leaves(axis), _own_leaves(other)) or _common(_of_files(axis), _of_files(other))
+
+    def own(axis: AxisOfValues) -> list[str]:
+        places = {key.partition("[")[0] for value in axis.values for key in (*value.own.places, *value.beside)}
+        return [key for key in places if not any(other.startswith(f"{key}.") for other in places)]
+
+    def of_files(axis: AxisOfValues) -> list[str]:
+        return _varied(flatten(value.below.values) for value in axis.values)
+
+    for other, axis in itertools.combinations(axes, 2):
+        for keys in (own, of_files):
+            both = [key for key in keys(axis) if any(overlap(key, taken) for taken in keys(other))]
             if both:
-                message = (
-                    f"axes.{axis.axis.key} sets {both[0]}, which axes.{other.axis.key} sets too; put values that "
-                    "go together on one axis"
-                )
-                file.refuse(message, f"axes.{axis.axis.key}", code="config.conflict")
+                message = f"axes.{axis.axis.key} sets {both[0]}, which axes.{other.axis.key} sets too"
+                remedy = "put values that go together on one axis"
+                file.refuse(f"{message}; {remedy}", f"axes.{axis.axis.key}", code="config.conflict")
+                break
 
 
-def find_value(axis: AxisOfValues, wanted: Any) -> str | None:
+def _finished(file: MatrixFile, axis: AxisOfValues, *, through_files: bool) -> AxisOfValues:
+    """Return the axis with its keys, and marked when it is an axis of seeds, among which nothing is chosen.
+
+    Refuses an axis that varies the seed and something else: the mean would be over more than seeds.
+    """
+    values = [value.settings if through_files else value.above for value in axis.values]
+    varied = _varied(values) if len(values) > 1 else list(values[0])
+    without = [value.name for value, settings in zip(axis.values, values, strict=True) if SEED not in settings]
+    others = [key for key in varied if key not in SEEDS]
+    is_seed = varied == [FOLD] or (SEED in varied and not without and not others)
+    if SEED in varied and not is_seed and len(values) > 1:
+        fault = f"{without[0]} does not set {SEED}" if without else f"they differ in {others[0]} too"
+        message = (
+            f"axes.{axis.axis.key}: its values differ in {SEED}, and {fault}; the mean is taken over seeds, and the "
+            f"best of all else is chosen: put {SEED} on a separate axis ({SEED}: [41, 42, 43])"
+        )
+        file.refuse(message, f"axes.{axis.axis.key}")
+    expanded = [
+        {f"{key}.kind" if key in SHORTHAND and isinstance(text, str) else key: text for key, text in settings.items()}
+        for settings in (value.settings for value in axis.values)
+    ]
+    keys = tuple(_varied(expanded) if len(expanded) > 1 else expanded[0])
+    return replace(axis, axis=replace(axis.axis, is_seed=is_seed, keys=keys))
+
+
+def _varied(values: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the keys in which settings differ, or that only some of them have."""
+    values = list(values)
+    keys = dict.fromkeys(key for settings in values for key in settings)
+    return [
+        key for key in keys if len({one_line(settings[key]) if key in settings else None for settings in values}) > 1
+    ]
+
+
+def find_axis(axes: Sequence[AxisOfValues], key: Any) -> AxisOfValues | None:
+    """Return the axis with this key or label."""
+    return next((axis for axis in axes if key in (axis.axis.key, axis.axis.label)), None)
+
+
+def _find_value(axis: AxisOfValues, wanted: Any) -> str | None:
     """Return the name of a value that is given as in the file, as shown, or by its name; None when there is none."""
     readings = [wanted]
     if isinstance(wanted, str):  # of a command line, where 1e-4 is text
@@ -182,21 +172,13 @@ def find_value(axis: AxisOfValues, wanted: Any) -> str | None:
     return next((name for name, title in axis.axis.values.items() if str(wanted) in (name, title)), None)
 
 
-def find_axis(axes: Sequence[AxisOfValues], key: Any) -> AxisOfValues | None:
-    """Return the axis with this key or label."""
-    return next((axis for axis in axes if key in (axis.axis.key, axis.axis.label)), None)
-
-
 def find_values(
     axes: Sequence[AxisOfValues], wanted: Mapping[Any, Any]
 ) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
-    """Return the values that a mapping of axes to values names, as names by the label of their axis.
-
-    Args:
-        wanted: A value, or a list of values, by the key or the label of an axis.
+    """Return the values that a mapping of axes to a value or a list of values names.
 
     Returns:
-        The names, and each problem as a message and a code.
+        The names by the label of their axis, and each problem as a message and a code.
     """
     found: dict[str, list[str]] = {}
     problems = []
@@ -207,7 +189,7 @@ def find_values(
             known = ", ".join(axis.axis.label for axis in axes)
             problems.append((f"{key} is not an axis{near or f'; there are: {known}'}", "config.unknown_key"))
             continue
-        names = [name for item in items if (name := find_value(axis, item)) is not None]
+        names = [name for item in items if (name := _find_value(axis, item)) is not None]
         if given is not ANY and (not items or len(names) < len(items)):
             known = ", ".join(axis.axis.values.values())
             problems.append((f"{show(given)} is not on the axis {key}; it has: {known}", "config.invalid_value"))
@@ -215,23 +197,25 @@ def find_values(
     return found, problems
 
 
-def _own_leaves(axis: AxisOfValues) -> list[str]:
-    places = {key.partition("[")[0] for value in axis.values for key in (*value.own.places, *value.beside)}
-    return [key for key in places if not any(other.startswith(f"{key}.") for other in places)]
+def find_one_of_each(
+    file: MatrixFile, axes: Sequence[AxisOfValues], wanted: Any, at: str, code: str | None = None
+) -> dict[str, str] | None:
+    """Return one configuration: the name of one value by the label of each named axis, seeds not among them.
 
-
-def _of_files(axis: AxisOfValues) -> list[str]:
-    """Return the keys in which the files differ that an axis extends."""
-    return _varied([flatten(value.below.values) for value in axis.values])
-
-
-def _common(keys: Sequence[str], others: Sequence[str]) -> list[str]:
-    return [key for key in keys if any(overlap(key, other) for other in others)]
-
-
-def _varied(values: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the keys in which settings differ, or that only some of them have."""
-    keys = dict.fromkeys(key for settings in values for key in settings)
-    return [
-        key for key in keys if len({one_line(settings[key]) if key in settings else None for settings in values}) > 1
-    ]
+    Returns:
+        None where something is wrong: `file` collects the problems, with this code or their own.
+    """
+    if not isinstance(wanted, dict):
+        allowed = "values of axes, such as {nproc: 4}"
+        file.refuse(f"{at} is {describe_value(wanted)}; allowed: {allowed}", at)
+        return None
+    found, problems = find_values(axes, wanted)
+    for label, names in found.items():
+        if find_axis(axes, label).axis.is_seed:  # type: ignore[union-attr]
+            message = f"{label} has seeds, and figures are means over seeds; leave it out"
+            problems.append((message, "config.invalid_value"))
+        elif len(names) > 1:
+            problems.append((f"{label} has {len(names)} values; name one", "config.invalid_value"))
+    for message, own_code in problems:
+        file.refuse(f"{at}: {message}", at, code or own_code)
+    return None if problems else {label: name for label, (name,) in found.items()}

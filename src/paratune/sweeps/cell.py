@@ -8,6 +8,7 @@ from paratune.config.load import LoadedConfig
 from paratune.config.problems import Problem
 from paratune.config.sections import Config
 from paratune.records.sweep import CellRecord, run_fingerprint
+from paratune.sweeps.probe import ProbeLength
 
 IN_USE = "still trained by another process"
 
@@ -26,6 +27,8 @@ class Cell:
     """Settings with other values in the run in its folder, as "key: then, now"."""
     is_begun: bool = False
     """Whether its folder contains a run that can be resumed."""
+    probe: ProbeLength | None = None
+    """None for a full run."""
 
     @property
     def name(self) -> str:
@@ -48,15 +51,15 @@ class Cell:
     def described(self, select_by: str | None) -> CellRecord:
         """Return its record with what follows from its configuration: task, metrics and fingerprint."""
         assert self.loaded is not None
-        metric = select_by or self.metric
+        record, metric = self.record, select_by or self.metric
+        metrics = dict.fromkeys([*headline_metrics(self.config.task), self.metric, metric])
+        parts = (self.loaded.values, record.num_processes, record.environment, record.num_nodes)
         return replace(
-            self.record,
+            record,
             task=self.config.task.kind,
             metric=metric,
-            metrics=tuple(dict.fromkeys([*headline_metrics(self.config.task), self.metric, metric])),
-            fingerprint=run_fingerprint(
-                self.loaded.values, self.record.num_processes, self.record.environment, self.record.num_nodes
-            ),
+            metrics=tuple(metrics),
+            fingerprint=run_fingerprint(*parts),
         )
 
     @property

@@ -48,26 +48,31 @@ def cells_of(
     _check_overrides(matrix, above)
     size = math.prod(len(axis.values) for axis in matrix.axes) * matrix.options.repeats
     if size > MAX_CELLS:
-        message = f"{matrix.source}: {size:,} runs; at most {MAX_CELLS:,} in one matrix"
-        raise ConfigError(message, code="sweep.too_many_runs", source=matrix.source)
+        raise _error(matrix, f"{size:,} runs; at most {MAX_CELLS:,} in one matrix", "sweep.too_many_runs")
     cells = []
     for values in itertools.product(*(axis.values for axis in matrix.axes)):
         names = {axis.axis.label: value.name for axis, value in zip(matrix.axes, values, strict=True)}
         if not any(all(names[label] in wanted for label, wanted in out.items()) for out in matrix.exclude):
             cells.append(_cell(matrix, names, values, above, here=here, need_files=need_files))
     if not cells:
-        raise ConfigError(
-            f"{matrix.source}: exclude leaves no run of {size}", code="sweep.exclude", source=matrix.source
-        )
+        raise _error(matrix, f"exclude leaves no run of {size}", "sweep.exclude")
     if not any(matrix.baseline.items() <= cell.values.items() for cell in cells):
-        message = f"{matrix.source}: baseline names no run of the matrix, or one that exclude leaves out"
-        raise ConfigError(message, code="sweep.exclude", source=matrix.source)
+        raise _error(matrix, "baseline names no run of the matrix, or one that exclude leaves out", "sweep.exclude")
     cells = list(check_teachers(cells))
     _check_different(matrix, cells)
-    cells = list(_each_probe_once([_shortened(matrix, cell) for cell in check_choices(matrix, cells)]))
+    # Last, so that problems of the full run are reported for its probe too.
+    cells = list(_each_probe_once([_as_probe(cell) for cell in check_choices(matrix, cells)]))
     all_cells = tuple(again for cell in cells for again in _repeated(cell, matrix.options.repeats))
-    _check_names(matrix, all_cells)
+    seen: dict[str, Cell] = {}
+    for cell in all_cells:
+        if (other := seen.setdefault(cell.name.lower(), cell)) is not cell:
+            both = f"{dict(other.values)} and {dict(cell.values)}; give the values of an axis other names"
+            raise _error(matrix, f"two runs would be called {cell.name}: {both}", "sweep.same_run", name=cell.name)
     return all_cells
+
+
+def _error(matrix: Matrix, message: str, code: str, **facts: str) -> ConfigError:
+    return ConfigError(f"{matrix.source}: {message}", code=code, source=matrix.source, **facts)
 
 
 def _repeated(cell: Cell, repeats: int) -> Iterator[Cell]:
@@ -86,23 +91,17 @@ def renamed(loaded: LoadedConfig, name: str, folder: str | None = None) -> Loade
     return replace(loaded, config=config, values={**loaded.values, "run": {**loaded.values["run"], **changed}})
 
 
-def _shortened(matrix: Matrix, cell: Cell) -> Cell:
-    """Return a cell, with the configuration of a probe when it is one.
-
-    This is the last step, so that problems of the full run are reported for its probe too.
-    """
-    if cell.record.kind == "full" or cell.loaded is None:
+def _as_probe(cell: Cell) -> Cell:
+    if cell.probe is None or cell.loaded is None:
         return cell
-    probe = _probe_of(matrix, [axis.by_name(cell.values[axis.axis.label]) for axis in matrix.axes])
-    assert probe is not None
-    return replace(cell, loaded=as_probe(cell.loaded, probe))
+    return replace(cell, loaded=as_probe(cell.loaded, cell.probe))
 
 
 def _each_probe_once(cells: Sequence[Cell]) -> Iterator[Cell]:
     """Yield the cells; equal probes, such as those of runs of two lengths, are skipped except for the first."""
     seen: dict[str, Cell] = {}
     for cell in cells:
-        is_probed = cell.record.kind == "probe" and cell.loaded is not None and cell.impossible is None
+        is_probed = cell.probe is not None and cell.loaded is not None and cell.impossible is None
         other = seen.setdefault(_identity(cell), cell) if is_probed else cell
         yield cell if other is cell else replace(cell, impossible=f"as a probe it is the same as {other.name}")
 
@@ -115,15 +114,6 @@ def _identity(cell: Cell) -> str:
     return one_line([record.num_processes, record.num_nodes, environment, record.kind, settings])
 
 
-def _probe_of(matrix: Matrix, values: Sequence[Value]) -> ProbeLength | None:
-    """Return the length of the probe of a combination; None for a full run."""
-    given = next((value.beside[PROBE] for value in values if PROBE in value.beside), None)
-    length = ProbeLength(**given) if given else None
-    if matrix.all_are_probes:
-        return length or matrix.probe or ProbeLength()
-    return matrix.probe if given is None else length
-
-
 def _check_overrides(matrix: Matrix, above: Layer) -> None:
     for key in above.places:
         for axis in matrix.axes:
@@ -131,10 +121,9 @@ def _check_overrides(matrix: Matrix, above: Layer) -> None:
             if any(overlap(key, set_key) for set_key in (*own, *axis.varied)):
                 reason = f"the axis {axis.axis.key} sets it in each run; see --only, or the axis"
                 raise option_error("--set", key, reason, code="sweep.override", key=axis.axis.key)
-        if key in ("run.name", "run.folder", "run"):
-            raise option_error(
-                "--set", key, "the matrix gives each run its name and folder (name:, folder:)", code="sweep.override"
-            )
+        if key in (*OURS, "run"):
+            reason = "the matrix gives each run its name and folder (name:, folder:)"
+            raise option_error("--set", key, reason, code="sweep.override")
 
 
 def _cell(
@@ -143,13 +132,16 @@ def _cell(
     """Return a cell: the matrix has priority over files, and `--set` over both."""
     beside = {key: setting for value in values for key, setting in value.beside.items()}
     variables = {key.removeprefix(f"{ENV}."): text for key, text in beside.items() if key.startswith(f"{ENV}.")}
+    probe = matrix.probe if beside.get(PROBE) is None else ProbeLength(**beside[PROBE]) if beside[PROBE] else None
+    if matrix.all_are_probes:
+        probe = probe or matrix.probe or ProbeLength()
     record = CellRecord(
         name=_name(names),
         values=names,
         num_processes=beside.get(NPROC, matrix.options.nproc),
         num_nodes=beside.get(NODES, matrix.options.nodes),
         environment={**matrix.environment, **variables},
-        kind="full" if _probe_of(matrix, values) is None else "probe",
+        kind="full" if probe is None else "probe",
     )
     layer, teachers, unknown = resolve_teachers(matrix, names, _layer(matrix, values, above), _name)
     if unknown:
@@ -160,8 +152,7 @@ def _cell(
         message = f"run is {describe_value(given)}; allowed: a mapping, such as {{seed: 42}}"
         return Cell(record, problems=(Problem(message, ("run",), layer.place("run"), code="sweep.override"),))
     place = SourceLocation(matrix.source.name)
-    runs = str(matrix.folder / RUNS_FOLDER)
-    for key, text in (("run.folder", runs), ("run.name", record.name)):
+    for key, text in (("run.folder", str(matrix.folder / RUNS_FOLDER)), ("run.name", record.name)):
         layer = merge(layer, layer_of(key, text, {key: place}))
     # Cells share the settings of the matrix; an option that a check fills in must stay with its cell.
     layer = replace(layer, values=deepcopy(layer.values), places=dict(layer.places))
@@ -174,12 +165,12 @@ def _cell(
     )
     if missing and need_files:
         return Cell(record, problems=missing)
-    together = "; ".join(problem.message for problem in problems)
-    reason = together or why_nowhere(loaded.config, record.num_processes, matrix.options.max_nproc)
+    reason = "; ".join(problem.message for problem in problems)
+    reason = reason or why_nowhere(loaded.config, record.num_processes, matrix.options.max_nproc)
     reason = reason or why_no_nodes(record.num_processes, record.num_nodes, here=here)
     if reason is None and here:
         reason = why_not_here(loaded.config, record.num_processes, record.environment)
-    return Cell(record, loaded, impossible=reason)
+    return Cell(record, loaded, impossible=reason, probe=probe)
 
 
 def _layer(matrix: Matrix, values: Sequence[Value], above: Layer) -> Layer:
@@ -210,35 +201,21 @@ def missing_files(loaded: LoadedConfig) -> Iterator[tuple[str, str]]:
             yield key, f"{key}: {file} does not exist{near} (working directory: {Path.cwd()})"
 
 
-def _check_names(matrix: Matrix, cells: Sequence[Cell]) -> None:
-    seen: dict[str, Cell] = {}
-    for cell in cells:
-        other = seen.setdefault(cell.name.lower(), cell)
-        if other is not cell:
-            message = (
-                f"{matrix.source}: two runs would be called {cell.name}: {dict(other.values)} and {dict(cell.values)}; "
-                "give the values of an axis other names"
-            )
-            raise ConfigError(message, code="sweep.same_run", source=matrix.source, name=cell.name)
-
-
 def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
     """Refuse two names for one run, which differ only in settings without effect."""
     seen: dict[str, Cell] = {}
     for cell in cells:
-        if cell.loaded is None:
-            continue
-        other = seen.setdefault(_identity(cell), cell)
+        other = cell if cell.loaded is None else seen.setdefault(_identity(cell), cell)
         if other is not cell:
             apart = [axis for axis in matrix.axes if cell.values[axis.axis.label] != other.values[axis.axis.label]]
             labels = " and ".join(axis.axis.label for axis in apart)
             keys = ", ".join(dict.fromkeys(key for axis in apart for key in axis.varied)) or "nothing"
             message = (
-                f"{matrix.source}: {other.name} and {cell.name} would train the same, although {labels} sets {keys}: "
-                "these are the defaults, or are in files, over which base, the axes and --set have priority; leave out "
-                f"what has no effect, or write the settings themselves below {labels}"
+                f"{other.name} and {cell.name} would train the same, although {labels} sets {keys}: these are the "
+                "defaults, or are in files, over which base, the axes and --set have priority; leave out what has no "
+                f"effect, or write the settings themselves below {labels}"
             )
-            raise ConfigError(message, code="sweep.same_run", source=matrix.source, name=other.name, keys=keys)
+            raise _error(matrix, message, "sweep.same_run", name=other.name, keys=keys)
 
 
 _OTHER_RULE = {"global": ("per_device", "grad_accum_steps"), "per_device": ("global", "micro_batch_size")}
@@ -254,17 +231,17 @@ def drop_superseded_settings(base: Layer, part: Layer) -> Layer:
     (below, above), (old, new) = (
         [layer.values.get(section) for layer in (base, part)] for section in ("batch", "strategy")
     )
-    dropped = []
+    values, dropped = dict(base.values), []
     if isinstance(below, dict) and isinstance(above, dict):
-        others = [other for key, rule in _OTHER_RULE.items() if above.get(key) is not None for other in rule]
-        left = {key: value for key, value in below.items() if key not in others or key in above}
-        dropped = [f"batch.{key}" for key in below.keys() - left] if left else ["batch"]
+        others = {other for key, rule in _OTHER_RULE.items() if above.get(key) is not None for other in rule}
+        values["batch"] = {key: value for key, value in below.items() if key not in others or key in above}
+        dropped = [f"batch.{key}" for key in below.keys() - values["batch"]] if values["batch"] else ["batch"]
+        if not values["batch"]:
+            del values["batch"]
     kinds = [section.get("kind") if isinstance(section, dict) else section for section in (old, new)]
     if None not in kinds and kinds[0] != kinds[1]:
+        del values["strategy"]
         dropped.append("strategy")
-    values = {key: value for key, value in base.values.items() if key not in dropped}
-    if "batch" in values and dropped:
-        values["batch"] = {key: value for key, value in values["batch"].items() if f"batch.{key}" not in dropped}
     places = {
         key: place
         for key, place in base.places.items()

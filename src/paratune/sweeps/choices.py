@@ -23,54 +23,49 @@ def check_choices(matrix: Matrix, cells: Sequence[Cell]) -> Iterator[Cell]:
         # Those that will have scores, as far as is known.
         if cell.loaded is not None and cell.record.kind == "full" and cell.impossible is None:
             groups.setdefault(tuple(cell.values[label] for label in matrix.select_per), []).append(cell)
-    seeds = {axis.axis.label for axis in matrix.axes if axis.axis.is_seed}
     problems: dict[str, list[Problem]] = {}
     for group in groups.values():
-        wrong = list(_of_a_group(matrix, group, seeds))
-        problems |= {cell.name: [*wrong, *_of_the_metric(matrix, cell)] for cell in group}
+        of_all = list(_of_a_group(matrix, group))
+        problems |= {cell.name: [*of_all, *_of_the_metric(matrix, cell)] for cell in group}
     for cell in cells:
         wrong = problems.get(cell.name, [])
         yield replace(cell, loaded=None, problems=tuple(wrong)) if wrong else cell
 
 
 def _of_the_metric(matrix: Matrix, cell: Cell) -> Iterator[Problem]:
-    known = metrics_of(cell.config)
-    if matrix.options.select_by is not None and matrix.options.select_by not in known:
-        yield Problem(
-            f"select_by: {matrix.options.select_by} is not a metric of {cell.config.task.kind}"
-            f"{did_you_mean(matrix.options.select_by, known)}; allowed: {', '.join(known)}",
-            code="metric.unknown",
-        )
+    metric, known = matrix.options.select_by, metrics_of(cell.config)
+    if metric is not None and metric not in known:
+        near = f"{did_you_mean(metric, known)}; allowed: {', '.join(known)}"
+        yield Problem(f"select_by: {metric} is not a metric of {cell.config.task.kind}{near}", code="metric.unknown")
 
 
-def _of_a_group(matrix: Matrix, group: Sequence[Cell], seeds: set[str]) -> Iterator[Problem]:
+def _of_a_group(matrix: Matrix, group: Sequence[Cell]) -> Iterator[Problem]:
     """Yield why runs of which one is selected cannot be compared."""
+    seeds = sorted(axis.axis.label for axis in matrix.axes if axis.axis.is_seed)
     if len({tuple(name for label, name in cell.values.items() if label not in seeds) for cell in group}) < 2:
         return
     remedy = "name the axis that differs in select_per"
-    kinds = {cell.config.task.kind for cell in group}
+    kinds = sorted({cell.config.task.kind for cell in group})
     if len(kinds) > 1:
-        message = f"the best of runs of different tasks is asked for ({', '.join(sorted(kinds))}); {remedy}"
+        message = f"the best of runs of different tasks is asked for ({', '.join(kinds)}); {remedy}"
         yield Problem(message, code="sweep.select")
         return
-    metrics = {cell.metric for cell in group}
+    metrics = sorted({cell.metric for cell in group})
     if matrix.options.select_by is None and len(metrics) > 1:
-        listed = ", ".join(sorted(metrics))
+        listed = ", ".join(metrics)
         message = f"evaluate.best differs between runs of which one is to be selected ({listed}); set select_by"
         yield Problem(message, code="sweep.select")
-    measured: dict[tuple[str, ...], set[str]] = {}
-    for cell in group:
-        rows = _validation_rows(cell.config)
-        if rows is None:
-            yield Problem(
-                "one of several runs is to be chosen, and that needs a validation set; give data.validation or "
-                "data.split.validation",
-                code="data.validation_missing",
-            )
-            return
-        seed = tuple(cell.values[label] for label in sorted(seeds))
-        measured.setdefault(seed, set()).add(one_line(rows))
-    if any(len(rows_of_seed) > 1 for rows_of_seed in measured.values()):
+    rows = [_validation_rows(cell.config) for cell in group]
+    if None in rows:
+        message = "one of several runs is to be chosen, and that needs a validation set"
+        remedy = "give data.validation or data.split.validation"
+        yield Problem(f"{message}; {remedy}", code="data.validation_missing")
+        return
+    of_seeds = {tuple(cell.values[label] for label in seeds) for cell in group}
+    with_rows = {
+        (*(cell.values[label] for label in seeds), one_line(row)) for cell, row in zip(group, rows, strict=True)
+    }
+    if len(with_rows) > len(of_seeds):
         message = f"runs with different validation sets, or tasks with other scores, cannot be compared; {remedy}"
         yield Problem(message, code="sweep.select")
 

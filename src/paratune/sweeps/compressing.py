@@ -35,20 +35,14 @@ class Compress(Section):
 
     def is_done(self, run: Path) -> bool:
         """Return whether a run has all measurements with these settings."""
-        wanted = {
-            "num_rows": self.rows,
-            "num_timed": self.timed_rows,
-            "batch_sizes": sorted({1, *self.batch_sizes}),
-        }
+        sizes = sorted({1, *self.batch_sizes})
+        wanted = {"num_rows": self.rows, "num_timed": self.timed_rows, "batch_sizes": sizes}
         wanted |= {} if self.split is None else {"split": self.split}
-        for form in (FP32, *self.forms):
-            try:
-                settings = read_measured(measured_folder(run, form))["settings"]
-            except CheckpointError:
-                return False
-            if any(settings.get(key) != value for key, value in wanted.items()):
-                return False
-        return True
+        try:
+            made = [read_measured(measured_folder(run, form))["settings"] for form in (FP32, *self.forms)]
+        except CheckpointError:
+            return False
+        return all(settings.get(key) == value for settings in made for key, value in wanted.items())
 
 
 def is_compressed(folder: Path, cell: CellRecord) -> bool:

@@ -1,6 +1,6 @@
 """A matrix file: a configuration, the axes along which it varies, and the excluded combinations."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,21 +16,12 @@ from paratune.config.validate import describe_value, validate_as
 from paratune.errors import ConfigError
 from paratune.records.published import Published
 from paratune.records.sweep import NAME
-from paratune.sweeps.axes import ANY, AxisOfValues, find_axis, find_values, read_axes
+from paratune.sweeps.axes import ANY, AxisOfValues, find_axis, find_one_of_each, find_values, read_axes
 from paratune.sweeps.compressing import Compress
 from paratune.sweeps.matrix_file import MatrixFile
 from paratune.sweeps.probe import PROBE, ProbeLength, read_probe
 from paratune.sweeps.published import published_beside
-from paratune.sweeps.search import (
-    STEPS,
-    TRIAL,
-    Search,
-    Trials,
-    check_search,
-    known_trials,
-    trial_title,
-    with_search_axes,
-)
+from paratune.sweeps.search import STEPS, TRIAL, Search, check_search, known_trials, read_search_axes
 from paratune.sweeps.values import ENV, read_environment, short, slug
 
 Axes = Sequence[AxisOfValues]
@@ -137,22 +128,26 @@ def read_matrix(path: Path) -> Matrix:
         ConfigError: It cannot be read, or has problems: all are listed, each with its line.
     """
     file = MatrixFile(path)
-    matrix = _read(file)
+    options = _options(file)
+    matrix = None if options is None else _read(file, options)
     if matrix is None or file.problems:
         raise failure(path, file.problems, file.label)
     return matrix
 
 
-def _read(file: MatrixFile) -> Matrix | None:
-    options = _options(file)
-    if options is None:
-        return None
-    below, own = _base(file, options.base)
+def _read(file: MatrixFile, options: MatrixOptions) -> Matrix:
+    if isinstance(options.base, dict):
+        below, own = file.layers(options.base, "base")
+    else:
+        file.places[f"base.{EXTENDS}"] = file.places["base"]
+        below, own = file.layers({EXTENDS: options.base}, "base", called="base")
     name = options.name or slug(file.path.stem)
     folder = Path(options.folder) / name
     search = None if options.search is None else check_search(file, options.search)
     trials = {} if search is None else known_trials(search, folder)
-    axes = _axes(file, options, own, search, trials)
+    given = options.axes or {}
+    axes = read_axes(file, given, own) if search is None else read_search_axes(file, given, own, search, trials)
+    baseline = {} if options.baseline is None else find_one_of_each(file, axes, options.baseline, "baseline")
     return Matrix(
         name=name,
         folder=folder,
@@ -165,9 +160,9 @@ def _read(file: MatrixFile) -> Matrix | None:
         environment={} if options.env is None else read_environment(file, options.env, ENV),
         probe=read_probe(file, options.probe, PROBE),
         select_per=_select_per(file, options, axes),
-        baseline=dict(_baseline(file, options.baseline or {}, axes)),
-        published=published_beside(file, {"published": options.published}, name, axes),
-        notes=_notes(file, options.notes),
+        baseline=baseline or {},
+        published=published_beside(file, options.published, name, axes),
+        notes=None if options.notes is None else _notes(file, options.notes),
         groups=dict(_groups(file, options.groups, axes)),
         trials=trials,
     )
@@ -175,64 +170,28 @@ def _read(file: MatrixFile) -> Matrix | None:
 
 def _options(file: MatrixFile) -> MatrixOptions | None:
     """Return the keys of a file, the wrong ones with their defaults; None where it is not a mapping."""
-    content = file.value
+    content, known = file.value, section_options(MatrixOptions)
     if not isinstance(content, dict):
         if not file.problems:
             problem = f"found {describe_value(content)}" if content is not None else "it is empty"
-            keys = ", ".join(section_options(MatrixOptions))
-            file.refuse(f"a matrix is a mapping ({keys}); {problem}", "", "config.not_mapping")
+            file.refuse(f"a matrix is a mapping ({', '.join(known)}); {problem}", "", "config.not_mapping")
         return None
-    misplaced = [key for key in content if key in section_options(Config) and key not in section_options(MatrixOptions)]
+    misplaced = [key for key in content if key in section_options(Config) and key not in known]
     for key in misplaced:
-        file.refuse(
-            f"{key} is not a key of a matrix; options of all runs belong below base:", key, "config.unknown_key"
-        )
+        message = f"{key} is not a key of a matrix; options of all runs belong below base:"
+        file.refuse(message, key, "config.unknown_key")
     if content.get("axes") is None and content.get("search") is None:
         example = "a mapping of one axis or more, such as axes: {run.seed: [41, 42, 43]}"
         file.refuse(f"axes is required; allowed: {example}", "axes", "config.required")
     given = {key: value for key, value in content.items() if key not in misplaced}
     values, findings = validate_as(MatrixOptions, given, "a matrix")
     for wrong in findings.problems:
-        option = section_options(MatrixOptions).get(wrong.keys[0])
-        meaning = f". It is: {option.help}" if option is not None and wrong.code == "config.invalid_value" else ""
-        file.refuse(f"{wrong.message}{meaning}", wrong.keys[0], wrong.code)
+        file.refuse(wrong.message, wrong.keys[0], wrong.code)
     if not findings.problems:
         return MatrixOptions.model_validate(values)
     # The others are still checked, so that all problems are reported at once.
     instead: dict[str, Any] = {"search": None, "compress": None, **({"base": {}} if "base" in findings.bad else {})}
     return MatrixOptions.model_construct(**{**values, **instead})
-
-
-def _base(file: MatrixFile, base: Any) -> tuple[Layer, Layer]:
-    if isinstance(base, dict):
-        return file.layers(base, "base")
-    file.places[f"base.{EXTENDS}"] = file.places["base"]
-    return file.layers({EXTENDS: base}, "base", called="base")
-
-
-def _axes(
-    file: MatrixFile, options: MatrixOptions, own: Layer, search: Search | None, trials: Trials
-) -> tuple[AxisOfValues, ...]:
-    if search is None:
-        return read_axes(file, options.axes or {}, own)
-    axes = read_axes(file, with_search_axes(file, options.axes or {}, search, trials), own)
-    for axis in axes:
-        key = axis.axis.key
-        if search.is_adaptive and key not in (TRIAL, STEPS) and not axis.axis.is_seed:
-            message = (
-                f"axes.{key}: with search.method: {search.method} the scores decide which trials follow, so no "
-                f"other axis than seeds is allowed; put {key} into search.space, or use method: random"
-            )
-            file.refuse(message, f"axes.{key}", "config.conflict")
-    titles: dict[str, Callable[[str], str]] = {TRIAL: lambda name: trial_title(name, trials[name])}
-    if search.steps:
-        titles[STEPS] = lambda name: name.removeprefix("steps-")
-    return tuple(
-        replace(axis, axis=replace(axis.axis, values={name: title(name) for name in axis.axis.values}))
-        if (title := titles.get(axis.axis.key)) is not None
-        else axis
-        for axis in axes
-    )
 
 
 def all_probes(matrix: Matrix) -> Matrix:
@@ -268,30 +227,20 @@ def _exclude(file: MatrixFile, options: MatrixOptions, axes: Axes) -> Iterator[M
         yield left_out
 
 
-def _baseline(file: MatrixFile, wanted: Mapping[str, Any], axes: Axes) -> Iterator[tuple[str, str]]:
-    """Yield the value of each axis that `baseline` names."""
-    for label, names in _found(file, wanted, "baseline", axes).items():
-        axis = find_axis(axes, label)
-        if axis is not None and axis.axis.is_seed:
-            file.refuse(f"baseline: {label} has seeds, and tables show means over seeds; leave it out", "baseline")
-        elif len(names) > 1:
-            file.refuse(f"baseline: {label} has {len(names)} values; name one", "baseline")
-        elif names:
-            yield label, names[0]
-
-
 def _groups(
     file: MatrixFile, groups: Mapping[str, Mapping[str, Any]], axes: Axes
 ) -> Iterator[tuple[str, dict[str, tuple[str, ...]]]]:
     """Yield the label of each axis of `groups`, with the names of its values under each heading."""
     for key, headings in groups.items():
-        found = [(heading, _found(file, {key: values}, f"groups.{key}", axes)) for heading, values in headings.items()]
-        listed = [name for _, by_label in found for names in by_label.values() for name in names]
-        for name in dict.fromkeys(listed):
-            if listed.count(name) > 1:
-                file.refuse(f"groups.{key} lists {name} twice; keep one", f"groups.{key}")
-        for label in dict.fromkeys(label for _, by_label in found for label in by_label):
-            yield label, {heading: tuple(by_label.get(label, ())) for heading, by_label in found}
+        at = f"groups.{key}"
+        found = {heading: _found(file, {key: values}, at, axes) for heading, values in headings.items()}
+        names = [name for by_label in found.values() for listed in by_label.values() for name in listed]
+        for name in dict.fromkeys(names):
+            if names.count(name) > 1:
+                file.refuse(f"{at} lists {name} twice; keep one", at)
+        if (axis := find_axis(axes, key)) is not None:
+            label = axis.axis.label
+            yield label, {heading: tuple(by_label.get(label, ())) for heading, by_label in found.items()}
 
 
 def _select_per(file: MatrixFile, options: MatrixOptions, axes: Axes) -> tuple[str, ...]:
@@ -305,18 +254,16 @@ def _select_per(file: MatrixFile, options: MatrixOptions, axes: Axes) -> tuple[s
         ]
     else:
         per = list(_found(file, dict.fromkeys(options.select_per, ANY), "select_per", axes))
-    for label in per:
-        if (axis := find_axis(axes, label)) is not None and axis.axis.is_seed:
-            file.refuse(f"select_per: {label} has seeds, and the selection is by the mean over seeds", "select_per")
+    for axis in axes:
+        if axis.axis.is_seed and axis.axis.label in per:
+            message = f"select_per: {axis.axis.label} has seeds, and the selection is by the mean over seeds"
+            file.refuse(message, "select_per")
     if options.search is not None and options.search.steps:  # trials are compared after the same number of steps
         per.append(short(STEPS))
     return tuple(dict.fromkeys(per))
 
 
-def _notes(file: MatrixFile, name: str | None) -> str | None:
-    """Return the text of the file of notes."""
-    if name is None:
-        return None
+def _notes(file: MatrixFile, name: str) -> str | None:
     path = file.path.parent / name
     # A matrix of others must not put a private file of the user into a report.
     if not path.resolve().is_relative_to(file.path.parent.resolve()):

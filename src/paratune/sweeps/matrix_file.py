@@ -25,10 +25,8 @@ class MatrixFile:
         """Its name in messages."""
         refuse_other_file(path)
         tree = read_tree(read_text(path), self.label)
-        self.value = tree.value
-        """Its content."""
-        self.places = tree.places
-        """Line of each value, by dotted key."""
+        self.value, self.places = tree.value, tree.places
+        """Its content, and the line of each value by dotted key."""
         self.problems: list[Problem] = list(tree.problems)
 
     def refuse(self, message: str, key: str, code: str = "config.invalid_value") -> None:
@@ -38,26 +36,17 @@ class MatrixFile:
             key = key.rpartition(".")[0]
         self.problems.append(Problem(message, keys, self.places.get(key, SourceLocation(self.label, 1)), code=code))
 
-    def section(self, kind: type[S], content: Any, at: str) -> S | None:
-        """Return the options of a section; None where they have problems, which are collected."""
+    def section(self, kind: type[S], content: Any, at: str = "") -> S | None:
+        """Return the options of a section, or of the file; None where they have problems, which are collected."""
+        called = at or "the file"
         if not isinstance(content, dict):
             allowed = f"a mapping of options ({', '.join(section_options(kind))})"
-            self.refuse(f"{at} is {describe_value(content)}; allowed: {allowed}", at)
+            self.refuse(f"{called} is {describe_value(content)}; allowed: {allowed}", at)
             return None
-        values, findings = validate_as(kind, content, at, at)
+        values, findings = validate_as(kind, content, called, at)
         for problem in findings.problems:
             self.refuse(problem.message, problem.keys[0], problem.code)
         return None if findings.problems else kind.model_validate(values)
-
-    def text(self, content: Mapping[Any, Any], key: str, default: Any) -> Any:
-        """Return a text; the default when it is absent or not a text."""
-        value = content.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, str) or not value:
-            self.refuse(f"{key} is {describe_value(value)}; allowed: text", key)
-            return default
-        return value
 
     def count(self, value: Any, key: str) -> int:
         """Return a whole number of at least 1; 1 when the value is invalid."""

@@ -28,8 +28,7 @@ import json, torch
 count = torch.cuda.device_count() if torch.cuda.is_available() else 0
 print(json.dumps([torch.cuda.get_device_capability(number) for number in range(count)]))
 """
-_ASK_S = 120.0
-"""How long importing torch may take from a slow file system."""
+_ASK_S = 120.0  # importing torch from a slow file system may take this long
 Gpus = tuple[tuple[int, int], ...] | None
 """Compute capability of each GPU of a machine; None when PyTorch could not report it."""
 
@@ -62,11 +61,9 @@ def why_nowhere(config: Config, num_processes: int, max_processes: int | None) -
 def why_not_here(
     config: Config, num_processes: int, environment: Mapping[str, str | None], gpus: Gpus | str = "here"
 ) -> str | None:
-    """Return why a run is not possible on this machine: GPUs, arithmetic, packages. None when it is.
+    """Return why a run is not possible on this machine, or with these `gpus`: arithmetic, packages. None when it is.
 
-    Args:
-        environment: Variables of the run; CUDA_VISIBLE_DEVICES hides GPUs.
-        gpus: In place of those of this machine.
+    CUDA_VISIBLE_DEVICES in the environment of the run hides GPUs.
     """
     traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
     needs_gpus = num_processes > 1 or (traits is not None and traits.needs_accelerator)
@@ -102,17 +99,9 @@ def _target(num_processes: int, environment: Mapping[str, str | None], gpus: Gpu
 
 
 def why_no_nodes(num_processes: int, num_nodes: int | None, *, here: bool) -> str | None:
-    """Return why a run is not possible on the nodes that the matrix asks for; None when it is.
-
-    Args:
-        num_processes: Of the run.
-        num_nodes: Nodes of the run; None where the matrix does not set them.
-        here: Whether the run is to be made on this machine.
-    """
-    if num_nodes is None:
-        return None
-    if num_processes % num_nodes:
+    """Return why a run is not possible on the nodes that the matrix asks for; None when it is, or sets none."""
+    if num_nodes is not None and num_processes % num_nodes:
         return f"nproc: {num_processes} cannot be divided equally among nodes: {num_nodes}"
-    if here and num_nodes > 1:
+    if here and num_nodes is not None and num_nodes > 1:
         return f"nodes: {num_nodes} needs several machines: paratune launch MATRIX --site SITE --array submits it"
     return None

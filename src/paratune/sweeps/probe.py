@@ -5,7 +5,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from paratune.config.check import check
 from paratune.config.differences import flatten
@@ -15,7 +15,6 @@ from paratune.config.sections import Config
 from paratune.sweeps.matrix_file import MatrixFile
 
 PROBE = "probe"
-_ORIGIN = "probe"
 
 
 class ProbeLength(Section):
@@ -26,20 +25,19 @@ class ProbeLength(Section):
     warmup_steps: Annotated[int, Field(ge=0)] = 5
     """The first of them, which are left out of medians and rates."""
 
+    @model_validator(mode="after")
+    def _times_steps(self) -> "ProbeLength":
+        if self.warmup_steps >= self.steps:
+            order = f"warmup_steps: {self.warmup_steps} must be less than steps: {self.steps}"
+            raise ValueError(f"{order}; later steps are timed")
+        return self
+
 
 def read_probe(file: MatrixFile, content: Any, at: str) -> ProbeLength | None:
-    """Return the length of a probe from `probe`; None for a full run.
-
-    Args:
-        content: A mapping; true for the defaults, false or null for a full run.
-    """
+    """Return the length of a probe from a mapping, or true for the defaults; None for a full run (false or null)."""
     if content is None or content is False:
         return None
-    probe = file.section(ProbeLength, {} if content is True else content, at)
-    if probe is not None and probe.warmup_steps >= probe.steps:
-        order = f"warmup_steps: {probe.warmup_steps} must be less than steps: {probe.steps}"
-        file.refuse(f"{at}: {order}; later steps are timed", at)
-    return probe or ProbeLength()
+    return file.section(ProbeLength, {} if content is True else content, at) or ProbeLength()
 
 
 def as_probe(loaded: LoadedConfig, probe: ProbeLength, *, reads_all: bool = False) -> LoadedConfig:
@@ -67,11 +65,7 @@ def as_probe(loaded: LoadedConfig, probe: ProbeLength, *, reads_all: bool = Fals
     if not reads_all and check(config):  # an option of the sets that are left out now, such as the revision of one
         return as_probe(loaded, probe, reads_all=True)
     plain = config.model_dump(mode="json", by_alias=True)
-    return replace(loaded, config=config, values=plain, origin=_origin(loaded, plain))
-
-
-def _origin(loaded: LoadedConfig, values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the origins of values; those that the probe changed have the origin `probe`."""
-    before, after = flatten(loaded.values), flatten(values)
-    changed = {key: _ORIGIN for key, value in after.items() if before.get(key) != value}
-    return {**{key: origin for key, origin in loaded.origin.items() if key in after}, **changed}
+    before, after = flatten(loaded.values), flatten(plain)
+    origin = {key: origin for key, origin in loaded.origin.items() if key in after}
+    origin |= {key: PROBE for key, value in after.items() if before.get(key) != value}
+    return replace(loaded, config=config, values=plain, origin=origin)

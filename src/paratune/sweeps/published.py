@@ -2,42 +2,70 @@
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from pydantic import Field
+
 from paratune.base.text import plain
+from paratune.config.section import Section, Text
 from paratune.config.validate import describe_value
 from paratune.errors import ConfigError, did_you_mean
 from paratune.records.published import (
-    CLAIM_KINDS,
     METRIC_NAMES,
     RATIO_CLAIMS,
     SYSTEM_MEASURES,
+    ClaimKind,
     ComparedPair,
     Published,
     PublishedClaim,
     PublishedFigure,
     measure_units,
 )
-from paratune.sweeps.axes import AxisOfValues, find_value
+from paratune.sweeps.axes import AxisOfValues, find_axis, find_one_of_each
 from paratune.sweeps.matrix_file import MatrixFile
-from paratune.sweeps.values import show
 
-_OF_A_MATRIX = ("where", "figures", "claims")
-_BESIDE_MEASURES = ("values", "where")
-_OF_A_CLAIM = ("claim", "kind", "measure", "by", "of", "than", "along", "held", "where")
 _AMOUNT = re.compile(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?)\s*([A-Za-z]*|%)\s*")
-_SCORES_BY = "a margin above 0, in the unit of the metric"
+_VALUES = "published.values"
+
+
+class PublishedFile(Section):
+    """The file."""
+
+    source: Text
+    """The publication."""
+    matrices: dict[str, Any]
+
+
+class Claim(Section):
+    """One published claim."""
+
+    claim: Text
+    """The claim in words."""
+    relation: ClaimKind = Field(alias="kind")
+    """How `of` compares with `than`."""
+    measure: Text
+    """The compared measure."""
+    by: float | str | None = None
+    of: dict[str, Any] | None = None
+    than: dict[str, Any] | None = None
+    along: Text | None = None
+    held: dict[str, Any] | None = None
+    where: Text | None = None
+
+
+class OfMatrix(Section):
+    """What is published about one matrix."""
+
+    where: str = ""
+    figures: list[Any] = Field(default_factory=list)
+    claims: list[Any] = Field(default_factory=list)
 
 
 def published_beside(
-    matrix: MatrixFile, content: Mapping[Any, Any], name: str, axes: Sequence[AxisOfValues]
+    matrix: MatrixFile, given: str | None, name: str, axes: Sequence[AxisOfValues]
 ) -> Published | None:
-    """Return the figures and claims of the file that `published` names; None without the key.
-
-    Problems of the file are added to those of the matrix.
-    """
-    given = matrix.text(content, "published", None)
+    """Return the figures and claims of the file that `published` names; its problems are added to the matrix's."""
     if given is None:
         return None
     try:
@@ -45,163 +73,110 @@ def published_beside(
     except ConfigError as error:
         matrix.refuse(f"published: {error}", "published", error.code)
         return None
-    published = _PublishedReader(file, name, axes).read() if not file.problems else None
+    published = None if file.problems else _read(file, name, axes)
     matrix.problems += file.problems
     return published
 
 
-class _PublishedReader:
-    """Reads one file, and collects its problems."""
+def _read(file: MatrixFile, name: str, axes: Sequence[AxisOfValues]) -> Published | None:
+    whole, at = file.section(PublishedFile, file.value), f"matrices.{name}"
+    if whole is None:
+        return None
+    if name not in whole.matrices:
+        near = did_you_mean(name, whole.matrices) or f"; it has: {', '.join(whole.matrices)}"
+        message = f"matrices has nothing of {name}{near}; add it, or leave published: out of the matrix"
+        file.refuse(message, "matrices", "published.no_matrix")
+        return None
+    own = file.section(OfMatrix, whole.matrices[name], at)
+    if own is None:
+        return None
+    if not own.figures and not own.claims:
+        file.refuse(f"{at} has neither figures nor claims; add one", at, "config.required")
+    figures = (
+        figure
+        for number, line in enumerate(own.figures)
+        for figure in _figures(file, axes, line, f"{at}.figures[{number}]", own.where)
+    )
+    claims = (_claim(file, axes, line, f"{at}.claims[{number}]", own.where) for number, line in enumerate(own.claims))
+    return Published(whole.source, tuple(figures), tuple(claim for claim in claims if claim is not None))
 
-    def __init__(self, file: MatrixFile, matrix: str, axes: Sequence[AxisOfValues]) -> None:
-        self.file, self.matrix = file, matrix
-        self.axes = {axis.axis.label: axis for axis in axes}
-        self.labels = {key: axis.axis.label for axis in axes for key in (axis.axis.key, axis.axis.label)}
-        self.where = ""
 
-    def read(self) -> Published:
-        file, at = self.file, f"matrices.{self.matrix}"
-        content = self._mapping(file.value, "the file", "a mapping, source: and matrices:", ("source", "matrices"))
-        if content is None:
-            return Published()
-        matrices = self._mapping(content.get("matrices"), "matrices", "figures and claims by names of matrices") or {}
-        if matrices and self.matrix not in matrices:
-            near = did_you_mean(self.matrix, map(str, matrices)) or f"; it has: {', '.join(map(str, matrices))}"
-            message = f"matrices has nothing of {self.matrix}{near}; add it, or leave published: out of the matrix"
-            file.refuse(message, "matrices", "published.no_matrix")
-            return Published()
-        own = self._mapping(matrices.get(self.matrix), at, "figures: and claims:", _OF_A_MATRIX) if matrices else None
-        source, self.where = file.text(content, "source", ""), file.text(own or {}, "where", "")
-        if not source:
-            file.refuse("source is required: the publication", "source", "published.source")
-        figures = [
-            figure for place, line in self._lines(own or {}, at, "figures") for figure in self._figures(line, place)
-        ]
-        claims = [self._claim(line, place) for place, line in self._lines(own or {}, at, "claims")]
-        if not figures and not claims and not file.problems:
-            file.refuse(f"{at} has neither figures nor claims; add one", at, "config.required")
-        return Published(source, tuple(figures), tuple(claim for claim in claims if claim is not None))
+def _figures(
+    file: MatrixFile, axes: Sequence[AxisOfValues], line: Any, at: str, where: str
+) -> Iterator[PublishedFigure]:
+    if not isinstance(line, dict):
+        file.refuse(f"{at} is {describe_value(line)}; allowed: a mapping", at)
+        return
+    values = find_one_of_each(file, axes, line.get("values"), f"{at}.values", _VALUES)
+    measures = {key: amount for key, amount in line.items() if key not in ("values", "where")}
+    if not measures:
+        file.refuse(f"{at} has no measure, such as time: 26 min or f1: 0.91", at, "config.required")
+    for key, given in measures.items():
+        if not _is_measure(file, key, f"{at}.{key}", (*SYSTEM_MEASURES, *METRIC_NAMES)):
+            continue
+        amount, unit = _amount(given)
+        if amount is None or unit not in measure_units(key):
+            forms = ", ".join(f"NUMBER {unit}" if unit else "a number alone" for unit in measure_units(key))
+            file.refuse(f"{at}.{key} is {describe_value(given)}; allowed: {forms}", f"{at}.{key}", "published.amount")
+        elif values is not None:
+            yield PublishedFigure(values, key, amount, unit, str(line.get("where", where)))
 
-    def _lines(self, own: Mapping[Any, Any], at: str, key: str) -> Iterator[tuple[str, dict[Any, Any]]]:
-        """Yield each mapping of a list, with its place."""
-        listed = own.get(key) or []
-        if not isinstance(listed, list):
-            self.file.refuse(f"{at}.{key} is {describe_value(listed)}; allowed: a list", f"{at}.{key}")
-            return
-        for number, item in enumerate(listed):
-            place = f"{at}.{key}[{number}]"
-            line = self._mapping(item, place, "a mapping", _OF_A_CLAIM if key == "claims" else ())
-            if line is not None:
-                yield place, line
 
-    def _figures(self, line: Mapping[Any, Any], at: str) -> Iterator[PublishedFigure]:
-        """Yield the figures of a line: it names values of axes, and one measure or several."""
-        values, where = self._values(line.get("values"), f"{at}.values"), self.file.text(line, "where", self.where)
-        measures = [key for key in line if key not in _BESIDE_MEASURES]
-        if not measures:
-            self.file.refuse(f"{at} has no measure, such as time: 26 min or f1: 0.91", at, "config.required")
-        for key in measures:
-            if key not in SYSTEM_MEASURES and key not in METRIC_NAMES:
-                self._refuse_measure(key, f"{at}.{key}", [*SYSTEM_MEASURES, *METRIC_NAMES])
-                continue
-            units = measure_units(key)
-            amount, unit = _amount(line[key])
-            if amount is None or unit not in units:
-                forms = ", ".join(f"NUMBER {unit}" if unit else "a number alone" for unit in units)
-                message = f"{at}.{key} is {describe_value(line[key])}; allowed: {forms}"
-                self.file.refuse(message, f"{at}.{key}", "published.amount")
-            elif values is not None:
-                yield PublishedFigure(values, key, amount, unit, where)
+def _claim(file: MatrixFile, axes: Sequence[AxisOfValues], line: Any, at: str, where: str) -> PublishedClaim | None:
+    before = len(file.problems)
+    claim = file.section(Claim, line, at)
+    if claim is None:
+        return None
+    is_ratio = claim.relation in RATIO_CLAIMS
+    known = [name for name in SYSTEM_MEASURES if name != "state_memory"] if is_ratio else METRIC_NAMES
+    _is_measure(file, claim.measure, f"{at}.measure", known)
+    given = 0 if claim.by is None and claim.relation == "less" else claim.by
+    by, unit = _amount(given)
+    # Of a score 1% could be a point of a hundred, or a hundredth of the baseline's: its margin is a plain number.
+    by = None if by is None or unit not in ("%" * is_ratio, "") else by / 100 if unit else by
+    if by is None or not (0 <= by < 1 if is_ratio else by > 0):
+        score = "a margin above 0, in the unit of the metric"
+        allowed = "a share from 0 to below 100%, such as 10%" if is_ratio else score
+        file.refuse(f"{at}.by is {describe_value(given)}; allowed: {allowed}", f"{at}.by")
+    pairs = tuple(_pairs(file, axes, claim, at))
+    if by is None or len(file.problems) > before:
+        return None
+    return PublishedClaim(claim.claim, claim.relation, claim.measure, by, pairs, claim.where or where)
 
-    def _claim(self, line: Mapping[Any, Any], at: str) -> PublishedClaim | None:
-        before = len(self.file.problems)
-        text, kind, measure = (self.file.text(line, key, "") for key in ("claim", "kind", "measure"))
-        for key, value in (("claim", text), ("measure", measure)):
-            if not value:
-                self.file.refuse(f"{at}.{key} is required", f"{at}.{key}", "config.required")
-        if kind not in CLAIM_KINDS:
-            allowed = ", ".join(CLAIM_KINDS)
-            self.file.refuse(f"{at}.kind is {plain(kind) or 'missing'}; allowed: {allowed}", f"{at}.kind")
-            return None
-        is_ratio = kind in RATIO_CLAIMS
-        known = [name for name in SYSTEM_MEASURES if name != "state_memory"] if is_ratio else list(METRIC_NAMES)
-        if measure and measure not in known:
-            self._refuse_measure(measure, f"{at}.measure", known)
-        given = line.get("by", 0 if kind == "less" else None)
-        by, unit = _amount(given)
-        # Of a score 1% could be a point of a hundred, or a hundredth of the baseline's: its margin is a plain number.
-        by = None if by is None or unit not in ("%" * is_ratio, "") else by / 100 if unit else by
-        if by is None or not (0 <= by < 1 if is_ratio else by > 0):
-            allowed = "a share from 0 to below 100%, such as 10%" if is_ratio else _SCORES_BY
-            self.file.refuse(f"{at}.by is {describe_value(given)}; allowed: {allowed}", f"{at}.by")
-        pairs = tuple(self._pairs(line, at))
-        if by is None or len(self.file.problems) > before:
-            return None
-        return PublishedClaim(text, kind, measure, by, pairs, self.file.text(line, "where", self.where))
 
-    def _pairs(self, line: Mapping[Any, Any], at: str) -> Iterator[ComparedPair]:
-        """Yield the compared configurations: `of` beside `than`, or each value `along` an axis beside the first one."""
-        given = [key for key in ("of", "than", "along", "held") if key in line]
-        if given == ["of", "than"]:
-            of, than = (self._values(line[key], f"{at}.{key}") for key in given)
-            if of == than and of is not None:
-                self.file.refuse(f"{at}: of and than are the same configuration", at, "published.values")
-            elif of is not None and than is not None:
-                yield ComparedPair(of, than)
-        elif given in (["along"], ["along", "held"]):
-            label = self._label(line["along"], f"{at}.along")
-            fixed = self._values(line["held"], f"{at}.held") if "held" in line else {}
-            if label is not None and fixed is not None:
-                first, *others = self.axes[label].axis.values
-                yield from (ComparedPair({**fixed, label: name}, {**fixed, label: first}) for name in others)
-        else:
-            message = (
-                f"{at} has {' and '.join(given) or 'nothing to compare'}; give of: and than: (values of axes), or "
-                "along: (an axis) with held: (values of other axes)"
-            )
-            self.file.refuse(message, at, "published.values")
+def _pairs(file: MatrixFile, axes: Sequence[AxisOfValues], claim: Claim, at: str) -> Iterator[ComparedPair]:
+    """Yield the compared configurations: `of` beside `than`, or each value `along` an axis beside the first one."""
+    given = [key for key in ("of", "than", "along", "held") if getattr(claim, key) is not None]
+    of, than, held = (
+        find_one_of_each(file, axes, getattr(claim, key), f"{at}.{key}", _VALUES) if key in given else None
+        for key in ("of", "than", "held")
+    )
+    if given == ["of", "than"]:
+        if of == than and of is not None:
+            file.refuse(f"{at}: of and than are the same configuration", at, _VALUES)
+        elif of is not None and than is not None:
+            yield ComparedPair(of, than)
+    elif given in (["along"], ["along", "held"]):
+        axis = find_axis(axes, claim.along)
+        if axis is None:
+            known = ", ".join(axis.axis.label for axis in axes)
+            file.refuse(f"{at}.along: {plain(str(claim.along))} is not an axis; there are: {known}", at, _VALUES)
+        elif held is not None or "held" not in given:
+            first, *others = ({**(held or {}), axis.axis.label: name} for name in axis.axis.values)
+            yield from (ComparedPair(other, first) for other in others)
+    else:
+        message = (
+            f"{at} has {' and '.join(given) or 'nothing to compare'}; give of: and than: (values of axes), or "
+            "along: (an axis) with held: (values of other axes)"
+        )
+        file.refuse(message, at, _VALUES)
 
-    def _values(self, content: Any, at: str) -> dict[str, str] | None:
-        """Return the names of values by axis; None where something is wrong with them."""
-        before = len(self.file.problems)
-        names: dict[str, str] = {}
-        for key, value in (self._mapping(content, at, "values of axes, such as {nproc: 4}") or {}).items():
-            label = self._label(key, at)
-            axis = None if label is None else self.axes[label]
-            name = None if axis is None else find_value(axis, value)
-            if label is None or axis is None:
-                continue
-            if name is None:
-                problem = f"{show(value)} is not on the axis {key}; it has: {', '.join(axis.axis.values.values())}"
-                self.file.refuse(f"{at}: {problem}", f"{at}.{key}", "published.values")
-            elif axis.axis.is_seed:
-                message = f"{at}: {key} has seeds, and figures are means over seeds; leave it out"
-                self.file.refuse(message, f"{at}.{key}", "published.values")
-            else:
-                names[label] = name
-        return names if len(self.file.problems) == before else None
 
-    def _mapping(self, content: Any, at: str, allowed: str, known: Collection[str] = ()) -> dict[Any, Any] | None:
-        """Return a mapping; None when the value is not one. Keys that are not `known`, if any are, are problems."""
-        if not isinstance(content, dict):
-            self.file.refuse(f"{at} is {describe_value(content)}; allowed: {allowed}", at)
-            return None
-        for key in content if known else ():
-            if key not in known:
-                near = did_you_mean(str(key), known) or f"; it has: {', '.join(known)}"
-                self.file.refuse(f"{at}.{key} is not an option{near}", f"{at}.{key}", "config.unknown_key")
-        return content
-
-    def _label(self, key: Any, at: str) -> str | None:
-        """Return the label of an axis."""
-        if str(key) not in self.labels:
-            near = did_you_mean(str(key), self.labels) or f"; there are: {', '.join(self.axes)}"
-            self.file.refuse(f"{at}: {plain(str(key))} is not an axis of {self.matrix}{near}", at, "published.values")
-        return self.labels.get(str(key))
-
-    def _refuse_measure(self, key: Any, at: str, known: Sequence[str]) -> None:
+def _is_measure(file: MatrixFile, key: str, at: str, known: Collection[str]) -> bool:
+    if key not in known:
         near = did_you_mean(str(key), known) or f"; there are: {', '.join(known)}"
-        self.file.refuse(f"{at}: {plain(str(key))} is not a measure{near}", at, "published.measure")
+        file.refuse(f"{at}: {plain(str(key))} is not a measure{near}", at, "published.measure")
+    return key in known
 
 
 def _amount(content: Any) -> tuple[float | None, str]:

@@ -10,7 +10,7 @@ import itertools
 import math
 import random
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from paratune.base.text import plain
+from paratune.config.layers import Layer
 from paratune.config.metric_names import direction
 from paratune.config.plain import one_line
 from paratune.config.section import Positive, Section
@@ -27,7 +28,7 @@ from paratune.errors import CheckpointError, require_installed
 from paratune.records import SUMMARY_FILE, read_json
 from paratune.records.finished import number_in
 from paratune.records.sweep import CellRecord, SearchRecord, SweepRecord, cell_run_folder, holds_sweep, read_sweep
-from paratune.sweeps.axes import SEEDS
+from paratune.sweeps.axes import SEEDS, AxisOfValues, read_axes
 from paratune.sweeps.matrix_file import MatrixFile
 from paratune.sweeps.values import short, show
 
@@ -48,30 +49,28 @@ Trials = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Range:
-    """One option of the space: a range of numbers, or choices."""
+    """One option of the space: a range of numbers, or the numbers of its choices."""
 
     key: str
-    low: float = 0.0
-    high: float = 0.0
+    low: float
+    high: float
     is_log: bool = False
-    is_whole: bool = False
+    is_whole: bool = True
     choices: tuple[Any, ...] = ()
 
     def draw(self, generator: random.Random) -> Any:
         """Return a random value."""
-        if self.choices:
-            return generator.choice(self.choices)
         if self.is_log:
-            return self.rounded(math.exp(generator.uniform(math.log(self.low), math.log(self.high))))
+            return self.value(math.exp(generator.uniform(math.log(self.low), math.log(self.high))))
         if self.is_whole:
-            return generator.randint(int(self.low), int(self.high))
-        return self.rounded(generator.uniform(self.low, self.high))
+            return self.value(generator.randint(int(self.low), int(self.high)))
+        return self.value(generator.uniform(self.low, self.high))
 
-    def rounded(self, value: float) -> float | int:
-        """Return a number of the range with three significant digits; a whole one for a range of whole numbers."""
-        value = round(value) if self.is_whole else float(f"{value:.{_DIGITS}g}")
-        value = min(max(value, self.low), self.high)
-        return int(value) if self.is_whole else value
+    def value(self, number: float) -> Any:
+        """Return a choice by its number; a number of the range, whole or with three significant digits."""
+        number = round(number) if self.is_whole else float(f"{number:.{_DIGITS}g}")
+        number = min(max(number, self.low), self.high)
+        return self.choices[int(number)] if self.choices else int(number) if self.is_whole else number
 
     @property
     def values(self) -> Sequence[Any]:
@@ -82,18 +81,7 @@ class Range:
         """Return the range for tables."""
         if self.choices:
             return f"{short(self.key)} in {show(list(self.choices))}"
-        low, high = (int(self.low), int(self.high)) if self.is_whole else (self.low, self.high)
-        return f"{short(self.key)} from {low} to {high}{' (log)' if self.is_log else ''}"
-
-    def distribution(self) -> Any:
-        """Return the range for Optuna, with choices as their numbers."""
-        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-        if self.choices:
-            return CategoricalDistribution(range(len(self.choices)))
-        if self.is_whole:
-            return IntDistribution(int(self.low), int(self.high), log=self.is_log)
-        return FloatDistribution(self.low, self.high, log=self.is_log)
+        return f"{short(self.key)} from {self.low} to {self.high}{' (log)' if self.is_log else ''}"
 
 
 class Search(Section):
@@ -117,18 +105,14 @@ class Search(Section):
     @cached_property
     def ranges(self) -> tuple[Range, ...]:
         """The space; only of a search without problems."""
-        return tuple(
-            Range(key, choices=tuple(wanted))
-            if isinstance(wanted, list)
-            else Range(
-                key,
-                wanted["min"],
-                wanted["max"],
-                is_log=wanted.get("scale") == "log",
-                is_whole=type(wanted["min"]) is type(wanted["max"]) is int,
-            )
-            for key, wanted in self.space.items()
-        )
+        ranges = []
+        for key, wanted in self.space.items():
+            if isinstance(wanted, list):
+                ranges.append(Range(key, 0, len(wanted) - 1, choices=tuple(wanted)))
+            else:
+                low, high, is_log = wanted["min"], wanted["max"], wanted.get("scale") == "log"
+                ranges.append(Range(key, low, high, is_log, is_whole=type(low) is type(high) is int))
+        return tuple(ranges)
 
     @property
     def is_adaptive(self) -> bool:
@@ -154,9 +138,7 @@ def check_search(file: MatrixFile, search: Search) -> Search | None:
             message = f"search.{key} has no effect with method: {search.method}; it belongs to {_ONLY_FOR[key]}"
             file.refuse(f"{message}: remove it", f"search.{key}", "config.no_effect")
     steps = search.steps or []
-    if any(first >= second for first, second in itertools.pairwise(steps)) or (
-        search.method == "halving" and not steps
-    ):
+    if sorted({*steps}) != steps or (search.method == "halving" and not steps):
         allowed = "two or more increasing numbers of optimizer steps, such as [50, 150, 450]"
         file.refuse(f"search.steps is {describe_value(search.steps)}; allowed: {allowed}", "search.steps")
     for key, wanted in search.space.items():
@@ -172,21 +154,17 @@ def check_search(file: MatrixFile, search: Search) -> Search | None:
 
 
 def _problem_of_range(key: str, wanted: Any) -> str | None:
-    """Return what is wrong with the range of an option; None if nothing is."""
     if key in SEEDS:
         return f": trials are compared by their mean over seeds; list them: axes: {{{key}: [1, 2, 3]}}"
     if isinstance(wanted, list) and len(wanted) > 1:
         return " has a choice twice; keep one" if len({one_line(value) for value in wanted}) < len(wanted) else None
     given: dict[str, Any] = wanted if isinstance(wanted, dict) else {}
-    ends: tuple[Any, Any] = (given.get("min"), given.get("max"))
-    scale = given.get("scale", "linear")
-    is_range = all(type(end) in (int, float) and math.isfinite(end) for end in ends) and ends[0] < ends[1]
+    low, high, scale = given.get("min"), given.get("max"), given.get("scale", "linear")
+    is_range = all(type(end) in (int, float) and math.isfinite(end) for end in (low, high)) and low < high
     if not is_range or not given.keys() <= {"min", "max", "scale"} or scale not in ("linear", "log"):
         allowed = "{min: 1e-5, max: 1e-4, scale: log}, with min below max, or a list of two choices or more"
         return f" is {describe_value(wanted)}; allowed: {allowed}; scale is linear or log"
-    if scale == "log" and ends[0] <= 0:
-        return f".min is {ends[0]}; allowed with scale: log: above 0"
-    return None
+    return f".min is {low}; allowed with scale: log: above 0" if scale == "log" and low <= 0 else None
 
 
 def sampled(search: Search, num_trials: int, known: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
@@ -223,21 +201,20 @@ def known_trials(search: Search, folder: Path) -> Trials:
     Raises:
         CheckpointError: `sweep.json` is damaged.
     """
-    first = sampled(search, search.num_random)
-    recorded = read_sweep(folder).search if search.method == "bayesian" and holds_sweep(folder) else None
-    if recorded is None or (recorded.space, recorded.seed) != (search.record({}).space, search.seed):
-        return named(first)
-    earlier = [dict(settings) for settings in recorded.trials.values()]
-    if earlier[:1] != first[:1]:  # the space has other choices or options with the same text
-        return named(first)
-    more = [settings for settings in first if settings not in earlier]
-    num_more = max(0, search.num_random - len(earlier))  # there were fewer random ones before
-    return named([*earlier, *more[:num_more]][: search.trials])
+    trials = sampled(search, search.num_random)
+    before = read_sweep(folder).search if search.method == "bayesian" and holds_sweep(folder) else None
+    if before is not None and (before.space, before.seed) == (search.record({}).space, search.seed):
+        earlier = [dict(settings) for settings in before.trials.values()]
+        if earlier[:1] == trials[:1]:  # else the space has other choices or options with the same text
+            num_more = max(0, search.num_random - len(earlier))  # there were fewer random ones before
+            more = [settings for settings in trials if settings not in earlier]
+            trials = [*earlier, *more[:num_more]][: search.trials]
+    return named(trials)
 
 
-def named(trials: Sequence[dict[str, Any]], first: int = 1) -> Trials:
+def named(trials: Sequence[dict[str, Any]]) -> Trials:
     """Return settings by the name of the trial: t001, t002 and so on."""
-    return {f"t{number:03d}": settings for number, settings in enumerate(trials, first)}
+    return {f"t{number:03d}": settings for number, settings in enumerate(trials, 1)}
 
 
 def trial_title(name: str, settings: Mapping[str, Any]) -> str:
@@ -245,23 +222,38 @@ def trial_title(name: str, settings: Mapping[str, Any]) -> str:
     return f"{name} ({', '.join(f'{short(key)} {show(value)}' for key, value in settings.items())})"
 
 
-def with_search_axes(file: MatrixFile, axes: Mapping[str, Any], search: Search, trials: Trials) -> dict[str, Any]:
-    """Return the content of `axes` with the axis of trials, and that of rounds for `halving`.
+def read_search_axes(
+    file: MatrixFile, content: Mapping[str, Any], base: Layer, search: Search, trials: Trials
+) -> tuple[AxisOfValues, ...]:
+    """Return the axes of a file with the axis of trials, and that of rounds for `halving`.
 
     Lines of problems are those of the space.
     """
     added: dict[str, tuple[str, Trials]] = {TRIAL: ("search.space", trials)}
+    titles = {TRIAL: {name: trial_title(name, settings) for name, settings in trials.items()}}
     if search.steps:
         rounds = {f"steps-{count}": {STEPS: count, "train.epochs": None} for count in search.steps}
         added[STEPS] = ("search.steps", rounds)
+        titles[STEPS] = {name: str(settings[STEPS]) for name, settings in rounds.items()}
     for key, (at, values) in added.items():
-        if key in axes:
+        if key in content:
             file.refuse(f"axes.{key} is an axis of the search; remove it", f"axes.{key}", "config.conflict")
         place = file.places.get(at, file.places["search"])
         for name, settings in values.items():
             for inner in ("", *(f".{option}" for option in settings)):
                 file.places[f"axes.{key}.{name}{inner}"] = file.places.get(f"{at}{inner}", place)
-    return {**axes, **{key: dict(values) for key, (_, values) in added.items()}}
+    axes = read_axes(file, {**content, **{key: dict(values) for key, (_, values) in added.items()}}, base)
+    for axis in axes:
+        key = axis.axis.key
+        if search.is_adaptive and key not in added and not axis.axis.is_seed:
+            message = (
+                f"axes.{key}: with search.method: {search.method} the scores decide which trials follow, so no "
+                f"other axis than seeds is allowed; put {key} into search.space, or use method: random"
+            )
+            file.refuse(message, f"axes.{key}", "config.conflict")
+    return tuple(
+        replace(axis, axis=replace(axis.axis, values=titles.get(axis.axis.key, axis.axis.values))) for axis in axes
+    )
 
 
 def halving_needs(
@@ -316,12 +308,11 @@ def trial_scores(folder: Path, cells: Sequence[CellRecord]) -> dict[str, float]:
     Args:
         cells: Its cells, with at most one number of steps.
     """
-    values: dict[str, list[float | None]] = {}
+    scores: dict[str, list[float | None]] = {}
     for cell in cells:
         if cell.kind == "full" and cell.repeat == 1:
-            values.setdefault(cell.values[TRIAL], []).append(validation_score(folder, cell))
-    known = {name: [score for score in scores if score is not None] for name, scores in values.items()}
-    return {name: statistics.fmean(scores) for name, scores in known.items() if len(scores) == len(values[name])}
+            scores.setdefault(cell.values[TRIAL], []).append(validation_score(folder, cell))
+    return {name: statistics.fmean(known) for name, known in scores.items() if None not in known}  # type: ignore[type-var]
 
 
 def validation_score(folder: Path, cell: CellRecord) -> float | None:
@@ -364,40 +355,33 @@ def next_trials(search: Search, record: SweepRecord, scores: Mapping[str, float]
         MissingDependency: Optuna is not installed.
     """
     assert record.search is not None
-    known = {name: dict(settings) for name, settings in record.search.trials.items()}
-    count = min(search.at_once, search.trials - len(known))
-    if count <= 0:
-        return known
-    suggested = list(_suggestions(search, known, scores, record.cells[0].metric, count))
-    return known | named(suggested, len(known) + 1)
-
-
-def _suggestions(
-    search: Search, known: Trials, scores: Mapping[str, float], metric: str, count: int
-) -> Iterator[dict[str, Any]]:
+    known = record.search.trials
     require_search(search)
     import optuna
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    def distribution(option: Range) -> optuna.distributions.BaseDistribution:
+        if option.choices:
+            return CategoricalDistribution(range(len(option.choices)))
+        kind = IntDistribution if option.is_whole else FloatDistribution
+        return kind(option.low, option.high, log=option.is_log)  # type: ignore[arg-type]
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = optuna.samplers.TPESampler(seed=search.seed + len(known), n_startup_trials=0)
-    study = optuna.create_study(direction="maximize" if direction(metric) == "max" else "minimize", sampler=sampler)
-    distributions = {option.key: option.distribution() for option in search.ranges}
-    for name, settings in known.items():
-        if name in scores:
-            parameters = {
-                option.key: option.choices.index(settings[option.key]) if option.choices else settings[option.key]
-                for option in search.ranges
-            }
-            trial = optuna.trial.create_trial(params=parameters, distributions=distributions, value=scores[name])
-            study.add_trial(trial)
-    taken = list(known.values())
-    for _ in range(count):
-        chosen = study.ask(distributions).params
-        settings = {
-            option.key: option.choices[chosen[option.key]] if option.choices else option.rounded(chosen[option.key])
+    best = "maximize" if direction(record.cells[0].metric) == "max" else "minimize"
+    study = optuna.create_study(direction=best, sampler=sampler)
+    distributions = {option.key: distribution(option) for option in search.ranges}
+    for name in (name for name in known if name in scores):
+        numbers = {
+            option.key: option.choices.index(known[name][option.key]) if option.choices else known[name][option.key]
             for option in search.ranges
         }
-        if one_line(settings) in map(one_line, taken):  # two runs of a matrix may not train the same
-            settings = sampled(search, 1, taken)[0]
-        taken.append(settings)
-        yield settings
+        study.add_trial(optuna.trial.create_trial(params=numbers, distributions=distributions, value=scores[name]))
+    trials = [dict(settings) for settings in known.values()]
+    for _ in range(min(search.at_once, search.trials - len(known))):
+        chosen = study.ask(distributions).params
+        settings = {option.key: option.value(chosen[option.key]) for option in search.ranges}
+        if one_line(settings) in map(one_line, trials):  # two runs of a matrix may not train the same
+            settings = sampled(search, 1, trials)[0]
+        trials.append(settings)
+    return {**known, **dict(list(named(trials).items())[len(known) :])}

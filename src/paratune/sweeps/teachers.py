@@ -5,7 +5,7 @@ values of an axis are an ensemble: `{size: large, seed: [1, 2, 3]}`.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,17 +38,17 @@ def resolve_teachers(
     if not wanted:
         found = [("it is an empty mapping; name a value of an axis, such as {size: large}, or a run", "")]
     if found:
-        return (
-            layer,
-            (),
-            tuple(Problem(f"{TEACHER}: {message}", (TEACHER,), place, code="sweep.teacher") for message, _ in found),
-        )
+        return layer, (), tuple(_problem(message, place) for message, _ in found)
     combinations = itertools.product(*chosen.values())
     names = [name_of({**values, **dict(zip(chosen, names, strict=True))}) for names in combinations]
     folders = [str(cell_run_folder(matrix.folder, name)) for name in names]
-    places = {TEACHER: place or SourceLocation(matrix.source.name)}
     value: Any = folders[0] if len(folders) == 1 else folders
+    places = {TEACHER: place or SourceLocation(matrix.source.name)}
     return merge(layer, layer_of(TEACHER, value, places)), tuple(names), ()
+
+
+def _problem(message: str, place: SourceLocation | None = None, code: str = "sweep.teacher") -> Problem:
+    return Problem(f"{TEACHER}: {message}", (TEACHER,), place, code=code)
 
 
 def missing_teachers(matrix: Matrix, distil: Distil | None, place: SourceLocation | None) -> Iterator[Problem]:
@@ -56,44 +56,37 @@ def missing_teachers(matrix: Matrix, distil: Distil | None, place: SourceLocatio
     for name in () if distil is None else teacher_names(distil):
         path = Path(name).expanduser()
         if not path.is_dir() and not path.resolve().is_relative_to(matrix.folder.resolve()):
-            message = f"{TEACHER}: {name} is not a folder; name the folder of a finished run, or a model folder"
-            yield Problem(message, (TEACHER,), place, code="distil.no_teacher")
+            message = f"{name} is not a folder; name the folder of a finished run, or a model folder"
+            yield _problem(message, place, "distil.no_teacher")
 
 
 def check_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
     """Yield the cells; those whose teacher is missing, themselves or cannot run have a problem or a reason."""
     by_name = {cell.name: cell for cell in cells}
     for cell in cells:
-        missing = next((name for name in cell.record.teachers if name not in by_name), None)
-        if missing is not None:
-            message = f"{TEACHER}: {missing} is not a run of the matrix, exclude leaves it out; name another teacher"
-            yield replace(cell, loaded=None, problems=(Problem(message, (TEACHER,), code="sweep.teacher"),))
-        elif cell.name in (above := set(_above(cell, by_name))):
-            message = f"{TEACHER}: {cell.name} is a teacher of itself; name a run without it as teacher"
-            yield replace(cell, loaded=None, problems=(Problem(message, (TEACHER,), code="sweep.teacher"),))
-        elif cell.impossible is None and cell.problems == () and above:
-            yield replace(cell, impossible=_why_not(cell, [by_name[name] for name in above if name in by_name]))
+        above: dict[str, None] = {}  # its teachers, their teachers, and so on
+        rest = list(cell.record.teachers)
+        while rest:
+            if (name := rest.pop()) not in above:
+                above[name] = None
+                rest += by_name[name].record.teachers if name in by_name else ()
+        problem = impossible = None
+        if missing := [name for name in cell.record.teachers if name not in by_name]:
+            problem = f"{missing[0]} is not a run of the matrix, exclude leaves it out; name another teacher"
+        elif cell.name in above:
+            problem = f"{cell.name} is a teacher of itself; name a run without it as teacher"
+        elif above and cell.record.kind == "probe":
+            impossible = "its teacher is a run of this matrix, and a probe has no trained model; train the whole runs"
+        else:
+            teachers = (by_name[name] for name in above if name in by_name)
+            reasons = (f"{it.name} cannot run: {it.impossible}" for it in teachers if it.impossible is not None)
+            impossible = next((f"its teacher {reason}" for reason in reasons), None)
+        if problem is not None:
+            yield replace(cell, loaded=None, problems=(_problem(problem),))
+        elif cell.impossible is None and not cell.problems:
+            yield replace(cell, impossible=impossible)
         else:
             yield cell
-
-
-def _above(cell: Cell, by_name: Mapping[str, Cell]) -> list[str]:
-    """Return the names of the teachers of a cell, of their teachers, and so on."""
-    found: list[str] = []
-    rest = list(cell.record.teachers)
-    while rest:
-        name = rest.pop()
-        if name not in found:
-            found.append(name)
-            rest += by_name[name].record.teachers if name in by_name else ()
-    return found
-
-
-def _why_not(cell: Cell, teachers: Iterable[Cell]) -> str | None:
-    if cell.record.kind == "probe":
-        return "its teacher is a run of this matrix, and a probe has no trained model; train the whole runs"
-    impossible = next((teacher for teacher in teachers if teacher.impossible is not None), None)
-    return None if impossible is None else f"its teacher {impossible.name} cannot run: {impossible.impossible}"
 
 
 def teachers_first(cells: Sequence[Cell]) -> tuple[Cell, ...]:
@@ -115,7 +108,6 @@ def teachers_first(cells: Sequence[Cell]) -> tuple[Cell, ...]:
 def waits_for(record: SweepRecord, cell: CellRecord) -> str | None:
     """Return why a run cannot start yet: a teacher of it is not finished; None where it can."""
     states = {other.name: other.state for other in record.cells}
-    for name in cell.teachers:
-        if states.get(name) != "finished":
-            return f"its teacher {name} is not finished ({states.get(name, 'unknown')})"
-    return None
+    reasons = (f"{name} is not finished ({states.get(name, 'unknown')})" for name in cell.teachers
+               if states.get(name) != "finished")  # fmt: skip
+    return next((f"its teacher {reason}" for reason in reasons), None)

@@ -14,14 +14,10 @@ from paratune.records.sweep import NAME
 from paratune.sweeps.matrix_file import MatrixFile
 from paratune.sweeps.probe import PROBE, read_probe
 
-NPROC = "nproc"
-"""Processes of each run; also a setting of an axis, or an axis by itself."""
-NODES = "nodes"
-"""Nodes over which the processes of a run are distributed; given in the same ways as `nproc`."""
-ENV = "env"
-"""Environment variables: `env: {NAME: value}` of all runs or of a named value, and axes called `env.NAME`."""
+NPROC, NODES, ENV = "nproc", "nodes", "env"
+"""Settings that are not options of a run, for all runs, for a named value, or as axes (one for each `env.NAME`)."""
 Environment = dict[str, str | None]
-"""By name; None unsets a variable that runs would inherit."""
+"""Variables by name; None unsets one that runs would inherit."""
 
 
 @dataclass(frozen=True)
@@ -53,52 +49,41 @@ class Value:
 
 
 def read_listed(file: MatrixFile, key: str, name: str, value: Any, at: str) -> Value:
-    """Return a value of the option or variable that the axis `key` sets.
-
-    Args:
-        name: Name of the axis in names of runs.
-    """
+    """Return a value of the option or variable that the axis `key` sets; `name` is that of the axis in runs' names."""
     if key in (NPROC, NODES):
         count = file.count(value, at)
         return Value(f"{key}-{count}", str(count), value, beside={key: count})
     if key.startswith(f"{ENV}."):
-        shown = UNSET if value is None else show(value)
         beside = {key: read_variable(file, key.removeprefix(f"{ENV}."), value, at)}
-        return Value(
-            value_name(value, name) if value is not None else slug(f"{name}-{UNSET}"), shown, value, beside=beside
-        )
-    places = {at.replace(f"axes.{key}", key, 1).partition("[")[0]: file.places[at]}
-    inside = {
-        inner.replace(at, key, 1): place
-        for inner, place in file.places.items()
-        if inner.startswith((f"{at}.", f"{at}["))
+        if value is None:
+            return Value(slug(f"{name}-{UNSET}"), UNSET, value, beside=beside)
+        return Value(value_name(value, name), show(value), value, beside=beside)
+    places = {
+        place.replace(at, key, 1): line
+        for place, line in file.places.items()
+        if place == at or place.startswith((f"{at}.", f"{at}["))
     }
-    return Value(value_name(value, name), show(value), value, own=layer_of(key, value, {**places, **inside}))
+    return Value(value_name(value, name), show(value), value, own=layer_of(key, value, places))
 
 
 def read_named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
-    """Return a named value with several settings; arguments as for `read_listed`."""
+    """Return a named value with several settings."""
     if not NAME.fullmatch(name):
-        file.refuse(
-            f"{at}: {name!r} becomes part of the names of runs; allowed: letters, digits, '.', '_' and '-', with a "
-            "letter or digit first",
-            at,
-        )
+        allowed = "letters, digits, '.', '_' and '-', with a letter or digit first"
+        file.refuse(f"{at}: {name!r} becomes part of the names of runs; allowed: {allowed}", at)
         name = slug(name)
     if not isinstance(settings, dict) or not settings:
         message = f"{at} is {describe_value(settings)}; allowed: a mapping, such as {{train.learning_rate: 1e-5}}"
         file.refuse(message, at)
         return Value(name, name, name)
-    beside: dict[str, Any] = {
-        key: file.count(settings[key], f"{at}.{key}") for key in (NPROC, NODES) if key in settings
-    }
-    if PROBE in settings:
-        probe = read_probe(file, settings[PROBE], f"{at}.{PROBE}")
+    options = dict(settings)
+    beside = {key: file.count(options.pop(key), f"{at}.{key}") for key in (NPROC, NODES) if key in settings}
+    if PROBE in options:
+        probe = read_probe(file, options.pop(PROBE), f"{at}.{PROBE}")
         beside[PROBE] = False if probe is None else probe.model_dump()
-    if ENV in settings:
-        variables = read_environment(file, settings[ENV], f"{at}.{ENV}")
+    if ENV in options:
+        variables = read_environment(file, options.pop(ENV), f"{at}.{ENV}")
         beside |= {f"{ENV}.{variable}": text for variable, text in variables.items()}
-    options = {key: value for key, value in settings.items() if key not in (NPROC, NODES, PROBE, ENV)}
     return Value(name, name, name, *file.layers(options, at), beside)
 
 
@@ -138,9 +123,9 @@ def show(value: Any) -> str:
         return repr(value)
     if isinstance(value, list):
         return f"[{', '.join(show(item) for item in value)}]"
-    if _has_kind(value):
+    if isinstance(value, dict) and isinstance(value.get("kind"), str):
         rest = ", ".join(f"{key}: {show(item)}" for key, item in value.items() if key != "kind")
-        return f"{value['kind']} ({rest})" if rest else str(value["kind"])
+        return f"{value['kind']} ({rest})" if rest else value["kind"]
     return value if isinstance(value, str) and value else one_line(value)
 
 
@@ -148,10 +133,6 @@ def value_name(value: Any, axis: str) -> str:
     """Return a value as part of the name of a run: a text by itself, other values after the name of the axis."""
     text = slug(show(value)) if isinstance(value, str | dict) else ""
     return text or slug(f"{axis}-{show(value)}")
-
-
-def _has_kind(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("kind"), str)
 
 
 def slug(text: str) -> str:

@@ -68,7 +68,7 @@ def test_the_record_of_the_matrix_holds_them(matrix_file: Path, published_file: 
         ("time: 2 min", "time: 2 GB", "published.amount", 6),
         ("time: 2 min", "time: .nan", "published.amount", 6),
         ("time: 2 min", "time: 2", "published.amount", 6),
-        ("source: Somebody, 2020\n", "", "published.source", 1),
+        ("source: Somebody, 2020\n", "", "config.required", 1),
         ("kind: not_less", "kind: faster", "config.invalid_value", 9),
         ("measure: time, by", "measure: accuracy, by", "published.measure", 9),
         ("measure: time, by", "measure: state_memory, by", "published.measure", 9),
