@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from paratune import __version__, hardware, records
 from paratune.base.secrets import hide_in_words, hide_secrets
@@ -103,18 +102,12 @@ def in_order(cells: Sequence[Cell], matrix: str, order: str, axes: Sequence[Axis
 
     Each block has its own random order, so that a drift of the machine, as it warms or others use it, affects all
     configurations alike. A place in it follows from the names of matrix and run alone: another call has the same order,
-    and a new value of an axis leaves the order of the others unchanged.
-
-    Args:
-        order: `given` keeps the order of the file within each repeat.
+    and a new value of an axis leaves the order of the others unchanged. With `given`, repeats are in the file's order.
     """
     if order == "given":
         return tuple(sorted(cells, key=lambda cell: cell.record.repeat))
-
-    def draw(cell: Cell) -> str:
-        return hashlib.sha256(f"{matrix}/{cell.name}".encode()).hexdigest()
-
-    return tuple(sorted(cells, key=lambda cell: (block_of(cell.record, axes), draw(cell))))
+    draws = {cell.name: hashlib.sha256(f"{matrix}/{cell.name}".encode()).hexdigest() for cell in cells}
+    return tuple(sorted(cells, key=lambda cell: (block_of(cell.record, axes), draws[cell.name])))
 
 
 def block_of(cell: CellRecord, axes: Sequence[Axis]) -> tuple[int, ...]:
@@ -133,30 +126,29 @@ def check_unchanged(matrix: Matrix, cells: Sequence[Cell]) -> None:
     Raises:
         CheckpointError: Names all such runs, and what differs.
     """
-    changed = [cell for cell in cells if cell.changed]
-    if not changed:
-        return
     by_differences: dict[tuple[str, ...], list[str]] = {}
-    for cell in changed:
-        by_differences.setdefault(cell.changed, []).append(cell.name)
-    lines = []
+    for cell in cells:
+        if cell.changed:
+            by_differences.setdefault(cell.changed, []).append(cell.name)
+    if not by_differences:
+        return
+    num_changed = sum(map(len, by_differences.values()))
+    lines = [f"{matrix.folder} has {counted(num_changed, 'run')} that {matrix.source} has changed since:"]
     for differences, names in by_differences.items():
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         lines += [f"  {shown}:", *(f"    {difference}" for difference in differences)]
-    raise CheckpointError(
-        f"{matrix.folder} has {len(changed)} {'run' if len(changed) == 1 else 'runs'} that {matrix.source} has "
-        "changed since:\n"
-        + "\n".join(lines)
-        + "\nnothing was changed: change name: to start another matrix, or use --overwrite to delete these runs and "
-        "train them again",
-        code="sweep.changed",
-    )
+    lines += [
+        "nothing was changed: change name: to start another matrix, or use --overwrite to delete these runs and train "
+        "them again"
+    ]
+    raise CheckpointError("\n".join(lines), code="sweep.changed")
 
 
 def _before(folder: Path) -> SweepRecord | None:
+    """Return the record of the matrix in a folder; None where the folder is free."""
+    found = None
     if holds_sweep(folder):
         return read_sweep(folder)
-    found = None
     if folder.exists() and not folder.is_dir():
         found = "a file"
     elif (folder / records.RUN_FILE).exists():
@@ -174,7 +166,7 @@ def _planned(matrix: Matrix, cell: Cell, old: CellRecord | None) -> Cell:
     record = replace(cell.described(matrix.options.select_by), attempts=old.attempts if old else ())
     before = old if old is not None and old.fingerprint == record.fingerprint else None
     folder = cell_run_folder(matrix.folder, cell.name)
-    is_begun = (folder / records.RUN_FILE).exists()
+    is_begun, in_use = (folder / records.RUN_FILE).exists(), is_in_use(folder)
     changed = tuple(_changes(folder, cell)) if is_begun else ()
     if not changed and records.is_finished(folder):  # also a run of another machine that is impossible on this one
         record = replace(record, state="finished")
@@ -182,13 +174,16 @@ def _planned(matrix: Matrix, cell: Cell, old: CellRecord | None) -> Cell:
         record, changed = replace(record, state="skipped", reason=cell.impossible), ()
     elif changed:
         pass
-    elif before is not None and before.state == "failed" and not is_in_use(folder):
+    elif before is not None and before.state == "failed" and not in_use:
         record = replace(record, state="failed", reason=before.reason, exit_code=before.exit_code)
+    elif is_begun and in_use:
+        record = replace(record, state="interrupted", reason=IN_USE)
     elif is_begun:
         # A run that another program started, such as a job of a cluster: no sweep has recorded how it ended.
-        failure = None if record.attempts or is_in_use(folder) else records.failure_of(folder)
-        reason = failure or _why(folder, before)
-        record = replace(record, state="failed" if failure is not None else "interrupted", reason=reason)
+        failure = None if record.attempts else records.failure_of(folder)
+        reason = before.reason if before and before.reason != IN_USE else None  # the process that trained it has ended
+        reason = failure or reason or "interrupted before its end"
+        record = replace(record, state="interrupted" if failure is None else "failed", reason=reason)
     return replace(cell, record=record, changed=changed, is_begun=is_begun)
 
 
@@ -202,48 +197,31 @@ def _with_changed_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
         if old is None or not cell.is_begun or cell.changed or cell.record.state == "skipped":
             yield cell
         else:
-            yield replace(
-                cell,
-                record=replace(cell.record, state="pending", reason=None),
-                changed=(f"distil.teacher: {old} has other settings now",),
-            )
+            record = replace(cell.record, state="pending", reason=None)
+            yield replace(cell, record=record, changed=(f"distil.teacher: {old} has other settings now",))
 
 
-def _why(folder: Path, old: CellRecord | None) -> str:
-    if is_in_use(folder):
-        return IN_USE
-    old_reason = old.reason if old and old.reason != IN_USE else None  # the process that trained it then has ended
-    return old_reason or "interrupted before its end"
-
-
-def _changes(folder: Path, cell: Cell) -> list[str]:
-    """Return the differences between the run in a folder and the cell."""
+def _changes(folder: Path, cell: Cell) -> Iterator[str]:
+    """Yield the differences between the run in a folder and the cell."""
     run = records.read_run(folder)
     assert cell.loaded is not None
     try:
         last = run["sessions"][-1] if run["sessions"] else run  # it may have been resumed by hand with other settings
-        then = {**compared_settings(last["config"]), "nproc": last["world_size"]}
-        given = given_environment(last, cell.record.environment)
+        before = {**compared_settings(last["config"]), "nproc": last["world_size"]}
+        variables = given_environment(last, cell.record.environment)
     except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{folder / records.RUN_FILE} is damaged: it is not the record of a run ({error!r})", code="run.damaged"
-        ) from error
-    now_ = {**compared_settings(cell.loaded.values), "nproc": cell.record.num_processes}
-    for settings, variables in ((then, given), (now_, {name: cell.record.environment[name] for name in given})):
-        settings |= {f"{ENV}.{name}": UNSET if text is None else text for name, text in variables.items()}
-    return [
-        f"{key}: {_shown(then, key)} then, {_shown(now_, key)} now"
-        for key in dict.fromkeys([*now_, *then])
-        if _plain(then.get(key)) != _plain(now_.get(key))
-    ]
-
-
-def _plain(value: Any) -> str:
-    """Return a value as text; 3 and 3.0, which JSON does not distinguish, are equal."""
-    return one_line(float(value) if type(value) is int else value)
-
-
-def _shown(values: dict[str, Any], key: str) -> str:
-    if key.startswith(f"{ENV}."):
-        return str(values[key])
-    return one_line(values[key]) if key in values else "no such option"
+        message = f"{folder / records.RUN_FILE} is damaged: it is not the record of a run ({error!r})"
+        raise CheckpointError(message, code="run.damaged") from error
+    after = {**compared_settings(cell.loaded.values), "nproc": cell.record.num_processes}
+    for key in dict.fromkeys([*after, *before]):
+        # 3 and 3.0, which JSON does not distinguish, are equal.
+        old, new = (
+            one_line(float(value) if type(value) is int else value) for value in (before.get(key), after.get(key))
+        )
+        if old != new:
+            shown = (one_line(values[key]) if key in values else "no such option" for values in (before, after))
+            yield "{}: {} then, {} now".format(key, *shown)
+    for name, text in variables.items():
+        old, new = (UNSET if value is None else value for value in (text, cell.record.environment[name]))
+        if old != new:
+            yield f"{ENV}.{name}: {old} then, {new} now"

@@ -32,7 +32,6 @@ from paratune.records.sweep import (
     CONFIGS_FOLDER,
     LOGS_FOLDER,
     CellRecord,
-    State,
     SweepRecord,
     cell_run_folder,
     write_sweep,
@@ -77,10 +76,9 @@ def run_cell(
     Raises:
         CheckpointError: The record or the cell's configuration cannot be written.
     """
-    now_running = replace(cell.record, state="running", reason=None, exit_code=None)
-    run = cell_run_folder(folder, cell.name)
-    log = folder / LOGS_FOLDER / f"{cell.name}.txt"
-    record = record.with_cell(now_running)
+    running = replace(cell.record, state="running", reason=None, exit_code=None)
+    run, log = cell_run_folder(folder, cell.name), folder / LOGS_FOLDER / f"{cell.name}.txt"
+    record = record.with_cell(running)
     write_sweep(folder, record)
     log.parent.mkdir(exist_ok=True)
     write_cell(folder, record.matrix, cell)
@@ -89,9 +87,9 @@ def run_cell(
         # Earlier attempts wrote into the same log; the message of this one is behind their output.
         position = log.stat().st_size if log.exists() else 0
         code = start(words_of(folder, cell), log, for_a_run(cell.record.environment))
-        ended = _ended(now_running, run, code, _last_message(log, position), was_stopped=stopped())
+        ended = _ended(running, run, code, _last_message(log, position), was_stopped=stopped())
     else:  # started by hand, for example: not a failure, and the next call checks again
-        ended = replace(now_running, state="interrupted", reason=IN_USE)
+        ended = replace(running, state="interrupted", reason=IN_USE)
     attempt = {"began": began, "ended": now(), "exit_code": ended.exit_code}
     record = record.with_cell(replace(ended, attempts=(*ended.attempts, attempt)))
     write_sweep(folder, record)
@@ -110,11 +108,7 @@ def words_of(folder: Path, cell: Cell) -> list[str]:
 
 
 def write_cell(folder: Path, matrix: str, cell: Cell) -> None:
-    """Write the whole configuration of a cell.
-
-    Raises:
-        CheckpointError: It cannot be written.
-    """
+    """Write the whole configuration of a cell."""
     assert cell.loaded is not None
     write_text(config_of(folder, cell.name), f"# {cell.name} of {plain(matrix)}\n{show_text(cell.loaded)}")
 
@@ -132,20 +126,20 @@ def _is_free(run: Path, stopped: Callable[[], bool]) -> bool:
 def _ended(cell: CellRecord, run: Path, code: int, message: str, *, was_stopped: bool) -> CellRecord:
     if code in (EXIT_OK, EXIT_TIMED_OUT) and records.is_finished(run):
         return replace(cell, state="finished", exit_code=EXIT_OK)
-    state: State = "failed"
-    reason = message or f"exit code {code}, no output"
+    signal = -code if code < 0 else code - 128 if code > 128 else None  # 128 + n: signal n, of a shell or a container
     if code == EXIT_TIMED_OUT:
         end = f"; the end of its output: {message}" if message else ""
-        reason = f"it took longer than timeout_s of the matrix, and was ended{end}"
-    elif code == EXIT_OK:
-        reason = "exit code 0, but its record is not finished"
-    elif code < 0 or code == EXIT_STOPPED or code > 128 or was_stopped:  # 128 + n: signal n, of a shell or a container
-        killed = f"killed by signal {-code if code < 0 else code - 128}"
-        state, reason = (
-            "interrupted",
-            killed if code < 0 else message or (killed if code > 128 else "stopped by a signal"),
-        )
-    return replace(cell, state=state, exit_code=code, reason=reason)
+        return _failed(cell, code, f"it took longer than timeout_s of the matrix, and was ended{end}")
+    if code == EXIT_OK:
+        return _failed(cell, code, "exit code 0, but its record is not finished")
+    if signal is None and code != EXIT_STOPPED and not was_stopped:
+        return _failed(cell, code, message or f"exit code {code}, no output")
+    killed = "stopped by a signal" if signal is None else f"killed by signal {signal}"
+    return replace(cell, state="interrupted", exit_code=code, reason=killed if code < 0 else message or killed)
+
+
+def _failed(cell: CellRecord, code: int, reason: str) -> CellRecord:
+    return replace(cell, state="failed", exit_code=code, reason=reason)
 
 
 def was_killed(cell: CellRecord) -> bool:
@@ -182,13 +176,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_listed(folder: Path, record: SweepRecord, cells: Sequence[Cell]) -> None:
-    """Write the record of the matrix, and the configurations of the runs that are listed.
-
-    Raises:
-        CheckpointError: They cannot be written.
-    """
-    listed_now = (cell.name for cell in cells)
-    write_sweep(folder, replace(record, listed=tuple(dict.fromkeys([*record.listed, *listed_now]))))
+    """Write the record of the matrix, and the configurations of the runs that are listed."""
+    names = dict.fromkeys([*record.listed, *(cell.name for cell in cells)])
+    write_sweep(folder, replace(record, listed=tuple(names)))
     for cell in cells:
         write_cell(folder, record.matrix, cell)
 
@@ -232,7 +222,10 @@ def warm_ups(matrix: Matrix, todo: Sequence[Cell]) -> list[tuple[str, Cell]]:
         number = int(matrix.options.repeats > 1 or any(cell.record.kind == "probe" for cell in todo))
     cell_by_data: dict[str, Cell] = {}
     for cell in todo:
-        key = _what_is_read(cell)
+        assert cell.loaded is not None
+        values = cell.loaded.values
+        data = {key: value for key, value in values["data"].items() if key not in _MAKES_NO_TOKENS}
+        key = one_line([values["task"], data, values["model"]])  # decides the files that are read, and their tokens
         if key not in cell_by_data or cell.record.num_processes > cell_by_data[key].record.num_processes:
             cell_by_data[key] = cell
     return [
@@ -242,30 +235,6 @@ def warm_ups(matrix: Matrix, todo: Sequence[Cell]) -> list[tuple[str, Cell]]:
     ]
 
 
-def run_warm_up(folder: Path, cell: Cell, start: Start) -> int:
-    """Run a warm-up, replacing an earlier one; return the exit code. Its output is in `WARMUP_LOG`.
-
-    Args:
-        folder: Of the matrix.
-
-    Raises:
-        CheckpointError: Its configuration cannot be written.
-    """
-    config = folder / WARMUP_FOLDER / f"{cell.name}.yaml"
-    assert cell.loaded is not None
-    write_text(config, show_text(cell.loaded))
-    words = ["train", str(config), "--nproc", str(cell.record.num_processes), "--overwrite"]
-    return start(words, folder / WARMUP_LOG, for_a_run(cell.record.environment))
-
-
-def _what_is_read(cell: Cell) -> str:
-    """Return the settings that decide which files a run reads and which tokens it needs, in one line."""
-    assert cell.loaded is not None
-    values = cell.loaded.values
-    data = {key: value for key, value in values["data"].items() if key not in _MAKES_NO_TOKENS}
-    return one_line([values["task"], data, values["model"]])
-
-
 def _warm_up(matrix: Matrix, cell: Cell, name: str) -> Cell:
     assert cell.loaded is not None
     # Trackers receive nothing of a discarded run.
@@ -273,6 +242,15 @@ def _warm_up(matrix: Matrix, cell: Cell, name: str) -> Cell:
     loaded = as_probe(quiet, matrix.probe or ProbeLength(), reads_all=cell.record.kind == "full")
     loaded = renamed(loaded, name, str(matrix.folder / WARMUP_FOLDER))
     return replace(cell, record=replace(cell.record, name=name), loaded=loaded)
+
+
+def run_warm_up(folder: Path, cell: Cell, start: Start) -> int:
+    """Run a warm-up in the folder of the matrix, replacing an earlier one; return the exit code."""
+    config = folder / WARMUP_FOLDER / f"{cell.name}.yaml"
+    assert cell.loaded is not None
+    write_text(config, show_text(cell.loaded))
+    words = ["train", str(config), "--nproc", str(cell.record.num_processes), "--overwrite"]
+    return start(words, folder / WARMUP_LOG, for_a_run(cell.record.environment))
 
 
 def exit_code(record: SweepRecord, asked: Sequence[str], *, was_stopped: bool) -> int:
