@@ -1,30 +1,20 @@
 """The report of a corpus as a page, and the page that shows the progress of a corpus."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from paratune.base.text import plain
-from paratune.base.units import counted, format_as, format_duration
+from paratune.base.units import counted, format_duration
 from paratune.reports.corpus.figures import corpus_figures
 from paratune.reports.corpus.tables import corpus_tables, reasons_table
 from paratune.reports.document import QuotedTexts, ReportDocument, ReportSection
 from paratune.reports.page.document import document_html, made_by, page, section_html
-from paratune.reports.tables.table import Row, Table, TableCell, make_table
+from paratune.reports.tables.table import Table, make_table, number_cell
 from paratune.reports.text import shorten, tag
 
 MAX_CHARACTERS = 700
 """Shown characters of a text."""
-_FIGURES = {
-    "funnel": ("funnel",),
-    "by_year": ("years",),
-    "by_host": ("hosts",),
-    "lengths": ("words", "sentence_words", "perplexity"),
-}
-"""Figures above tables, by the key of the table."""
-_KINDS = ("by_mime", "by_extractor", "by_charset", "by_licence", "by_split")
-"""Tables that share a section."""
-_CLOSED = ("by_year", "by_host", *_KINDS)
 
 
 @dataclass(frozen=True)
@@ -38,12 +28,15 @@ class ShownTexts:
 
 def corpus_html(title: str, figures: Mapping[str, Any], samples: Sequence[ShownTexts]) -> str:
     """Return the page of a corpus from the result of `paratune.corpus.store.figures.corpus_figures`."""
-    quotes = [QuotedTexts(tuple((_table_notes(row), _text(row)) for row in group.rows)) for group in samples]
-    texts = (
-        ReportSection(f"samples-{number}", group.heading, (quote,), is_short=False)
-        for number, (group, quote) in enumerate(zip(samples, quotes, strict=True))
-    )
-    return document_html(ReportDocument(title, (lead(figures),), (*_sections(figures), *texts), made_by()))
+    drawings = list(corpus_figures(figures))
+    sections = [
+        ReportSection(table.key, table.title, (*(drawing for key, drawing in drawings if key == table.key), table))
+        for table in corpus_tables(figures)
+    ]
+    for number, group in enumerate(samples):
+        quote = QuotedTexts(tuple((_source(row), _text(row)) for row in group.rows))
+        sections.append(ReportSection(f"samples-{number}", group.heading, (quote,), is_short=False))
+    return document_html(ReportDocument(title, (lead(figures),), tuple(sections), made_by()))
 
 
 def lead(figures: Mapping[str, Any]) -> str:
@@ -56,27 +49,15 @@ def lead(figures: Mapping[str, Any]) -> str:
     return f"{', '.join(parts)} from {counted(documents['num_hosts'], 'host')}."
 
 
-def _sections(figures: Mapping[str, Any]) -> Iterator[ReportSection]:
-    drawings = {drawing.key: drawing for drawing in corpus_figures(figures)}
-    tables = {table.key: replace(table, is_closed=table.key in _CLOSED) for table in corpus_tables(figures)}
-    for key, table in tables.items():
-        if key not in _KINDS:
-            above = (drawings[name] for name in _FIGURES.get(key, ()) if name in drawings)
-            yield ReportSection(key, table.title, (*above, table))
-    if kinds := tuple(tables[key] for key in _KINDS if key in tables):
-        yield ReportSection("kinds", "Kinds of documents", kinds)
-
-
-def _table_notes(row: Mapping[str, Any]) -> str:
-    fields = (row.get(name) for name in ("reason", "timestamp", "url"))
-    return ", ".join(plain(field) for field in fields if field)
+def _source(row: Mapping[str, Any]) -> str:
+    return ", ".join(plain(row[name]) for name in ("reason", "timestamp", "url") if row.get(name))
 
 
 def _text(row: Mapping[str, Any]) -> str:
     """Return the text of a row, or its detail if it has no text."""
-    detail, text = row.get("detail"), row.get("text")
+    detail, text = row.get("detail") or "", row.get("text")
     if not text:
-        return shorten(detail or "", MAX_CHARACTERS)
+        return shorten(detail, MAX_CHARACTERS)
     shown = shorten(" ".join(text.split()), MAX_CHARACTERS)
     return f"({shorten(detail, 120)}) {shown}" if detail else shown
 
@@ -126,24 +107,17 @@ def progress_html(title: str, progress: CorpusProgress, *, every_s: int) -> str:
         ]
     about = f"{progress.state}; {format_duration(progress.elapsed_s)} so far, as of {progress.now}"
     header = tag("header", tag("h1", title), tag("p", about, class_="lead"), *task)
-    tables = (table for table in (_stages(progress), reasons_table(_funnel(progress.lines))) if table.lines)
+    known = [line for line in progress.lines if line.num_kept is not None]
+    funnel = [{"stage": line.name, "kept": line.num_kept, "dropped": line.dropped or {}} for line in known]
+    tables = (table for table in (_stages(progress), reasons_table(funnel)) if table.lines)
     sections = (section_html(ReportSection(table.key, table.title, (table,))) for table in tables)
     content = [header, *sections, tag("footer", tag("p", made_by()))]
     return page(title, content, first="stages", refresh_s=None if progress.is_over else every_s)
 
 
-def _funnel(lines: Sequence[StageLine]) -> list[dict[str, Any]]:
-    return [
-        {"stage": line.name, "kept": line.num_kept, "dropped": line.dropped or {}}
-        for line in lines
-        if line.num_kept is not None
-    ]
-
-
 def _stages(progress: CorpusProgress) -> Table:
-    rows: list[Row] = []
+    rows = []
     for line in progress.lines:
         numbers = (line.num_kept, None if line.dropped is None else sum(line.dropped.values()), line.rows_per_s)
-        cells = (TableCell(format_as(number, ",.0f"), number) for number in numbers)
-        rows.append([line.name, line.state, *cells])
+        rows.append([line.name, line.state, *(number_cell(number, ",.0f") for number in numbers)])
     return make_table("stages", "Stages", ("Stage", "State", "Kept", "Dropped", "Rows/s"), rows, 2)

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from paratune.base.text import plain
-from paratune.base.units import NOT_AVAILABLE, format_as, format_number, format_share
-from paratune.reports.tables.table import Heading, Row, Table, TableCell, make_table
+from paratune.base.units import NOT_AVAILABLE, format_number, format_share
+from paratune.reports.tables.table import Row, Table, TableCell, make_table, number_cell
 
 GROUPS = {
     "by_language": ("Languages", "Language"),
@@ -25,35 +25,26 @@ _DROPPED = ("Dropped", "num_dropped")
 
 def corpus_tables(figures: Mapping[str, Any]) -> list[Table]:
     """Return the tables of a corpus that are not empty, from `paratune.corpus.store.figures.corpus_figures`."""
-    documents = figures["documents"]
-    has_documents = documents is not None and documents["num"]
-    tables = [_totals(documents, figures["sentences"])] if has_documents else []
-    tables += [funnel_table(figures["funnel"]), reasons_table(figures["funnel"]), _duplicates(figures["duplicates"])]
-    tables += [_varieties(figures["varieties"])]
-    tables += _groups(documents) if has_documents else []
-    tables += lengths_tables(figures)
-    return [table for table in tables if table.lines]
+    documents, sentences = figures["documents"], figures["sentences"]
+    tables = [funnel_table(figures["funnel"]), reasons_table(figures["funnel"]), _varieties(figures["varieties"])]
+    if documents is not None and documents["num"]:
+        tables = [_totals(documents, sentences), *tables, *_groups(documents)]
+    return [table for table in (*tables, _lengths(documents, sentences)) if table.lines]
 
 
 def funnel_table(funnel: Sequence[Mapping[str, Any]]) -> Table:
     """Return the rows that each stage read, kept and dropped."""
-    columns = (
-        "Stage", ("Read", "num_read"), ("Kept", "num_kept"), _DROPPED, ("Kept (%)", "kept_percent"),
-    )  # fmt: skip
+    columns = ("Stage", ("Read", "num_read"), ("Kept", "num_kept"), _DROPPED, ("Kept (%)", "kept_percent"))
     lines = []
     for stage in funnel:
-        dropped = sum(stage["dropped"].values())
-        read = stage["kept"] + dropped
+        kept, dropped = stage["kept"], sum(stage["dropped"].values())
         name = f"{stage['stage']} (of an earlier run)" if stage["is_stale"] else stage["stage"]
-        counts = map(_count, (read, stage["kept"], dropped))
-        lines.append((name, *counts, _percent(stage["kept"] / read if read else None)))
+        lines.append((name, *map(_count, (kept + dropped, kept, dropped)), _percent(kept, kept + dropped)))
     notes = []
     if any(stage["stage"] == "sentences" for stage in funnel):
         notes.append("Rows are captures, then documents, and sentences in the stages of that name.")
     if any(stage["is_stale"] for stage in funnel):
-        notes.append(
-            "Stages of an earlier run were made from what the stages before them kept then; run the corpus again."
-        )
+        notes.append("Stages of an earlier run are not made from the present ones before them; run the corpus again.")
     return make_table("funnel", "Kept rows by stage", columns, lines, 1, notes)
 
 
@@ -63,100 +54,75 @@ def reasons_table(funnel: Sequence[Mapping[str, Any]]) -> Table:
     for stage in funnel:
         read = stage["kept"] + sum(stage["dropped"].values())
         ordered = sorted(stage["dropped"].items(), key=lambda item: (-item[1], item[0]))
-        shown, others = ordered[:_MOST_REASONS], ordered[_MOST_REASONS:]
-        lines += [(stage["stage"], plain(reason), _count(count), _percent(count / read)) for reason, count in shown]
+        counts, others = {plain(reason): count for reason, count in ordered[:_MOST_REASONS]}, ordered[_MOST_REASONS:]
         if others:
-            left = sum(count for _, count in others)
-            share = TableCell(format_share(left / read))
-            lines.append((stage["stage"], f"{len(others)} more reasons", _count(left), share))
+            counts[f"{len(others)} more reasons"] = sum(count for _, count in others)
+        lines += [(stage["stage"], reason, _count(count), _percent(count, read)) for reason, count in counts.items()]
     columns = ("Stage", "Reason", _DROPPED, ("Share of the rows read (%)", "percent"))
     return make_table("reasons", "Reasons for dropped rows", columns, lines, 2)
 
 
-def _duplicates(duplicates: Sequence[Mapping[str, Any]]) -> Table:
-    rows = ((entry["stage"], plain(entry["reason"]), _count(entry["num"])) for entry in duplicates)
-    return make_table("duplicates", "Duplicates", ("Stage", "Reason", _DROPPED), rows, 2)
-
-
 def _varieties(varieties: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the accuracy of the variety classifier on texts of known variety."""
-    recognised = {"european": "European recognised (%)", "brazilian": "Brazilian recognised (%)"}
-    columns: list[Heading] = [
-        "Texts", "Source", "Length", *((label, f"{key}_percent") for key, label in recognised.items()),
-        ("Area under the curve", "auc"),
-    ]  # fmt: skip
+    columns = (
+        "Texts", "Source", "Length", ("European recognised (%)", "european_percent"),
+        ("Brazilian recognised (%)", "brazilian_percent"), ("Area under the curve", "auc"),
+    )  # fmt: skip
     rows = [
-        (entry["texts"], entry["source"], entry["length"], *(_percent(entry[key]) for key in recognised),
-         _number(entry["auc"]))
+        [entry["texts"], entry["source"], entry["length"], _percent(entry["european"]), _percent(entry["brazilian"]),
+         _number(entry["auc"])]
         for entry in varieties
     ]  # fmt: skip
     note = "Texts of unseen sources show what to expect for a corpus that differs from all of them."
-    title = "Accuracy of the variety classifier"
-    return make_table("variety_evaluation", title, columns, rows, 3, [note] if rows else [])
+    return make_table("variety_evaluation", "Accuracy of the variety classifier", columns, rows, 3, [note])
 
 
 def _totals(documents: Mapping[str, Any], sentences: Mapping[str, Any] | None) -> Table:
-    counts = {
-        "Documents": documents["num"],
-        "Words": documents["num_words"],
-        "Characters": documents["num_characters"],
-        "Hosts": documents["num_hosts"],
-        "Masked personal data": documents["num_masked"],
-        "Sentences": None if sentences is None else sentences["num"],
-    }
+    labels = {"Documents": "num", "Words": "num_words", "Characters": "num_characters", "Hosts": "num_hosts"}
+    counts = {name: documents[key] for name, key in (labels | {"Masked personal data": "num_masked"}).items()}
+    counts["Sentences"] = None if sentences is None else sentences["num"]
     rows = ((name, _count(number)) for name, number in counts.items())
     return make_table("totals", "The finished corpus", ("Of the finished corpus", ("Number", "num")), rows)
 
 
 def _groups(documents: Mapping[str, Any]) -> Iterator[Table]:
+    numbers = (("Documents", "num_documents"), ("Documents (%)", "documents_percent"), ("Words", "num_words"))
     for key, (title, name) in GROUPS.items():
         groups = documents[key]
-        if not any(group["value"] is not None for group in groups):
+        if all(group["value"] is None for group in groups):
             continue
-        columns = (
-            (name, "value"), ("Documents", "num_documents"), ("Documents (%)", "documents_percent"),
-            ("Words", "num_words"),
-        )  # fmt: skip
-        rows = (_group(group, documents["num"]) for group in groups)
-        notes: tuple[str, ...] = ()
-        if key == "by_host" and len(groups) < documents["num_hosts"]:
-            notes = (f"The {len(groups)} hosts with most documents, of {documents['num_hosts']:,}.",)
-        yield make_table(key, title, columns, rows, 1, notes)
+        rows = []
+        for group in groups:
+            value = NOT_AVAILABLE if group["value"] is None else plain(group["value"])
+            share = _percent(group["num"], documents["num"])
+            rows.append((value, _count(group["num"]), share, _count(group["num_words"])))
+        is_cut = key == "by_host" and len(groups) < documents["num_hosts"]
+        note = f"The {len(groups)} hosts with most documents, of {documents['num_hosts']:,}."
+        yield make_table(key, title, ((name, "value"), *numbers), rows, 1, [note] * is_cut, is_closed=True)
 
 
-def _group(group: Mapping[str, Any], num_documents: int) -> Row:
-    name = NOT_AVAILABLE if group["value"] is None else plain(group["value"])
-    return name, _count(group["num"]), _percent(group["num"] / num_documents), _count(group["num_words"])
-
-
-def lengths_tables(figures: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield the lengths of documents and sentences, and the perplexities of sentences."""
-    spreads = [
-        ("Documents (words)", figures["documents"] and figures["documents"]["words"]),
-        ("Sentences (words)", figures["sentences"] and figures["sentences"]["words"]),
-        ("Sentences (perplexity)", figures["sentences"] and figures["sentences"]["perplexity"]),
-    ]
-    known = [(name, spread) for name, spread in spreads if spread and spread["quantiles"]]
-    if not known:
-        return
-    shares = list(known[0][1]["quantiles"])
+def _lengths(documents: Mapping[str, Any] | None, sentences: Mapping[str, Any] | None) -> Table:
+    """Return the lengths of documents and sentences, and the perplexities of sentences."""
+    spreads = {
+        "Documents (words)": documents and documents["words"],
+        "Sentences (words)": sentences and sentences["words"],
+        "Sentences (perplexity)": sentences and sentences["perplexity"],
+    }
+    known = {name: spread for name, spread in spreads.items() if spread and spread["quantiles"]}
     names = {"0": "least", "0.5": "median", "1": "most"}
-    columns = (
-        ("Quantity", "what"), ("Mean", "mean"),
-        *((names.get(share, f"{100 * float(share):g}%"), f"quantile_{share}") for share in shares),
-    )  # fmt: skip
-    rows: list[Row] = [[name, *map(_number, (spread["mean"], *spread["quantiles"].values()))] for name, spread in known]
-    note = (
-        "A quantile is the smallest value that this share of the texts does not exceed; perplexities are exact to 0.5%."
-    )
-    yield make_table("lengths", "Lengths", columns, rows, 1, (note,))
+    shares = next(iter(known.values()))["quantiles"] if known else ()
+    quantiles = ((names.get(share, f"{100 * float(share):g}%"), f"quantile_{share}") for share in shares)
+    columns = (("Quantity", "what"), ("Mean", "mean"), *quantiles)
+    rows = ([name, *map(_number, (spread["mean"], *spread["quantiles"].values()))] for name, spread in known.items())
+    note = "A quantile is the smallest value that this share of the texts does not exceed; perplexities are to 0.5%."
+    return make_table("lengths", "Lengths", columns, rows, 1, [note])
 
 
 def _count(number: int | None) -> TableCell:
-    return TableCell(format_as(number, ","), number)
+    return number_cell(number, ",")
 
 
-def _percent(share: float | None) -> TableCell:
+def _percent(part: float | None, whole: float = 1) -> TableCell:
+    share = None if part is None or not whole else part / whole
     return TableCell(format_share(share), None if share is None else 100 * share)
 
 

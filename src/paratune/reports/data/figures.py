@@ -3,7 +3,7 @@
 `N` rows of all splits together, `C` classes.
 """
 
-import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.base.units import format_share
-from paratune.reports.data.word_cloud import MAX_WORDS, count_words, most_frequent, place_words
+from paratune.reports.data.word_cloud import MAX_WORDS, count_words, place_words
 from paratune.reports.figures.canvas import WIDTH, Draw, Drawing, Hovers, Key
 from paratune.reports.figures.plots import (
     Bars,
@@ -69,29 +69,38 @@ class DataView:
     def num_rows(self) -> int:
         return len(self.labels)
 
+    @property
+    def rows_by_group(self) -> dict[str, Ints]:
+        """The rows of each value of `by`, sorted by value; all rows when there is none."""
+        values = np.asarray(["all"] * self.num_rows if self.groups is None else self.groups, dtype=object)
+        return {str(name): np.flatnonzero(values == name) for name in sorted(set(values))}
+
 
 def data_drawings(view: DataView) -> Iterator[Drawing]:
     """Yield the figures of a data set in the order of the page."""
-    if view.classes:
-        yield _class_balance(view)
-    else:
-        yield _score_distribution(view)
+    yield _class_balance(view) if view.classes else _score_distribution(view)
     yield _lengths(view)
-    yield _length_by_class(view) if view.classes else _length_by_score(view)
+    if view.classes:
+        words = {name: view.words[view.labels == number] for number, name in enumerate(view.classes)}
+        yield _quartiles("length_by_class", "Length by class", "Words of a sample", words)
+    else:
+        yield _length_by_score(view)
     yield _correlations(view)
-    if view.groups is not None:
-        yield _classes_by_group(view) if view.classes else _scores_by_group(view)
-    names = _file_names(list(view.texts))
-    for column, texts in view.texts.items():
-        yield _word_cloud(view, f"words_{names[column]}", column, texts)
+    if view.groups is not None and view.classes:
+        yield _classes_by_group(view)
+    elif view.groups is not None:
+        scores = {name: view.labels[rows] for name, rows in view.rows_by_group.items()}
+        yield _quartiles("scores_by_type", f"{view.label} by {view.by}", shorten(view.label, 60), scores)
+    for number, (column, texts) in enumerate(view.texts.items(), start=1):
+        plain = re.sub(r"\W", "_", column)[:60]  # may be that of another column
+        yield _word_cloud(view, f"words{number if number > 1 else ''}_{plain}", column, texts)
 
 
 def _layers(view: DataView, count: Callable[[slice], Any]) -> tuple[list[Bars], tuple[Key, ...]]:
     """Return the bars of each split, whose values `count` returns for its rows; and their legend, if several."""
     ends = np.cumsum(list(view.splits.values())).tolist()
     rows = [slice(end - size, end) for end, size in zip(ends, view.splits.values(), strict=True)]
-    layers = [Bars(count(part), run_style(number)[0]) for number, part in enumerate(rows)]
-    return layers, _areas(list(view.splits))
+    return [Bars(count(part), run_style(number)[0]) for number, part in enumerate(rows)], _areas(list(view.splits))
 
 
 def _areas(names: Sequence[str]) -> tuple[Key, ...]:
@@ -99,17 +108,13 @@ def _areas(names: Sequence[str]) -> tuple[Key, ...]:
     return keys if len(keys) > 1 else ()
 
 
-def _edges(values: Any, num_bins: int) -> Any:
-    """Return the edges of bins, (bins + 1,): one for each value in the middle if there are at most `num_bins`."""
-    distinct = np.unique(values)
-    if len(distinct) > num_bins:
-        return np.histogram_bin_edges(values, bins=num_bins)
-    step = float(np.diff(distinct).min()) if len(distinct) > 1 else 1.0
-    return np.arange(distinct[0] - step / 2, distinct[-1] + step, step)
-
-
 def _score_distribution(view: DataView) -> Drawing:
-    edges = _edges(view.labels, _MAX_BARS)
+    distinct = np.unique(view.labels)
+    if len(distinct) > _MAX_BARS:
+        edges = np.histogram_bin_edges(view.labels, bins=_MAX_BARS)
+    else:  # a bar for each value
+        step = float(np.diff(distinct).min()) if len(distinct) > 1 else 1.0
+        edges = np.arange(distinct[0] - step / 2, distinct[-1] + step, step)
     layers, legend = _layers(view, lambda rows: np.histogram(view.labels[rows], bins=edges)[0])
     mean, sd = view.labels.mean(), view.labels.std(ddof=1) if view.num_rows > 1 else 0.0
     draw = histogram(edges, layers, marks={float(mean): ""}, xlabel=shorten(view.label, 60), ylabel="Rows")
@@ -140,35 +145,24 @@ def _lengths(view: DataView) -> Drawing:
         f"Dashed: median ({np.median(view.words):,.0f} words, {np.median(view.tokens):,.0f} tokens), and "
         f"data.max_length, {view.max_length} tokens; {cut} of the samples are longer and are truncated."
     )
-    title, legend = "Lengths in words and tokens", _areas(list(view.splits))
-    return Drawing("lengths", title, caption, draw, 3.1, whole=True, legend=legend)
+    legend = _areas(list(view.splits))
+    return Drawing("lengths", "Lengths in words and tokens", caption, draw, 3.1, whole=True, legend=legend)
 
 
 def _length_by_score(view: DataView) -> Drawing:
-    groups = _groups(view)
-    stride = max(1, -(-view.num_rows // _MAX_POINTS))
+    groups, stride = view.rows_by_group, max(1, -(-view.num_rows // _MAX_POINTS))
     series = [
         Points(view.words[rows[::stride]], view.labels[rows[::stride]], run_style(number)[0], size=3.4, alpha=0.45)
         for number, rows in enumerate(groups.values())
     ]
-    correlation = _correlation(view.words.astype(np.float64), view.labels.astype(np.float64))
-    caption = "" if correlation is None else f"Pearson correlation of words and {view.label}: {correlation:.2f}."
+    correlation = _correlations_of({"words": view.words, "label": view.labels})["words"]["label"]
+    known = np.isfinite(correlation)
+    caption = f"Pearson correlation of words and {view.label}: {correlation:.2f}." if known else ""
     if view.num_rows > _MAX_POINTS:
         caption += f" About {_MAX_POINTS:,} of {view.num_rows:,} rows are drawn, evenly spaced."
-    names = [f"{view.by} {name}" for name in groups] if view.groups is not None else []
+    legend = _areas([f"{view.by} {name}" for name in groups] if view.groups is not None else [])
     draw = points(series, xlabel="Words of a sample", ylabel=shorten(view.label, 60), xlim=(0, None))
-    title = f"Length against {view.label}"
-    return Drawing("length_by_score", title, caption.strip(), draw, 3.6, legend=_areas(names))
-
-
-def _length_by_class(view: DataView) -> Drawing:
-    values = {name: view.words[view.labels == number] for number, name in enumerate(view.classes)}
-    return _quartiles("length_by_class", "Length by class", "Words of a sample", values)
-
-
-def _scores_by_group(view: DataView) -> Drawing:
-    values = {name: view.labels[rows] for name, rows in _groups(view).items()}
-    return _quartiles("scores_by_type", f"{view.label} by {view.by}", shorten(view.label, 60), values)
+    return Drawing("length_by_score", f"Length against {view.label}", caption.strip(), draw, 3.6, legend=legend)
 
 
 def _quartiles(key: str, title: str, label: str, groups: Mapping[str, Any]) -> Drawing:
@@ -189,7 +183,7 @@ def _quartiles(key: str, title: str, label: str, groups: Mapping[str, Any]) -> D
 
 
 def _classes_by_group(view: DataView) -> Drawing:
-    groups, size = _groups(view), len(view.classes)
+    groups, size = view.rows_by_group, len(view.classes)
     shares = np.array([np.bincount(view.labels[rows], minlength=size) / len(rows) for rows in groups.values()])
     layers = [Bars(100 * shares[:, number], run_style(number)[0]) for number in range(size)]
     names = [f"{shorten(name, 24)} ({len(rows):,})" for name, rows in groups.items()]
@@ -200,30 +194,34 @@ def _classes_by_group(view: DataView) -> Drawing:
 
 def _correlations(view: DataView) -> Drawing:
     title = "Correlation of the numeric columns"
-    columns = {**view.numeric, "words": view.words.astype(np.float64), "tokens": view.tokens.astype(np.float64)}
-    if not view.classes:
-        columns = {view.label: view.labels.astype(np.float64)} | {
-            name: values for name, values in columns.items() if name != view.label
-        }
-    reasons = {name: why for name, values in columns.items() if (why := _why_not_correlated(values))}
-    shown = {name: values for name, values in columns.items() if name not in reasons}
-    left_out = "; ".join(f"{name} ({why})" for name, why in reasons.items())
-    beyond = list(shown)[_MAX_NUMERIC:]
-    shown = dict(list(shown.items())[:_MAX_NUMERIC])
+    if not view.numeric and view.classes:
+        return _without("correlations", title, "No correlations: the data have no column of numbers.")
+    columns = {} if view.classes else {view.label: view.labels}
+    for name, values in (*view.numeric.items(), ("words", view.words), ("tokens", view.tokens)):
+        columns.setdefault(name, values)
+    distinct = {name: len(np.unique(values[np.isfinite(values)])) for name, values in columns.items()}
+    left_out = [name for name in columns if distinct[name] < 2]
+    shown = [name for name in columns if distinct[name] >= 2]
     caption = "Pearson's r over the rows in which both are known."
     if left_out:
-        caption += f" Left out: {left_out}."
-    if beyond:
+        caption += f" Left out, without two different values: {', '.join(left_out)}."
+    if beyond := shown[_MAX_NUMERIC:]:
         caption += f" Not shown beyond {_MAX_NUMERIC} columns: {', '.join(beyond)}."
-    if not view.numeric and view.classes:
-        note = "the data have no column of numbers"
-        return _without("correlations", title, f"No correlations: {note}.")
-    values = [[_correlation(first, second) for second in shown.values()] for first in shown.values()]
-    return Drawing("correlations", title, caption, heat_map(list(shown), values), 1.4 + 0.42 * len(shown))
+    shown = shown[:_MAX_NUMERIC]
+    table = _correlations_of({name: columns[name] for name in shown})
+    values = [[None if np.isnan(r) else r for r in row] for row in table.to_numpy().tolist()]
+    return Drawing("correlations", title, caption, heat_map(shown, values), 1.4 + 0.42 * len(shown))
+
+
+def _correlations_of(columns: Mapping[str, Any]) -> Any:
+    """Return Pearson's r of each two columns over the rows in which both are known; NaN with fewer than 3 rows."""
+    import pandas as pd
+
+    return pd.DataFrame({name: values.astype(np.float64) for name, values in columns.items()}).corr(min_periods=3)
 
 
 def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) -> Drawing:
-    title = f"Words of {column}"
+    title, height = f"Words of {column}", 4.0
     share = format_share(1 - len(texts) / view.num_rows)
     if len(texts) < view.min_texts:
         note = (
@@ -231,23 +229,20 @@ def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) ->
             f"fewer than {view.min_texts} are too few (data.figures.min_texts)."
         )
         return _without(name, title, note)
-    counts = count_words(texts, view.stop_words)
-    if not counts:
+    words = count_words(texts, view.stop_words)
+    if not words:
         return _without(name, title, f"No word cloud of {column}: its texts hold no word that is not a stop word.")
-    height = 4.0
-    placed = place_words(counts, width=72 * WIDTH, height=72 * height)
+    placed = place_words(words, width=72 * WIDTH, height=72 * height)
 
     def draw(figure: Any, hovers: Hovers) -> None:
-        for number, placed_word in enumerate(placed):
-            place = placed_word.x / (72 * WIDTH), placed_word.y / (72 * height)
-            style = {"fontsize": placed_word.size, "color": run_style(number)[0], "ha": "left", "va": "baseline"}
-            figure.text(*place, placed_word.word, **style)
+        for number, word in enumerate(placed):
+            style = {"fontsize": word.size, "color": run_style(number)[0], "ha": "left", "va": "baseline"}
+            figure.text(word.x / (72 * WIDTH), word.y / (72 * height), word.word, **style)
 
-    few = min(MAX_WORDS, len(counts))
-    commonest = ", ".join(f"{word} {count:,}" for word, count in most_frequent(counts)[:5])
+    commonest = ", ".join(f"{word} {count:,}" for word, count in words[:5])
     caption = (
-        f"{len(placed)} of the {few} commonest words of {len(texts):,} texts ({share} of the rows are empty), stop "
-        f"words and words under three letters left out; area by count. The first: {commonest}."
+        f"{len(placed)} of the {min(MAX_WORDS, len(words))} commonest words of {len(texts):,} texts ({share} of the "
+        f"rows are empty), stop words and words under three letters left out; area by count. The first: {commonest}."
     )
     return Drawing(name, title, caption, draw, height, whole=True)
 
@@ -255,39 +250,3 @@ def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) ->
 def _without(name: str, title: str, note: str) -> Drawing:
     """Return a figure without data, which has the reason."""
     return Drawing(name, title, "", lambda axes, hovers: None, 0.0, note=note)
-
-
-def _groups(view: DataView) -> dict[str, Ints]:
-    """Return the rows of each value of `by`, sorted by value; all rows when there is none."""
-    if view.groups is None:
-        return {"all": np.arange(view.num_rows)}
-    values = np.asarray(view.groups, dtype=object)
-    return {str(name): np.flatnonzero(values == name) for name in sorted(set(view.groups))}
-
-
-def _why_not_correlated(values: Floats) -> str | None:
-    known = values[np.isfinite(values)]
-    if len(known) == 0:
-        return "empty"
-    if len(known) < 3:
-        return f"{len(known)} values"
-    return "constant" if np.ptp(known) == 0 else None
-
-
-def _correlation(first: Floats, second: Floats) -> float | None:
-    """Return Pearson's r over the rows in which both values are known; None where it is undefined."""
-    both = np.isfinite(first) & np.isfinite(second)
-    if both.sum() < 3 or np.ptp(first[both]) == 0 or np.ptp(second[both]) == 0:
-        return None
-    return float(np.corrcoef(first[both], second[both])[0, 1])
-
-
-def _file_names(columns: Sequence[str]) -> dict[str, str]:
-    """Return names of columns for use in file names, numbered where they would be equal."""
-    file_names: dict[str, str] = {}
-    for column in columns:
-        plain = "".join(letter if letter.isalnum() else "_" for letter in column)[:60]
-        numbered = (plain if number == 1 else f"{plain}_{number}" for number in itertools.count(1))
-        taken = {name.lower() for name in file_names.values()}  # some file systems ignore case
-        file_names[column] = next(name for name in numbered if name.lower() not in taken)
-    return file_names

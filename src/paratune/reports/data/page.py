@@ -12,11 +12,7 @@ from paratune.reports.report_files import PAGE, write_page
 
 
 def check_figures_folder(folder: Path) -> None:
-    """Check, before any work is done, that figures may be written to a folder.
-
-    Raises:
-        CheckpointError: It is a file, or contains such files that are not those of an earlier call.
-    """
+    """Raise a CheckpointError if figures may not be written to a folder, because others have written it."""
     check_folder(folder, [PAGE, MARKER], option="--figures")
 
 
@@ -25,19 +21,13 @@ def write_figures(folder: Path, drawings: Sequence[Drawing], *, title: str, abou
 
     Returns:
         For each picture its name, title, caption, note (why there is nothing to see, or null) and file, or null.
-
-    Raises:
-        CheckpointError: The folder cannot be made or written to.
     """
     files = drawing_files(drawings)
-    listed = [
-        {
-            "name": drawing.key,
-            **{key: getattr(drawing, key) for key in ("title", "caption", "note")},
-            "file": name if (name := f"{FOLDER}/{drawing.key}.svg") in files else None,
-        }
-        for drawing in drawings
-    ]
+    listed = []
+    for drawing in drawings:
+        file = f"{FOLDER}/{drawing.key}.svg"
+        entry = {"name": drawing.key, "title": drawing.title, "caption": drawing.caption, "note": drawing.note}
+        listed.append({**entry, "file": file if file in files else None})
     # All in one section: a page shows them side by side.
     document = ReportDocument(title, (about,), (ReportSection("data", "Figures", tuple(drawings)),), made_by())
     write_page(folder, document, "data", {"title": title, "figures": listed}, files)

@@ -76,7 +76,7 @@ def test_of_many_reasons_the_rest_is_summed_up():
 def test_empty_tables_are_left_out():
     keys = [table.key for table in corpus_tables(FOUND)]
     assert keys == [
-        *("totals", "funnel", "reasons", "duplicates", "by_language", "by_year", "by_host", "by_mime", "by_split"),
+        *("totals", "funnel", "reasons", "by_language", "by_year", "by_host", "by_mime", "by_split"),
         "lengths",
     ]
     unfinished = {**FOUND, "documents": None, "sentences": None, "duplicates": []}
