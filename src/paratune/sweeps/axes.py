@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from paratune.base.text import plain
 from paratune.config.differences import flatten
 from paratune.config.layers import SHORTHAND, Layer
 from paratune.config.plain import one_line
@@ -24,8 +25,6 @@ SEED = "run.seed"
 FOLD = "data.split.fold"
 SEEDS = frozenset({SEED, "data.split.seed", FOLD})
 """Settings in which repetitions of a run differ."""
-ANY: Any = object()
-"""In place of a value, for `find_values`: any value of the axis."""
 OURS = ("run.name", "run.folder")
 """Settings that the matrix sets for each run."""
 
@@ -160,6 +159,13 @@ def find_axis(axes: Sequence[AxisOfValues], key: Any) -> AxisOfValues | None:
     return next((axis for axis in axes if key in (axis.axis.key, axis.axis.label)), None)
 
 
+def no_axis(axes: Sequence[AxisOfValues], key: Any) -> str:
+    """Return what is wrong with a key that is none of an axis."""
+    near = did_you_mean(str(key), [name for axis in axes for name in (axis.axis.key, axis.axis.label)])
+    near = near or f"; there are: {', '.join(axis.axis.label for axis in axes)}"
+    return f"{plain(str(key))} is not an axis{near}"
+
+
 def _find_value(axis: AxisOfValues, wanted: Any) -> str | None:
     """Return the name of a value that is given as in the file, as shown, or by its name; None when there is none."""
     readings = [wanted]
@@ -175,22 +181,16 @@ def _find_value(axis: AxisOfValues, wanted: Any) -> str | None:
 def find_values(
     axes: Sequence[AxisOfValues], wanted: Mapping[Any, Any]
 ) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
-    """Return the values that a mapping of axes to a value or a list of values names.
-
-    Returns:
-        The names by the label of their axis, and each problem as a message and a code.
-    """
+    """Return the names of the wanted values by the label of their axis, and each problem as a message and a code."""
     found: dict[str, list[str]] = {}
     problems = []
     for key, given in wanted.items():
         axis, items = find_axis(axes, key), given if isinstance(given, list) else [given]
         if axis is None:
-            near = did_you_mean(str(key), [name for axis in axes for name in (axis.axis.key, axis.axis.label)])
-            known = ", ".join(axis.axis.label for axis in axes)
-            problems.append((f"{key} is not an axis{near or f'; there are: {known}'}", "config.unknown_key"))
+            problems.append((no_axis(axes, key), "config.unknown_key"))
             continue
         names = [name for item in items if (name := _find_value(axis, item)) is not None]
-        if given is not ANY and (not items or len(names) < len(items)):
+        if not items or len(names) < len(items):
             known = ", ".join(axis.axis.values.values())
             problems.append((f"{show(given)} is not on the axis {key}; it has: {known}", "config.invalid_value"))
         found[axis.axis.label] = names
@@ -202,8 +202,7 @@ def find_one_of_each(
 ) -> dict[str, str] | None:
     """Return one configuration: the name of one value by the label of each named axis, seeds not among them.
 
-    Returns:
-        None where something is wrong: `file` collects the problems, with this code or their own.
+    None where something is wrong: `file` collects the problems, with this code or their own.
     """
     if not isinstance(wanted, dict):
         allowed = "values of axes, such as {nproc: 4}"

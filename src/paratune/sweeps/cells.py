@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -61,14 +61,27 @@ def cells_of(
     cells = list(check_teachers(cells))
     _check_different(matrix, cells)
     # Last, so that problems of the full run are reported for its probe too.
-    cells = list(_each_probe_once([_as_probe(cell) for cell in check_choices(matrix, cells)]))
+    cells = [
+        cell if cell.probe is None or cell.loaded is None else replace(cell, loaded=as_probe(cell.loaded, cell.probe))
+        for cell in check_choices(matrix, cells)
+    ]
+    # Equal probes, such as those of runs of two lengths, are skipped except for the first.
+    probes = [cell for cell in cells if cell.probe is not None and cell.loaded is not None and cell.impossible is None]
+    twins = {cell.name: f"as a probe it is the same as {first.name}" for first, cell in _twins(probes, _identity)}
+    cells = [replace(cell, impossible=twins.get(cell.name, cell.impossible)) for cell in cells]
     all_cells = tuple(again for cell in cells for again in _repeated(cell, matrix.options.repeats))
-    seen: dict[str, Cell] = {}
-    for cell in all_cells:
-        if (other := seen.setdefault(cell.name.lower(), cell)) is not cell:
-            both = f"{dict(other.values)} and {dict(cell.values)}; give the values of an axis other names"
-            raise _error(matrix, f"two runs would be called {cell.name}: {both}", "sweep.same_run", name=cell.name)
+    for first, cell in _twins(all_cells, lambda cell: cell.name.lower()):
+        both = f"{dict(first.values)} and {dict(cell.values)}; give the values of an axis other names"
+        raise _error(matrix, f"two runs would be called {cell.name}: {both}", "sweep.same_run", name=cell.name)
     return all_cells
+
+
+def _twins(cells: Iterable[Cell], key: Callable[[Cell], str]) -> Iterator[tuple[Cell, Cell]]:
+    """Yield each cell with an earlier one of the same key, the first of them in front."""
+    seen: dict[str, Cell] = {}
+    for cell in cells:
+        if (first := seen.setdefault(key(cell), cell)) is not cell:
+            yield first, cell
 
 
 def _error(matrix: Matrix, message: str, code: str, **facts: str) -> ConfigError:
@@ -89,21 +102,6 @@ def renamed(loaded: LoadedConfig, name: str, folder: str | None = None) -> Loade
     changed = {"name": name} | ({} if folder is None else {"folder": folder})
     config = loaded.config.model_copy(update={"run": loaded.config.run.model_copy(update=changed)})
     return replace(loaded, config=config, values={**loaded.values, "run": {**loaded.values["run"], **changed}})
-
-
-def _as_probe(cell: Cell) -> Cell:
-    if cell.probe is None or cell.loaded is None:
-        return cell
-    return replace(cell, loaded=as_probe(cell.loaded, cell.probe))
-
-
-def _each_probe_once(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """Yield the cells; equal probes, such as those of runs of two lengths, are skipped except for the first."""
-    seen: dict[str, Cell] = {}
-    for cell in cells:
-        is_probed = cell.probe is not None and cell.loaded is not None and cell.impossible is None
-        other = seen.setdefault(_identity(cell), cell) if is_probed else cell
-        yield cell if other is cell else replace(cell, impossible=f"as a probe it is the same as {other.name}")
 
 
 def _identity(cell: Cell) -> str:
@@ -203,19 +201,16 @@ def missing_files(loaded: LoadedConfig) -> Iterator[tuple[str, str]]:
 
 def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
     """Refuse two names for one run, which differ only in settings without effect."""
-    seen: dict[str, Cell] = {}
-    for cell in cells:
-        other = cell if cell.loaded is None else seen.setdefault(_identity(cell), cell)
-        if other is not cell:
-            apart = [axis for axis in matrix.axes if cell.values[axis.axis.label] != other.values[axis.axis.label]]
-            labels = " and ".join(axis.axis.label for axis in apart)
-            keys = ", ".join(dict.fromkeys(key for axis in apart for key in axis.varied)) or "nothing"
-            message = (
-                f"{other.name} and {cell.name} would train the same, although {labels} sets {keys}: these are the "
-                "defaults, or are in files, over which base, the axes and --set have priority; leave out what has no "
-                f"effect, or write the settings themselves below {labels}"
-            )
-            raise _error(matrix, message, "sweep.same_run", name=other.name, keys=keys)
+    for first, cell in _twins((cell for cell in cells if cell.loaded is not None), _identity):
+        apart = [axis for axis in matrix.axes if cell.values[axis.axis.label] != first.values[axis.axis.label]]
+        labels = " and ".join(axis.axis.label for axis in apart)
+        keys = ", ".join(dict.fromkeys(key for axis in apart for key in axis.varied)) or "nothing"
+        message = (
+            f"{first.name} and {cell.name} would train the same, although {labels} sets {keys}: these are the "
+            "defaults, or are in files, over which base, the axes and --set have priority; leave out what has no "
+            f"effect, or write the settings themselves below {labels}"
+        )
+        raise _error(matrix, message, "sweep.same_run", name=first.name, keys=keys)
 
 
 _OTHER_RULE = {"global": ("per_device", "grad_accum_steps"), "per_device": ("global", "micro_batch_size")}

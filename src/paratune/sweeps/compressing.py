@@ -51,11 +51,7 @@ def is_compressed(folder: Path, cell: CellRecord) -> bool:
 
 
 def require_forms(compress: Compress | None) -> None:
-    """Check that the packages of the forms are installed, before runs are trained.
-
-    Raises:
-        MissingDependency: A form needs the extra `onnx`, which is not installed.
-    """
+    """Raise MissingDependency, before runs are trained, where a form needs the extra `onnx`."""
     if compress is not None and any(form != "bf16" for form in compress.forms):
         for name in ("onnx", "onnxruntime"):
             require_installed(name, extra="onnx")

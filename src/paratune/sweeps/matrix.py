@@ -16,7 +16,7 @@ from paratune.config.validate import describe_value, validate_as
 from paratune.errors import ConfigError
 from paratune.records.published import Published
 from paratune.records.sweep import NAME
-from paratune.sweeps.axes import ANY, AxisOfValues, find_axis, find_one_of_each, find_values, read_axes
+from paratune.sweeps.axes import AxisOfValues, find_axis, find_one_of_each, find_values, no_axis, read_axes
 from paratune.sweeps.compressing import Compress
 from paratune.sweeps.matrix_file import MatrixFile
 from paratune.sweeps.probe import PROBE, ProbeLength, read_probe
@@ -244,20 +244,18 @@ def _groups(
 
 
 def _select_per(file: MatrixFile, options: MatrixOptions, axes: Axes) -> tuple[str, ...]:
-    if options.select_per is None:
-        per = [
-            axis.axis.label
-            for axis in axes
-            if not axis.axis.is_seed
-            and axis.axis.key != TRIAL  # selected among, whatever its settings are
-            and any(overlap(key, part) for key in axis.axis.keys for part in ("task", "data", "model"))
-        ]
-    else:
-        per = list(_found(file, dict.fromkeys(options.select_per, ANY), "select_per", axes))
-    for axis in axes:
-        if axis.axis.is_seed and axis.axis.label in per:
-            message = f"select_per: {axis.axis.label} has seeds, and the selection is by the mean over seeds"
-            file.refuse(message, "select_per")
+    per = []
+    for axis in axes if options.select_per is None else ():
+        parts = ("task", "data", "model")
+        if any(overlap(key, part) for key in axis.axis.keys for part in parts) and not axis.axis.is_seed:
+            per += [axis.axis.label] * (axis.axis.key != TRIAL)  # selected among, whatever its settings are
+    for key in options.select_per or ():
+        if (named := find_axis(axes, key)) is None:
+            file.refuse(f"select_per: {no_axis(axes, key)}", "select_per", "config.unknown_key")
+        elif named.axis.is_seed:
+            file.refuse(f"select_per: {key} has seeds, and the selection is by the mean over seeds", "select_per")
+        else:
+            per.append(named.axis.label)
     if options.search is not None and options.search.steps:  # trials are compared after the same number of steps
         per.append(short(STEPS))
     return tuple(dict.fromkeys(per))

@@ -52,11 +52,7 @@ class SweepPlan:
 
 
 def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> SweepPlan:
-    """Compare valid cells with the content of their folder; write nothing.
-
-    Raises:
-        CheckpointError: The folder contains something else, or a damaged record.
-    """
+    """Compare valid cells with the content of their folder, and refuse a folder of something else; write nothing."""
     before = _before(matrix.folder)
     old_cells = {cell.name: cell for cell in before.cells} if before else {}
     cells = tuple(_with_changed_teachers([_planned(matrix, cell, old_cells.get(cell.name)) for cell in cells]))

@@ -4,6 +4,7 @@ Mistakes in a file (an unknown option, a value of the wrong type) are errors, an
 """
 
 import functools
+import itertools
 import json
 import os
 import subprocess
@@ -48,8 +49,7 @@ def gpus_here() -> Gpus:
 
 
 def why_nowhere(config: Config, num_processes: int, max_processes: int | None) -> str | None:
-    """Return why a run is impossible on any machine: too few or too many processes, a batch that they cannot share,
-    more stages than layers, more processes than the matrix allows. None when it is possible on some machine."""
+    """Return why a run is impossible on any machine, by its processes, batch or stages; None when it is possible."""
     if max_processes is not None and num_processes > max_processes:
         return f"nproc: {num_processes} is more than max_nproc: {max_processes}"
     target = Target(is_cpu=True, description="device is cpu") if config.device == "cpu" else None
@@ -83,8 +83,7 @@ def _target(num_processes: int, environment: Mapping[str, str | None], gpus: Gpu
         return None
     words = environment.get(_VISIBLE)
     if words is not None:  # which of them are visible does not matter where all are alike
-        named = [word.strip() for word in words.split(",")]
-        named = named[: named.index("-1")] if "-1" in named else named
+        named = itertools.takewhile(lambda word: word != "-1", (word.strip() for word in words.split(",")))
         gpus = gpus[: sum(map(bool, named))]
     if not gpus:
         return Target(is_cpu=True, description="PyTorch sees no GPU here")

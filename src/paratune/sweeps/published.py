@@ -22,7 +22,7 @@ from paratune.records.published import (
     PublishedFigure,
     measure_units,
 )
-from paratune.sweeps.axes import AxisOfValues, find_axis, find_one_of_each
+from paratune.sweeps.axes import AxisOfValues, find_axis, find_one_of_each, no_axis
 from paratune.sweeps.matrix_file import MatrixFile
 
 _AMOUNT = re.compile(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?)\s*([A-Za-z]*|%)\s*")
@@ -159,8 +159,7 @@ def _pairs(file: MatrixFile, axes: Sequence[AxisOfValues], claim: Claim, at: str
     elif given in (["along"], ["along", "held"]):
         axis = find_axis(axes, claim.along)
         if axis is None:
-            known = ", ".join(axis.axis.label for axis in axes)
-            file.refuse(f"{at}.along: {plain(str(claim.along))} is not an axis; there are: {known}", at, _VALUES)
+            file.refuse(f"{at}.along: {no_axis(axes, claim.along)}", at, _VALUES)
         elif held is not None or "held" not in given:
             first, *others = ({**(held or {}), axis.axis.label: name} for name in axis.axis.values)
             yield from (ComparedPair(other, first) for other in others)

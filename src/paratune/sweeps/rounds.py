@@ -19,10 +19,7 @@ _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d
 
 
 def read_rounds(matrix: Matrix, cells: Sequence[CellRecord], until: str | None, budget: str | None) -> Rounds | None:
-    """Return the rounds that a command line requests; None without `--until`.
-
-    Args:
-        budget: A duration such as 8h, 90min or 1h30m, of all runs together.
+    """Return the rounds that `--until`, and `--budget` of all runs together, request; None without `--until`.
 
     Raises:
         ConfigError: An option cannot be read, or has no effect.
@@ -43,35 +40,27 @@ def read_rounds(matrix: Matrix, cells: Sequence[CellRecord], until: str | None, 
             f"{FIRST_BLOCKS} are always made; give more seeds on the axis of run.seed, or more repeats:"
         )
         raise option_error("--until", until, reason, code="cli.no_effect")
-    return Rounds(until, num_planned, None if budget is None else _seconds(budget))
-
-
-def _seconds(budget: str) -> float:
+    if budget is None:
+        return Rounds(until, num_planned)
     match = _DURATION.fullmatch(budget.strip())
     parts = match.groups() if match is not None else ()
     seconds = sum(float(part or 0) * unit for part, unit in zip(parts, (3600, 60, 1), strict=False))
     if seconds <= 0:
         raise option_error("--budget", budget, "a duration such as 8h or 1h30m is needed", code="cli.invalid_value")
-    return seconds
+    return Rounds(until, num_planned, seconds)
 
 
 def next_round(record: SweepRecord, todo: Sequence[Cell], undecided: Collection[Configuration]) -> list[Cell]:
-    """Return the runs of the next round; none when nothing is left that is needed.
+    """Return the runs of `todo` that are the next round; none when nothing is left that is needed.
 
-    The first round is `FIRST_BLOCKS` runs of every configuration. Each later one is a run of every configuration that
-    is not decided.
-
-    Args:
-        todo: Runs that were not tried in this call, in order.
-        undecided: Configurations whose verdict needs more runs, baselines included.
+    The first round is `FIRST_BLOCKS` runs of every configuration. Each later one is a run of every configuration whose
+    verdict is undecided, baselines included.
     """
-    blocks = sorted({block_of(cell, record.axes) for cell in record.cells})
-    first = [cell for cell in todo if block_of(cell.record, record.axes) in blocks[:FIRST_BLOCKS]]
+    first_blocks = sorted({block_of(cell, record.axes) for cell in record.cells})[:FIRST_BLOCKS]
+    block = {cell.name: block_of(cell.record, record.axes) for cell in todo}
+    first = [cell for cell in todo if block[cell.name] in first_blocks]
     needed = [cell for cell in todo if record.configuration_of(cell.record) in undecided]
-    if first or not needed:
-        return first
-    block = min(block_of(cell.record, record.axes) for cell in needed)
-    return [cell for cell in needed if block_of(cell.record, record.axes) == block]
+    return first or [cell for cell in needed if block[cell.name] == min(block[other.name] for other in needed)]
 
 
 def is_over_budget(record: SweepRecord, cell: Cell) -> bool:

@@ -108,7 +108,6 @@ def words_of(folder: Path, cell: Cell) -> list[str]:
 
 
 def write_cell(folder: Path, matrix: str, cell: Cell) -> None:
-    """Write the whole configuration of a cell."""
     assert cell.loaded is not None
     write_text(config_of(folder, cell.name), f"# {cell.name} of {plain(matrix)}\n{show_text(cell.loaded)}")
 
@@ -245,7 +244,7 @@ def _warm_up(matrix: Matrix, cell: Cell, name: str) -> Cell:
 
 
 def run_warm_up(folder: Path, cell: Cell, start: Start) -> int:
-    """Run a warm-up in the folder of the matrix, replacing an earlier one; return the exit code."""
+    """Run a warm-up in the folder of the matrix, and replace an earlier one; return the exit code."""
     config = folder / WARMUP_FOLDER / f"{cell.name}.yaml"
     assert cell.loaded is not None
     write_text(config, show_text(cell.loaded))

@@ -38,11 +38,9 @@ STEPS = "train.max_steps"
 """Key of the axis of rounds of successive halving."""
 NOT_NEEDED = "not needed: its trial was not among the best of a round before (search.method: halving)"
 _ONLY_FOR = {"at_once": "bayesian", "steps": "halving", "keep": "halving"}
-_MAX_RANDOM = 10
-"""Trials of a Bayesian search before the first suggestion, if they are not more than half of the trials."""
+_MAX_RANDOM, _MAX_DRAWS = 10, 200
 _DIGITS = 3
 """Significant digits of a sampled number: the names and the tables of runs show it whole."""
-_MAX_DRAWS = 200
 Trials = dict[str, dict[str, Any]]
 """Settings by the name of the trial."""
 
@@ -67,7 +65,7 @@ class Range:
         return self.value(generator.uniform(self.low, self.high))
 
     def value(self, number: float) -> Any:
-        """Return a choice by its number; a number of the range, whole or with three significant digits."""
+        """Return a choice by its number, or a number of the range, whole or with three significant digits."""
         number = round(number) if self.is_whole else float(f"{number:.{_DIGITS}g}")
         number = min(max(number, self.low), self.high)
         return self.choices[int(number)] if self.choices else int(number) if self.is_whole else number
@@ -119,11 +117,6 @@ class Search(Section):
         """Whether later runs depend on the scores of earlier ones."""
         return self.method != "random"
 
-    @property
-    def num_random(self) -> int:
-        """Trials that are sampled at random before the first suggestion; all except with `bayesian`."""
-        return min(_MAX_RANDOM, self.trials // 2) if self.method == "bayesian" else self.trials
-
     def record(self, trials: Mapping[str, Mapping[str, Any]]) -> SearchRecord:
         """Return the record of the search with these trials."""
         space, keep = tuple(option.text() for option in self.ranges), self.keep if self.steps else None
@@ -168,10 +161,7 @@ def _problem_of_range(key: str, wanted: Any) -> str | None:
 
 
 def sampled(search: Search, num_trials: int, known: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
-    """Return random settings that differ from each other and from known ones; more of them start with the same.
-
-    There are fewer where the space has no more of them.
-    """
+    """Return random settings, each another and none known; fewer where the space has no more of them."""
     # Another stream for each number of known trials: the same stream would first draw the known settings again.
     generator = random.Random(f"{search.seed}/{len(known)}")
     drawn = (
@@ -193,20 +183,17 @@ def sampled(search: Search, num_trials: int, known: Sequence[Mapping[str, Any]] 
 
 
 def known_trials(search: Search, folder: Path) -> Trials:
-    """Return the settings of the trials by name: the random ones, and those that were suggested in earlier calls.
+    """Return the settings of the trials by name: the random ones, and those suggested in earlier calls.
 
-    Args:
-        folder: Of the matrix. Suggestions of a search with another space or seed are not used.
-
-    Raises:
-        CheckpointError: `sweep.json` is damaged.
+    Suggestions of a search with another space or seed, in the folder of the matrix, are not used.
     """
-    trials = sampled(search, search.num_random)
+    num_random = min(_MAX_RANDOM, search.trials // 2) if search.method == "bayesian" else search.trials
+    trials = sampled(search, num_random)
     before = read_sweep(folder).search if search.method == "bayesian" and holds_sweep(folder) else None
     if before is not None and (before.space, before.seed) == (search.record({}).space, search.seed):
         earlier = [dict(settings) for settings in before.trials.values()]
         if earlier[:1] == trials[:1]:  # else the space has other choices or options with the same text
-            num_more = max(0, search.num_random - len(earlier))  # there were fewer random ones before
+            num_more = max(0, num_random - len(earlier))  # there were fewer random ones before
             more = [settings for settings in trials if settings not in earlier]
             trials = [*earlier, *more[:num_more]][: search.trials]
     return named(trials)
@@ -225,17 +212,14 @@ def trial_title(name: str, settings: Mapping[str, Any]) -> str:
 def read_search_axes(
     file: MatrixFile, content: Mapping[str, Any], base: Layer, search: Search, trials: Trials
 ) -> tuple[AxisOfValues, ...]:
-    """Return the axes of a file with the axis of trials, and that of rounds for `halving`.
-
-    Lines of problems are those of the space.
-    """
+    """Return the axes of a file with the axis of trials, and that of rounds for `halving`."""
     added: dict[str, tuple[str, Trials]] = {TRIAL: ("search.space", trials)}
     titles = {TRIAL: {name: trial_title(name, settings) for name, settings in trials.items()}}
     if search.steps:
         rounds = {f"steps-{count}": {STEPS: count, "train.epochs": None} for count in search.steps}
         added[STEPS] = ("search.steps", rounds)
         titles[STEPS] = {name: str(settings[STEPS]) for name, settings in rounds.items()}
-    for key, (at, values) in added.items():
+    for key, (at, values) in added.items():  # lines of their problems are those of the space
         if key in content:
             file.refuse(f"axes.{key} is an axis of the search; remove it", f"axes.{key}", "config.conflict")
         place = file.places.get(at, file.places["search"])
@@ -259,19 +243,14 @@ def read_search_axes(
 def halving_needs(
     folder: Path, record: SweepRecord, search: Search, todo: Collection[str]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of the runs of the first round that has runs to train, and of those that no round needs.
-
-    Args:
-        todo: Names of the runs that are not tried yet.
-    """
+    """Return the names of the runs of the first round with runs in `todo`, and of those that no round needs."""
     trials = list(record.search.trials if record.search else ())
     never: set[str] = set()
     for steps in search.steps or ():
-        cells = [cell for cell in record.cells if cell.values[short(STEPS)] == f"steps-{steps}"]
-        never |= {cell.name for cell in cells if cell.values[TRIAL] not in trials}
-        cells = [cell for cell in cells if cell.values[TRIAL] in trials]
-        now = frozenset(cell.name for cell in cells if cell.name in todo)
-        if now:
+        of_round = [cell for cell in record.cells if cell.values[short(STEPS)] == f"steps-{steps}"]
+        cells = [cell for cell in of_round if cell.values[TRIAL] in trials]
+        never |= {cell.name for cell in of_round if cell not in cells}
+        if now := frozenset(cell.name for cell in cells if cell.name in todo):
             return now, frozenset(never)
         scores = trial_scores(folder, cells)
         trials = best_trials(scores, cells[0].metric, math.ceil(len(trials) / search.keep)) if scores else []
@@ -301,13 +280,7 @@ def best_trials(scores: Mapping[str, float], metric: str, count: int) -> list[st
 
 
 def trial_scores(folder: Path, cells: Sequence[CellRecord]) -> dict[str, float]:
-    """Return the score of each trial whose runs are all finished: the mean over seeds of the metric on validation.
-
-    Trials with a failed run or a score that is not finite are left out.
-
-    Args:
-        cells: Its cells, with at most one number of steps.
-    """
+    """Return the mean over seeds of the metric on validation for each trial whose runs all have a finite score."""
     scores: dict[str, list[float | None]] = {}
     for cell in cells:
         if cell.kind == "full" and cell.repeat == 1:
@@ -317,9 +290,6 @@ def trial_scores(folder: Path, cells: Sequence[CellRecord]) -> dict[str, float]:
 
 def validation_score(folder: Path, cell: CellRecord) -> float | None:
     """Return the score of a finished run on validation by the metric that selects; None if there is none.
-
-    Args:
-        folder: Of the matrix.
 
     Raises:
         CheckpointError: The record of the run is missing or damaged.
@@ -334,11 +304,7 @@ def validation_score(folder: Path, cell: CellRecord) -> float | None:
 
 
 def require_search(search: Search | None) -> None:
-    """Check that the package of a search is installed.
-
-    Raises:
-        MissingDependency: It is not.
-    """
+    """Raise MissingDependency where a Bayesian search has no Optuna."""
     if search is not None and search.method == "bayesian":
         require_installed("optuna", extra="search")
 
@@ -346,13 +312,7 @@ def require_search(search: Search | None) -> None:
 def next_trials(search: Search, record: SweepRecord, scores: Mapping[str, float]) -> Trials:
     """Return the known trials with those that Optuna's TPE sampler suggests next; the same where all are known.
 
-    The suggestion follows from the seed, the settings and the scores alone.
-
-    Args:
-        scores: Of the trials that are finished, by name.
-
-    Raises:
-        MissingDependency: Optuna is not installed.
+    The suggestion follows from the seed, the settings, and the scores of finished trials alone.
     """
     assert record.search is not None
     known = record.search.trials

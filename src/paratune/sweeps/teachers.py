@@ -24,11 +24,7 @@ TEACHER = "distil.teacher"
 def resolve_teachers(
     matrix: Matrix, values: Mapping[str, str], layer: Layer, name_of: Callable[[Mapping[str, str]], str]
 ) -> tuple[Layer, tuple[str, ...], tuple[Problem, ...]]:
-    """Return the settings with the folders of the teachers, the names of the teachers' runs, and problems.
-
-    Args:
-        values: The name of the student's value on each axis, by label.
-    """
+    """Return the settings of the student of these values with folders of teachers, names of their runs, problems."""
     distil = layer.values.get("distil")
     wanted = distil.get("teacher") if isinstance(distil, dict) else None
     if not isinstance(wanted, dict):
