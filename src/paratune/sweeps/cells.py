@@ -218,7 +218,7 @@ _OTHER_RULE = {"global": ("per_device", "grad_accum_steps"), "per_device": ("glo
 
 
 def drop_superseded_settings(base: Layer, part: Layer) -> Layer:
-    """Return a copy of a layer without the settings that `part`, which is merged on top, supersedes.
+    """Return a layer without the settings that `part`, which is merged on top, supersedes.
 
     Merged key by key, `batch.per_device` would be next to the `batch.global` of the layer, and the stages of a pipeline
     next to the offload of its zero3.
@@ -226,20 +226,13 @@ def drop_superseded_settings(base: Layer, part: Layer) -> Layer:
     (below, above), (old, new) = (
         [layer.values.get(section) for layer in (base, part)] for section in ("batch", "strategy")
     )
-    values, dropped = dict(base.values), []
+    superseded = []
     if isinstance(below, dict) and isinstance(above, dict):
-        others = {other for key, rule in _OTHER_RULE.items() if above.get(key) is not None for other in rule}
-        values["batch"] = {key: value for key, value in below.items() if key not in others or key in above}
-        dropped = [f"batch.{key}" for key in below.keys() - values["batch"]] if values["batch"] else ["batch"]
-        if not values["batch"]:
-            del values["batch"]
+        others = [other for key, rule in _OTHER_RULE.items() if above.get(key) is not None for other in rule]
+        superseded = [f"batch.{other}" for other in others if other in below and other not in above]
     kinds = [section.get("kind") if isinstance(section, dict) else section for section in (old, new)]
     if None not in kinds and kinds[0] != kinds[1]:
-        del values["strategy"]
-        dropped.append("strategy")
-    places = {
-        key: place
-        for key, place in base.places.items()
-        if not any(key == gone or key.startswith((f"{gone}.", f"{gone}[")) for gone in dropped)
-    }
-    return replace(base, values=values, places=places)
+        superseded.append("strategy")
+    for key in superseded:
+        base = merge(base, layer_of(key, None, {}))
+    return base

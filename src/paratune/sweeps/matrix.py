@@ -86,7 +86,6 @@ class Matrix:
 
     name: str
     folder: Path
-    """Of the matrix: `folder` and `name` of the file."""
     source: Path
     options: MatrixOptions
     below: Layer
@@ -105,11 +104,10 @@ class Matrix:
     baseline: Mapping[str, str] = field(default_factory=dict)
     """By label, the name of the value of the runs that tables compare the others with."""
     published: Published | None = None
-    """Published figures and claims; None when the file names none."""
     notes: str | None = None
-    """The text of the file of notes."""
+    """Their text."""
     groups: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
-    """By label and heading, the names of the values that the table of chosen runs lists under it."""
+    """By label and heading, the names of values."""
     trials: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings of the trials that are known so far, by name."""
     all_are_probes: bool = False
@@ -173,10 +171,10 @@ def _options(file: MatrixFile) -> MatrixOptions | None:
     content, known = file.value, section_options(MatrixOptions)
     if not isinstance(content, dict):
         if not file.problems:
-            problem = f"found {describe_value(content)}" if content is not None else "it is empty"
-            file.refuse(f"a matrix is a mapping ({', '.join(known)}); {problem}", "", "config.not_mapping")
+            message = f"a matrix is a mapping ({', '.join(known)}), and the file is {describe_value(content)}"
+            file.refuse(message, "", "config.not_mapping")
         return None
-    misplaced = [key for key in content if key in section_options(Config) and key not in known]
+    misplaced = content.keys() & section_options(Config).keys() - known.keys()
     for key in misplaced:
         message = f"{key} is not a key of a matrix; options of all runs belong below base:"
         file.refuse(message, key, "config.unknown_key")
