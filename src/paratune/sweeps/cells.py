@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from paratune.config.differences import flatten
 from paratune.config.layers import Layer, expand_shorthands, layer_of, merge, read_overrides
@@ -84,7 +85,7 @@ def _twins(cells: Iterable[Cell], key: Callable[[Cell], str]) -> Iterator[tuple[
             yield first, cell
 
 
-def _error(matrix: Matrix, message: str, code: str, **facts: str) -> ConfigError:
+def _error(matrix: Matrix, message: str, code: str, **facts: Any) -> ConfigError:
     return ConfigError(f"{matrix.source}: {message}", code=code, source=matrix.source, **facts)
 
 
@@ -163,7 +164,7 @@ def _cell(
     )
     if missing and need_files:
         return Cell(record, problems=missing)
-    reason = "; ".join(problem.message for problem in problems)
+    reason = "; ".join(problem.message for problem in problems) or None
     reason = reason or why_nowhere(loaded.config, record.num_processes, matrix.options.max_nproc)
     reason = reason or why_no_nodes(record.num_processes, record.num_nodes, here=here)
     if reason is None and here:

@@ -152,8 +152,9 @@ def _problem_of_range(key: str, wanted: Any) -> str | None:
     if isinstance(wanted, list) and len(wanted) > 1:
         return " has a choice twice; keep one" if len({one_line(value) for value in wanted}) < len(wanted) else None
     given: dict[str, Any] = wanted if isinstance(wanted, dict) else {}
-    low, high, scale = given.get("min"), given.get("max"), given.get("scale", "linear")
-    is_range = all(type(end) in (int, float) and math.isfinite(end) for end in (low, high)) and low < high
+    ends: tuple[Any, Any] = (given.get("min"), given.get("max"))
+    (low, high), scale = ends, given.get("scale", "linear")
+    is_range = all(type(end) in (int, float) and math.isfinite(end) for end in ends) and low < high
     if not is_range or not given.keys() <= {"min", "max", "scale"} or scale not in ("linear", "log"):
         allowed = "{min: 1e-5, max: 1e-4, scale: log}, with min below max, or a list of two choices or more"
         return f" is {describe_value(wanted)}; allowed: {allowed}; scale is linear or log"
@@ -281,11 +282,12 @@ def best_trials(scores: Mapping[str, float], metric: str, count: int) -> list[st
 
 def trial_scores(folder: Path, cells: Sequence[CellRecord]) -> dict[str, float]:
     """Return the mean over seeds of the metric on validation for each trial whose runs all have a finite score."""
-    scores: dict[str, list[float | None]] = {}
+    scores: dict[str, list[float]] = {}
     for cell in cells:
         if cell.kind == "full" and cell.repeat == 1:
-            scores.setdefault(cell.values[TRIAL], []).append(validation_score(folder, cell))
-    return {name: statistics.fmean(known) for name, known in scores.items() if None not in known}  # type: ignore[type-var]
+            score = validation_score(folder, cell)
+            scores.setdefault(cell.values[TRIAL], []).append(math.nan if score is None else score)
+    return {name: statistics.fmean(known) for name, known in scores.items() if not any(map(math.isnan, known))}
 
 
 def validation_score(folder: Path, cell: CellRecord) -> float | None:
@@ -328,8 +330,8 @@ def next_trials(search: Search, record: SweepRecord, scores: Mapping[str, float]
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = optuna.samplers.TPESampler(seed=search.seed + len(known), n_startup_trials=0)
-    best = "maximize" if direction(record.cells[0].metric) == "max" else "minimize"
-    study = optuna.create_study(direction=best, sampler=sampler)
+    is_max = direction(record.cells[0].metric) == "max"
+    study = optuna.create_study(direction="maximize" if is_max else "minimize", sampler=sampler)
     distributions = {option.key: distribution(option) for option in search.ranges}
     for name in (name for name in known if name in scores):
         numbers = {
@@ -344,4 +346,4 @@ def next_trials(search: Search, record: SweepRecord, scores: Mapping[str, float]
         if one_line(settings) in map(one_line, trials):  # two runs of a matrix may not train the same
             settings = sampled(search, 1, trials)[0]
         trials.append(settings)
-    return {**known, **dict(list(named(trials).items())[len(known) :])}
+    return named(trials)

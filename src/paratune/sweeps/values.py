@@ -77,7 +77,9 @@ def read_named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
         file.refuse(message, at)
         return Value(name, name, name)
     options = dict(settings)
-    beside = {key: file.count(options.pop(key), f"{at}.{key}") for key in (NPROC, NODES) if key in settings}
+    beside: dict[str, Any] = {
+        key: file.count(options.pop(key), f"{at}.{key}") for key in (NPROC, NODES) if key in settings
+    }
     if PROBE in options:
         probe = read_probe(file, options.pop(PROBE), f"{at}.{PROBE}")
         beside[PROBE] = False if probe is None else probe.model_dump()

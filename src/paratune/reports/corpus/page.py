@@ -10,7 +10,7 @@ from paratune.reports.corpus.figures import corpus_figures
 from paratune.reports.corpus.tables import corpus_tables, reasons_table
 from paratune.reports.document import QuotedTexts, ReportDocument, ReportSection
 from paratune.reports.page.document import document_html, made_by, page, section_html
-from paratune.reports.tables.table import Table, make_table, number_cell
+from paratune.reports.tables.table import Row, Table, make_table, number_cell
 from paratune.reports.text import shorten, tag
 
 MAX_CHARACTERS = 700
@@ -116,7 +116,7 @@ def progress_html(title: str, progress: CorpusProgress, *, every_s: int) -> str:
 
 
 def _stages(progress: CorpusProgress) -> Table:
-    rows = []
+    rows: list[Row] = []
     for line in progress.lines:
         numbers = (line.num_kept, None if line.dropped is None else sum(line.dropped.values()), line.rows_per_s)
         rows.append([line.name, line.state, *(number_cell(number, ",.0f") for number in numbers)])

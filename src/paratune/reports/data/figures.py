@@ -196,7 +196,7 @@ def _correlations(view: DataView) -> Drawing:
     title = "Correlation of the numeric columns"
     if not view.numeric and view.classes:
         return _without("correlations", title, "No correlations: the data have no column of numbers.")
-    columns = {} if view.classes else {view.label: view.labels}
+    columns: dict[str, Any] = {} if view.classes else {view.label: view.labels}
     for name, values in (*view.numeric.items(), ("words", view.words), ("tokens", view.tokens)):
         columns.setdefault(name, values)
     distinct = {name: len(np.unique(values[np.isfinite(values)])) for name, values in columns.items()}
@@ -208,9 +208,9 @@ def _correlations(view: DataView) -> Drawing:
     if beyond := shown[_MAX_NUMERIC:]:
         caption += f" Not shown beyond {_MAX_NUMERIC} columns: {', '.join(beyond)}."
     shown = shown[:_MAX_NUMERIC]
-    table = _correlations_of({name: columns[name] for name in shown})
-    values = [[None if np.isnan(r) else r for r in row] for row in table.to_numpy().tolist()]
-    return Drawing("correlations", title, caption, heat_map(shown, values), 1.4 + 0.42 * len(shown))
+    table = _correlations_of({name: columns[name] for name in shown}).to_numpy().tolist()
+    draw = heat_map(shown, [[None if np.isnan(r) else r for r in row] for row in table])
+    return Drawing("correlations", title, caption, draw, 1.4 + 0.42 * len(shown))
 
 
 def _correlations_of(columns: Mapping[str, Any]) -> Any:

@@ -21,7 +21,7 @@ class PlacedWord(NamedTuple):
     """A word of a cloud: x and y are its left end and its baseline, in points from the lower left corner."""
 
     word: str
-    count: int
+    num: int
     x: float
     y: float
     size: float

@@ -121,7 +121,7 @@ def test_words_of_a_cloud_touch_neither_each_other_nor_the_edge():
     assert [one.word for one in placed][:2] == ["worda", "wordb"]
     assert placed == place_words(counts, width=400, height=250)
     # The area of letters goes by the count: of 20 and 5, twice the size.
-    sizes = {one.count: one.size for one in placed}
+    sizes = {one.num: one.size for one in placed}
     assert sizes[20] == pytest.approx(2 * sizes[5])
     boxes = []
     for one in placed:
