@@ -14,7 +14,7 @@ from paratune.corpus.finished import finished_stages, unfinished_stages
 from paratune.corpus.stage import STAGE_FILE
 from paratune.errors import CheckpointError, ParatuneError, coded
 from paratune.records import read_json
-from paratune.reports.corpus.page import CorpusProgress, StageLine, progress_html
+from paratune.reports.corpus.page import StageLine, progress_html
 from paratune.sweeps.run import write_text
 
 log = logging.getLogger(__name__)
@@ -63,32 +63,26 @@ class ProgressPage:
         if not self._can_write:
             return
         try:
-            progress = self._progress(state, is_over)
+            lines = self._lines(is_over)
         except (ParatuneError, OSError):
             return  # a stage was deleted at this moment
         try:
             title = f"Corpus {self._work.resolve().name}"
-            write_text(self._work / PAGE, progress_html(title, progress, every_s=max(1, round(self._update_s))))
+            task = (self._label, self._done, self._total, self._left_s())
+            every_s = None if is_over else max(1, round(self._update_s))
+            elapsed_s = time.monotonic() - self._began
+            text = progress_html(title, lines, task, state=state, elapsed_s=elapsed_s, every_s=every_s)
+            write_text(self._work / PAGE, text)
         except ParatuneError as error:
             # The corpus is more important than the page.
             self._can_write = False
             log.warning("%s is no longer updated: %s", PAGE, error, extra=coded("corpus.page_not_written"))
 
-    def _progress(self, state: str, is_over: bool) -> CorpusProgress:
+    def _lines(self, is_over: bool) -> list[StageLine]:
         lines = [*self._finished(), *self._running(is_over)]
         known = {line.name.partition("/")[0] for line in lines}
         waiting = [name.partition("_")[2] for name in self._stages if not (self._work / name / STAGE_FILE).exists()]
-        return CorpusProgress(
-            state=state,
-            is_over=is_over,
-            lines=[*lines, *(StageLine(name, "waiting") for name in waiting if name not in known)],
-            label=self._label,
-            done=self._done,
-            total=self._total,
-            left_s=self._left_s(),
-            elapsed_s=time.monotonic() - self._began,
-            now=time.strftime("%Y-%m-%d %H:%M:%S"),
-        )
+        return [*lines, *(StageLine(name, "waiting") for name in waiting if name not in known)]
 
     def _left_s(self) -> float | None:
         done = self._done - self._first_done

@@ -1,11 +1,13 @@
 """report.html in the work folder of a corpus: figures, and samples of kept and dropped texts."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from paratune.corpus.finished import finished_stages
 from paratune.corpus.store.figures import corpus_figures
 from paratune.corpus.store.queries import TextFilter, draw_dropped, draw_kept
-from paratune.reports.corpus.page import ShownTexts, corpus_html
+from paratune.reports.corpus.page import corpus_html
 from paratune.sweeps.run import write_text
 
 PAGE = "report.html"
@@ -28,16 +30,15 @@ def write_report(work: Path) -> None:
     write_text(work / PAGE, corpus_html(title, figures, samples))
 
 
-def _kept(work: Path, has_sentences: bool) -> list[ShownTexts]:
+def _kept(work: Path, has_sentences: bool) -> list[tuple[str, Iterable[Mapping[str, Any]]]]:
     units = ["documents", *(["sentences"] if has_sentences else [])]
     return [
-        ShownTexts(f"Samples of the {unit}", draw_kept(work, TextFilter(unit=unit), num=_NUM_KEPT, seed=SEED))
-        for unit in units
+        (f"Samples of the {unit}", draw_kept(work, TextFilter(unit=unit), num=_NUM_KEPT, seed=SEED)) for unit in units
     ]
 
 
-def _dropped(work: Path) -> list[ShownTexts]:
-    groups = []
+def _dropped(work: Path) -> list[tuple[str, Iterable[Mapping[str, Any]]]]:
+    groups: list[tuple[str, Iterable[Mapping[str, Any]]]] = []
     for stage in finished_stages(work):
         dropped = stage.totals["dropped"]
         reasons = sorted(dropped, key=lambda reason: (-dropped[reason], reason))[:_MAX_REASONS]
@@ -48,5 +49,5 @@ def _dropped(work: Path) -> list[ShownTexts]:
             for reason in reasons
             for row in draw_dropped(work, stage=stage.name, reason=reason, num=_NUM_DROPPED, seed=SEED)
         ]
-        groups.append(ShownTexts(f"Dropped by {stage.name}", rows))
+        groups.append((f"Dropped by {stage.name}", rows))
     return groups

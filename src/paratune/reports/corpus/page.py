@@ -1,6 +1,7 @@
 """The report of a corpus as a page, and the page that shows the progress of a corpus."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,32 +11,29 @@ from paratune.reports.corpus.figures import corpus_figures
 from paratune.reports.corpus.tables import corpus_tables, reasons_table
 from paratune.reports.document import QuotedTexts, ReportDocument, ReportSection
 from paratune.reports.page.document import document_html, made_by, page, section_html
-from paratune.reports.tables.table import Row, Table, make_table, number_cell
+from paratune.reports.tables.table import Row, make_table, number_cell
 from paratune.reports.text import shorten, tag
 
 MAX_CHARACTERS = 700
 """Shown characters of a text."""
 
 
-@dataclass(frozen=True)
-class ShownTexts:
-    """Texts that a report shows."""
+def corpus_html(
+    title: str, figures: Mapping[str, Any], samples: Iterable[tuple[str, Iterable[Mapping[str, Any]]]]
+) -> str:
+    """Return the page of a corpus from the result of `paratune.corpus.store.figures.corpus_figures`.
 
-    heading: str
-    rows: Sequence[Mapping[str, Any]]
-    """url, timestamp, reason, detail and text, as far as they are known."""
-
-
-def corpus_html(title: str, figures: Mapping[str, Any], samples: Sequence[ShownTexts]) -> str:
-    """Return the page of a corpus from the result of `paratune.corpus.store.figures.corpus_figures`."""
+    Args:
+        samples: Headings with rows: url, timestamp, reason, detail and text, as far as they are known.
+    """
     drawings = list(corpus_figures(figures))
     sections = [
         ReportSection(table.key, table.title, (*(drawing for key, drawing in drawings if key == table.key), table))
         for table in corpus_tables(figures)
     ]
-    for number, group in enumerate(samples):
-        quote = QuotedTexts(tuple((_source(row), _text(row)) for row in group.rows))
-        sections.append(ReportSection(f"samples-{number}", group.heading, (quote,), is_short=False))
+    for number, (heading, rows) in enumerate(samples):
+        quote = QuotedTexts(tuple((_source(row), _text(row)) for row in rows))
+        sections.append(ReportSection(f"samples-{number}", heading, (quote,), is_short=False))
     return document_html(ReportDocument(title, (lead(figures),), tuple(sections), made_by()))
 
 
@@ -76,48 +74,32 @@ class StageLine:
     """Rows that the stage reads each second, kept or not."""
 
 
-@dataclass(frozen=True)
-class CorpusProgress:
-    """The progress of a corpus."""
+def progress_html(
+    title: str, lines: Sequence[StageLine], task: tuple[str, int, int, float | None], *, state: str, elapsed_s: float,
+    every_s: int | None,
+) -> str:  # fmt: skip
+    """Return the page of a running corpus.
 
-    state: str
-    """running, finished or stopped, with the reason."""
-    is_over: bool
-    lines: Sequence[StageLine]
-    label: str
-    """Name of the running task; empty for none."""
-    done: int
-    total: int
-    """Parts of the running task."""
-    left_s: float | None
-    elapsed_s: float
-    now: str
-    """Time of day of this state."""
-
-
-def progress_html(title: str, progress: CorpusProgress, *, every_s: int) -> str:
-    """Return the page of a running corpus; browsers reload it every `every_s` seconds until the corpus is finished."""
-    task = []
-    if progress.label and not progress.is_over:
-        left = "" if progress.left_s is None else f"; about {format_duration(progress.left_s)} left"
-        bar = {"value": progress.done, "max": max(1, progress.total), "style": "width: 100%"}
-        task = [
-            tag("p", f"{progress.label}: {progress.done:,} of {progress.total:,} parts{left}"),
-            tag("progress", "", **bar, aria_label=progress.label),
-        ]
-    about = f"{progress.state}; {format_duration(progress.elapsed_s)} so far, as of {progress.now}"
-    header = tag("header", tag("h1", title), tag("p", about, class_="lead"), *task)
-    known = [line for line in progress.lines if line.num_kept is not None]
-    funnel = [{"stage": line.name, "kept": line.num_kept, "dropped": line.dropped or {}} for line in known]
-    tables = (table for table in (_stages(progress), reasons_table(funnel)) if table.lines)
-    sections = (section_html(ReportSection(table.key, table.title, (table,))) for table in tables)
-    content = [header, *sections, tag("footer", tag("p", made_by()))]
-    return page(title, content, first="stages", refresh_s=None if progress.is_over else every_s)
-
-
-def _stages(progress: CorpusProgress) -> Table:
+    Args:
+        task: Name of the running task, empty for none; its finished parts, all its parts, and the seconds left.
+        every_s: Seconds after which browsers reload the page; None when the corpus is finished or stopped.
+    """
+    label, done, total, left_s = task
+    shown = []
+    if label and every_s is not None:
+        left = "" if left_s is None else f"; about {format_duration(left_s)} left"
+        bar = {"value": done, "max": max(1, total), "style": "width: 100%"}
+        shown = [tag("p", f"{label}: {done:,} of {total:,} parts{left}"), tag("progress", "", **bar, aria_label=label)]
+    about = f"{state}; {format_duration(elapsed_s)} so far, as of {time.strftime('%Y-%m-%d %H:%M:%S')}"
+    header = tag("header", tag("h1", title), tag("p", about, class_="lead"), *shown)
     rows: list[Row] = []
-    for line in progress.lines:
+    for line in lines:
         numbers = (line.num_kept, None if line.dropped is None else sum(line.dropped.values()), line.rows_per_s)
         rows.append([line.name, line.state, *(number_cell(number, ",.0f") for number in numbers)])
-    return make_table("stages", "Stages", ("Stage", "State", "Kept", "Dropped", "Rows/s"), rows, 2)
+    stages = make_table("stages", "Stages", ("Stage", "State", "Kept", "Dropped", "Rows/s"), rows, 2)
+    known = [line for line in lines if line.num_kept is not None]
+    funnel = [{"stage": line.name, "kept": line.num_kept, "dropped": line.dropped or {}} for line in known]
+    tables = (table for table in (stages, reasons_table(funnel)) if table.lines)
+    sections = (section_html(ReportSection(table.key, table.title, (table,))) for table in tables)
+    content = [header, *sections, tag("footer", tag("p", made_by()))]
+    return page(title, content, first="stages", refresh_s=every_s)

@@ -5,13 +5,7 @@ import re
 import pytest
 
 from paratune.reports.corpus.figures import corpus_figures
-from paratune.reports.corpus.page import (
-    CorpusProgress,
-    ShownTexts,
-    StageLine,
-    corpus_html,
-    progress_html,
-)
+from paratune.reports.corpus.page import StageLine, corpus_html, progress_html
 from paratune.reports.corpus.tables import corpus_tables, funnel_table, reasons_table
 
 EVIL = '<script>alert("x")</script>\x1b[31m'
@@ -51,7 +45,7 @@ FOUND = {
 }
 TOLD = {"texts": "held out", "source": "news", "length": "line", "european": 0.875, "brazilian": 0.5, "auc": 0.8125}
 ROWS = [{"reason": "short", "url": "http://a.pt/", "detail": "3 words", "text": f"Um  dois\n{EVIL}"}]
-SAMPLES = [ShownTexts("Dropped by clean/quality", ROWS), ShownTexts("Nothing", [])]
+SAMPLES = [("Dropped by clean/quality", ROWS), ("Nothing", [])]
 
 
 def test_funnel_has_read_and_kept_rows():
@@ -110,18 +104,18 @@ def progress(**changed):
         StageLine("fetch", "at work", 3, {"missing": 1}, 12.4),
         StageLine("extract", "waits"),
     ]
-    known = {"state": "running", "is_over": False, "lines": lines, "label": "fetch", "done": 3, "total": 9}
-    return CorpusProgress(**known | {"left_s": 61.0, "elapsed_s": 5.0, "now": "2026-01-01 10:00:00"} | changed)
+    options = {"state": "running", "elapsed_s": 5.0, "every_s": 5} | changed
+    return progress_html("Corpus x", lines, ("fetch", 3, 9, 61.0), **options)
 
 
 def test_progress_is_shown_until_it_is_over():
-    page = progress_html("Corpus x", progress(), every_s=5)
+    page = progress()
     assert '<meta http-equiv="refresh" content="5">' in page
     assert "fetch: 3 of 9 parts; about 1 min 01 s left" in page
     assert '<progress value="3" max="9"' in page
     for said in ("at work", "waits", ">12<", "missing", "25.0%"):
         assert said in page
-    over = progress_html("Corpus x", progress(is_over=True, state=f"stopped: {EVIL}"), every_s=5)
+    over = progress(every_s=None, state=f"stopped: {EVIL}")
     assert "refresh" not in over
     assert "<progress" not in over
     assert "stopped: &lt;script&gt;" in over
