@@ -7,8 +7,7 @@ from typing import Protocol
 from paratune.base.text import plain
 from paratune.errors import EXIT_OK
 from paratune.records.sweep import LOGS_FOLDER, SweepRecord, cell_run_folder
-from paratune.sweeps.compressing import is_compressed
-from paratune.sweeps.matrix import Matrix
+from paratune.sweeps.matrix import Matrix, is_compressed
 from paratune.sweeps.run import Start
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,7 @@ from paratune.records.sweep import SweepRecord, write_sweep
 from paratune.sweeps import asked
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import cells_of
-from paratune.sweeps.compressing import require_forms
-from paratune.sweeps.matrix import Matrix, read_matrix
+from paratune.sweeps.matrix import Matrix, read_matrix, require_forms
 from paratune.sweeps.plan import SweepPlan, check_unchanged, plan_of
 from paratune.sweeps.search import (
     halving_needs,

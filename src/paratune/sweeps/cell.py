@@ -8,7 +8,7 @@ from paratune.config.load import LoadedConfig
 from paratune.config.problems import Problem
 from paratune.config.sections import Config
 from paratune.records.sweep import CellRecord, run_fingerprint
-from paratune.sweeps.probe import ProbeLength
+from paratune.sweeps.values import ProbeLength
 
 IN_USE = "still trained by another process"
 

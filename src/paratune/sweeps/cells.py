@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paratune.config.check import check
 from paratune.config.differences import flatten
 from paratune.config.layers import Layer, expand_shorthands, layer_of, merge, read_overrides
 from paratune.config.load import LoadedConfig, check_layer
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem, SourceLocation, overlap
-from paratune.config.sections import data_sources
+from paratune.config.sections import Config, data_sources
 from paratune.config.sources import local_path, path_and_split
 from paratune.config.validate import describe_value
 from paratune.errors import ConfigError, did_you_mean, option_error
@@ -24,9 +25,8 @@ from paratune.sweeps.cell import Cell
 from paratune.sweeps.choices import check_choices
 from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.possible import why_no_nodes, why_not_here, why_nowhere
-from paratune.sweeps.probe import PROBE, ProbeLength, as_probe
 from paratune.sweeps.teachers import TEACHER, check_teachers, missing_teachers, resolve_teachers
-from paratune.sweeps.values import ENV, NODES, NPROC, Value
+from paratune.sweeps.values import ENV, NODES, NPROC, PROBE, ProbeLength, Value
 
 MAX_CELLS = 10_000
 _MAX_NAME = 120
@@ -103,6 +103,37 @@ def renamed(loaded: LoadedConfig, name: str, folder: str | None = None) -> Loade
     changed = {"name": name} | ({} if folder is None else {"folder": folder})
     config = loaded.config.model_copy(update={"run": loaded.config.run.model_copy(update=changed)})
     return replace(loaded, config=config, values={**loaded.values, "run": {**loaded.values["run"], **changed}})
+
+
+def as_probe(loaded: LoadedConfig, probe: ProbeLength, *, reads_all: bool = False) -> LoadedConfig:
+    """Return a configuration that takes the first steps of a run, without evaluation and checkpoints.
+
+    A longer warm-up of the learning rate is cut to the length of the probe: the rate rises in all steps and stays below
+    the peak, as in the run.
+
+    Args:
+        reads_all: Whether the sets that a probe does not need are read too, so that their tokens are cached.
+    """
+    values = deepcopy(loaded.values)
+    train, evaluate, data = values["train"], values["evaluate"], values["data"]
+    warmup = None if train["warmup_steps"] is None else min(train["warmup_steps"], probe.steps)
+    # The steps of a checkpoint of the Trainer would count as steps of the probe.
+    train |= {"epochs": None, "max_steps": probe.steps, "warmup_steps": warmup, "continue_trainer": False}
+    evaluate |= {"every": "never", "steps": None, "best": None, "patience": None, "min_delta": 0.0}
+    values["checkpoint"] |= {"every": "never", "steps": None}
+    values["measure"] |= {"probe": True, "warmup_steps": probe.warmup_steps}
+    if not reads_all:
+        data |= {"validation": None, "test": None, "extra": {}, "predict": {}}
+        cut: Mapping[str, Any] = data["split"] or {}
+        data["max_rows"] |= {name: None for name in ("validation", "test") if cut.get(name) is None}
+    config = Config.model_validate(values)
+    if not reads_all and check(config):  # an option of the sets that are left out now, such as the revision of one
+        return as_probe(loaded, probe, reads_all=True)
+    plain = config.model_dump(mode="json", by_alias=True)
+    before, after = flatten(loaded.values), flatten(plain)
+    origin = {key: origin for key, origin in loaded.origin.items() if key in after}
+    origin |= {key: PROBE for key, value in after.items() if before.get(key) != value}
+    return replace(loaded, config=config, values=plain, origin=origin)
 
 
 def _identity(cell: Cell) -> str:

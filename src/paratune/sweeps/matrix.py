@@ -13,20 +13,53 @@ from paratune.config.problems import failure, overlap
 from paratune.config.section import LONGEST_S, Duration, Positive, Section, Text
 from paratune.config.sections import Config
 from paratune.config.validate import describe_value, validate_as
-from paratune.errors import ConfigError
+from paratune.errors import CheckpointError, ConfigError, require_installed
+from paratune.records import MODEL_FOLDER
+from paratune.records.compressed import FP32, Form, ScoredSplit, measured_folder, read_measured
 from paratune.records.published import Published
-from paratune.records.sweep import NAME
+from paratune.records.sweep import NAME, CellRecord
 from paratune.sweeps.axes import AxisOfValues, find_axis, find_one_of_each, find_values, no_axis, read_axes
-from paratune.sweeps.compressing import Compress
 from paratune.sweeps.matrix_file import MatrixFile
-from paratune.sweeps.probe import PROBE, ProbeLength, read_probe
 from paratune.sweeps.published import published_beside
 from paratune.sweeps.search import STEPS, TRIAL, Search, check_search, known_trials, read_search_axes
-from paratune.sweeps.values import ENV, read_environment, short, slug
+from paratune.sweeps.values import ENV, PROBE, ProbeLength, read_environment, read_probe, short, slug
 
 Axes = Sequence[AxisOfValues]
 MAX_NOTES = 100_000
 """Characters of notes: they are in `sweep.json`, which is written after each run."""
+
+
+class Compress(Section):
+    """Smaller forms of each finished run, measured beside it: options of `paratune compress`."""
+
+    forms: Annotated[list[Form], Field(min_length=1)] = Field(default=["bf16", "int8"])
+    """Smaller forms."""
+    split: ScoredSplit | None = None
+    """Set whose rows are scored; default: test if the run has scored it."""
+    rows: Annotated[int, Field(ge=2)] = 1000
+    """Most rows that are scored, evenly spaced."""
+    timed_rows: Positive = 200
+    """Rows of latency and throughput."""
+    batch_sizes: Annotated[list[Positive], Field(min_length=1)] = Field(default=[1, 8, 32])
+    """Sizes of the batches of throughput."""
+
+    def words(self, run: Path) -> list[str]:
+        """Return the arguments of paratune for a run."""
+        words = ["compress", str(run), "--to", ",".join(self.forms), "--rows", str(self.rows)]
+        words += ["--timed-rows", str(self.timed_rows)]
+        words += [word for size in self.batch_sizes for word in ("--batch-size", str(size))]
+        return words + (["--split", self.split] if self.split is not None else [])
+
+    def is_done(self, run: Path) -> bool:
+        """Return whether a run has all measurements with these settings."""
+        sizes = sorted({1, *self.batch_sizes})
+        wanted = {"num_rows": self.rows, "num_timed": self.timed_rows, "batch_sizes": sizes}
+        wanted |= {} if self.split is None else {"split": self.split}
+        try:
+            made = [read_measured(measured_folder(run, form))["settings"] for form in (FP32, *self.forms)]
+        except CheckpointError:
+            return False
+        return all(settings.get(key) == value for settings in made for key, value in wanted.items())
 
 
 class MatrixOptions(Section):
@@ -273,3 +306,15 @@ def _notes(file: MatrixFile, name: str) -> str | None:
     if len(text) > MAX_NOTES:
         file.refuse(f"notes: {name} has {len(text):,} characters; allowed: at most {MAX_NOTES:,}", "notes")
     return text
+
+
+def is_compressed(folder: Path, cell: CellRecord) -> bool:
+    """Return whether smaller forms of a run are made: it is finished, its scores count, and it has a model."""
+    return cell.state == "finished" and cell.counts and cell.task != "mlm" and (folder / MODEL_FOLDER).is_dir()
+
+
+def require_forms(compress: Compress | None) -> None:
+    """Raise MissingDependency, before runs are trained, where a form needs the extra `onnx`."""
+    if compress is not None and any(form != "bf16" for form in compress.forms):
+        for name in ("onnx", "onnxruntime"):
+            require_installed(name, extra="onnx")

@@ -37,11 +37,10 @@ from paratune.records.sweep import (
     write_sweep,
 )
 from paratune.sweeps.cell import IN_USE, Cell
-from paratune.sweeps.cells import renamed
+from paratune.sweeps.cells import as_probe, renamed
 from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.plan import now
-from paratune.sweeps.probe import ProbeLength, as_probe
-from paratune.sweeps.values import for_a_run
+from paratune.sweeps.values import ProbeLength, for_a_run
 
 WAIT_S = 120.0
 """Longest wait for a run that an earlier, killed sweep started: it saves a checkpoint and ends."""

@@ -1,23 +1,48 @@
-"""One value of an axis: its settings, and names of axes and values in tables and in the names of runs."""
+"""One value of an axis: its settings, a probe, and names of axes and values in tables and in the names of runs."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
 
 from paratune.config.differences import flatten
 from paratune.config.layers import Layer, layer_of, merge
 from paratune.config.plain import one_line
+from paratune.config.section import Positive, Section
 from paratune.config.validate import describe_value
 from paratune.hardware.environment import RECORD_VARIABLE, UNSET, record_words, why_not_to_set
 from paratune.records.sweep import NAME
 from paratune.sweeps.matrix_file import MatrixFile
-from paratune.sweeps.probe import PROBE, read_probe
 
-NPROC, NODES, ENV = "nproc", "nodes", "env"
+NPROC, NODES, ENV, PROBE = "nproc", "nodes", "env", "probe"
 """Settings that are not options of a run, for all runs, for a named value, or as axes (one for each `env.NAME`)."""
 Environment = dict[str, str | None]
 """Variables by name; None unsets one that runs would inherit."""
+
+
+class ProbeLength(Section):
+    """Length of a probe."""
+
+    steps: Positive = 20
+    """Optimizer steps, warm-up included."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 5
+    """The first of them, which are left out of medians and rates."""
+
+    @model_validator(mode="after")
+    def _times_steps(self) -> "ProbeLength":
+        if self.warmup_steps >= self.steps:
+            order = f"warmup_steps: {self.warmup_steps} must be less than steps: {self.steps}"
+            raise ValueError(f"{order}; later steps are timed")
+        return self
+
+
+def read_probe(file: MatrixFile, content: Any, at: str) -> ProbeLength | None:
+    """Return the length of a probe from a mapping, or true for the defaults; None for a full run (false or null)."""
+    if content is None or content is False:
+        return None
+    return file.section(ProbeLength, {} if content is True else content, at) or ProbeLength()
 
 
 @dataclass(frozen=True)

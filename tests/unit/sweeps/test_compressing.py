@@ -9,9 +9,8 @@ from raised import raises_code
 
 from paratune.records.compressed import measured_folder
 from paratune.records.sweep import CellRecord
-from paratune.sweeps import compressing
-from paratune.sweeps.compressing import Compress, is_compressed, require_forms
-from paratune.sweeps.matrix import read_matrix
+from paratune.sweeps import matrix as matrix_module
+from paratune.sweeps.matrix import Compress, is_compressed, read_matrix, require_forms
 
 
 def with_section(path: Path, section: str) -> Path:
@@ -67,7 +66,7 @@ def test_runs_without_a_model_that_answers_are_left_out(tmp_path: Path):
 
 def test_missing_packages_are_an_error_before_the_runs(monkeypatch: pytest.MonkeyPatch):
     asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(compressing, "require_installed", lambda name, extra: asked.append((name, extra)))
+    monkeypatch.setattr(matrix_module, "require_installed", lambda name, extra: asked.append((name, extra)))
     require_forms(Compress(forms=["bf16"]))
     require_forms(None)
     assert asked == []
