@@ -41,8 +41,8 @@ def show_plan(
 
     print_result(Text(plain(f"{matrix.name}: {plan.counts(names)} in {matrix.folder}")))
     for axis in matrix.axes:
-        kind = " (seeds)" if axis.axis.is_seed else ""
-        print_result(Text(plain(f"  {axis.axis.label}{kind}: {', '.join(axis.axis.values.values())}")))
+        kind = " (seeds)" if axis.is_seed else ""
+        print_result(Text(plain(f"  {axis.label}{kind}: {', '.join(axis.values.values())}")))
     for line in _settings(matrix):
         print_result(Text(plain(f"  {line}")))
     for values_by_label in matrix.exclude:
@@ -111,7 +111,7 @@ def _about(matrix: Matrix, cells: Sequence[Cell]) -> dict[str, Any]:
         "sweep": matrix.name,
         "folder": str(matrix.folder),
         "num_runs": len(cells),
-        "axes": {axis.axis.label: list(axis.axis.values.values()) for axis in matrix.axes},
+        "axes": {axis.label: list(axis.values.values()) for axis in matrix.axes},
         "select_per": list(matrix.select_per),
         **({} if matrix.search is None else {"search": asdict(matrix.search.record(matrix.trials))}),
     }

@@ -47,12 +47,12 @@ def cells_of(
     """
     above = read_overrides(Layer(), overrides)
     _check_overrides(matrix, above)
-    size = math.prod(len(axis.values) for axis in matrix.axes) * matrix.options.repeats
+    size = math.prod(len(axis.read) for axis in matrix.axes) * matrix.options.repeats
     if size > MAX_CELLS:
         raise _error(matrix, f"{size:,} runs; at most {MAX_CELLS:,} in one matrix", "sweep.too_many_runs")
     cells = []
-    for values in itertools.product(*(axis.values for axis in matrix.axes)):
-        names = {axis.axis.label: value.name for axis, value in zip(matrix.axes, values, strict=True)}
+    for values in itertools.product(*(axis.read for axis in matrix.axes)):
+        names = {axis.label: value.name for axis, value in zip(matrix.axes, values, strict=True)}
         if not any(all(names[label] in wanted for label, wanted in out.items()) for out in matrix.exclude):
             cells.append(_cell(matrix, names, values, above, here=here, need_files=need_files))
     if not cells:
@@ -147,10 +147,10 @@ def _identity(cell: Cell) -> str:
 def _check_overrides(matrix: Matrix, above: Layer) -> None:
     for key in above.places:
         for axis in matrix.axes:
-            own = [set_key for value in axis.values for set_key in value.own.places]
+            own = [set_key for value in axis.read for set_key in value.own.places]
             if any(overlap(key, set_key) for set_key in (*own, *axis.varied)):
-                reason = f"the axis {axis.axis.key} sets it in each run; see --only, or the axis"
-                raise option_error("--set", key, reason, code="sweep.override", key=axis.axis.key)
+                reason = f"the axis {axis.key} sets it in each run; see --only, or the axis"
+                raise option_error("--set", key, reason, code="sweep.override", key=axis.key)
         if key in (*OURS, "run"):
             reason = "the matrix gives each run its name and folder (name:, folder:)"
             raise option_error("--set", key, reason, code="sweep.override")
@@ -234,8 +234,8 @@ def missing_files(loaded: LoadedConfig) -> Iterator[tuple[str, str]]:
 def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
     """Refuse two names for one run, which differ only in settings without effect."""
     for first, cell in _twins((cell for cell in cells if cell.loaded is not None), _identity):
-        apart = [axis for axis in matrix.axes if cell.values[axis.axis.label] != first.values[axis.axis.label]]
-        labels = " and ".join(axis.axis.label for axis in apart)
+        apart = [axis for axis in matrix.axes if cell.values[axis.label] != first.values[axis.label]]
+        labels = " and ".join(axis.label for axis in apart)
         keys = ", ".join(dict.fromkeys(key for axis in apart for key in axis.varied)) or "nothing"
         message = (
             f"{first.name} and {cell.name} would train the same, although {labels} sets {keys}: these are the "

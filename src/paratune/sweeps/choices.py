@@ -41,7 +41,7 @@ def _of_the_metric(matrix: Matrix, cell: Cell) -> Iterator[Problem]:
 
 def _of_a_group(matrix: Matrix, group: Sequence[Cell]) -> Iterator[Problem]:
     """Yield why runs of which one is selected cannot be compared."""
-    seeds = sorted(axis.axis.label for axis in matrix.axes if axis.axis.is_seed)
+    seeds = sorted(axis.label for axis in matrix.axes if axis.is_seed)
     if len({tuple(name for label, name in cell.values.items() if label not in seeds) for cell in group}) < 2:
         return
     remedy = "name the axis that differs in select_per"

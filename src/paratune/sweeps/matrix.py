@@ -18,13 +18,13 @@ from paratune.records import MODEL_FOLDER
 from paratune.records.compressed import FP32, Form, ScoredSplit, measured_folder, read_measured
 from paratune.records.published import Published
 from paratune.records.sweep import NAME, CellRecord
-from paratune.sweeps.axes import AxisOfValues, find_axis, find_one_of_each, find_values, no_axis, read_axes
+from paratune.sweeps.axes import MatrixAxis, find_axis, find_one_of_each, find_values, no_axis, read_axes
 from paratune.sweeps.matrix_file import MatrixFile
 from paratune.sweeps.published import published_beside
 from paratune.sweeps.search import STEPS, TRIAL, Search, check_search, known_trials, read_search_axes
 from paratune.sweeps.values import ENV, PROBE, ProbeLength, read_environment, read_probe, short, slug
 
-Axes = Sequence[AxisOfValues]
+Axes = Sequence[MatrixAxis]
 MAX_NOTES = 100_000
 """Characters of notes: they are in `sweep.json`, which is written after each run."""
 
@@ -125,7 +125,7 @@ class Matrix:
     """Settings of the files that `base` extends."""
     own: Layer
     """Settings in `base` itself."""
-    axes: tuple[AxisOfValues, ...]
+    axes: tuple[MatrixAxis, ...]
     exclude: tuple[Mapping[str, Sequence[str]], ...]
     """By label, the names of values to leave out together."""
     environment: Mapping[str, str | None]
@@ -230,7 +230,7 @@ def all_probes(matrix: Matrix) -> Matrix:
 
     A matrix of probes is returned unchanged.
     """
-    says_full = any(value.beside.get(PROBE) is False for axis in matrix.axes for value in axis.values)
+    says_full = any(value.beside.get(PROBE) is False for axis in matrix.axes for value in axis.read)
     if matrix.probe is not None and not says_full:
         return matrix
     name = f"{matrix.name}.{PROBE}"
@@ -270,7 +270,7 @@ def _groups(
             if names.count(name) > 1:
                 file.refuse(f"{at} lists {name} twice; keep one", at)
         if (axis := find_axis(axes, key)) is not None:
-            label = axis.axis.label
+            label = axis.label
             yield label, {heading: tuple(by_label.get(label, ())) for heading, by_label in found.items()}
 
 
@@ -278,15 +278,15 @@ def _select_per(file: MatrixFile, options: MatrixOptions, axes: Axes) -> tuple[s
     per = []
     for axis in axes if options.select_per is None else ():
         parts = ("task", "data", "model")
-        if any(overlap(key, part) for key in axis.axis.keys for part in parts) and not axis.axis.is_seed:
-            per += [axis.axis.label] * (axis.axis.key != TRIAL)  # selected among, whatever its settings are
+        if any(overlap(key, part) for key in axis.keys for part in parts) and not axis.is_seed:
+            per += [axis.label] * (axis.key != TRIAL)  # selected among, whatever its settings are
     for key in options.select_per or ():
         if (named := find_axis(axes, key)) is None:
             file.refuse(f"select_per: {no_axis(axes, key)}", "select_per", "config.unknown_key")
-        elif named.axis.is_seed:
+        elif named.is_seed:
             file.refuse(f"select_per: {key} has seeds, and the selection is by the mean over seeds", "select_per")
         else:
-            per.append(named.axis.label)
+            per.append(named.label)
     if options.search is not None and options.search.steps:  # trials are compared after the same number of steps
         per.append(short(STEPS))
     return tuple(dict.fromkeys(per))

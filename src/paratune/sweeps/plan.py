@@ -58,7 +58,7 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
     cells = tuple(_with_changed_teachers([_planned(matrix, cell, old_cells.get(cell.name)) for cell in cells]))
     past = list(before.past) + [cell.name for cell in before.cells] if before else []
     names = {cell.name for cell in cells}
-    axes = tuple(axis.axis for axis in matrix.axes)
+    axes = tuple(axis.record for axis in matrix.axes)
     return SweepPlan(
         cells,
         SweepRecord(

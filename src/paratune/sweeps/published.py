@@ -22,7 +22,7 @@ from paratune.records.published import (
     PublishedFigure,
     measure_units,
 )
-from paratune.sweeps.axes import AxisOfValues, find_axis, find_one_of_each, no_axis
+from paratune.sweeps.axes import MatrixAxis, find_axis, find_one_of_each, no_axis
 from paratune.sweeps.matrix_file import MatrixFile
 
 _AMOUNT = re.compile(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?)\s*([A-Za-z]*|%)\s*")
@@ -62,9 +62,7 @@ class OfMatrix(Section):
     claims: list[Any] = Field(default_factory=list)
 
 
-def published_beside(
-    matrix: MatrixFile, given: str | None, name: str, axes: Sequence[AxisOfValues]
-) -> Published | None:
+def published_beside(matrix: MatrixFile, given: str | None, name: str, axes: Sequence[MatrixAxis]) -> Published | None:
     """Return the figures and claims of the file that `published` names; its problems are added to the matrix's."""
     if given is None:
         return None
@@ -78,7 +76,7 @@ def published_beside(
     return published
 
 
-def _read(file: MatrixFile, name: str, axes: Sequence[AxisOfValues]) -> Published | None:
+def _read(file: MatrixFile, name: str, axes: Sequence[MatrixAxis]) -> Published | None:
     whole, at = file.section(PublishedFile, file.value), f"matrices.{name}"
     if whole is None:
         return None
@@ -101,9 +99,7 @@ def _read(file: MatrixFile, name: str, axes: Sequence[AxisOfValues]) -> Publishe
     return Published(whole.source, tuple(figures), tuple(claim for claim in claims if claim is not None))
 
 
-def _figures(
-    file: MatrixFile, axes: Sequence[AxisOfValues], line: Any, at: str, where: str
-) -> Iterator[PublishedFigure]:
+def _figures(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, where: str) -> Iterator[PublishedFigure]:
     if not isinstance(line, dict):
         file.refuse(f"{at} is {describe_value(line)}; allowed: a mapping", at)
         return
@@ -122,7 +118,7 @@ def _figures(
             yield PublishedFigure(values, key, amount, unit, str(line.get("where", where)))
 
 
-def _claim(file: MatrixFile, axes: Sequence[AxisOfValues], line: Any, at: str, where: str) -> PublishedClaim | None:
+def _claim(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, where: str) -> PublishedClaim | None:
     before = len(file.problems)
     claim = file.section(Claim, line, at)
     if claim is None:
@@ -144,7 +140,7 @@ def _claim(file: MatrixFile, axes: Sequence[AxisOfValues], line: Any, at: str, w
     return PublishedClaim(claim.claim, claim.relation, claim.measure, by, pairs, claim.where or where)
 
 
-def _pairs(file: MatrixFile, axes: Sequence[AxisOfValues], claim: Claim, at: str) -> Iterator[ComparedPair]:
+def _pairs(file: MatrixFile, axes: Sequence[MatrixAxis], claim: Claim, at: str) -> Iterator[ComparedPair]:
     """Yield the compared configurations: `of` beside `than`, or each value `along` an axis beside the first one."""
     given = [key for key in ("of", "than", "along", "held") if getattr(claim, key) is not None]
     of, than, held = (
@@ -161,7 +157,7 @@ def _pairs(file: MatrixFile, axes: Sequence[AxisOfValues], claim: Claim, at: str
         if axis is None:
             file.refuse(f"{at}.along: {no_axis(axes, claim.along)}", at, _VALUES)
         elif held is not None or "held" not in given:
-            first, *others = ({**(held or {}), axis.axis.label: name} for name in axis.axis.values)
+            first, *others = ({**(held or {}), axis.label: name} for name in axis.values)
             yield from (ComparedPair(other, first) for other in others)
     else:
         message = (

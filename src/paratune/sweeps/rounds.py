@@ -33,7 +33,7 @@ def read_rounds(matrix: Matrix, cells: Sequence[CellRecord], until: str | None, 
         raise option_error("--until", until, f"one of {', '.join(UNTIL)} is needed", code="cli.invalid_value")
     if until == "quality" and all(cell.kind == "probe" for cell in cells):
         raise option_error("--until", until, "probes have no scores; use --until speed", code="cli.no_effect")
-    num_planned = len({block_of(cell, [axis.axis for axis in matrix.axes]) for cell in cells})
+    num_planned = len({block_of(cell, matrix.axes) for cell in cells})
     if num_planned <= FIRST_BLOCKS:
         reason = (
             f"it has no effect: {matrix.source.name} has {num_planned} runs of a configuration, and the first "

@@ -28,7 +28,7 @@ from paratune.errors import CheckpointError, require_installed
 from paratune.records import SUMMARY_FILE, read_json
 from paratune.records.finished import number_in
 from paratune.records.sweep import CellRecord, SearchRecord, SweepRecord, cell_run_folder, holds_sweep, read_sweep
-from paratune.sweeps.axes import SEEDS, AxisOfValues, read_axes
+from paratune.sweeps.axes import SEEDS, MatrixAxis, read_axes
 from paratune.sweeps.matrix_file import MatrixFile
 from paratune.sweeps.values import short, show
 
@@ -212,7 +212,7 @@ def trial_title(name: str, settings: Mapping[str, Any]) -> str:
 
 def read_search_axes(
     file: MatrixFile, content: Mapping[str, Any], base: Layer, search: Search, trials: Trials
-) -> tuple[AxisOfValues, ...]:
+) -> tuple[MatrixAxis, ...]:
     """Return the axes of a file with the axis of trials, and that of rounds for `halving`."""
     added: dict[str, tuple[str, Trials]] = {TRIAL: ("search.space", trials)}
     titles = {TRIAL: {name: trial_title(name, settings) for name, settings in trials.items()}}
@@ -229,16 +229,14 @@ def read_search_axes(
                 file.places[f"axes.{key}.{name}{inner}"] = file.places.get(f"{at}{inner}", place)
     axes = read_axes(file, {**content, **{key: dict(values) for key, (_, values) in added.items()}}, base)
     for axis in axes:
-        key = axis.axis.key
-        if search.is_adaptive and key not in added and not axis.axis.is_seed:
+        key = axis.key
+        if search.is_adaptive and key not in added and not axis.is_seed:
             message = (
                 f"axes.{key}: with search.method: {search.method} the scores decide which trials follow, so no "
                 f"other axis than seeds is allowed; put {key} into search.space, or use method: random"
             )
             file.refuse(message, f"axes.{key}", "config.conflict")
-    return tuple(
-        replace(axis, axis=replace(axis.axis, values=titles.get(axis.axis.key, axis.axis.values))) for axis in axes
-    )
+    return tuple(replace(axis, values=titles.get(axis.key, axis.values)) for axis in axes)
 
 
 def halving_needs(

@@ -278,7 +278,7 @@ def test_a_goal_selects_an_option_and_writes_probes(planned: Planned, tmp_path: 
     kind = load_config(best).config.strategy.kind
     assert f"For the goal run {kind} on" in result["goal"]["lines"][-1]
     (axis,) = read_matrix(probes).axes
-    assert len(axis.axis.values) == 6  # three ways to time, three learning rates
+    assert len(axis.values) == 6  # three ways to time, three learning rates
 
 
 def test_max_length_is_at_most_the_positions_of_the_model() -> None:

@@ -18,7 +18,7 @@ def _axes(path: Path, axes: str, base: str = "{}") -> tuple[bool, ...]:
     for name, text in _SEED_FILES.items():
         (path.parent / name).write_text(text)
     path.write_text(f"base: {base}\naxes:\n{axes}")
-    return tuple(axis.axis.is_seed for axis in read_matrix(path).axes)
+    return tuple(axis.is_seed for axis in read_matrix(path).axes)
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_two_axes_of_files_that_vary_the_same(matrix_file: Path):
 )
 def test_an_axis_says_what_it_is_of(axes: str, keys: tuple[str, ...], matrix_file: Path):
     _axes(matrix_file, axes)
-    assert read_matrix(matrix_file).axes[0].axis.keys == keys
+    assert read_matrix(matrix_file).axes[0].keys == keys

@@ -274,7 +274,7 @@ def test_seeds_of_files_are_repetitions(matrix_file: Path):
     )
     matrix_file.write_text(text)
 
-    assert [axis.axis.is_seed for axis in read_matrix(matrix_file).axes] == [False, True]
+    assert [axis.is_seed for axis in read_matrix(matrix_file).axes] == [False, True]
     assert [cell.config.run.seed for cell in _cells(matrix_file)] == [1, 2, 1, 2]
     with raises_code("sweep.override", "--set"):
         _cells(matrix_file, "run.seed=3")

@@ -28,10 +28,10 @@ def test_an_axis_lies_above_what_all_runs_are_given(matrix_file: Path):
     assert cells[f"{first}-1_a"] == {"NCCL_NSOCKS_PERTHREAD": "1", "A": "0.5", "B": "x y"}
     assert cells[f"{first}-2_b"] == {"NCCL_NSOCKS_PERTHREAD": "2", "A": "1", "B": None}
     assert cells[f"{first}-unset_b"] == {"NCCL_NSOCKS_PERTHREAD": None, "A": "1", "B": None}
-    axis = matrix.axes[1].axis
+    axis = matrix.axes[1]
     assert (axis.label, axis.keys) == ("NCCL_NSOCKS_PERTHREAD", ("env.NCCL_NSOCKS_PERTHREAD",))
     assert list(axis.values.values()) == ["1", "2", "unset"]
-    assert matrix.axes[2].axis.keys == ("env.A", "env.B", "train.eps")
+    assert matrix.axes[2].keys == ("env.A", "env.B", "train.eps")
 
 
 def test_a_variable_makes_another_run(matrix_file: Path):

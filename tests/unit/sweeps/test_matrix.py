@@ -23,11 +23,11 @@ def test_axes_of_lists_and_of_names(matrix_file: Path):
 
     assert (matrix.name, matrix.folder) == ("m", Path("runs/m"))
     rate, _, size = matrix.axes
-    assert (rate.axis.key, rate.axis.label) == ("train.learning_rate", "learning_rate")
-    assert dict(rate.axis.values) == {"learning_rate-0.0001": "0.0001", "learning_rate-1e-05": "1e-05"}
-    assert [axis.axis.is_seed for axis in matrix.axes] == [False, True, False]
-    assert [value.own.values for value in size.values] == [{"train": {"max_steps": 2}}, {"train": {"max_steps": 4}}]
-    assert [value.beside for value in size.values] == [{"nproc": 1}, {"nproc": 2}]
+    assert (rate.key, rate.label) == ("train.learning_rate", "learning_rate")
+    assert dict(rate.values) == {"learning_rate-0.0001": "0.0001", "learning_rate-1e-05": "1e-05"}
+    assert [axis.is_seed for axis in matrix.axes] == [False, True, False]
+    assert [value.own.values for value in size.read] == [{"train": {"max_steps": 2}}, {"train": {"max_steps": 4}}]
+    assert [value.beside for value in size.read] == [{"nproc": 1}, {"nproc": 2}]
     assert matrix.select_per == ()  # nothing here changes task, data or model
 
 
@@ -43,9 +43,9 @@ def test_files_lie_below_what_the_matrix_says(matrix_file: Path, tmp_path: Path)
 
     assert matrix.below.values == {"train": {"epochs": 3}}
     (task,) = matrix.axes
-    assert task.values[0].below.values == {"data": {"train": "other.csv"}}
-    assert task.values[0].own.places["task.kind"].origin == "matrix.yaml:4"
-    assert (matrix.select_per, task.axis.is_column) == (("task",), True)
+    assert task.read[0].below.values == {"data": {"train": "other.csv"}}
+    assert task.read[0].own.places["task.kind"].origin == "matrix.yaml:4"
+    assert (matrix.select_per, task.is_column) == (("task",), True)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ A, B, C, D = (f"learning_rate-{rate}_seed-{seed}" for rate in ("0.0001", "1e-05"
 def _order(path: Path, more: str = "") -> list[str]:
     path.write_text(path.read_text() + more)
     matrix = read_matrix(path)
-    axes = [axis.axis for axis in matrix.axes]
+    axes = matrix.axes
     return [cell.name for cell in in_order(cells_of(matrix), matrix.name, matrix.options.order, axes)]
 
 

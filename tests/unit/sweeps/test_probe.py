@@ -73,7 +73,7 @@ def test_a_value_may_be_a_probe_or_a_full_run(matrix_file: Path):
     cells = _cells(matrix_file, "probe: {steps: 9}\n", axes=axes)
     assert [cell.record.kind for cell in cells] == ["probe", "full", "probe"]
     assert [cell.config.train.max_steps for cell in cells] == [7, None, 9]
-    assert read_matrix(matrix_file).axes[0].axis.keys == ("probe", "train.eps")
+    assert read_matrix(matrix_file).axes[0].keys == ("probe", "train.eps")
 
 
 def test_the_same_matrix_as_probes_in_a_folder_of_its_own(matrix_file: Path):

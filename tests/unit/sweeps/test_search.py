@@ -101,7 +101,7 @@ def test_trials_are_values_of_an_axis_and_more_trials_keep_the_earlier_ones(fold
         assert cell.config.train.learning_rate == settings["train.learning_rate"]
         assert cell.config.batch.global_ == settings["batch.global"]
         assert 1e-5 <= cell.config.train.learning_rate <= 1e-3
-    (axis,) = (axis.axis for axis in six.axes if axis.axis.key == "trial")
+    (axis,) = (axis for axis in six.axes if axis.key == "trial")
     assert set(axis.keys) == {"train.learning_rate", "batch.global"}
 
 
