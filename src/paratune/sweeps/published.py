@@ -57,7 +57,7 @@ class Claim(Section):
 class OfMatrix(Section):
     """What is published about one matrix."""
 
-    where: str = ""
+    where: Text | None = None
     figures: list[Any] = Field(default_factory=list)
     claims: list[Any] = Field(default_factory=list)
 
@@ -93,9 +93,11 @@ def _read(file: MatrixFile, name: str, axes: Sequence[MatrixAxis]) -> Published 
     figures = (
         figure
         for number, line in enumerate(own.figures)
-        for figure in _figures(file, axes, line, f"{at}.figures[{number}]", own.where)
+        for figure in _figures(file, axes, line, f"{at}.figures[{number}]", own.where or "")
     )
-    claims = (_claim(file, axes, line, f"{at}.claims[{number}]", own.where) for number, line in enumerate(own.claims))
+    claims = (
+        _claim(file, axes, line, f"{at}.claims[{number}]", own.where or "") for number, line in enumerate(own.claims)
+    )
     return Published(whole.source, tuple(figures), tuple(claim for claim in claims if claim is not None))
 
 
@@ -115,7 +117,7 @@ def _figures(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, w
             forms = ", ".join(f"NUMBER {unit}" if unit else "a number alone" for unit in measure_units(key))
             file.refuse(f"{at}.{key} is {describe_value(given)}; allowed: {forms}", f"{at}.{key}", "published.amount")
         elif values is not None:
-            yield PublishedFigure(values, key, amount, unit, str(line.get("where", where)))
+            yield PublishedFigure(values, key, amount, unit, str(line.get("where") or where))
 
 
 def _claim(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, where: str) -> PublishedClaim | None:
