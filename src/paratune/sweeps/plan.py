@@ -56,8 +56,8 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
     before = _before(matrix.folder)
     old_cells = {cell.name: cell for cell in before.cells} if before else {}
     cells = tuple(_with_changed_teachers([_planned(matrix, cell, old_cells.get(cell.name)) for cell in cells]))
-    past = list(before.past) + [cell.name for cell in before.cells] if before else []
     names = {cell.name for cell in cells}
+    past = [name for name in dict.fromkeys([*before.past, *old_cells] if before else ()) if name not in names]
     axes = tuple(axis.record for axis in matrix.axes)
     return SweepPlan(
         cells,
@@ -77,11 +77,7 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
             published=matrix.published,
             groups=matrix.groups,
             notes=None if matrix.notes is None else hide_secrets(matrix.notes),
-            past=tuple(
-                dict.fromkeys(
-                    name for name in past if name not in names and cell_run_folder(matrix.folder, name).exists()
-                )
-            ),
+            past=tuple(name for name in past if cell_run_folder(matrix.folder, name).exists()),
             order=tuple(cell.name for cell in teachers_first(in_order(cells, matrix.name, matrix.options.order, axes))),
             price_per_device_hour=matrix.options.price_per_device_hour,
             listed=tuple(name for name in before.listed if name in names) if before else (),

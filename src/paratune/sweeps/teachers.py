@@ -75,8 +75,8 @@ def check_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
             impossible = "its teacher is a run of this matrix, and a probe has no trained model; train the whole runs"
         else:
             teachers = (by_name[name] for name in above if name in by_name)
-            reasons = (f"{it.name} cannot run: {it.impossible}" for it in teachers if it.impossible is not None)
-            impossible = next((f"its teacher {reason}" for reason in reasons), None)
+            failing = next((teacher for teacher in teachers if teacher.impossible is not None), None)
+            impossible = failing and f"its teacher {failing.name} cannot run: {failing.impossible}"
         if problem is not None:
             yield replace(cell, loaded=None, problems=(_problem(problem),))
         elif cell.impossible is None and not cell.problems:
@@ -104,6 +104,7 @@ def teachers_first(cells: Sequence[Cell]) -> tuple[Cell, ...]:
 def waits_for(record: SweepRecord, cell: CellRecord) -> str | None:
     """Return why a run cannot start yet: a teacher of it is not finished; None where it can."""
     states = {other.name: other.state for other in record.cells}
-    reasons = (f"{name} is not finished ({states.get(name, 'unknown')})" for name in cell.teachers
-               if states.get(name) != "finished")  # fmt: skip
-    return next((f"its teacher {reason}" for reason in reasons), None)
+    for name in cell.teachers:
+        if (state := states.get(name, "unknown")) != "finished":
+            return f"its teacher {name} is not finished ({state})"
+    return None
