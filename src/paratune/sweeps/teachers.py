@@ -76,7 +76,8 @@ def check_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
         else:
             teachers = (by_name[name] for name in above if name in by_name)
             failing = next((teacher for teacher in teachers if teacher.impossible is not None), None)
-            impossible = failing and f"its teacher {failing.name} cannot run: {failing.impossible}"
+            if failing is not None:
+                impossible = f"its teacher {failing.name} cannot run: {failing.impossible}"
         if problem is not None:
             yield replace(cell, loaded=None, problems=(_problem(problem),))
         elif cell.impossible is None and not cell.problems:
