@@ -49,16 +49,17 @@ def cells_of(
     _check_overrides(matrix, above)
     size = math.prod(len(axis.read) for axis in matrix.axes) * matrix.options.repeats
     if size > MAX_CELLS:
-        raise _error(matrix, f"{size:,} runs; at most {MAX_CELLS:,} in one matrix", "sweep.too_many_runs")
+        message = f"{matrix.source}: {size:,} runs; at most {MAX_CELLS:,} in one matrix"
+        raise ConfigError(message, code="sweep.too_many_runs", source=matrix.source)
     cells = []
     for values in itertools.product(*(axis.read for axis in matrix.axes)):
         names = {axis.label: value.name for axis, value in zip(matrix.axes, values, strict=True)}
         if not any(all(names[label] in wanted for label, wanted in out.items()) for out in matrix.exclude):
             cells.append(_cell(matrix, names, values, above, here=here, need_files=need_files))
-    if not cells:
-        raise _error(matrix, f"exclude leaves no run of {size}", "sweep.exclude")
     if not any(matrix.baseline.items() <= cell.values.items() for cell in cells):
-        raise _error(matrix, "baseline names no run of the matrix, or one that exclude leaves out", "sweep.exclude")
+        message = "baseline names no run of the matrix, or one that exclude leaves out"
+        message = message if cells else f"exclude leaves no run of {size}"
+        raise ConfigError(f"{matrix.source}: {message}", code="sweep.exclude", source=matrix.source)
     cells = list(check_teachers(cells))
     _check_different(matrix, cells)
     # Last, so that problems of the full run are reported for its probe too.
@@ -73,7 +74,8 @@ def cells_of(
     all_cells = tuple(again for cell in cells for again in _repeated(cell, matrix.options.repeats))
     for first, cell in _twins(all_cells, lambda cell: cell.name.lower()):
         both = f"{dict(first.values)} and {dict(cell.values)}; give the values of an axis other names"
-        raise _error(matrix, f"two runs would be called {cell.name}: {both}", "sweep.same_run", name=cell.name)
+        message = f"{matrix.source}: two runs would be called {cell.name}: {both}"
+        raise ConfigError(message, code="sweep.same_run", source=matrix.source, name=cell.name)
     return all_cells
 
 
@@ -83,10 +85,6 @@ def _twins(cells: Iterable[Cell], key: Callable[[Cell], str]) -> Iterator[tuple[
     for cell in cells:
         if (first := seen.setdefault(key(cell), cell)) is not cell:
             yield first, cell
-
-
-def _error(matrix: Matrix, message: str, code: str, **facts: Any) -> ConfigError:
-    return ConfigError(f"{matrix.source}: {message}", code=code, source=matrix.source, **facts)
 
 
 def _repeated(cell: Cell, repeats: int) -> Iterator[Cell]:
@@ -238,11 +236,11 @@ def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
         labels = " and ".join(axis.label for axis in apart)
         keys = ", ".join(dict.fromkeys(key for axis in apart for key in axis.varied)) or "nothing"
         message = (
-            f"{first.name} and {cell.name} would train the same, although {labels} sets {keys}: these are the "
-            "defaults, or are in files, over which base, the axes and --set have priority; leave out what has no "
-            f"effect, or write the settings themselves below {labels}"
+            f"{matrix.source}: {first.name} and {cell.name} would train the same, although {labels} sets {keys}: these "
+            "are the defaults, or are in files, over which base, the axes and --set have priority; leave out what has "
+            f"no effect, or write the settings themselves below {labels}"
         )
-        raise _error(matrix, message, "sweep.same_run", name=first.name, keys=keys)
+        raise ConfigError(message, code="sweep.same_run", source=matrix.source, name=first.name, keys=keys)
 
 
 _OTHER_RULE = {"global": ("per_device", "grad_accum_steps"), "per_device": ("global", "micro_batch_size")}

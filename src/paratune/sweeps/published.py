@@ -26,7 +26,6 @@ from paratune.sweeps.axes import MatrixAxis, find_axis, find_one_of_each, no_axi
 from paratune.sweeps.matrix_file import MatrixFile
 
 _AMOUNT = re.compile(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?)\s*([A-Za-z]*|%)\s*")
-_VALUES = "published.values"
 
 
 class PublishedFile(Section):
@@ -105,7 +104,7 @@ def _figures(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, w
     if not isinstance(line, dict):
         file.refuse(f"{at} is {describe_value(line)}; allowed: a mapping", at)
         return
-    values = find_one_of_each(file, axes, line.get("values"), f"{at}.values", _VALUES)
+    values = find_one_of_each(file, axes, line.get("values"), f"{at}.values", "published.values")
     measures = {key: amount for key, amount in line.items() if key not in ("values", "where")}
     if not measures:
         file.refuse(f"{at} has no measure, such as time: 26 min or f1: 0.91", at, "config.required")
@@ -146,18 +145,18 @@ def _pairs(file: MatrixFile, axes: Sequence[MatrixAxis], claim: Claim, at: str) 
     """Yield the compared configurations: `of` beside `than`, or each value `along` an axis beside the first one."""
     given = [key for key in ("of", "than", "along", "held") if getattr(claim, key) is not None]
     of, than, held = (
-        find_one_of_each(file, axes, getattr(claim, key), f"{at}.{key}", _VALUES) if key in given else None
+        find_one_of_each(file, axes, getattr(claim, key), f"{at}.{key}", "published.values") if key in given else None
         for key in ("of", "than", "held")
     )
     if given == ["of", "than"]:
         if of == than and of is not None:
-            file.refuse(f"{at}: of and than are the same configuration", at, _VALUES)
+            file.refuse(f"{at}: of and than are the same configuration", at, "published.values")
         elif of is not None and than is not None:
             yield ComparedPair(of, than)
     elif given in (["along"], ["along", "held"]):
         axis = find_axis(axes, claim.along)
         if axis is None:
-            file.refuse(f"{at}.along: {no_axis(axes, claim.along)}", at, _VALUES)
+            file.refuse(f"{at}.along: {no_axis(axes, claim.along)}", at, "published.values")
         elif held is not None or "held" not in given:
             first, *others = ({**(held or {}), axis.label: name} for name in axis.values)
             yield from (ComparedPair(other, first) for other in others)
@@ -166,7 +165,7 @@ def _pairs(file: MatrixFile, axes: Sequence[MatrixAxis], claim: Claim, at: str) 
             f"{at} has {' and '.join(given) or 'nothing to compare'}; give of: and than: (values of axes), or "
             "along: (an axis) with held: (values of other axes)"
         )
-        file.refuse(message, at, _VALUES)
+        file.refuse(message, at, "published.values")
 
 
 def _is_measure(file: MatrixFile, key: str, at: str, known: Collection[str]) -> bool:

@@ -43,8 +43,8 @@ def resolve_teachers(
     return merge(layer, layer_of(TEACHER, value, places)), tuple(names), ()
 
 
-def _problem(message: str, place: SourceLocation | None = None, code: str = "sweep.teacher") -> Problem:
-    return Problem(f"{TEACHER}: {message}", (TEACHER,), place, code=code)
+def _problem(message: str, place: SourceLocation | None = None) -> Problem:
+    return Problem(f"{TEACHER}: {message}", (TEACHER,), place, code="sweep.teacher")
 
 
 def missing_teachers(matrix: Matrix, distil: Distil | None, place: SourceLocation | None) -> Iterator[Problem]:
@@ -52,8 +52,8 @@ def missing_teachers(matrix: Matrix, distil: Distil | None, place: SourceLocatio
     for name in () if distil is None else teacher_names(distil):
         path = Path(name).expanduser()
         if not path.is_dir() and not path.resolve().is_relative_to(matrix.folder.resolve()):
-            message = f"{name} is not a folder; name the folder of a finished run, or a model folder"
-            yield _problem(message, place, "distil.no_teacher")
+            message = f"{TEACHER}: {name} is not a folder; name the folder of a finished run, or a model folder"
+            yield Problem(message, (TEACHER,), place, code="distil.no_teacher")
 
 
 def check_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
