@@ -261,7 +261,7 @@ def dunnett(p_values: Sequence[float], shares: Sequence[float | None], freedom: 
                 if share is None:
                     inside *= 1 - p_value
                 else:
-                    middle, rest = math.sqrt(share) * z[:, None], math.sqrt(1 - share)
+                    middle, rest = math.sqrt(share) * z[:, None], math.sqrt(1 - share) or _SMALLEST
                     inside *= special.ndtr((middle + bound) / rest) - special.ndtr((middle - bound) / rest)
             so_far = max(so_far, 1 - float(z_weights @ inside @ u_weights))
         adjusted[position] = min(1.0, so_far)
@@ -309,5 +309,5 @@ def _above(parts: Sequence[tuple[float, float]], distance: float) -> float:
     least = max(least, _SMALLEST)
     if _quantile(parts, least) <= distance:
         return least
-    logs = math.log(least), math.log(most) + 1e-6
+    logs = math.log(least), min(math.log(most) + 1e-6, math.log(0.5))  # beyond one half the quantile rises again
     return math.exp(optimize.brentq(lambda log: _quantile(parts, math.exp(log)) - distance, *logs, xtol=1e-9))

@@ -59,6 +59,14 @@ def test_each_variance_has_its_own_quantile():
     assert half == pytest.approx(stats.t.ppf(0.975, PARTS.degrees_of_freedom) * math.sqrt(0.03))
 
 
+def test_a_change_of_almost_nothing_has_a_p_value_of_one():
+    assert replace(PARTS, value=1e-7).p_different() == pytest.approx(1)
+
+
+def test_comparisons_that_share_all_their_variance_are_corrected_without_a_warning():
+    assert all(0.01 <= p_value <= 1 for p_value in dunnett([0.01, 0.02], [1.0, 1.0], 8.0))
+
+
 @pytest.mark.parametrize("value", [0.0, 1e-9, 0.3, 5.0, 1e6])
 def test_a_p_value_is_between_those_of_either_number_of_degrees_of_freedom(value):
     found = replace(PARTS, value=value)
