@@ -27,10 +27,10 @@ def test_configurations_that_vary_alike_have_one_variance():
     logs = logs_of(ALIKE)
     mean_square = np.mean([np.var(values, ddof=1) for values in logs.values()])  # as many runs each: 4 x 2 = 8
     own = {name: np.var(values, ddof=1) for name, values in logs.items()}
-    assert 1.5 * own["a"] < mean_square < own["c"]
+    assert own["a"] < mean_square < 2 * own["a"] < own["c"]
     for name, found in speeds_of(ALIKE).items():
-        # The larger one of the common variance and of its own, which counts 1.5 times for the baseline.
-        error = math.sqrt((mean_square + max(mean_square, own[name])) / 3)
+        # The larger one of the common variance and of its own, which counts twice for the baseline.
+        error = math.sqrt((2 * own["a"] + max(mean_square, own[name])) / 3)
         change = logs[name].mean() - logs["a"].mean()
         half = stats.t.ppf(0.975, 8) * error
         assert found.degrees_of_freedom == pytest.approx(8)
@@ -44,8 +44,8 @@ def test_sides_of_other_numbers_of_runs_count_by_their_degrees_of_freedom():
     mean_square = sum(np.sum((values - values.mean()) ** 2) for values in logs.values()) / (2 + 2 + 2 + 4)
     found = speeds_of(rates)["d"]
     assert found.degrees_of_freedom == pytest.approx(10)
-    assert 1.5 * np.var(logs["a"], ddof=1) > mean_square > np.var(logs["d"], ddof=1)
-    of_baseline = 1.5 * np.var(logs["a"], ddof=1)
+    assert 2 * np.var(logs["a"], ddof=1) > mean_square > np.var(logs["d"], ddof=1)
+    of_baseline = 2 * np.var(logs["a"], ddof=1)
     assert found.standard_error == pytest.approx(math.sqrt(of_baseline / 3 + mean_square / 5))
 
 
@@ -53,15 +53,16 @@ def test_sides_of_other_numbers_of_runs_count_by_their_degrees_of_freedom():
 def test_a_configuration_that_varies_much_more_has_its_own_variance(wild, is_apart):
     logs = logs_of(ALIKE | {"wild": wild})
     common = np.mean([np.var(logs[name], ddof=1) for name in ALIKE])
-    own = np.var(logs["wild"], ddof=1)
+    own, of_baseline = np.var(logs["wild"], ddof=1), 2 * np.var(logs["a"], ddof=1)
+    assert of_baseline > common
     assert own / common > stats.f.ppf(0.99, 2, 8)
     assert (own / common > stats.f.ppf(0.999, 2, 8)) == is_apart
     found = speeds_of(ALIKE | {"wild": wild})
-    assert found["d"].standard_error == pytest.approx(math.sqrt(common * 2 / 3))
+    assert found["d"].standard_error == pytest.approx(math.sqrt((of_baseline + common) / 3))
     assert found["d"].degrees_of_freedom == pytest.approx(8)
-    assert found["wild"].standard_error == pytest.approx(math.sqrt((own + common) / 3))
+    assert found["wild"].standard_error == pytest.approx(math.sqrt((own + of_baseline) / 3))
     # Satterthwaite's, of 2 and 8 degrees of freedom, with the factor (d / (d + 2))^3 for the side that knows more.
-    base, other = common / 3 * ((2 / 4) / (8 / 10)) ** 3, own / 3
+    base, other = of_baseline / 3 * ((2 / 4) / (8 / 10)) ** 3, own / 3
     apart = (base + other) ** 2 / (base**2 / 8 + other**2 / 2)
     assert found["wild"].degrees_of_freedom == pytest.approx(apart if is_apart else 8)
 
@@ -74,7 +75,7 @@ def test_the_baseline_that_varies_more_is_not_hidden_in_the_common_variance():
     others = [np.var(logs[name], ddof=1) for name in "bcd"]
     assert own / np.mean(others) < stats.f.ppf(0.95, 2, 6)
     found = speeds_of(rates)["d"]
-    assert found.standard_error == pytest.approx(math.sqrt((1.5 * own + common) / 3))
+    assert found.standard_error == pytest.approx(math.sqrt((2 * own + common) / 3))
 
 
 def test_two_configurations_are_not_pooled():
