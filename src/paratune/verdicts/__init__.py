@@ -7,8 +7,8 @@ from paratune.verdicts.finding import MeasureComparison
 from paratune.verdicts.groups import Differs, Group
 from paratune.verdicts.judge import Verdict, judge, judge_scores
 from paratune.verdicts.margins import Margin, default_margin, read_margins
-from paratune.verdicts.ratios import change_of
 from paratune.verdicts.sequential import LookHistory
+from paratune.verdicts.speeds import change_of
 
 __all__ = [
     "Differs",

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from paratune.verdicts.estimate import Estimate, Side, dunnett, holm, mean_interval, unpaired
-from paratune.verdicts.quality import over_seeds
+from paratune.verdicts.scores import over_seeds
 
 FIRST = [0.912, 0.905, 0.921, 0.899]
 SECOND = [0.918, 0.915, 0.920, 0.911]
