@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import scipy
+
+from paratune.verdicts import special
 
 LEVEL = 0.95
 """Confidence level of intervals."""
@@ -129,7 +130,7 @@ class Estimate:
         """Those of the t distribution that gives the same 95% interval; infinite where there is no variance."""
         if len({freedom for _, freedom in self._parts}) < 2:
             return self._parts[0][1] if self._parts else math.inf
-        return float(scipy.special.stdtridf((1 + LEVEL) / 2, self.half_width() / self.standard_error))
+        return float(special.stdtridf((1 + LEVEL) / 2, self.half_width() / self.standard_error))
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """Return the confidence interval of the change."""
@@ -168,16 +169,18 @@ class Estimate:
     def _quantile(self, tail: float) -> float:
         """Return the distance that a change exceeds with a probability of at most `tail`."""
         if len({freedom for _, freedom in self._parts}) == 1:
-            return -float(scipy.special.stdtrit(self._parts[0][1], tail)) * self.standard_error
-        return math.sqrt(sum(variance * scipy.special.stdtrit(free, tail) ** 2 for variance, free in self._parts))
+            return -float(special.stdtrit(self._parts[0][1], tail)) * self.standard_error
+        return math.sqrt(sum(variance * special.stdtrit(free, tail) ** 2 for variance, free in self._parts))
 
     def _above(self, distance: float) -> float:
         """Return the tail of which `distance` is the quantile."""
+        from scipy import optimize
+
         if distance < 0:
             return 1 - self._above(-distance)
         t, freedoms = distance / self.standard_error, [freedom for _, freedom in self._parts]
         # With one freedom for all parts this is a t test; else the tail is between those of the extreme freedoms.
-        least, most = (float(scipy.special.stdtr(freedom, -t)) for freedom in (max(freedoms), min(freedoms)))
+        least, most = (float(special.stdtr(freedom, -t)) for freedom in (max(freedoms), min(freedoms)))
         if most - least <= 1e-9 * most:
             return most
         least = max(least, _SMALLEST)
@@ -185,7 +188,7 @@ class Estimate:
             return least
         # Beyond one half the quantile rises again.
         logs = math.log(least), min(math.log(most) + 1e-6, math.log(0.5))
-        return math.exp(scipy.optimize.brentq(lambda log: self._quantile(math.exp(log)) - distance, *logs, xtol=1e-9))
+        return math.exp(optimize.brentq(lambda log: self._quantile(math.exp(log)) - distance, *logs, xtol=1e-9))
 
     def with_runs(self, num_runs: int) -> "Estimate":
         """Return the estimate with at least this number of runs on each side, with the same variances."""
@@ -247,7 +250,7 @@ def common_sides(sides: Sequence[Side]) -> list[Side]:
         largest = max(alike, key=lambda place: sides[place].mean_square)
         rest, freedom = pooled([place for place in alike if place != largest])
         chance = CHANCE / len(alike) if largest else CHANCE
-        limit = scipy.special.fdtri(sides[largest].degrees_of_freedom, freedom, 1 - chance)
+        limit = special.fdtri(sides[largest].degrees_of_freedom, freedom, 1 - chance)
         if sides[largest].mean_square <= limit * rest:
             break
         alike.remove(largest)
@@ -289,21 +292,21 @@ def dunnett(p_values: Sequence[float], shares: Sequence[float | None], freedom: 
     chances, u_weights = np.polynomial.legendre.leggauss(40)
     z_weights, u_weights = z_weights / z_weights.sum(), u_weights / u_weights.sum()
     freedom = min(freedom, MANY)
-    u = np.sqrt(scipy.special.chdtri(freedom, (1 - chances) / 2) / freedom)
+    u = np.sqrt(special.chdtri(freedom, (1 - chances) / 2) / freedom)
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     adjusted, so_far = [0.0] * len(p_values), 0.0
     for place, position in enumerate(order):
         p_value, left = p_values[position], order[place:]
         so_far = max(so_far, p_value)
         if len(left) > 1:
-            bound = -scipy.special.stdtrit(freedom, max(p_value, _SMALLEST) / 2) * u
+            bound = -special.stdtrit(freedom, max(p_value, _SMALLEST) / 2) * u
             inside = np.ones((len(z), len(u)))
             for share in (shares[other] for other in left):
                 if share is None:
                     inside *= 1 - p_value
                 else:
                     middle, rest = math.sqrt(share) * z[:, None], math.sqrt(1 - share) or _SMALLEST
-                    inside *= scipy.special.ndtr((middle + bound) / rest) - scipy.special.ndtr((middle - bound) / rest)
+                    inside *= special.ndtr((middle + bound) / rest) - special.ndtr((middle - bound) / rest)
             so_far = max(so_far, 1 - float(z_weights @ inside @ u_weights))
         adjusted[position] = min(1.0, so_far)
     return adjusted

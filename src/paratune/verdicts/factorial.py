@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, variance
 
-import scipy
-
+from paratune.verdicts import special
 from paratune.verdicts.estimate import ALPHA, holm
 from paratune.verdicts.finding import (
     MeasureComparison,
@@ -163,6 +162,6 @@ def _interaction(speeds: Speeds, pairs: Pairs, comparison: MeasureComparison) ->
     changes = [estimate.value for estimate in estimates]
     between, noise = variance(changes), fmean(estimate.variance for estimate in estimates)
     freedom = min(estimate.degrees_of_freedom for estimate in estimates)
-    p_value = float(scipy.special.fdtrc(len(pairs) - 1, freedom, between / noise)) if noise else float(between == 0)
+    p_value = float(special.fdtrc(len(pairs) - 1, freedom, between / noise)) if noise else float(between == 0)
     is_far = max(abs(change - fmean(changes)) for change in changes) > math.log1p(comparison.margin or 0.0)
     return Interaction(p_value, math.expm1(min(changes)), math.expm1(max(changes)), is_far)

@@ -159,12 +159,8 @@ def decide(
     """Return the comparisons of one measure, of several configurations with one baseline, with their outcomes.
 
     "equal" has priority over "different": a change that exists and is smaller than the margin counts as none.
-    Comparisons without an estimate are returned unchanged; those over samples alone are "cannot tell".
-
-    Args:
-        measured: Of each configuration.
-        looks: At each of them, this one included.
-        num_planned: Runs of a configuration at the end of the planned rounds; None where none are planned.
+    Comparisons without an estimate are returned unchanged; those over samples alone are "cannot tell". `looks` are
+    those at each configuration, `num_planned` its runs at the end of the planned rounds; None where none are planned.
     """
     # An interval over samples does not cover other seeds: there is no test, and none to correct for.
     tests = [

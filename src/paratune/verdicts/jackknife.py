@@ -78,9 +78,8 @@ def of_blocks(
 ) -> JackknifeScore | None:
     """Return any score, with pseudovalues of `NUM_BLOCKS` blocks of samples.
 
-    Args:
-        score: From the samples that are left, in order, to a score; None where it is undefined.
-        clusters: (N,), numbers from 0: samples with the same one are in one block; None: independent samples.
+    `score` maps the samples that are left, in order, to a score; None where it is undefined. `clusters` is (N,),
+    numbers from 0: samples with the same one are in one block; None for independent samples.
     """
     clusters = np.arange(num_samples) if clusters is None else clusters
     num_clusters = int(clusters.max()) + 1 if num_samples else 0
@@ -95,12 +94,10 @@ def of_blocks(
 def mean_over_classes(
     metric: str, is_class: Sequence[npt.NDArray[np.bool_]], scores: Sequence[npt.NDArray[Any]]
 ) -> JackknifeScore | None:
-    """Return the mean over classes of a score of each class; None where a class has no sample, or all of them.
+    """Return the mean over classes of roc_auc or average_precision; None where a class has no sample, or all of them.
 
-    Args:
-        metric: roc_auc or average_precision.
-        is_class: For each class (N,), whether a sample is of this class.
-        scores: For each class (N,), finite; larger where this class is more likely.
+    `is_class` and `scores` are (N,) for each class: whether a sample is of it, and a finite number that is larger where
+    it is more likely.
     """
     if any(mask.all() or not mask.any() for mask in is_class):
         return None
@@ -119,8 +116,8 @@ def _roc_auc(is_class: Floats, group: npt.NDArray[Any], positive: Floats, negati
     """Return the area under the ROC curve, and that without each sample, (N,).
 
     `group` is (N,): the place of a sample's score, in descending order; `positive` and `negative` are (G,), the samples
-    of the class and of other classes. The area is the share of pairs (sample of the
-    class, other sample) in the right order; a tie counts one half. Without a sample, its pairs are left out.
+    of the class and of others. The area is the share of pairs (sample of the class, other sample) in the right order; a
+    tie counts one half. Without a sample, its pairs are left out.
     """
     num_positive, num_negative = positive.sum(), negative.sum()
     below_G = num_negative - np.cumsum(negative) + negative / 2

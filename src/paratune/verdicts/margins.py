@@ -46,11 +46,8 @@ def default_margin(measure: str, task: str) -> Margin:
 
 
 def read_margins(words: Iterable[str]) -> Mapping[str, Margin]:
-    """Return margins by measure from words such as "f1=0.01", "rmse=2%" and "speed=3%".
-
-    Raises:
-        ConfigError: A word is not a margin; the message lists all such words.
-    """
+    """Return margins by measure from words such as "f1=0.01", "rmse=2%" and "speed=3%"; `ConfigError` with all words
+    that are none."""
     known = [SPEED, *dict.fromkeys(metric for metrics in METRICS.values() for metric in metrics)]
     margins, problems = {}, []
     for word in (part.strip() for words_of_option in words for part in words_of_option.split(",")):

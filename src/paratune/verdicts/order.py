@@ -14,9 +14,9 @@ from datetime import datetime
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from paratune.records.finished import RunRecord
+from paratune.verdicts import special
 
 Floats = npt.NDArray[np.float64]
 ADJUST_BELOW = 0.1
@@ -137,7 +137,7 @@ class OrderModel:
         since_first = table - table[np.argmin([time.began for side in self.times for time in side])]
         most = since_first[np.argmax(np.abs(since_first @ self.slopes))]
         total, error = float(most @ self.slopes), math.sqrt(max(0.0, float(most @ self.covariance @ most)))
-        half = float(scipy.special.stdtrit(self.freedom, 0.975)) * error
+        half = float(special.stdtrit(self.freedom, 0.975)) * error
         loads = [[time.load for time in self.times[at] if time.load is not None] for at in (0, place)]
         return OrderEffect(
             covariates=tuple(dict.fromkeys(self.names)),
@@ -180,7 +180,7 @@ def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTim
         square = float(((values - within @ slopes) ** 2).sum()) / freedom
         covariance = np.asarray(square * inverse, dtype=np.float64)
         explained = float(slopes @ products @ slopes) / len(names)
-        p_value = float(scipy.special.fdtrc(len(names), freedom, explained / square)) if square else explained == 0
+        p_value = float(special.fdtrc(len(names), freedom, explained / square)) if square else explained == 0
         leverages = tuple(float(np.trace(inverse @ (part.T @ part))) for part in parts)
         return OrderModel(times, names, columns, slopes, covariance, square, freedom, float(p_value), leverages)
     return None

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy
 
 from paratune.config.differences import flatten
 from paratune.records.finished import RunRecord, gpus_of
+from paratune.verdicts import special
 
 ANY_VALUE = frozenset(
     {
@@ -103,11 +103,8 @@ class NegativeControl:
 def negative_control(logs: Sequence[Sequence[float]], classes: Sequence[Hashable | None]) -> NegativeControl | None:
     """Return the variation within classes of configurations; None where no class has two of them.
 
-    Args:
-        logs: Logarithms of the rates of each configuration, at least 2.
-        classes: Of each configuration; None is in no class.
-
-    The one-way analysis of variance of random effects: (mean square between - within) / runs of a configuration.
+    `logs` are the logarithms of the rates of each configuration, at least 2; a class of None is no class. It is the
+    one-way analysis of variance of random effects: (mean square between - within) / runs of a configuration.
     """
     members = {name: [at for at, own in enumerate(classes) if own == name] for name in classes if name is not None}
     families = [[np.asarray(logs[at]) for at in places] for places in members.values() if len(places) > 1]
@@ -124,6 +121,6 @@ def negative_control(logs: Sequence[Sequence[float]], classes: Sequence[Hashable
         free_within += int(counts.sum()) - len(family)
         most = max(most, float(np.ptp(means)))
     square, noise = between / free_between, within / free_within
-    p_value = float(scipy.special.fdtrc(free_between, free_within, square / noise)) if noise else float(square == 0)
+    p_value = float(special.fdtrc(free_between, free_within, square / noise)) if noise else float(square == 0)
     variance = max(0.0, square - noise) * free_between / size
     return NegativeControl(float(np.expm1(most)), variance, free_between, p_value)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy
 
+from paratune.verdicts import special
 from paratune.verdicts.estimate import ALPHA, MANY, Estimate
 
 POWER = 0.8
@@ -40,9 +40,9 @@ def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> floa
     if not estimate.standard_error:
         return 1.0
     freedom = min(estimate.degrees_of_freedom, MANY)
-    errors = np.sqrt(scipy.special.chdtri(freedom, (np.arange(_NODES) + 0.5) / _NODES) / freedom)
+    errors = np.sqrt(special.chdtri(freedom, (np.arange(_NODES) + 0.5) / _NODES) / freedom)
     distance = (margin - estimate.half_width(1 - 2 * alpha) * errors) / estimate.standard_error
-    return float(np.maximum(2 * scipy.special.ndtr(distance) - 1, 0).mean())
+    return float(np.maximum(2 * special.ndtr(distance) - 1, 0).mean())
 
 
 def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> float:
@@ -53,7 +53,7 @@ def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> 
     noncentrality = abs(change) / estimate.standard_error
     # The other tail, a finding of the wrong sign, is left out.
     critical = estimate.half_width(1 - alpha) / estimate.standard_error
-    below = float(scipy.special.nctdtr(freedom, noncentrality, critical))
+    below = float(special.nctdtr(freedom, noncentrality, critical))
     return 1.0 if math.isnan(below) else 1 - below  # SciPy returns NaN where a result is below the smallest number
 
 
@@ -82,7 +82,7 @@ def plan(
     equal = _range(estimate, lambda there: power_equal(there, margin, alpha) >= power)
     if different is not None or equal is not None or not estimate.num_samples or estimate.scope == "runs":
         return different, equal, None
-    quantiles = -float(scipy.special.ndtri(alpha)) - float(scipy.special.ndtri((1 - power) / 2))
+    quantiles = -float(special.ndtri(alpha)) - float(special.ndtri((1 - power) / 2))
     wanted = (margin / quantiles) ** 2
     if estimate.shared <= wanted:
         return None, None, None
@@ -95,7 +95,7 @@ def _range(estimate: Estimate, decides: Callable[[Estimate], bool]) -> RunRange 
     least = min(side.num_runs for side in estimate.sides) + 1
 
     def first(share: float) -> int | None:
-        factor = freedom / float(scipy.special.chdtri(freedom, share))
+        factor = freedom / float(special.chdtri(freedom, share))
         sides = tuple(replace(side, mean_square=side.mean_square * factor) for side in estimate.sides)
         scaled = replace(estimate, sides=sides)
         if least > MOST_RUNS or not decides(scaled.with_runs(MOST_RUNS)):

@@ -5,12 +5,11 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import scipy
-
 from paratune.base.text import plain
 from paratune.base.units import counted
 from paratune.records.efficiency import NoiseKind, statistical_efficiency
 from paratune.records.finished import RunRecord
+from paratune.verdicts import special
 from paratune.verdicts.margins import SPEED
 
 GOODPUT = "goodput"
@@ -119,7 +118,7 @@ def noise_interval(runs: Sequence[RunRecord], kind: NoiseKind = "plain") -> tupl
         return None
     traces, norms = zip(*sums, strict=True)
     trace, norm = statistics.fmean(traces), statistics.fmean(norms)
-    squared_t = float(scipy.special.stdtrit(len(sums) - 1, 0.975)) ** 2 / len(sums)
+    squared_t = float(special.stdtrit(len(sums) - 1, 0.975)) ** 2 / len(sums)
     a = norm**2 - squared_t * statistics.variance(norms)
     b = trace * norm - squared_t * statistics.covariance(traces, norms)
     c = trace**2 - squared_t * statistics.variance(traces)

@@ -15,11 +15,11 @@ from statistics import fmean
 from typing import cast
 
 import numpy as np
-import scipy
 
 from paratune.base.text import plain
 from paratune.config.metric_names import score_range
 from paratune.records.finished import RunRecord
+from paratune.verdicts import special
 from paratune.verdicts.estimate import Estimate, Side, common_sides, moments, unpaired
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
 from paratune.verdicts.groups import Group, matched, why_one
@@ -44,9 +44,9 @@ def differences(
 ) -> list[UncorrectedComparison]:
     """Return the difference of a score of each configuration from the baseline's.
 
-    Over seeds and samples where both sides have two seeds or more and their predictions exist; over seeds, on
-    these samples, where predictions are not; over samples, of these models, where a side has one seed. The variance
-    from seed to seed is that of all configurations with several seeds together.
+    Over seeds and samples where both sides have two seeds or more and their predictions exist; over seeds, on these
+    samples, where predictions do not; over samples, of these models, where a side has one seed. The variance from seed
+    to seed is that of all configurations with several seeds together.
     """
 
     def means(group: Group) -> dict[Hashable, float]:
@@ -122,11 +122,8 @@ def _estimate(
 
 
 def _with_samples(side: Seeds, reference: RunRecord, split: str, metric: str, cache: Cache) -> list[JackknifeScore]:
-    """Return the scores of a side by seed, the mean over the repeats of a seed.
-
-    Raises:
-        CannotTell: A file cannot be used, or a run was scored on other rows than the reference.
-    """
+    """Return the scores of a side by seed, the mean over its repeats; `CannotTell` where a file cannot be used, or a
+    run was scored on other rows than the reference."""
     by_seed = []
     for repeats in side:
         scored = []
@@ -212,7 +209,7 @@ def with_family_variance(base: Scores, others: Sequence[Scores], estimates: Sequ
                 is_paired
                 and one.has_common_variance
                 and own.variance
-                < common.variance * scipy.special.fdtri(own.pooled_freedom, common.pooled_freedom, SMALLEST_SHARE)
+                < common.variance * special.fdtri(own.pooled_freedom, common.pooled_freedom, SMALLEST_SHARE)
             )
             pooled[place] = estimates[place] if is_closer else one
     return pooled

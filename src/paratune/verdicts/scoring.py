@@ -85,11 +85,7 @@ class PredictionRows:
 
 
 def read_rows(run: RunRecord, split: str) -> PredictionRows:
-    """Read the prediction file of a split.
-
-    Raises:
-        CannotTell: There is no file, it is damaged, or it has no rows.
-    """
+    """Read the prediction file of a split; `CannotTell` where there is none, it is damaged, or it has no rows."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -131,11 +127,8 @@ def score_again(run: RunRecord, rows: PredictionRows, split: str, metric: str) -
 
 
 def score_rows(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
-    """Return a score of some rows, without a check against the record; None where it is undefined.
-
-    Raises:
-        CannotTell: The metric cannot be computed from predictions, or the columns do not match the task.
-    """
+    """Return a score of some rows, without a check against the record; None where it is undefined, `CannotTell` where
+    the metric cannot be computed from predictions, or the columns do not match the task."""
     kind = str(run.run.task.kind)
     is_absent = metric in _NOT_IN_FILES or (kind == "multi_label" and metric in classification.OF_RANKING)
     if is_absent or kind not in _SCORERS or metric not in METRICS[kind]:

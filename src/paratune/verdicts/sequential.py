@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from paratune.records.finished import RunRecord
 from paratune.records.sweep import SweepRecord
+from paratune.verdicts import special
 
 FIRST_SHARE = 0.7
 """Of the error: spent at the first look, when the matrix plans no rounds. The rest is for runs that are added."""
@@ -122,7 +122,7 @@ def last_level(alpha: float, looks: Looks = FIRST_LOOK) -> float:
         if part <= 0:  # nothing was left to spend
             bound = _HIGHEST_Z
         elif number == 0:
-            bound = -float(scipy.special.ndtri(part / 2))
+            bound = -float(special.ndtri(part / 2))
         if number == 0:
             nodes = np.linspace(-bound, bound, _NODES) * math.sqrt(now)
             density = np.exp(-(nodes**2) / (2 * now)) / math.sqrt(2 * math.pi * now)
@@ -136,11 +136,11 @@ def last_level(alpha: float, looks: Looks = FIRST_LOOK) -> float:
                 for _ in range(50):
                     middle, spread = (low + bound) / 2, math.sqrt(gained)
                     edge = middle * math.sqrt(now)
-                    tails = scipy.special.ndtr((nodes - edge) / spread) + scipy.special.ndtr((-nodes - edge) / spread)
+                    tails = special.ndtr((nodes - edge) / spread) + special.ndtr((-nodes - edge) / spread)
                     low, bound = (middle, bound) if weights @ tails > part else (low, middle)
             steps = np.linspace(-bound, bound, _NODES) * math.sqrt(now)
             kernel = np.exp(-((steps[:, None] - nodes[None]) ** 2) / (2 * gained)) / math.sqrt(2 * math.pi * gained)
             nodes, density = steps, kernel @ weights
-        level = 2 * float(scipy.special.ndtr(-bound)) if part > 0 else 0.0
+        level = 2 * float(special.ndtr(-bound)) if part > 0 else 0.0
         spent, before = share, now
     return level

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from paratune.config.metric_names import METRICS, score_range
 from paratune.errors import DataError
 from paratune.records.finished import RunRecord
 from paratune.records.slices import LABEL, LENGTH, MAX_SLICES, MIN_ROWS, RECALL
 from paratune.records.typed import RunFile, TaskFacts
+from paratune.verdicts import special
 from paratune.verdicts.estimate import LEVEL, Estimate
 from paratune.verdicts.jackknife import JackknifeScore, of_mean
 from paratune.verdicts.scoring import CannotTell, PredictionRows, members, read_rows, score_rows
@@ -35,15 +35,8 @@ _SHARES = {
 def scored_task(
     name: str, folder: Path, kind: str, labels: Sequence[str] = (), options: Mapping[str, Any] = {}
 ) -> RunRecord:
-    """Return a folder of prediction files as a run without figures.
-
-    Args:
-        name: For messages.
-        folder: With prediction files.
-        kind: Kind of the task.
-        labels: Names of the classes.
-        options: Section `task` of the configuration.
-    """
+    """Return a folder of prediction files as a run without figures; `name` is for messages, `kind` that of the task,
+    `labels` are the names of its classes, `options` the section `task` of the configuration."""
     task = TaskFacts(kind=kind, labels=list(labels))
     return RunRecord(name, folder, RunFile(task=task, config={"task": dict(options)}, grades=options.get("grades")))
 
@@ -77,11 +70,7 @@ def slice_records(
 
 
 def split_records(task: RunRecord, split: str) -> dict[str, dict[str, Any]]:
-    """Return the scores of a whole split by metric, each with `value` and `interval` (or null); of slices see above.
-
-    Raises:
-        CannotTell: The prediction file cannot be used.
-    """
+    """Return the scores of a whole split by metric, each with `value` and `interval` (or null), as `slice_records`."""
     return _scores(task, read_rows(task, split), None)
 
 
@@ -161,10 +150,8 @@ def _scores(task: RunRecord, rows: PredictionRows, label: str | None) -> dict[st
 
 
 def _interval(scored: JackknifeScore, limits: tuple[float, float], *, is_share: bool) -> list[float] | None:
-    """Return the interval, None where there are too few rows, or all rows have the same influence on the score.
-
-    `limits` are the smallest and the largest possible score; `is_share` is whether each row is right or wrong.
-    """
+    """Return the interval, inside of `limits`; None where there are too few rows, or all have the same influence on the
+    score. `is_share` is whether each row is right or wrong."""
     if scored.num_samples < MIN_ROWS or not scored.is_known:
         return None
     (lowest, highest), values = limits, scored.pseudovalues
@@ -181,7 +168,7 @@ def wilson(num_right: int, num_rows: int) -> tuple[float, float]:
 
     Source: Wilson, Journal of the American Statistical Association 22, 1927.
     """
-    z = float(scipy.special.ndtri((1 + LEVEL) / 2))
+    z = float(special.ndtri((1 + LEVEL) / 2))
     share = num_right / num_rows
     middle = (share + z * z / (2 * num_rows)) / (1 + z * z / num_rows)
     half = z / (1 + z * z / num_rows) * math.sqrt(share * (1 - share) / num_rows + z * z / (4 * num_rows**2))

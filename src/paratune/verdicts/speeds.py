@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-import scipy
-
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.records.finished import RunRecord
+from paratune.verdicts import special
 from paratune.verdicts.estimate import Estimate, Side, common_sides, moments, unpaired
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, placebo, with_interval
 from paratune.verdicts.groups import Group, why_one
@@ -134,18 +133,15 @@ def sides_of_pairs(sides: Sequence[Side], pooled: Sequence[Side]) -> list[Side]:
     """Return the sides for the comparison of two configurations, the baseline's first.
 
     With few runs a larger variance is often not recognised by a test. So a configuration has the larger one of the
-    common variance and of its own; far above the common one it also has its own degrees of freedom.
-
-    Args:
-        sides: Each with its own variance.
-        pooled: The same, with one variance for those that vary alike; equal to `sides` where nothing is pooled.
+    common variance and of its own; far above the common one it also has its own degrees of freedom. `sides` have each
+    its own variance, `pooled` one variance for those that vary alike; both are equal where nothing is pooled.
     """
     alike = next((side for side in pooled if side.pooled_freedom), None)
     if alike is None or sides[0].pooled_freedom:
         return list(pooled)
     found = []
     for place, (side, shared) in enumerate(zip(sides, pooled, strict=True)):
-        quantile = float(scipy.special.fdtri(side.degrees_of_freedom, alike.pooled_freedom, OWN_QUANTILE))
+        quantile = float(special.fdtri(side.degrees_of_freedom, alike.pooled_freedom, OWN_QUANTILE))
         own = side.mean_square * (1 if place else BASELINE_FACTOR)
         is_apart = not shared.pooled_freedom and side.mean_square > quantile * alike.mean_square
         larger = replace(side, mean_square=max(alike.mean_square, own), pooled_freedom=alike.pooled_freedom)
@@ -159,11 +155,8 @@ def compare_speeds(
 ) -> list[UncorrectedComparison]:  # fmt: skip
     """Return comparisons with the variances of all configurations together; those without rates stay as they are.
 
-    Speed and goodput are together where the baseline has the same figures in both: its batch is the reference.
-
-    Args:
-        rates: Of each other configuration: the baseline's rates, and its own.
-        measured: Of each other configuration.
+    `rates` has the baseline's rates and its own of each other configuration. Speed and goodput are together where the
+    baseline has the same figures in both: its batch is the reference.
     """
     compared = list(measured)
     known = [
