@@ -25,6 +25,8 @@ higher chance the common variance of few runs is too small. The baseline's is in
 """
 _SMALLEST = 1e-100
 """p-value: quantiles of smaller ones are out of the range of numbers."""
+_NORMAL_NODES, _FLAT_NODES = np.polynomial.hermite_e.hermegauss(20), np.polynomial.legendre.leggauss(40)
+"""Nodes and weights of integrals over a normal variable, and over -1 to 1."""
 
 Scope = Literal["runs", "seeds", "seeds and samples", "samples"]
 
@@ -140,12 +142,11 @@ class Estimate:
     def half_width(self, level: float = LEVEL) -> float:
         """Return half the width of the interval: the root of the sum of all variances, each times its own t squared.
 
-        Whatever the true variances are, such an interval covers at least as often as `level` says, also far out in the
-        tail where corrections for several comparisons and looks are made: given the estimated variances v_i, the
-        coverage is a concave function of sum(v_i t_i^2), so at least the mean of the coverages of each part alone.
+        Whatever the true variances are, it covers at least as often as `level` says, also far out in the tail: given
+        the estimated variances v_i, the coverage is a concave function of sum(v_i t_i^2), so at least the mean of the
+        coverages of each part alone. Intervals with Satterthwaite's degrees of freedom cover less with 2 or 3 seeds.
 
-        Source: Banerjee, Sankhya 22, 1960. It replaces Satterthwaite's degrees of freedom of the sum (Hillis,
-        Statistics in Medicine 26(3), 2007), whose intervals cover less with 2 or 3 seeds.
+        Source: Banerjee, Sankhya 22, 1960.
         """
         return self._quantile((1 - level) / 2)
 
@@ -278,20 +279,14 @@ def dunnett(p_values: Sequence[float], shares: Sequence[float | None], freedom: 
     The comparisons have the baseline in common, and one estimate of the variance, so they are right or wrong together:
     with u the estimated standard deviation over the true one and z the baseline's error, the rest is independent.
 
-    Args:
-        p_values: Two-sided, of Student's t.
-        shares: Of each comparison: the baseline's part of its variance; None where it has a variance of its own, and
-            counts as independent of the others. Both a smaller share and none are conservative.
-        freedom: Degrees of freedom of the common variance.
+    `p_values` are two-sided, of Student's t with the `freedom` of the common variance. `shares` are the baseline's part
+    of the variance of each; None where it has a variance of its own, and counts as independent of the others.
 
     Source: Dunnett, Journal of the American Statistical Association 50, 1955; Dunnett and Tamhane, Statistics in
     Medicine 10(6), 1991, for the steps: the largest change is compared with all, the next with those that are left;
     Sidak, Journal of the American Statistical Association 62, 1967, for what is taken as independent.
     """
-    z, z_weights = np.polynomial.hermite_e.hermegauss(20)
-    chances, u_weights = np.polynomial.legendre.leggauss(40)
-    z_weights, u_weights = z_weights / z_weights.sum(), u_weights / u_weights.sum()
-    freedom = min(freedom, MANY)
+    freedom, (z, z_weights), (chances, u_weights) = min(freedom, MANY), _NORMAL_NODES, _FLAT_NODES
     u = np.sqrt(special.chdtri(freedom, (1 - chances) / 2) / freedom)
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     adjusted, so_far = [0.0] * len(p_values), 0.0
@@ -307,6 +302,6 @@ def dunnett(p_values: Sequence[float], shares: Sequence[float | None], freedom: 
                 else:
                     middle, rest = math.sqrt(share) * z[:, None], math.sqrt(1 - share) or _SMALLEST
                     inside *= special.ndtr((middle + bound) / rest) - special.ndtr((middle - bound) / rest)
-            so_far = max(so_far, 1 - float(z_weights @ inside @ u_weights))
+            so_far = max(so_far, 1 - float((z_weights / z_weights.sum()) @ inside @ (u_weights / u_weights.sum())))
         adjusted[position] = min(1.0, so_far)
     return adjusted

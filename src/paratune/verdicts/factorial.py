@@ -78,11 +78,8 @@ def factor_effects(
 ) -> list[FactorEffect]:
     """Return the main effects of all axes with two values or more, on speed and on the scores that all runs have.
 
-    An axis that changes the global batch size has no effect on speed here: a sample is not worth the same then.
-
-    Args:
-        baseline: Value of each axis with which its others are compared.
-        margins: By measure; `default_margin` for those that are absent.
+    `baseline` is the value of each axis with which its others are compared. An axis that changes the global batch size
+    has no effect on speed here: a sample is not worth the same then. `margins` and `history` are those of `judge`.
     """
     runs = [run for cell in cells for run in cell.group.runs]
     task, split = str(runs[0].run.task.kind), shared_split(runs)

@@ -63,11 +63,7 @@ def plan(
     """Return how many runs decide a comparison, as ranges: the variance of a few runs is not known well.
 
     A range is for the variance of runs at the lower end, at the median and at the upper end of its interval. The change
-    that was found counts as the true one. Each side of the estimate has at least 2 runs.
-
-    Args:
-        margin: Above 0.
-        alpha: Level of each test.
+    that was found counts as the true one. `margin` is above 0; `alpha` is the level of each test.
 
     Returns:
         The runs that find a change of the present size, None when it is within the margin or no number is enough; those

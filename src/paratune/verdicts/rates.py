@@ -108,8 +108,7 @@ def pooled_noise(runs: Sequence[RunRecord], kind: NoiseKind = "plain") -> float 
 def noise_interval(runs: Sequence[RunRecord], kind: NoiseKind = "plain") -> tuple[float, float] | None:
     """Return the 95% confidence interval of `pooled_noise`, a ratio of means over runs.
 
-    None for fewer than two runs with an estimate, and where the squared norm cannot be told from 0, so that no large
-    noise scale is excluded.
+    None for fewer than two runs with an estimate, and where the squared norm cannot be told from 0.
 
     Source: Fieller, Journal of the Royal Statistical Society B 16(2), 1954.
     """

@@ -205,12 +205,10 @@ def with_family_variance(base: Scores, others: Sequence[Scores], estimates: Sequ
         for place, one in zip(places, with_common_variance(family), strict=True):
             own, common = estimates[place].sides[0], one.sides[0]
             # The differences of a pair may vary far less than two configurations of the family do.
-            is_closer = (
-                is_paired
-                and one.has_common_variance
-                and own.variance
-                < common.variance * special.fdtri(own.pooled_freedom, common.pooled_freedom, SMALLEST_SHARE)
-            )
+            is_closer = False
+            if is_paired and one.has_common_variance:
+                quantile = special.fdtri(own.pooled_freedom, common.pooled_freedom, SMALLEST_SHARE)
+                is_closer = own.variance < quantile * common.variance
             pooled[place] = estimates[place] if is_closer else one
     return pooled
 

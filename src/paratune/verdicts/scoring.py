@@ -139,8 +139,7 @@ def score_rows(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeSc
 
 def _ids(run: RunRecord, rows: PredictionRows, column: str) -> npt.NDArray[np.int64]:
     """Return class ids of a column of class names, (N,)."""
-    labels = run.run.task.labels
-    place = {str(label): number for number, label in enumerate(labels if isinstance(labels, list) else [])}
+    place = {label: number for number, label in enumerate(run.labels)}
     ids = [place.get(text) for text in rows.texts(column)]
     if None in ids:
         raise CannotTell(f"the predictions of {plain(run.name)} have a {column} that is not a class of its task")
@@ -258,11 +257,10 @@ def _sets(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore |
 
 def members(run: RunRecord, rows: PredictionRows, column: str) -> npt.NDArray[np.bool_]:
     """Return which classes each row has, (N, C)."""
-    labels, separator = run.run.task.labels, run.setting("task.separator")
-    if not isinstance(labels, list) or not isinstance(separator, str) or not separator:
+    separator, place = run.setting("task.separator"), {label: number for number, label in enumerate(run.labels)}
+    if not isinstance(separator, str) or not separator:
         raise CannotTell(f"the record of {plain(run.name)} does not contain the separator of labels")
-    place = {str(label): number for number, label in enumerate(labels)}
-    is_member = np.zeros((len(rows[column]), len(labels)), dtype=np.bool_)
+    is_member = np.zeros((len(rows[column]), len(run.labels)), dtype=np.bool_)
     for number, text in enumerate(rows.texts(column)):
         for name in text.split(separator) if text else ():
             if name not in place:

@@ -53,8 +53,7 @@ def slice_records(
     `values` has the value of each row, (N,), by name, except for `label`.
 
     Raises:
-        CannotTell: The prediction file cannot be used.
-        DataError: The label has too many values.
+        CannotTell, DataError: The prediction file cannot be used; the label has too many values.
     """
     rows = read_rows(task, split)
     records: dict[str, list[dict[str, Any]]] = {}
