@@ -58,7 +58,7 @@ def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> 
 
 
 def plan(
-    estimate: Estimate, margin: float, alpha: float = ALPHA, power: float = POWER
+    estimate: Estimate, margin: float, alpha: float = ALPHA
 ) -> tuple[RunRange | None, RunRange | None, int | None]:
     """Return how many runs decide a comparison, as ranges: the variance of a few runs is not known well.
 
@@ -74,11 +74,11 @@ def plan(
         return None, None, None
     change, different = abs(estimate.value), None
     if change > margin:
-        different = _range(estimate, lambda there: power_different(there, change, alpha) >= power)
-    equal = _range(estimate, lambda there: power_equal(there, margin, alpha) >= power)
+        different = _range(estimate, lambda there: power_different(there, change, alpha) >= POWER)
+    equal = _range(estimate, lambda there: power_equal(there, margin, alpha) >= POWER)
     if different is not None or equal is not None or not estimate.num_samples or estimate.scope == "runs":
         return different, equal, None
-    quantiles = -float(special.ndtri(alpha)) - float(special.ndtri((1 - power) / 2))
+    quantiles = -float(special.ndtri(alpha)) - float(special.ndtri((1 - POWER) / 2))
     wanted = (margin / quantiles) ** 2
     if estimate.shared <= wanted:
         return None, None, None
