@@ -4,13 +4,12 @@ Speeds of several configurations are compared together: one variance, the order 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
-from paratune.records.finished import RunRecord
 from paratune.verdicts import special
 from paratune.verdicts.estimate import Estimate, Side, common_sides, moments, unpaired
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, placebo, with_interval
@@ -51,20 +50,21 @@ def ratio(measure: str, base: Group, other: Group, first: Rates, second: Rates) 
     return UncorrectedComparison(with_interval(finding, estimate), estimate)
 
 
-def change_of(
-    base: Group, other: Group, measure: str, figure: Callable[[RunRecord], float | None]
-) -> MeasureComparison:
-    """Return the ratio of any figure of runs, such as a time or a peak of memory, with its interval and no outcome."""
-    found = ratio(measure, base, other, [*map(figure, base.runs)], [*map(figure, other.runs)])
-    return (placebo(found.finding) if is_of_a_step(measure) and base.cannot_differ(other) else found).finding
-
-
 def changes_of(
-    base: Group, others: Sequence[Group], measure: str, rates: Sequence[tuple[Rates, Rates]]
+    base: Group, others: Sequence[Group], measure: str, values: Sequence[tuple[Rates, Rates]], *, is_speed: bool
 ) -> list[MeasureComparison]:
-    """Return the ratios of a time or a rate of configurations to a baseline's, with the intervals of verdicts."""
-    measured = [ratio(measure, base, other, *sides) for other, sides in zip(others, rates, strict=True)]
-    return [comparison.finding for comparison in compare_speeds(base, others, rates, measured)]
+    """Return the ratio of a figure to the baseline's for each configuration, with its interval and no outcome.
+
+    `values` are those of the baseline and of each other one. Times and rates (`is_speed`) have the variances and the
+    adjustment of verdicts on speed, all else has those of the two alone.
+    """
+    measured = [ratio(measure, base, other, *sides) for other, sides in zip(others, values, strict=True)]
+    if is_speed:
+        measured = compare_speeds(base, others, values, measured)
+    return [
+        (placebo(one.finding) if is_of_a_step(measure) and base.cannot_differ(other) else one).finding
+        for other, one in zip(others, measured, strict=True)
+    ]
 
 
 @dataclass(frozen=True, eq=False)
