@@ -210,18 +210,13 @@ def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope) -
     return Estimate(b - a, (Side(a_square, len(first)), Side(b_square, len(second))), 0.0, 0, scope)
 
 
-def mean_interval(
-    values: Sequence[float], limits: tuple[float, float] = (-math.inf, math.inf)
-) -> tuple[float, float] | None:
-    """Return the 95% interval of the mean of a figure over runs, cut to its smallest and largest possible value.
-
-    None for fewer than 2 values, and for equal ones: by chance few runs are equal, which shows no certainty.
-    """
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95% interval of the mean of a figure over runs; None for fewer than 2 values, and for equal ones: by
+    chance few runs are equal, which shows no certainty."""
     if len(values) < 2:
         return None
     mean, square = moments(values)
-    low, high = Estimate(mean, (Side(square, len(values)),), 0.0, 0, "runs").interval()
-    return (max(low, limits[0]), min(high, limits[1])) if square else None
+    return Estimate(mean, (Side(square, len(values)),), 0.0, 0, "runs").interval() if square else None
 
 
 def moments(values: Sequence[float], scale: float | None = None) -> tuple[float, float]:

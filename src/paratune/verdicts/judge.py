@@ -12,7 +12,7 @@ from paratune.records.finished import RunRecord
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, decide, placebo, without_change
 from paratune.verdicts.groups import Differs, Group, matched
 from paratune.verdicts.margins import SPEED, Margin, default_margin
-from paratune.verdicts.rates import Rates, rates_of
+from paratune.verdicts.rates import ComparedRates, rates_of
 from paratune.verdicts.scores import differences
 from paratune.verdicts.sequential import LookHistory
 from paratune.verdicts.speeds import compare_speeds, ratio
@@ -121,7 +121,7 @@ def judge(
 
 def _speeds(
     base: Group, others: Sequence[Group], differ: Sequence[Differs], margin: Margin
-) -> tuple[list[Rates], list[UncorrectedComparison]]:
+) -> tuple[list[ComparedRates], list[UncorrectedComparison]]:
     """Return the rates of each configuration, and the comparison of its speed."""
     rates, measured = [], []
     for other, differs in zip(others, differ, strict=True):

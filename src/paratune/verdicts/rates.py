@@ -16,7 +16,7 @@ GOODPUT = "goodput"
 
 
 @dataclass(frozen=True)
-class Rates:
+class ComparedRates:
     """The rates of each run that are compared."""
 
     measure: str
@@ -29,11 +29,11 @@ class Rates:
 
 def rates_of(
     baseline: Sequence[RunRecord], others: Sequence[RunRecord], *, is_same_batch: bool, kind: NoiseKind = "plain"
-) -> Rates:
+) -> ComparedRates:
     """Return samples/s of each run; goodput, samples/s times efficiency, where global batches differ."""
     first, second = (tuple(run.summary.throughput.samples_per_s for run in side) for side in (baseline, others))
     if is_same_batch:
-        return Rates(SPEED, first, second)
+        return ComparedRates(SPEED, first, second)
     reference = reference_batch_of(baseline[0])
     goodputs, reasons, notes = [], [], []
     for side, rates in ((baseline, first), (others, second)):
@@ -55,8 +55,8 @@ def rates_of(
             whose = plain(lacking[0].name) if len(lacking) == 1 else counted(len(lacking), "run")
             notes.append(f"the noise scale of all runs together is used for {whose}, whose own cannot be estimated")
     if reasons:
-        return Rates(GOODPUT, first, second, "; ".join(reasons))
-    return Rates(GOODPUT, goodputs[0], goodputs[1], notes=tuple(notes))
+        return ComparedRates(GOODPUT, first, second, "; ".join(reasons))
+    return ComparedRates(GOODPUT, goodputs[0], goodputs[1], notes=tuple(notes))
 
 
 def reference_batch_of(baseline: RunRecord) -> float | None:
