@@ -16,7 +16,7 @@ from scipy.special import ndtr
 
 from paratune.verdicts.estimate import ALPHA, Estimate, unpaired
 from paratune.verdicts.jackknife import Floats, JackknifeScore, by_cluster, of_blocks, of_mean, of_sums
-from paratune.verdicts.quality import over_samples, over_seeds_and_samples
+from paratune.verdicts.scores import over_samples, over_seeds_and_samples
 
 SHARED, OWN, NOISE = 1.0, 0.3, 0.8
 """Standard deviations of a sample's effects: of all models, of a configuration's, of one run's."""

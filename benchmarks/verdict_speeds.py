@@ -167,7 +167,6 @@ def main() -> None:
     # The number of runs that would be needed takes most of the time, and changes no outcome.
     nothing = finding.plan(Estimate(0.0, (), 0.0, 0, "runs"), CHANGE)
     finding.plan = lambda *_: nothing
-    finding._next_level = lambda *_: 0.05
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=2000, help="experiments with a change, and as many without")
     parser.add_argument("--only", default="", help="only lines that contain this text, such as u or control")

@@ -29,7 +29,7 @@ from paratune.reports.matrix.outcomes import CandidateGroup, candidate_groups
 from paratune.reports.systems.configurations import CellRun
 from paratune.verdicts import Group, LookHistory, Margin, MeasureComparison, Verdict, finding, judge, scores
 from paratune.verdicts.estimate import ALPHA
-from paratune.verdicts.rows import PredictionRows
+from paratune.verdicts.scoring import PredictionRows
 from paratune.verdicts.sequential import RecordedLook
 
 SHARED, OWN, NOISE = 1.0, 0.3, 0.8

@@ -38,7 +38,7 @@ def evaluated_slices(
     Raises:
         CheckpointError: The predictions cannot be used.
     """
-    from paratune.verdicts.rows import CannotTell
+    from paratune.verdicts.scoring import CannotTell
     from paratune.verdicts.slices import scored_task, slice_records
 
     recipe = trained.recipe
@@ -55,7 +55,7 @@ def saved_slices(
     target: str, by: Sequence[str], named: Mapping[str, str | None], device: str
 ) -> tuple[str, dict[str, Any]]:
     """Return the kind of the task of a run, and its scores by split, column and slice."""
-    from paratune.verdicts.rows import CannotTell
+    from paratune.verdicts.scoring import CannotTell
     from paratune.verdicts.slices import scored_task, slice_records
 
     folder = Path(target)

@@ -17,7 +17,7 @@ from paratune.explain.outputs import Floats, RowOutput
 from paratune.explain.parts import words
 from paratune.explain.rows import read_rows
 from paratune.infer.trained import TrainedModel
-from paratune.verdicts.agreement import rank_correlation
+from paratune.verdicts.scoring import rank_correlation
 
 OVERVIEW_STEPS = 20
 MIN_ROWS = 5

@@ -30,7 +30,7 @@ from paratune.reports.page.document import made_by
 from paratune.reports.report_files import write_page
 from paratune.reports.tables.table import Table, TableCell, make_table, number_cell
 from paratune.reports.text import shorten
-from paratune.verdicts.agreement import rank_correlation
+from paratune.verdicts.scoring import rank_correlation
 
 FULL_COLOUR = 10
 """An effect of so many smallest effects has the full colour, also where it is the largest one."""

@@ -57,7 +57,7 @@ def signals(predicted: Floats, doubt: Floats | None, scale: NumberScale, centre:
 
 def choose_signal(validation: Scored, scale: NumberScale, centre: float) -> tuple[str, float | None]:
     """Return the signal that follows the absolute residuals of the validation set best, and Spearman's correlation."""
-    from paratune.verdicts.agreement import rank_correlation
+    from paratune.verdicts.scoring import rank_correlation
 
     errors = np.abs(validation.residuals)
     found = signals(validation.predicted, validation.doubt, scale, centre)

@@ -17,7 +17,7 @@ from paratune.strategies.protocol import Layout
 from paratune.tasks.own_metrics import own_scores
 from paratune.tasks.protocol import TaskRecipe
 from paratune.training.prepare import Prepared, make_collator, worker_settings
-from paratune.verdicts.rows import CannotTell
+from paratune.verdicts.scoring import CannotTell
 from paratune.verdicts.slices import scored_task, slice_records
 
 log = logging.getLogger(__name__)

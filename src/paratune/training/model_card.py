@@ -20,7 +20,7 @@ from paratune.config.sources import local_path
 from paratune.errors import CheckpointError, DataError, ParatuneError, os_error_as
 from paratune.models.files import TASK_FILE
 from paratune.models.locate import locate
-from paratune.verdicts.rows import CannotTell
+from paratune.verdicts.scoring import CannotTell
 from paratune.verdicts.slices import scored_task, split_records
 
 CARD_FILE: Final = "README.md"

@@ -7,7 +7,6 @@ from paratune.verdicts.finding import MeasureComparison
 from paratune.verdicts.groups import Differs, Group
 from paratune.verdicts.judge import Verdict, judge, judge_scores
 from paratune.verdicts.margins import Margin, default_margin, read_margins
-from paratune.verdicts.ratios import change_of
 from paratune.verdicts.sequential import LookHistory
 
 __all__ = [
@@ -17,7 +16,6 @@ __all__ = [
     "Margin",
     "MeasureComparison",
     "Verdict",
-    "change_of",
     "default_margin",
     "judge",
     "judge_scores",

@@ -10,18 +10,23 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Interval = tuple[float, float]
+from paratune.verdicts import special
+
 LEVEL = 0.95
 """Confidence level of intervals."""
 ALPHA = 0.05
 """The chance of a false "different", and of a false "equal" when the true change is as large as the margin."""
+MANY = 1e6
+"""Replaces infinite degrees of freedom where a function needs a number."""
+CHANCE = 0.05
+"""Of the F distribution: the largest of k variances that is above that of the others at 5% / k keeps its own. With a
+higher chance the common variance of few runs is too small. The baseline's is in all comparisons: it has 5%, not 5% / k.
+"""
 _SMALLEST = 1e-100
 """p-value: quantiles of smaller ones are out of the range of numbers."""
-_MANY = 1e6
-"""Replaces infinite degrees of freedom."""
+_NORMAL_NODES, _FLAT_NODES = np.polynomial.hermite_e.hermegauss(20), np.polynomial.legendre.leggauss(40)
+"""Nodes and weights of integrals over a normal variable, and over -1 to 1."""
 
 Scope = Literal["runs", "seeds", "seeds and samples", "samples"]
 
@@ -50,8 +55,7 @@ class Side:
     @property
     def degrees_of_freedom(self) -> float:
         """Degrees of freedom of `mean_square`."""
-        own = self.num_runs - 1 if self.own_freedom is None else self.own_freedom
-        return self.pooled_freedom or own
+        return self.pooled_freedom or (self.num_runs - 1 if self.own_freedom is None else self.own_freedom)
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,6 @@ class Estimate:
     drift: float = 0.0
     """Variance of the adjustment for the order of runs; see `paratune.verdicts.order`."""
     drift_freedom: float = math.inf
-    """Degrees of freedom of `drift`."""
     is_paired: bool = False
     """Whether the seeds of both sides are the same."""
     reach: float = math.inf
@@ -95,11 +98,8 @@ class Estimate:
     @functools.cached_property
     def _parts(self) -> list[tuple[float, float]]:
         """The variances of the change, each with its degrees of freedom: of runs, of samples, of the adjustment."""
-        parts = (
-            (self.variance_of_runs, self.freedom_of_runs),
-            (self.shared, self.num_samples - 1),
-            (self.drift, self.drift_freedom),
-        )
+        of_runs = self.variance_of_runs, self.freedom_of_runs
+        parts = (of_runs, (self.shared, self.num_samples - 1), (self.drift, self.drift_freedom))
         return [(variance, freedom) for variance, freedom in parts if variance > 0]
 
     @functools.cached_property
@@ -130,8 +130,6 @@ class Estimate:
     @functools.cached_property
     def degrees_of_freedom(self) -> float:
         """Those of the t distribution that gives the same 95% interval; infinite where there is no variance."""
-        from scipy import special
-
         if len({freedom for _, freedom in self._parts}) < 2:
             return self._parts[0][1] if self._parts else math.inf
         return float(special.stdtridf((1 + LEVEL) / 2, self.half_width() / self.standard_error))
@@ -144,20 +142,19 @@ class Estimate:
     def half_width(self, level: float = LEVEL) -> float:
         """Return half the width of the interval: the root of the sum of all variances, each times its own t squared.
 
-        Whatever the true variances are, such an interval covers at least as often as `level` says, also far out in the
-        tail where corrections for several comparisons and looks are made: given the estimated variances v_i, the
-        coverage is a concave function of sum(v_i t_i^2), so at least the mean of the coverages of each part alone.
+        Whatever the true variances are, it covers at least as often as `level` says, also far out in the tail: given
+        the estimated variances v_i, the coverage is a concave function of sum(v_i t_i^2), so at least the mean of the
+        coverages of each part alone. Intervals with Satterthwaite's degrees of freedom cover less with 2 or 3 seeds.
 
-        Source: Banerjee, Sankhya 22, 1960. It replaces Satterthwaite's degrees of freedom of the sum (Hillis,
-        Statistics in Medicine 26(3), 2007), whose intervals cover less with 2 or 3 seeds.
+        Source: Banerjee, Sankhya 22, 1960.
         """
-        return _quantile(self._parts, (1 - level) / 2)
+        return self._quantile((1 - level) / 2)
 
     def p_different(self) -> float:
         """Return the two-sided p-value of "there is no change"."""
         if not self.standard_error:
             return 1.0 if self.value == 0 else 0.0
-        return min(1.0, 2 * _above(self._parts, abs(self.value)))
+        return min(1.0, 2 * self._above(abs(self.value)))
 
     def p_equal(self, low: float, high: float) -> float:
         """Return the p-value of "the change is outside of `low` to `high`"; small if it is shown to be inside.
@@ -168,28 +165,43 @@ class Estimate:
         """
         if not self.standard_error:
             return 0.0 if low < self.value < high else 1.0
-        return _above(self._parts, min(self.value - low, high - self.value))
+        return self._above(min(self.value - low, high - self.value))
+
+    def _quantile(self, tail: float) -> float:
+        """Return the distance that a change exceeds with a probability of at most `tail`."""
+        if len({freedom for _, freedom in self._parts}) == 1:
+            return -float(special.stdtrit(self._parts[0][1], tail)) * self.standard_error
+        return math.sqrt(sum(variance * special.stdtrit(free, tail) ** 2 for variance, free in self._parts))
+
+    def _above(self, distance: float) -> float:
+        """Return the tail of which `distance` is the quantile."""
+        from scipy import optimize
+
+        if distance < 0:
+            return 1 - self._above(-distance)
+        t, freedoms = distance / self.standard_error, [freedom for _, freedom in self._parts]
+        # With one freedom for all parts this is a t test; else the tail is between those of the extreme freedoms.
+        least, most = (float(special.stdtr(freedom, -t)) for freedom in (max(freedoms), min(freedoms)))
+        if most - least <= 1e-9 * most:
+            return most
+        least = max(least, _SMALLEST)
+        if self._quantile(least) <= distance:
+            return least
+        # Beyond one half the quantile rises again.
+        logs = math.log(least), min(math.log(most) + 1e-6, math.log(0.5))
+        return math.exp(optimize.brentq(lambda log: self._quantile(math.exp(log)) - distance, *logs, xtol=1e-9))
 
     def with_runs(self, num_runs: int) -> "Estimate":
         """Return the estimate with at least this number of runs on each side, with the same variances."""
         counts = [max(num_runs, side.num_runs) for side in self.sides]
         now = sum(side.num_runs for side in self.sides)
         more = (sum(counts) - now) / (2 if self.is_paired else 1) if self.has_common_variance else 0
-        sides = zip(self.sides, counts, strict=True)
-        return replace(
-            self,
-            sides=tuple(
-                replace(
-                    side,
-                    num_runs=count,
-                    pooled_freedom=side.pooled_freedom + more,
-                    own_freedom=None if side.own_freedom is None else side.own_freedom + count - side.num_runs,
-                )
-                for side, count in sides
-            ),
-            drift=self.drift * now / sum(counts) if self.drift else 0.0,
-            drift_freedom=self.drift_freedom + sum(counts) - now,
-        )
+        sides = []
+        for side, count in zip(self.sides, counts, strict=True):
+            own = None if side.own_freedom is None else side.own_freedom + count - side.num_runs
+            sides.append(replace(side, num_runs=count, pooled_freedom=side.pooled_freedom + more, own_freedom=own))
+        drift = self.drift * now / sum(counts) if self.drift else 0.0
+        return replace(self, sides=tuple(sides), drift=drift, drift_freedom=self.drift_freedom + sum(counts) - now)
 
 
 def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope) -> Estimate:
@@ -198,81 +210,13 @@ def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope) -
     return Estimate(b - a, (Side(a_square, len(first)), Side(b_square, len(second))), 0.0, 0, scope)
 
 
-def mean_of(values: Sequence[float], *, scope: Scope) -> Estimate:
-    """Return the mean of at least 2 figures over runs or seeds."""
-    mean, mean_square = moments(values)
-    return Estimate(mean, (Side(mean_square, len(values)),), 0.0, 0, scope)
-
-
-def mean_interval(values: Sequence[float], limits: Interval = (-math.inf, math.inf)) -> Interval | None:
-    """Return the 95% interval of the mean of a figure over runs, cut to its smallest and largest possible value.
-
-    None for fewer than 2 values, and for equal ones: by chance few runs are equal, which shows no certainty.
-    """
-    if len(values) < 2 or not (estimate := mean_of(values, scope="runs")).variance:
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95% interval of the mean of a figure over runs; None for fewer than 2 values, and for equal ones: by
+    chance few runs are equal, which shows no certainty."""
+    if len(values) < 2:
         return None
-    low, high = estimate.interval()
-    return max(low, limits[0]), min(high, limits[1])
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values that are corrected for their number: each is compared with the level of one test.
-
-    Source: Holm, Scandinavian Journal of Statistics 6(2), 1979.
-    """
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    adjusted, so_far = [0.0] * len(p_values), 0.0
-    for place, position in enumerate(order):
-        so_far = max(so_far, min(1.0, (len(p_values) - place) * p_values[position]))
-        adjusted[position] = so_far
-    return adjusted
-
-
-def dunnett(p_values: Sequence[float], shares: Sequence[float | None], freedom: float) -> list[float]:
-    """Return p-values of comparisons with one baseline, corrected for their number; smaller than those of `holm`.
-
-    The comparisons have the baseline in common, and one estimate of the variance, so they are right or wrong together:
-    with u the estimated standard deviation over the true one and z the baseline's error, the rest is independent.
-
-    Args:
-        p_values: Two-sided, of Student's t.
-        shares: Of each comparison: the baseline's part of its variance, below 1; None where it has a variance of its
-            own, and counts as independent of the others. Both a smaller share and none are conservative.
-        freedom: Degrees of freedom of the common variance.
-
-    Source: Dunnett, Journal of the American Statistical Association 50, 1955; Dunnett and Tamhane, Statistics in
-    Medicine 10(6), 1991, for the steps: the largest change is compared with all, the next with those that are left;
-    Sidak, Journal of the American Statistical Association 62, 1967, for what is taken as independent.
-    """
-    from scipy import special
-
-    (z, z_weights), (chances, u_weights) = _nodes()
-    freedom = min(freedom, _MANY)
-    u = np.sqrt(special.chdtri(freedom, (1 - chances) / 2) / freedom)
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    adjusted, so_far = [0.0] * len(p_values), 0.0
-    for place, position in enumerate(order):
-        p_value, left = p_values[position], order[place:]
-        so_far = max(so_far, p_value)
-        if len(left) > 1:
-            bound = -special.stdtrit(freedom, max(p_value, _SMALLEST) / 2) * u
-            inside = np.ones((len(z), len(u)))
-            for share in (shares[other] for other in left):
-                if share is None:
-                    inside *= 1 - p_value
-                else:
-                    middle, rest = math.sqrt(share) * z[:, None], math.sqrt(1 - share)
-                    inside *= special.ndtr((middle + bound) / rest) - special.ndtr((middle - bound) / rest)
-            so_far = max(so_far, 1 - float(z_weights @ inside @ u_weights))
-        adjusted[position] = min(1.0, so_far)
-    return adjusted
-
-
-@functools.cache
-def _nodes() -> tuple[tuple[Floats, Floats], ...]:
-    """Return nodes and weights of integrals over a normal variable, and over -1 to 1."""
-    rules = np.polynomial.hermite_e.hermegauss(20), np.polynomial.legendre.leggauss(40)
-    return tuple((nodes, weights / weights.sum()) for nodes, weights in rules)
+    mean, square = moments(values)
+    return Estimate(mean, (Side(square, len(values)),), 0.0, 0, "runs").interval() if square else None
 
 
 def moments(values: Sequence[float], scale: float | None = None) -> tuple[float, float]:
@@ -286,28 +230,73 @@ def moments(values: Sequence[float], scale: float | None = None) -> tuple[float,
     return mean, square if square > (1e-13 * scale) ** 2 else 0.0
 
 
-def _quantile(parts: Sequence[tuple[float, float]], tail: float) -> float:
-    """Return the distance that a change exceeds with a probability of at most `tail`, from variances and freedoms."""
-    from scipy import special
+def common_sides(sides: Sequence[Side]) -> list[Side]:
+    """Return the sides of configurations, the baseline's first; those that vary alike with one common variance.
 
-    if len({freedom for _, freedom in parts}) == 1:
-        return -float(special.stdtrit(parts[0][1], tail)) * math.sqrt(sum(variance for variance, _ in parts))
-    return math.sqrt(sum(variance * special.stdtrit(freedom, tail) ** 2 for variance, freedom in parts))
+    Two configurations with three runs each have 4 degrees of freedom for their variances; nine have 18 for a common
+    variance, and so detect differences that a pair does not detect.
+    """
+
+    def pooled(places: Sequence[int]) -> tuple[float, float]:
+        freedom = sum(sides[place].degrees_of_freedom for place in places)
+        return sum(sides[place].mean_square * sides[place].degrees_of_freedom for place in places) / freedom, freedom
+
+    alike = list(range(len(sides)))
+    while len(alike) > 2:
+        largest = max(alike, key=lambda place: sides[place].mean_square)
+        rest, freedom = pooled([place for place in alike if place != largest])
+        chance = CHANCE / len(alike) if largest else CHANCE
+        limit = special.fdtri(sides[largest].degrees_of_freedom, freedom, 1 - chance)
+        if sides[largest].mean_square <= limit * rest:
+            break
+        alike.remove(largest)
+    square, freedom = pooled(alike)
+    return [
+        replace(side, mean_square=square, pooled_freedom=freedom) if place in alike else side
+        for place, side in enumerate(sides)
+    ]
 
 
-def _above(parts: Sequence[tuple[float, float]], distance: float) -> float:
-    """Return the tail of which `distance` is the quantile."""
-    from scipy import optimize, special
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values that are corrected for their number: each is compared with the level of one test.
 
-    if distance < 0:
-        return 1 - _above(parts, -distance)
-    statistic = distance / math.sqrt(sum(variance for variance, _ in parts))
-    # With one freedom for all parts this is a t test; else the tail is between those of the extreme freedoms.
-    least, most = (float(special.stdtr(choose(freedom for _, freedom in parts), -statistic)) for choose in (max, min))
-    if most - least <= 1e-9 * most:
-        return most
-    least = max(least, _SMALLEST)
-    if _quantile(parts, least) <= distance:
-        return least
-    logs = math.log(least), math.log(most) + 1e-6
-    return math.exp(optimize.brentq(lambda log: _quantile(parts, math.exp(log)) - distance, *logs, xtol=1e-9))
+    Source: Holm, Scandinavian Journal of Statistics 6(2), 1979.
+    """
+    order, adjusted = np.argsort(p_values, kind="stable"), np.zeros(len(p_values))
+    scaled = np.arange(len(p_values), 0, -1) * np.asarray(p_values)[order]
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, scaled))
+    return [float(p_value) for p_value in adjusted]
+
+
+def dunnett(p_values: Sequence[float], shares: Sequence[float | None], freedom: float) -> list[float]:
+    """Return p-values of comparisons with one baseline, corrected for their number; smaller than those of `holm`.
+
+    The comparisons have the baseline in common, and one estimate of the variance, so they are right or wrong together:
+    with u the estimated standard deviation over the true one and z the baseline's error, the rest is independent.
+
+    `p_values` are two-sided, of Student's t with the `freedom` of the common variance. `shares` are the baseline's part
+    of the variance of each; None where it has a variance of its own, and counts as independent of the others.
+
+    Source: Dunnett, Journal of the American Statistical Association 50, 1955; Dunnett and Tamhane, Statistics in
+    Medicine 10(6), 1991, for the steps: the largest change is compared with all, the next with those that are left;
+    Sidak, Journal of the American Statistical Association 62, 1967, for what is taken as independent.
+    """
+    freedom, (z, z_weights), (chances, u_weights) = min(freedom, MANY), _NORMAL_NODES, _FLAT_NODES
+    u = np.sqrt(special.chdtri(freedom, (1 - chances) / 2) / freedom)
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    adjusted, so_far = [0.0] * len(p_values), 0.0
+    for place, position in enumerate(order):
+        p_value, left = p_values[position], order[place:]
+        so_far = max(so_far, p_value)
+        if len(left) > 1:
+            bound = -special.stdtrit(freedom, max(p_value, _SMALLEST) / 2) * u
+            inside = np.ones((len(z), len(u)))
+            for share in (shares[other] for other in left):
+                if share is None:
+                    inside *= 1 - p_value
+                else:
+                    middle, rest = math.sqrt(share) * z[:, None], math.sqrt(1 - share) or _SMALLEST
+                    inside *= special.ndtr((middle + bound) / rest) - special.ndtr((middle - bound) / rest)
+            so_far = max(so_far, 1 - float((z_weights / z_weights.sum()) @ inside @ (u_weights / u_weights.sum())))
+        adjusted[position] = min(1.0, so_far)
+    return adjusted

@@ -7,18 +7,25 @@ alike, and are Welch's elsewhere. An interaction is a difference that varies ove
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, variance
 
+from paratune.verdicts import special
 from paratune.verdicts.estimate import ALPHA, holm
-from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, decide, with_interval
+from paratune.verdicts.finding import (
+    MeasureComparison,
+    UncorrectedComparison,
+    decide,
+    placebo,
+    with_interval,
+    without_change,
+)
 from paratune.verdicts.groups import Group
 from paratune.verdicts.judge import metrics_of, shared_split
 from paratune.verdicts.margins import SPEED, Margin, default_margin
-from paratune.verdicts.ratios import without_change
 from paratune.verdicts.scores import difference
-from paratune.verdicts.sequential import FIRST_LOOK, LookHistory
+from paratune.verdicts.sequential import LookHistory
 from paratune.verdicts.speeds import Speeds, speeds_of
 
 Levels = Mapping[str, str]
@@ -71,51 +78,42 @@ def factor_effects(
 ) -> list[FactorEffect]:
     """Return the main effects of all axes with two values or more, on speed and on the scores that all runs have.
 
-    An axis that changes the global batch size has no effect on speed here: a sample is not worth the same then.
-
-    Args:
-        baseline: Value of each axis with which its others are compared.
-        margins: By measure; `default_margin` for those that are absent.
+    `baseline` is the value of each axis with which its others are compared. An axis that changes the global batch size
+    has no effect on speed here: a sample is not worth the same then. `margins` and `history` are those of `judge`.
     """
-    effects: list[FactorEffect] = []
     runs = [run for cell in cells for run in cell.group.runs]
     task, split = str(runs[0].run.task.kind), shared_split(runs)
-    given, history = margins or {}, history or LookHistory()
+    margins, history = margins or {}, history or LookHistory()
     rates = [[run.summary.throughput.samples_per_s for run in cell.group.runs] for cell in cells]
     are_known = all(len(some) > 1 and all(rate and rate > 0 for rate in some) for some in rates)
     speeds = speeds_of([cell.group for cell in cells], rates) if are_known else None
+    effects: list[FactorEffect] = []
     for axis, base in baseline.items():
         levels = [level for level in dict.fromkeys(cell.levels[axis] for cell in cells) if level != base]
         pairs = {level: some for level in levels if (some := _pairs(cells, axis, base, level))}
-        margin = given.get(SPEED) or default_margin(SPEED, task)
-        measured = [_speed(speeds, cells, rates, some, margin) for some in pairs.values()]
-        for level, comparison in _decided(cells, pairs, measured, history):
-            is_known = speeds is not None and comparison.change is not None
-            interaction = _interaction(speeds, pairs[level], comparison) if speeds and is_known else None
-            effects.append(FactorEffect(axis, level, base, comparison, len(pairs[level]), interaction))
-        for metric in metrics_of(runs, split, [*given]):
-            assert split is not None
-            margin = given.get(metric) or default_margin(metric, task)
-            sides = [(_merged(cells, some, 0), _merged(cells, some, 1)) for some in pairs.values()]
-            scores = [difference(first, second, split, metric, margin) for first, second in sides]
-            for level, comparison in _decided(cells, pairs, scores, history):
-                effects.append(FactorEffect(axis, level, base, comparison, len(pairs[level])))
-    return _with_holm(effects)
-
-
-def _decided(
-    cells: Sequence[FactorCell],
-    pairs: Mapping[str, Pairs],
-    measured: Sequence[UncorrectedComparison],
-    history: LookHistory,
-) -> Iterator[tuple[str, MeasureComparison]]:
-    """Yield each value of an axis with its decided comparison."""
-    looked = []
-    for some, comparison in zip(pairs.values(), measured, strict=True):
-        names = [{run.name for run in _merged(cells, some, side).runs} for side in (0, 1)]
-        looks = history.at(*names) or FIRST_LOOK
-        looked.append(replace(comparison, looks=looks, num_planned=history.num_planned))
-    return zip(pairs, decide(looked), strict=True)
+        # All runs of a value: scores are averaged over the combinations of a seed.
+        sides = [
+            [Group(str(at), tuple(run for pair in some for run in cells[pair[at]].group.runs)) for at in (0, 1)]
+            for some in pairs.values()
+        ]
+        looks = [history.at(first.runs, second.runs) for first, second in sides]
+        for measure in (SPEED, *metrics_of(runs, split, [*margins])):
+            margin = margins.get(measure) or default_margin(measure, task)
+            if measure == SPEED:
+                measured = [_speed(speeds, cells, rates, some, margin) for some in pairs.values()]
+            else:
+                measured = [difference(first, second, split or "", measure, margin) for first, second in sides]
+            for level, comparison in zip(pairs, decide(measured, looks, history.num_planned), strict=True):
+                is_known = speeds is not None and measure == SPEED and comparison.change is not None
+                interaction = _interaction(speeds, pairs[level], comparison) if speeds and is_known else None
+                effects.append(FactorEffect(axis, level, base, comparison, len(pairs[level]), interaction))
+    # Each measure is corrected for all of its interactions; only speed has them.
+    interactions = [(at, effect.interaction) for at, effect in enumerate(effects) if effect.interaction is not None]
+    corrected = holm([interaction.p_value for _, interaction in interactions])
+    for (at, found), p_value in zip(interactions, corrected, strict=True):
+        matters = p_value <= ALPHA and found.matters
+        effects[at] = replace(effects[at], interaction=replace(found, p_value=p_value, matters=matters))
+    return effects
 
 
 def _pairs(cells: Sequence[FactorCell], axis: str, base: str, level: str) -> list[tuple[int, int]]:
@@ -129,11 +127,6 @@ def _pairs(cells: Sequence[FactorCell], axis: str, base: str, level: str) -> lis
     return pairs
 
 
-def _merged(cells: Sequence[FactorCell], pairs: Pairs, side: int) -> Group:
-    """Return the runs of one value in all combinations; scores are averaged over those of a seed."""
-    return Group(str(side), tuple(run for pair in pairs for run in cells[pair[side]].group.runs))
-
-
 def _speed(
     speeds: Speeds | None, cells: Sequence[FactorCell], rates: Sequence[Sequence[float | None]], pairs: Pairs,
     margin: Margin,
@@ -143,15 +136,15 @@ def _speed(
     bare = MeasureComparison(SPEED, True, None, None, (counts[0], counts[1]), margin=margin.of(1.0))
     groups = [(cells[base].group, cells[other].group) for base, other in pairs]
     if any(len({run.run.batch.global_batch_size for run in (*a.runs, *b.runs)}) > 1 for a, b in groups):
-        return UncorrectedComparison(replace(bare, code="not_same_experiment", reason="the global batch size differs"))
+        return without_change(bare, "not_same_experiment", "the global batch size differs")
     known = [[[math.log(rate) for rate in rates[pair[side]] if rate and rate > 0] for pair in pairs] for side in (0, 1)]
     if tuple(sum(map(len, side)) for side in known) != counts:
-        return UncorrectedComparison(replace(bare, code="unknown_value", reason="a rate is not recorded"))
+        return without_change(bare, "unknown_value", "a rate is not recorded")
     means = [fmean(fmean(logs) for logs in side) for side in known]
     change = math.expm1(means[1] - means[0])
     finding = replace(bare, baseline=math.exp(means[0]), value=math.exp(means[1]), change=change)
     if all(first.cannot_differ(second) for first, second in groups):
-        return UncorrectedComparison(without_change(finding))
+        return placebo(finding)
     if speeds is None:
         return UncorrectedComparison(replace(finding, code="one_run", reason="one run in a combination"))
     estimate = speeds.change(pairs)
@@ -160,8 +153,6 @@ def _speed(
 
 def _interaction(speeds: Speeds, pairs: Pairs, comparison: MeasureComparison) -> Interaction | None:
     """Return how the effect varies over combinations: an F test with the mean variance of a combination's effect."""
-    from scipy import special
-
     if len(pairs) < 2:
         return None
     estimates = [speeds.change([pair]) for pair in pairs]
@@ -171,16 +162,3 @@ def _interaction(speeds: Speeds, pairs: Pairs, comparison: MeasureComparison) ->
     p_value = float(special.fdtrc(len(pairs) - 1, freedom, between / noise)) if noise else float(between == 0)
     is_far = max(abs(change - fmean(changes)) for change in changes) > math.log1p(comparison.margin or 0.0)
     return Interaction(p_value, math.expm1(min(changes)), math.expm1(max(changes)), is_far)
-
-
-def _with_holm(effects: Sequence[FactorEffect]) -> list[FactorEffect]:
-    """Return effects with the p-values of their interactions corrected."""
-    places = [place for place, effect in enumerate(effects) if effect.interaction is not None]
-    p_values = holm([effect.interaction.p_value for effect in effects if effect.interaction is not None])
-    corrected = list(effects)
-    for place, p_value in zip(places, p_values, strict=True):
-        interaction = effects[place].interaction
-        assert interaction is not None
-        matters = p_value <= ALPHA and interaction.matters
-        corrected[place] = replace(effects[place], interaction=replace(interaction, p_value=p_value, matters=matters))
-    return corrected

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from paratune.base.grouping import grouped
 from paratune.records.efficiency import NoiseKind
 from paratune.records.finished import RunRecord
 from paratune.verdicts.placebo import step_class
@@ -22,10 +23,7 @@ class Group:
     @property
     def by_seed(self) -> dict[Any, list[RunRecord]]:
         """The runs of each seed: repeats of a seed do not count as other seeds."""
-        runs_by_seed: dict[Any, list[RunRecord]] = {}
-        for run in self.runs:
-            runs_by_seed.setdefault(run.run.seed, []).append(run)
-        return runs_by_seed
+        return grouped((run.run.seed, run) for run in self.runs)
 
     @cached_property
     def step_class(self) -> str | None:

@@ -6,11 +6,12 @@ covariance of two runs' scores that of their pseudovalues: runs are scored on th
 
 Source: Quenouille, Biometrika 43, 1956; Tukey, Annals of Mathematical Statistics 29, 1958.
 
-Dimensions: `N` samples, `K` sums, `G` samples or blocks of samples.
+Dimensions: `N` samples, `K` sums, `G` samples, blocks of samples, or groups of samples with one value.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,8 +54,7 @@ def of_sums(values: Floats, score: Callable[[Floats], Floats]) -> JackknifeScore
     """
     sums = values.sum(axis=0)
     with np.errstate(all="ignore"):
-        without = np.asarray(score(sums - values), dtype=np.float64)
-        return scored_without(float(score(sums)), without, len(values))
+        return _scored(float(score(sums)), score(sums - values), len(values))
 
 
 def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | None]) -> JackknifeScore | None:
@@ -63,12 +63,12 @@ def of_kinds(kinds: npt.NDArray[np.int64], score: Callable[[Floats], float | Non
     `kinds` is (N,), from 0.
     """
     counts = np.bincount(kinds).astype(np.float64)
-    without = np.full(len(counts), np.nan)
-    for kind in np.flatnonzero(counts):
+    without: dict[int, float | None] = {}
+    for kind in map(int, np.flatnonzero(counts)):
         fewer = counts.copy()
         fewer[kind] -= 1
-        without[kind] = _number(score(fewer) if fewer.any() else None)
-    return scored_without(_number(score(counts)), without[kinds], len(kinds))
+        without[kind] = score(fewer) if fewer.any() else None
+    return _scored(score(counts), [without[kind] for kind in kinds], len(kinds))
 
 
 def of_blocks(
@@ -78,9 +78,8 @@ def of_blocks(
 ) -> JackknifeScore | None:
     """Return any score, with pseudovalues of `NUM_BLOCKS` blocks of samples.
 
-    Args:
-        score: From the samples that are left, in order, to a score; None where it is undefined.
-        clusters: (N,), numbers from 0: samples with the same one are in one block; None: independent samples.
+    `score` maps the samples that are left, in order, to a score; None where it is undefined. `clusters` is (N,),
+    numbers from 0: samples with the same one are in one block; None for independent samples.
     """
     clusters = np.arange(num_samples) if clusters is None else clusters
     num_clusters = int(clusters.max()) + 1 if num_samples else 0
@@ -88,10 +87,64 @@ def of_blocks(
     # Shuffled, because rows of a file often come sorted; the same for all runs.
     block_of = (np.random.default_rng(0).permutation(num_clusters) % num_blocks)[clusters]
     everything = np.arange(num_samples)
-    without = [
-        _number(score(everything[block_of != block]) if num_samples > 1 else None) for block in range(num_blocks)
-    ]
-    return scored_without(_number(score(everything)), np.asarray(without), num_samples)
+    without = [score(everything[block_of != block]) if num_samples > 1 else None for block in range(num_blocks)]
+    return _scored(score(everything), without, num_samples)
+
+
+def mean_over_classes(
+    metric: str, is_class: Sequence[npt.NDArray[np.bool_]], scores: Sequence[npt.NDArray[Any]]
+) -> JackknifeScore | None:
+    """Return the mean over classes of roc_auc or average_precision; None where a class has no sample, or all of them.
+
+    `is_class` and `scores` are (N,) for each class: whether a sample is of it, and a finite number that is larger where
+    it is more likely.
+    """
+    if any(mask.all() or not mask.any() for mask in is_class):
+        return None
+    by_class = []
+    with np.errstate(all="ignore"):  # without a class that has a single sample, the score is undefined
+        for mask, score in zip(is_class, scores, strict=True):
+            own, group = mask.astype(np.float64), np.unique(-score, return_inverse=True)[1]
+            positive_G, negative_G = (np.bincount(group, weights=some).astype(np.float64) for some in (own, 1 - own))
+            function = _roc_auc if metric == "roc_auc" else _average_precision
+            by_class.append(function(own, group, positive_G, negative_G))
+    without = np.mean([without for _, without in by_class], axis=0)
+    return _scored(float(np.mean([score for score, _ in by_class])), without, len(without))
+
+
+def _roc_auc(is_class: Floats, group: npt.NDArray[Any], positive: Floats, negative: Floats) -> tuple[float, Floats]:
+    """Return the area under the ROC curve, and that without each sample, (N,).
+
+    `group` is (N,): the place of a sample's score, in descending order; `positive` and `negative` are (G,), the samples
+    of the class and of others. The area is the share of pairs (sample of the class, other sample) in the right order; a
+    tie counts one half. Without a sample, its pairs are left out.
+    """
+    num_positive, num_negative = positive.sum(), negative.sum()
+    below_G = num_negative - np.cumsum(negative) + negative / 2
+    above_G = np.cumsum(positive) - positive / 2
+    right = float(positive @ below_G)
+    of_sample = np.where(is_class == 1, below_G[group], above_G[group])
+    pairs = (num_positive - is_class) * (num_negative - (1 - is_class))
+    return right / (num_positive * num_negative), (right - of_sample) / pairs
+
+
+def _average_precision(
+    is_class: Floats, group: npt.NDArray[Any], positive: Floats, negative: Floats
+) -> tuple[float, Floats]:
+    """Return the average precision, and that without each sample, (N,): the sum over groups of (share of the class in
+    this group) * (precision down to this group)."""
+    hits_G, size_G = np.cumsum(positive), np.cumsum(positive + negative)
+    parts_G = positive * hits_G / size_G
+    before_G = np.cumsum(parts_G) - parts_G
+    # Groups below the sample have one sample less above them, and for a sample of the class also one hit less.
+    without = np.empty_like(is_class)
+    for value in (0.0, 1.0):
+        rest_G = np.where(size_G > 1, (hits_G - value) / np.maximum(size_G - 1, 1), 0.0)
+        after_G = (positive * rest_G)[::-1].cumsum()[::-1] - positive * rest_G
+        own_G = (positive - value) * rest_G
+        chosen = is_class == value
+        without[chosen] = (before_G + own_G + after_G)[group[chosen]] / (positive.sum() - value)
+    return float(parts_G.sum()) / positive.sum(), without
 
 
 def by_cluster(scored: JackknifeScore, clusters: npt.NDArray[np.int64]) -> JackknifeScore:
@@ -110,11 +163,9 @@ def by_cluster(scored: JackknifeScore, clusters: npt.NDArray[np.int64]) -> Jackk
     return JackknifeScore(scored.score, values, scored.num_samples, num_clusters)
 
 
-def scored_without(score: float, without: Floats, num_samples: int) -> JackknifeScore | None:
+def _scored(score: float | None, without: Sequence[float | None] | Floats, num_samples: int) -> JackknifeScore | None:
     """Return a score whose values without each sample, or block, are known, (G,); None where it is undefined."""
-    pseudovalues = len(without) * score - (len(without) - 1) * without
-    return JackknifeScore(score, pseudovalues, num_samples) if np.isfinite(score) else None
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value
+    if score is None or not np.isfinite(score):
+        return None
+    values = np.asarray(without, dtype=np.float64)  # None becomes NaN
+    return JackknifeScore(score, len(values) * score - (len(values) - 1) * values, num_samples)

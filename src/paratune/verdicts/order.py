@@ -16,13 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.records.finished import RunRecord
+from paratune.verdicts import special
 
 Floats = npt.NDArray[np.float64]
 ADJUST_BELOW = 0.1
 """p-value of "no drift" below which changes are adjusted, also where runs are interleaved."""
 WARN_BELOW = 0.05
 LEAST_GAP_S = 3600.0
-"""Between the end of a run and the start of the next one: the least gap between two sessions. See `_sessions`."""
+"""Between the end of a run and the start of the next one: the least gap between two sessions. See `_in_time`."""
 LEAST_LOAD = 0.02
 """Standard deviation of the load by other programs (share of all cores) from which it is a covariate."""
 MOST_SHARE = 0.25
@@ -53,7 +54,7 @@ class OrderEffect:
     covariates: tuple[str, ...]
     """`order`, `session` or `load`."""
     total: float
-    """Change of the speed from the first run (or session) to the one that differs most; 0 without both covariates."""
+    """Change of the speed from the first run (or session) to the one that differs most; 0 for `load` alone."""
     total_low: float
     total_high: float
     bias: float
@@ -61,7 +62,6 @@ class OrderEffect:
     p_value: float
     """Of "there is no such effect"."""
     is_adjusted: bool
-    """Whether the change and its interval are adjusted for it."""
     is_confounded: bool
     """Whether all runs of one side ended before the first run of the other began."""
     load_difference: float | None = None
@@ -69,7 +69,6 @@ class OrderEffect:
 
     @property
     def is_drift(self) -> bool:
-        """Whether the effect is there, by its test."""
         return self.p_value < WARN_BELOW
 
 
@@ -100,7 +99,7 @@ class OrderModel:
 
     times: Sequence[Sequence[RunTime]]
     names: tuple[str, ...]
-    columns: tuple[Floats, ...]
+    columns: Sequence[Floats]
     """Of each configuration, (runs, covariates)."""
     slopes: Floats
     """(covariates,)."""
@@ -132,6 +131,26 @@ class OrderModel:
         """Whether changes have to be adjusted: where there is a drift, or where the order would hide one."""
         return self.p_value < ADJUST_BELOW or self.is_confounded
 
+    def effect(self, place: int) -> OrderEffect:
+        """Return the effect of the order on the comparison of the first configuration with the one at `place`."""
+        table = np.concatenate(self.columns) * np.asarray([name != "load" for name in self.names])
+        since_first = table - table[np.argmin([time.began for side in self.times for time in side])]
+        most = since_first[np.argmax(np.abs(since_first @ self.slopes))]
+        total, error = float(most @ self.slopes), math.sqrt(max(0.0, float(most @ self.covariance @ most)))
+        half = float(special.stdtrit(self.freedom, 0.975)) * error
+        loads = [[time.load for time in self.times[at] if time.load is not None] for at in (0, place)]
+        return OrderEffect(
+            covariates=tuple(dict.fromkeys(self.names)),
+            total=math.expm1(total),
+            total_low=math.expm1(max(-50.0, total - half)),
+            total_high=math.expm1(min(50.0, total + half)),
+            bias=math.expm1(float(self.difference(0, place) @ self.slopes)),
+            p_value=self.p_value,
+            is_adjusted=self.has_to_adjust,
+            is_confounded=is_confounded(self.times[0], self.times[place]),
+            load_difference=float(np.mean(loads[1]) - np.mean(loads[0])) if all(loads) else None,
+        )
+
 
 def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTime]]) -> OrderModel | None:
     """Return the regression; None where too few runs are there for one.
@@ -139,88 +158,62 @@ def order_model(logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTim
     `logs` has the logarithms of the rates, at least 2, of each configuration, the baseline first.
     """
     num_free = sum(len(side) - 1 for side in logs)
-    candidates = [column for column in (_in_time(times, num_free), _loads(times)) if column is not None]
+    loads = [time.load for side in times for time in side]
+    candidates = [_in_time(times, num_free)]
+    if None not in loads and np.std(known := np.asarray(loads, dtype=np.float64)) >= LEAST_LOAD:
+        candidates.append(("load", known[:, None]))
+    candidates = [candidate for candidate in candidates if candidate[1].size]
     while candidates:
         names = tuple(name for name, column in candidates for _ in range(column.shape[1]))
         table = np.concatenate([column for _, column in candidates], axis=1)
-        fits = set(names) == {"order"} or table.shape[1] == 1 or table.shape[1] <= MOST_SHARE * num_free
-        if fits and num_free > table.shape[1]:
-            model = _fit(logs, times, table, names)
-            if model is not None:
-                return model
         candidates.pop()
+        fits = set(names) == {"order"} or len(names) == 1 or len(names) <= MOST_SHARE * num_free
+        columns, parts = _divided(table, times)
+        within = np.concatenate(parts)
+        if not fits or num_free <= len(names) or np.linalg.matrix_rank(within) < len(names):
+            continue
+        values = np.concatenate([np.asarray(side) - np.mean(side) for side in logs])
+        products = within.T @ within
+        inverse = np.linalg.inv(products)
+        slopes: Floats = inverse @ (within.T @ values)
+        freedom = len(values) - len(logs) - len(names)
+        square = float(((values - within @ slopes) ** 2).sum()) / freedom
+        covariance = np.asarray(square * inverse, dtype=np.float64)
+        explained = float(slopes @ products @ slopes) / len(names)
+        p_value = float(special.fdtrc(len(names), freedom, explained / square)) if square else explained == 0
+        leverages = tuple(float(np.trace(inverse @ (part.T @ part))) for part in parts)
+        return OrderModel(times, names, columns, slopes, covariance, square, freedom, float(p_value), leverages)
     return None
 
 
-def _fit(
-    logs: Sequence[Sequence[float]], times: Sequence[Sequence[RunTime]], table: Floats, names: tuple[str, ...]
-) -> OrderModel | None:
-    from scipy import special
-
-    columns, parts = _divided(table, [len(side) for side in logs])
-    within = np.concatenate(parts)
-    values = np.concatenate([np.asarray(side) - np.mean(side) for side in logs])
-    products = within.T @ within
-    if np.linalg.matrix_rank(within) < table.shape[1]:
-        return None
-    inverse = np.linalg.inv(products)
-    slopes = inverse @ (within.T @ values)
-    freedom = len(values) - len(logs) - table.shape[1]
-    residual = float(((values - within @ slopes) ** 2).sum())
-    square = residual / freedom
-    explained = float(slopes @ products @ slopes) / table.shape[1]
-    p_value = float(special.fdtrc(table.shape[1], freedom, explained / square)) if square else float(explained == 0)
-    leverages = tuple(float(np.trace(inverse @ (part.T @ part))) for part in parts)
-    return OrderModel(times, names, tuple(columns), slopes, square * inverse, square, freedom, p_value, leverages)
-
-
-def _divided(table: Floats, counts: Sequence[int]) -> tuple[list[Floats], list[Floats]]:
+def _divided(table: Floats, times: Sequence[Sequence[RunTime]]) -> tuple[list[Floats], list[Floats]]:
     """Return the rows of each configuration, and the same less their means."""
-    columns = np.split(table, np.cumsum(counts)[:-1])
+    columns = np.split(table, np.cumsum([len(side) for side in times])[:-1])
     return columns, [part - part.mean(axis=0) for part in columns]
 
 
-def _in_time(times: Sequence[Sequence[RunTime]], num_free: int) -> tuple[str, Floats] | None:
-    """Return indicators of sessions where a configuration has runs in several, else places in time; None where all runs
-    began at the same time."""
-    began = np.asarray([time.began for side in times for time in side])
-    sessions = _sessions([time for side in times for time in side])
+def _in_time(times: Sequence[Sequence[RunTime]], num_free: int) -> tuple[str, Floats]:
+    """Return indicators of sessions where a configuration has runs in several, else places in time; without a column
+    where all runs began at the same time."""
+    began, ended = (np.asarray([[time.began, time.ended] for side in times for time in side])).T
+    ordered, order = np.sort(began), np.argsort(began, kind="stable")
+    # A session ends where no run is made for an hour, or for three times the longest run.
+    gaps = ordered[1:] - np.maximum.accumulate(ended[order])[:-1]
+    sessions = np.zeros(len(began), dtype=np.int64)
+    sessions[order[1:]] = np.cumsum(gaps > max(LEAST_GAP_S, 3 * (ended - began).max()))
     count = int(sessions.max()) + 1
     if count > 1:
         indicators = (sessions[:, None] == np.arange(1, count)[None]).astype(np.float64)
-        _, parts = _divided(indicators, [len(side) for side in times])
-        if np.linalg.matrix_rank(np.concatenate(parts)) == count - 1:
+        if np.linalg.matrix_rank(np.concatenate(_divided(indicators, times)[1])) == count - 1:
             return "session", indicators
-    ordered = np.sort(began)
     places = (np.searchsorted(ordered, began, "left") + np.searchsorted(ordered, began, "right") - 1) / 2
     if np.ptp(places) == 0:
-        return None
-    is_curved = any(is_confounded(times[0], other) for other in times[1:])
-    if not is_curved:
+        return "order", np.zeros((len(began), 0))
+    if not any(is_confounded(times[0], other) for other in times[1:]):
         return "order", places[:, None]
     places = 2 * (places - places.mean()) / np.ptp(places)  # powers of 0 to 26 would be nearly collinear
     powers = max(1, min(MOST_POWERS, num_free - LEAST_FREEDOM))
     return "order", np.stack([places**power for power in range(1, powers + 1)], axis=1)
-
-
-def _sessions(times: Sequence[RunTime]) -> npt.NDArray[np.int64]:
-    """Return the session of each run: one ends where no run is made for an hour, or for three times the longest run."""
-    longest = max(time.ended - time.began for time in times)
-    numbers, session, ended = np.zeros(len(times), dtype=np.int64), 0, math.inf
-    for place in sorted(range(len(times)), key=lambda place: times[place].began):
-        if times[place].began - ended > max(LEAST_GAP_S, 3 * longest):
-            session += 1
-        numbers[place] = session
-        ended = times[place].ended if math.isinf(ended) else max(ended, times[place].ended)
-    return numbers
-
-
-def _loads(times: Sequence[Sequence[RunTime]]) -> tuple[str, Floats] | None:
-    loads = [time.load for side in times for time in side]
-    known = [load for load in loads if load is not None]
-    if len(known) < len(loads) or np.std(known) < LEAST_LOAD:
-        return None
-    return "load", np.asarray(known, dtype=np.float64)[:, None]
 
 
 def is_confounded(first: Sequence[RunTime], second: Sequence[RunTime]) -> bool:
@@ -240,26 +233,3 @@ def num_overlapping(times: Sequence[RunTime]) -> int:
         return bool(first.hosts & second.hosts) and shared > max(2.0, least)
 
     return sum(any(overlap(time, other) for other in times if other is not time) for time in times)
-
-
-def order_effect(model: OrderModel, place: int, *, is_adjusted: bool) -> OrderEffect:
-    """Return the effect of the order on the comparison of the first configuration with the one at `place`."""
-    from scipy import special
-
-    table = np.concatenate(model.columns) * np.asarray([name != "load" for name in model.names])
-    since_first = table - table[np.argmin([time.began for side in model.times for time in side])]
-    most = since_first[np.argmax(np.abs(since_first @ model.slopes))]
-    total = float(most @ model.slopes)
-    half = float(special.stdtrit(model.freedom, 0.975)) * math.sqrt(max(0.0, float(most @ model.covariance @ most)))
-    loads = [[time.load for time in model.times[at] if time.load is not None] for at in (0, place)]
-    return OrderEffect(
-        covariates=tuple(dict.fromkeys(model.names)),
-        total=math.expm1(total),
-        total_low=math.expm1(max(-50.0, total - half)),
-        total_high=math.expm1(min(50.0, total + half)),
-        bias=math.expm1(float(model.difference(0, place) @ model.slopes)),
-        p_value=model.p_value,
-        is_adjusted=is_adjusted,
-        is_confounded=is_confounded(model.times[0], model.times[place]),
-        load_difference=float(np.mean(loads[1]) - np.mean(loads[0])) if all(loads) else None,
-    )

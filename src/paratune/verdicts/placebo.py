@@ -13,48 +13,34 @@ import numpy as np
 
 from paratune.config.differences import flatten
 from paratune.records.finished import RunRecord, gpus_of
+from paratune.verdicts import special
 
-ANY_VALUE: Mapping[str, str] = {
-    "run.name": "a name",
-    "run.folder": "a name",
-    "run.seed": "draws others of the same rows and masks",
-    "run.hang_timeout_s": "only waits",
-    "train.learning_rate": "a number in the update of the weights",
-    "train.schedule": "a number in the update; your own function is a section, whose keys are not in this table",
-    "train.schedule_cycles": "changes that number",
-    "train.schedule_power": "changes that number",
-    "train.schedule_end_ratio": "changes that number",
-    "train.decay_ratio": "changes that number",
-    "train.warmup_steps": "changes that number",
-    "train.warmup_ratio": "changes that number",
-    "train.weight_decay": "a number in the update, which has two groups of weights also where it is 0",
-    "train.betas": "numbers in the update",
-    "train.eps": "a number in the update",
-    "model.adapter.alpha": "a factor of the adapter's output",
-    "task.start_at_mean": "values of the first weights",
-    "task.threshold": "is used for scores only",
-    "task.scale": "a factor in the loss",
-    "evaluate.patience": "ends the run: fewer steps, of the same time",
-    "evaluate.min_delta": "ends the run: fewer steps, of the same time",
-    "evaluate.slices": "is used for scores only",
-    "evaluate.cluster": "is used for scores only",
-    "measure.reference_batch": "is used for goodput only",
-}
+ANY_VALUE = frozenset(
+    {
+        *("run.name", "run.folder", "run.hang_timeout_s"),  # names, and how long a run waits
+        "run.seed",  # draws others of the same rows and masks
+        # Numbers in the update of the weights, which has two groups of weights also where the weight decay is 0. Your
+        # own schedule is a section, whose keys are not in this table.
+        *("train.learning_rate", "train.schedule", "train.schedule_cycles", "train.schedule_power"),
+        *("train.schedule_end_ratio", "train.decay_ratio", "train.warmup_steps", "train.warmup_ratio"),
+        *("train.weight_decay", "train.betas", "train.eps"),
+        *("model.adapter.alpha", "task.scale"),  # factors of the adapter's output, and of the loss
+        "task.start_at_mean",  # values of the first weights
+        *("evaluate.patience", "evaluate.min_delta"),  # end the run: fewer steps, of the same time
+        *("task.threshold", "evaluate.slices", "evaluate.cluster"),  # for scores only
+        "measure.reference_batch",  # for goodput only
+    }
+)
 """Options whose value does not matter, with the reason. Left out although they are close to these: `epochs` and
 `max_steps` (the mean is over other batches), `optimizer`, `freeze` and `class_weights` (other operations),
 `mask_probability` (other rows in the head), `evaluate.best` and `every` (memory), and all that only changes how a run
 is executed: that is what comparisons of speed are about."""
 WITHOUT: Mapping[str, Any] = {
-    "train.max_grad_norm": None,
+    **dict.fromkeys(("train.max_grad_norm", "task.focal_gamma")),
     "train.layer_decay": 1.0,
-    "task.label_smoothing": 0.0,
-    "task.focal_gamma": None,
-    "model.adapter.dropout": 0.0,
-    "model.overrides.hidden_dropout_prob": 0.0,
-    "model.overrides.attention_probs_dropout_prob": 0.0,
-    "model.overrides.classifier_dropout": 0.0,
-    "model.overrides.dropout": 0.0,
-    "model.overrides.attention_dropout": 0.0,
+    **dict.fromkeys(("task.label_smoothing", "model.adapter.dropout"), 0.0),
+    **{f"model.overrides.{name}_dropout_prob": 0.0 for name in ("hidden", "attention_probs")},
+    **{f"model.overrides.{name}": 0.0 for name in ("dropout", "attention_dropout", "classifier_dropout")},
 }
 """Options with one value that leaves operations out; two other values have the same operations."""
 OF_A_STEP = frozenset(
@@ -84,26 +70,15 @@ def step_class(run: RunRecord) -> str | None:
         return None
     settings = {key: value for key, value in flatten(facts.config).items() if key not in ANY_VALUE}
     settings |= {key: settings[key] != off for key, off in WITHOUT.items() if key in settings}
-    machines = [
-        str([node.get(key) for key in _NODE] + [gpu.get("name") for gpu in gpus_of(node)]) for node in facts.hardware
+    environment = {str(name): str(value) for name, value in facts.environment.items()}
+    found = [
+        settings,
+        {name: value for name, value in environment.items() if not name.endswith(_OF_ONE_RUN)},
+        sorted(str([*map(node.get, _NODE), *(gpu.get("name") for gpu in gpus_of(node))]) for node in facts.hardware),
+        *(facts.strategy.kind, facts.strategy.options, facts.world_size, facts.num_threads, facts.device),
+        *(facts.batch.model_dump(), facts.versions, facts.own_code, facts.code.get("git_commit"), fingerprint),
     ]
-    return json.dumps(
-        [
-            settings,
-            facts.strategy.kind,
-            facts.strategy.options,
-            sorted(
-                [str(name), str(value)]
-                for name, value in facts.environment.items()
-                if not str(name).endswith(_OF_ONE_RUN)
-            ),
-            sorted(machines),
-            *(facts.world_size, facts.num_threads, facts.device, facts.batch.model_dump(), facts.versions),
-            *(facts.own_code, facts.code.get("git_commit"), fingerprint),
-        ],
-        sort_keys=True,
-        default=str,
-    )
+    return json.dumps(found, sort_keys=True, default=str)
 
 
 @dataclass(frozen=True)
@@ -128,14 +103,9 @@ class NegativeControl:
 def negative_control(logs: Sequence[Sequence[float]], classes: Sequence[Hashable | None]) -> NegativeControl | None:
     """Return the variation within classes of configurations; None where no class has two of them.
 
-    Args:
-        logs: Logarithms of the rates of each configuration, at least 2.
-        classes: Of each configuration; None is in no class.
-
-    The one-way analysis of variance of random effects: (mean square between - within) / runs of a configuration.
+    `logs` are the logarithms of the rates of each configuration, at least 2; a class of None is no class. It is the
+    one-way analysis of variance of random effects: (mean square between - within) / runs of a configuration.
     """
-    from scipy import special
-
     members = {name: [at for at, own in enumerate(classes) if own == name] for name in classes if name is not None}
     families = [[np.asarray(logs[at]) for at in places] for places in members.values() if len(places) > 1]
     if not families:

@@ -1,18 +1,20 @@
 """Number of runs that decide a comparison: the power of the two tests, from the present variances."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from paratune.verdicts.estimate import ALPHA, Estimate
+import numpy as np
+
+from paratune.verdicts import special
+from paratune.verdicts.estimate import ALPHA, MANY, Estimate
 
 POWER = 0.8
 """Probability of a decision for which a plan is made."""
 MOST_RUNS = 200
 """Largest number of runs in a plan: the variances of a few runs are not known well enough for more."""
 _NODES = 400
-_MANY = 1_000_000
-"""Replaces infinite degrees of freedom where a noncentral distribution needs a number."""
 SPREAD = 0.8
 """Probability that the true variance of runs is between those from which a range of numbers of runs is computed."""
 
@@ -35,12 +37,9 @@ def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> floa
 
     Source: Phillips, Journal of Pharmacokinetics and Biopharmaceutics 18(2), 1990.
     """
-    import numpy as np
-    from scipy import special
-
     if not estimate.standard_error:
         return 1.0
-    freedom = min(estimate.degrees_of_freedom, _MANY)
+    freedom = min(estimate.degrees_of_freedom, MANY)
     errors = np.sqrt(special.chdtri(freedom, (np.arange(_NODES) + 0.5) / _NODES) / freedom)
     distance = (margin - estimate.half_width(1 - 2 * alpha) * errors) / estimate.standard_error
     return float(np.maximum(2 * special.ndtr(distance) - 1, 0).mean())
@@ -48,11 +47,9 @@ def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> floa
 
 def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> float:
     """Return the probability that the two-sided test finds a change of this size."""
-    from scipy import special
-
     if not estimate.standard_error:
         return 1.0 if change else 0.0
-    freedom = min(estimate.degrees_of_freedom, _MANY)
+    freedom = min(estimate.degrees_of_freedom, MANY)
     noncentrality = abs(change) / estimate.standard_error
     # The other tail, a finding of the wrong sign, is left out.
     critical = estimate.half_width(1 - alpha) / estimate.standard_error
@@ -61,37 +58,35 @@ def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> 
 
 
 def plan(
-    estimate: Estimate, margin: float, alpha: float = ALPHA, power: float = POWER
+    estimate: Estimate, margin: float, alpha: float = ALPHA
 ) -> tuple[RunRange | None, RunRange | None, int | None]:
     """Return how many runs decide a comparison, as ranges: the variance of a few runs is not known well.
 
     A range is for the variance of runs at the lower end, at the median and at the upper end of its interval. The change
-    that was found counts as the true one. Each side of the estimate has at least 2 runs.
-
-    Args:
-        margin: Above 0.
-        alpha: Level of each test.
+    that was found counts as the true one. `margin` is above 0; `alpha` is the level of each test.
 
     Returns:
         The runs that find a change of the present size, None when it is within the margin or no number is enough; those
         that show that a change of 0 is within the margin; and, when neither number is up to `MOST_RUNS`, the least
-        number of scored samples with any number of runs.
+        number of scored samples with any number of runs; None when samples are not the limit.
     """
     if not estimate.sides:
         return None, None, None
-    change = abs(estimate.value)
-    different = None
+    change, different = abs(estimate.value), None
     if change > margin:
-        different = _range(estimate, lambda there: power_different(there, change, alpha) >= power)
-    equal = _range(estimate, lambda there: power_equal(there, margin, alpha) >= power)
-    is_enough = different is not None or equal is not None
-    return different, equal, None if is_enough else _samples(estimate, margin, alpha, power)
+        different = _range(estimate, lambda there: power_different(there, change, alpha) >= POWER)
+    equal = _range(estimate, lambda there: power_equal(there, margin, alpha) >= POWER)
+    if different is not None or equal is not None or not estimate.num_samples or estimate.scope == "runs":
+        return different, equal, None
+    quantiles = -float(special.ndtri(alpha)) - float(special.ndtri((1 - POWER) / 2))
+    wanted = (margin / quantiles) ** 2
+    if estimate.shared <= wanted:
+        return None, None, None
+    return None, None, int((estimate.num_rows or estimate.num_samples) * estimate.shared / wanted) + 1
 
 
 def _range(estimate: Estimate, decides: Callable[[Estimate], bool]) -> RunRange | None:
     """Return the runs with which a test decides, for variances of runs at both ends of their interval."""
-    from scipy import special
-
     freedom = min(side.degrees_of_freedom for side in estimate.sides)
     least = min(side.num_runs for side in estimate.sides) + 1
 
@@ -99,31 +94,9 @@ def _range(estimate: Estimate, decides: Callable[[Estimate], bool]) -> RunRange 
         factor = freedom / float(special.chdtri(freedom, share))
         sides = tuple(replace(side, mean_square=side.mean_square * factor) for side in estimate.sides)
         scaled = replace(estimate, sides=sides)
-        return _first(least, lambda count: decides(scaled.with_runs(count)))
+        if least > MOST_RUNS or not decides(scaled.with_runs(MOST_RUNS)):
+            return None
+        return least + bisect_left(range(least, MOST_RUNS), True, key=lambda count: decides(scaled.with_runs(count)))
 
     low, middle, high = (first(share) for share in ((1 - SPREAD) / 2, 0.5, (1 + SPREAD) / 2))
     return None if low is None else RunRange(low, middle, high)
-
-
-def _first(least: int, decides: Callable[[int], bool]) -> int | None:
-    """Return the smallest number from `least` to `MOST_RUNS` for which `decides` is true, as for all larger ones."""
-    if not decides(MOST_RUNS) or least > MOST_RUNS:
-        return None
-    low, high = least, MOST_RUNS
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if decides(middle) else (middle + 1, high)
-    return low
-
-
-def _samples(estimate: Estimate, margin: float, alpha: float, power: float) -> int | None:
-    """Return the number of samples that is needed with unlimited runs; None when samples are not the limit."""
-    from scipy import special
-
-    if not estimate.num_samples or estimate.scope == "runs":
-        return None
-    quantiles = -float(special.ndtri(alpha)) - float(special.ndtri((1 - power) / 2))
-    wanted = (margin / quantiles) ** 2
-    if estimate.shared <= wanted:
-        return None
-    return int((estimate.num_rows or estimate.num_samples) * estimate.shared / wanted) + 1

@@ -9,13 +9,14 @@ from paratune.base.text import plain
 from paratune.base.units import counted
 from paratune.records.efficiency import NoiseKind, statistical_efficiency
 from paratune.records.finished import RunRecord
+from paratune.verdicts import special
 from paratune.verdicts.margins import SPEED
 
 GOODPUT = "goodput"
 
 
 @dataclass(frozen=True)
-class Rates:
+class ComparedRates:
     """The rates of each run that are compared."""
 
     measure: str
@@ -27,20 +28,23 @@ class Rates:
 
 
 def rates_of(
-    baseline: Sequence[RunRecord], others: Sequence[RunRecord], *, is_same_batch: bool,
-    kind: NoiseKind = "plain",
-) -> Rates:  # fmt: skip
+    baseline: Sequence[RunRecord], others: Sequence[RunRecord], *, is_same_batch: bool, kind: NoiseKind = "plain"
+) -> ComparedRates:
     """Return samples/s of each run; goodput, samples/s times efficiency, where global batches differ."""
     first, second = (tuple(run.summary.throughput.samples_per_s for run in side) for side in (baseline, others))
     if is_same_batch:
-        return Rates(SPEED, first, second)
+        return ComparedRates(SPEED, first, second)
     reference = reference_batch_of(baseline[0])
     goodputs, reasons, notes = [], [], []
-    for side in (baseline, others):
+    for side, rates in ((baseline, first), (others, second)):
         stand_in = pooled_noise(side, kind)
-        goodputs.append(tuple(goodput_of(run, stand_in, reference, kind) for run in side))
+        shares = [efficiency_of(run, stand_in, reference, kind) for run in side]
+        known = zip(rates, shares, strict=True)
+        goodputs.append(tuple(None if rate is None or share is None else rate * share for rate, share in known))
         # At the reference batch the efficiency is 1 with any noise scale.
-        lacking = [run for run in side if run.noise(kind).value is None and batch_of(run) != reference]
+        lacking = [
+            run for run in side if run.noise(kind).value is None and run.run.batch.global_batch_size != reference
+        ]
         if stand_in is None and lacking:
             why = lacking[0].noise(kind).reason
             reasons.append(
@@ -51,8 +55,8 @@ def rates_of(
             whose = plain(lacking[0].name) if len(lacking) == 1 else counted(len(lacking), "run")
             notes.append(f"the noise scale of all runs together is used for {whose}, whose own cannot be estimated")
     if reasons:
-        return Rates(GOODPUT, first, second, "; ".join(reasons))
-    return Rates(GOODPUT, goodputs[0], goodputs[1], notes=tuple(notes))
+        return ComparedRates(GOODPUT, first, second, "; ".join(reasons))
+    return ComparedRates(GOODPUT, goodputs[0], goodputs[1], notes=tuple(notes))
 
 
 def reference_batch_of(baseline: RunRecord) -> float | None:
@@ -61,12 +65,7 @@ def reference_batch_of(baseline: RunRecord) -> float | None:
     Source: Qiao et al., Pollux, OSDI 2021, whose m0 is the batch size with which a user submits a job.
     """
     own: float | None = baseline.setting("measure.reference_batch")
-    return batch_of(baseline) if own is None else own
-
-
-def batch_of(run: RunRecord) -> float | None:
-    """Return the global batch size, in samples."""
-    return run.run.batch.global_batch_size
+    return baseline.run.batch.global_batch_size if own is None else own
 
 
 def noise_kind(runs: Iterable[RunRecord]) -> NoiseKind:
@@ -81,48 +80,44 @@ def noise_kind(runs: Iterable[RunRecord]) -> NoiseKind:
     return "preconditioned" if values and None not in values else "plain"
 
 
+def _sums(runs: Sequence[RunRecord], kind: NoiseKind) -> list[tuple[float, float]] | None:
+    """Return the sums of traces and of squared norms of each run that has them; None where a run has its noise scale
+    alone, as old records do."""
+    noises = [run.noise(kind) for run in runs]
+    sums = [
+        (noise.trace * noise.num_steps, noise.squared_norm * noise.num_steps)
+        for noise in noises
+        if noise.trace is not None and noise.squared_norm is not None and noise.num_steps is not None
+    ]
+    return sums if len(sums) >= sum(noise.value is not None for noise in noises) else None
+
+
 def pooled_noise(runs: Sequence[RunRecord], kind: NoiseKind = "plain") -> float | None:
     """Return the noise scale of runs of one configuration together: their traces over their squared norms.
 
     Each run counts by its sampled steps, also a run without a known noise scale: without the runs whose estimate is
     negative, the result would be too large. None where no run has an estimate.
     """
-    sums = [_sums(run, kind) for run in runs]
-    complete = [(trace, norm, steps) for trace, norm, steps in sums if None not in (trace, norm, steps)]
-    values = [value for run in runs if (value := run.noise(kind).value) is not None]
-    if len(complete) < len(values):  # old records have only the noise scale
-        return statistics.fmean(values)
-    trace, norm = (math.fsum((run_sums[at] or 0.0) * (run_sums[2] or 0.0) for run_sums in complete) for at in (0, 1))
+    sums = _sums(runs, kind)
+    if sums is None:
+        return statistics.fmean([value for run in runs if (value := run.noise(kind).value) is not None])
+    trace, norm = math.fsum(trace for trace, _ in sums), math.fsum(norm for _, norm in sums)
     return trace / norm if norm > 0 and trace >= 0 else None
-
-
-def _sums(run: RunRecord, kind: NoiseKind) -> tuple[float | None, float | None, float | None]:
-    noise = run.noise(kind)
-    return noise.trace, noise.squared_norm, noise.num_steps
 
 
 def noise_interval(runs: Sequence[RunRecord], kind: NoiseKind = "plain") -> tuple[float, float] | None:
     """Return the 95% confidence interval of `pooled_noise`, a ratio of means over runs.
 
-    None for fewer than two runs with an estimate, and where the squared norm cannot be told from 0, so that no large
-    noise scale is excluded.
+    None for fewer than two runs with an estimate, and where the squared norm cannot be told from 0.
 
     Source: Fieller, Journal of the Royal Statistical Society B 16(2), 1954.
     """
-    from scipy import special
-
-    sums = [_sums(run, kind) for run in runs]
-    pairs = [
-        (trace * steps, norm * steps)
-        for trace, norm, steps in sums
-        if trace is not None and norm is not None and steps is not None
-    ]
-    # As in `pooled_noise`, whose value is another one where a run has its noise scale alone.
-    if len(pairs) < max(2, sum(run.noise(kind).value is not None for run in runs)):
+    sums = _sums(runs, kind)
+    if sums is None or len(sums) < 2:
         return None
-    trace, norm = (statistics.fmean(values) for values in zip(*pairs, strict=True))
-    squared_t = float(special.stdtrit(len(pairs) - 1, 0.975)) ** 2 / len(pairs)
-    traces, norms = zip(*pairs, strict=True)
+    traces, norms = zip(*sums, strict=True)
+    trace, norm = statistics.fmean(traces), statistics.fmean(norms)
+    squared_t = float(special.stdtrit(len(sums) - 1, 0.975)) ** 2 / len(sums)
     a = norm**2 - squared_t * statistics.variance(norms)
     b = trace * norm - squared_t * statistics.covariance(traces, norms)
     c = trace**2 - squared_t * statistics.variance(traces)
@@ -139,19 +134,10 @@ def efficiency_of(
 
     `stand_in` is the noise scale of all runs of its configuration together, `reference` is m0, samples of a step.
     """
-    batch = batch_of(run)
+    batch, own = run.run.batch.global_batch_size, run.noise(kind).value
     if batch is None or reference is None:
         return None
     if batch == reference:
         return 1.0
-    own = run.noise(kind).value
     noise = stand_in if own is None else own
     return None if noise is None else statistical_efficiency(noise, batch, reference)
-
-
-def goodput_of(
-    run: RunRecord, stand_in: float | None, reference: float | None, kind: NoiseKind = "plain"
-) -> float | None:
-    """Return samples/s times statistical efficiency, with `efficiency_of`'s arguments; None where one is unknown."""
-    rate, share = run.summary.throughput.samples_per_s, efficiency_of(run, stand_in, reference, kind)
-    return None if rate is None or share is None else rate * share

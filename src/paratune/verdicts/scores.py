@@ -1,27 +1,42 @@
-"""The difference of a score between two configurations, over seeds and samples as far as they are recorded."""
+"""The difference of a score between two configurations, over other seeds and other samples.
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+Each run is a reader and each sample a case of a multiple-reader, multiple-case study, with seeds for readers: the
+variation from seed to seed is seen in the scores, and the part that all runs share, because they were scored on the
+same samples, in the covariance of their scores. Configurations with the same seeds are compared seed by seed.
+
+Source: Obuchowski and Rockette, Communications in Statistics - Simulation and Computation 24(2), 1995; Hillis,
+Statistics in Medicine 26(3), 2007, for the common residual variance; Dorfman, Berbaum and Metz, Investigative Radiology
+27(9), 1992, for pseudovalues.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
-from typing import Any
+from typing import cast
 
 import numpy as np
 
 from paratune.base.text import plain
-from paratune.config.metric_names import direction, score_range
+from paratune.config.metric_names import score_range
 from paratune.records.finished import RunRecord
-from paratune.verdicts.estimate import Estimate
+from paratune.verdicts import special
+from paratune.verdicts.estimate import Estimate, Side, common_sides, moments, unpaired
 from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
 from paratune.verdicts.groups import Group, matched, why_one
-from paratune.verdicts.jackknife import JackknifeScore
+from paratune.verdicts.jackknife import Floats, JackknifeScore
 from paratune.verdicts.margins import Margin
-from paratune.verdicts.quality import over_samples, over_seeds, over_seeds_and_samples, with_family_variance
-from paratune.verdicts.rows import CannotTell, PredictionRows, read_rows
-from paratune.verdicts.scoring import score_again
+from paratune.verdicts.scoring import CannotTell, PredictionRows, read_rows, score_again
 
+Scores = Mapping[Hashable, float]
+"""The score of each seed."""
 Seeds = Sequence[Sequence[RunRecord]]
+Cache = dict[str, tuple[PredictionRows, JackknifeScore]]
+"""By run: several comparisons need the baseline's file."""
 _NOT_BY_CHANCE = 3
 """Seeds without any change that show equality: on 50 rows two have no change by chance 7% of the time, three 2%."""
+SMALLEST_SHARE = 0.001
+"""Of the F distribution: a pair whose differences vary less than this quantile keeps its own variance. Two ways to
+compute the same thing have nearly the same score with each seed, among configurations that train something else."""
 
 
 def differences(
@@ -29,20 +44,52 @@ def differences(
 ) -> list[UncorrectedComparison]:
     """Return the difference of a score of each configuration from the baseline's.
 
-    Over seeds and samples where both sides have two seeds or more and their predictions exist; over seeds, on
-    these samples, where predictions are not; over samples, of these models, where a side has one seed. The variance
-    from seed to seed is that of all configurations with several seeds together.
+    Over seeds and samples where both sides have two seeds or more and their predictions exist; over seeds, on these
+    samples, where predictions do not; over samples, of these models, where a side has one seed. The variance from seed
+    to seed is that of all configurations with several seeds together.
     """
-    predictions = _Predictions(split, metric)
-    drafts = [_difference(base, other, predictions, margin) for other in others]
-    pooled = [place for place, draft in enumerate(drafts) if draft.estimate is not None and draft.estimate.sides]
-    of_base, *of_others = (_means(group, split, metric) for group in (base, *(others[place] for place in pooled)))
-    estimates = [estimate for place in pooled if (estimate := drafts[place].estimate) is not None]
-    for place, estimate in zip(pooled, with_family_variance(of_base, of_others, estimates), strict=True):
-        drafts[place] = replace(drafts[place], estimate=estimate)
+
+    def means(group: Group) -> dict[Hashable, float]:
+        """Return the score of each seed, the mean of its repeats; all runs have it."""
+        by_seed = {seed: [run.score(split, metric) for run in runs] for seed, runs in group.by_seed.items()}
+        return {seed: fmean(cast("list[float]", scores)) for seed, scores in by_seed.items()}
+
+    cache: Cache = {}
+    least, most = score_range(metric, str(base.runs[0].run.task.kind))
+    of_base, of_others = means(base), [means(other) for other in others]
+    findings, estimates = [], []
+    for other, own in zip(others, of_others, strict=True):
+        sides: tuple[Seeds, Seeds] = [*base.by_seed.values()], [*other.by_seed.values()]
+        scores = [[*of_base.values()], [*own.values()]]
+        pairs = matched([*of_base], [*own])
+        if pairs is not None:  # runs without a partner are not part of the change, nor of the figures next to it
+            sides = ([sides[0][place] for place in pairs[0]], [sides[1][place] for place in pairs[1]])
+            scores = [[side[place] for place in places] for side, places in zip(scores, pairs, strict=True)]
+        first, second = fmean(scores[0]), fmean(scores[1])
+        counts, limit = (len(scores[0]), len(scores[1])), margin.of(first)
+        finding = MeasureComparison(
+            metric, False, first, second, counts, change=second - first, margin=limit or None, split=split
+        )
+        estimate = None
+        if not limit:
+            reason = "the margin is a share of the baseline's score, which is 0"
+            finding = replace(finding, code="zero_baseline", reason=reason)
+        else:
+            estimate, why = _estimate(sides, scores, split, metric, cache, is_paired=pairs is not None)
+            finding = replace(finding, reason=why)
+            if estimate is None:
+                finding = replace(finding, code="one_run" if min(counts) < 2 else "same_change")
+            else:
+                estimate = replace(estimate, reach=most - least)
+        findings.append(finding)
+        estimates.append(estimate)
+    family = {place: one for place, one in enumerate(estimates) if one is not None and one.sides}
+    pooled = with_family_variance(of_base, [of_others[place] for place in family], [*family.values()])
+    for place, one in zip(family, pooled, strict=True):
+        estimates[place] = one
     return [
-        draft if draft.estimate is None else replace(draft, finding=with_interval(draft.finding, draft.estimate))
-        for draft in drafts
+        UncorrectedComparison(finding if one is None else with_interval(finding, one), one)
+        for finding, one in zip(findings, estimates, strict=True)
     ]
 
 
@@ -51,46 +98,14 @@ def difference(base: Group, other: Group, split: str, metric: str, margin: Margi
     return differences(base, [other], split, metric, margin)[0]
 
 
-def _means(group: Group, split: str, metric: str) -> dict[Any, float]:
-    """Return the score of each seed, the mean of its repeats."""
-    return {seed: fmean([_recorded(run, split, metric) for run in runs]) for seed, runs in group.by_seed.items()}
-
-
-def _difference(base: Group, other: Group, predictions: "_Predictions", margin: Margin) -> UncorrectedComparison:
-    split, metric = predictions.split, predictions.metric
-    sides: tuple[Seeds, Seeds] = [*base.by_seed.values()], [*other.by_seed.values()]
-    scores = [[*_means(group, split, metric).values()] for group in (base, other)]
-    pairs = matched([*base.by_seed], [*other.by_seed])
-    if pairs is not None:  # runs without a partner are not part of the change, nor of the figures next to it
-        sides = ([sides[0][place] for place in pairs[0]], [sides[1][place] for place in pairs[1]])
-        scores = [[side[place] for place in places] for side, places in zip(scores, pairs, strict=True)]
-    first, second = fmean(scores[0]), fmean(scores[1])
-    counts = len(scores[0]), len(scores[1])
-    limit = margin.of(first)
-    finding = MeasureComparison(metric, False, first, second, counts, change=second - first, margin=limit or None)
-    finding = replace(finding, split=split)
-    if not limit:
-        return UncorrectedComparison(
-            replace(finding, code="zero_baseline", reason="the margin is a share of the baseline's score, which is 0")
-        )
-    estimate, reason = _estimate(sides, scores, predictions, is_paired=pairs is not None)
-    if estimate is not None:
-        least, most = score_range(metric, str(base.runs[0].run.task.kind))
-        estimate = replace(estimate, reach=most - least)
-    else:
-        finding = replace(finding, code="one_run" if min(counts) < 2 else "same_change")
-    return UncorrectedComparison(
-        replace(finding, reason=reason), estimate, sign=1 if direction(metric) == "max" else -1
-    )
-
-
 def _estimate(
-    sides: tuple[Seeds, Seeds], scores: Sequence[Sequence[float]], predictions: "_Predictions", *, is_paired: bool
-) -> tuple[Estimate | None, str | None]:
+    sides: tuple[Seeds, Seeds], scores: Sequence[Sequence[float]], split: str, metric: str, cache: Cache, *,
+    is_paired: bool,
+) -> tuple[Estimate | None, str | None]:  # fmt: skip
     """Return the estimate, None where there is none, and the reason when it is not over seeds and samples."""
     too_few = why_one(len(sides[0]), len(sides[1]), "seed")
     try:
-        first, second = predictions.of_sides(sides)
+        first, second = (_with_samples(side, sides[0][0][0], split, metric, cache) for side in sides)
     except CannotTell as error:
         if too_few is not None:
             return None, f"{too_few}; and none over samples: {error}"
@@ -106,38 +121,132 @@ def _estimate(
     return replace(estimate, num_rows=first[0].num_samples, num_clusters=first[0].num_clusters), reason
 
 
-@dataclass
-class _Predictions:
-    """The scores of runs with pseudovalues; a file that several comparisons need is read once."""
-
-    split: str
-    metric: str
-    rows: dict[str, PredictionRows] = field(default_factory=dict)
-    scored: dict[str, JackknifeScore] = field(default_factory=dict)
-
-    def of_sides(self, sides: tuple[Seeds, Seeds]) -> list[list[JackknifeScore]]:
-        """Return the scores of both sides by seed; repeats of a seed are averaged.
-
-        Raises:
-            CannotTell: A file cannot be used, or the runs were scored on different rows.
-        """
-        runs = [run for side in sides for seed in side for run in seed]
-        for run in runs:
-            if run.name not in self.rows:
-                self.rows[run.name] = read_rows(run, self.split)
-            if not self.rows[run.name].is_same_as(self.rows[runs[0].name]):
-                raise CannotTell(f"{plain(run.name)} and {plain(runs[0].name)} were scored on other rows")
-            if run.name not in self.scored:
-                self.scored[run.name] = score_again(run, self.rows[run.name], self.split, self.metric)
-        return [[_mean([self.scored[run.name] for run in seed]) for seed in side] for side in sides]
+def _with_samples(side: Seeds, reference: RunRecord, split: str, metric: str, cache: Cache) -> list[JackknifeScore]:
+    """Return the scores of a side by seed, the mean over its repeats; `CannotTell` where a file cannot be used, or a
+    run was scored on other rows than the reference."""
+    by_seed = []
+    for repeats in side:
+        scored = []
+        for run in repeats:
+            rows = cache[run.name][0] if run.name in cache else read_rows(run, split)
+            if run is not reference and not rows.is_same_as(cache[reference.name][0]):
+                raise CannotTell(f"{plain(run.name)} and {plain(reference.name)} were scored on other rows")
+            if run.name not in cache:
+                cache[run.name] = rows, score_again(run, rows, split, metric)
+            scored.append(cache[run.name][1])
+        values = np.mean([one.pseudovalues for one in scored], axis=0)
+        by_seed.append(replace(scored[0], score=fmean([one.score for one in scored]), pseudovalues=values))
+    return by_seed
 
 
-def _mean(repeats: Sequence[JackknifeScore]) -> JackknifeScore:
-    values = np.mean([repeat.pseudovalues for repeat in repeats], axis=0)
-    return replace(repeats[0], score=fmean([repeat.score for repeat in repeats]), pseudovalues=values)
+def over_seeds(first: Sequence[float], second: Sequence[float], *, is_paired: bool) -> Estimate:
+    """Return the mean score of `second` less that of `first`, over other seeds on the same samples.
+
+    Both sides have at least 2 seeds, in the same order if they are paired. The variance of a difference of a pair is
+    that of two scores without what a seed has in common, so each side has half of it.
+    """
+    if not is_paired:
+        return unpaired(first, second, scope="seeds")
+    differences = [b - a for a, b in zip(first, second, strict=True)]
+    mean, square = moments(differences, scale=max(map(abs, (*first, *second))))
+    side = Side(square / 2, len(differences), pooled_freedom=len(differences) - 1)
+    return Estimate(mean, (side, side), 0.0, 0, "seeds", is_paired=True)
 
 
-def _recorded(run: RunRecord, split: str, metric: str) -> float:
-    value = run.score(split, metric)
-    assert value is not None
-    return value
+def over_seeds_and_samples(
+    first: Sequence[JackknifeScore], second: Sequence[JackknifeScore], *, is_paired: bool
+) -> Estimate:
+    """Return the same over other samples, too; both sides were scored on the same ones."""
+    a, b = (np.stack([run.pseudovalues for run in runs]) for runs in (first, second))
+    estimate = over_seeds([run.score for run in first], [run.score for run in second], is_paired=is_paired)
+    if is_paired:
+        shared, own = _covariance(b - a)
+        alone = own / 2, own / 2
+    else:
+        between = float(np.cov(a.mean(axis=0), b.mean(axis=0))[0, 1]) / a.shape[1]
+        parts = _covariance(a), _covariance(b)
+        shared, alone = parts[0][0] + parts[1][0] - 2 * between, (parts[0][1], parts[1][1])
+    sides = tuple(replace(side, if_equal=value) for side, value in zip(estimate.sides, alone, strict=True))
+    return replace(
+        estimate, sides=sides, shared=max(0.0, shared), num_samples=a.shape[1], scope="seeds and samples"
+    )  # fmt: skip
+
+
+def over_samples(first: Sequence[JackknifeScore], second: Sequence[JackknifeScore]) -> Estimate:
+    """Return the mean score of `second` less that of `first`, the baseline, for these models and other samples."""
+    means = [np.stack([run.pseudovalues for run in runs]).mean(axis=0) for runs in (first, second)]
+    change = float(np.mean([run.score for run in second]) - np.mean([run.score for run in first]))
+    difference = means[1] - means[0]
+    variance = float(difference.var(ddof=1)) / len(difference)
+    return Estimate(change, (), variance, len(difference), "samples")
+
+
+def with_family_variance(base: Scores, others: Sequence[Scores], estimates: Sequence[Estimate]) -> list[Estimate]:
+    """Return differences from one baseline with the variance from seed to seed that all configurations have in common.
+
+    `others` are the scores of each other configuration, `estimates` the differences over seeds. Those that are paired
+    are pooled among themselves, as residuals of an additive model of configurations and seeds, and so are the rest.
+    """
+    pooled = list(estimates)
+    for is_paired in (True, False):
+        places = [place for place, one in enumerate(estimates) if one.sides and one.is_paired == is_paired]
+        if len(places) < 2:
+            continue
+        family = [estimates[place] for place in places]
+        if is_paired:
+            first, *rest = _residuals([base, *(others[place] for place in places)])
+            family = [
+                replace(one, sides=tuple(
+                    replace(side, num_runs=own.num_runs, if_equal=own.if_equal)
+                    for own, side in zip(one.sides, (first, second), strict=True)
+                ))
+                for one, second in zip(family, rest, strict=True)
+            ]  # fmt: skip
+        for place, one in zip(places, with_common_variance(family), strict=True):
+            own, common = estimates[place].sides[0], one.sides[0]
+            # The differences of a pair may vary far less than two configurations of the family do.
+            is_closer = False
+            if is_paired and one.has_common_variance:
+                quantile = special.fdtri(own.pooled_freedom, common.pooled_freedom, SMALLEST_SHARE)
+                is_closer = own.variance < quantile * common.variance
+            pooled[place] = estimates[place] if is_closer else one
+    return pooled
+
+
+def with_common_variance(estimates: Sequence[Estimate]) -> list[Estimate]:
+    """Return changes from one baseline, each with two sides, with the common variance of the sides that vary alike."""
+    first, *rest = common_sides([estimates[0].sides[0], *(estimate.sides[1] for estimate in estimates)])
+
+    def joined(side: Side, pooled: Side) -> Side:
+        return replace(side, mean_square=pooled.mean_square, pooled_freedom=pooled.pooled_freedom)
+
+    return [
+        replace(estimate, sides=(joined(estimate.sides[0], first), joined(estimate.sides[1], second)))
+        for estimate, second in zip(estimates, rest, strict=True)
+    ]
+
+
+def _residuals(scores: Sequence[Scores]) -> list[Side]:
+    """Return the variance of each configuration's scores around the sum of an effect of its own and one of the seed."""
+    seeds = {seed: number for number, seed in enumerate(dict.fromkeys(seed for each in scores for seed in each))}
+    cells = [(at, seeds[seed], score) for at, each in enumerate(scores) for seed, score in each.items()]
+    of, by, values = (np.asarray(column) for column in zip(*cells, strict=True))
+    table = np.concatenate([np.eye(len(scores))[of], np.eye(len(seeds))[by]], axis=1)
+    fitted = table @ np.linalg.pinv(table)
+    squares, free = (values - fitted @ values) ** 2, 1 - np.diag(fitted)
+    least = (1e-13 * float(np.abs(values).max())) ** 2  # below it, residuals are rounding, as in `moments`
+    sides = []
+    for at, each in enumerate(scores):
+        freedom = float(free[of == at].sum())
+        square = float(squares[of == at].sum()) / freedom
+        sides.append(Side(square if square > least else 0.0, len(each), own_freedom=freedom))
+    return sides
+
+
+def _covariance(pseudovalues: Floats) -> tuple[float, float]:
+    """Return the mean covariance of two rows' scores, of (R, G) pseudovalues, and the rest of a row's variance."""
+    num_runs, num_samples = pseudovalues.shape
+    of_sum = float(pseudovalues.sum(axis=0).var(ddof=1))
+    of_each = float(pseudovalues.var(axis=1, ddof=1).sum())
+    shared = (of_sum - of_each) / float(num_runs * (num_runs - 1) * num_samples)
+    return shared, max(0.0, of_each / (num_runs * num_samples) - shared)

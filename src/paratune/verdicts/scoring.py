@@ -1,40 +1,109 @@
 """Scores that are computed again from prediction files, with the pseudovalues of samples.
 
 The scores are those of `paratune.metrics`. Metrics that a prediction file does not determine (the loss, areas under
-curves of several labels, scores at the best threshold) are not included.
+curves of several labels, scores at the best threshold) are not included. When a score cannot be computed from the file,
+`CannotTell` has the reason, and the interval is over seeds alone.
 
 Dimensions: `N` samples, `C` classes.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from paratune.base.text import plain
-from paratune.config.metric_names import EMBEDDING_SCORES
+from paratune.config.metric_names import EMBEDDING_SCORES, METRICS
 from paratune.metrics import classification, embeddings, entities
 from paratune.metrics.kappa import quadratic_kappa
 from paratune.metrics.regression import grade_scale, grades
+from paratune.records import predictions_file
 from paratune.records.finished import RunRecord
+from paratune.records.predictions import CLUSTER
 from paratune.verdicts.jackknife import (
     MAX_CELLS,
     Floats,
     JackknifeScore,
     by_cluster,
+    mean_over_classes,
     of_blocks,
     of_kinds,
     of_mean,
     of_sums,
 )
-from paratune.verdicts.ranking import mean_over_classes
-from paratune.verdicts.rows import CannotTell, PredictionRows
 
 _AGREES = 1e-4
 """How far a score that is computed again may be from the recorded one, relative to it."""
 
 Clusters = npt.NDArray[np.int64] | None
+
+
+class CannotTell(Exception):
+    """A score cannot be computed from predictions; the message is the reason, and follows a colon in a sentence."""
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionRows:
+    """The columns of a prediction file."""
+
+    run: str
+    columns: Mapping[str, npt.NDArray[Any]]
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        """Return a column, (N,); `CannotTell` where there is none."""
+        if name not in self.columns:
+            raise CannotTell(f"the predictions of {plain(self.run)} have no column {name}")
+        return self.columns[name]
+
+    def numbers(self, name: str) -> npt.NDArray[np.float64]:
+        """Return a column of numbers, (N,); `CannotTell` where there is none, or it has other values."""
+        try:
+            values = np.asarray(self[name], dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise CannotTell(f"column {name} in the predictions of {plain(self.run)} has no numbers") from error
+        if not np.isfinite(values).all():
+            raise CannotTell(f"column {name} in the predictions of {plain(self.run)} has rows without a number")
+        return values
+
+    @property
+    def clusters(self) -> npt.NDArray[np.int64] | None:
+        """The cluster of each row, (N,), numbered from 0; None where rows count as independent."""
+        if CLUSTER not in self.columns:
+            return None
+        return np.asarray(np.unique(self.columns[CLUSTER], return_inverse=True)[1], dtype=np.int64)
+
+    def texts(self, name: str) -> list[str]:
+        """Return a column as texts, (N,)."""
+        return ["" if value is None else str(value) for value in self[name].tolist()]
+
+    def is_same_as(self, other: "PredictionRows") -> bool:
+        """Return whether both have the same rows, labels and clusters, in the same order."""
+        names = [name for name in ("source", "index", "label", "num_hidden", CLUSTER) if name in self.columns]
+        return all(name in other.columns and np.array_equal(self[name], other[name]) for name in names)
+
+
+def read_rows(run: RunRecord, split: str) -> PredictionRows:
+    """Read the prediction file of a split; `CannotTell` where there is none, it is damaged, or it has no rows."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    path = run.folder / predictions_file(split)
+    if not path.is_file():
+        raise CannotTell(f"{plain(run.name)} has no {path.name}")
+    try:
+        table = parquet.read_table(path)
+        columns = {name: table.column(name).to_numpy() for name in table.column_names}
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise CannotTell(f"{path.name} of {plain(run.name)} cannot be read ({plain(error)[:80]})") from error
+    if not table.num_rows or "index" not in columns:
+        raise CannotTell(f"{path.name} of {plain(run.name)} has no rows")
+    if table.num_rows == 1:
+        raise CannotTell(f"{path.name} of {plain(run.name)} has a single row, from which no interval can be computed")
+    return PredictionRows(run.name, columns)
+
+
 Scorer = Callable[[RunRecord, PredictionRows, str], JackknifeScore | None]
 
 
@@ -58,23 +127,19 @@ def score_again(run: RunRecord, rows: PredictionRows, split: str, metric: str) -
 
 
 def score_rows(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
-    """Return a score of some rows, without a check against the record; None where it is undefined.
-
-    Raises:
-        CannotTell: The metric cannot be computed from predictions, or the columns do not match the task.
-    """
-    scorer = _SCORERS.get(str(run.run.task.kind), {}).get(metric)
-    if scorer is None:
+    """Return a score of some rows, without a check against the record; None where it is undefined, `CannotTell` where
+    the metric cannot be computed from predictions, or the columns do not match the task."""
+    kind = str(run.run.task.kind)
+    is_absent = metric in _NOT_IN_FILES or (kind == "multi_label" and metric in classification.OF_RANKING)
+    if is_absent or kind not in _SCORERS or metric not in METRICS[kind]:
         raise CannotTell(f"{plain(metric)} cannot be computed again from predictions")
-    scored = scorer(run, rows, metric)
-    clusters = rows.clusters
+    scored, clusters = _SCORERS[kind](run, rows, metric), rows.clusters
     return scored if scored is None or clusters is None else by_cluster(scored, clusters)
 
 
 def _ids(run: RunRecord, rows: PredictionRows, column: str) -> npt.NDArray[np.int64]:
     """Return class ids of a column of class names, (N,)."""
-    labels = run.run.task.labels
-    place = {str(label): number for number, label in enumerate(labels if isinstance(labels, list) else [])}
+    place = {label: number for number, label in enumerate(run.labels)}
     ids = [place.get(text) for text in rows.texts(column)]
     if None in ids:
         raise CannotTell(f"the predictions of {plain(run.name)} have a {column} that is not a class of its task")
@@ -82,8 +147,12 @@ def _ids(run: RunRecord, rows: PredictionRows, column: str) -> npt.NDArray[np.in
 
 
 def _classes(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
-    labels, predictions = _ids(run, rows, "label"), _ids(run, rows, "prediction")
-    num_classes = len(run.labels)
+    labels, num_classes = _ids(run, rows, "label"), len(run.labels)
+    if metric in classification.OF_RANKING:  # a score of the order of samples by the probability of each class
+        shares_NC = np.stack([rows.numbers(f"score_{number}") for number in range(num_classes)], axis=1)
+        odds_NC, ranked = classification.odds(shares_NC), classification.ranked_classes(num_classes)
+        return mean_over_classes(metric, [labels == number for number in ranked], [odds_NC[:, at] for at in ranked])
+    predictions = _ids(run, rows, "prediction")
     if metric == "accuracy":
         return of_mean(labels == predictions)
 
@@ -91,18 +160,6 @@ def _classes(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScor
         return classification.class_score(metric, true, given, num_classes=num_classes, weights=weights)
 
     return _of_pairs(labels, predictions, num_classes, score, rows.clusters)
-
-
-def _choices(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
-    return of_mean(np.asarray(rows.texts("label")) == np.asarray(rows.texts("prediction")))
-
-
-def _ranking(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
-    """Return a score of the order of samples by the probability of each class."""
-    labels, num_classes = _ids(run, rows, "label"), len(run.labels)
-    odds_NC = classification.odds(np.stack([rows.numbers(f"score_{number}") for number in range(num_classes)], axis=1))
-    ranked = classification.ranked_classes(num_classes)
-    return mean_over_classes(metric, [labels == number for number in ranked], [odds_NC[:, number] for number in ranked])
 
 
 def _of_pairs(
@@ -141,16 +198,17 @@ def _ranks(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore 
     return of_mean({"accuracy": off == 0, "mae": off, "within_one": off <= 1}[metric])
 
 
+def rank_correlation(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> float | None:
+    """Return Spearman's correlation of two figures of the same rows, (N,) each; None where one is constant."""
+    from scipy import stats  # loads for half a second
+
+    # scipy warns of a constant side.
+    is_constant = len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0
+    return None if is_constant else float(stats.spearmanr(first, second).statistic)
+
+
 def _spearman(predictions: npt.NDArray[Any], targets: npt.NDArray[Any], clusters: Clusters) -> JackknifeScore | None:
-    from scipy import stats
-
-    def score(kept: npt.NDArray[np.int64]) -> float | None:
-        # Undefined where a side is constant; scipy warns of it.
-        if np.ptp(predictions[kept]) == 0 or np.ptp(targets[kept]) == 0:
-            return None
-        return float(stats.spearmanr(predictions[kept], targets[kept]).statistic)
-
-    return of_blocks(len(targets), score, clusters)
+    return of_blocks(len(targets), lambda kept: rank_correlation(predictions[kept], targets[kept]), clusters)
 
 
 def _numbers(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
@@ -170,31 +228,18 @@ def _numbers(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScor
     # Around the mean: sums of squares of large numbers would lose their digits.
     x, y = predictions - targets.mean(), targets - targets.mean()
     sums = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
-    return of_sums(sums, _MOMENTS[metric])
+    return of_sums(sums, lambda sums_of: _of_moments(sums_of, metric))
 
 
-def _mse(sums: Floats) -> Floats:
-    n, _, _, xx, yy, xy = np.moveaxis(sums, -1, 0)
-    return np.asarray(np.maximum(xx - 2 * xy + yy, 0) / n)
-
-
-def _r2(sums: Floats) -> Floats:
-    n, _, y, _, yy, _ = np.moveaxis(sums, -1, 0)
-    return np.asarray(1 - n * _mse(sums) / (yy - y * y / n))
-
-
-def _pearson(sums: Floats) -> Floats:
+def _of_moments(sums: Floats, metric: str) -> Floats:
+    """Return a score from n, and the sums of x, y, x², y² and x y (x predicted, y true)."""
     n, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
-    return np.asarray((xy - x * y / n) / np.sqrt((xx - x * x / n) * (yy - y * y / n)))
-
-
-_MOMENTS: Mapping[str, Callable[[Floats], Floats]] = {
-    "mse": _mse,
-    "rmse": lambda sums: np.sqrt(_mse(sums)),
-    "r2": _r2,
-    "pearson": _pearson,
-}
-"""Scores as functions of n, and the sums of x, y, x², y² and x y (x predicted, y true)."""
+    if metric == "pearson":
+        return np.asarray((xy - x * y / n) / np.sqrt((xx - x * x / n) * (yy - y * y / n)))
+    mse = np.maximum(xx - 2 * xy + yy, 0) / n
+    if metric == "r2":
+        return np.asarray(1 - n * mse / (yy - y * y / n))
+    return np.asarray(np.sqrt(mse) if metric == "rmse" else mse)
 
 
 def _sets(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore | None:
@@ -212,11 +257,10 @@ def _sets(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScore |
 
 def members(run: RunRecord, rows: PredictionRows, column: str) -> npt.NDArray[np.bool_]:
     """Return which classes each row has, (N, C)."""
-    labels, separator = run.run.task.labels, run.setting("task.separator")
-    if not isinstance(labels, list) or not isinstance(separator, str) or not separator:
+    separator, place = run.setting("task.separator"), {label: number for number, label in enumerate(run.labels)}
+    if not isinstance(separator, str) or not separator:
         raise CannotTell(f"the record of {plain(run.name)} does not contain the separator of labels")
-    place = {str(label): number for number, label in enumerate(labels)}
-    is_member = np.zeros((len(rows[column]), len(labels)), dtype=np.bool_)
+    is_member = np.zeros((len(rows[column]), len(run.labels)), dtype=np.bool_)
     for number, text in enumerate(rows.texts(column)):
         for name in text.split(separator) if text else ():
             if name not in place:
@@ -278,25 +322,16 @@ def _vectors(run: RunRecord, rows: PredictionRows, metric: str) -> JackknifeScor
     return _numbers(run, rows, metric)
 
 
-def _all(scorer: Scorer, *metrics: str) -> dict[str, Scorer]:
-    return dict.fromkeys(metrics, scorer)
-
-
-_SCORERS: Mapping[str, Mapping[str, Scorer]] = {
-    "classification": _all(_classes, *classification.OF_CLASSES) | _all(_ranking, *classification.OF_RANKING),
-    "mlm": _all(_windows, "perplexity", "accuracy"),
-    "multi_label": _all(_sets, "f1_micro", "f1_macro", "f1_weighted", "f1_samples", "accuracy", "hamming_loss"),
-    "multiple_choice": _all(_choices, "accuracy"),
-    "ordinal": _all(_ranks, "accuracy", "mae", "within_one", "qwk", "spearman"),
-    "regression": _all(
-        _numbers, "rmse", "mse", "mae", "r2", "pearson", "spearman", "qwk", "exact_agreement", "adjacent_agreement"
-    ),
-    "token_classification": _all(_entities, *entities.NAMES),
-    "embedding": _all(
-        _vectors, *embeddings.SIMILARITY, *embeddings.RETRIEVAL, *embeddings.TRIPLETS, *embeddings.RANKING
-    ),
-    "qa": _all(
-        _answers, "exact", "f1", "has_answer_exact", "has_answer_f1", "no_answer_exact", "no_answer_f1"
-    ),
-}  # fmt: skip
-"""Scores that can be computed again, by the kind of task and the metric."""
+_SCORERS: Mapping[str, Scorer] = {
+    "classification": _classes,
+    "mlm": _windows,
+    "multi_label": _sets,
+    "multiple_choice": lambda run, rows, metric: of_mean(np.equal(rows.texts("label"), rows.texts("prediction"))),
+    "ordinal": _ranks,
+    "regression": _numbers,
+    "token_classification": _entities,
+    "embedding": _vectors,
+    "qa": _answers,
+}
+"""What computes the scores of a task again."""
+_NOT_IN_FILES = {"loss", "best_exact", "best_f1"}

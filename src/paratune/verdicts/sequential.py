@@ -10,13 +10,15 @@ Source: Lan and DeMets, Biometrika 70(3), 1983; Armitage, McPherson and Rowe, Jo
 
 import functools
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from paratune.records.finished import RunRecord
 from paratune.records.sweep import SweepRecord
+from paratune.verdicts import special
 
 FIRST_SHARE = 0.7
 """Of the error: spent at the first look, when the matrix plans no rounds. The rest is for runs that are added."""
@@ -26,11 +28,10 @@ _NODES = 201
 """Of the integration over the statistic of the look before; odd, for Simpson's rule."""
 _ALPHAS = np.geomspace(1e-12, 0.5, 60)
 _HIGHEST_Z = 12.0
-Floats = npt.NDArray[np.float64]
-
 
 Looks = tuple[tuple[float, float], ...]
 """Of each look: its information, and the share of the error that is spent up to it. Both increase."""
+FIRST_LOOK: Looks = ((1.0, FIRST_SHARE),)
 
 
 @dataclass(frozen=True)
@@ -54,25 +55,23 @@ class LookHistory:
     num_earlier: int = 0
     """Earlier looks of which the runs are unknown; they count as looks at equal numbers of new runs."""
 
-    def at(self, first: Collection[str], second: Collection[str]) -> Looks:
-        """Return the looks at two configurations, the present one included.
+    def at(self, *sides: Sequence[RunRecord]) -> Looks:
+        """Return the looks at the runs of two configurations, the present one included; one look where none counts.
 
         The information is 1 / (1/n + 1/m) of n and m runs. Looks without two runs on each side do not count, nor do
-        looks without a new run. Both sides are given by the names of their runs.
+        looks without a new run.
         """
         if self.num_earlier:
             return tuple((float(look), spent_share(look, 1)) for look in range(1, self.num_earlier + 2))
+        first, second = ({run.name for run in side} for side in sides)
         looks: list[tuple[float, float]] = []
-        for look in (*self.looks, RecordedLook({*first, *second}, self.num_planned)):
-            n, m = (len(set(side) & set(look.finished)) for side in (first, second))
-            if min(n, m) < 2:
-                continue
-            now = n * m / (n + m)
+        for look in (*self.looks, RecordedLook(first | second, self.num_planned)):
+            n, m = (len(side & set(look.finished)) for side in (first, second))
             before, spent = looks[-1] if looks else (0.0, 0.0)
-            if now > before:
+            if min(n, m) > 1 and (now := n * m / (n + m)) > before:
                 share = spent_share(now, looks[0][0] if looks else now, look.num_planned)
                 looks.append((now, max(spent, share)))
-        return tuple(looks)
+        return tuple(looks) or FIRST_LOOK
 
 
 def look_history(record: SweepRecord) -> LookHistory:
@@ -91,31 +90,30 @@ def spent_share(information: float, first: float, num_planned: int | None = None
     """
     share, end = (FIRST_SHARE, first) if num_planned is None else (PLANNED_SHARE, num_planned / 2)
     fraction = information / end
-    if fraction > 1:
-        return 1 - (1 - share) / fraction
-    return share * math.log1p((math.e - 1) * fraction)
-
-
-FIRST_LOOK: Looks = ((1.0, FIRST_SHARE),)
+    return 1 - (1 - share) / fraction if fraction > 1 else share * math.log1p((math.e - 1) * fraction)
 
 
 def sequential_p(p_value: float, looks: Looks = FIRST_LOOK) -> float:
     """Return the smallest error of the whole sequence at which the last look, which has this p-value alone, rejects."""
-    alphas, levels = _levels_by_alpha(looks)
+    levels = _levels(looks)
     if p_value == 0 or not levels[-1]:
         return 0.0 if levels[-1] else 1.0
     if p_value <= levels[0]:
-        return float(p_value * alphas[0] / levels[0])
-    if p_value >= levels[-1]:
-        return 1.0
-    return float(np.exp(np.interp(math.log(p_value), np.log(levels), np.log(alphas))))
+        return float(p_value * _ALPHAS[0] / levels[0])
+    return (
+        1.0 if p_value >= levels[-1] else float(np.exp(np.interp(math.log(p_value), np.log(levels), np.log(_ALPHAS))))
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _levels(looks: Looks) -> npt.NDArray[np.float64]:
+    """Return the level of the last look for each error of the sequence in `_ALPHAS`."""
+    return np.asarray([last_level(float(alpha), looks) for alpha in _ALPHAS])
 
 
 @functools.lru_cache(maxsize=1024)
 def last_level(alpha: float, looks: Looks = FIRST_LOOK) -> float:
     """Return the level of the last look alone at which all looks together have the error `alpha`, two-sided."""
-    from scipy import special
-
     spent, before = 0.0, 0.0
     nodes = density = np.zeros(0)
     level = alpha
@@ -129,37 +127,20 @@ def last_level(alpha: float, looks: Looks = FIRST_LOOK) -> float:
             nodes = np.linspace(-bound, bound, _NODES) * math.sqrt(now)
             density = np.exp(-(nodes**2) / (2 * now)) / math.sqrt(2 * math.pi * now)
         else:
-            weights = density * _simpson(nodes)
+            simpson = np.where(np.arange(_NODES) % 2, 4.0, 2.0)
+            simpson[[0, -1]] = 1
+            weights = density * (simpson * (nodes[1] - nodes[0]) / 3)
             if part > 0:
-                bound = _bound(part, now, gained, nodes, weights)
+                # The bound that is crossed at this look, and at none before, with a probability of `part`.
+                low, bound = 0.0, _HIGHEST_Z
+                for _ in range(50):
+                    middle, spread = (low + bound) / 2, math.sqrt(gained)
+                    edge = middle * math.sqrt(now)
+                    tails = special.ndtr((nodes - edge) / spread) + special.ndtr((-nodes - edge) / spread)
+                    low, bound = (middle, bound) if weights @ tails > part else (low, middle)
             steps = np.linspace(-bound, bound, _NODES) * math.sqrt(now)
             kernel = np.exp(-((steps[:, None] - nodes[None]) ** 2) / (2 * gained)) / math.sqrt(2 * math.pi * gained)
             nodes, density = steps, kernel @ weights
         level = 2 * float(special.ndtr(-bound)) if part > 0 else 0.0
         spent, before = share, now
     return level
-
-
-def _bound(part: float, now: float, gained: float, nodes: Floats, weights: Floats) -> float:
-    """Return the bound that the statistic crosses at this look, and at none before, with a probability of `part`."""
-    from scipy import special
-
-    low, high = 0.0, _HIGHEST_Z
-    for _ in range(50):
-        middle = (low + high) / 2
-        edge, spread = middle * math.sqrt(now), math.sqrt(gained)
-        crossed = weights @ (special.ndtr((nodes - edge) / spread) + special.ndtr((-nodes - edge) / spread))
-        low, high = (middle, high) if crossed > part else (low, middle)
-    return high
-
-
-def _simpson(nodes: Floats) -> Floats:
-    weights = np.ones(len(nodes))
-    weights[1:-1:2], weights[2:-1:2] = 4, 2
-    return np.asarray(weights * (nodes[1] - nodes[0]) / 3)
-
-
-@functools.lru_cache(maxsize=256)
-def _levels_by_alpha(looks: Looks) -> tuple[Floats, Floats]:
-    """Return errors of the sequence, and for each the level of the last look."""
-    return _ALPHAS, np.asarray([last_level(float(alpha), looks) for alpha in _ALPHAS])

@@ -1,18 +1,22 @@
-"""Speeds of configurations, compared with each other: one variance, the order of runs, and the negative control."""
+"""Ratios of rates, times and sizes between configurations, on the scale of their logarithms.
+
+Speeds of several configurations are compared together: one variance, the order of runs, and the negative control.
+"""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from paratune.base.grouping import grouped
-from paratune.verdicts.estimate import Estimate, Side, moments
-from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
-from paratune.verdicts.groups import Group
+from paratune.base.text import plain
+from paratune.verdicts import special
+from paratune.verdicts.estimate import Estimate, Side, common_sides, moments, unpaired
+from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, placebo, with_interval
+from paratune.verdicts.groups import Group, why_one
 from paratune.verdicts.margins import SPEED
-from paratune.verdicts.order import OrderModel, RunTime, order_effect, order_model, run_time
+from paratune.verdicts.order import OrderModel, order_model, run_time
 from paratune.verdicts.placebo import NegativeControl, is_of_a_step, negative_control
-from paratune.verdicts.pooling import common_sides
-from paratune.verdicts.ratios import ratio
 
 Rates = Sequence[float | None]
 BASELINE_FACTOR = 2.0
@@ -24,51 +28,79 @@ LEAST_FREEDOM = 0.5
 """Degrees of freedom that a regression leaves a configuration, from which it has a variance of its own."""
 
 
+def ratio(measure: str, base: Group, other: Group, first: Rates, second: Rates) -> UncorrectedComparison:
+    """Return the ratio of the geometric means of a figure over runs; None is a run for which it is unknown."""
+    counts = len(first), len(second)
+    figures = zip((*base.runs, *other.runs), (*first, *second), strict=True)
+    unknown = [plain(run.name) for run, value in figures if value is None or value <= 0]
+    if unknown:
+        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        reason = f"unknown for {', '.join(unknown[:3])}{more}"
+        return UncorrectedComparison(
+            MeasureComparison(measure, True, None, None, counts, code="unknown_value", reason=reason)
+        )
+    logs = [[math.log(value) for value in side if value is not None] for side in (first, second)]
+    a, b = fmean(logs[0]), fmean(logs[1])
+    finding = MeasureComparison(measure, True, math.exp(a), math.exp(b), counts, change=math.expm1(b - a))
+    too_few = why_one(*counts, "run")
+    if too_few is not None:
+        return UncorrectedComparison(replace(finding, code="one_run", reason=too_few))
+    # Not paired by seed: the time of a run does not follow from its seed.
+    estimate = unpaired(logs[0], logs[1], scope="runs")
+    return UncorrectedComparison(with_interval(finding, estimate), estimate)
+
+
+def changes_of(
+    base: Group, others: Sequence[Group], measure: str, values: Sequence[tuple[Rates, Rates]], *, is_speed: bool
+) -> list[MeasureComparison]:
+    """Return the ratio of a figure to the baseline's for each configuration, with its interval and no outcome.
+
+    `values` are those of the baseline and of each other one. Times and rates (`is_speed`) have the variances and the
+    adjustment of verdicts on speed, all else has those of the two alone.
+    """
+    measured = [ratio(measure, base, other, *sides) for other, sides in zip(others, values, strict=True)]
+    if is_speed:
+        measured = compare_speeds(base, others, values, measured)
+    return [
+        (placebo(one.finding) if is_of_a_step(measure) and base.cannot_differ(other) else one).finding
+        for other, one in zip(others, measured, strict=True)
+    ]
+
+
 @dataclass(frozen=True, eq=False)
 class Speeds:
     """The logarithms of the rates of configurations with two runs or more, the baseline first."""
 
     logs: list[list[float]]
-    """Without what the order of the runs explains, where `is_adjusted`."""
+    """Without what the order of the runs explains, where the model has to adjust."""
     sides: list[Side]
     """With one variance for those that vary alike."""
     pair_sides: list[Side]
     """The same for the comparison of two of them; see `sides_of_pairs`."""
     model: OrderModel | None
     """None where the times of a run are not recorded, or there are too few runs."""
-    is_adjusted: bool
     control: NegativeControl | None
     """None where all configurations may differ."""
+
+    @property
+    def is_adjusted(self) -> bool:
+        return self.model is not None and self.model.has_to_adjust
 
     def change(self, pairs: Sequence[tuple[int, int]], sides: Sequence[Side] | None = None) -> Estimate:
         """Return the mean over pairs of configurations of the change from the first to the second."""
         weight = 1 / len(pairs)
-        places = [place for pair in pairs for place in pair]
-        means = {place: moments(self.logs[place])[0] for place in places}
-        of_places = [(sides or self.sides)[place] for place in places]
+        of_places = [(sides or self.sides)[place] for pair in pairs for place in pair]
         scaled = tuple(replace(side, mean_square=side.mean_square * weight**2) for side in of_places)
-        value = math.fsum(means[other] - means[base] for base, other in pairs) * weight
-        estimate = Estimate(value, scaled, 0.0, 0, "runs")
+        changes = [moments(self.logs[other])[0] - moments(self.logs[base])[0] for base, other in pairs]
+        estimate = Estimate(math.fsum(changes) * weight, scaled, 0.0, 0, "runs")
         if self.control is not None and self.control.variance:
-            estimate = replace(
-                estimate, shared=2 * self.control.variance * weight, num_samples=self.control.freedom + 1
-            )
+            shared = 2 * self.control.variance * weight
+            estimate = replace(estimate, shared=shared, num_samples=self.control.freedom + 1)
         if self.model is None or not self.is_adjusted:
             return estimate
         apart = sum(self.model.difference(base, other) for base, other in pairs) * weight
         drift = float(apart @ self.model.covariance @ apart)
         return replace(estimate, drift=drift, drift_freedom=self.model.freedom)
-
-    def compared(self, comparison: UncorrectedComparison, place: int) -> UncorrectedComparison:
-        """Return a comparison of the baseline with the configuration at `place`, with these variances."""
-        finding = replace(comparison.finding, control=self.control)
-        if self.model is not None:
-            finding = replace(finding, order=order_effect(self.model, place, is_adjusted=self.is_adjusted))
-        if comparison.estimate is None:
-            return replace(comparison, finding=finding)
-        estimate = self.change([(0, place)], self.pair_sides)
-        unadjusted = comparison.estimate if self.is_adjusted else None
-        return replace(comparison, finding=with_interval(finding, estimate), estimate=estimate, unadjusted=unadjusted)
 
 
 def speeds_of(groups: Sequence[Group], rates: Sequence[Rates], measures: Sequence[str] | None = None) -> Speeds:
@@ -77,51 +109,41 @@ def speeds_of(groups: Sequence[Group], rates: Sequence[Rates], measures: Sequenc
     `measures` are those of the rates, by default samples/s. Goodput and times of whole runs are in no negative control.
     """
     logs = [[math.log(rate) for rate in some if rate] for some in rates]
-    times = [known for group in groups if len(known := _times(group)) == len(group.runs)]
-    model = order_model(logs, times) if len(times) == len(groups) else None
-    is_adjusted = model is not None and model.has_to_adjust
+    times = [[time for run in group.runs if (time := run_time(run)) is not None] for group in groups]
+    are_timed = all(len(some) == len(group.runs) for some, group in zip(times, groups, strict=True))
+    model = order_model(logs, times) if are_timed else None
     sides = [Side(moments(some)[1], len(some)) for some in logs]
-    if model is not None and is_adjusted:
+    if model is not None and model.has_to_adjust:
         logs = [model.adjusted(some, place) for place, some in enumerate(logs)]
-        sides = list(_sides_of(model, logs))
+        freedoms = [len(some) - 1 - part for some, part in zip(logs, model.leverages, strict=True)]
+        if len(logs) == 2 or model.is_confounded or min(freedoms) < LEAST_FREEDOM:
+            sides = [Side(model.mean_square, len(some), pooled_freedom=model.freedom) for some in logs]
+        else:
+            sides = [
+                Side(moments(some)[1] * (len(some) - 1) / freedom, len(some), own_freedom=freedom)
+                for some, freedom in zip(logs, freedoms, strict=True)
+            ]
     pooled = common_sides(sides) if len(groups) > 2 and not sides[0].pooled_freedom else sides
     are_of_steps = [is_of_a_step(measure) for measure in measures or [SPEED] * len(groups)]
     classes = [group.step_class if counts else None for group, counts in zip(groups, are_of_steps, strict=True)]
-    control = negative_control(logs, classes)
-    return Speeds(logs, pooled, sides_of_pairs(sides, pooled), model, is_adjusted, control)
-
-
-def _sides_of(model: OrderModel, logs: Sequence[Sequence[float]]) -> Iterator[Side]:
-    """Yield the variance of each configuration after the regression; the common one where it leaves too little."""
-    freedoms = [len(some) - 1 - part for some, part in zip(logs, model.leverages, strict=True)]
-    for some, freedom in zip(logs, freedoms, strict=True):
-        if len(logs) == 2 or model.is_confounded or min(freedoms) < LEAST_FREEDOM:
-            yield Side(model.mean_square, len(some), pooled_freedom=model.freedom)
-        else:
-            square = moments(some)[1] * (len(some) - 1) / freedom
-            yield Side(square, len(some), own_freedom=freedom)
+    return Speeds(logs, pooled, sides_of_pairs(sides, pooled), model, negative_control(logs, classes))
 
 
 def sides_of_pairs(sides: Sequence[Side], pooled: Sequence[Side]) -> list[Side]:
     """Return the sides for the comparison of two configurations, the baseline's first.
 
     With few runs a larger variance is often not recognised by a test. So a configuration has the larger one of the
-    common variance and of its own; far above the common one it also has its own degrees of freedom.
-
-    Args:
-        sides: Each with its own variance.
-        pooled: The same, with one variance for those that vary alike; equal to `sides` where nothing is pooled.
+    common variance and of its own; far above the common one it also has its own degrees of freedom. `sides` have each
+    its own variance, `pooled` one variance for those that vary alike; both are equal where nothing is pooled.
     """
-    from scipy import special
-
     alike = next((side for side in pooled if side.pooled_freedom), None)
     if alike is None or sides[0].pooled_freedom:
         return list(pooled)
     found = []
     for place, (side, shared) in enumerate(zip(sides, pooled, strict=True)):
-        limit = float(special.fdtri(side.degrees_of_freedom, alike.pooled_freedom, OWN_QUANTILE)) * alike.mean_square
+        quantile = float(special.fdtri(side.degrees_of_freedom, alike.pooled_freedom, OWN_QUANTILE))
         own = side.mean_square * (1 if place else BASELINE_FACTOR)
-        is_apart = not shared.pooled_freedom and side.mean_square > limit
+        is_apart = not shared.pooled_freedom and side.mean_square > quantile * alike.mean_square
         larger = replace(side, mean_square=max(alike.mean_square, own), pooled_freedom=alike.pooled_freedom)
         found.append(side if is_apart else larger)
     return found
@@ -133,11 +155,8 @@ def compare_speeds(
 ) -> list[UncorrectedComparison]:  # fmt: skip
     """Return comparisons with the variances of all configurations together; those without rates stay as they are.
 
-    Speed and goodput are together where the baseline has the same figures in both: its batch is the reference.
-
-    Args:
-        rates: Of each other configuration: the baseline's rates, and its own.
-        measured: Of each other configuration.
+    `rates` has the baseline's rates and its own of each other configuration. Speed and goodput are together where the
+    baseline has the same figures in both: its batch is the reference.
     """
     compared = list(measured)
     known = [
@@ -152,17 +171,12 @@ def compare_speeds(
         of_base = SPEED if SPEED in measures else measures[0]
         speeds = speeds_of(groups, [first, *(rates[place][1] for place in places)], [of_base, *measures])
         for number, place in enumerate(places, start=1):
-            compared[place] = speeds.compared(measured[place], number)
+            finding, estimate = replace(measured[place].finding, control=speeds.control), measured[place].estimate
+            if speeds.model is not None:
+                finding = replace(finding, order=speeds.model.effect(number))
+            compared[place] = UncorrectedComparison(finding)
+            if estimate is not None:
+                adjusted = speeds.change([(0, number)], speeds.pair_sides)
+                unadjusted = estimate if speeds.is_adjusted else None
+                compared[place] = UncorrectedComparison(with_interval(finding, adjusted), adjusted, unadjusted)
     return compared
-
-
-def changes_of(
-    base: Group, others: Sequence[Group], measure: str, rates: Sequence[tuple[Rates, Rates]]
-) -> list[MeasureComparison]:
-    """Return the ratios of a time or a rate of configurations to a baseline's, with the intervals of verdicts."""
-    measured = [ratio(measure, base, other, *sides) for other, sides in zip(others, rates, strict=True)]
-    return [comparison.finding for comparison in compare_speeds(base, others, rates, measured)]
-
-
-def _times(group: Group) -> list[RunTime]:
-    return [time for run in group.runs if (time := run_time(run)) is not None]

@@ -37,16 +37,16 @@ def parts_of(verdict: "Verdict") -> list[tuple[str, bool | None]]:
 
     True: shown to be better than the baseline; False: shown to be worse; None: equal, or not decided.
     """
-    differs = verdict.differs
+    differs, speed, quality = verdict.differs, verdict.speed, verdict.quality
     if differs.refused:
         return [(f"no verdict: not the same experiment; they differ in {'; '.join(differs.refused)}", None)]
-    parts = [(comparison_words(verdict.speed), _is_better(verdict.speed))]
-    if verdict.quality and all(score.outcome == "equal" for score in verdict.quality):
-        parts = [(f"{parts[0][0]}, {quality_words(verdict.quality, verdict.task)}", parts[0][1])]
-    elif not verdict.quality:
-        parts.append((quality_words((), verdict.task), None))
-    else:
-        parts += [(comparison_words(score, verdict.task), _is_better(score)) for score in verdict.quality]
+    parts = [
+        (comparison_words(measure, verdict.task), measure.is_better if measure.is_shown else None)
+        for measure in (speed, *quality)
+    ]
+    if not quality or all(score.outcome == "equal" for score in quality):
+        words, (faster, is_faster) = quality_words(quality, verdict.task), parts[0]
+        parts = [(f"{faster}, {words}", is_faster)] if quality else [(faster, is_faster), (words, None)]
     if differs.allowed:
         parts.append((f"they differ in {'; '.join(differs.allowed)}, which is what is compared", None))
     if differs.elsewhere:
@@ -54,10 +54,6 @@ def parts_of(verdict: "Verdict") -> list[tuple[str, bool | None]]:
     if differs.unknown:
         parts.append((f"whether they trained the same thing is not recorded ({'; '.join(differs.unknown)})", None))
     return parts
-
-
-def _is_better(comparison: MeasureComparison) -> bool | None:
-    return comparison.is_better if comparison.outcome == "different" and comparison.scope != "seeds" else None
 
 
 def quality_words(scores: tuple[MeasureComparison, ...], task: str) -> str:
@@ -73,24 +69,36 @@ def quality_words(scores: tuple[MeasureComparison, ...], task: str) -> str:
 
 def comparison_words(comparison: MeasureComparison, task: str = "") -> str:
     """Return the verdict on one measure: "27% faster (24–30%)", "test F1 equal within 0.5 points"."""
-    name, is_ratio = name_of(comparison), comparison.is_ratio
-    if comparison.change is None:
-        return f"{name} {NOT_AVAILABLE} ({_short(comparison)})"
+    name, is_ratio, change = name_of(comparison), comparison.is_ratio, comparison.change
+    short = (comparison.reason or "").partition(":")[0]  # without the explanation after its colon
+    if change is None:
+        return f"{name} {NOT_AVAILABLE} ({short})"
     if comparison.outcome == "equal" and is_ratio:
         return f"same {name} within {100 * (comparison.margin or 0):g}%"
     if comparison.outcome == "equal":
         return f"{name} equal within {amount_words(comparison, comparison.margin or 0, task)}{_on_rows(comparison)}"
     if comparison.outcome == "different":
-        amount = amount_words(comparison, abs(comparison.change), task)
-        words = f"{name} {amount} {'better' if comparison.is_better else 'worse'}{_on_rows(comparison)}"
-        return f"{_ratio_words(comparison) if is_ratio else words} ({interval_words(comparison, task)})"
-    change = change_words(comparison, task)
+        if is_ratio:
+            more, less, times = _RATIO_WORDS[comparison.measure]
+            many = f"{1 + change:.2f}× {times}"
+            words = many if change >= 1 else f"{_number(comparison, abs(change))} {more if change >= 0 else less}"
+        else:
+            better = "better" if comparison.is_better else "worse"
+            words = f"{name} {amount_words(comparison, abs(change), task)} {better}{_on_rows(comparison)}"
+        return f"{words} ({interval_words(comparison, task)})"
     if comparison.outcome == "cannot tell":
-        interval = signed_interval_words(comparison, task)
-        return f"{name}: {_cannot_tell(comparison)} ({change} {interval}): {needs_words(comparison)}"
+        at = {
+            "many_comparisons": " with so many comparisons",
+            "repeated_looks": " at the first look" if comparison.look == 1 else f" at look {comparison.look}",
+        }.get(comparison.code or "", "")
+        signed = f"{change_words(comparison, task)} {signed_interval_words(comparison, task)}"
+        return f"{name}: cannot tell{at} ({signed}): {_needs(comparison, short)}"
     # A change of these runs alone: without an interval, "faster" would be a statement on the configurations.
     where = " in these runs" if is_ratio else ""
-    return f"{name} {change}{where}, interval {NOT_AVAILABLE} ({_short(comparison)})"
+    return f"{name} {change_words(comparison, task)}{where}, interval {NOT_AVAILABLE} ({short})"
+
+
+_RATIO_WORDS = {SPEED: ("faster", "slower", "as fast"), GOODPUT: ("more goodput", "less goodput", "the goodput")}
 
 
 def _on_rows(comparison: MeasureComparison) -> str:
@@ -101,20 +109,6 @@ def _on_rows(comparison: MeasureComparison) -> str:
 def name_of(comparison: MeasureComparison) -> str:
     """Return the name of what is compared; that of a score with its split."""
     return " ".join(filter(None, (comparison.split, label_of(comparison.measure))))
-
-
-def _short(comparison: MeasureComparison) -> str:
-    """Return a reason without the explanation after its colon."""
-    return (comparison.reason or "").partition(":")[0]
-
-
-def _cannot_tell(comparison: MeasureComparison) -> str:
-    """Return "cannot tell", with the reason where a test of these runs alone would find a difference."""
-    if comparison.code == "many_comparisons":
-        return "cannot tell with so many comparisons"
-    if comparison.code == "repeated_looks":
-        return "cannot tell at the first look" if comparison.look == 1 else f"cannot tell at look {comparison.look}"
-    return "cannot tell"
 
 
 def order_notes(speed: MeasureComparison) -> Iterator[str]:
@@ -154,11 +148,7 @@ def cluster_notes(quality: Iterable[MeasureComparison]) -> Iterator[str]:
         yield f"intervals of scores are over the {num_clusters:,} clusters of the {num_rows:,} rows"
 
 
-def _change(change: float) -> str:
-    return _signed(f"{100 * change:.1f}%".replace("-", _MINUS))
-
-
-def needs_words(comparison: MeasureComparison) -> str:
+def _needs(comparison: MeasureComparison, short: str) -> str:
     """Return what is needed for a decision, such as "3–12 more seeds needed to tell a change of this size"."""
     if comparison.code == "order_confounded":
         return (
@@ -171,7 +161,7 @@ def needs_words(comparison: MeasureComparison) -> str:
     noun = "seed" if comparison.scope and "seeds" in comparison.scope else "run"
     there = min(comparison.num_runs)
     aims = ((comparison.runs_to_tell, "to tell a change of this size"), (comparison.runs_to_equal, "to show equality"))
-    needed = [(range_words(runs, there), aim) for runs, aim in aims if runs is not None]
+    needed = [(_more_runs(runs, there), aim) for runs, aim in aims if runs is not None]
     if needed:
         (count, aim), *others = needed
         first = f"{count} more {noun}{'' if count == '1' else 's'} needed {aim}"
@@ -183,65 +173,48 @@ def needs_words(comparison: MeasureComparison) -> str:
             f"{comparison.num_samples_needed:,} needed, or a wider margin"
         )
     if comparison.scope == "samples":
-        return f"{_short(comparison)}, and other seeds may differ more"
+        return f"{short}, and other seeds may differ more"
     return f"more than {MOST_RUNS} {noun}s needed, or a wider margin"
 
 
-def range_words(runs: RunRange, num_there: int) -> str:
+def _more_runs(runs: RunRange, there: int) -> str:
     """Return how many more runs are needed: "4", "about 6 (3–12)", "at least 40"."""
-    low = runs.low - num_there
+    low = runs.low - there
     if runs.high == runs.low:
         return f"{low}"
     if runs.middle is None:
         return f"at least {low}"
-    high = "more" if runs.high is None else f"{runs.high - num_there}"
-    return f"about {runs.middle - num_there} ({low}{_DASH}{high})"
+    return f"about {runs.middle - there} ({low}{_DASH}{'more' if runs.high is None else runs.high - there})"
 
 
 def change_words(comparison: MeasureComparison, task: str = "") -> str:
     """Return the change with its sign, such as "+27%" and "−0.4 points"."""
     assert comparison.change is not None
-    return (
-        _percent(comparison, comparison.change)
-        if comparison.is_ratio
-        else _signed(amount_words(comparison, comparison.change, task))
-    )
+    return _signed((_number if comparison.is_ratio else amount_words)(comparison, comparison.change, task))
 
 
 def interval_words(comparison: MeasureComparison, task: str = "") -> str:
     """Return the ends of an interval on one side of 0: "24–30%"; n/a where there is none, "always" without width."""
-    if comparison.low is None or comparison.high is None:
-        return NOT_AVAILABLE
-    if comparison.low == comparison.high:
-        return "always"
+    low, high = comparison.low, comparison.high
+    if low is None or high is None or low == high:
+        return NOT_AVAILABLE if low is None or high is None else "always"
     if comparison.is_ratio and (comparison.change or 0) >= 1:
-        return f"{1 + comparison.low:.2f}{_DASH}{1 + comparison.high:.2f}×"
-    low, high = (
-        _percent(comparison, end) if comparison.is_ratio else _plain_amount(comparison, end, task)
-        for end in (comparison.low, comparison.high)
-    )
-    least, most = (low, high) if comparison.low >= 0 else (high, low)
-    least, most = least.lstrip(f"+{_MINUS}"), most.lstrip(f"+{_MINUS}")
+        return f"{1 + low:.2f}{_DASH}{1 + high:.2f}×"
+    least, most = (_number(comparison, end, task).lstrip(_MINUS) for end in sorted((low, high), key=abs))
     return f"{least.removesuffix('%')}{_DASH}{most}"
 
 
 def signed_interval_words(comparison: MeasureComparison, task: str = "") -> str:
     """Return the ends of the interval as in a table: "[−24.9, −21.1]"."""
-    if comparison.low is None or comparison.high is None:
-        return NOT_AVAILABLE
-    if comparison.low == comparison.high:
-        return "always"
-    ends = (comparison.low, comparison.high)
-    texts = [
-        _percent(comparison, end) if comparison.is_ratio else _signed(_plain_amount(comparison, end, task))
-        for end in ends
-    ]
-    return f"[{texts[0].removesuffix('%')}, {texts[1].removesuffix('%')}]"
+    low, high = comparison.low, comparison.high
+    if low is None or high is None or low == high:
+        return NOT_AVAILABLE if low is None or high is None else "always"
+    return f"[{', '.join(_signed(_number(comparison, end, task)).removesuffix('%') for end in (low, high))}]"
 
 
 def amount_words(comparison: MeasureComparison, value: float, task: str) -> str:
     """Return an amount of a score with its unit, such as "0.5 points"."""
-    text = _plain_amount(comparison, value, task)
+    text = _number(comparison, value, task)
     return f"{text} point{'' if text == '1' else 's'}" if is_in_points(comparison.measure) else text
 
 
@@ -255,43 +228,28 @@ def label_of(metric: str) -> str:
     return LABELS.get(metric, metric)
 
 
-def _plain_amount(comparison: MeasureComparison, value: float, task: str) -> str:
-    """Return an amount with digits that fit the width of its interval."""
-    in_points = is_in_points(comparison.measure)
-    factor = 100 if in_points and task != "qa" else 1
+def _number(comparison: MeasureComparison, value: float, task: str = "") -> str:
+    """Return a share in per cent, or an amount of a score, with digits that fit the width of its interval: half of it
+    has one or two digits."""
+    is_ratio, in_points = comparison.is_ratio, is_in_points(comparison.measure)
+    factor = 100 if is_ratio or (in_points and task != "qa") else 1
     half = 0.0 if comparison.high is None or comparison.low is None else factor * (comparison.high - comparison.low) / 2
-    places = max(1, _places(half)) if half else (2 if in_points else 4)
-    text = f"{factor * value:.{places}f}"
-    if "." in text and value == comparison.margin:
+    places = next((places for places, least in enumerate((2, 0.2, 0.02, 0.002)) if half >= least), 4)
+    if not half:
+        places = 1 if is_ratio else 2 if in_points else 4
+    text = f"{factor * value:.{places if is_ratio else max(1, places)}f}"
+    if not is_ratio and value == comparison.margin:
         text = f"{factor * value:.4g}"
-    return text.replace("-", _MINUS)
+    return text.replace("-", _MINUS) + ("%" if is_ratio else "")
 
 
-def _percent(comparison: MeasureComparison, value: float) -> str:
-    half = 0.0 if comparison.high is None or comparison.low is None else 100 * (comparison.high - comparison.low) / 2
-    return _signed(f"{100 * value:.{_places(half) if half else 1}f}%".replace("-", _MINUS))
+def _change(change: float) -> str:
+    return _signed(f"{100 * change:.1f}%".replace("-", _MINUS))
 
 
 def _signed(text: str) -> str:
     """Return a number with its sign; without a sign if it rounds to 0."""
-    digits = text.lstrip(f"{_MINUS}+")
+    digits = text.lstrip(_MINUS)
     if not any(digit in "123456789" for digit in digits):
         return digits
-    return text if text.startswith((_MINUS, "+")) else f"+{text}"
-
-
-def _places(half_width: float) -> int:
-    """Return decimals such that the half width of an interval has one or two digits."""
-    return next((places for places, least in enumerate((2, 0.2, 0.02, 0.002)) if half_width >= least), 4)
-
-
-def _ratio_words(comparison: MeasureComparison) -> str:
-    """Return "27% faster", "2.41× as fast", "12% slower"; of goodput "27% more goodput"."""
-    assert comparison.change is not None
-    more, less, times = {
-        SPEED: ("faster", "slower", "as fast"),
-        GOODPUT: ("more goodput", "less goodput", "the goodput"),
-    }[comparison.measure]
-    if comparison.change >= 1:
-        return f"{1 + comparison.change:.2f}× {times}"
-    return f"{_percent(comparison, abs(comparison.change)).lstrip('+')} {more if comparison.change >= 0 else less}"
+    return text if text.startswith(_MINUS) else f"+{text}"

@@ -5,9 +5,10 @@ import pytest
 from fake_run import make_run, with_noise_scale, write_classes
 from scipy import stats
 
-from paratune.verdicts import Differs, Group, Margin, change_of, judge
+from paratune.verdicts import Differs, Group, Margin, judge
 from paratune.verdicts.estimate import dunnett
 from paratune.verdicts.sequential import FIRST_SHARE
+from paratune.verdicts.speeds import changes_of
 
 RNG = np.random.default_rng(17)
 NUM = 400
@@ -282,9 +283,8 @@ def test_other_batches_without_a_noise_scale_are_not_compared():
 
 
 def test_any_figure_has_its_ratio():
-    base = runs_of("a", [100, 101], summary__memory__largest_bytes=2.0)
-    other = runs_of("b", [100, 101], summary__memory__largest_bytes=3.0)
-    found = change_of(base, other, "memory", lambda run: run.summary.memory.largest_bytes)
+    base, other = runs_of("a", [100, 101]), runs_of("b", [100, 101])
+    (found,) = changes_of(base, [other], "memory", [([2.0, 2.0], [3.0, 3.0])], is_speed=False)
     assert (found.baseline, found.value) == pytest.approx((2.0, 3.0))
     assert (found.change, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
 

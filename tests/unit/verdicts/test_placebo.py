@@ -7,9 +7,10 @@ from scipy import stats
 
 from paratune.config.options import section_options
 from paratune.config.sections import Config
-from paratune.verdicts import Differs, Group, change_of, judge
+from paratune.verdicts import Differs, Group, judge
 from paratune.verdicts.factorial import FactorCell, factor_effects
 from paratune.verdicts.placebo import ANY_VALUE, WITHOUT, negative_control, step_class
+from paratune.verdicts.speeds import changes_of
 
 CONFIG = {
     "run": {"name": "a", "seed": 1},
@@ -127,10 +128,9 @@ def test_configurations_that_cannot_differ_have_no_verdict_on_speed():
      ("train_s", None), ("energy_j", None), ("goodput_samples_per_s", None)],
 )  # fmt: skip
 def test_measures_of_a_step_have_no_change_and_those_of_the_run_have(measure, code):
-    other = group("b", [128.0, 129.0, 127.0], changed("train.schedule", "cosine"))
-    found = change_of(
-        group("a", [100.0, 101.0, 99.0]), other, measure, lambda run: run.summary.throughput.samples_per_s
-    )
+    rates = [100.0, 101.0, 99.0], [128.0, 129.0, 127.0]
+    base, other = group("a", rates[0]), group("b", rates[1], changed("train.schedule", "cosine"))
+    (found,) = changes_of(base, [other], measure, [rates], is_speed=False)
     assert (found.code, found.change is None) == (code, code is not None)
 
 

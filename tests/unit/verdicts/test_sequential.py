@@ -7,7 +7,7 @@ from scipy import integrate, stats
 
 from paratune.verdicts import Group, LookHistory, judge
 from paratune.verdicts import sequential as module
-from paratune.verdicts.sequential import FIRST_SHARE, RecordedLook, last_level, sequential_p, spent_share
+from paratune.verdicts.sequential import FIRST_LOOK, FIRST_SHARE, RecordedLook, last_level, sequential_p, spent_share
 
 
 def looks(information, num_planned=None):
@@ -59,23 +59,31 @@ def test_a_sequential_p_value_is_5_percent_at_the_level_of_its_look(information,
     assert sequential_p(last_level(0.05, some), some) == pytest.approx(0.05, rel=0.01)
 
 
+def two_sides(num_runs):
+    """Return the runs of two configurations, and a look at some of the first runs of each."""
+    sides = [[make_run(f"{name}{number}", number, 1.0) for number in range(num_runs)] for name in "ab"]
+
+    def look(of_a, of_b, *more):
+        return RecordedLook({*(run.name for run in (*sides[0][:of_a], *sides[1][:of_b])), *more})
+
+    return *sides, look
+
+
 def test_looks_without_a_new_run_or_with_one_run_a_side_do_not_count():
-    a, b = [f"a{n}" for n in range(5)], [f"b{n}" for n in range(5)]
-    finished = (a[:1] + b[:3], a[:3] + b[:3], [*a[:3], *b[:3], "c0"], a[:4] + b[:3])
-    history = LookHistory(tuple(map(RecordedLook, finished)))
-    found = history.at(a, b)
+    a, b, look = two_sides(5)
+    found = LookHistory((look(1, 3), look(3, 3), look(3, 3, "c0"), look(4, 3))).at(a, b)
     assert [now for now, _ in found] == pytest.approx([1.5, 12 / 7, 2.5])
     assert [share for _, share in found] == pytest.approx([0.7, 1 - 0.3 * 1.5 * 7 / 12, 1 - 0.3 * 1.5 / 2.5])
-    assert LookHistory((RecordedLook(a + b),)).at(a, b) == ((2.5, 0.7),)
-    assert LookHistory().at(a[:1], b) == ()
+    assert LookHistory((look(5, 5),)).at(a, b) == ((2.5, 0.7),)
+    assert LookHistory().at(a[:1], b) == FIRST_LOOK
 
 
 def test_what_was_spent_before_rounds_were_planned_is_not_spent_again():
-    a, b = [f"a{n}" for n in range(6)], [f"b{n}" for n in range(6)]
-    history = LookHistory((RecordedLook(a[:3] + b[:3]),), num_planned=20)
+    a, b, look = two_sides(6)
+    found = LookHistory((look(3, 3),), num_planned=20).at(a, b)
     # 6 of 20 runs would have spent 0.9 ln(1 + (e - 1) 0.3) = 0.373 of it, and 0.7 is gone.
-    assert history.at(a, b) == ((1.5, 0.7), (3.0, 0.7))
-    assert (last_level(0.05, history.at(a, b)), sequential_p(1e-9, history.at(a, b))) == (0.0, 1.0)
+    assert found == ((1.5, 0.7), (3.0, 0.7))
+    assert (last_level(0.05, found), sequential_p(1e-9, found)) == (0.0, 1.0)
 
 
 def groups(a, b):

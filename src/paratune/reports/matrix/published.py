@@ -25,8 +25,8 @@ from paratune.verdicts import Group, Margin
 from paratune.verdicts.estimate import ALPHA, LEVEL
 from paratune.verdicts.finding import UncorrectedComparison
 from paratune.verdicts.judge import shared_split
-from paratune.verdicts.ratios import ratio
 from paratune.verdicts.scores import difference
+from paratune.verdicts.speeds import ratio
 from paratune.verdicts.words import change_words, signed_interval_words
 from paratune.verdicts.words import label_of as metric_label
 

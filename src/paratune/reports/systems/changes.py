@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 from paratune.reports.measures import Measure
 from paratune.verdicts import Group, MeasureComparison
-from paratune.verdicts.placebo import is_of_a_step
-from paratune.verdicts.ratios import ratio, without_change
 from paratune.verdicts.speeds import Rates, changes_of
 
 _OF_TIME = ("rate", "ms", "s")
@@ -22,12 +20,4 @@ def changes(
     if sides is None:
         first = [measure.of(run) for run in base.runs]
         sides = [(first, [measure.of(run) for run in other.runs]) for other in others]
-    if measure.unit in _OF_TIME:
-        found = changes_of(base, others, measure.key, sides)
-    else:
-        pairs = zip(others, sides, strict=True)
-        found = [ratio(measure.key, base, other, *values).finding for other, values in pairs]
-    return [
-        without_change(finding) if is_of_a_step(measure.key) and base.cannot_differ(other) else finding
-        for other, finding in zip(others, found, strict=True)
-    ]
+    return changes_of(base, others, measure.key, sides, is_speed=measure.unit in _OF_TIME)

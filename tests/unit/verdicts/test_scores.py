@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from paratune.verdicts.jackknife import of_mean
-from paratune.verdicts.quality import over_samples, over_seeds, over_seeds_and_samples, with_family_variance
+from paratune.verdicts.scores import over_samples, over_seeds, over_seeds_and_samples, with_family_variance
 
 RNG = np.random.default_rng(3)
 

@@ -1,0 +1,9 @@
+"""`scipy.special`, imported at its first use: it loads for a quarter of a second."""
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    from scipy import special
+
+    return getattr(special, name)
