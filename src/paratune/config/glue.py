@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from paratune.config.layers import Layer
-from paratune.config.metric_names import EMBEDDING_SCORES, METRICS, OWN_PREFIX
+from paratune.config.metric_names import EMBEDDING_SCORES, HEADLINES, METRICS, OWN_PREFIX
 from paratune.config.problems import Problem, SourceLocation
 from paratune.config.task_sections import EmbeddingTask, OwnTask, Task
 
@@ -61,16 +61,6 @@ GLUE: Final[dict[str, GlueTask]] = {
 Source: Wang et al., GLUE, ICLR 2019, Table 1 (metrics); the data card of nyu-mll/glue (ids, names, columns).
 """
 
-_HEADLINES: Final[dict[str, tuple[str, ...]]] = {
-    "classification": ("accuracy", "f1_macro"),
-    "regression": ("rmse", "mae", "r2"),
-    "multi_label": ("f1_micro", "f1_macro"),
-    "ordinal": ("qwk", "mae", "accuracy"),
-    "qa": ("exact", "f1"),
-    "token_classification": ("f1", "accuracy"),
-}
-"""Headline metrics by the kind of the task; other kinds have the first of their `METRICS`."""
-
 
 def headline_metrics(task: Task) -> tuple[str, ...]:
     """Return the metrics of a task for small tables: at least one of its `METRICS`."""
@@ -79,7 +69,7 @@ def headline_metrics(task: Task) -> tuple[str, ...]:
         return EMBEDDING_SCORES[task.loss][:2]
     if isinstance(task, OwnTask) and task.scores:
         return tuple(OWN_PREFIX + score for score in task.scores[:1])
-    return GLUE[name].metrics if name is not None else _HEADLINES.get(task.kind, METRICS[task.kind][:1])
+    return GLUE[name].metrics if name is not None else HEADLINES.get(task.kind, METRICS[task.kind][:1])
 
 
 def counts_as_glue(task: Task) -> bool:

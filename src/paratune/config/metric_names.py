@@ -30,6 +30,16 @@ METRICS: dict[str, tuple[str, ...]] = {
 }
 """Metrics by the kind of the task; the loss is the training loss on the split."""
 
+HEADLINES: dict[str, tuple[str, ...]] = {
+    "classification": ("accuracy", "f1_macro"),
+    "regression": ("rmse", "mae", "r2"),
+    "multi_label": ("f1_micro", "f1_macro"),
+    "ordinal": ("qwk", "mae", "accuracy"),
+    "qa": ("exact", "f1"),
+    "token_classification": ("f1", "accuracy"),
+}
+"""Headline metrics by the kind of the task; other kinds have the first of their `METRICS`."""
+
 EMBEDDING_SCORES: dict[str, tuple[str, ...]] = {
     "multiple_negatives_ranking": ("recall_at_1", "mrr", "accuracy"),
     "cosine_similarity": ("spearman", "pearson"),

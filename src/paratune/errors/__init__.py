@@ -181,6 +181,8 @@ def os_error_as(
     """
     try:
         yield
+    except ParatuneError:  # some of them are OSErrors, too
+        raise
     except OSError as error:
         reason = f"{failure}: {error.strerror or error}"
         raise kind(f"{reason}; {remedy}" if remedy else reason, code=code, faults=(), **facts) from error

@@ -11,7 +11,6 @@ runs/<run_id>/
   checkpoints/             see paratune.checkpoint
 """
 
-import errno
 import hashlib
 import json
 import logging
@@ -21,12 +20,14 @@ import re
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TextIO
 
 from paratune.base import run_files
 from paratune.base.atomic import replace_file
-from paratune.errors import CheckpointError, coded
+from paratune.base.text import plain
+from paratune.errors import CheckpointError, coded, os_error_as
 
 _log = logging.getLogger(__name__)
 SCHEMA_VERSION = 1
@@ -54,12 +55,11 @@ def event_ranks(folder: Path) -> list[int]:
 
 
 def out_of_memory_file(rank: int | str) -> str:
-    """Return the file with the out-of-memory reports of a rank; "*" for all ranks."""
+    """Return the file of a rank; "*" for all ranks."""
     return f"out_of_memory.rank{rank if isinstance(rank, str) else f'{rank:04d}'}.json"
 
 
 def profile_file(rank: int) -> str:
-    """Return the file of a rank's trace, in Chrome's format."""
     return f"profile.rank{rank:04d}.json.gz"
 
 
@@ -73,16 +73,10 @@ def write_json(path: Path, value: Any) -> None:
     Raises:
         CheckpointError: It cannot be written; an existing file is unchanged.
     """
-    try:
+    text = json.dumps(finite(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    with _writing(path), replace_file(path) as temporary:
         # UTF-8 cannot encode the bytes of some file names (in `command`): they are escaped as in JSON, \udc80.
-        with (
-            replace_file(path) as temporary,
-            temporary.open("w", encoding="utf-8", errors="backslashreplace") as file,
-        ):
-            json.dump(finite(value), file, indent=1, ensure_ascii=False, allow_nan=False)
-            file.write("\n")
-    except OSError as error:
-        raise _not_written(path, error) from error
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def read_json(path: Path) -> Any:
@@ -101,12 +95,24 @@ def read_json(path: Path) -> Any:
         raise CheckpointError(f"{path} is damaged: {error}", code="run.damaged", path=path) from error
 
 
-def write_run(folder: Path, record: Any) -> None:
-    """Write run.json and its copy.
+def read_object(path: Path, remedy: str) -> dict[str, Any]:
+    """Read a JSON object of a record.
 
     Raises:
-        CheckpointError: One cannot be written.
+        CheckpointError: It cannot be read, is no object, or has another schema version, for which `remedy` is shown.
     """
+    value = read_json(path)
+    if not isinstance(value, dict):
+        text = f"{plain(path)} is damaged: it contains a {type(value).__name__}, an object is needed"
+        raise CheckpointError(text, code="run.damaged", path=path)
+    if (version := value.get("schema_version")) != SCHEMA_VERSION:
+        shown = plain(repr(version)[:40])
+        text = f"{plain(path)} has schema_version {shown}, this paratune reads {SCHEMA_VERSION}; {remedy}"
+        raise CheckpointError(text, code="run.other_version", path=path, version=version)
+    return value
+
+
+def write_run(folder: Path, record: Any) -> None:
     write_json(folder / RUN_COPY, record)
     write_json(folder / RUN_FILE, record)
 
@@ -128,19 +134,13 @@ def read_run(folder: Path) -> Any:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's content, in hexadecimal.
-
-    Raises:
-        OSError: It cannot be read.
-    """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _not_written(path: Path, error: OSError) -> CheckpointError:
-    remedy = "free some space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "make it writable"
-    message = f"{path} cannot be written: {error.strerror}; {remedy}, or choose another folder"
-    return CheckpointError(message, code="run.not_writable", path=path)
+def _writing(path: Path) -> AbstractContextManager[None]:
+    remedy = "free some space there, make it writable, or choose another folder"
+    return os_error_as(CheckpointError, f"{path} cannot be written", remedy, code="run.not_writable", path=path)
 
 
 def finite(value: Any) -> Any:
@@ -154,45 +154,35 @@ def finite(value: Any) -> Any:
     return value
 
 
-_LAST_BYTES = 65536
-"""Read from the end of an event log to find its last event."""
-
-
 class EventLog:
     """Appends events to the file of a rank, one per line; `flush` writes the buffer.
 
-    All methods raise CheckpointError when the file cannot be written.
+    `listener` is called with each event and its values. All methods raise CheckpointError when the file cannot be
+    written.
     """
 
     def __init__(
         self, folder: Path, rank: int, *, listener: Callable[[str, Mapping[str, Any]], None] | None = None
     ) -> None:
-        """Open the log of a rank; `listener` is called with each added event and its values."""
-        self._path = folder / events_file(rank)
-        self._listener = listener
-        try:
+        self._path, self._listener = folder / events_file(rank), listener
+        with _writing(self._path):
             _drop_torn_line(self._path)
             self._file: TextIO = self._path.open("a", encoding="utf-8", errors="backslashreplace")
-        except OSError as error:
-            raise _not_written(self._path, error) from error
 
     def add(self, event: str, **values: Any) -> None:
         line = json.dumps({"event": event, "time": round(time.time(), 3), **finite(values)}, ensure_ascii=False)
-        self._do(lambda: self._file.write(line + "\n"))
+        with _writing(self._path):
+            self._file.write(line + "\n")
         if self._listener is not None:
             self._listener(event, values)
 
     def flush(self) -> None:
-        self._do(self._file.flush)
+        with _writing(self._path):
+            self._file.flush()
 
     def close(self) -> None:
-        self._do(self._file.close)
-
-    def _do(self, write: Callable[[], object]) -> None:
-        try:
-            write()
-        except OSError as error:
-            raise _not_written(self._path, error) from error
+        with _writing(self._path):
+            self._file.close()
 
 
 def _drop_torn_line(path: Path) -> None:
@@ -241,25 +231,21 @@ def _superseded(path: Path) -> set[int]:
     last_step = 0
     for number, line in enumerate(_whole_lines(path), start=1):
         head = _HEAD.match(line)
-        event: dict[str, Any] = (
-            {"event": head[1].decode(), "step": int(head[2])} if head else _event(path, number, line)
-        )
-        step: int | None = event.get("step") if type(event.get("step")) is int else None
-        # A repeated step follows a resume, also where the event of the resume was lost.
-        is_again = event["event"] == "step" and step is not None and step <= last_step
-        if (event["event"] == "resume" or is_again) and step is not None:
-            last_step = step - is_again
-            found.update(at for at, earlier in enumerate(steps, start=1) if earlier > last_step)
-        elif event["event"] == "step" and step is not None:
-            last_step = step
-        if event["event"] == "evaluation":
-            key = (str(event.get("step")), str(event.get("split")))
+        event = {"event": head[1].decode(), "step": int(head[2])} if head else _event(path, number, line)
+        kind, step = event["event"], event.get("step")
+        if kind == "evaluation":
+            key = (str(step), str(event.get("split")))
             found.update({evaluations[key]} if key in evaluations else ())
             evaluations[key] = number
-        steps.append(0 if step is None or event["event"] == "out_of_memory" else step)
-        if is_again:
-            assert step is not None
+        if type(step) is not int:
+            step = 0
+        elif kind in ("step", "resume"):
+            # A repeated step follows a resume, also where the event of the resume was lost.
+            if kind == "resume" or step <= last_step:
+                kept = step - (kind == "step")
+                found.update(at for at, earlier in enumerate(steps, start=1) if earlier > kept)
             last_step = step
+        steps.append(0 if kind == "out_of_memory" else step)
     return found
 
 
@@ -267,13 +253,11 @@ def failure_of(folder: Path) -> str | None:
     """Return the message of the error with which the last session of a run ended; None if it did not end with one."""
     try:
         with (folder / events_file(0)).open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
-            last = file.read().rstrip(b"\n").rpartition(b"\n")[2]
-        event = json.loads(last)
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
+            event = json.loads(file.read().rstrip(b"\n").rpartition(b"\n")[2])
     except (OSError, ValueError, RecursionError):
         return None
-    is_failure = isinstance(event, dict) and event.get("event") == "failure"
-    return str(event.get("message")) if is_failure else None
+    return str(event.get("message")) if isinstance(event, dict) and event.get("event") == "failure" else None
 
 
 def repair_events(folder: Path, rank: int) -> int:
@@ -283,22 +267,17 @@ def repair_events(folder: Path, rank: int) -> int:
         CheckpointError: The file cannot be read or written.
     """
     path = folder / events_file(rank)
-    good, num_damaged = [], 0
-    for number, line in enumerate(_whole_lines(path), start=1):
+    lines, good = list(_whole_lines(path)), []
+    for number, line in enumerate(lines, start=1):
         try:
             _event(path, number, line)
-        except CheckpointError as error:
-            num_damaged += 1
-            _log.warning("%s; the line is lost", error, extra=coded("run.line_lost"))
-        else:
             good.append(line)
-    if num_damaged:
-        try:
-            with replace_file(path) as temporary:
-                temporary.write_bytes(b"".join(good))
-        except OSError as error:
-            raise _not_written(path, error) from error
-    return num_damaged
+        except CheckpointError as error:
+            _log.warning("%s; the line is lost", error, extra=coded("run.line_lost"))
+    if len(good) < len(lines):
+        with _writing(path), replace_file(path) as temporary:
+            temporary.write_bytes(b"".join(good))
+    return len(lines) - len(good)
 
 
 def elapsed_s(walls_ms: Iterable[Mapping[float, float]]) -> float:
@@ -309,14 +288,11 @@ def elapsed_s(walls_ms: Iterable[Mapping[float, float]]) -> float:
     the time of its steps by step number.
     """
     ranks = list(walls_ms)
-    ranks_of_step: dict[float, set[int]] = {}
-    for rank, walls in enumerate(ranks):
-        for step in walls:
-            ranks_of_step.setdefault(step, set()).add(rank)
-    totals: dict[frozenset[int], dict[int, float]] = {}
-    for step, step_ranks in ranks_of_step.items():
-        sums = totals.setdefault(frozenset(step_ranks), dict.fromkeys(step_ranks, 0.0))
-        for rank in step_ranks:
+    totals: dict[tuple[int, ...], dict[int, float]] = {}
+    for step in dict.fromkeys(step for walls in ranks for step in walls):
+        members = tuple(rank for rank, walls in enumerate(ranks) if step in walls)
+        sums = totals.setdefault(members, dict.fromkeys(members, 0.0))
+        for rank in members:
             sums[rank] += ranks[rank][step]
     return sum(max(sums.values()) for sums in totals.values()) / 1000
 

@@ -7,14 +7,14 @@ RUN/compressed/
     predictions.<split>.parquet   predictions for the scored rows
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from paratune.base.text import plain
 from paratune.errors import CheckpointError
-from paratune.records import SCHEMA_VERSION, read_json
+from paratune.records import read_object
 from paratune.records.run_folder import locked_folder
 
 FP32: Final = "fp32"
@@ -27,16 +27,13 @@ MEASURED_FILE: Final = "measured.json"
 ScoredSplit = Literal["test", "validation"]
 SPLITS: tuple[str, ...] = get_args(ScoredSplit)
 """Splits that can be scored."""
-_NUMBERS = ("weights_bytes", "loaded_bytes", "peak_bytes", "p50_ms", "p95_ms", "cpu_share")
 
 
 def form_folder(run: Path, form: str) -> Path:
-    """Return the folder of a smaller form of a run."""
     return run / COMPRESSED_FOLDER / form
 
 
 def measured_folder(run: Path, form: str) -> Path:
-    """Return the folder with the measurements of a form of a run."""
     return run / COMPRESSED_FOLDER / "measured" / form
 
 
@@ -59,30 +56,16 @@ def read_measured(folder: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: They are missing or damaged.
     """
-    path = folder / MEASURED_FILE
-    record = read_json(path)
-    if not isinstance(record, dict) or record.get("schema_version") != SCHEMA_VERSION or not _is_whole(record):
-        raise CheckpointError(
-            f"{plain(path)} is damaged or from another version of paratune; delete {plain(folder)} and run paratune "
-            "compress again",
-            code="run.damaged",
-            path=path,
-        )
+    from pydantic import TypeAdapter, ValidationError  # after --help
+
+    from paratune.records.typed import Measured
+
+    path, remedy = folder / MEASURED_FILE, f"delete {plain(folder)} and run paratune compress again"
+    record = read_object(path, remedy)
+    try:
+        TypeAdapter(Measured).validate_python(record, strict=True)
+    except ValidationError as error:
+        key = ".".join(map(str, error.errors()[0]["loc"]))
+        text = f"{plain(path)} is damaged: {plain(key)} is missing or of another type; {remedy}"
+        raise CheckpointError(text, code="run.damaged", path=path, key=key) from error
     return record
-
-
-def _is_whole(record: Mapping[str, Any]) -> bool:
-    rates = record.get("texts_per_s")
-    return (
-        all(_is_number(record.get(name)) for name in _NUMBERS)
-        and isinstance(record.get("split"), str)
-        and all(isinstance(record.get(name), dict) for name in ("settings", "machine"))
-        and all(isinstance(record.get(name), dict) for name in ("scores", "intervals", "slices"))
-        and isinstance(rates, dict)
-        and bool(rates)
-        and all(size.isdigit() and _is_number(rate) and rate > 0 for size, rate in rates.items())
-    )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,8 +1,9 @@
 """The confusion matrix in records: rows of counts or, for many classes, only the counts above zero."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 MAX_DENSE_CLASSES = 200
@@ -11,8 +12,6 @@ MAX_DENSE_CLASSES = 200
 
 @dataclass(frozen=True)
 class Confusion:
-    """Rows of a split by true and predicted class."""
-
     num_classes: int
     counts: Mapping[tuple[int, int], int]
     """Rows by the ids of the true and the predicted class; pairs without a row are absent."""
@@ -32,7 +31,6 @@ class Confusion:
         return sorted(pairs, key=lambda pair: (-pair[2], pair[:2]))
 
     def record(self) -> list[list[int]] | dict[str, Any]:
-        """Return the value of `confusion` in records."""
         if self.num_classes <= MAX_DENSE_CLASSES:
             classes = range(self.num_classes)
             return [[self.counts.get((true, predicted), 0) for predicted in classes] for true in classes]
@@ -40,22 +38,19 @@ class Confusion:
         return {"num_classes": self.num_classes, "counts": counts}
 
 
-def read_confusion(value: object) -> Confusion | None:
+def read_confusion(value: Any) -> Confusion | None:
     """Return the matrix of a record, from either layout; None where it is absent or damaged."""
-    if isinstance(value, dict):
-        size, rows = value.get("num_classes"), value.get("counts")
-        if type(size) is int and isinstance(rows, list) and all(_are_counts(row, 3) for row in rows):
-            return _in_range(size, (((true, predicted), count) for true, predicted, count in rows))
-    elif isinstance(value, list) and value and all(_are_counts(row, len(value)) for row in value):
-        cells = (((true, given), count) for true, row in enumerate(value) for given, count in enumerate(row) if count)
-        return _in_range(len(value), cells)
-    return None
-
-
-def _are_counts(row: object, size: int) -> bool:
-    return isinstance(row, list) and len(row) == size and all(type(count) is int and count >= 0 for count in row)
-
-
-def _in_range(num_classes: int, cells: Iterable[tuple[tuple[int, int], int]]) -> Confusion | None:
-    counts = dict(cells)
-    return Confusion(num_classes, counts) if all(max(pair) < num_classes for pair in counts) else None
+    try:
+        if isinstance(value, dict):
+            size, counts = value["num_classes"], {(true, given): count for true, given, count in value["counts"]}
+        else:
+            size = len(value) or None
+            cells = [(true, given, count) for true, row in enumerate(value) for given, count in enumerate(row)]
+            counts = {(true, given): count for true, given, count in cells if count != 0}
+            if any(len(row) != size for row in value):
+                return None
+        numbers = [size, *counts.values(), *chain.from_iterable(counts)]
+        is_whole = all(type(number) is int and number >= 0 for number in numbers)
+    except (KeyError, TypeError, ValueError):
+        return None
+    return Confusion(size, counts) if is_whole and all(max(pair) < size for pair in counts) else None

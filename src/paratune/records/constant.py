@@ -1,6 +1,6 @@
 """The comparison of a model with the same answer for every row, which `paratune.json` keeps beside the model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -26,7 +26,7 @@ class ConstantComparison(BaseModel, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """The comparison in words, for a model that is not better: what follows its name and "is"."""
+        """What follows the name of a model that is not better, and "is"."""
         return (
             f"not better than the {self.predicts}: {self.split} {metric_label(self.metric)} {self.model:.4f}, of the "
             f"{self.predicts} {self.constant:.4f}."
@@ -34,36 +34,32 @@ class ConstantComparison(BaseModel, frozen=True):
 
     @property
     def warning(self) -> str:
-        """The sentence beside answers of a model that is not better."""
         return f"The model is {self.sentence} Do not rely on its answers."
 
 
 def is_better_score(metric: str, score: float, other: float) -> bool:
-    """Return whether a score is better than another one."""
     return score < other if is_lower_better(metric) else score > other
 
 
-def compare_with_constant(scores: Any, baseline: Any, metrics: Any) -> ConstantComparison | None:
+def compare_with_constant(
+    scores: Mapping[str, Any], baseline: Mapping[str, Any] | None, metrics: Sequence[str]
+) -> ConstantComparison | None:
     """Return the comparison by the first headline metric that is known of both, on the test set or else on validation.
 
-    None where nothing can be compared.
-
-    Args:
-        scores: `scores` of summary.json.
-        baseline: `baseline` of summary.json: the constant answer and its scores; None for tasks without one.
-        metrics: Headline metrics of the task.
+    None where nothing can be compared. `scores` and `baseline` are those of summary.json.
     """
-    constants = baseline.get("scores") if isinstance(baseline, Mapping) else None
+    constants = (baseline or {}).get("scores") or {}
     for split in ("test", "validation"):
-        own, other = (
-            known[split] if isinstance(known, Mapping) and isinstance(known.get(split), Mapping) else {}
-            for known in (scores, constants)
-        )
-        for metric in metrics if isinstance(metrics, list | tuple) else ():
-            model, constant = own.get(metric), other.get(metric)
-            if isinstance(model, int | float) and isinstance(constant, int | float):
-                name = str(baseline.get("predicts"))
-                return ConstantComparison(predicts=name, split=split, metric=metric, model=model, constant=constant)
+        own, other = (known.get(split) or {} for known in (scores, constants))
+        for metric in metrics:
+            if own.get(metric) is not None and other.get(metric) is not None:
+                return ConstantComparison(
+                    predicts=str(baseline and baseline.get("predicts")),
+                    split=split,
+                    metric=metric,
+                    model=own[metric],
+                    constant=other[metric],
+                )
     return None
 
 

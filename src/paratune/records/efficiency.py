@@ -30,7 +30,6 @@ class GradientSums:
     weights_squared: float
     """sum (b_i / B)^2, with the weight of each micro-batch in the loss of the step; 1 for a single micro-batch."""
     num_samples: float
-    """B."""
 
 
 def noise_estimates(sums: GradientSums) -> tuple[float, float] | None:
@@ -50,8 +49,7 @@ def noise_estimates(sums: GradientSums) -> tuple[float, float] | None:
         small and a big batch (B_small = B s for equal micro-batches); Qiao et al., Pollux, OSDI 2021, section 3.1.
     """
     spread = 1 - sums.weights_squared
-    values = (sums.squared_norm, sums.parts_squared_norm, spread)
-    if not all(map(math.isfinite, values)) or spread <= 1e-9:
+    if not all(map(math.isfinite, (sums.squared_norm, sums.parts_squared_norm, spread))) or spread <= 1e-9:
         return None
     squared_norm = (sums.squared_norm - sums.parts_squared_norm) / spread
     trace = sums.num_samples * (sums.parts_squared_norm - sums.weights_squared * sums.squared_norm) / spread
@@ -86,20 +84,34 @@ def noise_summary(
     """
     samples = [event["noise_scale"] for event in events if event.get("noise_scale") is not None]
     known = [sample["preconditioned"] for sample in samples if sample.get("preconditioned") is not None]
-    why = ("not_sampled", reason) if reason is not None else why_not_preconditioned
-    preconditioned = _estimate(known, len(events), None if known else why)
+    why = None if reason is None else ("not_sampled", reason)
     return {
-        **_estimate(samples, len(events), None if reason is None else ("not_sampled", reason)),
+        **_estimate(samples, len(events), why),
         "global_batch_size": global_batch_size,
-        "preconditioned": preconditioned,
+        "preconditioned": _estimate(known, len(events), None if known else why or why_not_preconditioned),
     }
 
 
 def _estimate(samples: Sequence[Mapping[str, float]], num_measured: int, why: tuple[str, str] | None) -> dict[str, Any]:
+    """Return the estimate of the sampled steps; `why` is the code and the reason where there are none."""
     traces, norms = ([sample[name] for sample in samples] for name in ("trace", "squared_norm"))
     trace, squared_norm = (fmean(values) if values else None for values in (traces, norms))
     value = _ratio(trace, squared_norm) if len(samples) >= MIN_SAMPLES else None
-    code, reason = (None, None) if value is not None else _why_unknown(len(samples), num_measured, why)
+    every = num_measured // MIN_SAMPLES
+    advice = f"set measure.noise_scale_every: {every}" if every else f"train at least {MIN_SAMPLES} measured steps"
+    if value is not None:
+        code, reason = None, None
+    elif len(samples) >= MIN_SAMPLES:
+        code = "not_separated"
+        reason = (
+            f"the {len(samples)} sampled steps do not separate the noise from the gradient: an estimate of tr(Sigma) "
+            "or |G|^2 is not above 0; sample more steps (measure.noise_scale_every)"
+        )
+    elif samples:
+        code = "few_samples"
+        reason = f"only {len(samples)} steps were sampled and {MIN_SAMPLES} are needed; {advice}"
+    else:
+        code, reason = why or ("not_sampled", f"no step was sampled after the warm-up; {advice}")
     return {
         "value": value,
         "standard_error": None if value is None else _jackknife(traces, norms),
@@ -109,20 +121,6 @@ def _estimate(samples: Sequence[Mapping[str, float]], num_measured: int, why: tu
         "code": code,
         "reason": reason,
     }
-
-
-def _why_unknown(num_samples: int, num_measured: int, why: tuple[str, str] | None) -> tuple[str, str]:
-    """Return code and reason of an unknown noise scale."""
-    every = num_measured // MIN_SAMPLES
-    advice = f"set measure.noise_scale_every: {every}" if every else f"train at least {MIN_SAMPLES} measured steps"
-    if num_samples >= MIN_SAMPLES:
-        return "not_separated", (
-            f"the {num_samples} sampled steps do not separate the noise from the gradient: an estimate of tr(Sigma) "
-            "or |G|^2 is not above 0; sample more steps (measure.noise_scale_every)"
-        )
-    if num_samples:
-        return "few_samples", f"only {num_samples} steps were sampled and {MIN_SAMPLES} are needed; {advice}"
-    return why or ("not_sampled", f"no step was sampled after the warm-up; {advice}")
 
 
 def _ratio(trace: float | None, squared_norm: float | None) -> float | None:

@@ -4,7 +4,7 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from itertools import compress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +14,6 @@ from paratune import records
 from paratune.base.text import plain
 from paratune.errors import CheckpointError
 from paratune.records.efficiency import NoiseKind
-from paratune.records.slices import are_slices
 from paratune.records.typed import Noise, RecordedData, RecordPart, RunFile, Summary, problem_of
 
 Record = TypeVar("Record", RunFile, Summary)
@@ -29,35 +28,22 @@ class Curve:
     losses: Sequence[float]
 
 
-_NO_CURVE = Curve((), (), ())
-
-
-@lru_cache(maxsize=4096)
-def _parts(source: str | tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(source.split(".")) if isinstance(source, str) else source
-
-
 @dataclass(frozen=True)
 class RunRecord:
-    """The record of a finished run."""
-
     name: str
     """Name in the report: the run id, with parent folders where two runs have the same id."""
     folder: Path
     run: RunFile
     summary: Summary = field(default_factory=Summary)
-    train: Curve = _NO_CURVE
-    validation: Curve = _NO_CURVE
+    train: Curve = Curve((), (), ())
+    validation: Curve = Curve((), (), ())
     validation_scores: Mapping[int, Mapping[str, float | None]] = field(default_factory=dict)
     """Scores of the evaluations on validation, by step."""
 
-    def get(self, source: str | tuple[str, ...]) -> Any:
-        """Return a value of the record, such as "summary.time.train_s"; None when its path is absent.
-
-        `source` is a path with dots, or its parts where a key may contain a dot.
-        """
-        file, *keys = _parts(source)
-        value: Any = self.run if file == "run" else {"summary": self.summary}[file]
+    def get(self, source: str) -> Any:
+        """Return a value of the record, such as "summary.time.train_s"; None when its path is absent."""
+        file, *keys = source.split(".")
+        value: Any = {"run": self.run, "summary": self.summary}[file]
         for key in keys:
             if isinstance(value, RecordPart):
                 value = getattr(value, key) if key in value.model_fields_set else None
@@ -66,36 +52,19 @@ class RunRecord:
         return value.model_dump(exclude_unset=True) if isinstance(value, RecordPart) else value
 
     def noise(self, kind: NoiseKind) -> Noise:
-        """Return the gradient noise scale of this kind; see `paratune.records.efficiency`."""
         scale = self.summary.noise_scale
         return scale if kind == "plain" else scale.preconditioned
 
     def setting(self, key: str) -> Any:
         """Return an option of the configuration by its dotted key; None where it is not recorded."""
-        value: Any = self.run.config
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        return value
+        return self.get(f"run.config.{key}")
 
     def data(self, split: str) -> RecordedData:
         """Return the facts of a split, which are empty where it is not recorded."""
         return self.run.data.get(split) or RecordedData()
 
     def score(self, split: str, metric: str) -> float | None:
-        """Return a score; None where it is not recorded."""
         return (self.summary.scores.get(split) or {}).get(metric)
-
-    @property
-    def slices(self) -> Mapping[str, Mapping[str, list[dict[str, Any]]]]:
-        """The scores by set, column and slice (see `paratune.records.slices`); empty when there are none.
-
-        Raises:
-            CheckpointError: The record contains something else.
-        """
-        slices = self.summary.slices
-        if not slices or are_slices(slices):
-            return slices
-        raise _damaged(self.folder / records.SUMMARY_FILE, "slices", slices, "scores by set, column and slice are")
 
     @property
     def sessions(self) -> "tuple[RunRecord, ...]":
@@ -105,15 +74,11 @@ class RunRecord:
         if len(begins) < len(sessions):
             return (self,)
         # A later session repeated steps that an interrupted session did not save.
-        saved = [
-            session
-            for number, session in enumerate(sessions)
-            if begins[number] < min(begins[number + 1 :], default=math.inf)
-        ]
+        is_saved = [step < min(begins[number:], default=math.inf) for number, step in enumerate(begins, start=1)]
+        saved = list(compress(sessions, is_saved))
         if len(saved) < 2:
             return (self,)
-        whole = self.run.model_dump(exclude_unset=True)
-        return tuple(replace(self, run=_typed(self.folder, RunFile, {**whole, **session})) for session in saved)
+        return tuple(replace(self, run=_in_session(self.folder, self.run, session)) for session in saved)
 
     def session_values(self, source: str) -> list[Any]:
         """Return the different values of a run.json field over the sessions; one value if it never changed."""
@@ -131,7 +96,6 @@ class RunRecord:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether the run fitted a baseline instead of training a model."""
         return self.run.config.get("baseline") is not None
 
     @property
@@ -145,9 +109,7 @@ def read_record(folder: Path, name: str) -> RunRecord:
     Raises:
         CheckpointError: It is damaged, or of another schema version.
     """
-    record = RunRecord(name, folder, read_typed(folder, RunFile), read_typed(folder, Summary))
-    _ = record.slices
-    return record
+    return RunRecord(name, folder, read_typed(folder, RunFile), read_typed(folder, Summary))
 
 
 def read_typed(folder: Path, kind: type[Record]) -> Record:
@@ -159,78 +121,42 @@ def read_typed(folder: Path, kind: type[Record]) -> Record:
     return _typed(folder, kind, read_whole(folder, f"{kind.NAME}.json"))
 
 
+def last_session(folder: Path) -> RunFile:
+    """Return run.json with the values of its last session.
+
+    Raises:
+        CheckpointError: See `read_typed`.
+    """
+    run = read_typed(folder, RunFile)
+    return _in_session(folder, run, run.sessions[-1]) if run.sessions else run
+
+
+def _in_session(folder: Path, run: RunFile, session: Mapping[str, Any]) -> RunFile:
+    return _typed(folder, RunFile, {**run.model_dump(exclude_unset=True), **session})
+
+
 def _typed(folder: Path, kind: type[Record], record: Mapping[str, Any]) -> Record:
     try:
         return kind.model_validate(record)
     except ValidationError as error:
-        raise _damaged(folder / f"{kind.NAME}.json", *problem_of(error, record)) from error
-
-
-def _damaged(path: Path, key: str, value: Any, needed: str) -> CheckpointError:
-    return CheckpointError(
-        f"{plain(path)} is damaged: {plain(key)} is {plain(repr(value)[:80])}, {needed} needed; train the run again, "
-        "or leave it out of the report",
-        code="run.damaged",
-        path=path,
-        key=key,
-        value=value,
-    )
+        key, value, problem = problem_of(error, record)
+        path = folder / f"{kind.NAME}.json"
+        text = f"{plain(path)} is damaged: {plain(key)} is {plain(repr(value)[:80])} ({plain(problem)})"
+        remedy = "train the run again, or leave it out of the report"
+        raise CheckpointError(f"{text}; {remedy}", code="run.damaged", path=path, key=key, value=value) from error
 
 
 def with_curves(run: RunRecord) -> RunRecord:
-    """Return a run with its loss curves.
+    """Return a run with the training losses of all steps, and the losses and scores of all evaluations.
 
     Raises:
         CheckpointError: They are damaged.
     """
-    train, validation, scores = _read_curves(run.folder)
-    return replace(run, train=train, validation=validation, validation_scores=scores)
-
-
-def read_whole(folder: Path, file: str) -> Mapping[str, Any]:
-    """Read run.json or summary.json of a record.
-
-    Raises:
-        CheckpointError: It is absent, damaged, or of another schema version.
-    """
-    path = folder / file
-    if not path.is_file():
-        raise CheckpointError(_not_a_run_text(folder, file), code="run.not_a_run")
-    value = records.read_json(path)
-    if not isinstance(value, dict):
-        text = f"{plain(path)} is damaged: it contains a {type(value).__name__}, an object is needed"
-        raise CheckpointError(text, code="run.damaged", path=path)
-    version = value.get("schema_version")
-    if version != records.SCHEMA_VERSION:
-        raise CheckpointError(
-            f"{plain(path)} has schema_version {plain(repr(version)[:40])}, this paratune reads "
-            f"{records.SCHEMA_VERSION}; report it with the version of paratune that made it",
-            code="run.other_version",
-            path=path,
-            version=version,
-        )
-    return value
-
-
-def _not_a_run_text(folder: Path, file: str) -> str:
-    """Return an error message for a folder without a record, with the runs that it contains."""
-    if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
-        return f"{plain(folder)} {what}; give the folder of a run, such as runs/<name>"
-    inside = sorted(path.parent.name for path in folder.glob(f"*/{file}"))
-    if not inside:
-        return f"{plain(folder)} is not a run: it has no {file}"
-    names = ", ".join(plain(name) for name in inside[:3]) + (", ..." if len(inside) > 3 else "")
-    return f"{plain(folder)} is not a run but contains {len(inside)} ({names}); give them: {plain(folder)}/*"
-
-
-def _read_curves(folder: Path) -> tuple[Curve, Curve, dict[int, dict[str, float | None]]]:
-    """Return the training losses of all steps, the validation losses of all evaluations, and their scores by step."""
     by_step: dict[int, dict[str, float | None]] = {}
     points: dict[str, tuple[array[Any], ...]] = {
         name: (array("q"), array("d"), array("d")) for name in ("train", "validation")
     }
-    for event in records.read_events(folder):
+    for event in records.read_events(run.folder):
         step, epoch = number_in(event.get("step")), number_in(event.get("epoch"))
         if step is None:
             continue
@@ -245,7 +171,31 @@ def _read_curves(folder: Path) -> tuple[Curve, Curve, dict[int, dict[str, float 
             continue
         for column, value in zip(points[name], (int(step), epoch, loss), strict=True):
             column.append(math.nan if value is None else value)
-    return Curve(*points["train"]), Curve(*points["validation"]), by_step
+    train, validation = (Curve(*points[name]) for name in ("train", "validation"))
+    return replace(run, train=train, validation=validation, validation_scores=by_step)
+
+
+def read_whole(folder: Path, file: str) -> Mapping[str, Any]:
+    """Read run.json or summary.json of a record.
+
+    Raises:
+        CheckpointError: It is absent, damaged, or of another schema version.
+    """
+    if not (folder / file).is_file():
+        raise CheckpointError(_not_a_run_text(folder, file), code="run.not_a_run")
+    return records.read_object(folder / file, "report it with the version of paratune that made it")
+
+
+def _not_a_run_text(folder: Path, file: str) -> str:
+    """Return an error message for a folder without a record, with the runs that it contains."""
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        return f"{plain(folder)} {what}; give the folder of a run, such as runs/<name>"
+    inside = sorted(path.parent.name for path in folder.glob(f"*/{file}"))
+    if not inside:
+        return f"{plain(folder)} is not a run: it has no {file}"
+    names = ", ".join(plain(name) for name in inside[:3]) + (", ..." if len(inside) > 3 else "")
+    return f"{plain(folder)} is not a run but contains {len(inside)} ({names}); give them: {plain(folder)}/*"
 
 
 def gpus_of(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -22,8 +22,6 @@ SUFFIXES = (".csv", ".jsonl", ".parquet")
 
 @dataclass(frozen=True)
 class NumberScale:
-    """The scale on which predicted numbers are reported."""
-
     step: float | None = None
     """Values are rounded to its multiples; None: no rounding."""
     limits: tuple[float, float] | None = None
@@ -41,7 +39,6 @@ class NumberScale:
 
 
 def prediction_names(names: list[str], *, by_name: bool = False, scale: NumberScale | None = None) -> list[str]:
-    """Return the names of the columns of `prediction_columns`."""
     scores = [f"score_{name if by_name else index}" for index, name in enumerate(names)]
     return ["prediction", *(["reported"] if scale else []), *scores]
 

@@ -5,7 +5,7 @@ A figure belongs to values of axes and a measure; a claim compares configuration
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from paratune.base.units import GIB, KIB, MIB
 from paratune.config.metric_names import METRICS
@@ -40,24 +40,31 @@ METRIC_NAMES = tuple(dict.fromkeys(name for names in METRICS.values() for name i
 
 
 def measure_units(measure: str) -> Mapping[str, float]:
-    """Return the allowed units of a measure with their sizes; a score has "" or "%"."""
+    """Return the allowed units of a measure with their sizes; a score has "" or "%".
+
+    Raises:
+        ValueError: It is neither in `SYSTEM_MEASURES` nor a metric.
+    """
+    if measure not in SYSTEM_MEASURES and measure not in METRIC_NAMES:
+        raise ValueError(f"{measure!r} is no measure")
     return SYSTEM_MEASURES[measure][1] if measure in SYSTEM_MEASURES else _SHARE
 
 
 @dataclass(frozen=True)
 class PublishedFigure:
-    """One published figure."""
-
     values: Mapping[str, str]
     """Name of its value on each of its axes, by the label of the axis."""
     measure: str
-    """Of `SYSTEM_MEASURES`, or a metric."""
     value: float
-    """In `unit`."""
     unit: str
     """As in the file; empty for a score between 0 and 1, and for a rate."""
     where: str
     """The table, figure or page of the publication; empty if unknown."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an unknown measure, or a unit that does not belong to it."""
+        if self.unit not in measure_units(self.measure):
+            raise ValueError(f"{self.measure} has no unit {self.unit!r}")
 
 
 @dataclass(frozen=True)
@@ -70,8 +77,6 @@ class ComparedPair:
 
 @dataclass(frozen=True)
 class PublishedClaim:
-    """One claim."""
-
     text: str
     kind: ClaimKind
     measure: str
@@ -82,13 +87,14 @@ class PublishedClaim:
     """The claim is true if it is true for all pairs."""
     where: str
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for an unknown measure."""
+        measure_units(self.measure)
+
 
 @dataclass(frozen=True)
 class Published:
-    """Published figures and claims of a study."""
-
     source: str = ""
-    """The publication."""
     figures: tuple[PublishedFigure, ...] = ()
     claims: tuple[PublishedClaim, ...] = ()
 
@@ -101,22 +107,3 @@ class Published:
 
         claims = (replace(claim, pairs=tuple(map(both, claim.pairs))) for claim in self.claims)
         return Published(self.source, tuple(figures), tuple(claims))
-
-
-def parse_published(values: Mapping[str, Any] | None) -> Published | None:
-    """Return the published figures and claims in sweep.json; None where there are none.
-
-    Raises:
-        ValueError: The content is invalid.
-    """
-    from pydantic import TypeAdapter  # after --help
-
-    if values is None:
-        return None
-    published = TypeAdapter(Published).validate_python(values)
-    measures = [entry.measure for entry in published.figures] + [entry.measure for entry in published.claims]
-    if unknown := {*measures} - {*SYSTEM_MEASURES, *METRIC_NAMES}:
-        raise ValueError(f"measures {unknown}")
-    if any(figure.unit not in measure_units(figure.measure) for figure in published.figures):
-        raise ValueError("a published figure has a unit that does not belong to its measure")
-    return published

@@ -19,20 +19,16 @@ from functools import cache, cached_property
 from itertools import accumulate
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from paratune import records
 from paratune.base.text import plain
 from paratune.config.differences import flatten
 from paratune.config.plain import one_line
 from paratune.errors import CheckpointError
-from paratune.records.published import Published, parse_published
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+from paratune.records.published import Published
 
 SWEEP_FILE = "sweep.json"
-SCHEMA_VERSION = 1
 CONFIGS_FOLDER = "configs"
 RUNS_FOLDER = "runs"
 LOGS_FOLDER = "logs"
@@ -57,12 +53,8 @@ Kind = Literal["full", "probe"]
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a matrix."""
-
     key: str
-    """As in the matrix file."""
     label: str
-    """As in tables."""
     values: Mapping[str, str]
     """Title of each value by its name in names of runs, in the order of the file."""
     is_seed: bool = False
@@ -70,8 +62,7 @@ class Axis:
     is_column: bool = False
     """Whether it changes task or data, so that its values are columns of the table of selected runs."""
     keys: tuple[str, ...] = ()
-    """Dotted keys in which its values differ, `nproc`, `probe` and `env.NAME` included; for an axis with one value, the
-    keys that it sets."""
+    """Dotted keys in which its values differ, also `nproc`, `probe` and `env.NAME`; those that its only value sets."""
 
     @property
     def repeats(self) -> str:
@@ -81,34 +72,28 @@ class Axis:
 
 @dataclass(frozen=True)
 class CellRecord:
-    """One run of the matrix, and its state."""
-
     name: str
-    """Of its run folder."""
     values: Mapping[str, str]
     """Name of its value on each axis, by the label of the axis."""
     num_processes: int
     task: str = ""
     metric: str = ""
-    """Metric of the validation set that selects the best run."""
+    """Selects the best run, on validation."""
     metrics: tuple[str, ...] = ()
     fingerprint: str = ""
     """SHA-256 of its configuration and number of processes."""
     state: State = "pending"
     reason: str | None = None
     exit_code: int | None = None
-    """Of its last process."""
     attempts: tuple[Mapping[str, Any], ...] = ()
     """All starts: began, ended, exit_code."""
     kind: Kind = "full"
     num_nodes: int | None = None
-    """Nodes that the matrix sets; null where it does not."""
     repeat: int = 1
-    """Number of the repeat, from 1; only the scores of the first one count."""
+    """From 1; only the scores of the first one count."""
     environment: Mapping[str, str | None] = field(default_factory=dict)
     """Environment variables that the matrix sets; null unsets one."""
     teachers: tuple[str, ...] = ()
-    """Names of the runs of the matrix that are its teachers."""
     is_needed: bool = True
     """False where `paratune sweep` skipped it because the runs before decided: the verdict of `--until`, or a round of
     successive halving."""
@@ -136,7 +121,6 @@ class Look:
     finished: tuple[str, ...]
     """Names of the finished runs that no earlier look had."""
     num_planned: int | None = None
-    """Of the rounds at that time; null where none were planned."""
 
 
 @dataclass(frozen=True)
@@ -148,11 +132,9 @@ class Rounds:
     num_planned: int
     """Most runs of a configuration: its seeds times its repeats."""
     budget_s: float | None = None
-    """Of all runs together."""
     num_saved: int = 0
-    """Runs that were not needed."""
+    """Runs that were not needed, and below their seconds, by the finished runs of their configuration."""
     saved_s: float = 0.0
-    """Seconds that these would have taken, by the mean of the finished runs of their configuration."""
     ended: str | None = None
     """Why no round follows: `decided`, `planned` (all planned runs of the undecided ones were made), `budget`, or
     `no_verdict` (runs failed, and there is nothing to compare); None while it runs."""
@@ -166,7 +148,7 @@ class SearchRecord:
     """`random`, `bayesian` or `halving`."""
     seed: int
     num_trials: int
-    """Number of trials that the file wants; `trials` has fewer while a Bayesian search is running."""
+    """Wanted trials; `trials` has fewer while a Bayesian search is running."""
     space: tuple[str, ...]
     """Each option with its range, in words."""
     trials: Mapping[str, Mapping[str, Any]]
@@ -177,19 +159,13 @@ class SearchRecord:
     """One of so many trials continues to the next round; null with other methods."""
 
     def text(self) -> str:
-        """Return the search in words."""
-        rounds = ""
-        if self.steps:
-            rounds = (
-                f", one of {self.keep} continues after {', '.join(map(str, self.steps[:-1]))} of {self.steps[-1]} steps"
-            )
+        steps = ", ".join(map(str, self.steps[:-1]))
+        rounds = f", one of {self.keep} continues after {steps} of {self.steps[-1]} steps" if self.steps else ""
         return f"search: {self.method}, {self.num_trials} trials, seed {self.seed}{rounds}; {'; '.join(self.space)}"
 
 
 @dataclass(frozen=True)
 class SweepRecord:
-    """A matrix of runs."""
-
     name: str
     created: str
     matrix: str
@@ -199,7 +175,7 @@ class SweepRecord:
     select_per: tuple[str, ...]
     """Labels of axes; a best cell is selected for each combination of their values."""
     cells: tuple[CellRecord, ...]
-    past: tuple[str, ...] = field(default=())
+    past: tuple[str, ...] = ()
     """Runs in the folder from an earlier matrix that are not in this one."""
     order: tuple[str, ...] = ()
     """Names of the cells in the order in which they run; empty: the order of `cells`."""
@@ -210,30 +186,24 @@ class SweepRecord:
     baseline: Mapping[str, str] = field(default_factory=dict)
     """Name of the value of the baseline runs, by label of the axis; empty: the first values."""
     matrix_text: str | None = None
-    """Content of the matrix file at the last start, without secrets; null in old records."""
+    """Content of the matrix file at the last start, without secrets."""
     directory: str | None = None
     """Working directory of the command, for relative paths."""
     version: str | None = None
-    """Of paratune."""
+    """Of paratune, and `code` as in run.json."""
     code: Mapping[str, Any] = field(default_factory=dict)
-    """git_commit and git_dirty of paratune, as in run.json."""
     published: Published | None = None
-    """Published figures and claims, which reports compare with the measurements."""
     groups: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """Names of the values in each group of the table of selected runs, by label of the axis and heading."""
     looks: tuple[Look, ...] = ()
-    """In time order."""
     rounds: Rounds | None = None
     """Of `--until`; None where all runs are made."""
     search: SearchRecord | None = None
-    """None where the file has no `search`."""
     compress: tuple[str, ...] = ()
-    """Smaller forms that are made of each finished run."""
     notes: str | None = None
     """The text of the file `notes`, without secrets."""
 
     def with_cell(self, cell: CellRecord) -> "SweepRecord":
-        """Return the record with the cell of this name replaced."""
         return replace(self, cells=tuple(cell if old.name == cell.name else old for old in self.cells))
 
     def configuration_of(self, cell: CellRecord) -> Configuration:
@@ -257,7 +227,6 @@ class SweepRecord:
         return next((self._mean_s[key] for key in keys if key in self._mean_s), None)
 
     def finished_at_looks(self) -> list[frozenset[str]]:
-        """Return the names of the runs that were finished at each look."""
         return list(accumulate((frozenset(look.finished) for look in self.looks), or_))
 
     def with_look(self, time: str) -> "SweepRecord":
@@ -269,23 +238,17 @@ class SweepRecord:
 
 
 @cache
-def _reader() -> "TypeAdapter[SweepRecord]":
+def _reader() -> Any:
     from pydantic import TypeAdapter  # not at the top: the help of commands that read matrices would wait for it
 
     return TypeAdapter(SweepRecord)
 
 
 def write_sweep(folder: Path, sweep: SweepRecord) -> None:
-    """Write sweep.json atomically.
-
-    Raises:
-        CheckpointError: It cannot be written.
-    """
-    records.write_json(folder / SWEEP_FILE, {"schema_version": SCHEMA_VERSION, **asdict(sweep)})
+    records.write_json(folder / SWEEP_FILE, {"schema_version": records.SCHEMA_VERSION, **asdict(sweep)})
 
 
 def holds_sweep(folder: Path) -> bool:
-    """Return whether a folder is the folder of a matrix."""
     return (folder / SWEEP_FILE).is_file()
 
 
@@ -296,27 +259,19 @@ def read_sweep(folder: Path) -> SweepRecord:
         CheckpointError: It is missing, damaged or of another schema version.
     """
     path = folder / SWEEP_FILE
-    content = records.read_json(path)
-    version = content.get("schema_version") if isinstance(content, dict) else None
-    if isinstance(content, dict) and version != SCHEMA_VERSION:
-        message = (
-            f"{plain(path)} has schema_version {plain(repr(version)[:40])}, this paratune reads {SCHEMA_VERSION}; "
-            "use the version of paratune that wrote it"
-        )
-        raise CheckpointError(message, code="run.other_version", path=path, version=version)
+    content = records.read_object(path, "use the version of paratune that wrote it")
     try:
-        # As JSON, in which a strict reader takes lists for tuples.
-        text = json.dumps({**content, "published": None}, ensure_ascii=False)
-        # Bytes of a file name that are no UTF-8 are kept as lone surrogates, which the reader refuses.
-        sweep = _reader().validate_json(text.encode("utf-8", "replace"), strict=True)
-        sweep = replace(sweep, published=parse_published(content.get("published")))
+        # As JSON, in which a strict reader takes lists for tuples. Bytes of a file name that are no UTF-8 are kept as
+        # lone surrogates, which the reader refuses.
+        text = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+        sweep: SweepRecord = _reader().validate_json(text, strict=True)
         labels = {axis.label: axis.values.keys() for axis in sweep.axes}
         for cell in sweep.cells:
             if any(cell.values[label] not in names for label, names in labels.items()) or not NAME.fullmatch(cell.name):
                 raise ValueError(f"{cell.name} has a value that is on no axis, or a name that is no name of a folder")
         if any(name not in labels[label] for label, name in sweep.baseline.items()):
             raise ValueError(f"baseline {dict(sweep.baseline)} has a value that is on no axis")
-    except (TypeError, ValueError, KeyError, AttributeError) as error:  # pydantic's ValidationError is a ValueError
+    except (ValueError, KeyError) as error:  # pydantic's ValidationError is a ValueError
         why = plain(" ".join(str(error).partition("For further information")[0].split())[:300])
         message = f"{plain(path)} is damaged: it is not the record of a matrix ({why})"
         raise CheckpointError(message, code="run.damaged", path=path) from error
@@ -324,7 +279,6 @@ def read_sweep(folder: Path) -> SweepRecord:
 
 
 def cell_run_folder(folder: Path, cell: str) -> Path:
-    """Return the folder of a cell's run."""
     return folder / RUNS_FOLDER / cell
 
 
@@ -355,20 +309,20 @@ def with_finished_runs(folder: Path, sweep: SweepRecord) -> SweepRecord:
 
     A run with another configuration, from before the matrix was changed, does not count.
     """
-    return replace(sweep, cells=tuple(_with_state(cell_run_folder(folder, cell.name), cell) for cell in sweep.cells))
-
-
-def _with_state(run: Path, cell: CellRecord) -> CellRecord:
-    if cell.state == "finished" or not records.is_finished(run):
-        return cell
-    try:
-        record = records.read_run(run)
-        last = record["sessions"][-1] if record["sessions"] else record
-        given = given_environment(last, cell.environment)
-        fingerprint = run_fingerprint(last["config"], last["world_size"], given, cell.num_nodes)
-    except (CheckpointError, KeyError, TypeError, AttributeError):
-        return cell
-    return replace(cell, state="finished", reason=None, exit_code=None) if fingerprint == cell.fingerprint else cell
+    for cell in sweep.cells:
+        run = cell_run_folder(folder, cell.name)
+        if cell.state == "finished" or not records.is_finished(run):
+            continue
+        try:
+            record = records.read_run(run)
+            last = record["sessions"][-1] if record["sessions"] else record
+            given = given_environment(last, cell.environment)
+            fingerprint = run_fingerprint(last["config"], last["world_size"], given, cell.num_nodes)
+        except (CheckpointError, KeyError, TypeError, AttributeError):
+            continue
+        if fingerprint == cell.fingerprint:
+            sweep = sweep.with_cell(replace(cell, state="finished", reason=None, exit_code=None))
+    return sweep
 
 
 def given_environment(session: Mapping[str, Any], names: Iterable[str]) -> dict[str, str | None]:

@@ -4,19 +4,21 @@ Every field may be absent or null: a number that was not measured is None, a par
 value of another type makes the record damaged. Fields that this module does not name are kept, unchecked.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NotRequired
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, ValidationError, field_validator
 from pydantic_core.core_schema import ValidationInfo
+from typing_extensions import TypedDict  # that of typing only from Python 3.12 on
 
-Number = int | float | None
-Scores = Annotated[
-    dict[str, dict[str, Number]],
-    BeforeValidator(
-        lambda value: {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
-    ),
-]
+Number = Annotated[int, Field(gt=-(2**64), lt=2**64)] | float | None
+Numbers = dict[str, Number]
+
+
+def _without_null(value: Any) -> Any:
+    return {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
+
+
+Scores = Annotated[dict[str, Numbers], BeforeValidator(_without_null)]
 """Scores by split and metric."""
 
 
@@ -34,10 +36,6 @@ class RecordPart(BaseModel):
         return value
 
 
-def _part(kind: type[RecordPart]) -> Any:
-    return Field(default_factory=kind)
-
-
 class RecordedStrategy(RecordPart):
     kind: str | None = None
     options: dict[str, Any] = {}
@@ -53,10 +51,6 @@ class BatchSizes(RecordPart):
     layout: str | None = None
     changes: list[dict[str, Any]] = []
     """Sizes after the memory ran out."""
-
-
-class Loader(RecordPart):
-    workers: Number = None
 
 
 class TaskFacts(RecordPart):
@@ -118,18 +112,18 @@ class RunFile(RecordPart):
     device: str | None = None
     num_threads: Number = None
     environment: dict[str, Any] = {}
-    strategy: RecordedStrategy = _part(RecordedStrategy)
-    loader: Loader = _part(Loader)
-    batch: BatchSizes = _part(BatchSizes)
+    strategy: RecordedStrategy = RecordedStrategy()
+    loader: Numbers = {}
+    batch: BatchSizes = BatchSizes()
     seed: Number = None
-    task: TaskFacts = _part(TaskFacts)
+    task: TaskFacts = TaskFacts()
     own_code: dict[str, Any] = {}
     teachers: list[dict[str, Any]] = []
     grades: list[Any] | None = None
     """Scores that essays may get."""
     data: dict[str, RecordedData | None] = {}
-    model: RecordedModel = _part(RecordedModel)
-    plan: StepPlan = _part(StepPlan)
+    model: RecordedModel = RecordedModel()
+    plan: StepPlan = StepPlan()
     sessions: list[dict[str, Any]] = []
     """What each session of a resumed run sets anew."""
     began: str | None = None
@@ -171,22 +165,11 @@ class PhaseTimes(RecordPart):
 class Phases(RecordPart):
     """Their sum is the wall time of a step."""
 
-    get_batch: PhaseTimes = _part(PhaseTimes)
-    forward: PhaseTimes = _part(PhaseTimes)
-    backward: PhaseTimes = _part(PhaseTimes)
-    optimizer: PhaseTimes = _part(PhaseTimes)
-    other: PhaseTimes = _part(PhaseTimes)
-
-
-class Quantiles(RecordPart):
-    median: Number = None
-    p10: Number = None
-    p90: Number = None
-
-
-class Bubble(RecordPart):
-    bubble_share: Number = None
-    ideal_bubble_share: Number = None
+    get_batch: PhaseTimes = PhaseTimes()
+    forward: PhaseTimes = PhaseTimes()
+    backward: PhaseTimes = PhaseTimes()
+    optimizer: PhaseTimes = PhaseTimes()
+    other: PhaseTimes = PhaseTimes()
 
 
 class Utilisation(RecordPart):
@@ -205,7 +188,7 @@ class RankFacts(RecordPart):
     rank: Number = None
     peak_memory_bytes: Number = None
     device: str | None = None
-    phases_total_s: dict[str, Number] = {}
+    phases_total_s: Numbers = {}
 
 
 class RecordedMemory(RecordPart):
@@ -215,21 +198,10 @@ class RecordedMemory(RecordPart):
     sum_bytes: Number = None
 
 
-class Losses(RecordPart):
-    first: Number = None
-    last: Number = None
-    mean_last_epoch: Number = None
-
-
 class Best(RecordPart):
     step: Number = None
     metric: str | None = None
     value: Number = None
-
-
-class RecordingCost(RecordPart):
-    cost_ms_per_step: Number = None
-    cost_share: Number = None
 
 
 class Noise(RecordPart):
@@ -244,7 +216,7 @@ class Noise(RecordPart):
 
 
 class NoiseScale(Noise):
-    preconditioned: Noise = _part(Noise)
+    preconditioned: Noise = Noise()
 
 
 class Communication(RecordPart):
@@ -299,19 +271,36 @@ class RecordedPrediction(RecordPart):
     reason: str | None = None
 
 
-class ChosenBy(RecordPart):
-    split: str | None = None
-    metric: str | None = None
-
-
 class Fitted(RecordPart):
     """A baseline without steps, such as TF-IDF with logistic regression."""
 
     estimator: str | None = None
     num_features: Number = None
     c: Number = None
-    chosen_by: ChosenBy = _part(ChosenBy)
+    chosen_by: dict[str, str | None] = {}
+    """Split and metric."""
     candidates: list[dict[str, Any]] = []
+
+
+_Limit = Annotated[float, Field(allow_inf_nan=True)]
+
+
+class SliceScore(TypedDict):
+    value: float | None
+    interval: NotRequired[Annotated[list[_Limit], Field(min_length=2, max_length=2)] | None]
+    """Its 95% interval; null for few rows."""
+
+
+class Slice(TypedDict):
+    value: str
+    detail: str | None
+    num_rows: int
+    scores: dict[str, SliceScore]
+    """By metric."""
+
+
+Slices = dict[str, dict[str, list[Slice]]]
+"""The slices of a summary, by split and column."""
 
 
 class Summary(RecordPart):
@@ -329,46 +318,55 @@ class Summary(RecordPart):
     num_restarts: Number = None
     num_skipped_steps: Number = None
     kept_step: Number = None
-    time: Times = _part(Times)
-    throughput: Throughput = _part(Throughput)
-    phases: Phases = _part(Phases)
-    step_ms: Quantiles = _part(Quantiles)
-    pipeline: Bubble = _part(Bubble)
-    utilisation: Utilisation = _part(Utilisation)
+    time: Times = Times()
+    throughput: Throughput = Throughput()
+    phases: Phases = Phases()
+    step_ms: Numbers = {}
+    pipeline: Numbers = {}
+    utilisation: Utilisation = Utilisation()
     ranks: list[RankFacts] = []
-    memory: RecordedMemory = _part(RecordedMemory)
-    loss: Losses = _part(Losses)
-    best: Best = _part(Best)
-    recorder: RecordingCost = _part(RecordingCost)
-    noise_scale: NoiseScale = _part(NoiseScale)
-    communication: Communication = _part(Communication)
-    profile: RecordedProfile = _part(RecordedProfile)
-    stragglers: Stragglers = _part(Stragglers)
+    memory: RecordedMemory = RecordedMemory()
+    loss: Numbers = {}
+    best: Best = Best()
+    recorder: Numbers = {}
+    noise_scale: NoiseScale = NoiseScale()
+    communication: Communication = Communication()
+    profile: RecordedProfile = RecordedProfile()
+    stragglers: Stragglers = Stragglers()
     scores: Scores = {}
-    baseline: RecordedConstant = _part(RecordedConstant)
-    flops: RecordedWork = _part(RecordedWork)
-    prediction: RecordedPrediction = _part(RecordedPrediction)
-    fitted: Fitted = _part(Fitted)
+    baseline: RecordedConstant = RecordedConstant()
+    flops: RecordedWork = RecordedWork()
+    prediction: RecordedPrediction = RecordedPrediction()
+    fitted: Fitted = Fitted()
     confusion: dict[str, Any] = {}
-    slices: dict[str, Any] = {}
+    slices: Slices = {}
 
 
-_NEEDED = {"string_type": "text or null is", "list_type": "a list is", "dict_type": "an object is"}
-_NEEDED |= {"model_type": "an object is", "int_type": "a number or null is", "float_type": "a number or null is"}
+class Measured(TypedDict):
+    """measured.json: what reports need of it."""
+
+    weights_bytes: float
+    loaded_bytes: float
+    peak_bytes: float
+    p50_ms: float
+    p95_ms: float
+    cpu_share: float
+    split: str
+    settings: dict[str, Any]
+    machine: dict[str, Any]
+    scores: dict[str, Any]
+    intervals: dict[str, Any]
+    slices: dict[str, Any]
+    texts_per_s: Annotated[dict[Annotated[str, Field(pattern=r"^\d+$")], PositiveFloat], Field(min_length=1)]
 
 
-def problem_of(error: ValidationError, record: Mapping[str, Any]) -> tuple[str, Any, str]:
-    """Return the place of the first problem of a record, such as "time.train_s", its value, and what is needed."""
-    first = error.errors(include_url=False)[0]
-    needed = _NEEDED.get(first["type"], "a finite number, or three of a prediction, is")
-    return ".".join(map(str, _keys(first["loc"], record))), first["input"], needed
-
-
-def _keys(location: tuple[int | str, ...], record: Any) -> Iterator[int | str]:
-    """Yield the keys of a location, without the names of the types that were tried."""
-    for part in location:
+def problem_of(error: ValidationError, record: Any) -> tuple[str, Any, str]:
+    """Return the place of the first problem of a record, such as "time.train_s", its value, and what is wrong."""
+    first, keys = error.errors(include_url=False)[0], []
+    for part in first["loc"]:  # after the keys of the record it has the types that were tried
         try:
             record = record[part]
         except (KeyError, IndexError, TypeError):
-            return
-        yield part
+            break
+        keys.append(str(part))
+    return ".".join(keys), first["input"], first["msg"]

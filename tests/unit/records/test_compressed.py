@@ -31,7 +31,8 @@ def test_forms_are_in_order_and_only_measured_ones(tmp_path: Path):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"schema_version": 9},
+        {"texts_per_s": {"1": 0.0}},
+        {"cpu_share": "1"},
         {"p50_ms": None},
         {"texts_per_s": {}},
         {"texts_per_s": {"one": 2.0}},
@@ -41,4 +42,10 @@ def test_forms_are_in_order_and_only_measured_ones(tmp_path: Path):
 def test_damaged_records_are_refused(tmp_path: Path, changes: dict[str, Any]):
     (tmp_path / "measured.json").write_text(json.dumps(RECORD | changes))
     with raises_code("run.damaged"):
+        read_measured(tmp_path)
+
+
+def test_another_format_is_refused(tmp_path: Path):
+    (tmp_path / "measured.json").write_text(json.dumps(RECORD | {"schema_version": 9}))
+    with raises_code("run.other_version", "9"):
         read_measured(tmp_path)

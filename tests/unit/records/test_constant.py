@@ -1,5 +1,7 @@
 """The comparison of a model with a constant answer."""
 
+from typing import Any
+
 import pytest
 from raised import raises_code
 
@@ -29,11 +31,11 @@ def test_the_first_metric_that_both_have_decides_and_the_test_set_comes_first():
     assert compare_with_constant(scores, both, ["f1_macro", "accuracy"]).split == "test"
 
 
-@pytest.mark.parametrize("scores", [None, {}, {"validation": None}, {"validation": {"accuracy": None}}, {"test": {}}])
-def test_what_is_unknown_is_not_compared(scores: object):
+@pytest.mark.parametrize("scores", [{}, {"validation": None}, {"validation": {"accuracy": None}}, {"test": {}}])
+def test_what_is_unknown_is_not_compared(scores: dict[str, Any]):
     assert compare_with_constant(scores, BASELINE, ["accuracy"]) is None
     assert compare_with_constant({"validation": {"accuracy": 0.4}}, None, ["accuracy"]) is None
-    assert compare_with_constant({"validation": {"accuracy": 0.4}}, BASELINE, None) is None
+    assert compare_with_constant({"validation": {"accuracy": 0.4}}, BASELINE, []) is None
 
 
 def test_a_record_without_the_comparison_says_nothing_and_a_damaged_one_is_refused():

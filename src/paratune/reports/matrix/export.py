@@ -109,6 +109,6 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
 
 
 def _run(item: CellRun) -> dict[str, Any]:
-    slices = {} if item.record is None else dict(item.record.slices)
+    slices = {} if item.record is None else dict(item.record.summary.slices)
     parts = {"folder": str(item.folder), "reason": item.reason, "scores": dict(item.scores), "slices": slices}
     return asdict(item.cell) | parts

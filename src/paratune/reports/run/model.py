@@ -145,7 +145,7 @@ def _notes(runs: Sequence[RunRecord]) -> tuple[list[str], list[str]]:
     if len({run.task for run in runs}) > 1:
         warnings.append("The runs have different tasks; their scores and losses cannot be compared.")
     texts = [(text, run.name) for run in runs for text in (*_notes_of(run), *unknown_reasons(run, runs))]
-    costs = {run.name: (run.summary.recorder.cost_ms_per_step, run.summary.recorder.cost_share) for run in runs}
+    costs = {run.name: tuple(map(run.summary.recorder.get, ("cost_ms_per_step", "cost_share"))) for run in runs}
     known = {name: (ms, share) for name, (ms, share) in costs.items() if ms is not None and share is not None}
     if known:
         most_ms, most = map(max, zip(*known.values(), strict=True))
@@ -187,7 +187,7 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
     warm_up = run.setting("measure.warmup_steps")
     if run.is_baseline:
         c, tried = NOT_AVAILABLE if fitted.c is None else fitted.c, len(fitted.candidates)
-        among = f", the best {fitted.chosen_by.metric} on validation of {tried} values" if tried > 1 else ""
+        among = f", the best {fitted.chosen_by.get('metric')} on validation of {tried} values" if tried > 1 else ""
         features = format_count(fitted.num_features)
         yield f"no model was trained: {fitted.estimator} of {features} features, with C = {c}{among}."
     elif measured:
@@ -221,7 +221,7 @@ def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[
         **run.run.model_dump(include=own, exclude_unset=True),
         "values": {key: cell.value for key, cell in cells.items()},
         "sources": {key: cell.source for key, cell in cells.items()},
-        "phases_contain": {phase: run.get(("run", "strategy", "traits", "phases", phase)) for phase in ALL_PHASES[:-1]},
+        "phases_contain": {phase: run.get(f"run.strategy.traits.phases.{phase}") for phase in ALL_PHASES[:-1]},
         "peak_memory_bytes_by_rank": rank_memory(run),
         "confusion": run.summary.confusion or None,
         "slices": dict(run.summary.slices),
