@@ -34,7 +34,7 @@ from paratune.errors import (
 )
 from paratune.launch.local import launch
 from paratune.records import certificate
-from paratune.records.certificate import TOLERANCES, TRAINED_TOLERANCES, StrategyDifference, TrainedDifference
+from paratune.records.certificate import TOLERANCES, TRAINED_TOLERANCES, StrategyDifference
 from paratune.records.run_folder import trained_fingerprint
 
 log = logging.getLogger(__name__)
@@ -88,9 +88,11 @@ def try_all(
     findings = [trial.finding(strategy, f"part{number}") for number, strategy in enumerate(candidates)]
     less_exact = [finding for finding in findings if finding.precision not in (None, base.precision)]
     return {
-        "schema_version": certificate.SCHEMA_VERSION,
+        "schema_version": records.SCHEMA_VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "verdict": certificate.verdict([*findings, *([one_process] if one_process else [])]),
+        "verdict": certificate.verdict(
+            [finding.status for finding in findings] + ([one_process["status"]] if one_process else [])
+        ),
         "command": sys.argv,
         "run": loaded.config.run.name,
         "config": loaded.values,
@@ -112,13 +114,11 @@ def try_all(
         "reference": {
             "strategy": "single",
             "precision": base.precision,
-            "order_fingerprint": certificate.order_fingerprint(base),
-            "weights_fingerprint": certificate.weights_fingerprint(base),
             "losses": base.losses,
             "grad_norms": base.grad_norms,
-            "trained": asdict(one_process) if one_process else None,
+            "trained": one_process,
         },
-        "strategies": [finding.as_dict() for finding in findings],
+        "strategies": [asdict(finding) for finding in findings],
     }
 
 
@@ -165,7 +165,7 @@ class _Trial:
             return finding
         return certificate.with_trained(finding, self.trained(strategy, f"{folder}-trained"))
 
-    def trained(self, strategy: StrategyCandidate, folder: str, *, refuses: bool = False) -> TrainedDifference:
+    def trained(self, strategy: StrategyCandidate, folder: str, *, refuses: bool = False) -> dict[str, Any]:
         """Run one strategy in the precision of training.
 
         Args:
@@ -186,8 +186,8 @@ class _Trial:
         except ParatuneError as error:
             if refuses and isinstance(error, ConfigError):
                 raise
-            return TrainedDifference(self.precision, "cannot run", str(error))
-        return certificate.compare_trained(self.base, part, self.precision)
+            return certificate.cannot_train(self.precision, str(error))
+        return certificate.compare(self.base, part, trained=self.precision)
 
 
 def _try(

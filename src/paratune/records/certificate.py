@@ -3,12 +3,9 @@
 `paratune.training.certify` writes the files.
 """
 
-import hashlib
-import json
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,18 +15,16 @@ from paratune.errors import CheckpointError
 FILE = "certificate.json"
 SUFFIX = ".certificate"
 """Suffix of the folder's name, after the name of the run."""
-SCHEMA_VERSION = 1
 
 Status = Literal["holds", "differs", "cannot run"]
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Largest relative differences that rounding can cause."""
+    """Largest relative differences that rounding can cause; `losses` also of gradient norms."""
 
     gradients: float
     losses: float
-    """Also for gradient norms."""
 
 
 BF16_ROUNDOFF = 2.0**-8
@@ -80,38 +75,16 @@ SMALLEST_TENSOR = 0.01
 
 @dataclass(frozen=True)
 class Part:
-    """Results of all processes of one strategy."""
-
     precision: str
     rows: tuple[tuple[int, ...], ...]
     """The samples of each step over all ranks, in ascending order."""
     losses: tuple[float, ...]
-    """Of each step, over all ranks."""
+    """Of each step, over all ranks, as the norms, which are those before clipping."""
     grad_norms: tuple[float, ...]
-    """Of each step, before clipping."""
     weights: Mapping[str, str]
     """SHA-256 of each tensor before the first step."""
     gradients: Mapping[str, Any]
     """Comparison with the reference: largest (relative difference), tensor, missing, unexpected."""
-
-
-@dataclass(frozen=True)
-class TrainedDifference:
-    """Differences of one strategy, in the precision that trains, from the reference; None where it cannot run."""
-
-    precision: str
-    """A key of `TRAINED_TOLERANCES`."""
-    status: Status
-    reason: str | None = None
-    gradient_difference: float | None = None
-    """For this and the next two see `TrainedTolerance`."""
-    length_difference: float | None = None
-    tensor_difference: float | None = None
-    gradient_tensor: str | None = None
-    loss_difference: float | None = None
-    norm_difference: float | None = None
-    losses: tuple[float, ...] = ()
-    grad_norms: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,10 +113,7 @@ class StrategyDifference:
     losses: tuple[float, ...] = ()
     grad_norms: tuple[float, ...] = ()
     trained: Mapping[str, Any] | None = None
-    """The fields of a `TrainedDifference`; None where the precision that trains is the one of the other fields."""
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    """The result of `compare` in the precision that trains; None where that is `precision`."""
 
 
 COLUMNS = ("strategy", "ranks", "samples", "order", "weights", "gradients", "losses", "trained", "verdict")
@@ -154,20 +124,11 @@ def cells(finding: StrategyDifference) -> tuple[str, ...]:
     """Return the comparison as texts; a difference that is not finite (null in a file) is "inf"."""
     trained = "-"
     if finding.trained is not None and finding.trained["status"] != "cannot run":
-        trained = _exponential(finding.trained["gradient_difference"])
+        trained = f"{_number(finding.trained['gradient_difference']):.1e}"
     if finding.same_samples is None:
         return (*("-",) * 5, trained)
-    same = (finding.same_samples, finding.same_order, finding.same_weights)
-    differences = (finding.gradient_difference, finding.loss_difference)
-    return (
-        *("same" if is_same else "differ" for is_same in same),
-        *map(_exponential, differences),
-        trained,
-    )
-
-
-def _exponential(difference: float | None) -> str:
-    return f"{math.inf if difference is None else difference:.1e}"
+    same = ("same" if it else "differ" for it in (finding.same_samples, finding.same_order, finding.same_weights))
+    return (*same, f"{_number(finding.gradient_difference):.1e}", f"{_number(finding.loss_difference):.1e}", trained)
 
 
 def trained_words(tolerances: Mapping[str, Mapping[str, float]]) -> str:
@@ -184,12 +145,10 @@ def trained_words(tolerances: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def rank_file(rank: int) -> str:
-    """Return the file with the results of a process."""
     return f"rank{rank:04d}.json"
 
 
 def error_file(rank: int) -> str:
-    """Return the file with the error of a process."""
     return f"error.rank{rank:04d}.json"
 
 
@@ -203,40 +162,51 @@ def read_part(folder: Path, world_size: int) -> Part:
     # The stages of a pipeline have the same samples, which count once.
     by_data_rank = {rank["data_rank"]: rank["rows"] for rank in ranks}
     steps = zip(*by_data_rank.values(), strict=True)
-    first = ranks[0]
-    return Part(
-        precision=first["precision"],
-        rows=tuple(tuple(sorted(row for rows in step for row in rows)) for step in steps),
-        losses=tuple(first["losses"]),
-        grad_norms=tuple(first["grad_norms"]),
-        weights=first["weights"],
-        gradients=first["gradients"],
+    rows = tuple(tuple(sorted(row for rows in step for row in rows)) for step in steps)
+    precision, losses, norms, weights, gradients = (
+        ranks[0][key] for key in ("precision", "losses", "grad_norms", "weights", "gradients")
     )
+    return Part(precision, rows, tuple(losses), tuple(norms), weights, gradients)
 
 
-def compare(reference: Part, part: Part) -> dict[str, Any]:
-    """Return the fields of a `StrategyDifference` from the results of a strategy: status, reason, differences."""
-    tolerance = TOLERANCES[part.precision]
-    gradient = _number(part.gradients["largest"])
+def compare(reference: Part, part: Part, *, trained: str | None = None) -> dict[str, Any]:
+    """Return precision, status, reason and differences of a strategy from the reference: fields of a finding.
+
+    Args:
+        trained: The precision that trains, in which `part` ran: the differences of gradients are then those of
+            `TrainedTolerance`.
+    """
+    gradients, precision = part.gradients, trained or part.precision
+    difference, length, worst, largest = (
+        _number(gradients[key]) for key in ("difference", "length", "worst_tensor", "largest")
+    )
     loss = largest_difference(part.losses, reference.losses)
     norm = largest_difference(part.grad_norms, reference.grad_norms)
-    reasons = [
-        *_not_the_same(reference, part),
-        *_too_large("gradients of the first step differ", gradient, tolerance.gradients, part.gradients["tensor"]),
-        *_too_large("gradient norms differ", norm, tolerance.losses),
-        *_too_large("losses differ", loss, tolerance.losses),
-        # With 16-bit weights the largest entries alone do not show a small tensor that is wrong.
-        *(_too_large_norms(part.gradients, TRAINED_TOLERANCES["bf16"]) if part.precision == "bf16" else []),
-    ]
+    same, reasons = _same(reference, part)
+    found: dict[str, Any]
+    if trained is None:
+        tolerance = TOLERANCES[precision]
+        allowed_loss, allowed_norm = tolerance.losses, tolerance.losses
+        found = {**same, "gradient_difference": largest, "gradient_tensor": gradients["tensor"]}
+        what = "gradients of the first step differ"
+        reasons += _too_large(what, largest, tolerance.gradients, gradients["tensor"])
+    else:
+        allowed_loss, allowed_norm = TRAINED_TOLERANCES[precision].losses, TRAINED_TOLERANCES[precision].gradients
+        found = {"gradient_difference": difference, "length_difference": length, "tensor_difference": worst}
+        found["gradient_tensor"] = gradients["worst_name"]
+    # With 16-bit weights the largest entries alone do not show a small tensor that is wrong.
+    if trained or precision == "bf16":
+        norms = TRAINED_TOLERANCES[precision]
+        reasons += _too_large("gradients of the first step differ", difference, norms.gradients)
+        reasons += _too_large("the length of the gradients differs", length, norms.length)
+        reasons += _too_large("the gradient of a tensor differs", worst, norms.tensor, gradients["worst_name"])
+    reasons += _too_large("gradient norms differ", norm, allowed_norm)
+    reasons += _too_large("losses differ", loss, allowed_loss)
     return {
-        "precision": part.precision,
+        "precision": precision,
         "status": "differs" if reasons else "holds",
         "reason": "; ".join(reasons) or None,
-        "same_samples": _all_rows(part) == _all_rows(reference),
-        "same_order": part.rows == reference.rows,
-        "same_weights": part.weights == reference.weights,
-        "gradient_difference": gradient,
-        "gradient_tensor": part.gradients["tensor"],
+        **found,
         "loss_difference": loss,
         "norm_difference": norm,
         "losses": part.losses,
@@ -244,60 +214,33 @@ def compare(reference: Part, part: Part) -> dict[str, Any]:
     }
 
 
-def _too_large_norms(gradients: Mapping[str, Any], tolerance: TrainedTolerance) -> list[str]:
-    """Return a reason for each norm of a difference of gradients that exceeds its tolerance."""
-    all_of_them, length, tensor = (_number(gradients[key]) for key in ("difference", "length", "worst_tensor"))
-    return [
-        *_too_large("gradients of the first step differ", all_of_them, tolerance.gradients),
-        *_too_large("the length of the gradients differs", length, tolerance.length),
-        *_too_large("the gradient of a tensor differs", tensor, tolerance.tensor, gradients["worst_name"]),
-    ]
-
-
-def compare_trained(reference: Part, part: Part, precision: str) -> TrainedDifference:
-    """Return the differences between the precision that trains (`part`) and one process in the most exact precision."""
-    tolerance, gradients = TRAINED_TOLERANCES[precision], part.gradients
-    all_of_them, length, tensor = (_number(gradients[key]) for key in ("difference", "length", "worst_tensor"))
-    loss = largest_difference(part.losses, reference.losses)
-    norm = largest_difference(part.grad_norms, reference.grad_norms)
+def _same(reference: Part, part: Part) -> tuple[dict[str, bool], list[str]]:
+    """Return what is the same in both, and a reason for everything that is not."""
+    rows = [sorted(row for step in run.rows for row in step) for run in (part, reference)]
+    same_samples, same_order = rows[0] == rows[1], part.rows == reference.rows
+    expected, weights = reference.weights, part.weights
+    other = [name for name in sorted({*expected, *weights}) if expected.get(name) != weights.get(name)]
+    missing, unexpected = part.gradients["missing"], part.gradients["unexpected"]
     reasons = [
-        *_not_the_same(reference, part),
-        *_too_large_norms(gradients, tolerance),
-        *_too_large("gradient norms differ", norm, tolerance.gradients),
-        *_too_large("losses differ", loss, tolerance.losses),
-    ]
-    return TrainedDifference(
-        precision=precision,
-        status="differs" if reasons else "holds",
-        reason="; ".join(reasons) or None,
-        gradient_difference=all_of_them,
-        length_difference=length,
-        tensor_difference=tensor,
-        gradient_tensor=gradients["worst_name"],
-        loss_difference=loss,
-        norm_difference=norm,
-        losses=part.losses,
-        grad_norms=part.grad_norms,
-    )
-
-
-def with_trained(finding: StrategyDifference, trained: TrainedDifference) -> StrategyDifference:
-    """Return a finding with the differences in the precision that trains; the worse status counts."""
-    statuses = (finding.status, trained.status)
-    status: Status = "differs" if "differs" in statuses else "cannot run" if "cannot run" in statuses else "holds"
-    reasons = [finding.reason, trained.reason and f"in {trained.precision}: {trained.reason}"]
-    reason = "; ".join(part for part in reasons if part) or None
-    return replace(finding, status=status, reason=reason, trained=asdict(trained))
-
-
-def _not_the_same(reference: Part, part: Part) -> list[str]:
-    same_samples = _all_rows(part) == _all_rows(reference)
-    return [
         *([] if same_samples else ["it trains on other samples"]),
-        *([] if part.rows == reference.rows or not same_samples else ["a step has other samples"]),
-        *_other_weights(reference.weights, part.weights),
-        *_lacking(part.gradients),
+        *(["a step has other samples"] if same_samples and not same_order else []),
+        *([f"it starts with other weights ({_some(other)})"] if other else []),
+        *([f"gradients of {_some(missing)} are missing"] if missing else []),
+        *([f"it has gradients of {_some(unexpected)}, which one process does not have"] if unexpected else []),
     ]
+    return {"same_samples": same_samples, "same_order": same_order, "same_weights": not other}, reasons
+
+
+def cannot_train(precision: str, reason: str) -> dict[str, Any]:
+    """Return the result of `compare` for a strategy that cannot run in the precision that trains."""
+    return {"precision": precision, "status": "cannot run", "reason": reason, "gradient_difference": None}
+
+
+def with_trained(finding: StrategyDifference, trained: Mapping[str, Any]) -> StrategyDifference:
+    """Return a finding with the differences in the precision that trains; the worse status counts."""
+    status = max(finding.status, trained["status"], key=("holds", "cannot run", "differs").index)
+    reasons = [finding.reason, trained["reason"] and f"in {trained['precision']}: {trained['reason']}"]
+    return replace(finding, status=status, reason="; ".join(filter(None, reasons)) or None, trained=trained)
 
 
 def largest_difference(values: Sequence[float | None], expected: Sequence[float | None]) -> float:
@@ -309,30 +252,13 @@ def largest_difference(values: Sequence[float | None], expected: Sequence[float 
 
 def _difference(value: float | None, expected: float | None) -> float:
     # JSON has no NaN; it is null in the file.
-    if value is None or expected is None or not math.isfinite(value) or not math.isfinite(expected):
+    if value is None or expected is None or not (math.isfinite(value) and math.isfinite(expected)):
         return math.inf
     return abs(value - expected) / abs(expected) if expected else (0.0 if value == expected else math.inf)
 
 
 def _number(value: float | None) -> float:
     return math.inf if value is None or math.isnan(value) else value
-
-
-def _all_rows(part: Part) -> Counter[int]:
-    return Counter(row for step in part.rows for row in step)
-
-
-def _other_weights(expected: Mapping[str, str], weights: Mapping[str, str]) -> list[str]:
-    other = [name for name in sorted({*expected, *weights}) if expected.get(name) != weights.get(name)]
-    return [f"it starts with other weights ({_some(other)})"] if other else []
-
-
-def _lacking(gradients: Mapping[str, Any]) -> list[str]:
-    missing, unexpected = gradients["missing"], gradients["unexpected"]
-    return [
-        *([f"gradients of {_some(missing)} are missing"] if missing else []),
-        *([f"it has gradients of {_some(unexpected)}, which one process does not have"] if unexpected else []),
-    ]
 
 
 def _some(names: Sequence[str]) -> str:
@@ -346,19 +272,8 @@ def _too_large(difference_of: str, difference: float, tolerance: float, where: s
     return [f"{difference_of} by {difference:.1e}{place}, more than {tolerance:.0e}"]
 
 
-def order_fingerprint(part: Part) -> str:
-    """Return the SHA-256 over the samples of each step, in hexadecimal."""
-    return hashlib.sha256(json.dumps(part.rows).encode()).hexdigest()
-
-
-def weights_fingerprint(part: Part) -> str:
-    """Return the SHA-256 over names and hashes of all tensors, in hexadecimal."""
-    return hashlib.sha256(json.dumps(sorted(part.weights.items())).encode()).hexdigest()
-
-
-def verdict(findings: Sequence[StrategyDifference | TrainedDifference]) -> str:
+def verdict(statuses: Collection[Status]) -> str:
     """Return "holds" when every strategy does, "differs" when one does, else "incomplete": one could not run."""
-    statuses = {finding.status for finding in findings}
     return "differs" if "differs" in statuses else "incomplete" if "cannot run" in statuses else "holds"
 
 

@@ -15,7 +15,7 @@ from paratune.config.candidates import StrategyCandidate
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
 from paratune.errors import ConfigError
-from paratune.records.certificate import TRAINED_TOLERANCES, Part, StrategyDifference, TrainedDifference
+from paratune.records.certificate import TRAINED_TOLERANCES, Part, StrategyDifference, cannot_train
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_table_shows_the_differences(capsys: pytest.CaptureFixture[str], mon
         "status": "cannot run",
         "reason": "it has \x1b[31mno card",
     }
-    trained = asdict(TrainedDifference("bf16", "holds", gradient_difference=3e-3))
+    trained = {"status": "holds", "gradient_difference": 3e-3}
     other = {**FOUND, "strategy": "x:Y", "status": "differs", "same_order": False, "gradient_difference": float("inf")}
     record = {
         "run": "imdb",
@@ -69,7 +69,7 @@ def test_the_table_shows_the_differences(capsys: pytest.CaptureFixture[str], mon
         "notes": ["dropout off"],
         "reference": {
             "precision": "fp64",
-            "trained": asdict(TrainedDifference("bf16", "holds", gradient_difference=2.9e-3)),
+            "trained": {"status": "holds", "reason": None, "gradient_difference": 2.9e-3},
         },
         "tolerance": {"fp64": {"gradients": 1e-9, "losses": 1e-9}},
         "trained_tolerance": {"bf16": asdict(TRAINED_TOLERANCES["bf16"])},
@@ -122,9 +122,9 @@ def test_a_strategy_also_runs_in_the_training_precision(
     calls: list[str] = []
     finding = StrategyDifference("ddp", "ddp", {}, 2, exact, status)
 
-    def noted(self: Any, entry: Any, folder: str) -> TrainedDifference:
+    def noted(self: Any, entry: Any, folder: str) -> dict[str, Any]:
         calls.append(folder)
-        return TrainedDifference("bf16", "differs", "it is too long")
+        return {**cannot_train("bf16", "it is too long"), "status": "differs"}
 
     monkeypatch.setattr(certify_trial, "_try", lambda *arguments: finding)
     monkeypatch.setattr(certify_trial._Trial, "trained", noted)

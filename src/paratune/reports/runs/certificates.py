@@ -128,10 +128,7 @@ def _read(path: Path, runs: Mapping[str, tuple[Any, ...] | None]) -> Certificate
         CheckpointError: It is damaged, or of another version.
     """
     try:
-        value = records.read_json(path)
-        if value["schema_version"] != certificate.SCHEMA_VERSION:
-            text = f"{path} was written by another version of paratune"
-            raise CheckpointError(text, code="run.other_version", path=path)
+        value = records.read_object(path, "run paratune certify again")
         fingerprints = (value["data"]["train"]["fingerprint"], value["model"]["init_fingerprint"])
         trains = (value["config_fingerprint"], *fingerprints, value["global_batch_size"])
         findings = tuple(StrategyDifference(**finding) for finding in value["strategies"])
