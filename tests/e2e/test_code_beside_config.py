@@ -36,4 +36,4 @@ def test_evaluate_finds_the_loss_and_a_changed_loss_prevents_a_resume(world: Pat
     (folder / "beside_config.py").write_text(CODE.replace("return factor", "return 2 * factor"))
     resumed = cli("train", str(folder / "c.yaml"), *options, "--set", "run.folder=runs/own", "--resume")
     assert resumed.code == EXIT_CHECKPOINT
-    check_shown(resumed.stderr, "run.own_code_changed", "task.loss", "beside_config:scaled")
+    check_shown(resumed.stderr, "run.other_configuration", "task.loss", "beside_config:scaled")

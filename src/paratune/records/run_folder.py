@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from paratune.base import atomic
 from paratune.base.text import plain
 from paratune.config.differences import differences, flatten
 from paratune.config.own_code import CALLBACKS_KEY, NOT_COMPARED
-from paratune.errors import CheckpointError
+from paratune.errors import CheckpointError, os_error_as
 from paratune.records import RUN_COPY, RUN_FILE, is_finished, read_json, read_run, write_json
 
 Mode = Literal["new", "resume", "overwrite"]
@@ -54,40 +54,37 @@ def check_usable(folder: Path, mode: Mode) -> None:
     """
     _check_free(folder)
     _check_content(folder, mode)
-    _check_writable(folder)
+    place = next((path for path in (folder, *folder.parents) if path.exists()), Path())
+    # Permissions are not enough: root has them also on a disk that is read-only or full.
+    with _using(folder), tempfile.TemporaryFile(dir=place):
+        pass
 
 
 def _check_content(folder: Path, mode: Mode) -> None:
     above = next((path for path in folder.parents if path.exists()), None)
+    state = folder_state(folder)
     if above is not None and not above.is_dir():
         problem = f"cannot be created, because {above} is a file; change run.folder"
         raise _refused(folder, problem, code="run.folder_taken")
-    if not folder.exists():
-        return
-    if not folder.is_dir():
+    if state == "foreign":
         problem = "is a file; the run folder needs this name: change run.name or run.folder"
+        if folder.is_dir():
+            problem = f"contains files but no run ({RUN_FILE} is missing); nothing in it was changed; change run.name"
         raise _refused(folder, problem, code="run.folder_taken")
-    if all(_is_beginning(path.name) for path in folder.iterdir()):
-        return
-    if not (folder / RUN_FILE).exists():
-        problem = f"contains files but no run ({RUN_FILE} is missing); nothing in it was changed; change run.name"
-        raise _refused(folder, problem, code="run.folder_taken")
-    if mode == "resume" and is_finished(folder):
+    if mode == "resume" and state == "finished":
         problem = "contains a finished run; there is nothing to resume: change run.name"
         raise _refused(folder, problem, code="run.finished")
-    if mode == "new":
-        state = "a finished run" if is_finished(folder) else "an unfinished run (--resume continues it)"
-        problem = f"already contains {state}; change run.name, or use --overwrite to delete it"
+    if mode == "new" and state is not None:
+        found = "a finished run" if state == "finished" else "an unfinished run (--resume continues it)"
+        problem = f"already contains {found}; change run.name, or use --overwrite to delete it"
         raise _refused(folder, problem, code="run.exists")
 
 
 def folder_state(folder: Path) -> Literal["finished", "unfinished", "foreign"] | None:
     """Return the content of a folder: a finished or unfinished run, or other files; None where a run may start."""
-    if is_finished(folder):
-        return "finished"
-    if (folder / RUN_FILE).exists():
-        return "unfinished"
     try:
+        if (folder / RUN_FILE).exists():
+            return "finished" if is_finished(folder) else "unfinished"
         is_free = not folder.exists() or all(_is_beginning(path.name) for path in folder.iterdir())
     except OSError:  # a file, or a folder without permission to read
         return "foreign"
@@ -114,16 +111,6 @@ def _check_free(folder: Path) -> None:
         return
 
 
-def _check_writable(folder: Path) -> None:
-    place = next((path for path in (folder, *folder.parents) if path.exists()), Path())
-    try:
-        # Permissions are not enough: root has them also on a disk that is read-only or full.
-        with tempfile.TemporaryFile(dir=place):
-            pass
-    except OSError as error:
-        raise _unusable(folder, error) from error
-
-
 def check_same_run(
     folder: Path,
     values: Mapping[str, Any],
@@ -131,6 +118,7 @@ def check_same_run(
     global_batch_size: int | None = None,
     fingerprints: Mapping[str, str] | None = None,
     teachers: Mapping[str, Any] | None = None,
+    own_code: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """Check that a configuration trains the same as the run in `folder`; a folder without a run is accepted.
 
@@ -138,6 +126,7 @@ def check_same_run(
         global_batch_size: Samples per step with the present number of processes; None while it is unknown.
         fingerprints: Of the content of each split; None while the data has not been read.
         teachers: Hash of the weights, the tokenizer and the limits of each teacher by its name; None: not compared.
+        own_code: `own_code` of run.json, code outside paratune by option; that of `NOT_COMPARED` may change.
 
     Raises:
         CheckpointError: It does not; the message lists all differences.
@@ -153,7 +142,7 @@ def check_same_run(
         ) from error
     changed = [
         f"  {key}: {before!r} then, {now!r} now"
-        for key, before, now in differences(_with_decisive(config), _with_decisive(values))
+        for key, before, now in differences(*({**DECISIVE, **flatten(options)} for options in (config, values)))
         if not _is_free(key)
     ]
     if size is not None and global_batch_size not in (None, size):  # a baseline has no batch
@@ -164,36 +153,19 @@ def check_same_run(
     for about in record.get("teachers") or ():
         if teachers is not None and about.get("inputs_sha256") != teachers.get(about["name"]):
             changed.append(f"  distil.teacher: the weights or the tokenizer of {about['name']} have changed")
+    for option, code in (own_code or {}).items():
+        before = ((record.get("own_code") or {}).get(option) or {}).get("sha256")
+        if before not in (None, code["sha256"]) and not option.startswith(NOT_COMPARED):
+            name = code.get("function") or code.get("evaluate")
+            changed.append(f"  {option}: the file of {name} has changed (SHA-256 {before[:12]} then)")
     if changed:
         raise CheckpointError(
             f"{folder} was started with another configuration and cannot be resumed with this one:\n"
             + "\n".join(changed)
-            + "\nchange run.name to start a new run",
+            + "\nrestore what has changed, or change run.name to start a new run",
             code="run.other_configuration",
+            folder=folder,
         )
-
-
-def check_same_code(folder: Path, own_code: Mapping[str, Mapping[str, Any]]) -> None:
-    """Check that code outside paratune, by option, is that of the run in `folder`; `NOT_COMPARED` may change.
-
-    Raises:
-        CheckpointError: A file has changed.
-    """
-    if not (folder / RUN_FILE).exists():
-        return
-    recorded = read_run(folder).get("own_code") or {}
-    for option, code in own_code.items():
-        if option.startswith(NOT_COMPARED):
-            continue
-        before = (recorded.get(option) or {}).get("sha256")
-        if before is not None and before != code["sha256"]:
-            name = code.get("function") or code.get("evaluate")
-            message = (
-                f"{folder} cannot be resumed: the file of {option}, {name}, has changed since the "
-                f"run was started (SHA-256 {before[:12]} then, {str(code['sha256'])[:12]} now); restore the file, or "
-                "change run.name to start a new run"
-            )
-            raise CheckpointError(message, code="run.own_code_changed", folder=folder, key=option, value=name)
 
 
 def take_folder(folder: Path, mode: Mode) -> FileLock:
@@ -203,24 +175,22 @@ def take_folder(folder: Path, mode: Mode) -> FileLock:
         CheckpointError: Another process trains in it, or it cannot be created or emptied.
     """
     lock = FileLock(folder / LOCK_FILE)
-    try:
+    with _using(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=LOOK_S)
-        _check_content(folder, mode)  # another process may have trained here since the first check
-        _undo_emptying(folder)
-        atomic.delete_remains(folder)
-        if mode == "overwrite":
-            _empty(folder)
-        else:
-            _mend_run_file(folder)
-    except Timeout as error:
-        raise _in_use(folder) from error
-    except CheckpointError:
-        lock.release()
-        raise
-    except OSError as error:
-        lock.release()
-        raise _unusable(folder, error) from error
+        try:
+            lock.acquire(timeout=LOOK_S)
+            _check_content(folder, mode)  # another process may have trained here since the first check
+            _undo_emptying(folder)
+            atomic.delete_remains(folder)
+            if mode == "overwrite":
+                _empty(folder)
+            else:
+                _mend_run_file(folder)
+        except Timeout as error:
+            raise _in_use(folder) from error
+        except (CheckpointError, OSError):
+            lock.release()
+            raise
     return lock
 
 
@@ -231,20 +201,17 @@ def locked_folder(folder: Path, command: str, remedy: str) -> Iterator[None]:
     Raises:
         CheckpointError: Another process of the command uses it, or it cannot be made.
     """
-    lock = FileLock(folder / LOCK_FILE)
-    try:
+    with os_error_as(
+        CheckpointError, f"{plain(folder)} cannot be used", remedy, code="run.not_writable", folder=folder
+    ):
         folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=LOOK_S)
-    except Timeout as error:
-        message = f"{plain(folder)} is in use by another {command}; wait for its end, or {remedy}"
-        raise CheckpointError(message, code="run.in_use", folder=folder) from error
-    except OSError as error:
-        message = f"{plain(folder)} cannot be used: {error.strerror or error}; {remedy}"
-        raise CheckpointError(message, code="run.not_writable", folder=folder) from error
-    try:
+        try:
+            held = FileLock(folder / LOCK_FILE).acquire(timeout=LOOK_S)
+        except Timeout as error:
+            message = f"{plain(folder)} is in use by another {command}; wait for its end, or {remedy}"
+            raise CheckpointError(message, code="run.in_use", folder=folder) from error
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def _mend_run_file(folder: Path) -> None:
@@ -298,9 +265,9 @@ def _in_use(folder: Path) -> CheckpointError:
     return _refused(folder, "is in use: another process trains in it; change run.name", code="run.in_use")
 
 
-def _unusable(folder: Path, error: OSError) -> CheckpointError:
-    problem = f"cannot be used: {error.strerror or error}; change run.folder"
-    return _refused(folder, problem, code="run.not_writable")
+def _using(folder: Path) -> AbstractContextManager[None]:
+    remedy = "change run.folder"
+    return os_error_as(CheckpointError, f"{folder} cannot be used", remedy, code="run.not_writable", folder=folder)
 
 
 def _refused(folder: Path, problem: str, *, code: str) -> CheckpointError:
@@ -318,14 +285,9 @@ def trained_fingerprint(values: Mapping[str, Any]) -> str:
 
     DECISIVE options count only where they differ from their defaults, so that older runs keep their fingerprints.
     """
-    flat = flatten(values)
-    decisive = {key: value for key, value in flat.items() if not _is_free(key) and value != DECISIVE.get(key)}
+    flat = flatten(values).items()
+    decisive = {key: value for key, value in flat if not _is_free(key) and value != DECISIVE.get(key)}
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
-
-
-def _with_decisive(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the leaves of a configuration by dotted key, with the defaults of DECISIVE options."""
-    return {**DECISIVE, **flatten(values)}
 
 
 def _is_free(key: str) -> bool:

@@ -43,7 +43,7 @@ from paratune.hangs.watchdog import watching
 from paratune.models.load import log_new_weights
 from paratune.models.task_model import find_blocks
 from paratune.processes.place import local_world_size, place_from_environment
-from paratune.records.run_folder import Mode, check_same_code, check_same_run, take_folder
+from paratune.records.run_folder import Mode, check_same_run, take_folder
 from paratune.strategies.protocol import Strategy, raise_on_all_ranks
 from paratune.trackers.protocol import TrackedRun
 from paratune.trackers.session import TrackerSession
@@ -175,13 +175,13 @@ def _choose_sizes(session: Session, activity: Activity) -> SizedRun:
 
 def _check_same_run(session: Session, batch: ResolvedBatch) -> None:
     """Compare data, batch size and own code with those of the run to resume; the command has compared the options."""
-    check_same_code(session.folder, own_code_record(session.config))
     check_same_run(
         session.folder,
         session.prepared.loaded.values,
         global_batch_size=batch.global_batch_size,
         fingerprints={name: split.fingerprint for name, split in session.prepared.splits.items()},
         teachers={about["name"]: about["inputs_sha256"] for about in session.prepared.teachers},
+        own_code=own_code_record(session.config),
     )
 
 

@@ -16,7 +16,6 @@ from paratune.errors import CheckpointError
 from paratune.records import RUN_COPY, RUN_FILE, SUMMARY_FILE, read_json, write_json, write_run
 from paratune.records.run_folder import (
     LOCK_FILE,
-    check_same_code,
     check_same_run,
     check_usable,
     take_folder,
@@ -150,13 +149,13 @@ def test_a_run_is_not_resumed_with_a_teacher_that_was_trained_again(tmp_path: Pa
 def test_a_run_is_not_resumed_with_a_changed_file_of_own_code(tmp_path: Path):
     folder = begun(tmp_path / "run")
     code = {"task.loss": {"function": "my:loss", "options": {}, "sha256": "ab" * 32}}
-    check_same_code(folder, code)  # an older record has none
-    check_same_code(tmp_path / "absent", code)  # --resume also starts a run
+    check_same_run(folder, CONFIG, own_code=code)  # an older record has none
+    check_same_run(tmp_path / "absent", CONFIG, own_code=code)  # --resume also starts a run
     (folder / RUN_FILE).write_text(json.dumps(json.loads((folder / RUN_FILE).read_text()) | {"own_code": code}))
-    check_same_code(folder, code)
-    check_same_code(folder, {})
-    with raises_code("run.own_code_changed", "task.loss", "my:loss", folder=folder):
-        check_same_code(folder, {"task.loss": {**code["task.loss"], "sha256": "cd" * 32}})
+    check_same_run(folder, CONFIG, own_code=code)
+    check_same_run(folder, CONFIG, own_code={})
+    with raises_code("run.other_configuration", "task.loss", "my:loss", folder=folder):
+        check_same_run(folder, CONFIG, own_code={"task.loss": {**code["task.loss"], "sha256": "cd" * 32}})
 
 
 @pytest.mark.parametrize("option", ["run.callbacks[0]", "data.train: my:rows"])
@@ -164,7 +163,7 @@ def test_a_run_is_resumed_with_a_corrected_callback_or_data_set(tmp_path: Path, 
     folder = begun(tmp_path / "run")
     code = {option: {"function": "my:own", "options": {}, "sha256": "ab" * 32}}
     write_json(folder / RUN_FILE, {**read_json(folder / RUN_FILE), "own_code": code})
-    check_same_code(folder, {option: {**code[option], "sha256": "cd" * 32}})
+    check_same_run(folder, CONFIG, own_code={option: {**code[option], "sha256": "cd" * 32}})
 
 
 def test_unknown_values_are_not_compared(tmp_path: Path):
