@@ -24,7 +24,8 @@ def begin(folder: Path, *, world_size: int = 1, traits: dict[str, Any] | None = 
         "hardware": [{"hostname": host}] if host else [],
         "config": {"measure": {"log_every": 1}},
     }
-    record = {**session, "plan": {"num_steps": 100, "steps_per_epoch": 50, "num_epochs": 2.0}, "sessions": [session]}
+    plan = {"num_steps": 100, "steps_per_epoch": 50, "num_epochs": 2.0}
+    record = {"schema_version": 1, **session, "plan": plan, "sessions": [session]}
     (folder / RUN_FILE).write_text(json.dumps(record))
     return folder
 
@@ -72,7 +73,7 @@ def training(folder: Path, num_steps: int = 10, *, world_size: int = 1) -> Path:
 def finish(folder: Path, **values: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     summary = {"num_steps": 100, "scores": {"validation": {"accuracy": 0.9}}, "time": {"total_s": 61.0}, **values}
-    (folder / SUMMARY_FILE).write_text(json.dumps(summary))
+    (folder / SUMMARY_FILE).write_text(json.dumps({"schema_version": 1, **summary}))
     return folder
 
 

@@ -25,18 +25,13 @@ _SIGNS = {RUN_FILE, SUMMARY_FILE, events_file(0)}
 
 @dataclass(frozen=True)
 class BoardView:
-    """Content of the screen at one time."""
-
     time: float
-    """Unix seconds."""
     runs: tuple[RunView, ...]
     sweeps: tuple[SweepView, ...]
     others: Mapping[str, int] = field(default_factory=dict)
     """Number of runs by state that are in a watched folder and not shown."""
     num_other_sweeps: int = 0
-    """Matrices in a watched folder that do not run."""
     folders: tuple[str, ...] = ()
-    """The watched folders."""
 
     @property
     def is_finished(self) -> bool:
@@ -56,14 +51,13 @@ class Board:
         """
         kinds = {path: folder_kind(path) for path in dict.fromkeys(paths)}
         self._folders = tuple(path for path, kind in kinds.items() if kind == "folder")
+        # The named ones, and those that were seen running: they stay, also when their folder is deleted.
         self._shown = {path: kind for path, kind in kinds.items() if kind != "folder"}
-        """The named ones, and those that were seen running: they stay, also when their folder is deleted."""
         self._found: dict[Path, str] = {}
         self._next_find = 0.0
         self._watches: dict[Path, RunWatch | SweepWatch] = {}
 
     def look(self) -> BoardView:
-        """Return the present state of all of them."""
         now = time.time()
         if self._folders and time.monotonic() >= self._next_find:
             self._found = {path: kind for folder in self._folders for kind, path in find(folder)}

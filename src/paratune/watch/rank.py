@@ -4,12 +4,13 @@ import json
 import os
 import statistics
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from paratune.records import ALL_PHASES
-from paratune.records.finished import number_in
 
 RECENT_BYTES = 512 * 1024
 """Bytes at the end of a log that are read completely; of the steps before them only some are read."""
@@ -21,13 +22,44 @@ WINDOW = 50
 """Number of last steps for rates and shares."""
 CURVE_POINTS = 2000
 """Number of stored losses; at twice as many, every second one is dropped."""
-LAG = 0.2
-"""A rank is a straggler if its own work takes longer than that of the others by more than this share, ..."""
-LAG_OF_STEP = 0.05
-"""... and by more than this share of the step."""
+LAG, LAG_OF_STEP = 0.2, 0.05
+"""A rank is a straggler if its own work takes longer than that of the others by more than this share of it, and by more
+than this share of the step."""
 LATEST_S = 1e11
 """Unix time of the year 5138; a later one is damaged, and no calendar can show it."""
 _STEP = b'{"event": "step"'
+
+
+class Event(BaseModel):
+    """The values of an event that are shown. An event with a value of another type is damaged."""
+
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
+
+    event: str
+    time: float | None = Field(default=None, gt=0, lt=LATEST_S)
+    step: int | None = Field(default=None, lt=2**53)
+    epoch: float | None = None
+    loss: float | None = None
+    learning_rate: float | None = None
+    data_rank: int | None = None
+    """Ranks with the same number see the same samples."""
+    num_samples: float | None = None
+    num_tokens: float | None = None
+    wall_ms: float | None = Field(default=None, ge=0)
+    phases_ms: dict[str, float | None] | None = None
+    memory_bytes: float | None = None
+    warmup: bool | None = None
+    profiled: bool | None = None
+    split: str | None = None
+    scores: dict[str, float | None] | None = None
+    is_best: bool | None = None
+    time_s: float | None = None
+    """Of a pause: an evaluation or a checkpoint."""
+    doing: str | None = None
+    next_micro_batch_size: int | None = None
+    signal: str | None = None
+    error: str | None = None
+    message: str | None = None
 
 
 class RankLog:
@@ -43,22 +75,18 @@ class RankLog:
         self._offset = 0
         self.num_damaged = 0
         """Number of read lines that are not events; of the earlier steps only some are read."""
-        self.steps: deque[Mapping[str, Any]] = deque(maxlen=WINDOW)
+        self.step = 0
+        self.steps: deque[Event] = deque(maxlen=WINDOW)
         self.losses: list[tuple[int, float]] = []
-        self.evaluation: Mapping[str, Any] = {}
-        """The last one."""
-        self.bests: list[tuple[int, Mapping[str, Any]]] = []
-        """Step and scores of the evaluations that were the best so far."""
+        self.evaluation: Event | None = None
+        self.bests: list[Event] = []
+        """The evaluations that were the best so far."""
         self.time: float | None = None
-        """Time of the last event, in Unix seconds."""
         self.doing: str | None = None
         """Its last logged activity since its last start."""
-        self.ended: Mapping[str, Any] | None = None
+        self.ended: Event | None = None
         """Event with the reason of its end, if there is one."""
-        self.pauses_s = 0.0
-        """Seconds of evaluations and checkpoints."""
-        self.longest_pause_s = 0.0
-        self.step = 0
+        self.pauses_s = self.longest_pause_s = 0.0
 
     def read(self) -> None:
         """Read the lines since the last call; an incomplete last line is read when it is complete.
@@ -91,119 +119,86 @@ class RankLog:
 
     def _add_line(self, line: bytes) -> None:
         try:
-            event = json.loads(line)
-            _ = event["event"] + ""
-        except (ValueError, RecursionError, TypeError, KeyError):
+            event = Event.model_validate(json.loads(line))
+        except (ValueError, RecursionError):
             self.num_damaged += 1
             return
-        self._add(event, event["event"])
-
-    def _add(self, event: Mapping[str, Any], kind: str) -> None:
-        if 0 < (time_s := number_in(event.get("time")) or 0) < LATEST_S:
-            self.time = time_s
+        kind, step = event.event, event.step or 0
+        self.time = event.time or self.time
         if kind in ("step", "begin", "resume"):
             self.ended = None
-        if kind == "step" and (step := whole(event.get("step"))) is not None:
+        if kind == "step" and event.step is not None:
             self.step = step
             self.steps.append(event)
-            if (loss := number_in(event.get("loss"))) is not None:
-                self.losses.append((step, loss))
+            if event.loss is not None:
+                self.losses.append((step, event.loss))
             if len(self.losses) >= 2 * CURVE_POINTS:
                 self.losses = self.losses[::2]
         elif kind == "begin":
-            self.doing = str(event.get("doing"))
-        elif kind == "resume":
-            self._resume(whole(event.get("step")) or 0)
+            self.doing = event.doing
+        elif kind == "resume":  # the steps after it are trained again
+            self.step, self.doing = step, None
+            self.losses = [point for point in self.losses if point[0] <= step]
+            self.bests = [best for best in self.bests if (best.step or 0) <= step]
+            self.steps = deque((old for old in self.steps if (old.step or 0) <= step), maxlen=WINDOW)
         elif kind in ("evaluation", "checkpoint"):
-            seconds = number_in(event.get("time_s")) or 0.0
-            self.pauses_s += seconds
-            self.longest_pause_s = max(self.longest_pause_s, seconds)
+            self.pauses_s += event.time_s or 0.0
+            self.longest_pause_s = max(self.longest_pause_s, event.time_s or 0.0)
             self.evaluation = event if kind == "evaluation" else self.evaluation
-            if event.get("is_best") is True:
-                self.bests.append((whole(event.get("step")) or 0, mapping(event.get("scores"))))
-        elif kind in ("stop", "failure") or (kind == "out_of_memory" and event.get("next_micro_batch_size") is None):
+            if event.is_best:
+                self.bests.append(event)
+        elif kind in ("stop", "failure") or (kind == "out_of_memory" and event.next_micro_batch_size is None):
             self.ended = event
 
-    def _resume(self, step: int) -> None:
-        """Drop the steps that are trained again."""
-        self.step, self.doing = step, None
-        self.losses = [point for point in self.losses if point[0] <= step]
-        self.bests = [best for best in self.bests if best[0] <= step]
-        kept = [event for event in self.steps if (whole(event.get("step")) or 0) <= step]
-        self.steps = deque(kept, maxlen=WINDOW)
-
-    def measured(self) -> list[Mapping[str, Any]]:
+    def measured(self) -> list[Event]:
         """Return the last steps without warm-up and profiled ones, or all steps while there are no others."""
-        return [step for step in self.steps if not step.get("warmup") and not step.get("profiled")] or list(self.steps)
+        return [step for step in self.steps if not step.warmup and not step.profiled] or list(self.steps)
 
     def mean_wall_s(self) -> float | None:
-        """Return the mean seconds of the last steps."""
-        walls = [wall for step in self.measured() if (wall := number_in(step.get("wall_ms"))) is not None]
+        walls = [step.wall_ms for step in self.measured() if step.wall_ms is not None]
         return statistics.fmean(walls) / 1000 if walls else None
 
-    def own_ms(self, keys: Sequence[str]) -> float | None:
-        """Return the median time of some phases over the last steps."""
-        phases = [mapping(step.get("phases_ms")) for step in self.measured()]
-        return (
-            statistics.median(sum(number_in(ms.get(key)) or 0.0 for key in keys) for ms in phases) if phases else None
-        )
+    def rate(self, amount: Literal["num_tokens", "num_samples"]) -> float | None:
+        """Return an amount per second of step time over the last steps; None without a step that has both."""
+        steps = [(getattr(step, amount), step.wall_ms) for step in self.measured() if step.wall_ms]
+        known = [(value, wall_ms) for value, wall_ms in steps if value is not None]
+        return 1000 * sum(value for value, _ in known) / sum(wall for _, wall in known) if known else None
 
 
-def rates(logs: Sequence[RankLog]) -> tuple[float | None, float | None]:
-    """Return tokens/s and samples/s of all ranks over the last steps; ranks that share their data count once.
+def total_rate(logs: Sequence[RankLog], amount: Literal["num_tokens", "num_samples"]) -> float | None:
+    """Return an amount per second of all ranks; ranks that share their data count once, None where one is unknown.
 
     The only place where `paratune watch` computes a speed: reports have the rates of whole runs.
     """
-    by_data_rank: dict[int | None, list[Mapping[str, Any]]] = {}
+    by_data: dict[int, float | None] = {}
     for rank, log in enumerate(logs):
-        if steps := log.measured():
-            by_data_rank.setdefault(whole(steps[-1].get("data_rank", rank)), steps)
-    return _rate(by_data_rank.values(), "num_tokens"), _rate(by_data_rank.values(), "num_samples")
-
-
-def _rate(steps_of_ranks: Iterable[Sequence[Mapping[str, Any]]], key: str) -> float | None:
-    """Return the sum over ranks of an amount per second of step time; None where a rank has no step with both."""
-    rates_of_ranks = []
-    for steps in steps_of_ranks:
-        parts = [(number_in(step.get(key)), number_in(step.get("wall_ms")) or 0.0) for step in steps]
-        known = [(amount, wall_ms) for amount, wall_ms in parts if amount is not None and wall_ms > 0]
-        if not known:
-            return None
-        rates_of_ranks.append(1000 * sum(amount for amount, _ in known) / sum(wall_ms for _, wall_ms in known))
-    return sum(rates_of_ranks) if rates_of_ranks else None
+        if log.steps:
+            data_rank = log.steps[-1].data_rank
+            by_data.setdefault(rank if data_rank is None else data_rank, log.rate(amount))
+    known = [rate for rate in by_data.values() if rate is not None]
+    return sum(known) if known and len(known) == len(by_data) else None
 
 
 def phase_shares(logs: Sequence[RankLog]) -> dict[str, float]:
     """Return the share of each phase in the wall time of the last steps, over all ranks."""
-    phases = [mapping(step.get("phases_ms")) for log in logs for step in log.measured()]
-    totals = {key: sum(number_in(step.get(key)) or 0.0 for step in phases) for key in ALL_PHASES}
+    phases = [step.phases_ms or {} for log in logs for step in log.measured()]
+    totals = {key: sum(step.get(key) or 0.0 for step in phases) for key in ALL_PHASES}
     whole_ms = sum(totals.values())
     return {key: value / whole_ms for key, value in totals.items()} if whole_ms > 0 else {}
 
 
-def stragglers(logs: Sequence[RankLog], own_phases: Sequence[str]) -> dict[int, float]:
+def stragglers(logs: Sequence[RankLog], own_phases: Sequence[Any]) -> dict[int, float]:
     """Return by which share the own work of a rank in a step takes longer than that of the others, for each straggler.
 
     Args:
         own_phases: Phases in which a rank does not wait for other ranks; may be empty.
     """
-    own = {rank: own_ms for rank, log in enumerate(logs) if (own_ms := log.own_ms(own_phases)) is not None}
+    works = {
+        rank: [sum((step.phases_ms or {}).get(key) or 0.0 for key in own_phases) for step in log.measured()]
+        for rank, log in enumerate(logs)
+    }
+    own: Mapping[int, float] = {rank: statistics.median(work) for rank, work in works.items() if work}
     usual = statistics.median_low(own.values()) if len(own) > 1 else 0.0
     least_ms = LAG_OF_STEP * 1000 * max((log.mean_wall_s() or 0.0 for log in logs), default=0.0)
     is_slow = {rank: own_ms > (1 + LAG) * usual > 0 and own_ms - usual > least_ms for rank, own_ms in own.items()}
     return {rank: own_ms / usual - 1 for rank, own_ms in own.items() if is_slow[rank]}
-
-
-def whole(value: Any) -> int | None:
-    """Return a value of a record if it is a whole number that a float can hold exactly, else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53 else None
-
-
-def text(value: Any) -> str | None:
-    """Return a value of a record if it is text, else None."""
-    return value if isinstance(value, str) else None
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """Return a value of a record if it is a mapping, else an empty one."""
-    return value if isinstance(value, Mapping) else {}

@@ -33,26 +33,22 @@ class BestSoFar:
     """Values of the configuration, without seeds, behind those of the selection (`select_per`) and a colon."""
     score: float
     num_runs: int
-    """Finished runs of this configuration, over which the score is the mean."""
+    """Finished runs, and below the runs of the configuration with most: a report chooses none with fewer."""
     num_planned: int
-    """Runs of the configuration with most runs: one with fewer of them is not chosen by a report."""
 
 
 @dataclass(frozen=True)
 class SweepView:
-    """A matrix of runs, at one time."""
-
     name: str
     folder: str
     is_running: bool
-    """Whether a `paratune sweep` has locked its folder, or one of its runs is running."""
+    """Whether its folder is locked, or one of its runs is running."""
     runs: tuple[RunView, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     """Number of runs in each state, "running" for all running ones."""
     left_s: float | None = None
     """Estimated seconds if waiting runs run one after the other and take as long as finished ones."""
     problem: str | None = None
-    """Why its record cannot be read."""
     best: tuple[BestSoFar, ...] = ()
     """The best configuration of each selection; empty before a run with a score is finished."""
     is_awaited: bool = False
@@ -60,8 +56,6 @@ class SweepView:
 
 
 class SweepWatch:
-    """Watches the folder of a matrix; `look` returns its state."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._seen: tuple[int, ...] = ()
@@ -92,7 +86,6 @@ class SweepWatch:
         )
 
     def _read(self) -> None:
-        """Read the record again if its file was replaced."""
         try:
             status = (self.folder / SWEEP_FILE).stat()
             now = (status.st_ino, status.st_size, status.st_mtime_ns)
@@ -110,9 +103,9 @@ class SweepWatch:
         run = watch.look(now)
         if run.state == "finished":
             self._finished[cell.name] = run
+            return run
         if run.is_running:
             self._running[cell.name] = watch
-        if run.state == "finished" or run.is_running:
             return run
         if cell.state == "running":
             stopped = "the sweep was stopped; the same command continues it"
@@ -128,34 +121,32 @@ def _best_so_far(record: SweepRecord, runs: Sequence[RunView]) -> Iterator[BestS
     """Yield the configuration with the best mean score of its finished runs, for each selection of the matrix."""
     per = [axis for axis in record.axes if axis.label in record.select_per]
     others = [axis for axis in record.axes if axis.label not in record.select_per and not axis.is_seed]
-    selections: dict[str, dict[str, list[tuple[str, float | None]]]] = {}
+    selections: dict[str, dict[str, list[float | None]]] = {}
+    metrics: dict[str, str] = {}
     for cell, run in zip(record.cells, runs, strict=True):
         if cell.counts:
             within = ", ".join(f"{axis.label} {cell.values[axis.label]}" for axis in per)
             name = ", ".join(f"{axis.label} {axis.values[cell.values[axis.label]]}" for axis in others) or record.name
             is_known = run.state == "finished" and run.scored_on == "validation"
             score = run.scores.get(cell.metric) if is_known else None
-            selections.setdefault(within, {}).setdefault(name, []).append((cell.metric, score))
+            selections.setdefault(within, {}).setdefault(name, []).append(score)
+            metrics.setdefault(within, cell.metric)
     for within, configurations in selections.items():
-        candidates, num_planned = [], max(map(len, configurations.values()))
-        for name, members in configurations.items():
-            scores = [score for _, score in members if score is not None]
-            if scores:
-                mean = statistics.fmean(scores)
-                shown = f"{within}: {name}" if within else name
-                candidates.append(BestSoFar(members[0][0], shown, mean, len(scores), num_planned))
-        if candidates:
-            lower = is_lower_better(candidates[0].metric)
-            yield (min if lower else max)(candidates, key=lambda candidate: candidate.score)
+        known = {name: [score for score in scores if score is not None] for name, scores in configurations.items()}
+        means = {name: statistics.fmean(scores) for name, scores in known.items() if scores}
+        if means:
+            best = (min if is_lower_better(metrics[within]) else max)(means, key=lambda name: means[name])
+            shown = f"{within}: {best}" if within else best
+            num_planned = max(map(len, configurations.values()))
+            yield BestSoFar(metrics[within], shown, means[best], len(known[best]), num_planned)
 
 
 def _left_s(record: SweepRecord, runs: Sequence[RunView]) -> float | None:
     """Return the estimated seconds until the last run ends; None while no run is finished."""
-    total = 0.0
-    for cell, run in zip(record.cells, runs, strict=True):
-        if run.is_running or run.state == "waiting":
-            left = record.expected_s(cell) if run.left_s is None else run.left_s
-            if left is None:
-                return None
-            total += left
-    return total
+    left = [
+        record.expected_s(cell) if run.left_s is None else run.left_s
+        for cell, run in zip(record.cells, runs, strict=True)
+        if run.is_running or run.state == "waiting"
+    ]
+    known = [seconds for seconds in left if seconds is not None]
+    return sum(known) if len(known) == len(left) else None

@@ -285,6 +285,7 @@ def test_each_selection_has_its_best_configuration(tmp_path: Path):
     for name, score in {"xa": 0.5, "xb": 0.6, "ya": 0.9, "yb": 0.8}.items():
         run = cell_run_folder(tmp_path, name)
         run.mkdir(parents=True)
-        (run / "summary.json").write_text(json.dumps({"scores": {"validation": {"accuracy": score}}}))
+        summary = {"schema_version": 1, "scores": {"validation": {"accuracy": score}}}
+        (run / "summary.json").write_text(json.dumps(summary))
     best = [(found.name, found.score) for found in SweepWatch(tmp_path).look().best]
     assert best == [("task x: model large", 0.6), ("task y: model small", 0.9)]

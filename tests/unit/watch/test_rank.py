@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paratune.watch import rank
-from paratune.watch.rank import RankLog, rates
+from paratune.watch.rank import RankLog, total_rate
 
 
 def line(number: int, **more) -> str:
@@ -16,7 +16,7 @@ def line(number: int, **more) -> str:
 
 def steps(log: RankLog) -> list[int]:
     log.read()
-    return [event["step"] for event in log.steps]
+    return [event.step for event in log.steps]
 
 
 def test_an_incomplete_line_is_read_once_it_is_complete(tmp_path: Path):
@@ -73,7 +73,7 @@ def test_of_a_long_log_all_is_read_but_most_of_the_early_steps(tmp_path: Path, m
     path.write_text(other + "".join(line(number) for number in range(1000, 9000)))
     log = RankLog(path)
     assert steps(log) == list(range(8950, 9000))
-    assert log.bests == [(1, {"f1": 0.5})]
+    assert [(best.step, best.scores) for best in log.bests] == [(1, {"f1": 0.5})]
     early = [step for step, _ in log.losses if step < 8900]
     assert [step for step, _ in log.losses if step >= 8900] == list(range(8900, 9000))
     assert rank.SAMPLED_STEPS * 0.9 < len(early) <= rank.SAMPLED_STEPS * 1.1
@@ -93,6 +93,10 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path):
     tracemalloc.stop()
     assert log.step == 19_999
     assert peak < 2_000_000
+
+
+def rates(logs: list[RankLog]) -> tuple[float | None, float | None]:
+    return total_rate(logs, "num_tokens"), total_rate(logs, "num_samples")
 
 
 def history(path: Path, **more) -> RankLog:

@@ -186,7 +186,7 @@ def test_a_folder_that_is_deleted_and_created_again(tmp_path: Path):
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "3", '{"sessions": 3}', '{"sessions": [4], "plan": {"num_steps": "x"}}', '{"plan": []}']
 )
-def test_the_readable_part_of_a_damaged_record_is_shown(tmp_path: Path, text: str):
+def test_a_damaged_record_is_named_and_damaged_lines_are_counted(tmp_path: Path, text: str):
     folder = training(tmp_path / "r")
     (folder / RUN_FILE).write_text(text)
     log(folder, {"event": "step", "step": "ten"}, {"event": "step", "step": 11, "phases_ms": 3, "wall_ms": "x"})
@@ -194,7 +194,8 @@ def test_the_readable_part_of_a_damaged_record_is_shown(tmp_path: Path, text: st
         file.write('{"event": "step", "loss": 1e999, "step": 12}\nrubbish\n{"event": "st')
     with held(folder):
         view = look(folder)
-    assert (view.state, view.step, view.loss, view.num_damaged_lines) == ("training", 12, None, 1)
+    assert (view.state, view.step, view.loss, view.num_damaged_lines) == ("training", 10, 0.1, 4)
+    assert str(folder / RUN_FILE) in str(view.reason)
 
 
 def test_a_run_of_many_ranks_reads_no_more_than_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
