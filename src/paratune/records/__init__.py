@@ -216,7 +216,7 @@ def read_events(folder: Path, rank: int = 0) -> Iterator[dict[str, Any]]:
             yield _event(path, number, line)
 
 
-_HEAD = re.compile(rb'\{"event": "(step|sample)", "time": [0-9.]+, "step": ([0-9]+)[,}]')
+_HEAD = re.compile(rb'\{"event": "(step|sample)", "time": [0-9.]+, "step": ([0-9]{1,15})[,}]')
 """The start of most lines: parsing them all twice as JSON would take twice as long."""
 
 
@@ -312,7 +312,9 @@ def _event(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         event: dict[str, Any] = json.loads(line)
         # The keys are read here, so that JSON without them is reported too.
-        _ = event["event"], event["step"] if event["event"] == "resume" else None
+        step = event["step"] if event["event"] == "resume" else event.get("step")
+        if isinstance(step, int | float) and abs(step) >= 2**53:
+            raise ValueError("its step is no number of a step")
     except (ValueError, RecursionError, TypeError, KeyError) as error:
         # Not its repr, which contains the whole line for bytes that are not text.
         why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)

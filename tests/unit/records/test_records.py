@@ -166,7 +166,13 @@ def test_steps_that_were_trained_again_count_once(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("line", ["{", "[1]", '"step"', '{"step": 1}', "5", '{"event": "resume"}', "\x00\x00"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("{", "[1]", '"step"', '{"step": 1}', "5", '{"event": "resume"}', "\x00\x00"),
+        '{"event": "step", "time": 1.0, "step": 9223372036854775808, "loss": 1.0}',
+    ],
+)
 def test_a_damaged_line_in_the_middle_is_named(tmp_path, line):
     good = json.dumps({"event": "step", "step": 1})
     (tmp_path / events_file(0)).write_text(f"{good}\n{line}\n{good}\n")
