@@ -6,7 +6,7 @@ Colours of figures are placeholders that a page replaces by CSS variables: one f
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,35 +26,15 @@ _LEGEND_WIDTH, _LEGEND_ROOM = 40, 100
 _CSS = {INK: "currentColor", MUTED: "var(--muted)", RULE: "var(--rule)", ON_PHASE: "#111"}
 _CSS |= {colour: f"var(--run-{position}, {colour})" for position, colour in enumerate(RUN_COLOURS, start=1)}
 _STYLE: dict[str, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "paratune",
-    "text.parse_math": False,
-    "text.usetex": False,
-    "font.family": ["DejaVu Sans"],
-    "font.size": 10.5,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": MUTED,
-    "axes.linewidth": 0.7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.unicode_minus": True,
-    "axes.axisbelow": True,
-    "axes.titlesize": 9.5,
-    "axes.titlelocation": "left",
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.major.width": 0.7,
-    "ytick.major.width": 0.7,
-    "grid.color": RULE,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "figure.autolayout": False,
-    "figure.constrained_layout.use": False,
-}
+    "svg.fonttype": "none", "svg.hashsalt": "paratune", "text.parse_math": False, "text.usetex": False,
+    "font.family": ["DejaVu Sans"], "font.size": 10.5, "text.color": INK,
+    "axes.labelcolor": INK, "axes.edgecolor": MUTED, "axes.linewidth": 0.7, "axes.spines.top": False,
+    "axes.spines.right": False, "axes.unicode_minus": True, "axes.axisbelow": True, "axes.titlesize": 9.5,
+    "axes.titlelocation": "left", "xtick.color": MUTED, "ytick.color": MUTED, "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK, "xtick.major.width": 0.7, "ytick.major.width": 0.7, "grid.color": RULE,
+    "grid.linewidth": 0.6, "legend.frameon": False, "legend.fontsize": 9,
+    "figure.autolayout": False, "figure.constrained_layout.use": False,
+}  # fmt: skip
 _NOT_DRAWN = re.compile(r"<metadata>.*?</metadata>|<style.*?</style>", re.DOTALL)
 _TAG, _ID, _VIEW = re.compile(r"<[^<>]+>"), re.compile(r' id="([^"]*)"'), re.compile(r'viewBox="([^"]*)"')
 _REFERENCE = re.compile(r'url\(#([^)]+)\)|href="#([^"]+)"')
@@ -78,38 +58,29 @@ Draw = Callable[[Any, Hovers], None]
 
 @dataclass(frozen=True)
 class Key:
-    """An entry of a legend."""
+    """An entry of a legend: a line, bars if `is_area`, or points if it has a marker of matplotlib."""
 
     label: str
     colour: str
-    """A colour of the figures."""
     dashes: tuple[float, ...] = ()
     is_area: bool = False
-    """Whether it represents bars instead of a line."""
-    alpha: float = 1.0
-    """Opacity of the bars: 0 is invisible, 1 is opaque."""
+    alpha: float = 1.0  # opacity of the bars
     marker: str = ""
-    """Marker of matplotlib if it represents points."""
-    is_hollow: bool = False
-    """Whether the marker is an outline."""
+    is_hollow: bool = False  # the marker is an outline
 
 
 @dataclass(frozen=True)
 class Drawing:
     """A figure that is drawn when a format needs it."""
 
-    key: str
-    """Unique in a report: prefix of the ids in a page, and name of the file."""
+    key: str  # unique in a report: prefix of the ids in a page, and name of the file
     title: str
     caption: str
     draw: Draw
-    height: float
-    """Inches, without the legend."""
-    whole: bool = False
-    """Whether it draws on the figure, not on axes."""
+    height: float  # inches, without the legend
+    whole: bool = False  # draws on the figure, not on axes
     legend: tuple[Key, ...] = ()
-    note: str | None = None
-    """Reason why there is no data, which is shown in place of the figure."""
+    note: str | None = None  # reason why there is no data, shown in place of the figure
 
     @cached_property
     def laid_out(self) -> "tuple[Any, Hovers]":
@@ -119,12 +90,14 @@ class Drawing:
         """
         from matplotlib.figure import Figure
 
-        hovers = Hovers()
-        height = self.height + 0.2 * num_legend_rows(self.legend)
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        hovers, labels = Hovers(), [shorten(key.label, _LEGEND_WIDTH) for key in self.legend]
+        widest = max(map(len, labels), default=0)
+        num_rows = -(-len(labels) // max(1, _LEGEND_ROOM // (widest + 6)))
+        figure = Figure(figsize=(WIDTH, self.height + 0.2 * num_rows), layout="constrained")
         self.draw(figure if self.whole else figure.subplots(), hovers)
-        if self.legend:
-            _draw_legend(figure, self.legend)
+        if labels:
+            columns = -(-len(labels) // num_rows)
+            figure.legend([*map(_handle, self.legend)], labels, loc="outside upper left", ncols=columns)
         # matplotlib would compute the layout again for each file, and draw the whole figure once more for that, with
         # any layout engine, also "none": so the figure is left without one.
         if figure.axes and (engine := figure.get_layout_engine()) is not None:
@@ -166,11 +139,6 @@ def drawing_files(drawings: Iterable[Drawing]) -> dict[str, bytes]:
     return {f"{FOLDER}/{drawing.key}.svg": drawing.file() for drawing in drawn if drawing.note is None}
 
 
-def css_colour(colour: str) -> str:
-    """Return the CSS colour for a colour of the figures; it follows light and dark."""
-    return _CSS.get(colour, colour)
-
-
 @contextmanager
 def figure_style(changes: Mapping[str, Any] = {}) -> Iterator[None]:
     """Apply the style of the figures inside the block, without the reader's own settings."""
@@ -183,28 +151,17 @@ def figure_style(changes: Mapping[str, Any] = {}) -> Iterator[None]:
         yield
 
 
-def _draw_legend(figure: Any, keys: Sequence[Key]) -> None:
-    """Add a legend above all axes, in as many columns as fit."""
+def _handle(key: Key) -> Any:
+    """Return what stands beside a name in the legend above all axes."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    def handle(key: Key) -> Any:
-        if key.is_area:
-            return Patch(facecolor=key.colour, alpha=key.alpha)
-        if key.marker:
-            inside = "none" if key.is_hollow else key.colour
-            return Line2D([], [], color=key.colour, linestyle="none", marker=key.marker, markerfacecolor=inside)
-        return Line2D([], [], color=key.colour, linewidth=2, linestyle=(0, key.dashes) if key.dashes else "-")
-
-    labels = [shorten(key.label, _LEGEND_WIDTH) for key in keys]
-    columns = -(-len(keys) // num_legend_rows(keys))
-    figure.legend([handle(key) for key in keys], labels, loc="outside upper left", ncols=columns)
-
-
-def num_legend_rows(keys: Sequence[Key]) -> int:
-    """Return the number of lines of a legend."""
-    widest = max((len(shorten(key.label, _LEGEND_WIDTH)) for key in keys), default=0)
-    return -(-len(keys) // max(1, _LEGEND_ROOM // (widest + 6)))
+    if key.is_area:
+        return Patch(facecolor=key.colour, alpha=key.alpha)
+    if key.marker:
+        inside = "none" if key.is_hollow else key.colour
+        return Line2D([], [], color=key.colour, linestyle="none", marker=key.marker, markerfacecolor=inside)
+    return Line2D([], [], color=key.colour, linewidth=2, linestyle=(0, key.dashes) if key.dashes else "-")
 
 
 def page_figure(drawing: Drawing) -> Html:
@@ -213,8 +170,7 @@ def page_figure(drawing: Drawing) -> Html:
     Its ids start with the key of the drawing: no other figure of the page has them. Only tags are changed: matplotlib
     writes the angle brackets of texts as entities.
     """
-    svg = drawing.svg
-    svg = _NOT_DRAWN.sub("", svg[svg.index("<svg") :])
+    svg = _NOT_DRAWN.sub("", drawing.svg[drawing.svg.index("<svg") :])
     hovers, used = drawing.laid_out[1], {"".join(found) for found in _REFERENCE.findall(svg)}
 
     def rewritten(match: re.Match[str]) -> str:
@@ -223,7 +179,7 @@ def page_figure(drawing: Drawing) -> Html:
         text = _ID.sub(f' id="{drawing.key}-{name}"' if name in used else "", match.group())
         text = text.replace("xlink:href", "href")
         text = _REFERENCE.sub(lambda target: target.group().replace("#", f"#{drawing.key}-"), text)
-        text = _COLOUR.sub(lambda colour: css_colour(colour.group()), _FONT.sub("", text))
+        text = _COLOUR.sub(lambda colour: _CSS.get(colour.group(), colour.group()), _FONT.sub("", text))
         if name not in hovers:
             return text
         return f'{text[:-1]} data-point=""><title>{escape(hovers[name])}</title>'

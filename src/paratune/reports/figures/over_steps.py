@@ -1,13 +1,16 @@
 """Utilisation, throughput, noise scale and goodput over the steps of runs, with a line for each configuration.
 
 All values are those of the events of rank 0: warm-up steps and steps under the profiler are left out. A line is the
-mean over the runs of a configuration, a band goes from the smallest to the largest of them.
+mean over the runs of a configuration, a band goes from the smallest to the largest of them. Unknown values are NaN.
 """
 
 import math
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from paratune import records
 from paratune.errors import CheckpointError
@@ -23,7 +26,7 @@ MAX_LINES = 8
 NUM_BINS = 40
 """Points of a line at most; each covers the same number of steps."""
 NOISE_WINDOW = 20
-"""Sampled steps over which a noise scale is estimated."""
+"""Sampled steps over which a noise scale is estimated: one bin may have too few."""
 PANELS = {
     "utilisation": "Utilisation (%)",
     "throughput": "Throughput (samples/s)",
@@ -37,63 +40,96 @@ class StepLine:
     """Measurements of the runs of a configuration over their steps."""
 
     label: str
-    steps: tuple[float, ...]
-    """Last step of each bin."""
-    values: Mapping[str, tuple[tuple[float | None, ...], ...]]
-    """Values by panel and run, one for each bin; None where unknown."""
-    batch: float | None
-    """Samples of a step."""
+    steps: Any  # (bins,) last step of each bin
+    values: Mapping[str, Any]  # by panel, (runs, bins)
+    batch: float | None  # samples of a step
 
-    def band(self, panel: str) -> tuple[list[float], list[float], list[float], list[float]]:
-        """Return step, mean, smallest and largest value over the runs, for the bins with known values."""
-        rows = []
-        for at, step in enumerate(self.steps):
-            known = [value for run in self.values[panel] if (value := run[at]) is not None]
-            if known:
-                rows.append((step, math.fsum(known) / len(known), min(known), max(known)))
-        x, mean, low, high = ([row[at] for row in rows] for at in range(4))
-        return x, mean, low, high
+    def band(self, panel: str) -> tuple[Any, Any, Any, Any]:
+        """Return step, mean, and of several runs smallest and largest value, for the bins with known values."""
+        is_known = ~np.isnan(self.values[panel]).all(axis=0)
+        known = self.values[panel][:, is_known]
+        ends = (np.nanmin(known, axis=0), np.nanmax(known, axis=0)) if len(known) > 1 else (None, None)
+        return self.steps[is_known], np.nanmean(known, axis=0), *ends
 
 
 def step_drawings(
     groups: Sequence[tuple[str, Sequence[RunRecord]]], reference_batch: float | None, selection: str = ""
 ) -> Iterator[Drawing]:
-    """Yield the figure of the runs of each configuration under its name, if any of its values is known.
+    """Yield the figure of the runs of the first `MAX_LINES` configurations under their names, if a value is known.
 
-    Args:
-        groups: Of which the first `MAX_LINES` are drawn.
-        reference_batch: Samples of a step at which the statistical efficiency is 1.
-        selection: Sentence about the drawn configurations, where not all are drawn.
+    `reference_batch` has the samples of a step at which the statistical efficiency is 1; `selection` is a sentence
+    about the drawn configurations.
     """
     if events_bytes(run for _, runs in groups for run in runs) > MAX_DRAWN_BYTES:
         return
     kind = noise_kind(run for _, runs in groups for run in runs)
-    found = [_line(label, runs, reference_batch, kind) for label, runs in groups[:MAX_LINES]]
-    shown = [panel for panel in PANELS if any(line.band(panel)[0] for line in found)]
-    if all(line.values["goodput"] == line.values["throughput"] for line in found):
+    found = [step_line(label, runs, reference_batch, kind) for label, runs in groups[:MAX_LINES]]
+    shown = [panel for panel in PANELS if any(len(line.band(panel)[0]) for line in found)]
+    if all(np.array_equal(line.values["goodput"], line.values["throughput"], equal_nan=True) for line in found):
         shown = [panel for panel in shown if panel != "goodput"]  # the batch is that of the reference everywhere
-    if not selection and len(groups) > MAX_LINES:
-        selection = f"The first {MAX_LINES} of {len(groups)} configurations."
-    if shown:
-        yield _drawing(found, shown, reference_batch, kind, selection)
+    if not shown:
+        return
+    by_samples = len({line.batch for line in found}) > 1 and all(line.batch for line in found)
+
+    def line_of(panel: str, position: int, line: StepLine) -> Line:
+        x, mean, low, high = line.band(panel)
+        return Line(x * line.batch if by_samples else x, mean, position, low, high, width=1.5)
+
+    draws = [
+        lines([line_of(panel, at, line) for at, line in enumerate(found)], title=PANELS[panel], xlim=(0, None),
+              ylim=(0, None), xlabel="Samples seen" if by_samples else "Optimizer step")
+        for panel in shown
+    ]  # fmt: skip
+    caption = ["Lines: means over bins of steps, without warm-up."]
+    if any(len(line.values["throughput"]) > 1 for line in found):
+        caption.append("Bands: smallest to largest value of the runs of a configuration.")
+    if "noise" in shown:
+        under = " under AdamW" if kind == "preconditioned" else ""
+        caption.append(f"Noise scale{under}: over the last {NOISE_WINDOW} sampled steps.")
+    if "goodput" in shown:
+        efficiency = f"statistical efficiency, which is 100% at {reference_batch:,.0f} samples a step"
+        caption.append(f"Goodput: throughput times {efficiency}.")
+    if "utilisation" in shown:
+        caption.append("Utilisation: device of rank 0.")
+    if selection or len(groups) > MAX_LINES:
+        caption.append(selection or f"The first {MAX_LINES} of {len(groups)} configurations.")
+    title = f"Over the steps: {', '.join(PANELS[panel].partition(' (')[0].lower() for panel in shown)}"
+    draw, height = panels(*draws, share_x=True), 0.4 + 2.3 * -(-len(shown) // 2)
+    legend = line_keys([line.label for line in found])
+    yield Drawing("over_steps", title, " ".join(caption), draw, height, whole=True, legend=legend)
 
 
-def _line(label: str, runs: Sequence[RunRecord], reference_batch: float | None, kind: NoiseKind = "plain") -> StepLine:
+def step_line(label: str, runs: Sequence[RunRecord], reference: float | None, kind: NoiseKind = "plain") -> StepLine:
+    """Return the bins of the steps of runs with one global batch size."""
     events = [_events(run) for run in runs]
-    last = max((int(event["step"]) for run_events in events for event in run_events), default=0)
+    last = max((event["step"] for of_run in events for event in of_run), default=0)
     width = max(1, -(-last // NUM_BINS))
     num_bins = -(-last // width)
-    values: dict[str, list[tuple[float | None, ...]]] = {panel: [] for panel in PANELS}
-    for run, run_events in zip(runs, events, strict=True):
+    batch = runs[0].run.batch.global_batch_size
+    values = np.full((len(PANELS), len(runs), num_bins), math.nan)
+    for at, of_run in enumerate(events):
         bins: list[list[Mapping[str, Any]]] = [[] for _ in range(num_bins)]
-        for event in run_events:
-            bins[min(num_bins - 1, max(0, event["step"] - 1) // width)].append(event)
-        rows = list(_bin_values(run.run.batch.global_batch_size, bins, reference_batch, kind))
-        for at, panel in enumerate(PANELS):
-            values[panel].append(tuple(row[at] for row in rows))
-    steps = tuple(float(min(last, (at + 1) * width)) for at in range(num_bins))
-    by_panel = {panel: tuple(of_runs) for panel, of_runs in values.items()}
-    return StepLine(label, steps, by_panel, runs[0].run.batch.global_batch_size)
+        for event in of_run:
+            bins[(event["step"] - 1) // width].append(event)
+        noise: deque[tuple[float, float]] = deque(maxlen=NOISE_WINDOW)
+        for number, members in enumerate(bins):
+            pairs = [(_number(event, "utilisation"), _number(event, "seconds")) for event in members]
+            known = [(value * seconds, seconds) for value, seconds in pairs if math.isfinite(value) and seconds > 0]
+            busy_s, seconds = np.reshape(known, (-1, 2)).sum(axis=0)
+            steps = [event for event in members if event["event"] == "step"]
+            total_s = math.fsum(_number(event, "wall_ms") for event in steps) / 1000
+            rate = batch * len(steps) / total_s if batch is not None and total_s > 0 else math.nan
+            noise += [pair for event in steps for pair in _noise_of(event, kind)]
+            # tr(Sigma) / |G|^2 of the means over sampled steps; unknown where an estimate is not above 0.
+            trace, norm = np.reshape(noise, (-1, 2)).sum(axis=0)
+            scale = trace / norm if steps and trace > 0 and norm > 0 else math.nan
+            share = 1.0 if batch == reference else math.nan
+            if batch is not None and reference is not None and batch != reference:
+                share = statistical_efficiency(scale, batch, reference)
+            used = 100 * busy_s / seconds if known else math.nan
+            values[:, at, number] = used, rate, scale, rate * share
+    ends = np.minimum(last, np.arange(1, num_bins + 1) * width).astype(np.float64)
+    return StepLine(label, ends, dict(zip(PANELS, values, strict=True)), batch)
 
 
 def _events(run: RunRecord) -> list[dict[str, Any]]:
@@ -104,79 +140,22 @@ def _events(run: RunRecord) -> list[dict[str, Any]]:
             for event in records.read_events(run.folder)
             if event["event"] in ("step", "sample")
             and type(event.get("step")) is int
+            and event["step"] > 0
             and not (event.get("warmup") or event.get("profiled"))
         ]
     except (CheckpointError, TypeError):
         return []
 
 
-def _bin_values(
-    batch: float | None, bins: Sequence[Sequence[Mapping[str, Any]]], reference_batch: float | None, kind: NoiseKind
-) -> Iterator[tuple[float | None, ...]]:
-    """Yield utilisation (%), samples/s, noise scale and goodput of each bin, in the order of `PANELS`."""
-    noise: list[Mapping[str, Any]] = []
-    for members in bins:
-        steps = [event for event in members if event["event"] == "step"]
-        found = [event["noise_scale"] for event in steps if isinstance(event.get("noise_scale"), Mapping)]
-        sampled = found if kind == "plain" else [each[kind] for each in found if isinstance(each.get(kind), Mapping)]
-        # The window includes earlier bins: one bin may have too few sampled steps for an estimate.
-        noise = [*noise, *sampled][-NOISE_WINDOW:]
-        times = [number_in(event.get("wall_ms")) for event in steps]
-        total = math.fsum(time for time in times if time is not None)
-        is_known = batch is not None and times and None not in times and total > 0
-        rate = 1000 * batch * len(times) / total if batch is not None and is_known else None
-        # tr(Sigma) / |G|^2 of the means over sampled steps; unknown where an estimate is not above 0.
-        trace, norm = _sums(noise, "trace", "squared_norm")
-        scale = trace / norm if steps and trace > 0 and norm > 0 else None
-        goodput = rate if batch == reference_batch else None
-        if None not in (rate, scale, batch, reference_batch) and batch != reference_batch:
-            goodput = rate * statistical_efficiency(scale, batch, reference_batch)  # type: ignore[operator, arg-type]
-        pairs = [(number_in(event.get("utilisation")), number_in(event.get("seconds"))) for event in members]
-        known = [(value, seconds) for value, seconds in pairs if value is not None and seconds]
-        seconds = math.fsum(seconds for _, seconds in known)
-        weighted = math.fsum(value * seconds for value, seconds in known)
-        yield 100 * weighted / seconds if seconds > 0 else None, rate, scale, goodput
+def _noise_of(event: Mapping[str, Any], kind: NoiseKind) -> Iterator[tuple[float, float]]:
+    """Yield trace and squared norm of a sampled step."""
+    sample = event.get("noise_scale")
+    sample = sample.get(kind) if kind != "plain" and isinstance(sample, Mapping) else sample
+    if isinstance(sample, Mapping):
+        pair = _number(sample, "trace"), _number(sample, "squared_norm")
+        yield from [pair] if math.isfinite(sum(pair)) else []
 
 
-def _sums(samples: Sequence[Mapping[str, Any]], *keys: str) -> list[float]:
-    """Return the sum of each number over the samples that have all of them."""
-    rows = [[number_in(sample.get(key)) for key in keys] for sample in samples]
-    known = [row for row in rows if None not in row]
-    return [math.fsum(row[at] or 0.0 for row in known) for at in range(len(keys))]
-
-
-def _drawing(
-    found: Sequence[StepLine], shown: Sequence[str], reference_batch: float | None, kind: NoiseKind, selection: str
-) -> Drawing:
-    by_samples = len({line.batch for line in found}) > 1 and all(line.batch for line in found)
-
-    def series(panel: str) -> Iterator[Line]:
-        for position, line in enumerate(found):
-            x, mean, low, high = line.band(panel)
-            x = [step * line.batch for step in x] if by_samples and line.batch else x
-            is_band = len(line.values[panel]) > 1
-            yield Line(x, mean, position, low if is_band else None, high if is_band else None, width=1.5)
-
-    draws = [
-        lines([*series(panel)], title=PANELS[panel], xlabel="Samples seen" if by_samples else "Optimizer step",
-              xlim=(0, None), ylim=(0, None))
-        for panel in shown
-    ]  # fmt: skip
-    several = any(len(line.values["throughput"]) > 1 for line in found)
-    parts = [
-        "Lines: means over bins of steps, without warm-up.",
-        "Bands: smallest to largest value of the runs of a configuration." if several else "",
-        f"Noise scale{' under AdamW' if kind == 'preconditioned' else ''}: over the last {NOISE_WINDOW} sampled steps."
-        if "noise" in shown
-        else "",
-        f"Goodput: throughput times statistical efficiency, which is 100% at {reference_batch:,.0f} samples a step."
-        if "goodput" in shown
-        else "",
-        "Utilisation: device of rank 0." if "utilisation" in shown else "",
-        selection,
-    ]
-    title = f"Over the steps: {', '.join(PANELS[panel].partition(' (')[0].lower() for panel in shown)}"
-    height = 0.4 + 2.3 * -(-len(shown) // 2)
-    legend = line_keys([line.label for line in found])
-    caption = " ".join(filter(None, parts))
-    return Drawing("over_steps", title, caption, panels(*draws, share_x=True), height, whole=True, legend=legend)
+def _number(event: Mapping[str, Any], key: str) -> float:
+    number = number_in(event.get(key))
+    return math.nan if number is None else number

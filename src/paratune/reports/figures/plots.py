@@ -86,12 +86,10 @@ class Line:
 
     x: Numbers
     y: Numbers
-    position: int = 0
-    """Position of its colour and dashes; -1 is the grey dashed line of a reference."""
+    position: int = 0  # of its colour and dashes; -1 is the grey dashed line of a reference
     low: Numbers | None = None
     high: Numbers | None = None
-    texts: Sequence[str] = ()
-    """Tooltip of each point; without them no points are drawn."""
+    texts: Sequence[str] = ()  # tooltip of each point; without them no points are drawn
     width: float = 1.6
     alpha: float = 1.0
 
@@ -129,14 +127,16 @@ class Bars:
 
     values: Sequence[float | None] | npt.NDArray[Any]
     colour: str = RUN_COLOURS[0]
-    texts: Sequence[str] = ()
-    """Tooltip of each bar."""
+    texts: Sequence[str] = ()  # tooltip of each bar
     alpha: float = 0.85
     height: float = 0.66
-    deviations: Sequence[float | None] = ()
-    """Half the length of a whisker at the end of each bar."""
-    numbers: Sequence[str] = ()
-    """Written into the bars where they fit."""
+    deviations: Sequence[float | None] = ()  # half the length of a whisker at the end of each bar
+    numbers: Sequence[str] = ()  # written into the bars where they fit
+
+    def name(self, drawn: Any, hovers: Hovers) -> None:
+        """Add the tooltips of the bars that matplotlib has drawn."""
+        for bar, text in zip(drawn, self.texts, strict=False):
+            bar.set_gid(hovers.add(text))
 
 
 def bars(names: Sequence[str], layers: Sequence[Bars], *, stacked: bool = False, **options: Any) -> Draw:
@@ -147,10 +147,8 @@ def bars(names: Sequence[str], layers: Sequence[Bars], *, stacked: bool = False,
         room = max([sum(layer.values[row] or 0.0 for layer in layers) for row in range(len(names))], default=0.0)
         for layer in layers:
             values = [value or 0.0 for value in layer.values]
-            drawn = axes.barh(
-                range(len(names)), values, left=left, height=layer.height, color=layer.colour, alpha=layer.alpha
-            )
-            _add_texts(drawn, layer, hovers)
+            style = {"height": layer.height, "color": layer.colour, "alpha": layer.alpha}
+            layer.name(axes.barh(range(len(names)), values, left=left, **style), hovers)
             for row, deviation in enumerate(layer.deviations):
                 if deviation:
                     ends = [values[row] - deviation, values[row] + deviation]
@@ -171,15 +169,9 @@ def bars(names: Sequence[str], layers: Sequence[Bars], *, stacked: bool = False,
     return draw
 
 
-def _add_texts(drawn: Any, layer: Bars, hovers: Hovers) -> None:
-    for bar, text in zip(drawn, layer.texts, strict=False):
-        bar.set_gid(hovers.add(text))
-
-
 def histogram(
-    edges: Numbers, layers: Sequence[Bars], *, marks: Mapping[float, str] = {}, log: bool = False,
-    **options: Any,
-) -> Draw:  # fmt: skip
+    edges: Numbers, layers: Sequence[Bars], *, marks: Mapping[float, str] = {}, log: bool = False, **options: Any
+) -> Draw:
     """Return what draws stacked columns between edges, (bins + 1,), and a vertical line at each of `marks`.
 
     The text of a mark is its name beside the line.
@@ -190,10 +182,8 @@ def histogram(
         widths = [0.94 * (high - low) for low, high in pairwise(edges)]
         for layer in layers:
             values = [float(value or 0.0) for value in layer.values]
-            drawn = axes.bar(
-                edges[:-1], values, bottom=base, width=widths, align="edge", color=layer.colour, alpha=layer.alpha
-            )
-            _add_texts(drawn, layer, hovers)
+            style = {"width": widths, "align": "edge", "color": layer.colour, "alpha": layer.alpha}
+            layer.name(axes.bar(edges[:-1], values, bottom=base, **style), hovers)
             base = [low + value for low, value in zip(base, values, strict=True)]
         for at, (place, name) in enumerate(marks.items()):
             axes.axvline(place, color=INK, linewidth=0.9, dashes=(4, 3))
@@ -201,8 +191,8 @@ def histogram(
             axes.text(place, 1 - 0.1 * (at % 3), f" {name}", fontsize=8.5, **where)
         if log:
             axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")  # not as a formula
-            axes.xaxis.set_minor_formatter(lambda value, _: f"{value:g}")
+            for set_formatter in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+                set_formatter(lambda value, _: f"{value:g}")  # not as a formula
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value == int(value) else "")
         axes.set(**options)
         axes.grid(axis="y")
@@ -217,10 +207,8 @@ class Points:
     x: Numbers
     y: Numbers
     colour: str = RUN_COLOURS[0]
-    texts: Sequence[str] = ()
-    """Tooltip of each point."""
-    numbers: Sequence[str] = ()
-    """Written beside the points."""
+    texts: Sequence[str] = ()  # tooltip of each point
+    numbers: Sequence[str] = ()  # written beside the points
     x_intervals: Sequence[tuple[float, float] | None] = ()
     y_intervals: Sequence[tuple[float, float] | None] = ()
     size: float = 7
@@ -265,22 +253,25 @@ class Interval:
     low: float | None = None
     high: float | None = None
     margin: float = 0.0
-    style: Key = _DOT
-    """Colour and marker."""
-    text: str = ""
-    """Tooltip."""
+    style: Key = _DOT  # colour and marker
+    text: str = ""  # tooltip
     whiskers: tuple[float, float] | None = None
 
 
 def forest(
-    names: Sequence[str], rows: Mapping[int, Interval], *, bold: Sequence[int] = (), from_zero: bool = True,
-    **options: Any,
-) -> Draw:  # fmt: skip
+    names: Sequence[str], rows: Mapping[int, Interval], *, bold: Sequence[int] = (), from_zero: bool = True, **more: Any
+) -> Draw:
     """Return what draws an interval for each row; 0 is in the middle unless `from_zero` is False.
 
     No interval is cut without notice: one far longer than the others ends in an arrow with the number of its end.
     """
-    limit = _limit(rows.values())
+    # The end of all intervals, up to 3 times the largest change; where all are small, 2 to 6 times the largest margin.
+    known = [row for row in rows.values() if row.value is not None]
+    values = [abs(row.value or 0.0) for row in known]
+    ends = [*values, *(abs(end) for row in known for end in (row.low, row.high) if end is not None), 0.0]
+    margin = max((row.margin for row in known), default=0.0)
+    most = max(3 * max(values, default=0.0), 6 * margin) or max(ends)
+    limit = max(min(max(ends), most), 2 * margin) or 1.0
 
     def draw(axes: Any, hovers: Hovers) -> None:
         for at, row in rows.items():
@@ -301,34 +292,19 @@ def forest(
                         axes.plot([cut], [at], marker=marker, color=colour, markersize=5, in_layout=False)
                         text = f" {end:+.3g} ".replace("-", "\u2212")
                         axes.text(cut, at - 0.28, text, ha=side, fontsize=7.5, color=INK)
-            face = "none" if row.style.is_hollow else colour
-            axes.plot(
-                [row.value], [at], marker=row.style.marker, markersize=6, color=colour, markerfacecolor=face,
-                gid=hovers.add(row.text), in_layout=False,
-            )  # fmt: skip
+            style = {"color": colour, "markerfacecolor": "none" if row.style.is_hollow else colour, "markersize": 6}
+            gid = hovers.add(row.text)
+            axes.plot([row.value], [at], marker=row.style.marker, gid=gid, in_layout=False, **style)
         name_rows(axes, names, bold)
         if from_zero:
             axes.axvline(0, color=INK, linewidth=0.8)
             axes.set_xlim(-1.06 * limit, 1.06 * limit)
             axes.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])
-        axes.set(**options)
+        axes.set(**more)
         axes.tick_params(axis="x", labelsize=9)
         axes.grid(axis="x")
 
     return draw
-
-
-def _limit(rows: Any) -> float:
-    """Return the largest value of a symmetric axis: the end of all intervals, up to 3 times the largest change.
-
-    It also holds twice the largest margin, and 6 times it at most where all changes are small.
-    """
-    known = [row for row in rows if row.value is not None]
-    values = [abs(row.value) for row in known]
-    ends = [abs(end) for row in known for end in (row.low, row.high) if end is not None]
-    margin = max((row.margin for row in known), default=0.0)
-    most = max(3 * max(values, default=0.0), 6 * margin) or max(ends, default=0.0)
-    return max(min(max([*ends, *values], default=0.0), most), 2 * margin) or 1.0
 
 
 def heat_map(names: Sequence[str], values: Sequence[Sequence[float | None]]) -> Draw:

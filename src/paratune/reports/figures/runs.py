@@ -1,7 +1,7 @@
 """Figures of runs and of configurations: loss curves, phases of a step, memory, predictions."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,8 @@ from paratune.reports.measures import MEMORY_KINDS, PHASE_NAMES, STEP_PARTS
 from paratune.reports.text import shorten, some_names
 
 PHASE_COLOURS = {
-    "get_batch": "#e3b23c",
-    "forward": "#8cc0e6",
-    "backward": "#4f8fc4",
-    "optimizer": "#e08a7d",
-    "other": "#b9b9b9",
-}
-PHASE_LEGEND = tuple(Key(PHASE_NAMES[phase], PHASE_COLOURS[phase], is_area=True) for phase in ALL_PHASES)
+    "get_batch": "#e3b23c", "forward": "#8cc0e6", "backward": "#4f8fc4", "optimizer": "#e08a7d", "other": "#b9b9b9"
+}  # fmt: skip
 MAX_FAINT = 4
 """Figures of more lines than this show only the running means."""
 
@@ -52,18 +47,13 @@ def losses(
 ) -> Drawing:
     """Draw the running mean of the training loss and, as points, the validation loss.
 
-    Args:
-        key: Key of the drawing.
-        title: Its title.
-        runs_by_line: Runs of each line by its label. Of several runs the mean is drawn, and a band from the smallest
-            to the largest value.
-        positions: Position of the colour and dashes of each line.
-        notes: Sentences after the caption.
+    Of a line of several runs the mean is drawn, and a band from the smallest to the largest value. `positions` are
+    those of the colour and dashes of each line; `notes` are sentences after the caption.
     """
     runs = [run for members in runs_by_line.values() for run in members]
-    by_epoch = len({run.run.batch.global_batch_size for run in runs}) > 1
-    is_faint = len(runs) == len(runs_by_line) <= MAX_FAINT and any(window_size(run) > 1 for run in runs)
     windows = sorted({window_size(run) for run in runs})
+    by_epoch = len({run.run.batch.global_batch_size for run in runs}) > 1
+    is_faint = len(runs) == len(runs_by_line) <= MAX_FAINT and windows[-1] > 1
     means = f"running mean of the training loss over the last {', '.join(map(str, windows))} steps"
     caption = (
         f"Lines: {means if windows != [1] else 'training loss of each step'}. Points: validation loss."
@@ -72,49 +62,39 @@ def losses(
         + (" Where lines coincide, the earlier one is wider." if len(runs_by_line) > 1 else "")
         + (f" {notes}" if notes else "")
     )
-    series = [
-        line
-        for number, (label, members) in enumerate(runs_by_line.items())
-        for line in _loss_lines(
-            label, members, positions[number], by_epoch=by_epoch, is_faint=is_faint,
-            width=1.4 + 1.8 * (len(runs_by_line) - 1 - number) / max(1, len(runs_by_line) - 1),
-        )
-    ]  # fmt: skip
+    series: list[Line] = []
+    for number, ((label, members), position) in enumerate(zip(runs_by_line.items(), positions, strict=True)):
+        window = min(map(window_size, members))
+        x, mean, low, high = loss_band([run.train for run in members], by_epoch=by_epoch, window=window)
+        if len(x) > 1:
+            for run in members if is_faint else ():
+                series.append(Line(*curve_points(run.train, by_epoch), position, width=0.6, alpha=0.3))
+            width = 1.4 + 1.8 * (len(runs_by_line) - 1 - number) / max(1, len(runs_by_line) - 1)
+            series.append(Line(x, mean, position, low, high, width=width))
+        x, mean, low, high = loss_band([run.validation for run in members], by_epoch=by_epoch)
+        texts = [
+            f"{label}: validation loss {loss:.4f}"
+            + (f" ({low[number]:.4f} to {high[number]:.4f} over {len(members)} runs)" if len(members) > 1 else "")
+            + f" at {'epoch' if by_epoch else 'step'} {at:g}"
+            for number, (at, loss) in enumerate(zip(x, mean, strict=True))
+        ]
+        series.append(Line(x, mean, position, low, high, texts, 0.7, 0.7))
     draw = lines(series, xlabel="Epoch" if by_epoch else "Optimizer step", ylabel="Loss", xlim=(0, None))
-    keys = [Key(label, *run_style(at)) for label, at in zip(runs_by_line, positions, strict=True)]
-    is_one = len(keys) == 1 and positions[0] == 0
-    return Drawing(key, title, caption, draw, 3.5, legend=() if is_one else tuple(keys))
-
-
-def _loss_lines(
-    label: str, runs: Sequence[RunRecord], position: int, *, by_epoch: bool, is_faint: bool, width: float
-) -> Iterator[Line]:
-    several = len(runs) > 1
-    x, mean, low, high = loss_band([run.train for run in runs], by_epoch=by_epoch, window=min(map(window_size, runs)))
-    if len(x) > 1:
-        for run in runs if is_faint else ():
-            yield Line(*curve_points(run.train, by_epoch), position, width=0.6, alpha=0.3)
-        yield Line(x, mean, position, low if several else None, high if several else None, width=width)
-    x, mean, low, high = loss_band([run.validation for run in runs], by_epoch=by_epoch)
-    texts = [
-        f"{label}: validation loss {loss:.4f}"
-        + (f" ({least:.4f} to {most:.4f} over {len(runs)} runs)" if several else "")
-        + f" at {'epoch' if by_epoch else 'step'} {at:g}"
-        for at, loss, least, most in zip(x, mean, low, high, strict=True)
-    ]
-    yield Line(x, mean, position, low if several else None, high if several else None, texts, 0.7, 0.7)
+    keys = tuple(Key(label, *run_style(at)) for label, at in zip(runs_by_line, positions, strict=True))
+    return Drawing(key, title, caption, draw, 3.5, legend=() if [*positions] == [0] else keys)
 
 
 def loss_band(curves: Sequence[Curve], *, by_epoch: bool, window: int = 1) -> tuple[Any, Any, Any, Any]:
-    """Return steps or epochs that all runs have, and mean, smallest and largest loss there, (N,) each.
+    """Return steps or epochs that all runs have, and mean, and of several runs smallest and largest loss there, (N,).
 
     The losses of each run are running means over `window` steps.
     """
     known = [curve_points(curve, by_epoch) for curve in curves]
-    by_place = [dict(zip(x.tolist(), running_mean(y, window).tolist(), strict=True)) for x, y in known]
+    by_place = [dict(zip(x.tolist(), _running_mean(y, window).tolist(), strict=True)) for x, y in known]
     shared = sorted(set.intersection(*map(set, by_place)))
     values = np.array([[means[at] for at in shared] for means in by_place], dtype=np.float64)
-    return np.array(shared, dtype=np.float64), values.mean(axis=0), values.min(axis=0), values.max(axis=0)
+    ends = (values.min(axis=0), values.max(axis=0)) if len(curves) > 1 else (None, None)
+    return np.array(shared, dtype=np.float64), values.mean(axis=0), *ends
 
 
 def window_size(run: RunRecord) -> int:
@@ -130,7 +110,7 @@ def curve_points(curve: Curve, by_epoch: bool) -> tuple[Any, Any]:
     return x[known], y[known]
 
 
-def running_mean(values: Any, window: int) -> Any:
+def _running_mean(values: Any, window: int) -> Any:
     """Return the mean of each value and the values before it, over at most `window` values."""
     if window == 1:  # a sum and a difference would lose digits after a very large value
         return values
@@ -159,25 +139,21 @@ def phases(
     `label` is the label of the axis; it ends in the unit in brackets. A name of which a phase is unknown has no bar.
     """
     unit = label.rpartition("(")[2].rstrip(")")
-    complete = [[part for part in row if part is not None] for row in rows]
-    complete = [parts if len(parts) == len(row) else [] for parts, row in zip(complete, rows, strict=True)]
-    places = decimals([max(parts) for parts in complete if parts])
-    totals = [sum(parts) for parts in complete]
+    known = [[] if None in row else [part or 0.0 for part in row] for row in rows]
+    places = decimals([max(parts) for parts in known if parts])
     layers = []
     for number, phase in enumerate(ALL_PHASES):
-        values = [parts[number] if parts else None for parts in complete]
-        numbers = [NOT_AVAILABLE if value is None else f"{value:,.{places}f}" for value in values]
-        shares = [
-            format_share(value / total if total and value is not None else None)
-            for value, total in zip(values, totals, strict=True)
-        ]
+        values = [parts[number] if parts else None for parts in known]
+        numbers = [format_as(value, f",.{places}f") for value in values]
+        shares = [format_share(parts[number] / sum(parts) if sum(parts) else None) for parts in known]
         texts = [
             f"{name}: {PHASE_NAMES[phase].lower()} {text} {unit} ({share})"
             for name, text, share in zip(names, numbers, shares, strict=True)
         ]
         layers.append(Bars(values, PHASE_COLOURS[phase], texts, alpha=1.0, numbers=numbers))
+    legend = tuple(Key(PHASE_NAMES[phase], PHASE_COLOURS[phase], is_area=True) for phase in ALL_PHASES)
     draw = bars(names, layers, stacked=True, xlabel=label)
-    return Drawing(key, title, caption, draw, height_of_rows(len(names)), legend=PHASE_LEGEND)
+    return Drawing(key, title, caption, draw, height_of_rows(len(names)), legend=legend)
 
 
 def memory_bars(runs: Sequence[RunRecord]) -> Drawing:
@@ -185,21 +161,20 @@ def memory_bars(runs: Sequence[RunRecord]) -> Drawing:
     memory = [[value for value in rank_memory(run) if value is not None] for run in runs]
     scale = scale_of("bytes", [value for values in memory for value in values])
     kinds = [run.summary.memory.kind for run in runs]
+    layers = []
+    for which, pick, alpha in (("largest", max, 0.4), ("smallest", min, 0.85)):
+        peaks = [pick(values) / scale.size if values else None for values in memory]
+        texts = [
+            f"{run.name}, {which} of {len(values)} ranks: {format_as(value, '.3g')} {scale.unit}"
+            for run, values, value in zip(runs, memory, peaks, strict=True)
+        ]
+        layers.append(Bars(peaks, texts=texts, alpha=alpha))
     several = len(set(kinds)) > 1
     names = [f"{run.name} ({kind})" if several else run.name for run, kind in zip(runs, kinds, strict=True)]
-
-    def layer(which: str, pick: Any, alpha: float) -> Bars:
-        values = [pick(values) if values else None for values in memory]
-        texts = [
-            f"{run.name}, {which} of {len(values)} ranks: {format_as(value and value / scale.size, '.3g')} {scale.unit}"
-            for run, values, value in zip(runs, memory, values, strict=True)
-        ]
-        return Bars([None if value is None else value / scale.size for value in values], texts=texts, alpha=alpha)
-
-    draw = bars(names, [layer("largest", max, 0.4), layer("smallest", min, 0.85)], xlabel=scale.label("Peak memory"))
     named = sorted({str(kind or NOT_AVAILABLE) for kind in kinds})
     kind_texts = "; ".join(f"{kind}: {MEMORY_KINDS.get(kind, 'kind not known to this report')}" for kind in named)
     caption = f"Bar: the rank with the least memory; its faint end: the rank with the most. {kind_texts}."
+    draw = bars(names, layers, xlabel=scale.label("Peak memory"))
     return Drawing("memory", f"Peak memory by rank: {_names(runs)}", caption, draw, height_of_rows(len(runs)))
 
 
@@ -214,7 +189,9 @@ def predicted_against_actual(
     pad = 0.04 * (high - low) or 0.5
     limit = (low - pad, high + pad)
     errors = predictions - labels
-    counts, edges = np.histogram(errors, bins=_bins(errors))
+    # By the Freedman-Diaconis rule, between 8 and 40.
+    width = 2 * np.subtract(*np.percentile(errors, [75, 25])) / len(errors) ** (1 / 3)
+    counts, edges = np.histogram(errors, bins=int(np.clip(np.ptp(errors) / width, 8, 40)) if width > 0 else 8)
     texts = [
         f"{count} rows from {first:.3g} to {below:.3g}"
         for count, first, below in zip(counts, edges[:-1], edges[1:], strict=True)
@@ -226,15 +203,15 @@ def predicted_against_actual(
                   ylabel="Rows"),
         width_ratios=(1, 1.15),
     )  # fmt: skip
-    title = f"{run}: predicted against actual, and the histogram of errors"
-    (shown,) = thinned(labels)
+    num_shown = len(thinned(labels)[0])
     rows = f"{len(labels):,} rows"
-    if len(shown) < len(labels):
-        rows = f"{len(shown):,} evenly spaced rows of {len(labels):,}"
+    if num_shown < len(labels):
+        rows = f"{num_shown:,} evenly spaced rows of {len(labels):,}"
     caption = (
         f"Predictions on {split}; points: {rows}; histogram: all rows. Dashed: predicted equals actual. "
         f"Errors: mean {errors.mean():.3g}, standard deviation {errors.std():.3g}."
     )
+    title = f"{run}: predicted against actual, and the histogram of errors"
     return Drawing(name, title, caption, draw, 3.3, whole=True)
 
 
@@ -249,23 +226,14 @@ def read_predictions(path: Path) -> tuple[Any, Any]:
 
     try:
         table = parquet.read_table(path, columns=["label", "prediction"])
-        labels, predictions = (
-            np.asarray(table.column(name).to_numpy(zero_copy_only=False), dtype=np.float64)
-            for name in table.column_names
-        )
+        columns = [column.to_numpy(zero_copy_only=False).astype(np.float64) for column in table.itercolumns()]
+        labels, predictions = columns
     except (ArrowException, KeyError, TypeError) as error:
         raise ValueError(plain(error)) from error
     known = np.isfinite(labels) & np.isfinite(predictions)
     if not known.any():
         raise ValueError("it has no row with a label and a prediction")
     return labels[known], predictions[known]
-
-
-def _bins(errors: Any) -> int:
-    """Return the number of bars by the Freedman-Diaconis rule, between 8 and 40."""
-    spread = np.subtract(*np.percentile(errors, [75, 25]))
-    width = 2 * spread / len(errors) ** (1 / 3)
-    return int(np.clip(np.ptp(errors) / width, 8, 40)) if width > 0 else 8
 
 
 def _names(runs: Sequence[RunRecord]) -> str:
