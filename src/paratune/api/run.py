@@ -114,7 +114,7 @@ class Run:
             CheckpointError: The run is not finished, or its record is damaged.
         """
         from paratune.records.finished import read_record
-        from paratune.reports.frame import results_frame
+        from paratune.reports.rows import results_frame
 
         return results_frame({self.name: read_record(self.folder, self.name)})
 

@@ -87,7 +87,7 @@ class Sweep:
             CheckpointError: A record is damaged.
         """
         from paratune.records.finished import read_record
-        from paratune.reports.frame import results_frame
+        from paratune.reports.rows import results_frame
 
         own = ("state", "reason", "kind", "repeat", "num_processes")
         columns, runs = [], {}

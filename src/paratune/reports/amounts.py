@@ -17,18 +17,12 @@ class Amount:
     """A measure over the runs of a configuration."""
 
     measure: Measure
-    values: Mapping[str, float]
-    """Value of each run that has one, by the run's name."""
-    center: float | None
-    """Totals over totals for a rate, else the mean; None when no run has a value."""
-    num_runs: int
-    """Number of runs that could have a value."""
-    remark: str = ""
-    """How the value was computed, or why it is unknown, if that differs from the measure."""
-    is_of_all: bool = False
-    """Whether it is one value for all runs together, such as a ratio, without a spread."""
-    interval: tuple[float, float] | None = None
-    """95% confidence interval of such a value; None where there is one run."""
+    values: Mapping[str, float]  # of each run that has one, by its name
+    center: float | None  # totals over totals for a rate, else the mean; None when no run has a value
+    num_runs: int  # runs that could have a value
+    remark: str = ""  # how it was computed, or why it is unknown, if that differs from the measure
+    is_of_all: bool = False  # one value for all runs together, such as a ratio, without a spread
+    interval: tuple[float, float] | None = None  # 95% confidence interval of such a value, over several runs
 
     @cached_property
     def deviation(self) -> float | None:
@@ -38,27 +32,22 @@ class Amount:
 
 def amount(measure: Measure, runs: Sequence[RunRecord]) -> Amount:
     """Return a measure over runs of one configuration; of a score, over the runs whose scores count."""
-    values = {run.name: value for run in runs if (value := measure.of(run)) is not None}
+    found = [(run, value) for run in runs if (value := measure.of(run)) is not None]
+    values = [value for _, value in found]
+    center = statistics.fmean(values) if values else None
     if measure.unit == "rate" and values:
-        return Amount(measure, values, _pooled([run for run in runs if run.name in values], values), len(runs))
-    return Amount(measure, values, statistics.fmean(values.values()) if values else None, len(runs))
-
-
-def _pooled(runs: Sequence[RunRecord], rates: Mapping[str, float]) -> float | None:
-    """Return the rate of several runs: total work divided by total time.
-
-    Each run did, up to a factor that is the same for all, as much as it has measured steps of its global batch.
-    """
-    parts = [(measured_samples(run), rates[run.name]) for run in runs]
-    if any(rate <= 0 for _, rate in parts):
-        return None
-    if any(done is None for done, _ in parts):
-        # The rate of equal amounts of work; the arithmetic mean would be that of equal times.
-        return statistics.harmonic_mean([rate for _, rate in parts])
-    done = [samples or 0.0 for samples, _ in parts]
-    return (
-        sum(done) / sum(samples / rate for samples, (_, rate) in zip(done, parts, strict=True)) if sum(done) else None
-    )
+        # Total work divided by total time: each run did, up to a factor that is the same for all, as much as it has
+        # measured steps of its global batch. Where that is unknown, the rate of equal amounts of work; the arithmetic
+        # mean would be that of equal times.
+        work = [samples for run, _ in found if (samples := measured_samples(run)) is not None]
+        if min(values) <= 0:
+            center = None
+        elif len(work) < len(values):
+            center = statistics.harmonic_mean(values)
+        else:
+            total_s = sum(samples / rate for samples, rate in zip(work, values, strict=True))
+            center = sum(work) / total_s if total_s else None
+    return Amount(measure, {run.name: value for run, value in found}, center, len(runs))
 
 
 def measured_samples(run: RunRecord) -> float | None:
@@ -71,14 +60,10 @@ def measured_samples(run: RunRecord) -> float | None:
 class Scale:
     """Format of values that stand beside each other."""
 
-    unit: str
-    """Unit in the label; empty if there is none."""
-    size: float
-    """Size of the unit, in the unit of the values."""
-    places: int | None
-    """Decimals; None for values as they are, such as a seed."""
-    end: str = ""
-    """After each value."""
+    unit: str  # in the label; empty if there is none
+    size: float  # of the unit, in the unit of the values
+    places: int | None  # decimals; None for values as they are, such as a seed
+    end: str = ""  # after each value
 
     def text(self, value: Any) -> str:
         """Return one value; a text, such as the values of several sessions, unchanged."""
@@ -106,23 +91,22 @@ _UNITS: Mapping[str, Sequence[tuple[float, str, float]]] = {
 """For each kind of unit the smallest largest value, the name and the size of the unit."""
 
 
+_FIXED: Mapping[str, Scale] = {
+    "share": Scale("%", 0.01, 1),
+    "percent": Scale("%", 1.0, 1),
+    "score": Scale("", 1.0, 4),
+    "count": Scale("", 1.0, 0),
+    "text": Scale("", 1.0, None),
+    "factor": Scale("", 1.0, 2, "×"),
+}
+
+
 def scale_of(unit: Unit, values: Iterable[Any]) -> Scale:
     """Return the format of values in a unit of measures."""
+    if unit in _FIXED:
+        return _FIXED[unit]
     known = [value for value in values if isinstance(value, int | float)]
     most = max(map(abs, known), default=0.0)
-    match unit:
-        case "share":
-            return Scale("%", 0.01, 1)
-        case "percent":
-            return Scale("%", 1.0, 1)
-        case "score":
-            return Scale("", 1.0, 4)
-        case "count":
-            return Scale("", 1.0, 0)
-        case "text":
-            return Scale("", 1.0, None)
-        case "factor":
-            return Scale("", 1.0, 2, "×")
     units = _UNITS.get(unit, ((0.0, "", 1.0),))
     name, size = next((name, size) for least, name, size in units if most >= least)
     return Scale(name, size, decimals([value / size for value in known]))
@@ -140,10 +124,9 @@ def decimals(values: Iterable[float | None]) -> int:
     return min(3, max(0, 2 - least), max(0, 4 - most))
 
 
-def numbers(values: Sequence[float | None], size: float = 1.0) -> list[str]:
-    """Return numbers, divided by the size of their unit, with the same number of decimals, so that they align."""
-    scale = Scale("", size, decimals(None if value is None else value / size for value in values))
-    return [scale.text(value) for value in values]
+def numbers(values: Sequence[float | None]) -> list[str]:
+    """Return numbers with the same number of decimals, so that they align."""
+    return [*map(Scale("", 1.0, decimals(values)).text, values)]
 
 
 def amount_text(amount: Amount, scale: Scale) -> str:

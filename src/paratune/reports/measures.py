@@ -6,7 +6,7 @@ record has: totals, or totals over totals.
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ Unit = Literal[
     "factor", "percent", "text",
 ]  # fmt: skip
 """Unit of the values, which decides their format; text is not a number."""
+Show = Literal["known", "nonzero", "differs", "data"]
 PHASE_NAMES = {phase: phase.replace("_", " ").capitalize() for phase in ALL_PHASES}
 MEMORY_KINDS = {"rss": "resident memory of the process", "cuda_allocated": "CUDA memory allocated by PyTorch"}
 CONSTANT_METRICS = ("accuracy", "f1_macro", "exact", "rmse", "mae")
@@ -36,27 +37,20 @@ CONSTANT_METRICS = ("accuracy", "f1_macro", "exact", "rmse", "mae")
 class Measure:
     """A measure of runs."""
 
-    key: str
-    """Name in CSV and JSON, with the unit last."""
-    label: str
-    """Without the unit, which depends on the size of the values."""
+    key: str  # name in CSV and JSON, with the unit last
+    label: str  # without the unit, which depends on the size of the values
     group: str
     unit: Unit
-    better: int = 0
-    """1 if more is better, -1 if less is better, 0 if neither."""
-    source: str = ""
-    """Field of the record; of a measure with `read`, the formula in words."""
+    better: int = 0  # 1 if more is better, -1 if less is better, 0 if neither
+    source: str = ""  # field of the record; of a measure with `read`, the formula in words
     read: Callable[[RunRecord], Any] | None = None
     """Computes the value from a run; None for the field in `source`, and for measures of configurations."""
-    show: Literal["known", "nonzero", "differs", "data"] = "known"
+    show: Show = "known"
     """When a table of runs shows it: where a value is known, is not 0, or differs between runs; data: only CSV and
     JSON, which have all measures, show it."""
-    is_quality: bool = False
-    """Whether it measures quality: unknown for probes, and repeats count once."""
-    note: str = ""
-    """What it means, below a table that shows it."""
-    absent: Callable[[RunRecord], str] | None = None
-    """Text of an unknown value; None for n/a."""
+    is_quality: bool = False  # unknown for probes, and repeats count once
+    note: str = ""  # what it means, below a table that shows it
+    absent: Callable[[RunRecord], str] | None = None  # text of an unknown value; None for n/a
 
     def of(self, run: RunRecord) -> Any:
         """Return the value of a run; None where it is unknown."""
@@ -71,6 +65,12 @@ def over_sessions(values: Iterable[Any]) -> str:
 # ---- Formulas: totals over totals, None where a part is unknown
 
 
+def _complete(values: Iterable[float | None]) -> list[float]:
+    """Return values if all of them are known, else none."""
+    known = list(values)
+    return [] if None in known else [value for value in known if value is not None]
+
+
 def step_part_ms(run: RunRecord, phase: str) -> float | None:
     """Return the mean time of a phase in a measured step, in ms; the five phases sum to the mean step."""
     total, steps = getattr(run.summary.phases, phase).total_s, run.summary.throughput.num_steps_measured
@@ -79,9 +79,8 @@ def step_part_ms(run: RunRecord, phase: str) -> float | None:
 
 def step_ms(run: RunRecord) -> float | None:
     """Return the mean measured step in ms, the sum of its phases."""
-    parts = [step_part_ms(run, phase) for phase in ALL_PHASES]
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
+    parts = _complete(step_part_ms(run, phase) for phase in ALL_PHASES)
+    return sum(parts) if parts else None
 
 
 def epoch_s(run: RunRecord) -> float | None:
@@ -95,10 +94,8 @@ def phase_total_s(run: RunRecord, phase: str) -> float | None:
 
     A record without the totals of its ranks has those of the measured steps, which are scaled to all steps.
     """
-    totals = [rank.phases_total_s.get(phase) for rank in run.summary.ranks if rank.phases_total_s]
-    known = [value for value in totals if value is not None]
-    if known and len(known) == len(totals):
-        return statistics.fmean(known)
+    if totals := _complete(rank.phases_total_s.get(phase) for rank in run.summary.ranks if rank.phases_total_s):
+        return statistics.fmean(totals)
     mean_ms, steps = step_part_ms(run, phase), steps_taken(run)
     return None if mean_ms is None or steps is None else mean_ms * steps / 1000
 
@@ -113,9 +110,8 @@ def device_hours(run: RunRecord) -> float | None:
 
 def usable_cores(run: RunRecord) -> float | None:
     """Return the cores that the processes of a run could use, over all nodes; None if a node does not record them."""
-    cores = [number_in(node.get("num_usable_cores")) for node in run.run.hardware]
-    known = [number for number in cores if number is not None]
-    return sum(known) if known and len(known) == len(cores) else None
+    cores = _complete(number_in(node.get("num_usable_cores")) for node in run.run.hardware)
+    return sum(cores) if cores else None
 
 
 def run_noise(
@@ -140,9 +136,8 @@ def run_efficiency(run: RunRecord, kind: NoiseKind, reference: float | None) -> 
 def _mean_power_w(run: RunRecord) -> float | None:
     """Return the mean power of the devices in watts; None when one of them is unknown."""
     powers = [device.get("power_w") for device in run.summary.utilisation.devices]
-    means = [number_in(power.get("mean")) if isinstance(power, Mapping) else None for power in powers]
-    known = [mean for mean in means if mean is not None]
-    return sum(known) / len(known) if known and len(known) == len(means) else None
+    means = _complete(number_in(power.get("mean")) if isinstance(power, Mapping) else None for power in powers)
+    return statistics.fmean(means) if means else None
 
 
 def _devices(run: RunRecord) -> str | None:
@@ -154,53 +149,48 @@ def _devices(run: RunRecord) -> str | None:
     return ", ".join(sorted(kinds)) or None
 
 
-def _predicted_ms(at: int) -> Callable[[RunRecord], float | None]:
-    def read(run: RunRecord) -> float | None:
-        span = run.summary.prediction.step_s
-        return None if span is None else 1000.0 * span[at]
-
-    return read
-
-
-def _prediction_error(run: RunRecord) -> float | None:
-    return percent_change(_predicted_ms(0)(run), step_ms(run))
+def _predicted_ms(run: RunRecord, at: int) -> float | None:
+    span = run.summary.prediction.step_s
+    return None if span is None else 1000.0 * span[at]
 
 
 # ---- The list
 
 
-def _by_session(source: str) -> Callable[[RunRecord], Any]:
-    """Return a reader of a setting: its value, or "1 → 2" for a run that was resumed with another one."""
-
-    def read(run: RunRecord) -> Any:
-        values = run.session_values(source)
-        if len(values) > 1:
-            return over_sessions(values)
-        return values[0] if values[0] is None or isinstance(values[0], int | float) else str(values[0])
-
-    return read
+def _by_session(run: RunRecord, source: str) -> Any:
+    """Return a setting: its value, or "1 → 2" for a run that was resumed with another one."""
+    values = run.session_values(source)
+    if len(values) > 1:
+        return over_sessions(values)
+    return values[0] if values[0] is None or isinstance(values[0], int | float) else str(values[0])
 
 
-def _sizes(key: str) -> Callable[[RunRecord], Any]:
-    """Return a reader of a size of a step: of all sessions, and after the memory ran out in one."""
-
-    def read(run: RunRecord) -> Any:
-        sizes = [getattr(session.run.batch, key) for session in run.sessions[:1]]
-        for session in run.sessions:
-            for size in (getattr(session.run.batch, key), *(change.get(key) for change in session.run.batch.changes)):
-                sizes += [size] if size != sizes[-1] else []
-        return sizes[0] if len(sizes) == 1 else over_sessions(sizes)
-
-    return read
+def _sizes(run: RunRecord, key: str) -> Any:
+    """Return a size of a step: of all sessions, and after the memory ran out in one."""
+    sizes: list[Any] = []
+    for session in run.sessions:
+        for size in (getattr(session.run.batch, key), *(change.get(key) for change in session.run.batch.changes)):
+            sizes += [size] if [size] != sizes[-1:] else []
+    return sizes[0] if len(sizes) == 1 else over_sessions(sizes)
 
 
-def _setting(key: str, label: str, source: str, unit: Unit = "text", **options: Any) -> Measure:
-    return Measure(key, label, "Setup", unit, 0, source, _by_session(source), **options)
+def _measure(
+    group: str, key: str, label: str, unit: Unit, better: int = 0, source: str = "", show: Show = "known",
+    read: Callable[[RunRecord], Any] | None = None, note: str = "",
+) -> Measure:  # fmt: skip
+    return Measure(key, label, group, unit, better, source, read, show, note=note)
+
+
+_setup, _time, _phase = (partial(_measure, name) for name in ("Setup", "Time and throughput", "Mean step by phase"))
+_efficiency, _memory, _device = (partial(_measure, name) for name in ("Efficiency", "Peak memory", "Devices"))
+_plan, _loss = (partial(_measure, name) for name in ("Plan", "Loss"))
+
+
+def _setting(key: str, label: str, source: str, unit: Unit = "text", show: Show = "known") -> Measure:
+    return _setup(key, label, unit, 0, source, show, partial(_by_session, source=source))
 
 
 _STEPS = "summary.throughput.num_steps_measured"
-_TIME, _PHASE, _MEMORY = "Time and throughput", "Mean step by phase", "Peak memory"
-_EFFICIENCY, _DEVICES, _PLAN = "Efficiency", "Devices", "Plan"
 _BUBBLE = (
     "Pipeline bubble: idle share of the time between the first and the last pass of a step, in which a rank waits for "
     "other stages or their data. Its ideal value, with equally fast stages and free communication, is "
@@ -211,144 +201,110 @@ _UTILISATION = (
     "the time of its cores. MFU measures how well a GPU was used."
 )
 NOISE_KEYS: dict[NoiseKind, str] = {"plain": "noise_scale", "preconditioned": "noise_scale_preconditioned"}
-_NOISE_LABELS = {"plain": "Noise scale (samples)", "preconditioned": "Noise scale under AdamW (samples)"}
 
 
 def _noise(kind: NoiseKind) -> Iterator[Measure]:
-    key, label = NOISE_KEYS[kind], _NOISE_LABELS[kind]
-    source = f"summary.noise_scale{'' if kind == 'plain' else f'.{kind}'}"
-    yield Measure(key, label, _EFFICIENCY, "number", 0, f"{source}.value", lambda run: run_noise(run, kind))
-    error = partial(run_noise, kind=kind, field="standard_error")
-    yield Measure(f"{key}_standard_error", "Its standard error", _EFFICIENCY, "number", 0, source, error)
-    count = f"{source}.num_steps"
-    yield Measure(f"{key}_num_steps", "Sampled steps", _EFFICIENCY, "count", 0, count, show="data")
+    key, under = NOISE_KEYS[kind], "" if kind == "plain" else " under AdamW"
+    source, error = f"summary.noise_scale{under and f'.{kind}'}", partial(run_noise, kind=kind, field="standard_error")
+    read = partial(run_noise, kind=kind)
+    yield _efficiency(key, f"Noise scale{under} (samples)", "number", 0, f"{source}.value", read=read)
+    yield _efficiency(f"{key}_standard_error", "Its standard error", "number", 0, source, read=error)
+    yield _efficiency(f"{key}_num_steps", "Sampled steps", "count", 0, f"{source}.num_steps", "data")
 
 
-def _phase(phase: str) -> Iterator[Measure]:
-    name, source = PHASE_NAMES[phase], f"summary.phases.{phase}"
-    over = f"{source}.total_s over {_STEPS}"
-    yield Measure(f"{phase}_mean_ms", name, _PHASE, "ms", -1, over, lambda run: step_part_ms(run, phase))
-    yield Measure(f"{phase}_share", f"{name}, share", _PHASE, "share", -1, f"{source}.share", show="data")
+def _phases(phase: str) -> Iterator[Measure]:
+    name, source, read = PHASE_NAMES[phase], f"summary.phases.{phase}", partial(step_part_ms, phase=phase)
+    yield _phase(f"{phase}_mean_ms", name, "ms", -1, f"{source}.total_s over {_STEPS}", read=read)
+    yield _phase(f"{phase}_share", f"{name}, share", "share", -1, f"{source}.share", "data")
     for at in ("median", "p10", "p90"):
-        yield Measure(f"{phase}_{at}_ms", f"{name}, {at}", _PHASE, "ms", -1, f"{source}.{at}_ms", show="data")
+        yield _phase(f"{phase}_{at}_ms", f"{name}, {at}", "ms", -1, f"{source}.{at}_ms", "data")
 
 
 def _phase_total(phase: str) -> Measure:
     source = f"summary.ranks[].phases_total_s.{phase}, mean over ranks, all steps"
-    read = lambda run: phase_total_s(run, phase)  # noqa: E731
-    return Measure(f"{phase}_s", PHASE_NAMES[phase], "All steps by phase", "s", -1, source, read, show="data")
+    read = partial(phase_total_s, phase=phase)
+    return _measure("All steps by phase", f"{phase}_s", PHASE_NAMES[phase], "s", -1, source, "data", read)
 
 
 _EPOCH = "summary.time.train_s over summary.num_steps, times run.plan.steps_per_epoch"
 _LOAD = "summary.utilisation.machine_mean less summary.utilisation.mean"
-_CORES = "run.hardware[].num_usable_cores"
+_PREDICTED = "summary.prediction.step_s"
 _MEASURES = (
-    Measure(
-        "baseline", "Fitted baseline", "Setup", "text", 0, "run.model.architecture",
-        lambda run: str(run.run.model.architecture) if run.is_baseline else None,
-    ),
+    _setup("baseline", "Fitted baseline", "text", 0, "run.model.architecture",
+           read=lambda run: str(run.run.model.architecture) if run.is_baseline else None),
     _setting("strategy", "Strategy", "run.strategy.kind"),
     _setting("pipeline_stages", "Pipeline stages", "run.strategy.options.stages"),
     _setting("pipeline_schedule", "Pipeline schedule", "run.strategy.options.schedule"),
     _setting("deepspeed_stage", "DeepSpeed stage", "run.strategy.options.stage"),
     _setting("shard_size", "Ranks that share states", "run.strategy.options.shard_size"),
     _setting("world_size", "Processes", "run.world_size", "count"),
-    Measure("device", "Device", "Setup", "text", 0, "summary.ranks[].device", _devices),
+    _setup("device", "Device", "text", 0, "summary.ranks[].device", read=_devices),
     _setting("num_threads", "Threads of each process", "run.num_threads", "count"),
-    Measure("num_usable_cores", "Usable cores", "Setup", "number", 0, _CORES, usable_cores),
-    Measure("other_load", "Load by other programs", "Setup", "share", 0, _LOAD, load_by_others),
+    _setup("num_usable_cores", "Usable cores", "number", 0, "run.hardware[].num_usable_cores", read=usable_cores),
+    _setup("other_load", "Load by other programs", "share", 0, _LOAD, read=load_by_others),
     _setting("precision", "Precision", "run.config.precision"),
-    Measure("global_batch_size", "Global batch (samples)", "Setup", "count", 0, "run.batch.global_batch_size"),
-    *(Measure(key, label, "Setup", "count", 0, f"run.batch.{key}", _sizes(key))
+    _setup("global_batch_size", "Global batch (samples)", "count", 0, "run.batch.global_batch_size"),
+    *(_setup(key, label, "count", 0, f"run.batch.{key}", read=partial(_sizes, key=key))
       for key, label in (("micro_batch_size", "Micro-batch"), ("grad_accum_steps", "Accumulation steps"))),
-    _setting("loader_workers", "Loader workers of each rank", "run.loader.workers", "count", show="differs"),
-    Measure("num_train_rows", "Training rows", "Setup", "count", 0, "run.data.train.num_rows", show="data"),
-    Measure(
-        "num_pseudo_rows", "Pseudo-labelled rows", "Setup", "count", 0, "run.data.train.num_pseudo", show="nonzero"
-    ),
-    Measure("model_size_bytes", "Model size", "Setup", "bytes", 0, "run.model.size_bytes"),
-    Measure("batches_per_epoch", "Batches per epoch and rank", "Setup", "count", 0, "run.plan.batches_per_epoch"),
-    Measure("num_steps", "Optimizer steps", "Setup", "count", 0, "summary.num_steps"),
-    Measure("seed", "Seed", "Setup", "text", 0, "run.seed"),
-    Measure("train_s", "Training time", _TIME, "s", -1, "summary.time.train_s"),
-    Measure("epoch_s", "Time per epoch", _TIME, "s", -1, _EPOCH, epoch_s),
-    Measure("total_s", "Whole run", _TIME, "s", -1, "summary.time.total_s"),
-    *(Measure(f"{part}_s", part.capitalize(), _TIME, "s", -1, f"summary.time.{part}_s", show="data")
+    _setting("loader_workers", "Loader workers of each rank", "run.loader.workers", "count", "differs"),
+    _setup("num_train_rows", "Training rows", "count", 0, "run.data.train.num_rows", "data"),
+    _setup("num_pseudo_rows", "Pseudo-labelled rows", "count", 0, "run.data.train.num_pseudo", "nonzero"),
+    _setup("model_size_bytes", "Model size", "bytes", 0, "run.model.size_bytes"),
+    _setup("batches_per_epoch", "Batches per epoch and rank", "count", 0, "run.plan.batches_per_epoch"),
+    _setup("num_steps", "Optimizer steps", "count", 0, "summary.num_steps"),
+    _setup("seed", "Seed", "text", 0, "run.seed"),
+    _time("train_s", "Training time", "s", -1, "summary.time.train_s"),
+    _time("epoch_s", "Time per epoch", "s", -1, _EPOCH, read=epoch_s),
+    _time("total_s", "Whole run", "s", -1, "summary.time.total_s"),
+    *(_time(f"{part}_s", part.capitalize(), "s", -1, f"summary.time.{part}_s", "data")
       for part in ("startup", "tokenize", "evaluate", "checkpoint")),
-    Measure("samples_per_s", "Samples/s", _TIME, "rate", 1, "summary.throughput.samples_per_s"),
-    Measure("tokens_per_s", "Real tokens/s", _TIME, "rate", 1, "summary.throughput.tokens_per_s"),
-    Measure(
-        "padded_tokens_per_s", "Padded tokens/s", _TIME, "rate", 0, "summary.throughput.padded_tokens_per_s",
-        show="data",
-    ),
-    Measure("padding_share", "Padding", _TIME, "share", -1, "summary.throughput.padding_share"),
-    Measure("step_median_ms", "Median step", _TIME, "ms", -1, "summary.step_ms.median"),
-    Measure("mean_step_ms", "Mean step", _TIME, "ms", -1, f"summary.phases.*.total_s over {_STEPS}", step_ms),
-    *(Measure(f"step_{at}_ms", f"Step, {at}", _TIME, "ms", -1, f"summary.step_ms.{at}", show="data")
-      for at in ("p10", "p90")),
-    Measure(
-        "bubble_share", "Pipeline bubble", _TIME, "share", -1, "summary.pipeline.bubble_share", note=_BUBBLE
-    ),
-    Measure("ideal_bubble_share", "Ideal bubble", _TIME, "share", -1, "summary.pipeline.ideal_bubble_share"),
-    Measure(
-        "num_skipped_steps", "Steps skipped (fp16)", _TIME, "count", 0, "summary.num_skipped_steps", show="nonzero"
-    ),
-    Measure("num_steps_measured", "Steps measured", _TIME, "count", 0, _STEPS, show="data"),
+    _time("samples_per_s", "Samples/s", "rate", 1, "summary.throughput.samples_per_s"),
+    _time("tokens_per_s", "Real tokens/s", "rate", 1, "summary.throughput.tokens_per_s"),
+    _time("padded_tokens_per_s", "Padded tokens/s", "rate", 0, "summary.throughput.padded_tokens_per_s", "data"),
+    _time("padding_share", "Padding", "share", -1, "summary.throughput.padding_share"),
+    _time("step_median_ms", "Median step", "ms", -1, "summary.step_ms.median"),
+    _time("mean_step_ms", "Mean step", "ms", -1, f"summary.phases.*.total_s over {_STEPS}", read=step_ms),
+    *(_time(f"step_{at}_ms", f"Step, {at}", "ms", -1, f"summary.step_ms.{at}", "data") for at in ("p10", "p90")),
+    _time("bubble_share", "Pipeline bubble", "share", -1, "summary.pipeline.bubble_share", note=_BUBBLE),
+    _time("ideal_bubble_share", "Ideal bubble", "share", -1, "summary.pipeline.ideal_bubble_share"),
+    _time("num_skipped_steps", "Steps skipped (fp16)", "count", 0, "summary.num_skipped_steps", "nonzero"),
+    _time("num_steps_measured", "Steps measured", "count", 0, _STEPS, "data"),
     *(measure for kind in NOISE_KINDS for measure in _noise(kind)),
-    Measure("communication_share", "Communication", _EFFICIENCY, "share", -1, "summary.communication.share"),
-    Measure(
-        "communication_exposed_share", "Communication, not hidden", _EFFICIENCY, "share", -1,
-        "summary.communication.exposed_share",
-    ),
-    Measure(
-        "communication_ms_per_step", "Communication in a step", _EFFICIENCY, "ms", -1,
-        "summary.communication.time_ms_per_step", show="data",
-    ),
-    Measure(
-        "straggler_slowdown", "Slowest rank to median rank", _EFFICIENCY, "factor", -1, "summary.stragglers.slowdown"
-    ),
-    Measure("straggler_rank", "Slowest rank", _EFFICIENCY, "count", 0, "summary.stragglers.slowest_rank"),
-    Measure("wait_share", "Waiting for the slowest rank", _EFFICIENCY, "share", -1, "summary.stragglers.wait_share"),
-    *(measure for phase in ALL_PHASES for measure in _phase(phase)),
+    _efficiency("communication_share", "Communication", "share", -1, "summary.communication.share"),
+    _efficiency("communication_exposed_share", "Communication, not hidden", "share", -1,
+                "summary.communication.exposed_share"),
+    _efficiency("communication_ms_per_step", "Communication in a step", "ms", -1,
+                "summary.communication.time_ms_per_step", "data"),
+    _efficiency("straggler_slowdown", "Slowest rank to median rank", "factor", -1, "summary.stragglers.slowdown"),
+    _efficiency("straggler_rank", "Slowest rank", "count", 0, "summary.stragglers.slowest_rank"),
+    _efficiency("wait_share", "Waiting for the slowest rank", "share", -1, "summary.stragglers.wait_share"),
+    *(measure for phase in ALL_PHASES for measure in _phases(phase)),
     *map(_phase_total, ALL_PHASES),
-    Measure(
-        "peak_memory_largest_bytes", "Peak memory per device", _MEMORY, "bytes", -1, "summary.memory.largest_bytes"
-    ),
-    Measure("peak_memory_sum_bytes", "Total memory", _MEMORY, "bytes", -1, "summary.memory.sum_bytes"),
-    Measure("peak_memory_kind", "Kind of memory", _MEMORY, "text", 0, "summary.memory.kind"),
-    Measure("utilisation", "Utilisation", _DEVICES, "share", 1, "summary.utilisation.mean", note=_UTILISATION),
-    Measure("utilisation_kind", "Utilisation by", _DEVICES, "text", 0, "summary.utilisation.kind", show="data"),
-    *(Measure(f"utilisation_{at}", f"Utilisation, {at}", _DEVICES, "share", 0, f"summary.utilisation.{at}",
-              show="data") for at in ("p10", "p90")),
-    Measure(
-        "machine_utilisation", "All cores, with other processes", _DEVICES, "share", 0,
-        "summary.utilisation.machine_mean", show="data",
-    ),
-    Measure("model_flops_per_s", "Work of real tokens", _DEVICES, "flops", 1, "summary.flops.model_flops_per_s"),
-    Measure("mfu", "MFU", _DEVICES, "share", 1, "summary.flops.mfu"),
-    Measure("peak_source", "Peak by", _DEVICES, "text", 0, "summary.flops.peak_source", show="data"),
-    Measure(
-        "power_w", "Power of a device, mean", _DEVICES, "watts", -1, "summary.utilisation.devices[].power_w",
-        _mean_power_w,
-    ),
-    Measure("energy_j", "Energy of all steps", _DEVICES, "joules", -1, "summary.utilisation.energy_j"),
-    Measure("energy_source", "Energy by", _DEVICES, "text", 0, "summary.utilisation.energy_source", show="data"),
-    Measure(
-        "device_hours", "Device-hours", _DEVICES, "hours", -1, "summary.time.total_s times run.world_size",
-        device_hours,
-    ),
-    *(Measure(key, label, _PLAN, "ms", 0, "summary.prediction.step_s", _predicted_ms(at), "data" if at else "known")
-      for at, (key, label) in enumerate((
-          ("predicted_step_ms", "Mean step, predicted"),
-          ("predicted_step_low_ms", "Its lower limit"),
-          ("predicted_step_high_ms", "Its upper limit"),
-      ))),
-    Measure(
-        "prediction_error_percent", "Predicted against measured", _PLAN, "percent", 0,
-        "summary.prediction.step_s over the mean step", _prediction_error,
-    ),
-    Measure("train_loss_last_epoch", "Training loss, last epoch", "Loss", "score", -1, "summary.loss.mean_last_epoch"),
-    Measure("kept_step", "Step of the kept model", "Loss", "count", 0, "summary.kept_step"),
+    _memory("peak_memory_largest_bytes", "Peak memory per device", "bytes", -1, "summary.memory.largest_bytes"),
+    _memory("peak_memory_sum_bytes", "Total memory", "bytes", -1, "summary.memory.sum_bytes"),
+    _memory("peak_memory_kind", "Kind of memory", "text", 0, "summary.memory.kind"),
+    _device("utilisation", "Utilisation", "share", 1, "summary.utilisation.mean", note=_UTILISATION),
+    _device("utilisation_kind", "Utilisation by", "text", 0, "summary.utilisation.kind", "data"),
+    *(_device(f"utilisation_{at}", f"Utilisation, {at}", "share", 0, f"summary.utilisation.{at}", "data")
+      for at in ("p10", "p90")),
+    _device("machine_utilisation", "All cores, with other processes", "share", 0, "summary.utilisation.machine_mean",
+            "data"),
+    _device("model_flops_per_s", "Work of real tokens", "flops", 1, "summary.flops.model_flops_per_s"),
+    _device("mfu", "MFU", "share", 1, "summary.flops.mfu"),
+    _device("peak_source", "Peak by", "text", 0, "summary.flops.peak_source", "data"),
+    _device("power_w", "Power of a device, mean", "watts", -1, "summary.utilisation.devices[].power_w",
+            read=_mean_power_w),
+    _device("energy_j", "Energy of all steps", "joules", -1, "summary.utilisation.energy_j"),
+    _device("energy_source", "Energy by", "text", 0, "summary.utilisation.energy_source", "data"),
+    _device("device_hours", "Device-hours", "hours", -1, "summary.time.total_s times run.world_size",
+            read=device_hours),
+    _plan("predicted_step_ms", "Mean step, predicted", "ms", 0, _PREDICTED, read=partial(_predicted_ms, at=0)),
+    _plan("predicted_step_low_ms", "Its lower limit", "ms", 0, _PREDICTED, "data", partial(_predicted_ms, at=1)),
+    _plan("predicted_step_high_ms", "Its upper limit", "ms", 0, _PREDICTED, "data", partial(_predicted_ms, at=2)),
+    _plan("prediction_error_percent", "Predicted against measured", "percent", 0, f"{_PREDICTED} over the mean step",
+          read=lambda run: percent_change(_predicted_ms(run, 0), step_ms(run))),
+    _loss("train_loss_last_epoch", "Training loss, last epoch", "score", -1, "summary.loss.mean_last_epoch"),
+    _loss("kept_step", "Step of the kept model", "count", 0, "summary.kept_step"),
 )  # fmt: skip
 MEASURES: Mapping[str, Measure] = {measure.key: measure for measure in _MEASURES}
 """The measures of all runs by key, in the order of tables."""
@@ -361,14 +317,13 @@ def named(*keys: str) -> tuple[Measure, ...]:
 
 STEP_PARTS = named(*(f"{phase}_mean_ms" for phase in ALL_PHASES))
 TOTAL_PARTS = named(*(f"{phase}_s" for phase in ALL_PHASES))
-EFFICIENCY = Measure(
-    "statistical_efficiency", "Statistical efficiency", _EFFICIENCY, "share", 1,
+EFFICIENCY = _efficiency(
+    "statistical_efficiency", "Statistical efficiency", "share", 1,
     "(phi + m0) / (phi + m), phi the noise scale, m the global batch, m0 the reference batch",
 )  # fmt: skip
-GOODPUT = Measure(
-    "goodput_samples_per_s", "Goodput (useful samples/s)", _EFFICIENCY, "rate", 1,
-    "samples/s times statistical efficiency",
-)  # fmt: skip
+GOODPUT = _efficiency(
+    "goodput_samples_per_s", "Goodput (useful samples/s)", "rate", 1, "samples/s times statistical efficiency"
+)
 
 
 # ---- Measures that depend on the runs that are compared
@@ -387,23 +342,24 @@ def score(split: str, metric: str) -> Measure:
         better = 1 if direction(metric) == "max" else -1
     except KeyError:  # a metric of a later version
         better = 0
-    title = split.capitalize().replace("_", " ")
-    name, source = metric_name(metric).rstrip(" ↑↓"), f"summary.scores.{split}.{metric}"
+    title, source = split.capitalize().replace("_", " "), f"summary.scores.{split}.{metric}"
+    name = metric_name(metric).rstrip(" ↑↓")
     label = f"{title} {name[:1].lower() if name[1:2].islower() else name[:1]}{name[1:]}"  # accuracy, but F1 and RMSE
-    read = lambda run: run.score(split, metric)  # noqa: E731
+    read = partial(RunRecord.score, split=split, metric=metric)
     return Measure(f"{split}_{metric}", label, f"{title} scores", "score", better, source, read, is_quality=True)
 
 
 def score_measures(runs: Sequence[RunRecord]) -> list[Measure]:
     """Return the scores of the runs: validation, test, then other splits; the metrics of a task in their order."""
-    splits = dict.fromkeys(["validation", "test", *(split for run in runs for split in run.summary.scores)])
     order = list(LABELS)
-    measures = []
-    for split in splits:
-        names = dict.fromkeys(name for run in runs for name in run.summary.scores.get(split) or ())
-        ordered = sorted(names, key=lambda name: order.index(name) if name in order else len(order))
-        measures += [score(split, metric) for metric in ordered]
-    return measures
+    pairs = [(split, metric) for run in runs for split, scores in run.summary.scores.items() for metric in scores or ()]
+    splits = list(dict.fromkeys(["validation", "test", *(split for split, _ in pairs)]))
+
+    def place(pair: tuple[str, str]) -> tuple[int, int]:
+        split, metric = pair
+        return splits.index(split), order.index(metric) if metric in order else len(order)
+
+    return [score(*pair) for pair in sorted(dict.fromkeys(pairs), key=place)]
 
 
 def constant_measures(runs: Sequence[RunRecord]) -> Iterator[Measure]:
@@ -412,13 +368,10 @@ def constant_measures(runs: Sequence[RunRecord]) -> Iterator[Measure]:
     group = (names.pop() or "" if len(names) == 1 else "constant answer").capitalize()
     for split in ("test", "validation"):
         for metric in CONSTANT_METRICS:
-            if any(constant_score(run, split, metric) is not None for run in runs):
-                own = score(split, metric)
-                yield Measure(
-                    f"{split}_constant_{metric}", own.label, group, "score", 0,
-                    f"summary.baseline.scores.{split}.{metric}",
-                    partial(constant_score, split=split, metric=metric),
-                )  # fmt: skip
+            read = partial(constant_score, split=split, metric=metric)
+            if any(read(run) is not None for run in runs):
+                key, source = f"{split}_constant_{metric}", f"summary.baseline.scores.{split}.{metric}"
+                yield Measure(key, score(split, metric).label, group, "score", 0, source, read)
 
 
 def constant_score(run: RunRecord, split: str, metric: str) -> float | None:
@@ -430,19 +383,16 @@ def efficiency_measures(runs: Sequence[RunRecord], reference: RunRecord) -> Iter
     """Yield statistical efficiency and goodput of runs, against the reference batch of one of them."""
     kind, base = noise_kind(runs), reference_batch_of(reference)
     # When all batches are the reference batch, efficiency is 100% and goodput equals samples/s.
-    show: Literal["known", "data"] = "data" if {run.run.batch.global_batch_size for run in runs} == {base} else "known"
-
-    def efficiency(run: RunRecord) -> float | None:
-        return run_efficiency(run, kind, base)
+    show: Show = "data" if {run.run.batch.global_batch_size for run in runs} == {base} else "known"
+    efficiency = partial(run_efficiency, kind=kind, reference=base)
 
     def goodput(run: RunRecord) -> float | None:
         rate, share = run.summary.throughput.samples_per_s, efficiency(run)
         return None if rate is None or share is None else rate * share
 
-    size = NOT_AVAILABLE if base is None else f"{base:,.0f} samples"
-    label = f"{EFFICIENCY.label} (against {size})"
-    yield Measure(EFFICIENCY.key, label, _EFFICIENCY, "share", 1, EFFICIENCY.source, efficiency, show)
-    yield Measure("goodput", GOODPUT.label, _EFFICIENCY, "rate", 1, GOODPUT.source, goodput, show)
+    label = f"{EFFICIENCY.label} (against {NOT_AVAILABLE if base is None else f'{base:,.0f} samples'})"
+    yield replace(EFFICIENCY, label=label, read=efficiency, show=show)
+    yield replace(GOODPUT, key="goodput", read=goodput, show=show)
 
 
 def to_first(runs: Sequence[RunRecord]) -> Measure:
@@ -454,7 +404,7 @@ def to_first(runs: Sequence[RunRecord]) -> Measure:
         return None if rate is None or not base else rate / base
 
     source = f"summary.throughput.tokens_per_s over that of {runs[0].name}"
-    return Measure("tokens_per_s_to_first", "Tokens/s against first run", _TIME, "factor", 1, source, read)
+    return _time("tokens_per_s_to_first", "Tokens/s against first run", "factor", 1, source, read=read)
 
 
 def cost(price: float) -> Measure:
@@ -464,7 +414,7 @@ def cost(price: float) -> Measure:
         hours = device_hours(run)
         return None if hours is None else hours * price
 
-    return Measure("cost", f"Cost at {price:g} a device-hour", _DEVICES, "price", -1, "device-hours times price", read)
+    return _device("cost", f"Cost at {price:g} a device-hour", "price", -1, "device-hours times price", read=read)
 
 
 def not_better_than_constant(run: RunRecord) -> str | None:
@@ -478,8 +428,14 @@ def not_better_than_constant(run: RunRecord) -> str | None:
 
 def unknown_reasons(run: RunRecord, runs: Sequence[RunRecord]) -> Iterator[str]:
     """Yield why measures of a run are unknown that another run has, or that runs on GPUs have."""
-    for name, part, read in _EXPLAINED:
-        reason = part(run).reason
+    noise, sent, slow = run.summary.noise_scale, run.summary.communication, run.summary.stragglers
+    for name, reason, key in (
+        ("noise scale", noise.reason, "noise_scale"),
+        ("noise scale under AdamW", noise.preconditioned.reason, "noise_scale_preconditioned"),
+        ("communication", sent.reason, "communication_share"),
+        ("slowest rank", slow.reason, "straggler_slowdown"),
+    ):
+        read = MEASURES[key].of
         if reason is not None and read(run) is None and any(read(other) is not None for other in runs):
             yield f"{name} n/a: {reason}."
     on_gpu, used, work = run.run.device == "cuda", run.summary.utilisation, run.summary.flops
@@ -487,18 +443,6 @@ def unknown_reasons(run: RunRecord, runs: Sequence[RunRecord]) -> Iterator[str]:
         yield f"utilisation, power or energy is n/a: {used.reason}."
     if work.reason is not None and on_gpu and work.mfu is None:
         yield f"MFU is n/a: {work.reason}."
-
-
-_EXPLAINED: tuple[tuple[str, Callable[[RunRecord], Any], Callable[[RunRecord], float | None]], ...] = (
-    ("noise scale", lambda run: run.summary.noise_scale, run_noise),
-    (
-        "noise scale under AdamW", lambda run: run.summary.noise_scale.preconditioned,
-        lambda run: run_noise(run, "preconditioned"),
-    ),
-    ("communication", lambda run: run.summary.communication, lambda run: run.summary.communication.share),
-    ("slowest rank", lambda run: run.summary.stragglers, lambda run: run.summary.stragglers.slowdown),
-)  # fmt: skip
-"""Measures with a reason in the record: name, part of the summary, and value."""
 
 
 def noise_words(kind: NoiseKind) -> str:

@@ -1,7 +1,9 @@
-"""The rows of a table of runs: one measure, with a cell for each run."""
+"""Runs by measures: the rows of a table of runs, and the table of results as a `pandas.DataFrame`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from paratune.config.targets import ScoreTarget
 from paratune.records.finished import RunRecord
@@ -19,16 +21,17 @@ from paratune.reports.runs.certificates import Certificate, certified
 from paratune.reports.runs.targets import target_measures
 from paratune.reports.tables.table import TableCell
 
+if TYPE_CHECKING:
+    import pandas
+
 
 @dataclass(frozen=True)
 class ReportRow:
-    """A measure of all runs."""
+    """A measure of all runs: its label with the unit, and one cell for each run, whose `runs` is the run's name."""
 
     measure: Measure
     label: str
-    """With the unit."""
     cells: tuple[TableCell, ...]
-    """One cell for each run; `runs` of a cell is the name of the run."""
 
     @property
     def key(self) -> str:
@@ -42,14 +45,8 @@ class ReportRow:
     def shown(self) -> bool:
         """Whether tables show it; CSV and JSON have all rows."""
         values = [cell.value for cell in self.cells]
-        match self.measure.show:
-            case "data":
-                return False
-            case "differs":
-                return len(set(values)) > 1
-            case "nonzero":
-                return any(values)
-        return any(cell.is_known for cell in self.cells)
+        is_shown = {"data": False, "differs": len(set(values)) > 1, "nonzero": any(values)}
+        return is_shown.get(self.measure.show, any(cell.is_known for cell in self.cells))
 
 
 def row_of(measure: Measure, runs: Sequence[RunRecord]) -> ReportRow:
@@ -57,14 +54,10 @@ def row_of(measure: Measure, runs: Sequence[RunRecord]) -> ReportRow:
     values = [measure.of(run) for run in runs]
     scale = scale_of(measure.unit, values)
     side = {1: " ↑", -1: " ↓"}.get(measure.better, "") if measure.is_quality else ""
-    texts = [
-        measure.absent(run) if value is None and measure.absent is not None else scale.text(value)
-        for run, value in zip(runs, values, strict=True)
-    ]
-    cells = (
-        TableCell(text, value, (run.name,), measure.source)
-        for run, value, text in zip(runs, values, texts, strict=True)
-    )
+    cells = []
+    for run, value in zip(runs, values, strict=True):
+        text = scale.text(value) if value is not None or measure.absent is None else measure.absent(run)
+        cells.append(TableCell(text, value, (run.name,), measure.source))
     return ReportRow(measure, scale.label(measure.label) + side, tuple(cells))
 
 
@@ -76,34 +69,40 @@ def build_rows(
     targets: Sequence[ScoreTarget] = (),
     price: float | None = None,
 ) -> tuple[ReportRow, ...]:
-    """Return the rows of a table of runs, in their order.
+    """Return the rows of a table of runs, in their order; the runs are in the order of the columns.
 
-    Args:
-        runs: Runs in the order of the columns.
-        certificates: Those of the runs.
-        reference: Run whose reference batch is that of the statistical efficiency; the first run when None.
-        targets: Scores; rows show when runs reached them.
-        price: Price of a device-hour.
+    The statistical efficiency is against the reference batch of `reference`, of the first run when None. Rows show when
+    runs reached the `targets`, and what they cost with a `price` of a device-hour.
 
     Raises:
         ConfigError: No run was evaluated by a target's metric.
     """
-    measures = list(MEASURES.values())
-    more = [*efficiency_measures(runs, reference or runs[0]), *target_measures(runs, targets), to_first(runs)]
-    more += [cost(price)] if price is not None else []
-    more += [*score_measures(runs), *constant_measures(runs), *_certified(certificates)]
-    groups = {measure.group: at for at, measure in reversed([*enumerate([*measures, *more])])}
-    return tuple(row_of(measure, runs) for measure in sorted([*measures, *more], key=lambda item: groups[item.group]))
-
-
-def _certified(certificates: Sequence[Certificate]) -> Iterator[Measure]:
+    measures = [*MEASURES.values(), *efficiency_measures(runs, reference or runs[0]), *target_measures(runs, targets)]
+    measures += [to_first(runs), *([cost(price)] if price is not None else [])]
+    measures += [*score_measures(runs), *constant_measures(runs)]
     if certificates:
-        yield Measure(
-            "certified",
-            "Certified",
-            "Setup",
-            "text",
-            0,
-            "certificate.json",
-            lambda run: certified(run, certificates),
-        )
+        read = partial(certified, certificates=certificates)
+        measures.append(Measure("certified", "Certified", "Setup", "text", 0, "certificate.json", read))
+    groups = list(dict.fromkeys(measure.group for measure in measures))
+    return tuple(row_of(measure, runs) for measure in sorted(measures, key=lambda item: groups.index(item.group)))
+
+
+def results_frame(
+    runs: Mapping[str, RunRecord | None], columns: Sequence[Mapping[str, Any]] | None = None
+) -> "pandas.DataFrame":
+    """Return a line for each run with all measures, in the units of their names; unknown values are missing.
+
+    `runs` has the records by name, None for a run without one. `columns` has those of each run that come first, such as
+    the values of axes; they replace measures of their name.
+    """
+    import pandas as pd
+
+    found = [run for run in runs.values() if run is not None]
+    measures = [*MEASURES.values(), *score_measures(found), *constant_measures(found)]
+    given = columns if columns is not None else [{} for _ in runs]
+    rows = [
+        {**own, **{measure.key: run and measure.of(run) for measure in measures if measure.key not in own}}
+        for own, run in zip(given, runs.values(), strict=True)
+    ]
+    # Whole numbers stay whole beside missing values.
+    return pd.DataFrame(rows, index=pd.Index(runs, name="run")).convert_dtypes()
