@@ -17,7 +17,7 @@ from paratune.data.labels import as_number
 from paratune.errors import ConfigError, DataError, did_you_mean
 from paratune.reports.data.figures import MAX_GROUPS, DataView, data_drawings
 from paratune.reports.data.page import write_figures
-from paratune.reports.report_files import PAGE
+from paratune.reports.output import PAGE
 
 KINDS = ("classification", "ordinal", "regression")
 """Kinds of tasks whose rows have one label that can be drawn."""

@@ -63,8 +63,7 @@ def explain(
         seed: determines the random orders of words
     """
     from paratune.data.read import read_table
-    from paratune.reports.output import MARKER, check_folder
-    from paratune.reports.report_files import PAGE
+    from paratune.reports.output import MARKER, PAGE, check_folder
 
     require_some(models, "the models to explain, such as runs/NAME")
     numbers = parse_rows(rows)

@@ -41,8 +41,7 @@ def feedback(
     """
     from paratune.api.split_rows import split_table
     from paratune.data.read import read_table
-    from paratune.reports.output import MARKER, check_folder
-    from paratune.reports.report_files import PAGE
+    from paratune.reports.output import MARKER, PAGE, check_folder
 
     require_at_least("--batch-size", batch_size)
     if not 0 < coverage < 1:

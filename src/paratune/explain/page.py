@@ -26,8 +26,8 @@ from paratune.reports.document import (
     ReportSection,
     signed,
 )
+from paratune.reports.output import write_page
 from paratune.reports.page.document import made_by
-from paratune.reports.report_files import write_page
 from paratune.reports.tables.table import Table, TableCell, make_table, number_cell
 from paratune.reports.text import shorten
 from paratune.verdicts.scoring import rank_correlation

@@ -18,15 +18,14 @@ from paratune.reports.document import (
     MarkedWord,
     Notice,
     Part,
-    QuotedTexts,
     Remarks,
     ReportDocument,
     ReportSection,
     shown_sections,
     signed,
 )
+from paratune.reports.output import write_page
 from paratune.reports.page.document import document_html, made_by
-from paratune.reports.report_files import write_page
 from paratune.reports.tables.table import Column, Table, TableCell, make_table, number_cell
 from paratune.reports.text import shorten
 
@@ -171,8 +170,8 @@ def _marked(essay: EssayFeedback, counting: Sequence[RemovedPart]) -> Iterator[M
         yield MarkedWord("", essay.text, None)
 
 
-def _quoted(parts: Sequence[RemovedPart]) -> QuotedTexts:
-    return QuotedTexts(
+def _quoted(parts: Sequence[RemovedPart]) -> Remarks:
+    return Remarks(
         tuple((f"effect {signed(part.effect)}", shorten(" ".join(part.text.split()), 240)) for part in parts)
     )
 

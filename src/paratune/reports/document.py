@@ -2,11 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from paratune.base.text import plain_lines
 from paratune.base.units import NOT_AVAILABLE
 from paratune.reports.figures.canvas import Drawing
 from paratune.reports.tables.table import Table
+
+STRONG = 0.4
+"""Strength from which a word of a `MarkedText` has a sign beside it."""
+
+
+def signed(value: float | None) -> str:
+    """Return a number with its sign and three significant digits; n/a for None."""
+    return NOT_AVAILABLE if value is None else f"{value:+.3g}".replace("-", "\u2212")
 
 
 @dataclass(frozen=True)
@@ -24,38 +33,27 @@ class Listing:
 
 @dataclass(frozen=True)
 class Notice:
-    """A highlighted message: a result that applies to the whole report, or a warning."""
+    """A highlighted message: a result that applies to the whole report, or a warning; with points of a list."""
 
     text: str
     items: tuple[str, ...] = ()
-    """Points of a list below the text."""
     is_warning: bool = True
 
 
 @dataclass(frozen=True)
 class Remarks:
-    """Remarks, shown as a list."""
+    """A list of remarks, or of quoted texts, each with a line about it: pairs of description and text."""
 
-    texts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class QuotedTexts:
-    """Quoted texts, each with a line about it."""
-
-    rows: tuple[tuple[str, str], ...]
-    """Description and text."""
+    texts: tuple[str | tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class MarkedWord:
     """A word of a `MarkedText`."""
 
-    before: str
-    """What is before it: nothing, a space, or line breaks."""
+    before: str  # nothing, a space, or line breaks
     text: str
-    effect: float | None
-    """Positive where the word raises the output; None where no effect is shown."""
+    effect: float | None  # positive where the word raises the output; None where no effect is shown
 
 
 @dataclass(frozen=True)
@@ -64,14 +62,11 @@ class MarkedText:
 
     title: str
     words: tuple[MarkedWord, ...]
-    is_closed: bool = False
-    """Whether a page shows the text only on request."""
-    full: float = 0.0
-    """Smallest effect that can have the full colour."""
+    is_closed: bool = False  # a page shows the text only on request
+    full: float = 0.0  # smallest effect that can have the full colour
 
-    @property
+    @cached_property
     def largest(self) -> float:
-        """The largest absolute effect; 0 where none is shown."""
         return max((abs(word.effect) for word in self.words if word.effect is not None), default=0.0)
 
     def strength(self, word: MarkedWord) -> float:
@@ -88,28 +83,15 @@ class MarkedText:
         )
 
 
-STRONG = 0.4
-"""Strength from which a word of a `MarkedText` has a sign beside it."""
-
-
-def signed(value: float | None) -> str:
-    """Return a number with its sign and three significant digits; n/a for None."""
-    return NOT_AVAILABLE if value is None else f"{value:+.3g}".replace("-", "\u2212")
-
-
 @dataclass(frozen=True)
 class Statement:
-    """A sentence that was computed from the runs, with the section that has its figures."""
+    """A sentence that was computed from the runs, with the section of the report that has its figures."""
 
-    label: str
-    """Subject, such as "Speed"."""
+    label: str  # subject, such as "Speed"
     text: str
-    is_good: bool | None = None
-    """True: decided, or as it should be; False: a problem; None: cannot tell, or only a fact."""
-    evidence: str = ""
-    """Key of a section of the report; empty without one."""
-    evidence_name: str = ""
-    """Heading of that section."""
+    is_good: bool | None = None  # decided, or as it should be; False: a problem; None: cannot tell, or only a fact
+    evidence: str = ""  # key of the section
+    evidence_name: str = ""  # its heading
 
     @property
     def sign(self) -> str:
@@ -119,15 +101,14 @@ class Statement:
 
 @dataclass(frozen=True)
 class StatementBox:
-    """Statements, one below the other; in a frame if there is a title."""
+    """Statements, one below the other; in a frame if there is a title, and without signs if they are only facts."""
 
     statements: tuple[Statement, ...]
     title: str = ""
     has_signs: bool = True
-    """Whether readers see which statements are good; without it they are facts."""
 
 
-Part = Table | Drawing | Listing | Notice | Remarks | QuotedTexts | StatementBox | MarkedText | str
+Part = Table | Drawing | Listing | Notice | Remarks | StatementBox | MarkedText | str
 """Part of a section; a string is a paragraph."""
 
 
@@ -135,12 +116,10 @@ Part = Table | Drawing | Listing | Notice | Remarks | QuotedTexts | StatementBox
 class ReportSection:
     """Parts of a report under a heading."""
 
-    key: str
-    """Unique in a report: the id in a page."""
+    key: str  # unique in a report: the id in a page
     heading: str
     parts: tuple[Part, ...]
-    is_short: bool = True
-    """Whether a page shows its parts without a request."""
+    is_short: bool = True  # a page shows its parts without a request
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -157,13 +136,11 @@ class ReportSection:
 
 @dataclass(frozen=True)
 class ReportDocument:
-    """A report."""
+    """A report; pages print the first paragraph of the lead larger."""
 
     title: str
     lead: tuple[str, ...]
-    """Paragraphs below the title; pages print the first one larger."""
     sections: tuple[ReportSection, ...]
-    """Sections with at least one part."""
     footer: str
     notices: tuple[Notice, ...] = ()
 

@@ -14,8 +14,7 @@ def notes_parts(text: str) -> Iterator[Part]:
     for block in SyntaxTreeNode(MarkdownIt("commonmark", {"html": False}).parse(text)).children:
         if block.type in ("fence", "code_block"):
             yield Listing(block.info or "Code", block.content)
-        elif block.type in ("bullet_list", "ordered_list"):
-            # With their signs: remarks have none.
+        elif block.type in ("bullet_list", "ordered_list"):  # with their signs: remarks have none
             marks = (f"{number}." if block.type == "ordered_list" else "•" for number in count(1))
             yield Remarks(tuple(f"{mark} {_words(item)}" for mark, item in zip(marks, block.children, strict=False)))
         elif words := _words(block):

@@ -1,76 +1,110 @@
-"""Writes the files of a report: all or none, and never over other files."""
+"""The files of a report in every format, written all or none, and never over other files."""
 
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from paratune.base.atomic import delete_remains, sync, temporary_path
-from paratune.base.text import plain
-from paratune.errors import CheckpointError
+from paratune.base.text import listing, plain
+from paratune.errors import CheckpointError, MissingDependency
 from paratune.records import finite, read_json
+from paratune.reports.document import ReportDocument
+from paratune.reports.figures import canvas
+from paratune.reports.page.document import document_html
+from paratune.reports.pdf.document import document_pdf
+from paratune.reports.tables.latex import latex_table
 from paratune.reports.text import GENERATOR
 
+PAGE, PDF, CSV = "index.html", "report.pdf", "table.csv"
 MARKER = "report.json"
 """A folder whose report.json has our name contains a report that may be replaced."""
-
+FILES: Sequence[str] = (PAGE, PDF, CSV, MARKER)
+"""Files that a folder with an earlier report has."""
+LATEX, FIGURES = "latex", canvas.FOLDER
+"""Files for a paper, which are written only if they are wanted: LaTeX tables, and figures as SVG."""
 _OURS = re.compile(
     r"index\.html|table\.csv|report\.(json|pdf)|tables/[\w.-]+\.tex|figures/[\w.-]+\.svg|essays/[\w.-]+\.html"
 )
 """Names of the files of a report."""
 
 
-def check_folder(folder: Path, names: list[str], option: str = "--out") -> None:
+def document_files(document: ReportDocument, *, wanted: Collection[str] = ()) -> dict[str, str | bytes]:
+    """Return the page and the PDF of a report by file name, and the `wanted` files for a paper.
+
+    There is no PDF without the extra `plots`.
+    """
+    files: dict[str, str | bytes] = {PAGE: document_html(document)}
+    if canvas.can_draw() is None:
+        with contextlib.suppress(MissingDependency):  # without typst
+            files[PDF] = document_pdf(document)
+    if LATEX in wanted:
+        files |= {f"tables/{table.key}.tex": latex_table(table) for table in document.tables}
+    if FIGURES in wanted:
+        files |= canvas.drawing_files(document.drawings)
+    return files
+
+
+def write_page(
+    folder: Path, document: ReportDocument, kind: str, values: Mapping[str, Any], more: Mapping[str, str | bytes] = {}
+) -> tuple[Path, ...]:
+    """Write the page of a report, `more` files by name, and report.json with its kind and values, all or none.
+
+    Raises:
+        CheckpointError: The folder cannot be written to, or contains files of these names that are not a report's.
+    """
+    files: dict[str, str | bytes] = {PAGE: document_html(document), **more}
+    names = [str(folder / name) for name in (*files, MARKER)]
+    parts = {"generator": GENERATOR, "kind": kind, "files": names, **values}
+    return write_files(folder, {**files, MARKER: json_text(parts)})
+
+
+def check_folder(folder: Path, names: Iterable[str], option: str = "--out") -> None:
     """Check, before any work is done, that files of these names may be written to `folder`.
 
     Raises:
         CheckpointError: It is a file, or contains files of these names that are not a report's.
     """
     if folder.exists() and not folder.is_dir():
+        message = f"{plain(folder)} is a file; give {option} a folder, new or from an earlier report"
+        raise CheckpointError(message, code="output.foreign", folder=folder)
+    if not holds_report(folder):
+        _refuse_foreign(folder, names, option)
+
+
+def _refuse_foreign(folder: Path, names: Iterable[str], option: str = "--out") -> None:
+    if present := [name for name in names if (folder / name).exists()]:
         raise CheckpointError(
-            f"{plain(folder)} is a file; give {option} a folder, new or from an earlier report",
+            f"{plain(folder)} holds {listing(present, 5)} that paratune did not write; give {option} another folder, "
+            "or move them away",
             code="output.foreign",
             folder=folder,
         )
-    present = [name for name in names if (folder / name).exists()]
-    if present and not holds_report(folder):
-        raise _foreign(folder, present, option)
-
-
-def _foreign(folder: Path, names: list[str], option: str) -> CheckpointError:
-    listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return CheckpointError(
-        f"{plain(folder)} holds {listed} that paratune did not write; give {option} another folder, or move them away",
-        code="output.foreign",
-        folder=folder,
-    )
 
 
 def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, ...]:
     """Write all files or none: first under temporary names, then renamed, the marker first.
 
-    Files of an earlier report that this one does not have are removed; other files stay.
-
-    Args:
-        folder: Of the report.
-        files: Contents by name, which may contain folders.
+    Files of an earlier report that this one does not have are removed; other files stay. `files` has contents by name,
+    which may contain folders.
 
     Raises:
         CheckpointError: The folder cannot be created or written to, or contains files of these names that are not a
             report's; the earlier files are unchanged.
     """
-    earlier = files_of_report(folder)
-    foreign = sorted(name for name in files if name not in earlier and (folder / name).exists())
-    if foreign:
-        raise _foreign(folder, foreign, "--out")
+    earlier = _files_of_report(folder)
+    _refuse_foreign(folder, sorted(files.keys() - earlier))
     aside = {name: temporary_path(folder / name) for name in files}
     made = [path for path in {path.parent: None for path in aside.values()} if not path.exists()]
     try:
         for name, path in aside.items():
             delete_remains(path.parent, name=Path(name).name)
-            _write(path, files[name])
+            content = files[name]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+            sync(path)
         # The marker first: if the process dies between two renames, the next report may replace the folder.
         for name in sorted(files, key=lambda name: name != MARKER):
             aside[name].replace(folder / name)
@@ -84,27 +118,17 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, .
             folder=folder,
         ) from error
     finally:
-        _clean(aside.values(), [*made, *{(folder / name).parent for name in earlier} - {folder}])
+        for path in aside.values():
+            with contextlib.suppress(OSError):  # renamed, or its folder does not exist
+                path.unlink()
+        folders = {*made, *({(folder / name).parent for name in earlier} - {folder})}
+        for path in sorted(folders, key=lambda path: -len(path.parts)):
+            with contextlib.suppress(OSError):  # not empty, or not made
+                path.rmdir()
     return tuple(folder / name for name in files)
 
 
-def _write(path: Path, content: str | bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    sync(path)
-
-
-def _clean(files: Iterable[Path], folders: Iterable[Path]) -> None:
-    """Remove temporary files that were not renamed, and empty folders."""
-    for path in files:
-        with contextlib.suppress(OSError):  # renamed, or its folder does not exist
-            path.unlink()
-    for path in sorted(folders, key=lambda path: -len(path.parts)):
-        with contextlib.suppress(OSError):  # not empty, or not made
-            path.rmdir()
-
-
-def files_of_report(folder: Path) -> set[str]:
+def _files_of_report(folder: Path) -> set[str]:
     """Return the names of the files of an earlier report, from its report.json."""
     if not holds_report(folder):
         return set()

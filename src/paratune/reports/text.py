@@ -7,7 +7,6 @@ markup in a page, not as a formula in a spreadsheet, not as a colour code in a t
 import csv
 import html
 import io
-import re
 from collections.abc import Iterable, Sequence
 from os.path import commonprefix
 from typing import Any
@@ -16,31 +15,12 @@ from paratune.base.text import plain
 
 GENERATOR = "paratune report"
 """Name that the files of reports carry."""
-_LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
-    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\symbol{34}", "`": r"\textasciigrave{}",
-    # After the end of a line, brackets and stars would be options of the line break.
-    "[": "{[}", "]": "{]}", "*": "{*}",
-    "→": r"$\rightarrow$", "←": r"$\leftarrow$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "↔": r"$\leftrightarrow$",
-    "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "·": r"$\cdot$", "≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$",
-    "²": "$^2$", "³": "$^3$", "°": r"$^\circ$", "µ": r"$\mu$", "∞": r"$\infty$", "Δ": r"$\Delta$", "σ": r"$\sigma$",
-    "ρ": r"$\rho$", "κ": r"$\kappa$", "α": r"$\alpha$", "…": r"\dots{}", "–": "--", "—": "---", "‘": "`", "’": "'",
-    "“": "``", "”": "''",
-}  # fmt: skip
-_LATEX_NUMBER = re.compile(
-    r"(?<![\w.,:/])(?P<mean>[−+-]?\d[\d,]*(?:\.\d+)?) ± (?P<spread>\d[\d,]*(?:\.\d+)?)"
-    r"|(?<![\w.,:/)\]])(?P<signed>[−+-]\d[\d,]*(?:\.\d+)?)(?![\w-])"
-)
 
 
 def shorten(value: Any, width: int) -> str:
     """Return `plain` text of at most `width` characters, with an ellipsis in the middle if it was longer."""
-    text = plain(value)
-    if len(text) <= width:
-        return text
-    head = width // 2
-    return text[:head] + "…" + text[len(text) - (width - 1 - head) :]
+    text, head = plain(value), width // 2
+    return text if len(text) <= width else f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
 
 
 def shorten_all(values: Sequence[Any], width: int) -> list[str]:
@@ -55,8 +35,7 @@ def shorten_all(values: Sequence[Any], width: int) -> list[str]:
 
 def some_names(names: Sequence[str], most: int = 24) -> str:
     """Return a list of names as text; of many the first, and the number of others."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 class Html(str):
@@ -76,37 +55,17 @@ def tag(name: str, *children: Any, **attributes: Any) -> Html:
     An attribute that is None or False is left out, one that is True has no value; `class_` is written class, `data_of`
     data-of.
     """
-    opening = [name]
+    opening = name
     for key, value in attributes.items():
-        written = key.rstrip("_").replace("_", "-")
-        if value is True:
-            opening.append(written)
-        elif value is not None and value is not False:
-            opening.append(f'{written}="{html.escape(plain(value), quote=True)}"')
-    inside = "".join(escape(child) for child in children if child is not None)
-    return Html(f"<{' '.join(opening)}>{inside}{'' if name == 'input' else f'</{name}>'}")
+        if value is not None and value is not False:
+            opening += f" {key.rstrip('_').replace('_', '-')}"
+            opening += "" if value is True else f'="{html.escape(plain(value), quote=True)}"'
+    return Html(f"<{opening}>{''.join(escape(child) for child in children if child is not None)}</{name}>")
 
 
-def join(parts: Any) -> Html:
+def join(parts: Iterable[Any]) -> Html:
     """Return parts of a page as one, each escaped unless it is `Html`."""
     return Html("\n".join(escape(part) for part in parts if part))
-
-
-def latex(value: Any) -> str:
-    r"""Return `value` escaped for LaTeX; numbers with a spread or a sign become formulas, $0.85 \pm 0.05$."""
-    text, parts, end = plain(value), [], 0
-    for match in _LATEX_NUMBER.finditer(text):
-        parts.append(_latex_letters(text[end : match.start()]))
-        number = match["signed"] or rf"{match['mean']} \pm {match['spread']}"
-        parts.append("$" + number.replace("−", "-").replace(",", "{,}") + "$")
-        end = match.end()
-    return "".join([*parts, _latex_letters(text[end:])])
-
-
-def _latex_letters(text: str) -> str:
-    # Consecutive hyphens would become a dash.
-    pairs = zip(text, f"{text[1:]} ", strict=False)
-    return "".join("-{}" if letter == after == "-" else _LATEX.get(letter, letter) for letter, after in pairs)
 
 
 def csv_text(value: str) -> str:
@@ -114,8 +73,7 @@ def csv_text(value: str) -> str:
 
     Source: OWASP, CSV injection: = + - @, tab and carriage return at the start of a cell.
     """
-    text = plain(value)
-    return f"'{text}" if str(value)[:1] in {"=", "+", "-", "@", "\t", "\r", "\n"} else text
+    return f"'{plain(value)}" if value[:1] in {"=", "+", "-", "@", "\t", "\r", "\n"} else plain(value)
 
 
 def csv_lines(rows: Iterable[Iterable[Any]]) -> str:

@@ -23,7 +23,7 @@ from paratune.models.files import TASK_FILE
 from paratune.records import RUN_FILE, predictions_file
 from paratune.records.constant import CONSTANT
 from paratune.records.predictions import NumberScale, ordinal_columns
-from paratune.reports.document import MarkedText, QuotedTexts
+from paratune.reports.document import MarkedText, Remarks
 
 BOTH = ("validation", "test")
 ESSAY = "It is good. This film is bad!\nNever again, it was poor."
@@ -256,12 +256,12 @@ def test_an_effect_counts_from_the_smallest_size(tmp_path: Path):
     parts = essay_document(found, found.essays[0]).sections[1].parts
     (marked,) = (part for part in parts if isinstance(part, MarkedText))
     assert [word.effect for word in marked.words] == [0.2, None, None, 0.0091, -0.1]
-    (quoted,) = (part for part in parts if isinstance(part, QuotedTexts))
-    assert [text for _, text in quoted.rows] == ["Up.", "Some.", "Down."]
+    (quoted,) = (part for part in parts if isinstance(part, Remarks) and isinstance(part.texts[0], tuple))
+    assert [text for _, text in quoted.texts] == ["Up.", "Some.", "Down."]
     assert [part["counts"] for part in as_dict(found)["essays"][0]["parts"]] == [True, False, False, True, True]
     # An essay without an effect that counts has no colours, also where one effect is larger than all others.
     found = feedback_on(calibration, {"Up.": 3e-5, "Down.": -1e-6})
     parts = essay_document(found, found.essays[0]).sections[1].parts
     (marked,) = (part for part in parts if isinstance(part, MarkedText))
     assert [word.effect for word in marked.words] == [None, None]
-    assert [part for part in parts if isinstance(part, QuotedTexts)] == []
+    assert [part for part in parts if isinstance(part, Remarks) and isinstance(part.texts[0], tuple)] == []

@@ -9,7 +9,7 @@ from paratune.base.text import plain
 from paratune.base.units import counted, format_duration
 from paratune.reports.corpus.figures import corpus_figures
 from paratune.reports.corpus.tables import corpus_tables, reasons_table
-from paratune.reports.document import QuotedTexts, ReportDocument, ReportSection
+from paratune.reports.document import Remarks, ReportDocument, ReportSection
 from paratune.reports.page.document import document_html, made_by, page, section_html
 from paratune.reports.tables.table import Row, make_table, number_cell
 from paratune.reports.text import shorten, tag
@@ -32,7 +32,7 @@ def corpus_html(
         for table in corpus_tables(figures)
     ]
     for number, (heading, rows) in enumerate(samples):
-        quote = QuotedTexts(tuple((_source(row), _text(row)) for row in rows))
+        quote = Remarks(tuple((_source(row), _text(row)) for row in rows))
         sections.append(ReportSection(f"samples-{number}", heading, (quote,), is_short=False))
     return document_html(ReportDocument(title, (lead(figures),), tuple(sections), made_by()))
 

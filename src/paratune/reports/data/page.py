@@ -6,9 +6,8 @@ from typing import Any
 
 from paratune.reports.document import ReportDocument, ReportSection
 from paratune.reports.figures.canvas import FOLDER, Drawing, drawing_files
-from paratune.reports.output import MARKER, check_folder
+from paratune.reports.output import MARKER, PAGE, check_folder, write_page
 from paratune.reports.page.document import made_by
-from paratune.reports.report_files import PAGE, write_page
 
 
 def check_figures_folder(folder: Path) -> None:

@@ -12,8 +12,7 @@ from paratune.reports.matrix.export import as_dict, matrix_csv
 from paratune.reports.matrix.joined import read_joined
 from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.matrix.planned import read_plan
-from paratune.reports.output import MARKER, check_folder, json_text, write_files
-from paratune.reports.report_files import CSV, FILES, document_files
+from paratune.reports.output import CSV, FILES, MARKER, check_folder, document_files, json_text, write_files
 from paratune.reports.runs.reproduce import KEY, reproduction_texts
 from paratune.reports.systems.effects import axis_effects
 from paratune.reports.systems.judging import judged

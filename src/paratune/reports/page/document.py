@@ -2,88 +2,79 @@
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from importlib import resources
+from itertools import pairwise
 
 from paratune import __version__
+from paratune.base.units import format_share
 from paratune.reports.document import (
     STRONG,
     Listing,
     MarkedText,
-    MarkedWord,
     Notice,
     Part,
-    QuotedTexts,
     Remarks,
     ReportDocument,
     ReportSection,
-    Statement,
     StatementBox,
     signed,
 )
 from paratune.reports.figures import canvas
 from paratune.reports.figures.canvas import Drawing, page_figure
-from paratune.reports.tables.html import scroll, table_html
-from paratune.reports.tables.table import Table
+from paratune.reports.tables.table import Table, TableCell
 from paratune.reports.text import GENERATOR, Html, escape, join, tag
+
+_MANY, _WIDE, _LONG = 8, 11, 30
+"""Tables of more columns are without those that tell nothing new; of more still, they are printed in landscape. Tables
+of more lines, without groups, scroll in a page."""
+_WITH_HYPHEN = re.compile(r"(\b[\d.]+e-\d+)")
+_SIGNS = {True: ("good", "shown"), False: ("bad", "a problem"), None: ("open", "cannot tell")}
+"""Class and words for screen readers of the sign of a statement."""
 
 
 def document_html(document: ReportDocument) -> str:
     """Return a report as a page."""
     lead, *others = document.lead or ("",)
-    links = (tag("a", section.heading, href=f"#{section.key}") for section in document.sections)
     header = tag(
-        "header",
-        tag("h1", document.title),
-        tag("p", lead, class_="lead"),
-        *(tag("p", text, class_="caption") for text in others),
-        *map(_notice, document.notices),
-    )
+        "header", tag("h1", document.title), tag("p", lead, class_="lead"),
+        *(tag("p", text, class_="caption") for text in others), *map(_notice, document.notices),
+    )  # fmt: skip
+    links = (tag("a", section.heading, href=f"#{section.key}") for section in document.sections)
     nav = tag("nav", *links, aria_label="Sections") if len(document.sections) > 2 else Html("")
-    first, *rest = [*map(section_html, document.sections), Html("")]
-    footer = tag("footer", tag("p", document.footer))
+    sections = [section_html(section) for section in document.sections]
     start = document.sections[0].key if document.sections else "main"
     # The first section is the conclusion: the list of the others is below it.
-    return page(document.title, [header, first, nav, *rest, footer], first=start)
+    content = [header, *sections[:1], nav, *sections[1:], tag("footer", tag("p", document.footer))]
+    return page(document.title, content, first=start)
 
 
 def page(title: str, content: Sequence[Html], *, first: str, refresh_s: int | None = None) -> str:
-    """Return a page that needs no other file.
-
-    Args:
-        title: Title of the document.
-        content: Parts of the page.
-        first: Id of the element that the skip link leads to.
-        refresh_s: Seconds after which a browser reloads the page; never when None.
-    """
-    style, script = _resource("style.css"), _resource("page.js")
-    head = join(
-        [
-            Html('<meta charset="utf-8">'),
-            Html(f'<meta http-equiv="Content-Security-Policy" content="{content_policy(script)}">'),
-            Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-            Html(f'<meta name="generator" content="{GENERATOR}">'),
-            Html("" if refresh_s is None else f'<meta http-equiv="refresh" content="{refresh_s:d}">'),
-            tag("title", title),
-            Html(f"<style>\n{style}</style>"),
-        ]
-    )
-    main = tag("main", Html("\n"), join(content), id="main")
-    skip = tag("a", "Skip to the contents", href=f"#{first}", class_="skip")
-    body = tag("body", skip, Html("\n"), main, Html(f"\n<script>{script}</script>"))
-    return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n{body}\n</html>\n'
-
-
-def content_policy(script: str) -> str:
-    """Return the content security policy of a page: it allows one script, identified by its SHA-256.
-
-    The policy protects readers if the escaping of a text fails.
-    """
+    """Return a page of these parts; its skip link leads to the id `first`, and browsers reload it after `refresh_s`."""
+    folder = resources.files("paratune.reports.page")
+    style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
+    # The policy allows one script, by its SHA-256, and protects readers if the escaping of a text fails.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "
-        "form-action 'none'"
-    )
+    policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "
+    refresh = "" if refresh_s is None else f'<meta http-equiv="refresh" content="{refresh_s:d}">\n'
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="{GENERATOR}">
+{refresh}{tag("title", title)}
+<style>
+{style}</style>
+</head>
+<body>{tag("a", "Skip to the contents", href=f"#{first}", class_="skip")}
+<main id="main">
+{join(content)}</main>
+<script>{script}</script></body>
+</html>
+"""
 
 
 def made_by(source: str = "") -> str:
@@ -104,10 +95,6 @@ def section_html(section: ReportSection) -> Html:
     return tag("details", tag("summary", heading), content, class_="section")
 
 
-def _resource(name: str) -> str:
-    return resources.files("paratune.reports.page").joinpath(name).read_text(encoding="utf-8")
-
-
 def _parts(section: ReportSection) -> Iterator[Html]:
     """Yield the parts of a section; a title that equals its heading is left out.
 
@@ -118,40 +105,43 @@ def _parts(section: ReportSection) -> Iterator[Html]:
         if figures and not isinstance(part, Drawing):
             yield tag("div", *figures, class_="drawings")
             figures = []
-        if part is not None:
-            content, kind, title = _part(part)
-            has_title = title not in ("", section.heading)
-            shown = tag("div", tag("h3", title) if has_title else None, content, class_=kind)
-            if isinstance(part, Drawing):
-                figures.append(shown)
-            else:
-                yield shown
+        if part is None:
+            continue
+        is_closed = isinstance(part, Table | MarkedText) and part.is_closed
+        title = part.title if isinstance(part, Table | MarkedText | Drawing) else ""
+        content = _part(part)
+        if is_closed:
+            content = tag("details", tag("summary", title), content)
+        heading = tag("h3", title) if title not in ("", section.heading) and not is_closed else None
+        if isinstance(part, Drawing):
+            figures.append(tag("div", heading, content, class_="figure"))
+        else:
+            is_beside = isinstance(part, Table) and not is_closed
+            yield tag("div", heading, content, class_="part" if is_beside else "part whole")
 
 
-def _part(part: Part) -> tuple[Html, str, str]:
-    """Return a part, the class of its place, and its title if it does not show it itself."""
+def _part(part: Part) -> Html:
     match part:
         case Table():
-            return table_html(part), "part whole" if part.is_closed else "part", "" if part.is_closed else part.title
+            return _table(part)
         case Drawing():
-            return figure_html(part), "figure", part.title
+            return _figure(part)
         case Listing():
             lines = Html("\n".join(map(escape, part.lines)))
             text = tag("pre", lines, tabindex="0", role="region", aria_label=part.title)
-            return tag("details", tag("summary", part.title), text), "part whole", ""
+            return tag("details", tag("summary", part.title), text)
         case MarkedText():
-            return _marked(part), "part whole", "" if part.is_closed else part.title
+            return _marked(part)
         case Notice():
-            return _notice(part), "part whole", ""
+            return _notice(part)
         case Remarks():
-            return tag("ul", *(tag("li", text) for text in part.texts), class_="plain"), "part whole", ""
+            pairs = ((None, text) if isinstance(text, str) else (text[0], tag("p", text[1])) for text in part.texts)
+            items = (tag("li", about and tag("p", about, class_="caption"), text) for about, text in pairs)
+            return tag("ul", *items, class_="plain") if part.texts else tag("p", "None.")
         case StatementBox():
-            return _statements(part), "part whole", ""
-        case QuotedTexts():
-            items = (tag("li", tag("p", about, class_="caption"), tag("p", text)) for about, text in part.rows)
-            return tag("ul", *items, class_="plain") if part.rows else tag("p", "None."), "part whole", ""
+            return _statements(part)
         case str():
-            return tag("p", part), "part whole", ""
+            return tag("p", part)
 
 
 def _notice(notice: Notice) -> Html:
@@ -159,13 +149,16 @@ def _notice(notice: Notice) -> Html:
     return tag("div", tag("p", notice.text), items, class_=f"notice{' warn' if notice.is_warning else ''}", role="note")
 
 
-_SIGNS = {True: ("good", "shown"), False: ("bad", "a problem"), None: ("open", "cannot tell")}
-"""Class and words for screen readers of the sign of a statement."""
-
-
 def _statements(box: StatementBox) -> Html:
     """Return statements; those with a title open on request, and are open if one of them is a problem."""
-    items = tag("dl", *(_statement(statement, has_sign=box.has_signs) for statement in box.statements))
+    rows = []
+    for statement in box.statements:
+        kind, words = _SIGNS[statement.is_good]
+        sign = tag("span", statement.sign, class_="sign", role="img", aria_label=words) if box.has_signs else None
+        link = tag("a", statement.evidence_name, href=f"#{statement.evidence}") if statement.evidence else None
+        text = tag("dd", statement.text, Html(" ") if link else None, link)
+        rows.append(tag("div", tag("dt", sign, statement.label), text, class_=kind if box.has_signs else None))
+    items = tag("dl", *rows)
     if not box.title:
         return tag("div", items, class_="box")
     bad = sum(statement.is_good is False for statement in box.statements) if box.has_signs else 0
@@ -173,43 +166,88 @@ def _statements(box: StatementBox) -> Html:
     return tag("details", tag("summary", title), items, class_="box", open=bad > 0)
 
 
-def _statement(statement: Statement, *, has_sign: bool) -> Html:
-    kind, words = _SIGNS[statement.is_good]
-    sign = tag("span", statement.sign, class_="sign", role="img", aria_label=words) if has_sign else None
-    link = tag("a", statement.evidence_name, href=f"#{statement.evidence}") if statement.evidence else None
-    text = tag("dd", statement.text, Html(" ") if link else None, link)
-    return tag("div", tag("dt", sign, statement.label), text, class_=kind if has_sign else None)
-
-
 def _marked(text: MarkedText) -> Html:
-    """Return a text whose words are marked by their effects; in `<details>` if it is closed.
+    """Return a text whose words are marked by their effects.
 
     A word that raises the output has a solid line below it, one that lowers it a dashed line; strong ones have a sign.
     """
-    content = tag("p", *(part for word in text.words for part in _word(text, word)), class_="marked")
-    return tag("details", tag("summary", text.title), content) if text.is_closed else content
+    content: list[Html | str] = []
+    for word in text.words:
+        breaks = min(2, word.before.count("\n"))
+        content.append(Html("<br>" * breaks) if breaks else word.before)
+        strength = text.strength(word)
+        sign = tag("sup", "+" if strength > 0 else "\u2212", aria_hidden="true") if abs(strength) >= STRONG else None
+        kind = "raises" if strength > 0 else "lowers"
+        tip, style = f"{kind} the output: {signed(word.effect)}", f"--strength: {abs(strength):.2f}"
+        content.append(tag("span", word.text, sign, class_=kind, title=tip, style=style) if strength else word.text)
+    return tag("p", *content, class_="marked")
 
 
-def _word(text: MarkedText, word: MarkedWord) -> list[Html | str]:
-    space: Html | str = word.before
-    if "\n" in word.before:
-        space = Html("<br>" * min(2, word.before.count("\n")))
-    strength = text.strength(word)
-    if not strength:
-        return [space, word.text]
-    kind = "raises" if strength > 0 else "lowers"
-    sign = tag("sup", "+" if strength > 0 else "\u2212", aria_hidden="true") if abs(strength) >= STRONG else None
-    shown = f"{kind} the output: {signed(word.effect)}"
-    return [space, tag("span", word.text, sign, class_=kind, title=shown, style=f"--strength: {abs(strength):.2f}")]
-
-
-def figure_html(drawing: Drawing) -> Html:
+def _figure(drawing: Drawing) -> Html:
     """Return a figure in a region that scrolls on narrow windows; a message where it cannot be drawn."""
     if drawing.note is not None:
         return tag("p", drawing.note, class_="notice")
     if (missing := canvas.can_draw()) is not None:
-        text = f"No figure: {missing}. The tables contain the values of all figures."
-        content = tag("p", text, class_="notice")
+        content = tag("p", f"No figure: {missing}. The tables contain the values of all figures.", class_="notice")
     else:
-        content = scroll(page_figure(drawing), f"Figure: {drawing.title}")
+        content = _scroll(page_figure(drawing), f"Figure: {drawing.title}")
     return tag("figure", content, tag("figcaption", drawing.caption))
+
+
+def _scroll(content: Html, label: str, kinds: str = "") -> Html:
+    """Return a region that readers can scroll by keyboard where the window is too narrow."""
+    return tag("div", content, class_=f"scroll{kinds}", tabindex="0", role="region", aria_label=label)
+
+
+def _table(table: Table) -> Html:
+    """Return a table in a region that scrolls, with its notes below."""
+    table = table.varying() if len(table.columns) > _MANY else table
+    headings = (
+        tag("th", column.label or tag("span", "", aria_hidden="true"), scope="col", class_=_kind(table, at))
+        for at, column in enumerate(table.columns)
+    )
+    lines = [
+        tag("tr", *(_cell(table, at, cell, position in table.marked) for at, cell in enumerate(line)))
+        for position, line in enumerate(table.lines)
+    ]
+    bodies = [tag("tbody", join(lines))]
+    if table.groups:
+        starts = [*(start for start, _ in table.groups), len(lines)]
+        groups = [
+            tag("tr", tag("th", text, colspan=len(table.columns), scope="rowgroup"), class_="group")
+            for _, text in table.groups
+        ]
+        parts = zip(groups, pairwise(starts), strict=True)
+        bodies = [tag("tbody", join([group, *lines[start:end]])) for group, (start, end) in parts]
+    element = tag(
+        "table", tag("thead", tag("tr", *headings)), *bodies,
+        class_="text" if table.is_text else "figures grouped" if table.groups else "figures",
+        data_sortable=table.is_sortable, style=f"--columns: {len(table.columns)}",
+    )  # fmt: skip
+    is_long, is_wide = len(lines) > _LONG and not table.groups, len(table.columns) > _WIDE
+    region = _scroll(element, table.title, " wide" * is_wide + " long" * is_long)
+    return join([region, *(tag("p", note, class_="caption") for note in table.notes)])
+
+
+def _kind(table: Table, at: int) -> str | None:
+    """Return the class of a column of names beside numbers, which is not the first one."""
+    return "label" if at and table.columns[at].is_text and not table.is_text else None
+
+
+def _cell(table: Table, at: int, cell: TableCell, is_marked: bool) -> Html:
+    text, kind = escape(cell.text), _kind(table, at)
+    if at == 0:  # numbers such as 1e-5 are not broken at the hyphen
+        text = Html(_WITH_HYPHEN.sub(r'<span class="unbroken">\1</span>', text))
+    text = tag("strong", text) if is_marked else text
+    content = [text, tag("sup", ",".join(cell.marks)) if cell.marks else None]
+    title = cell.hover or None
+    if at == 0:
+        content[0] = tag("a", text, href=cell.link) if cell.link else text
+        return tag("th", *content, scope="row", title=title)
+    if kind is None and cell.share is not None:
+        content.append(tag("small", format_share(cell.share)))
+        return tag("td", *content, class_="heat", style=f"--share: {cell.share:.3f}", title=title)
+    is_grey = cell.is_open or not cell.is_known
+    kind = kind or ("na" if is_grey else {True: "better", False: "worse", None: None}[cell.better])
+    is_number = table.is_sortable and isinstance(cell.value, int | float) and not table.columns[at].is_text
+    return tag("td", *content, class_=kind, data_value=f"{cell.value:.12g}" if is_number else None, title=title)

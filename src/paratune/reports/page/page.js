@@ -1,61 +1,55 @@
 "use strict";
-// Functions of a page: sort tables, show values by keyboard and touch, choose light or dark colours, print all.
-// The page is complete without them.
+// Functions of a page: sort tables, show values by keyboard and touch, choose light or dark colours, copy listings,
+// print all. The page is complete without them.
 
-const SORTS = { none: "ascending", ascending: "descending", descending: "ascending" };
-const NUMBER = /^[−+-]?[\d,]*\.?\d+(e[−+-]?\d+)?/i;
+function makeButton(text, kind, onClick) {
+  const button = Object.assign(document.createElement("button"), { type: "button", className: kind });
+  button.append(...text);
+  button.addEventListener("click", onClick);
+  return button;
+}
 
 function valueOf(cell, isText) {
   if (!isText && cell.dataset.value !== undefined) return Number(cell.dataset.value);
   const text = cell.textContent.trim();
-  if (text === "" || text === "n/a") return null;
-  const found = isText ? null : NUMBER.exec(text);
-  return found ? Number(found[0].replace(/,/g, "").replace(/−/g, "-")) : text;
+  const number = isText ? NaN : parseFloat(text.replace(/,/g, "").replace("−", "-"));
+  return text === "" || text === "n/a" ? null : Number.isNaN(number) ? text : number;
 }
 
-function compare(first, second) {
-  if (typeof first === "number" && typeof second === "number") return first - second;
-  return String(first).localeCompare(String(second), undefined, { numeric: true });
-}
+const { compare } = new Intl.Collator(undefined, { numeric: true });
 
 function sortBy(table, head) {
-  const order = SORTS[head.getAttribute("aria-sort")];
+  const order = head.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
   const sign = order === "ascending" ? 1 : -1;
-  const isText = head.hasAttribute("data-text");
+  const isText = head.matches(":first-child, .label");
   const [body] = table.tBodies;
   const rows = Array.from(body.rows, (row) => ({ row, value: valueOf(row.cells[head.cellIndex], isText) }));
   // Unknown values are last in both orders.
-  rows.sort((a, b) => (a.value === null) - (b.value === null) || (a.value === null ? 0 : sign * compare(a.value, b.value)));
+  rows.sort(({ value: a }, { value: b }) => (a === null) - (b === null) || sign * (a - b || compare(a, b)));
   body.append(...rows.map((entry) => entry.row));
-  for (const cell of head.parentElement.cells) cell.setAttribute("aria-sort", "none");
-  head.setAttribute("aria-sort", order);
+  for (const cell of head.parentElement.cells) cell.setAttribute("aria-sort", cell === head ? order : "none");
 }
 
-function makeSortable(table) {
+for (const table of document.querySelectorAll("table[data-sortable]")) {
   for (const head of table.tHead.rows[0].cells) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "sort";
-    button.append(...head.childNodes);
-    head.append(button);
+    head.append(makeButton(head.childNodes, "sort", () => sortBy(table, head)));
     head.setAttribute("aria-sort", "none");
-    button.addEventListener("click", () => sortBy(table, head));
   }
 }
 
 // Tooltip over the element that a reader points at, taps, or reaches by arrow keys. Each table or figure is one tab stop.
-const tip = document.createElement("div");
-tip.id = "tip";
-tip.setAttribute("role", "tooltip");
-tip.hidden = true;
 const TIPS = "[title], [data-tip], [data-point]";
+const KEYS = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 };
+const tip = Object.assign(document.createElement("div"), { id: "tip", role: "tooltip", hidden: true });
+document.body.append(tip);
 
 function tipOf(element) {
   if (element.dataset.tip === undefined) {
-    const own = element.hasAttribute("data-point") ? element.querySelector(":scope > title") : null;
+    const own = element.querySelector(":scope > title"); // of a part of a figure
     element.dataset.tip = own ? own.textContent : element.title;
+    // The tooltip of the browser would cover ours.
     if (own) {
-      own.remove(); // the tooltip of the browser would cover ours
+      own.remove();
       element.setAttribute("role", "img");
       element.setAttribute("aria-label", element.dataset.tip);
     } else element.removeAttribute("title");
@@ -64,98 +58,67 @@ function tipOf(element) {
 }
 
 function show(element) {
-  const text = element && tipOf(element);
-  tip.hidden = !text;
-  if (!text) return;
-  tip.textContent = text;
+  tip.textContent = element ? tipOf(element) : "";
+  tip.hidden = !tip.textContent;
+  if (tip.hidden) return;
   const box = element.getBoundingClientRect();
-  const left = Math.min(Math.max(8, box.left + box.width / 2 - tip.offsetWidth / 2), innerWidth - tip.offsetWidth - 8);
+  const left = Math.min(box.left + box.width / 2 - tip.offsetWidth / 2, innerWidth - tip.offsetWidth - 8);
   const above = box.top - tip.offsetHeight - 6;
   tip.style.left = `${Math.max(8, left)}px`;
   tip.style.top = `${above > 4 ? above : box.bottom + 6}px`;
 }
 
 function neighbour(element, key) {
-  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1 }[key];
   const row = element.closest("tr");
-  if (!step) return null;
-  const isAlong = !row || key === "ArrowLeft" || key === "ArrowRight";
   const all = !row
-    ? Array.from(element.closest("svg").querySelectorAll("[data-point]"))
-    : isAlong
-      ? Array.from(row.cells)
-      : Array.from(element.closest("table").querySelectorAll("tbody tr"), (other) => other.cells[element.cellIndex]);
+    ? [...element.closest("svg").querySelectorAll("[data-point]")]
+    : key === "ArrowLeft" || key === "ArrowRight"
+      ? [...row.cells]
+      : Array.from(row.closest("table").querySelectorAll("tbody tr"), (other) => other.cells[element.cellIndex]);
   const places = all.filter((other) => other && other.matches(TIPS));
-  return places[places.indexOf(element) + step] || null;
+  return places[places.indexOf(element) + KEYS[key]];
 }
 
-function onKey(event) {
-  if (event.key === "Escape") return show(null);
-  const next = event.target.matches("td, th, [data-point]") ? neighbour(event.target, event.key) : null;
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") show(null);
+  const next = event.key in KEYS && event.target.matches("td, th, [data-point]") && neighbour(event.target, event.key);
   if (!next) return;
   event.preventDefault();
   event.target.tabIndex = -1;
   next.tabIndex = 0;
   next.focus();
+});
+for (const group of document.querySelectorAll("table, figure svg")) {
+  const first = group.querySelector(":is(td, th)[title], [data-point]");
+  if (first) first.tabIndex = 0;
+  if (first && group.matches("svg")) group.setAttribute("role", "group"); // otherwise its parts cannot be focused
 }
-
-function makeTips() {
-  document.body.append(tip);
-  for (const group of document.querySelectorAll("table, figure svg")) {
-    const first = group.querySelector(":is(td, th)[title], [data-point]");
-    if (first) first.tabIndex = 0;
-    if (first && group.matches("svg")) group.setAttribute("role", "group"); // otherwise its parts cannot be focused
-  }
-  const over = (event) => show(event.target.closest && event.target.closest(TIPS));
-  for (const name of ["pointerover", "focusin", "click"]) document.addEventListener(name, over);
-  document.addEventListener("keydown", onKey);
-  // The focused element keeps its tooltip: the page may have scrolled to bring it into view.
-  const focused = () => (document.activeElement.matches("td, th, [data-point]") ? document.activeElement : null);
-  document.addEventListener("scroll", () => tip.hidden || show(focused()), true);
+for (const name of ["pointerover", "focusin", "click"]) {
+  document.addEventListener(name, (event) => show(event.target.closest && event.target.closest(TIPS)));
 }
+// The focused element keeps its tooltip: the page may have scrolled to bring it into view.
+const focused = () => (document.activeElement.matches("td, th, [data-point]") ? document.activeElement : null);
+document.addEventListener("scroll", () => tip.hidden || show(focused()), true);
 
-// Light or dark colours: the setting of the system until the reader chooses.
-function makeTheme() {
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  const style = document.documentElement.style;
-  const button = document.createElement("button");
-  const isDark = () => (style.colorScheme || (system.matches ? "dark" : "light")) === "dark";
-  const label = () => (button.textContent = isDark() ? "Light colours" : "Dark colours");
-  button.type = "button";
-  button.className = "theme";
-  button.addEventListener("click", () => {
-    style.colorScheme = isDark() ? "light" : "dark";
-    label();
-  });
-  system.addEventListener("change", label);
-  label();
-  document.querySelector("main").prepend(button);
-}
-
-// Listings have a button that copies them; paper has everything that is closed.
-function makeCopy(text) {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.className = "small";
-  button.textContent = "Copy";
-  button.addEventListener("click", () => navigator.clipboard.writeText(text.textContent).then(
-    () => (button.textContent = "Copied"),
-    () => (button.textContent = "Not allowed: select the text"),
+for (const text of navigator.clipboard ? document.querySelectorAll("pre") : []) {
+  const copy = makeButton(["Copy"], "small", () => navigator.clipboard.writeText(text.textContent).then(
+    () => (copy.textContent = "Copied"),
+    () => (copy.textContent = "Not allowed: select the text"),
   ));
-  text.before(button);
+  text.before(copy);
 }
 
-function openForPrint() {
-  let opened = [];
-  addEventListener("beforeprint", () => {
-    opened = Array.from(document.querySelectorAll("details:not([open])"));
-    for (const element of opened) element.open = true;
-  });
-  addEventListener("afterprint", () => opened.forEach((element) => (element.open = false)));
-}
+// The colours are those of the system until the reader chooses.
+document.querySelector("main").prepend(makeButton(["Light or dark"], "theme", () => {
+  const { style } = document.documentElement;
+  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  style.colorScheme = (style.colorScheme || (isDark ? "dark" : "light")) === "dark" ? "light" : "dark";
+}));
 
-document.querySelectorAll("table[data-sortable]").forEach(makeSortable);
-if (navigator.clipboard) document.querySelectorAll("pre").forEach(makeCopy);
-makeTips();
-makeTheme();
-openForPrint();
+// Paper has everything that is closed.
+let opened = [];
+addEventListener("beforeprint", () => {
+  opened = [...document.querySelectorAll("details:not([open])")];
+  for (const element of opened) element.open = true;
+});
+addEventListener("afterprint", () => opened.forEach((element) => (element.open = false)));

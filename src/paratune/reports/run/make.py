@@ -13,9 +13,8 @@ from paratune.reports.document import Notice, Part, Remarks, ReportDocument, Rep
 from paratune.reports.figures import over_steps
 from paratune.reports.figures import runs as run_figures
 from paratune.reports.figures.canvas import Drawing
-from paratune.reports.output import MARKER, check_folder, json_text, write_files
+from paratune.reports.output import CSV, FILES, MARKER, check_folder, document_files, json_text, write_files
 from paratune.reports.page.document import made_by
-from paratune.reports.report_files import CSV, FILES, document_files
 from paratune.reports.run import tables
 from paratune.reports.run.figures import prediction_figures, read_predictions
 from paratune.reports.run.model import Report, build_report

@@ -1,19 +1,19 @@
-r"""Tables as LaTeX, for the packages booktabs, graphicx and threeparttable; longtable for tables of many lines.
+r"""Tables as LaTeX, for the packages adjustbox, booktabs and threeparttable.
 
-Texts are escaped. Numbers with a sign or a spread are formulas ($0.85 \pm 0.05$). A table that is wider than the line
-is scaled down with its notes, which are as wide as the table.
+Texts are escaped. Numbers with a sign or a spread are formulas ($0.85 \pm 0.05$). A table that is too large
+for a page is scaled down with its notes, which are as wide as the table.
 """
 
 import re
 import textwrap
-from collections.abc import Collection, Iterator
 from itertools import pairwise
+from typing import Any
 
 from paratune.base.text import plain
-from paratune.reports.tables.table import Table, TableCell, with_varying_columns
-from paratune.reports.text import GENERATOR, latex
+from paratune.reports.tables.table import Table, TableCell
+from paratune.reports.text import GENERATOR
 
-_MAX_FLOAT = 40
+_MAX_LINES = 40
 """Lines of a table that fits on a page."""
 _COLUMN, _STACKED = 56, 100
 """Characters that are readable in a column of a page with two columns: a wider table spans both. From so many on, a
@@ -25,118 +25,98 @@ _LONG_WORD = re.compile(
     rf"(?<!\S)\S{{{_WORD_PART}}}(?={_NO_SIGN}\S{{{_WORD_PART - 1}}})|(?<=\S)\S{{{_WORD_PART}}}(?={_NO_SIGN}\S{{3}})"
 )
 """Positions of line breaks inside words: never before a hyphen, which would look like a minus sign."""
-_FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
-"""Start of a box that is scaled down to the width of the line."""
-_NEEDS_UNICODE_ENGINE = re.compile(r"[^\x00-\u017f]")
+_ESCAPES = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\symbol{34}", "`": r"\textasciigrave{}",
+    # After the end of a line, brackets and stars would be options of the line break.
+    "[": "{[}", "]": "{]}", "*": "{*}",
+    "→": r"$\rightarrow$", "←": r"$\leftarrow$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "↔": r"$\leftrightarrow$",
+    "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "·": r"$\cdot$", "≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$",
+    "²": "$^2$", "³": "$^3$", "°": r"$^\circ$", "µ": r"$\mu$", "∞": r"$\infty$", "Δ": r"$\Delta$", "σ": r"$\sigma$",
+    "ρ": r"$\rho$", "κ": r"$\kappa$", "α": r"$\alpha$", "…": r"\dots{}", "–": "--", "—": "---", "‘": "`", "’": "'",
+    "“": "``", "”": "''",
+}  # fmt: skip
+_NUMBER = re.compile(
+    r"(?<![\w.,:/])(?P<mean>[−+-]?\d[\d,]*(?:\.\d+)?) ± (?P<spread>\d[\d,]*(?:\.\d+)?)"
+    r"|(?<![\w.,:/)\]])(?P<signed>[−+-]\d[\d,]*(?:\.\d+)?)(?![\w-])"
+)
+
+
+def latex(value: Any) -> str:
+    r"""Return `value` escaped for LaTeX; numbers with a spread or a sign become formulas, $0.85 \pm 0.05$."""
+    text, parts, end = plain(value), [], 0
+    for match in _NUMBER.finditer(text):
+        number = match["signed"] or rf"{match['mean']} \pm {match['spread']}"
+        parts += [_letters(text[end : match.start()]), f"${number.replace('−', '-').replace(',', '{,}')}$"]
+        end = match.end()
+    return "".join([*parts, _letters(text[end:])])
+
+
+def _letters(text: str) -> str:
+    # Consecutive hyphens would become a dash.
+    pairs = zip(text, f"{text[1:]} ", strict=False)
+    return "".join("-{}" if letter == after == "-" else _ESCAPES.get(letter, letter) for letter, after in pairs)
 
 
 def latex_table(table: Table) -> str:
-    """Return a table with its caption and label, for a document that uses booktabs."""
-    table = with_varying_columns(table)
-    is_long = len(table.lines) > _MAX_FLOAT
-    packages = "booktabs, longtable" if is_long else "booktabs, graphicx, threeparttable"
-    lines = [f"% Table {table.key}, written by {GENERATOR}.", rf"% In the preamble: \usepackage{{{packages}}}"]
-    columns, wide = _latex_columns(table)
-    body = [*_latex_rows(table, wide)]
-    names = [table.title, *table.header, *table.notes]
-    if _NEEDS_UNICODE_ENGINE.search("".join([*body, *map(latex, names)])):
-        lines.append("% It holds letters that need XeLaTeX or LuaLaTeX, and a font that has them.")
-    head = [" & ".join(_latex_heading(table, at) for at in range(len(table.columns))) + r" \\", r"\midrule"]
-    caption = rf"\caption{{{latex(table.title)}}} \label{{tab:{table.key}}}"
-    notes = [latex(note) for note in table.notes]
-    if is_long:
-        lines += [
-            r"\begingroup" + _latex_size(table), rf"\begin{{longtable}}{{{columns}}}", rf"{caption} \\",
-            r"\toprule", *head, r"\endfirsthead", r"\toprule", *head, r"\endhead", r"\bottomrule", r"\endfoot",
-            *body, r"\end{longtable}", *(rf"\par\noindent {note}" for note in notes), r"\endgroup",
-        ]  # fmt: skip
-    else:
-        environment = "table*" if _num_characters(table) > _COLUMN else "table"
-        items = [rf"\item {note}" for note in notes]
-        listed = [r"\begin{tablenotes}[flushleft]\footnotesize", *items, r"\end{tablenotes}"]
-        lines += [
-            rf"\begin{{{environment}}}", r"\centering" + _latex_size(table), caption, _FIT, r"\begin{threeparttable}",
-            rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *head, *body, r"\bottomrule", r"\end{tabular}",
-            *(listed if notes else []), r"\end{threeparttable}}", rf"\end{{{environment}}}",
-        ]  # fmt: skip
-    return "\n".join(lines) + "\n"
-
-
-def _widths(table: Table) -> list[int]:
-    """Return the characters of each column, with a heading that is wrapped."""
-    return [
-        max([min(_HEADING_WIDTH, len(column.label)), *(len(row[at]) for row in table.rows)])
-        for at, column in enumerate(table.columns)
-    ]
-
-
-def _num_characters(table: Table) -> int:
-    return sum(min(width + 2, _WIDE_TEXT) for width in _widths(table))
-
-
-def _latex_heading(table: Table, at: int) -> str:
-    """Return the heading of a column, wrapped if it is long."""
-    column = table.columns[at]
-    lines = textwrap.wrap(plain(column.label), _HEADING_WIDTH, break_long_words=False, break_on_hyphens=False)
-    words = r" \\ ".join(rf"\textbf{{{latex(line)}}}" for line in lines)
-    return words if len(lines) < 2 else rf"\shortstack[{'l' if column.is_text else 'r'}]{{{words}}}"
-
-
-def _latex_columns(table: Table) -> tuple[str, Collection[int]]:
-    """Return the alignment of the columns, and the columns of wide texts, which share the width of the line."""
-    widths = _widths(table)
-    wide = {at: width for at, width in enumerate(widths) if table.columns[at].is_text and width > _WIDE_TEXT}
-    # Share of the line that the narrow columns leave, at about 90 characters in a line.
+    """Return the first lines of a table with its caption and label, for a document that uses booktabs."""
+    table = table.varying().first(_MAX_LINES)
+    columns = list(enumerate(table.columns))
+    widths = [max(min(_HEADING_WIDTH, len(own.label)), *(len(row[at]) for row in table.rows), 0) for at, own in columns]
+    num_letters = sum(min(width + 2, _WIDE_TEXT) for width in widths)
+    # Wide texts share what the narrow columns leave of the line, at about 90 letters in a line.
+    wide = {at: widths[at] for at, own in columns if own.is_text and widths[at] > _WIDE_TEXT}
     narrow = sum(max(_HEADING_WIDTH, width) for at, width in enumerate(widths) if at not in wide)
     free = max(0.3, 1 - narrow / 90 - 0.04 * len(widths))
-    parts = [
-        rf"p{{{max(0.12, free * wide[at] / sum(wide.values())):.2f}\linewidth}}"
-        if at in wide
-        else "l"
-        if column.is_text
-        else "r"
-        for at, column in enumerate(table.columns)
-    ]
-    return "".join(parts), wide.keys()
-
-
-def _latex_size(table: Table) -> str:
-    """Return the size of the letters; a longtable, which cannot be scaled, has smaller ones."""
-    if len(table.lines) > _MAX_FLOAT and _num_characters(table) > 70:
-        return r"\scriptsize\setlength{\tabcolsep}{2pt}"
-    return r"\small" if len(table.columns) <= 6 else r"\footnotesize\setlength{\tabcolsep}{3pt}"
-
-
-def _latex_rows(table: Table, wide: Collection[int]) -> Iterator[str]:
-    groups = dict(table.groups)
-    is_stacked = _num_characters(table) > _STACKED and len(table.lines) <= _MAX_FLOAT
+    shares = {at: max(0.12, free * width / sum(wide.values())) for at, width in wide.items()}
+    sides = (rf"p{{{shares[at]:.2f}\linewidth}}" if at in wide else "l" if own.is_text else "r" for at, own in columns)
+    groups, rows = dict(table.groups), []
     for position, line in enumerate(table.lines):
         if position in groups:
-            if position:
-                yield r"\addlinespace"
-            yield rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\textit{{{latex(groups[position])}}}}} \\"
+            rows += [r"\addlinespace"] * (position > 0)
+            rows.append(rf"\multicolumn{{{len(columns)}}}{{l}}{{\textit{{{latex(groups[position])}}}}} \\")
         cells = (
-            _latex_cell(
-                entry,
-                is_wide=at in wide,
-                is_stacked=is_stacked and not table.columns[at].is_text and " (" in entry.text,
-            )
-            for at, entry in enumerate(line)
+            _cell(line[at], is_wide=at in wide, is_stacked=num_letters > _STACKED and not own.is_text)
+            for at, own in columns
         )
-        yield " & ".join(cells) + r" \\"
+        rows.append(" & ".join(cells) + r" \\")
+    heading = " & ".join(_heading(own.label, "l" if own.is_text else "r") for _, own in columns)
+    small = r"\small" if len(columns) <= 6 else r"\footnotesize\setlength{\tabcolsep}{3pt}"
+    notes = [rf"\item {latex(note)}" for note in table.notes]
+    listed = [r"\begin{tablenotes}[flushleft]\footnotesize", *notes, r"\end{tablenotes}"]
+    environment = "table*" if num_letters > _COLUMN else "table"
+    body = [
+        rf"\begin{{{environment}}}", rf"\centering{small}",
+        rf"\caption{{{latex(table.title)}}} \label{{tab:{table.key}}}",
+        r"\begin{adjustbox}{max width=\linewidth, max totalheight=0.85\textheight}", r"\begin{threeparttable}",
+        rf"\begin{{tabular}}{{{''.join(sides)}}}", r"\toprule", rf"{heading} \\", r"\midrule", *rows, r"\bottomrule",
+        r"\end{tabular}", *(listed if notes else []), r"\end{threeparttable}", r"\end{adjustbox}",
+        rf"\end{{{environment}}}",
+    ]  # fmt: skip
+    lines = [f"% Table {table.key}, written by {GENERATOR}."]
+    lines.append(r"% In the preamble: \usepackage{adjustbox, booktabs, threeparttable}")
+    if re.search(r"[^\x00-\u017f]", "".join(body)):
+        lines.append("% It holds letters that need XeLaTeX or LuaLaTeX, and a font that has them.")
+    return "\n".join([*lines, *body]) + "\n"
 
 
-def _latex_cell(entry: TableCell, *, is_wide: bool, is_stacked: bool) -> str:
-    text = _latex_broken(plain(entry.text)) if is_wide else latex(entry.text)
-    if entry.marks:
-        text += rf"\textsuperscript{{{latex(','.join(entry.marks))}}}"
-    if is_stacked:
+def _heading(label: str, side: str) -> str:
+    """Return the heading of a column, wrapped if it is long."""
+    lines = textwrap.wrap(plain(label), _HEADING_WIDTH, break_long_words=False, break_on_hyphens=False)
+    words = r" \\ ".join(rf"\textbf{{{latex(line)}}}" for line in lines)
+    return words if len(lines) < 2 else rf"\shortstack[{side}]{{{words}}}"
+
+
+def _cell(cell: TableCell, *, is_wide: bool, is_stacked: bool) -> str:
+    text = latex(cell.text)
+    if is_wide:  # long words, such as names of runs, may be broken
+        words = plain(cell.text)
+        ends = [0, *(match.start() + _WORD_PART for match in _LONG_WORD.finditer(words)), len(words)]
+        text = r"\allowbreak{}".join(latex(words[start:end]) for start, end in pairwise(ends))
+    if cell.marks:
+        text += rf"\textsuperscript{{{latex(','.join(cell.marks))}}}"
+    if is_stacked and " (" in cell.text:
         value, change = text.split(" (", 1)
         text = rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{value} \\ ({change}\end{{tabular}}"
     return text
-
-
-def _latex_broken(text: str) -> str:
-    """Return an escaped text with line breaks allowed inside long words, such as names of runs."""
-    parts = [0, *(match.start() + _WORD_PART for match in _LONG_WORD.finditer(text)), len(text)]
-    return r"\allowbreak{}".join(latex(text[begin:end]) for begin, end in pairwise(parts))

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from paratune.base.units import NOT_AVAILABLE, format_as
+from paratune.reports.text import some_names
 
 CHOSEN = "* "
 """Prefix of the name of a chosen line."""
@@ -13,16 +14,12 @@ CHOSEN = "* "
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table."""
+    """A column of a table: names if `is_text`, else numbers."""
 
-    label: str
-    """Heading for readers, with the unit."""
-    key: str = ""
-    """Name in CSV and JSON, with the unit last; the label when empty."""
+    label: str  # heading for readers, with the unit
+    key: str = ""  # name in CSV and JSON, with the unit last; the label when empty
     is_text: bool = False
-    """Whether the column contains names instead of numbers."""
-    is_repeated: bool = False
-    """Whether each block of a divided table repeats the column, as it repeats the names of the lines."""
+    is_repeated: bool = False  # each block of a divided table repeats it, as it repeats the names of the lines
 
     @property
     def name(self) -> str:
@@ -34,26 +31,16 @@ class TableCell:
     """A cell of a table."""
 
     text: str
-    value: Any = None
-    """Unrounded value in the unit of the column's key; None when it is unknown or the cell has only text."""
-    runs: tuple[str, ...] = ()
-    """Names of the runs that the value was computed from."""
-    source: str = ""
-    """Fields of the run records that the value comes from, and the computation."""
-    marks: tuple[str, ...] = ()
-    """Letters of the notes below the table that apply to this cell."""
-    deviation: float | None = None
-    """Sample standard deviation over the runs, in the unit of the value; None for fewer than two runs."""
-    change_percent: float | None = None
-    """Change against the value of the baseline."""
-    better: bool | None = None
-    """Whether a change is an improvement; None: cannot tell."""
-    interval: tuple[float, float] | None = None
-    """Limits of the confidence interval of the value."""
-    share: float | None = None
-    """Part of its row, 0 to 1: pages shade the cell by it."""
-    link: str = ""
-    """File beside the page to which the first cell of a line leads in a page."""
+    value: Any = None  # unrounded, in the unit of the column's key; None: unknown, or only text
+    runs: tuple[str, ...] = ()  # names of the runs that the value was computed from
+    source: str = ""  # fields of the run records, and the computation
+    marks: tuple[str, ...] = ()  # letters of the notes below the table that apply to this cell
+    deviation: float | None = None  # sample standard deviation over at least two runs
+    change_percent: float | None = None  # against the value of the baseline
+    better: bool | None = None  # whether a change is an improvement; None: cannot tell
+    interval: tuple[float, float] | None = None  # confidence interval of the value
+    share: float | None = None  # part of its row, 0 to 1: pages shade the cell by it
+    link: str = ""  # file beside the page to which the first cell of a line leads
 
     @property
     def is_known(self) -> bool:
@@ -73,26 +60,30 @@ class TableCell:
     @property
     def hover(self) -> str:
         """Runs and source, for the tooltip of the cell."""
-        names = ", ".join(self.runs[:8]) + (f" and {len(self.runs) - 8} more" if len(self.runs) > 8 else "")
-        return ": ".join(filter(None, [names, self.source]))
+        return ": ".join(filter(None, [some_names(self.runs, 8), self.source]))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the text and the known fields, as in report.json."""
+        fields = {
+            "value": self.value, "standard_deviation": self.deviation, "change_percent": self.change_percent,
+            "better": self.better, "interval": self.interval and list(self.interval), "runs": list(self.runs),
+            "source": self.source, "marks": list(self.marks),
+        }  # fmt: skip
+        return {"text": self.text, **{key: value for key, value in fields.items() if value not in (None, [], "")}}
 
 
 @dataclass(frozen=True)
 class Table:
     """A table."""
 
-    key: str
-    """Unique in a report: the id in a page and the name of the files."""
+    key: str  # unique in a report: the id in a page and the name of the files
     title: str
     columns: tuple[Column, ...]
     lines: tuple[tuple[TableCell, ...], ...]
     notes: tuple[str, ...] = ()
-    marked: tuple[int, ...] = ()
-    """Positions of highlighted lines."""
-    groups: tuple[tuple[int, str], ...] = ()
-    """Headings between lines: position of the first line of each group, and heading."""
-    is_closed: bool = False
-    """Whether a page shows the lines only on request."""
+    marked: tuple[int, ...] = ()  # positions of highlighted lines
+    groups: tuple[tuple[int, str], ...] = ()  # headings: position of the first line of each group, and text
+    is_closed: bool = False  # a page shows the lines only on request
 
     @property
     def is_text(self) -> bool:
@@ -116,14 +107,7 @@ class Table:
     @property
     def num_labels(self) -> int:
         """Number of leading columns that contain names."""
-        numeric = [index for index, column in enumerate(self.columns) if not column.is_text]
-        return numeric[0] if numeric else len(self.columns)
-
-    @property
-    def repeated(self) -> tuple[int, ...]:
-        """Columns that each block of a divided table repeats: those that identify a line, and those marked so."""
-        extra = (at for at, column in enumerate(self.columns) if column.is_repeated)
-        return tuple(dict.fromkeys([*range(self.num_names), *extra]))
+        return next((at for at, column in enumerate(self.columns) if not column.is_text), len(self.columns))
 
     @property
     def num_names(self) -> int:
@@ -135,6 +119,34 @@ class Table:
                 return count
         return most
 
+    @property
+    def repeated(self) -> list[int]:
+        """Columns that each block of a divided table repeats: those that identify a line, and those marked so."""
+        return [at for at, column in enumerate(self.columns) if at < self.num_names or column.is_repeated]
+
+    def blocks(self, widths: Sequence[float], room: float) -> list[list[int]]:
+        """Return the columns of blocks that fit a room, as far as they can."""
+        repeated = self.repeated
+        if sum(widths) <= room:
+            return [[*range(len(widths))]]
+        blocks: list[list[int]] = []
+        left = 0.0
+        for at in (at for at in range(len(widths)) if at not in repeated):
+            if not blocks or widths[at] > left:
+                blocks.append([*repeated])
+                left = room - sum(widths[at] for at in repeated)
+            blocks[-1].append(at)
+            left -= widths[at]
+        return blocks or [repeated]
+
+    def first(self, most: int) -> "Table":
+        """Return the first lines; a note names the files that have all of them."""
+        if len(self.lines) <= most:
+            return self
+        note = f"{most} of {len(self.lines):,} lines; index.html and report.json have all of them."
+        groups = tuple(group for group in self.groups if group[0] < most)
+        return replace(self, lines=self.lines[:most], groups=groups, notes=(note, *self.notes))
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as in report.json: a line is a mapping from column names to cells."""
         names = [column.name for column in self.columns]
@@ -142,58 +154,36 @@ class Table:
             "key": self.key,
             "title": self.title,
             "columns": [{"name": column.name, "label": column.label} for column in self.columns],
-            "rows": [{name: _cell_dict(cell) for name, cell in zip(names, line, strict=True)} for line in self.lines],
+            "rows": [{name: cell.as_dict() for name, cell in zip(names, line, strict=True)} for line in self.lines],
             "notes": list(self.notes),
         }
 
+    def varying(self) -> "Table":
+        """Return a table of figures without the columns that tell nothing new; notes have their values.
 
-def _cell_dict(cell: TableCell) -> dict[str, Any]:
-    """Return the fields of a cell that are known."""
-    fields = {
-        "value": cell.value,
-        "standard_deviation": cell.deviation,
-        "change_percent": cell.change_percent,
-        "better": cell.better,
-        "interval": None if cell.interval is None else list(cell.interval),
-        "runs": list(cell.runs),
-        "source": cell.source,
-        "marks": list(cell.marks),
-    }
-    return {"text": cell.text, **{key: value for key, value in fields.items() if value not in (None, [], "")}}
-
-
-def with_varying_columns(table: Table) -> Table:
-    """Return a table of figures without the columns that say nothing new; notes have their values.
-
-    These are columns that are equal in all lines, and measures that are another one in all lines. The columns that
-    identify the lines, those with marks, and at least one other stay.
-    """
-    if table.is_text or len(table.lines) < 2:
-        return table
-    columns = [tuple(line[at] for line in table.lines) for at in range(len(table.columns))]
-    kept: list[int] = []
-    same, repeated = [], []
-    for at, cells in enumerate(columns):
-        column, texts = table.columns[at], [cell.shown for cell in cells]
-        is_measure = bool(column.key) and not column.is_text
-        first = next((old for old in kept if [cell.shown for cell in columns[old]] == texts), at)
-        if at < table.num_names or any(cell.marks for cell in cells):
-            kept.append(at)
-        elif len(set(texts)) == 1:
-            same += [f"{column.label}: {texts[0]}"] if cells[0].is_known else []
-        elif first < at and is_measure and table.columns[first].key:
-            repeated.append(f"{column.label} is {table.columns[first].label} in all lines.")
-        else:
-            kept.append(at)
-    if len(kept) in (len(columns), table.num_names):
-        return table
-    notes = [f"In all lines: {'; '.join(same)}."] if same else []
-    return replace(
-        table,
-        columns=tuple(table.columns[at] for at in kept),
-        lines=tuple(tuple(line[at] for at in kept) for line in table.lines),
-        notes=(*notes, *repeated, *table.notes),
-    )
+        These are columns that are equal in all lines, and measures that are another one in all lines. The columns that
+        identify the lines, those with marks, and at least one other stay.
+        """
+        if self.is_text or len(self.lines) < 2:
+            return self
+        texts = list(zip(*self.rows, strict=True))
+        kept: list[int] = []
+        same, notes = [], []
+        for at, column in enumerate(self.columns):
+            first = next((old for old in kept if texts[old] == texts[at] and self.columns[old].key), None)
+            if at < self.num_names or any(line[at].marks for line in self.lines):
+                kept.append(at)
+            elif len(set(texts[at])) == 1:
+                same += [f"{column.label}: {texts[at][0]}"] if self.lines[0][at].is_known else []
+            elif first is not None and column.key and not column.is_text:
+                notes.append(f"{column.label} is {self.columns[first].label} in all lines.")
+            else:
+                kept.append(at)
+        if len(kept) in (len(self.columns), self.num_names):
+            return self
+        notes = [f"In all lines: {'; '.join(same)}."] * bool(same) + notes
+        lines = tuple(tuple(line[at] for at in kept) for line in self.lines)
+        return replace(self, columns=tuple(self.columns[at] for at in kept), lines=lines, notes=(*notes, *self.notes))
 
 
 Heading = str | tuple[str, str] | Column
@@ -205,10 +195,7 @@ Row = Sequence[str | TableCell]
 def facts_table(
     key: str, title: str, facts: Mapping[str, Mapping[str, str]], runs: Mapping[str, tuple[str, ...]]
 ) -> Table:
-    """Return a table with a line for each fact and a column for each entry of `facts`, all from run.json.
-
-    `facts` has the facts of each column by their names, and `runs` the names of its runs, by label of the column.
-    """
+    """Return a table with a line for each fact of run.json and a column for each entry of `facts`, with its `runs`."""
     names = dict.fromkeys(fact for column in facts.values() for fact in column)
     rows: list[Row] = [
         [fact, *(TableCell(facts[label].get(fact, NOT_AVAILABLE), None, runs[label], "run.json") for label in facts)]

@@ -174,10 +174,3 @@ def test_a_word_longer_than_the_line_is_broken_and_complete(word):
     pdf = written(section(word))
     assert max(right for _, right in boxes(pdf)) <= MARGIN + 7 * INCH + 1
     assert word in "".join("".join(pages(pdf)).split())
-
-
-def test_a_section_of_many_tables_has_the_first_ones():
-    joined = " ".join(pages(written(section(*(replace(table(2, 1), title=f"Table {at}.") for at in range(14))))))
-    assert "Table 11." in joined
-    assert "Table 12." not in joined
-    assert "12 of 14 tables; index.html has all of them." in " ".join(joined.split())

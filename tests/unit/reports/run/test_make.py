@@ -49,7 +49,7 @@ class Page(HTMLParser):
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch):
     """Leave out the PDF, which takes most of the time."""
-    module = importlib.import_module("paratune.reports.report_files")
+    module = importlib.import_module("paratune.reports.output")
     monkeypatch.setattr(module, "document_pdf", lambda document: b"%PDF-")
 
 
