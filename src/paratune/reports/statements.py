@@ -5,7 +5,7 @@ is shown not to be faster: one with an unknown speed, without a score, with one 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from paratune.base.grouping import grouped
@@ -14,17 +14,9 @@ from paratune.reports.document import Statement
 from paratune.reports.text import some_names
 from paratune.verdicts import MeasureComparison, Verdict
 from paratune.verdicts.margins import SPEED
-from paratune.verdicts.words import (
-    comparison_words,
-    name_of,
-    quality_words,
-)
+from paratune.verdicts.words import comparison_words, name_of, quality_words
 
 UNKNOWN = MeasureComparison(SPEED, True, None, None, (0, 0), reason="it has no verdict")
-
-
-_CANNOT_DIFFER: frozenset[str] = frozenset({"placebo"})
-"""Codes of comparisons without a change whose sides are equal by their options, such as two learning rates in speed."""
 
 
 @dataclass(frozen=True)
@@ -44,30 +36,18 @@ class ComparedOption:
     @property
     def is_as_good(self) -> bool | None:
         """Whether every score is equal or better; None without scores."""
-        return all_of(*(_is_as_good(score) for score in self.quality)) if self.quality else None
-
-    @property
-    def is_faster_and_as_good(self) -> bool | None:
-        return all_of(self.is_faster, self.is_as_good)
-
-    @property
-    def is_better_in_quality(self) -> bool | None:
-        """Whether the first score, the one of the headline, is better; None without scores."""
-        return is_better(self.quality[0]) if self.quality else None
+        decided = ((score, is_better(score)) for score in self.quality)
+        good = [True if known is False and score.outcome == "equal" else known for score, known in decided]
+        return all_of(*good) if good else None
 
 
 def is_better(comparison: MeasureComparison) -> bool | None:
     """Return whether a measure is better than the baseline's; None where that is not decided."""
-    if comparison.code in _CANNOT_DIFFER:
+    if comparison.code == "placebo":  # sides that are equal by their options, such as two learning rates in speed
         return False
     if comparison.scope == "seeds":  # decided only for the rows on which these runs were scored
         return None
     return {"equal": False, "different": comparison.is_better}.get(comparison.outcome)
-
-
-def _is_as_good(score: MeasureComparison) -> bool | None:
-    decided = is_better(score)
-    return True if decided is False and score.outcome == "equal" else decided
 
 
 def all_of(*facts: bool | None) -> bool | None:
@@ -77,101 +57,73 @@ def all_of(*facts: bool | None) -> bool | None:
 
 def run_statements(verdicts: Sequence[Verdict]) -> tuple[Statement, ...]:
     """Return the conclusions of a report of runs; none without a configuration to compare with."""
-    statements: list[Statement] = []
-    for options in options_of(verdicts).values():
-        statements += [fastest(options), *best_in_quality(options)]
-    return tuple(statements)
+    families = options_of(verdicts).values()
+    return tuple(statement for options in families for statement in (fastest(options), *best_in_quality(options)))
 
 
 def fastest(options: Sequence[ComparedOption], subject: str = "") -> Statement:
     """Return the sentence on what is fastest at equal quality among the options of one baseline."""
+    found = []
+    for option in options:
+        outcomes = grouped((_outcome(score), name_of(score)) for score in option.quality)
+        quality = ", ".join(f"{' and '.join(names)} {outcome}" for outcome, names in outcomes.items())
+        words = f"{comparison_words(option.speed)}; {quality or 'no score is compared'}"
+        found.append((option, all_of(option.is_faster, option.is_as_good), option.speed, words))
+    label = f"Fastest at equal quality{f', {subject}' if subject else ''}"
+    return _leading(label, found, "faster without being worse", "as fast or faster")
 
-    def words(option: ComparedOption) -> str:
-        return f"{comparison_words(option.speed)}; {_quality_text(option)}"
 
-    return _leading(
-        f"Fastest at equal quality{f', {subject}' if subject else ''}", options,
-        lambda option: option.is_faster_and_as_good, lambda option: _gains(option.speed), words,
-        ("faster without being worse", "as fast or faster"),
-    )  # fmt: skip
+def _outcome(score: MeasureComparison) -> str:
+    return score.outcome if score.outcome != "different" else "better" if score.is_better else "worse"
 
 
 def best_in_quality(options: Sequence[ComparedOption]) -> Iterator[Statement]:
     """Yield the sentence on what is best in the headline score that is compared with one baseline, if there is one."""
-    score = next((option.quality[0] for option in options if option.quality), None)
-    if score is not None:
-        yield _leading(
-            f"Best in {name_of(score)}", options, lambda option: option.is_better_in_quality,
-            lambda option: _gains(*option.quality[:1]), lambda option: quality_words(option.quality[:1], option.task),
-            ("better", "as good or better"),
-        )  # fmt: skip
+    found = []
+    for option in options:
+        first = option.quality[:1]
+        known = (is_better(first[0]), first[0]) if first else (None, UNKNOWN)
+        found.append((option, *known, quality_words(first, option.task)))
+    if score := next((option.quality[0] for option in options if option.quality), None):
+        yield _leading(f"Best in {name_of(score)}", found, "better", "as good or better")
 
 
-def _gains(comparison: MeasureComparison = UNKNOWN) -> tuple[float, float, float]:
+def _gains(comparison: MeasureComparison) -> tuple[float, float, float]:
     """Return the lower end of the interval, the change, and the upper end, all such that more is better."""
-    ends = (comparison.low, comparison.change, comparison.high)
-    lowest, change, highest = (
-        unknown if end is None else end for unknown, end in zip((-math.inf, -math.inf, math.inf), ends, strict=True)
-    )
+    low = -math.inf if comparison.low is None else comparison.low
+    change = -math.inf if comparison.change is None else comparison.change
+    high = math.inf if comparison.high is None else comparison.high
     is_less_better = not comparison.is_ratio and is_lower_better(comparison.measure)
-    return (-highest, -change, -lowest) if is_less_better else (lowest, change, highest)
+    return (-high, -change, -low) if is_less_better else (low, change, high)
 
 
-def _leading(
-    label: str, options: Sequence[ComparedOption], holds: Callable[[ComparedOption], bool | None],
-    gains: Callable[[ComparedOption], tuple[float, float, float]], words: Callable[[ComparedOption], str],
-    names: tuple[str, str],
-) -> Statement:  # fmt: skip
+Candidate = tuple[ComparedOption, bool | None, MeasureComparison, str]
+"""An option, whether it is better than its baseline, the measure in which it leads, and the comparison in words."""
+
+
+def _leading(label: str, found: Sequence[Candidate], better: str, not_behind: str) -> Statement:
     """Return which option leads.
 
-    Args:
-        label: Subject of the sentence.
-        options: At least one, all compared with one baseline.
-        holds: Whether an option is better than the baseline.
-        gains: As `_gains` returns them; a larger change is better.
-        words: The comparison of an option in words.
-        names: What an option is that leads the baseline, and one that is not shown to be behind the leading one.
+    `better` is what an option is that leads the baseline, and `not_behind` what one is that is not shown to be behind
+    the leading one.
     """
-    better, not_behind = names
-    base = options[0].baseline
-    leads = [option for option in options if holds(option)]
-    open_ones = [option for option in options if holds(option) is None]
-    if leads:
-        best = max(leads, key=lambda option: gains(option)[1])
-        peers = [o.label for o in (*leads, *open_ones) if o is not best and gains(o)[2] >= gains(best)[0]]
+    base = found[0][0].baseline
+    open_ones = [candidate for candidate in found if candidate[1] is None]
+    if leads := [candidate for candidate in found if candidate[1]]:
+        best, _, speed, words = max(leads, key=lambda candidate: _gains(candidate[2])[1])
+        least = _gains(speed)[0]
+        peers = [it.label for it, _, own, _ in (*leads, *open_ones) if it is not best and _gains(own)[2] >= least]
         others = f" Cannot tell whether {some_names(peers, 3)} may be {not_behind}." if peers else ""
-        return Statement(
-            label,
-            f"{best.label} against {base}: {words(best)}.{others}",
-            None if peers else True,
-            "verdicts",
-            "Verdicts",
-        )
-    nearest = max(open_ones or options, key=lambda option: gains(option)[1])
-    closest = f" Closest: {nearest.label}, {words(nearest)}."
-    if not open_ones:
-        return Statement(label, f"{base}. Nothing else is {better}.{closest}", True, "verdicts", "Verdicts")
-    which = "" if len(options) == 1 else f" for {len(open_ones)} of {len(options)}"
-    return Statement(label, f"cannot tell{which} against {base}.{closest}", None, "verdicts", "Verdicts")
-
-
-def _quality_text(option: ComparedOption) -> str:
-    """Return the scores by their outcome: "test Accuracy equal, test F1 cannot tell"."""
-    outcomes = grouped(
-        (("better" if score.is_better else "worse") if score.outcome == "different" else score.outcome, name_of(score))
-        for score in option.quality
-    )
-    return (
-        ", ".join(f"{' and '.join(names)} {outcome}" for outcome, names in outcomes.items()) or "no score is compared"
-    )
+        is_good, text = None if peers else True, f"{best.label} against {base}: {words}.{others}"
+    else:
+        nearest, _, _, words = max(open_ones or found, key=lambda candidate: _gains(candidate[2])[1])
+        which = "" if len(found) == 1 else f" for {len(open_ones)} of {len(found)}"
+        told = f"cannot tell{which} against {base}" if open_ones else f"{base}. Nothing else is {better}"
+        is_good, text = None if open_ones else True, f"{told}. Closest: {nearest.label}, {words}."
+    return Statement(label, text, is_good, "verdicts", "Verdicts")
 
 
 def options_of(verdicts: Sequence[Verdict]) -> dict[str, list[ComparedOption]]:
     """Return the configurations with a verdict, by their baseline; also those that are different experiments."""
-    return grouped(
-        (
-            verdict.baseline,
-            ComparedOption(verdict.label, verdict.baseline, verdict.speed, verdict.quality, verdict.task),
-        )
-        for verdict in verdicts
-    )
+    options = (ComparedOption(item.label, item.baseline, item.speed, item.quality, item.task) for item in verdicts)
+    return grouped((option.baseline, option) for option in options)

@@ -3,7 +3,8 @@
 Colours only repeat words: what is shown to be better or worse has one, and nothing that cannot be told apart.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from rich.padding import Padding
 from rich.text import Text
@@ -11,7 +12,6 @@ from rich.text import Text
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.base.units import counted, format_as, format_bytes, format_count, format_duration, format_number
-from paratune.records.finished import RunRecord
 from paratune.reports.comparison.arrange import Compared
 from paratune.reports.comparison.make import Comparison
 from paratune.reports.comparison.tables import Member, headline_scores, lines_table, main_table
@@ -29,7 +29,6 @@ from paratune.reports.statements import run_statements
 from paratune.reports.tables.table import Row, Table, make_table
 from paratune.reports.tables.terminal import TerminalParts
 from paratune.reports.text import some_names
-from paratune.verdicts import Verdict
 from paratune.verdicts.words import effect_words, head_of, parts_of
 
 Parts = Iterator[Table | Text | Padding]
@@ -55,25 +54,9 @@ def _several_runs(report: Report) -> Parts:
 
 
 def _one_run(report: Report) -> Parts:
-    """Yield the kept step, the scores beside those of a constant answer, and time, speed and memory."""
+    """Yield the scores beside those of a constant answer, and time, speed and memory."""
     (run,) = report.runs
-    kept, steps = run.summary.kept_step, run.summary.num_steps
-    if headline := headline_scores(report.runs) if not run.is_probe else []:
-        yield _scores(
-            run, headline, "" if kept is None else f"Kept: step {format_count(kept)} of {format_count(steps)}"
-        )
-    train_s, total_s = run.summary.time.train_s, run.summary.time.total_s
-    rate, memory = run.summary.throughput.samples_per_s, run.summary.memory.largest_bytes
-    size = run.run.world_size or 1
-    yield Text(
-        f"Time {format_duration(total_s)}, training {format_duration(train_s)}; {format_number(rate, 3)} samples/s; "
-        f"peak memory {format_bytes(memory)}{' a rank' if size > 1 else ''}"
-    )
-    yield from _targets(report)
-
-
-def _scores(run: RunRecord, headline: Sequence[tuple[str, str]], kept: str) -> Table:
-    """Return the scores of the kept model: a line for each split, and for the constant answer on it."""
+    headline = headline_scores(report.runs) if not run.is_probe else []
     metrics = list(dict.fromkeys(metric for _, metric in headline))
     name = run.summary.baseline.predicts or "constant answer"
     rows: list[Row] = []
@@ -82,7 +65,17 @@ def _scores(run: RunRecord, headline: Sequence[tuple[str, str]], kept: str) -> T
             values = [scores.get(split, {}).get(metric) for metric in metrics]
             if any(value is not None for value in values):
                 rows.append([label, *(format_as(value, ".4f") for value in values)])
-    return make_table("scores", "", [kept, *map(metric_name, metrics)], rows)
+    if headline:
+        kept, steps = run.summary.kept_step, run.summary.num_steps
+        heading = "" if kept is None else f"Kept: step {format_count(kept)} of {format_count(steps)}"
+        yield make_table("scores", "", [heading, *map(metric_name, metrics)], rows)
+    train_s, total_s = run.summary.time.train_s, run.summary.time.total_s
+    rate, memory = run.summary.throughput.samples_per_s, run.summary.memory.largest_bytes
+    yield Text(
+        f"Time {format_duration(total_s)}, training {format_duration(train_s)}; {format_number(rate, 3)} samples/s; "
+        f"peak memory {format_bytes(memory)}{' a rank' if (run.run.world_size or 1) > 1 else ''}"
+    )
+    yield from _targets(report)
 
 
 def _targets(report: Report) -> Iterator[Table]:
@@ -133,28 +126,16 @@ def _matrix(report: SweepReport) -> Parts:
     if unknown := [statement.label for statement in trust if statement.is_good is None]:
         yield Text(plain(f"? Cannot tell: {', '.join(unknown).lower()}."))
     if len(report.groups) > 1 or any(len(group.candidates) > 1 for group in report.groups):
-        yield _first(chosen(report))
+        yield replace(chosen(report), notes=(), marked=()).first(_MAX_LINES)
     if report.measured:
         members = [Member(member.label, member.runs, member.scored) for member in report.measured]
         yield lines_table(members, report.record.price_per_device_hour, _MAX_LINES)
         tables = {section.key: section.tables for section in report.sections}
         yield from (*tables.get("layout", ()), *tables.get("targets", ()))
-    yield from _missing(report)
-
-
-def _first(table: Table) -> Table:
-    """Return the first lines of a table, without its notes and the headings between lines."""
-    rest = len(table.lines) - _MAX_LINES
-    notes = [f"{rest} more: see the report."] if rest > 0 else []
-    return make_table(table.key, table.title, table.columns, table.lines[:_MAX_LINES], table.num_labels, notes)
-
-
-def _missing(report: SweepReport) -> Iterator[Text]:
-    """Yield each reason why runs have no results, with their names."""
     lost = [cell_run for cell_run in report.cell_runs if cell_run.record is None]
-    reasons = grouped((cell_run.reason or "unknown", cell_run.cell.name) for cell_run in lost)
     if lost:
         yield Text(f"Without results: {len(lost)} of {counted(len(report.cell_runs), 'run')}", style="bold yellow")
+    reasons = grouped((cell_run.reason or "unknown", cell_run.cell.name) for cell_run in lost)
     for reason, names in list(reasons.items())[:_MAX_LINES]:
         yield Text(plain(f"{some_names(names, 3)}: {reason}"), style="yellow")
 
@@ -173,19 +154,16 @@ def _family(compared: Compared) -> Parts:
         yield from _statements(run_statements(compared.verdicts))
         yield Text(f"Against {plain(compared.baseline)}:", style="bold")
     for verdict in compared.verdicts:
-        yield from _sentence(verdict, plain(verdict.label) if is_long else head_of(verdict))
+        # The first part after the names, and the other parts below it.
+        (first, is_better), *others = parts_of(verdict)
+        head = Text(f"{plain(verdict.label) if is_long else head_of(verdict)}: ", style="bold")
+        yield head.append(first, style=f"not bold {_STYLES[is_better]}".strip())
+        yield from (_indented(text, _STYLES[is_better]) for text, is_better in others)
     if compared.effects:
         yield Text("On average over the other axes:", style="bold")
     for effect in compared.effects:
         names = f"{plain(effect.axis)} {plain(effect.level)} against {plain(effect.baseline)}"
         yield _indented(f"{names}: {effect_words(effect, compared.verdicts[0].task)}")
-
-
-def _sentence(verdict: Verdict, head: str) -> Iterator[Text | Padding]:
-    """Yield the first part after the names, and the other parts below it."""
-    (first, is_better), *others = parts_of(verdict)
-    yield Text(f"{head}: ", style="bold").append(first, style=f"not bold {_STYLES[is_better]}".strip())
-    yield from (_indented(text, _STYLES[is_better]) for text, is_better in others)
 
 
 def _indented(text: str, style: str = "") -> Padding:
