@@ -111,12 +111,17 @@ def _heading(label: str, side: str) -> str:
 def _cell(cell: TableCell, *, is_wide: bool, is_stacked: bool) -> str:
     text = latex(cell.text)
     if is_wide:  # long words, such as names of runs, may be broken
-        words = plain(cell.text)
-        ends = [0, *(match.start() + _WORD_PART for match in _LONG_WORD.finditer(words)), len(words)]
-        text = r"\allowbreak{}".join(latex(words[start:end]) for start, end in pairwise(ends))
+        text = "".join(map(_breakable, re.split(r"(\s+)", plain(cell.text))))
     if cell.marks:
         text += rf"\textsuperscript{{{latex(','.join(cell.marks))}}}"
     if is_stacked and " (" in cell.text:
         value, change = text.split(" (", 1)
         text = rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{value} \\ ({change}\end{{tabular}}"
     return text
+
+
+def _breakable(word: str) -> str:
+    """Return a word that may be broken if it is long; one without a letter is a number and stays whole."""
+    breaks = _LONG_WORD.finditer(word) if re.search("[A-Za-z]", word) else ()
+    ends = [0, *(match.start() + _WORD_PART for match in breaks), len(word)]
+    return r"\allowbreak{}".join(latex(word[start:end]) for start, end in pairwise(ends))

@@ -162,6 +162,11 @@ def test_long_names_are_not_broken_before_a_hyphen_with_a_number():
     assert text.replace(r"\allowbreak{}", "").count(r"sst2\_run-20261122") == 1
 
 
+def test_numbers_are_not_broken():
+    line = (TableCell("name"), TableCell("packed is 2.30× as fast (2.27–2.34×), 27.4% slower (26.1–28.5%)"))
+    assert "allowbreak" not in latex_table(Table("t", "T", (Column("a"), Column("b", is_text=True)), (line,)))
+
+
 def test_a_comment_names_the_engine_for_letters_that_are_not_latin():
     table = Table("t", "T", (Column("n", is_text=True),), ((TableCell("日本"),),))
     assert "XeLaTeX" in latex_table(table)
