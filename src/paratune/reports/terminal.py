@@ -102,7 +102,7 @@ def _certificates(certificates: Iterable[Certificate], num_runs: int) -> Iterato
 
 def _unfinished(runs: Iterable[Unfinished]) -> Iterator[Text]:
     for run in runs:
-        yield Text(f"Not finished: {plain(run.name)} ({plain(run.folder)}): {plain(run.reason)}", style="yellow")
+        yield Text(f"Without results: {plain(run.name)} ({plain(run.folder)}): {plain(run.reason)}", style="yellow")
 
 
 def _statements(statements: Iterable[Statement]) -> Iterator[Text]:
@@ -126,7 +126,7 @@ def _matrix(report: SweepReport) -> Parts:
     if unknown := [statement.label for statement in trust if statement.is_good is None]:
         yield Text(plain(f"? Cannot tell: {', '.join(unknown).lower()}."))
     if len(report.groups) > 1 or any(len(group.candidates) > 1 for group in report.groups):
-        yield replace(chosen(report), notes=(), marked=()).first(_MAX_LINES)
+        yield replace(chosen(report), notes=(), marked=()).first(_MAX_LINES, "the report has all of them")
     if report.measured:
         members = [Member(member.label, member.runs, member.scored) for member in report.measured]
         yield lines_table(members, report.record.price_per_device_hour, _MAX_LINES)

@@ -120,14 +120,17 @@ def _comparable(arrangement: Arrangement) -> Arrangement:
     comparable = tuple(family for family in families if len(family.groups) > 1)
     if not comparable:
         labels = [plain(group.label) for family in families for group in family.groups]
-        left_out = "".join(f"\n  left out: {plain(run.folder)}: {plain(run.reason)}" for run in found.unfinished)
         runs = found.runs[0].name if len(found.runs) == 1 else f"{len(found.runs)} runs"
         raise CheckpointError(
             f"nothing to compare with: {runs} of one configuration ({', '.join(labels[:3])}); name runs of another"
-            f"{left_out}",
+            f"{_left_out(found.unfinished)}",
             code="report.nothing_to_compare",
         )
     return replace(arrangement, families=comparable)
+
+
+def _left_out(runs: Sequence[Unfinished]) -> str:
+    return "".join(f"\n  left out: {plain(run.folder)}: {plain(run.reason)}" for run in runs)
 
 
 def _expand(word: str) -> list[Path]:
@@ -211,9 +214,14 @@ def _arrange_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> Ar
         )
     compared = [axis for axis in axes if (axis.label in wanted if wanted else axis.label not in record.select_per)]
     systems = build_systems(folder, record)
+    unfinished = tuple(
+        Unfinished(item.cell.name, item.folder, item.reason or "")
+        for item in systems.cell_runs
+        if item.record is None and item.cell.state not in {"skipped", "pending"}
+    )
     if not systems.measured:
         raise CheckpointError(
-            f"no run of {plain(folder)} is finished, so there is nothing to compare",
+            f"nothing to compare: no run of {plain(folder)} is finished and readable{_left_out(unfinished)}",
             code="report.nothing_to_compare",
             folder=folder,
         )
@@ -221,13 +229,9 @@ def _arrange_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> Ar
     by_title = grouped((_title(member, held), member) for member in systems.measured)
     is_base = _names_baseline(record, compared, baseline)
     families = tuple(_family(record, title, members, compared, is_base) for title, members in by_title.items())
-    unfinished = tuple(
-        Unfinished(item.cell.name, item.folder, item.reason or "")
-        for item in systems.cell_runs
-        if item.record is None and item.cell.state not in {"skipped", "pending"}
-    )
     allowed = allowed_by_axes(key for axis in compared for key in (axis.keys or (axis.key,)))
-    found = FoundRuns(tuple(systems.runs), unfinished, ())
+    certificates, notes = systems.certificates
+    found = FoundRuns(tuple(systems.runs), unfinished, notes, certificates)
     return _comparable(Arrangement(families, found, allowed, look_history(record)))
 
 

@@ -21,6 +21,7 @@ MAX_BESIDE = 3
 MAX_SCORES = 2
 """Headline scores of a split."""
 _ADJUSTED = " *"
+_ABOUT_ADJUSTED = "* adjusted for the order of the runs"
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def main_table(
     changes = [_short_change(findings[key], task) if key in findings else "" for key in keys]
     notes = ["Scores change in points of a hundred. In brackets: 95% intervals."]
     if any(change.endswith(_ADJUSTED) for change in changes):
-        notes.append(f"{_ADJUSTED.strip()} adjusted for the order of the runs")
+        notes.append(_ABOUT_ADJUSTED)
     lines = [[*row, change] for row, change in zip(rows, changes, strict=True)]
     return make_table("main", "", [*columns, Column("Change")], lines, 1, notes)
 
@@ -151,8 +152,11 @@ def _findings(compared: Compared) -> dict[str, MeasureComparison]:
 
 def _short_change(finding: MeasureComparison, task: str) -> str:
     """Return a known change with its interval, without its unit."""
-    is_adjusted = finding.order is not None and finding.order.is_adjusted
-    return re.sub(" points?", "", change_text(finding, task)) + (_ADJUSTED if is_adjusted else "")
+    return re.sub(" points?", "", change_text(finding, task)) + _adjusted(finding)
+
+
+def _adjusted(finding: MeasureComparison) -> str:
+    return _ADJUSTED if finding.order is not None and finding.order.is_adjusted else ""
 
 
 def change_text(comparison: MeasureComparison, task: str = "") -> str:
@@ -185,13 +189,15 @@ def changes_table(compared: Compared) -> Table:
         )
     base_column = Column(f"{compared.baseline} (baseline)", is_repeated=True)
     columns: list[Heading] = [("", "figure"), base_column, *(group.label for group in others)]
-    notes = ("In square brackets: 95% confidence intervals; in round ones: the change in per cent of the baseline.",)
+    notes = ["In square brackets: 95% confidence intervals; in round ones: the change in per cent of the baseline."]
+    if any(_adjusted(finding) for row in compared.rows for finding in row.findings):
+        notes.append(_ABOUT_ADJUSTED)
     return make_table("changes", f"Changes against {compared.baseline}", columns, rows, 1, notes)
 
 
 def _all_changes(finding: MeasureComparison, task: str) -> str:
     """Return a change with its interval; of scores and different experiments also or only in per cent."""
-    change = "" if finding.change is None else change_text(finding, task)
+    change = "" if finding.change is None else change_text(finding, task) + _adjusted(finding)
     if finding.value is None or (finding.baseline or 0) <= 0 or (finding.is_ratio and change):
         return change
     return f"{change} ({format_percent(percent_change(finding.value, finding.baseline))})".strip()

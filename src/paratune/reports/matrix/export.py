@@ -102,7 +102,7 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
             "num_runs": len(found.values),
             "num_planned": found.num_runs - candidate.num_left_out,
             "num_left_out": candidate.num_left_out,
-            "values": list(found.values.values()),
+            "values": [found.values.get(seed) for seed in candidate.by_seed],
         }
     names = [cell_run.cell.name for cell_run in candidate.cell_runs]
     return {"values": dict(candidate.values), "runs": names, "scores": figures}

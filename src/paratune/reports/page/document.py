@@ -203,7 +203,13 @@ def _table(table: Table) -> Html:
     """Return a table in a region that scrolls, with its notes below."""
     table = table.varying() if len(table.columns) > _MANY else table
     headings = (
-        tag("th", column.label or tag("span", "", aria_hidden="true"), scope="col", class_=_kind(table, at))
+        tag(
+            "th",
+            column.label or tag("span", "", aria_hidden="true"),
+            scope="col",
+            class_=_kind(table, at),
+            data_text=table.is_sortable and column.is_text,
+        )
         for at, column in enumerate(table.columns)
     )
     lines = [

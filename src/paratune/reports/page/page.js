@@ -21,7 +21,7 @@ const { compare } = new Intl.Collator(undefined, { numeric: true });
 function sortBy(table, head) {
   const order = head.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
   const sign = order === "ascending" ? 1 : -1;
-  const isText = head.matches(":first-child, .label");
+  const isText = head.hasAttribute("data-text");
   const [body] = table.tBodies;
   const rows = Array.from(body.rows, (row) => ({ row, value: valueOf(row.cells[head.cellIndex], isText) }));
   // Unknown values are last in both orders.

@@ -18,7 +18,7 @@ from paratune.records.finished import RunRecord
 from paratune.records.run_folder import trained_fingerprint
 from paratune.reports.tables.table import Table, TableCell, make_table
 
-_ABOUT = "Same samples, order and initial weights; the numbers are the largest relative differences."
+_ABOUT = "The numbers are the largest relative differences."
 _IN_JSON = ("strategy", "world_size", "status", "reason", "gradient_difference", "loss_difference", "trained")
 
 

@@ -19,7 +19,6 @@ from paratune.records.sweep import SweepRecord
 from paratune.reports.document import Listing, Part, Statement
 from paratune.reports.runs.machine import value_text
 from paratune.reports.tables.table import make_table
-from paratune.reports.text import some_names
 
 HEADING = "Reproduce"
 KEY = "reproduce"  # configurations and matrix files in report.json, and the section
@@ -40,7 +39,7 @@ def reproduction(
     facts = make_table(KEY, "Origin of the runs", ("", "Recorded value"), _facts(runs, sweeps).items(), 2)
     parts: list[Part] = [facts, Listing("Original commands", "\n".join(_commands(runs, sweeps)))]
     texts = reproduction_texts(shown, sweeps)
-    configurations = dict(zip(texts, filter(_config, shown), strict=False))
+    configurations = dict(zip(texts, itertools.islice(filter(_config, shown), MAX_CONFIGURATIONS), strict=False))
     if configurations:
         parts.append(Listing("Commands to reproduce the runs", "\n".join(_again(configurations, sweeps))))
     parts += [Listing(f"Matrix file: {sweep.matrix}", sweep.matrix_text) for sweep in sweeps if sweep.matrix_text]
@@ -117,7 +116,9 @@ def _span(dates: Iterable[str | None]) -> str:
 
 
 def _distinct(texts: Iterable[str]) -> str:
-    return some_names(list(dict.fromkeys(texts)), _MAX_VALUES)
+    different = list(dict.fromkeys(texts))
+    more = len(different) - _MAX_VALUES
+    return "; ".join(different[:_MAX_VALUES]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _code(session: RunRecord) -> str:

@@ -11,7 +11,6 @@ from paratune.config.differences import flatten
 from paratune.config.metric_names import OWN_PREFIX
 from paratune.config.own_code import METRICS_KEY, NOT_COMPARED
 from paratune.records.finished import RunRecord
-from paratune.reports.amounts import scale_of
 from paratune.reports.measures import named, over_sessions
 from paratune.verdicts.words import LEAST_LOAD_DIFFERENCE
 
@@ -165,9 +164,13 @@ def execution_differences(runs: Sequence[RunRecord]) -> Iterator[Difference]:
         if NOT_AVAILABLE in over_sessions(known) or len(set(known)) < 2:
             continue
         if key != OTHER_LOAD or max(known) - min(known) >= LEAST_LOAD_DIFFERENCE:
-            scale = scale_of(measure.unit, known)
-            texts = {name: scale.text(value) for name, value in values.items()}
-            yield Difference(key, scale.label(measure.label), texts, dict.fromkeys(texts, measure.source))
+            texts = {name: _written(value, is_share=key == OTHER_LOAD) for name, value in values.items()}
+            yield Difference(key, measure.label, texts, dict.fromkeys(texts, measure.source))
+
+
+def _written(value: Any, *, is_share: bool) -> str:
+    """Return a number with its unit; a text, such as the values of several sessions, unchanged."""
+    return value if isinstance(value, str) else f"{100 * value:.1f}%" if is_share else f"{value:g}"
 
 
 def configuration_key(run: RunRecord) -> str:

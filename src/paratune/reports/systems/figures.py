@@ -1,4 +1,4 @@
-"""Figures of a matrix over steps, learning rates, phases, devices and batches; and predictions of regressions."""
+"""Figures of a matrix over steps, phases, devices and batches; and predictions of regressions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,9 +16,8 @@ from paratune.reports.systems.labels import drawn_configurations, figure_labels,
 from paratune.reports.systems.model import Systems
 from paratune.reports.systems.scaling import Scaling, scaling_efficiency, scalings
 
-RATE = "train.learning_rate"
 MAX_LINES = 8
-_MAX_RATES, _MAX_TICKS, _MAX_PREDICTIONS = 4, 8, 8
+_MAX_PREDICTIONS = 8
 _RULES = {
     "strong": ("Strong scaling: constant total batch", "{:g} samples a step"),
     "weak": ("Weak scaling: constant batch per device", "{:g} samples a device"),

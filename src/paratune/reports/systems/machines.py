@@ -66,10 +66,11 @@ def hardware_facts(runs: Sequence[RunRecord]) -> dict[str, str]:
     """Return GPUs, link, processor, memory, storage and other facts of the nodes, each value once."""
     nodes = [node for run in runs for node in run.run.hardware]
     gpus = [gpu for node in nodes for gpu in gpus_of(node)]
+    told = [node for node in nodes if "gpus" in node]
     cores = (f"{_each(nodes, f'num_{kind}_cores')} {kind}" for kind in ("physical", "logical", "usable"))
     return {
-        "GPU model": _each(gpus, "name") if gpus or not nodes else "none",
-        "GPUs per node": _counts(len(gpus_of(node)) for node in nodes),
+        "GPU model": _each(gpus, "name") if gpus or not told else "none",
+        "GPUs per node": _counts(len(gpus_of(node)) for node in told),
         "GPU memory": _each(gpus, "memory_bytes"),
         "Link of GPUs": _each(gpus, "link"),
         "Storage of the run": _each(nodes, "storage"),
@@ -79,7 +80,7 @@ def hardware_facts(runs: Sequence[RunRecord]) -> dict[str, str]:
         "CPU": _each(nodes, "cpu_model"),
         "CPU cores": ", ".join(text for text in cores if NOT_AVAILABLE not in text) or NOT_AVAILABLE,
         "RAM": _each(nodes, "ram_bytes"),
-        "Nodes": _counts(len(run.run.hardware) for run in runs),
+        "Nodes": _counts(len(run.run.hardware) for run in runs if run.run.hardware),
         "Hosts": _each(nodes, "hostname"),
     }
 

@@ -11,9 +11,9 @@ from paratune.config.traits import TRAITS
 from paratune.reports.amounts import Amount
 from paratune.reports.measures import MEASURES, Measure
 from paratune.reports.runs.sameness import canonical
-from paratune.reports.systems.changes import changes
 from paratune.reports.systems.configurations import ENV, NODES, NPROC, Configuration
 from paratune.verdicts import Group
+from paratune.verdicts.speeds import changes_of
 
 SPEED_UP = Measure("speed_up", "Speed-up", "Scaling", "rate", 1, "samples/s over those of the first line")
 SCALING = Measure(
@@ -124,6 +124,7 @@ def node_lines(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
     """Return the configurations that differ only in their number of nodes."""
     measured = [member for member in configurations if member.runs]
     varied = _varied_keys(measured, is_nodes)
+    measured = sorted(measured, key=lambda member: int(member.settings.get(NODES) or 1))
     groups = grouped((_others(member, is_nodes), member) for member in measured).values()
     return tuple(
         Scaling("nodes", group[0].global_batch_size or 0, _where(group[0], varied), tuple(group))
@@ -172,7 +173,10 @@ def written(value: Any) -> str:
 
 def speed_up(first: Configuration, member: Configuration, measure: Measure = SPEED_UP, by: float = 1.0) -> Amount:
     """Return samples/s over those of another configuration: the ratio of geometric means over runs, divided by `by`."""
-    (found,) = changes(MEASURES["samples_per_s"], Group(first.label, first.runs), [Group(member.label, member.runs)])
+    base, other = Group(first.label, first.runs), Group(member.label, member.runs)
+    before, after = ([MEASURES["samples_per_s"].of(run) for run in one.runs] for one in (first, member))
+    # Of a pair alone, the order of the runs says too little to be adjusted for.
+    (found,) = changes_of(base, [other], "samples_per_s", [(before, after)], is_speed=False)
     if found.change is None:
         return Amount(measure, {}, None, len(member.runs))
     value = (1 + found.change) / by

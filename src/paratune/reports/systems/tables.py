@@ -70,8 +70,10 @@ def scaling_table(systems: Systems, lines: Sequence[Scaling], key: str, title: s
         labels.append(names("Nodes", "nodes", [member.settings.get(NODES) for member in members]))
     measures = [*_time(members), SPEED_UP, *([] if is_of_nodes else [SCALING]), *_MEMORY, *quality_measures(members)]
     base = (
-        "Speed-up and efficiency compare samples/s with those of the smallest number of devices or nodes. A "
-        "strategy without a run on one device is compared with the run of the strategy single."
+        "Speed-up compares samples/s with those of the smallest number of nodes with as many devices."
+        if is_of_nodes
+        else "Speed-up and efficiency compare samples/s with those of the smallest number of devices of the same "
+        "kind. A strategy without a run on one device is compared with the run of the strategy single."
     )
     return build(systems, key, title, labels, members, measures, [base, *memory_notes(members)], first_of=first_of)
 
@@ -80,7 +82,7 @@ def efficiency_table(systems: Systems) -> Table:
     """Return time, throughput, loss, utilisation, efficiency and goodput, each with its change in per cent."""
     members = systems.measured
     measures = [
-        *_TIMES, MEASURES["samples_per_s"], score("validation", "loss"), MEASURES["utilisation"],
+        *_time(members), score("validation", "loss"), MEASURES["utilisation"],
         *named(*NOISE_KEYS.values()), EFFICIENCY, GOODPUT,
     ]  # fmt: skip
     bases = list(dict.fromkeys(systems.baseline_of(member).label for member in members))

@@ -139,11 +139,11 @@ class Table:
             left -= widths[at]
         return blocks or [repeated]
 
-    def first(self, most: int) -> "Table":
-        """Return the first lines; a note names the files that have all of them."""
+    def first(self, most: int, others: str = "index.html and report.json have all of them") -> "Table":
+        """Return the first lines; a note says where the others are."""
         if len(self.lines) <= most:
             return self
-        note = f"{most} of {len(self.lines):,} lines; index.html and report.json have all of them."
+        note = f"{most} of {len(self.lines):,} lines; {others}."
         groups = tuple(group for group in self.groups if group[0] < most)
         return replace(self, lines=self.lines[:most], groups=groups, notes=(note, *self.notes))
 

@@ -189,3 +189,18 @@ def test_a_matrix_without_started_runs_raises_an_error(tmp_path):
     write_sweep(folder, SweepRecord("m", "2026", "m.yaml", (), axes, (), (cell("a", strategy="single"),)))
     with raises_code("report.nothing_to_compare"):
         families_of(folder)
+
+
+def test_a_matrix_of_damaged_records_has_their_reasons(tmp_path):
+    folder = make_matrix(tmp_path / "m")
+    for summary in folder.glob("runs/*/summary.json"):
+        summary.write_text("{")
+    with raises_code("report.nothing_to_compare", "summary.json is damaged"):
+        families_of(folder)
+
+
+def test_certificates_beside_the_runs_of_a_matrix_are_found(tmp_path):
+    folder = make_matrix(tmp_path / "m")
+    make_certificate(folder / "runs" / "ddp-32-1.certificate", folder / "runs" / "ddp-32-1")
+    _, found = families_of(folder)
+    assert [certificate.verdict for certificate in found.found.certificates] == ["holds"]

@@ -404,6 +404,8 @@ def test_all_formats_are_written(tmp_path: Path):
     assert html.count("<script") == 1  # the page's own
     lines = list(csv.DictReader(io.StringIO(text)))
     assert len(lines) == 24
+    low = json.loads(found)["groups"][0]["candidates"][1]["scores"]["validation"]["accuracy"]
+    assert low["values"] == [0.86, None, 0.86]
     failed = next(line for line in lines if line["run"] == "big_mrpc_low_seed-2")
     assert (failed["state"], failed["validation_accuracy"], failed["chosen"]) == ("failed", "", "0")
     assert [line["validation_accuracy"] for line in lines[:3]] == ["0.8", "0.9", "0.85"]

@@ -77,3 +77,10 @@ def test_a_run_with_some_gpus_of_a_node_misses_some_links(tmp_path):
 
     assert kinds([None], ["NV12"] * 2, ["SYS+NV12"] * 4) == 1
     assert kinds(["NV12"] * 2, ["PHB"] * 2) == 2
+
+
+def test_unknown_hardware_is_not_none(tmp_path):
+    facts = hardware_facts([_run(tmp_path, hardware=[])])
+    assert {facts[name] for name in ("GPU model", "GPUs per node", "CPU", "RAM", "Nodes", "Hosts")} == {"n/a"}
+    facts = hardware_facts([_run(tmp_path / "other", hardware=[{"cpu_model": "EPYC"}])])
+    assert (facts["GPU model"], facts["GPUs per node"], facts["CPU"], facts["Nodes"]) == ("n/a", "n/a", "EPYC", "1")

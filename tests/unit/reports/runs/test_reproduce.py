@@ -9,6 +9,7 @@ from make_run import make_run
 
 from paratune.config.yaml_tree import read_tree
 from paratune.records.finished import read_record
+from paratune.records.sweep import read_sweep
 from paratune.reports.document import Listing, ReportSection
 from paratune.reports.matrix import make_sweep
 from paratune.reports.page.document import section_html
@@ -99,6 +100,15 @@ def test_report_of_a_matrix_has_its_file_and_command(tmp_path):
     assert "paratune sweep m.yaml" in page
     values = json.loads((tmp_path / "out" / "report.json").read_text())
     assert values["matrix_text"] == values["reproduce"]["matrix.yaml"] == "name: m\naxes: {strategy: [ddp, zero3]}\n"
+
+
+def test_only_configurations_are_trained_again(tmp_path):
+    run = read(tmp_path / "a")
+    shown = [replace(run, name=f"run {number}") for number in range(30)]
+    folder = make_matrix(tmp_path / "m", [STRATEGY], lambda values: Made(), matrix_text="name: m\n")
+    commands = listings(reproduction(shown, shown, [read_sweep(folder)]))["Commands to reproduce the runs"]
+    trained = [line.split()[2] for line in commands.splitlines() if line.startswith("paratune train")]
+    assert trained == [f"run-{number}.yaml" for number in range(24)]
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")

@@ -212,12 +212,12 @@ def test_threads_cores_and_load_are_rows_and_settings(tmp_path: Path) -> None:
     differing = {entry.key: dict(entry.values) for entry in found.differences}
     assert differing == {
         "machine.num_threads": {"run0": "2", "run1": "1"},
-        "machine.num_usable_cores": {"run0": "2.00", "run1": "1.50"},
-        "machine.other_load": {"run0": "0.0", "run1": "25.0"},
+        "machine.num_usable_cores": {"run0": "2", "run1": "1.5"},
+        "machine.other_load": {"run0": "0.0%", "run1": "25.0%"},
     }
     assert found.sameness.verdict == "same"
     (notice,) = run_document(found).notices
-    assert "Load by other programs (%)" in notice.text
+    assert "Load by other programs" in notice.text
 
 
 def test_equal_and_unknown_values_do_not_differ(tmp_path: Path) -> None:

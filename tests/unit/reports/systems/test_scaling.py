@@ -4,17 +4,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from make_matrix import Made, make_matrix
 
 from paratune.records.sweep import Axis, CellRecord, read_sweep
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.model import build_systems
-from paratune.reports.systems.scaling import Scaling, scalings
+from paratune.reports.systems.scaling import Scaling, node_lines, scalings, speed_up
 
 SIZES = Axis("nproc", "nproc", {f"nproc-{size}": str(size) for size in (1, 2, 4)}, keys=("nproc",))
 NODES = Axis("nodes", "nodes", {"nodes-1": "1", "nodes-2": "2"}, keys=("nodes",))
 ACCUM = Axis("batch.grad_accum_steps", "accum", {"a-1": "1", "a-2": "2"}, keys=("batch.grad_accum_steps",))
 THREADS = Axis("env.T", "T", {"t-1": "1", "t-4": "4"}, keys=("env.T",))
+SEED = Axis("run.seed", "seed", {f"seed-{seed}": str(seed) for seed in (1, 2, 3)}, is_seed=True, keys=("run.seed",))
 WORKERS = Axis("data.num_workers", "workers", {"w-0": "0", "w-2": "2"}, keys=("data.num_workers",))
 
 
@@ -77,3 +79,25 @@ def test_an_option_that_is_off_is_one_that_another_strategy_does_not_have(tmp_pa
     make_matrix(tmp_path / "m", (way,), lambda values: made[values["way"]])
     lines = scalings(build_systems(tmp_path / "m", read_sweep(tmp_path / "m")).measured)
     assert [[member.label for member in line.members] for line in lines] == [["one", "ddp"], ["one", "zero2"]]
+
+
+def test_fewer_nodes_come_first_in_any_order_of_the_axis(tmp_path: Path):
+    nodes = replace(NODES, values={"nodes-2": "2", "nodes-1": "1"})
+    two = replace(SIZES, values={"nproc-2": "2"})
+    (line,) = node_lines(members_of(tmp_path / "m", nodes, two))
+    assert [member.values["nodes"] for member in line.members] == ["nodes-1", "nodes-2"]
+
+
+def test_speed_ups_of_a_pair_are_not_adjusted_for_a_drift(tmp_path: Path):
+    # 1, 2 and 4 devices in turn, three times, each run 1.2 times as fast as the one before.
+    def drifting(values: Mapping[str, str]) -> Made:
+        size = number(values, "nproc")
+        at = 3 * (int(values["seed"][-1]) - 1) + (1, 2, 4).index(size)
+        ended = {"finished": f"2026-11-21T10:{at:02}:50+00:00"}
+        run = {"created": f"2026-11-21T10:{at:02}:00+00:00"}
+        return Made(100 / size / 1.2**at, size, 64, kind="ddp", run=run, summary=ended)
+
+    make_matrix(tmp_path / "m", (SIZES, SEED), drifting)
+    lines = scalings(build_systems(tmp_path / "m", read_sweep(tmp_path / "m")).measured)
+    first, *others = next(line.members for line in lines if line.rule == "strong")
+    assert [speed_up(first, other).center for other in others] == pytest.approx([2 * 1.2, 4 * 1.2**2])
