@@ -40,6 +40,8 @@ CHECKPOINTS_FOLDER = "checkpoints"
 TRAIN_TEXTS_FILE = "train_texts.parquet"
 PHASES = ("get_batch", "forward", "backward", "optimizer")
 """The measured phases in their order."""
+MOST_STEPS = 2**53
+"""Numbers of steps are below it: others are damage, and no float has them exactly."""
 ALL_PHASES = (*PHASES, "other")
 """Their sum is the wall time of a step."""
 
@@ -313,7 +315,7 @@ def _event(path: Path, number: int, line: bytes) -> dict[str, Any]:
         event: dict[str, Any] = json.loads(line)
         # The keys are read here, so that JSON without them is reported too.
         step = event["step"] if event["event"] == "resume" else event.get("step")
-        if isinstance(step, int | float) and abs(step) >= 2**53:
+        if isinstance(step, int | float) and abs(step) >= MOST_STEPS:
             raise ValueError("its step is no number of a step")
     except (ValueError, RecursionError, TypeError, KeyError) as error:
         # Not its repr, which contains the whole line for bytes that are not text.

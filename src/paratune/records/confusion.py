@@ -46,7 +46,7 @@ def read_confusion(value: Any) -> Confusion | None:
         else:
             size = len(value) or None
             cells = [(true, given, count) for true, row in enumerate(value) for given, count in enumerate(row)]
-            counts = {(true, given): count for true, given, count in cells if count != 0}
+            counts = {(true, given): count for true, given, count in cells if type(count) is not int or count != 0}
             if any(len(row) != size for row in value):
                 return None
         numbers = [size, *counts.values(), *chain.from_iterable(counts)]

@@ -62,6 +62,9 @@ def check_usable(folder: Path, mode: Mode) -> None:
 
 def _check_content(folder: Path, mode: Mode) -> None:
     above = next((path for path in folder.parents if path.exists()), None)
+    if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+        problem = "cannot be read, so what it contains is unknown; change its permissions, or run.folder"
+        raise _refused(folder, problem, code="run.unreadable")
     state = folder_state(folder)
     if above is not None and not above.is_dir():
         problem = f"cannot be created, because {above} is a file; change run.folder"
@@ -154,10 +157,11 @@ def check_same_run(
         if teachers is not None and about.get("inputs_sha256") != teachers.get(about["name"]):
             changed.append(f"  distil.teacher: the weights or the tokenizer of {about['name']} have changed")
     for option, code in (own_code or {}).items():
-        before = ((record.get("own_code") or {}).get(option) or {}).get("sha256")
+        recorded = (record.get("own_code") or {}).get(option)
+        before = recorded.get("sha256") if isinstance(recorded, dict) else None
         if before not in (None, code["sha256"]) and not option.startswith(NOT_COMPARED):
             name = code.get("function") or code.get("evaluate")
-            changed.append(f"  {option}: the file of {name} has changed (SHA-256 {before[:12]} then)")
+            changed.append(f"  {option}: the file of {name} has changed (SHA-256 {str(before)[:12]} then)")
     if changed:
         raise CheckpointError(
             f"{folder} was started with another configuration and cannot be resumed with this one:\n"

@@ -1,7 +1,8 @@
 """run.json and summary.json as typed values, which everything that reads a record uses.
 
 Every field may be absent or null: a number that was not measured is None, a part that was not recorded is empty. A
-value of another type makes the record damaged. Fields that this module does not name are kept, unchecked.
+value of another type makes the record damaged. Fields that this module does not name are kept, unchecked, except in
+groups of numbers, such as the sizes of a step.
 """
 
 from typing import Annotated, Any, ClassVar, NotRequired
@@ -282,12 +283,9 @@ class Fitted(RecordPart):
     candidates: list[dict[str, Any]] = []
 
 
-_Limit = Annotated[float, Field(allow_inf_nan=True)]
-
-
 class SliceScore(TypedDict):
     value: float | None
-    interval: NotRequired[Annotated[list[_Limit], Field(min_length=2, max_length=2)] | None]
+    interval: NotRequired[Annotated[list[float], Field(min_length=2, max_length=2)] | None]
     """Its 95% interval; null for few rows."""
 
 
@@ -369,4 +367,5 @@ def problem_of(error: ValidationError, record: Any) -> tuple[str, Any, str]:
         except (KeyError, IndexError, TypeError):
             break
         keys.append(str(part))
-    return ".".join(keys), first["input"], first["msg"]
+    is_number = first["type"].partition("_")[0] in ("int", "float", "finite", "greater", "less")
+    return ".".join(keys), first["input"], "a finite number or null is needed" if is_number else first["msg"]

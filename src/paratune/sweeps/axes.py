@@ -188,10 +188,12 @@ def find_values(
     found: dict[str, list[str]] = {}
     problems = []
     for key, given in wanted.items():
-        axis, items = find_axis(axes, key), given if isinstance(given, list) else [given]
+        axis = find_axis(axes, key)
         if axis is None:
             problems.append((no_axis(axes, key), "config.unknown_key"))
             continue
+        # A list names several values, unless it is one value.
+        items = given if isinstance(given, list) and _find_value(axis, given) is None else [given]
         names = [name for item in items if (name := _find_value(axis, item)) is not None]
         if not items or len(names) < len(items):
             known = ", ".join(axis.values.values())

@@ -217,7 +217,9 @@ def _options(file: MatrixFile) -> MatrixOptions | None:
     given = {key: value for key, value in content.items() if key not in misplaced}
     values, findings = validate_as(MatrixOptions, given, "a matrix")
     for wrong in findings.problems:
-        file.refuse(wrong.message, wrong.keys[0], wrong.code)
+        option = section_options(MatrixOptions).get(wrong.keys[0])
+        meaning = f". It is: {option.help}" if option is not None and wrong.code == "config.invalid_value" else ""
+        file.refuse(f"{wrong.message}{meaning}", wrong.keys[0], wrong.code)
     if not findings.problems:
         return MatrixOptions.model_validate(values)
     # The others are still checked, so that all problems are reported at once.

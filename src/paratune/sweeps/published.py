@@ -34,6 +34,7 @@ class PublishedFile(Section):
     source: Text
     """The publication."""
     matrices: dict[str, Any]
+    """Figures and claims by the name of their matrix."""
 
 
 class Claim(Section):
@@ -106,6 +107,10 @@ def _figures(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, w
         return
     values = find_one_of_each(file, axes, line.get("values"), f"{at}.values", "published.values")
     measures = {key: amount for key, amount in line.items() if key not in ("values", "where")}
+    own_where = line.get("where")
+    if own_where is not None and not (isinstance(own_where, str) and own_where):
+        file.refuse(f"{at}.where is {describe_value(own_where)}; allowed: text, such as table 3", f"{at}.where")
+        own_where = None
     if not measures:
         file.refuse(f"{at} has no measure, such as time: 26 min or f1: 0.91", at, "config.required")
     for key, given in measures.items():
@@ -116,7 +121,7 @@ def _figures(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, w
             forms = ", ".join(f"NUMBER {unit}" if unit else "a number alone" for unit in measure_units(key))
             file.refuse(f"{at}.{key} is {describe_value(given)}; allowed: {forms}", f"{at}.{key}", "published.amount")
         elif values is not None:
-            yield PublishedFigure(values, key, amount, unit, str(line.get("where") or where))
+            yield PublishedFigure(values, key, amount, unit, own_where or where)
 
 
 def _claim(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, where: str) -> PublishedClaim | None:

@@ -18,16 +18,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from paratune.base.text import plain
 from paratune.config.layers import Layer
 from paratune.config.metric_names import direction
 from paratune.config.plain import one_line
 from paratune.config.section import Positive, Section
 from paratune.config.validate import describe_value
-from paratune.errors import CheckpointError, require_installed
-from paratune.records import SUMMARY_FILE, read_json
-from paratune.records.finished import number_in
+from paratune.errors import require_installed
+from paratune.records.finished import read_typed
 from paratune.records.sweep import CellRecord, SearchRecord, SweepRecord, cell_run_folder, holds_sweep, read_sweep
+from paratune.records.typed import Summary
 from paratune.sweeps.axes import SEEDS, MatrixAxis, read_axes
 from paratune.sweeps.matrix_file import MatrixFile
 from paratune.sweeps.values import short, show
@@ -296,11 +295,8 @@ def validation_score(folder: Path, cell: CellRecord) -> float | None:
     """
     if cell.state != "finished":
         return None
-    path = cell_run_folder(folder, cell.name) / SUMMARY_FILE
-    try:
-        return number_in((read_json(path)["scores"].get("validation") or {}).get(cell.metric))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{plain(path)} is damaged: {error!r}", code="run.damaged", path=path) from error
+    scores = read_typed(cell_run_folder(folder, cell.name), Summary).scores
+    return scores.get("validation", {}).get(cell.metric)
 
 
 def require_search(search: Search | None) -> None:

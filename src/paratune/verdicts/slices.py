@@ -76,11 +76,11 @@ def split_records(task: RunRecord, split: str) -> dict[str, dict[str, Any]]:
 def _equal(values: npt.NDArray[Any]) -> Slices:
     """Return the rows of each value: numbers by their size, then texts."""
 
-    def order(text: str) -> tuple[bool, float, str]:
+    def order(text: str) -> tuple[bool, float, str, str]:
         try:
-            return False, float(text), text
+            return False, float(text), "", text
         except ValueError:
-            return True, 0.0, text.casefold()
+            return True, 0.0, text.casefold(), text
 
     texts = np.asarray([str(value) for value in values], dtype=object)
     return {text: (np.flatnonzero(texts == text), None) for text in sorted(set(texts.tolist()), key=order)}

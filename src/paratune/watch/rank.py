@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from paratune.records import ALL_PHASES
+from paratune.records import ALL_PHASES, MOST_STEPS
 
 RECENT_BYTES = 512 * 1024
 """Bytes at the end of a log that are read completely; of the steps before them only some are read."""
@@ -37,7 +37,7 @@ class Event(BaseModel):
 
     event: str
     time: float | None = Field(default=None, gt=0, lt=LATEST_S)
-    step: int | None = Field(default=None, lt=2**53)
+    step: int | None = Field(default=None, gt=-MOST_STEPS, lt=MOST_STEPS)
     epoch: float | None = None
     loss: float | None = None
     learning_rate: float | None = None
@@ -45,7 +45,7 @@ class Event(BaseModel):
     """Ranks with the same number see the same samples."""
     num_samples: float | None = None
     num_tokens: float | None = None
-    wall_ms: float | None = Field(default=None, ge=0)
+    wall_ms: float | None = Field(default=None, ge=0, lt=1000 * LATEST_S)
     phases_ms: dict[str, float | None] | None = None
     memory_bytes: float | None = None
     warmup: bool | None = None
@@ -53,7 +53,7 @@ class Event(BaseModel):
     split: str | None = None
     scores: dict[str, float | None] | None = None
     is_best: bool | None = None
-    time_s: float | None = None
+    time_s: float | None = Field(default=None, lt=LATEST_S)
     """Of a pause: an evaluation or a checkpoint."""
     doing: str | None = None
     next_micro_batch_size: int | None = None

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paratune.errors import CheckpointError
-from paratune.records import RUN_FILE, events_file, is_finished
-from paratune.records.finished import Record, RunRecord, last_session, read_typed
+from paratune.records import events_file, is_finished
+from paratune.records.finished import Record, RunRecord, last_session, number_in, read_typed
 from paratune.records.run_folder import LOCK_FILE, is_in_use
 from paratune.records.typed import RunFile, Summary
 from paratune.watch.rank import Event, RankLog, phase_shares, stragglers, total_rate
@@ -99,8 +99,10 @@ class RunWatch:
         if not self.folder.is_dir():
             return RunView(self.folder.name, str(self.folder), "gone", reason="its folder does not exist any more")
         problems: list[str] = []
+        # Before the summary is read: a run that ends in between is finished at the next look.
+        is_done = self._is_finished()
         run = self._part(last_session, RunFile, problems)
-        summary = self._part(lambda folder: read_typed(folder, Summary), Summary, problems)
+        summary = self._part(lambda folder: read_typed(folder, Summary), Summary, problems) if is_done else Summary()
         record = RunRecord(self.folder.name, self.folder, run, summary)
         about: dict[str, Any] = {
             "name": self.folder.name,
@@ -112,7 +114,7 @@ class RunWatch:
             "num_steps": run.plan.num_steps,
             "num_epochs": run.plan.num_epochs,
         }
-        if is_finished(self.folder):
+        if is_done:
             return RunView(**about, **_finished(summary), reason="; ".join(problems) or None)
         # Before the events are read: a process that ends in between has then written all its events.
         in_use = is_in_use(self.folder)
@@ -134,11 +136,17 @@ class RunWatch:
             left_s=self._left_s(run.plan.num_steps) if is_active else None,
         )
 
+    def _is_finished(self) -> bool:
+        try:
+            return is_finished(self.folder)
+        except OSError:  # a folder without permission to read
+            return False
+
     def _part(self, read: Callable[[Path], Record], kind: type[Record], problems: list[str]) -> Record:
         """Return run.json or summary.json; an absent or damaged one is empty."""
         try:
             return read(self.folder) if (self.folder / f"{kind.NAME}.json").is_file() else kind()
-        except CheckpointError as error:
+        except (CheckpointError, OSError) as error:
             problems.append(str(error))
             return kind()
 
@@ -148,7 +156,8 @@ class RunWatch:
         newest = first.steps[-1] if first.steps else Event(event="step")
         scored = first.evaluation or Event(event="evaluation")
         best = first.bests[-1] if first.bests else Event(event="evaluation")
-        own_phases = record.run.strategy.traits.get("own_phases")
+        given = record.run.strategy.traits.get("own_phases")
+        own_phases = [key for key in given if isinstance(key, str)] if isinstance(given, list) else []
         return {
             "step": first.step,
             "epoch": newest.epoch,
@@ -159,7 +168,7 @@ class RunWatch:
             "samples_per_s": total_rate(self._logs, "num_samples"),
             "phases": phase_shares(self._logs),
             "memory_bytes": tuple(log.steps[-1].memory_bytes if log.steps else None for log in self._logs),
-            "stragglers": stragglers(self._logs, own_phases if isinstance(own_phases, list) else ()),
+            "stragglers": stragglers(self._logs, own_phases),
             "scores": scored.scores or {},
             "scored_at": scored.step,
             "scored_on": scored.split,
@@ -182,8 +191,8 @@ class RunWatch:
         limit = max(MIN_PAUSE_S, SLOWER * first.longest_pause_s)
         step_s = first.mean_wall_s()
         if doing == "training" and step_s is not None:  # before the first logged steps their duration is unknown
-            log_every = record.setting("measure.log_every")
-            limit = max(MIN_SILENCE_S, SLOWER * (log_every if isinstance(log_every, int) else 1) * step_s)
+            log_every = number_in(record.setting("measure.log_every")) or 1
+            limit = max(MIN_SILENCE_S, SLOWER * log_every * step_s)
         silence = now - last_event if last_event is not None else None
         if in_use:
             if doing != "starting" and silence is not None and silence > limit:
@@ -195,7 +204,7 @@ class RunWatch:
         # Locks of another machine may be invisible here; its recent events are not.
         if host not in (None, platform.node()) and silence is not None and silence < limit:
             return doing, f"on {host}, whose lock this machine does not see"
-        if not (self.folder / RUN_FILE).exists() and last_event is None:
+        if last_event is None and record.run == RunFile():
             return "killed", "before its first step, or before it started"
         return "killed", "no process trains it, and its record has no reason"
 

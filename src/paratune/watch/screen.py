@@ -165,7 +165,7 @@ def _run(run: RunView, now: float, width: int) -> list[Text]:
     bar = Text()
     if run.step is not None and run.num_steps and run.is_running:
         size = max(8, min(BAR_WIDTH, width - 30))
-        done = min(size, int(size * run.step / run.num_steps))
+        done = int(size * min(1.0, max(0.0, run.step / run.num_steps)))
         bar = Text("━" * done, style="green") + Text("─" * (size - done), style="dim")
     lines += _flow([bar, *_progress(run)], width)
     epochs = f"epoch {run.epoch:.2f} of {run.num_epochs:.4g}" if run.epoch is not None and run.num_epochs else ""

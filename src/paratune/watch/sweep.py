@@ -102,7 +102,8 @@ class SweepWatch:
         watch = self._running.pop(cell.name, None) or RunWatch(cell_run_folder(self.folder, cell.name))
         run = watch.look(now)
         if run.state == "finished":
-            self._finished[cell.name] = run
+            if run.reason is None:  # else its record is read again
+                self._finished[cell.name] = run
             return run
         if run.is_running:
             self._running[cell.name] = watch

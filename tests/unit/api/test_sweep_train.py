@@ -44,7 +44,7 @@ class FakeRunner(CommandRunner):
         run.mkdir(parents=True, exist_ok=True)
         (run / "run.json").write_text("{}")
         if code == 0:
-            (run / "summary.json").write_text('{"scores": {}}')
+            (run / "summary.json").write_text('{"schema_version": 1, "scores": {}}')
         if code:
             self.signal = self.stops_with
         return code

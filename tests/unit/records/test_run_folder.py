@@ -87,6 +87,12 @@ def test_files_of_a_process_that_was_killed_at_once_do_not_matter(tmp_path: Path
     check_usable(tmp_path, mode)
 
 
+def test_a_folder_that_cannot_be_read_is_not_one_without_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may read all
+    with raises_code("run.unreadable", folder=tmp_path):
+        check_usable(tmp_path, "new")
+
+
 def test_a_file_with_the_name_of_the_folder_is_an_error(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with raises_code("run.folder_taken", tmp_path / "file", "run.name"):

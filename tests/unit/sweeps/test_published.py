@@ -57,6 +57,16 @@ def test_the_record_of_the_matrix_holds_them(matrix_file: Path, published_file: 
     assert read_sweep(tmp_path).published == matrix.published
 
 
+def test_a_value_that_is_a_list_can_be_named(matrix_file: Path, published_file: Path):
+    text = matrix_file.read_text()
+    matrix_file.write_text(text.replace("axes:\n", "axes:\n  data.train: [[a.csv, b.csv], [c.csv]]\n", 1))
+    published_file.write_text(FILE.replace("{learning_rate: 1e-4}", "{learning_rate: 1e-4, train: [a.csv, b.csv]}"))
+    published = read_matrix(matrix_file).published
+    assert published is not None
+    names = read_matrix(matrix_file).axes[0].values
+    assert names[published.figures[0].values["train"]] == "[a.csv, b.csv]"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "code", "line"),
     [
@@ -81,6 +91,8 @@ def test_the_record_of_the_matrix_holds_them(matrix_file: Path, published_file: 
         ("figures:", "figures: 3\n    figure:", "config.invalid_value", 5),
         ("    figures:\n", "    figures: []\n    figure:\n", "config.unknown_key", 6),
         ("- {values: {learning_rate: 1e-4}, time: 2 min, accuracy: 91.5%}", "- {}", "config.required", 6),
+        ("where: page 3", "where: [3]", "config.invalid_value", 7),
+        ("where: page 3", "where: 0", "config.invalid_value", 7),
         ("where: table 1", "table: 1", "config.unknown_key", 4),
         (FILE, "- 1\n", "config.invalid_value", 1),
     ],

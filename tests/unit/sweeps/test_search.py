@@ -68,7 +68,9 @@ class ScoringTrainer:
             score = 1 - abs(math.log10(rate) + 4) / 4 + 0.001 * cell.config.run.seed
             run = cell_run_folder(self.matrix.folder, cell.name)
             run.mkdir(parents=True)
-            (run / "summary.json").write_text(json.dumps({"scores": {"validation": {"accuracy": score}}}))
+            (run / "summary.json").write_text(
+                json.dumps({"schema_version": 1, "scores": {"validation": {"accuracy": score}}})
+            )
             state: State = self.state if self.fails and self.fails in cell.name else "finished"
             record = record.with_cell(replace(cell.record, state=state))
             write_sweep(self.matrix.folder, record)
@@ -153,13 +155,21 @@ def test_a_stopped_round_of_halving_continues_to_the_same_end(folder: Path):
     assert not set(first.trained) & set(second.trained)
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", '{"scores": 3}', '{"scores": {"validation": [1]}}'])
-def test_a_damaged_record_of_a_trial_is_named(folder: Path, content: str):
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        ("[]", "run.damaged"),
+        ("{}", "run.other_version"),
+        ('{"schema_version": 1, "scores": 3}', "run.damaged"),
+        ('{"schema_version": 1, "scores": {"validation": [1]}}', "run.damaged"),
+    ],
+)
+def test_a_damaged_record_of_a_trial_is_named(folder: Path, content: str, code: str):
     record, _ = search_in(folder, HALVING)
     cell = next(cell for cell in record.cells if cell.state == "finished")
     assert validation_score(folder / "runs" / "m", cell) is not None
     (cell_run_folder(folder / "runs" / "m", cell.name) / "summary.json").write_text(content)
-    with raises_code("run.damaged", "summary.json"):
+    with raises_code(code, "summary.json"):
         validation_score(folder / "runs" / "m", cell)
 
 

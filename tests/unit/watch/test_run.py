@@ -1,15 +1,20 @@
 """What a run is at, by its folder alone: its state must be true whatever happened to it."""
 
+import io
 import json
 import platform
 import shutil
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from watched import NOW, begin, event, finish, held, log, step, training
 
 from paratune.records import RUN_FILE, events_file
+from paratune.watch import run as watched_run
+from paratune.watch.board import Board
 from paratune.watch.run import MIN_PAUSE_S, MIN_SILENCE_S, RunView, RunWatch
+from paratune.watch.screen import Screen
 
 
 def look(folder: Path, after: float = 1.0) -> RunView:
@@ -208,3 +213,59 @@ def test_a_run_of_many_ranks_reads_no_more_than_was_added(tmp_path: Path, monkey
     monkeypatch.setattr(json, "loads", lambda text, **how: parsed.append(text) or loads(text, **how))
     watch.look(NOW)
     assert len([text for text in parsed if isinstance(text, bytes)]) == 1  # of the event logs
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"strategy": {"kind": "ddp", "traits": {"own_phases": [[], "get_batch"]}}},
+        {"config": {"measure": {"log_every": 10**400}}},
+        {"plan": {"num_steps": 5e-324, "num_epochs": 1}},
+    ],
+    ids=["phases", "log_every", "num_steps"],
+)
+def test_any_content_of_a_record_is_shown(tmp_path: Path, change: dict):
+    folder = training(tmp_path / "r", 10, world_size=2)
+    log(folder, event("begin", doing="training"))
+    record = json.loads((folder / RUN_FILE).read_text())
+    (folder / RUN_FILE).write_text(json.dumps({**record, **change, "sessions": []}))
+    with held(folder):
+        board = Board([folder])
+        Console(file=io.StringIO(), width=80).print(Screen(board.look()))
+        assert look(folder).state in ("training", "stalled")
+
+
+def test_an_event_of_a_step_that_is_no_number_of_a_step_is_damaged(tmp_path: Path):
+    folder = training(tmp_path / "r", 3)
+    with (folder / events_file(0)).open("a") as file:
+        file.write('{"event": "step", "time": 1.0, "step": -1' + "0" * 400 + "}\n")
+        file.write('{"event": "step", "time": 1.0, "step": 4, "wall_ms": 1e308}\n')
+    view = look(folder)
+    assert (view.step, view.num_damaged_lines) == (3, 2)
+
+
+def test_a_run_that_ends_while_it_is_read_is_finished_at_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = training(tmp_path / "r", 10)
+    read = watched_run.last_session
+
+    def read_and_finish(place: Path) -> object:
+        found = read(place)
+        finish(folder)
+        return found
+
+    monkeypatch.setattr(watched_run, "last_session", read_and_finish)
+    first = look(folder)
+    assert (first.state, first.step) != ("finished", None)
+    last = look(folder)
+    assert (last.state, last.scores != {}) == ("finished", True)
+
+
+def test_a_folder_without_permission_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = training(tmp_path / "r")
+
+    def refuse(place: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(place))
+
+    for name in ("is_finished", "last_session"):  # root may read all
+        monkeypatch.setattr(watched_run, name, refuse)
+    assert "Permission denied" in (look(folder).reason or "")
