@@ -81,8 +81,9 @@ def test_a_run_restarts_after_a_lost_rank_with_bitwise_equal_results(
     assert (summary["num_restarts"], summary["num_interruptions"], summary["num_requeued"]) == (1, 1, None)
     (resume,) = (event for event in read_events(run) if event["event"] == "resume")
     assert (resume["step"], resume["num_restarts"], resume["num_requeued"]) == (4, 1, None)
-    shown = python("-m", "paratune", "report", "runs/c", cwd=world, environment=environment(world))
-    assert "started again once by torchrun" in " ".join(shown.stdout.split())
+    shown = python("-m", "paratune", "report", "runs/c", "--out", "report", cwd=world, environment=environment(world))
+    assert shown.code == EXIT_OK, shown.stderr
+    assert "started again once by torchrun" in (world / "report" / "index.html").read_text(encoding="utf-8")
 
 
 def test_a_restart_does_not_resume_the_run_of_another_job(world: Path):
