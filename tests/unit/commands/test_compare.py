@@ -131,7 +131,7 @@ def test_unfinished_runs_are_named(tmp_path, capsys):
     words = make_runs(tmp_path)
     words.append(str(make_run(tmp_path / "ddp_seed9", kind="ddp", seed=9, finished=False)))
     assert compare(*words) == 0
-    assert "Not finished: ddp_seed9" in capsys.readouterr().out
+    assert "Without results: ddp_seed9" in capsys.readouterr().out
 
 
 def test_control_characters_in_names_are_escaped(tmp_path):
