@@ -11,7 +11,7 @@ from paratune.reports.systems.effects import AxisEffects
 from paratune.reports.systems.judging import verdict_table
 from paratune.reports.systems.labels import join_sentences
 from paratune.verdicts import MeasureComparison, Verdict
-from paratune.verdicts.words import change_words, is_in_points, name_of, signed_interval_words
+from paratune.verdicts.words import change_words, is_in_points, label_of, name_of, signed_interval_words
 
 MAX_SCORES = 2
 """Panels of scores in a figure, next to that of speed."""
@@ -117,8 +117,8 @@ def _scale(comparison: MeasureComparison, task: str) -> tuple[float, str]:
     if comparison.is_ratio:
         return 100.0, f"{measure.capitalize()} (%)"
     better = "; less is better" if is_lower_better(measure) else ""
-    name = name_of(comparison)
-    label = f"{name[:1].upper()}{name[1:]}"
+    # The split on a line of its own: labels of panels stand beside each other.
+    label = "\n".join(filter(None, ((comparison.split or "").capitalize(), label_of(measure))))
     if is_in_points(measure):
         return (1.0 if task == "qa" else 100.0), f"{label} (points{better})"
     return 1.0, f"{label}{better}"
