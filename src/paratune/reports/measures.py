@@ -368,15 +368,16 @@ def constant_measures(runs: Sequence[RunRecord]) -> Iterator[Measure]:
     group = (names.pop() or "" if len(names) == 1 else "constant answer").capitalize()
     for split in ("test", "validation"):
         for metric in CONSTANT_METRICS:
-            read = partial(constant_score, split=split, metric=metric)
-            if any(read(run) is not None for run in runs):
-                key, source = f"{split}_constant_{metric}", f"summary.baseline.scores.{split}.{metric}"
-                yield Measure(key, score(split, metric).label, group, "score", 0, source, read)
+            found = constant_score(split, metric)
+            if any(found.of(run) is not None for run in runs):
+                yield replace(found, group=group)
 
 
-def constant_score(run: RunRecord, split: str, metric: str) -> float | None:
-    """Return a score of the constant answer of a run."""
-    return (run.summary.baseline.scores.get(split) or {}).get(metric)
+def constant_score(split: str, metric: str) -> Measure:
+    """Return the measure of a score of the constant answer."""
+    own, source = score(split, metric), f"summary.baseline.scores.{split}.{metric}"
+    read = lambda run: (run.summary.baseline.scores.get(split) or {}).get(metric)  # noqa: E731
+    return replace(own, key=f"{split}_constant_{metric}", better=0, source=source, read=read)
 
 
 def efficiency_measures(runs: Sequence[RunRecord], reference: RunRecord) -> Iterator[Measure]:
@@ -392,7 +393,7 @@ def efficiency_measures(runs: Sequence[RunRecord], reference: RunRecord) -> Iter
 
     label = f"{EFFICIENCY.label} (against {NOT_AVAILABLE if base is None else f'{base:,.0f} samples'})"
     yield replace(EFFICIENCY, label=label, read=efficiency, show=show)
-    yield replace(GOODPUT, key="goodput", read=goodput, show=show)
+    yield replace(GOODPUT, read=goodput, show=show)
 
 
 def to_first(runs: Sequence[RunRecord]) -> Measure:

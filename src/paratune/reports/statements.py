@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from paratune.base.grouping import grouped
+from paratune.base.text import listing
 from paratune.config.metric_names import is_lower_better
 from paratune.reports.document import Statement
-from paratune.reports.text import some_names
 from paratune.verdicts import MeasureComparison, Verdict
 from paratune.verdicts.margins import SPEED
 from paratune.verdicts.words import comparison_words, name_of, quality_words
@@ -113,7 +113,7 @@ def _leading(label: str, found: Sequence[Candidate], better: str, not_behind: st
         best, _, speed, words = max(leads, key=lambda candidate: _gains(candidate[2])[1])
         least = _gains(speed)[0]
         peers = [it.label for it, _, own, _ in (*leads, *open_ones) if it is not best and _gains(own)[2] >= least]
-        others = f" Cannot tell whether {some_names(peers, 3)} may be {not_behind}." if peers else ""
+        others = f" Cannot tell whether {listing(peers, 3)} may be {not_behind}." if peers else ""
         is_good, text = None if peers else True, f"{best.label} against {base}: {words}.{others}"
     else:
         nearest, _, _, words = max(open_ones or found, key=lambda candidate: _gains(candidate[2])[1])

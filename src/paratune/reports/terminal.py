@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from paratune.base.grouping import grouped
-from paratune.base.text import plain
+from paratune.base.text import listing, plain
 from paratune.base.units import counted, format_as, format_bytes, format_count, format_duration, format_number
 from paratune.reports.comparison.arrange import Compared
 from paratune.reports.comparison.make import Comparison
@@ -28,7 +28,6 @@ from paratune.reports.runs.read import Unfinished
 from paratune.reports.statements import run_statements
 from paratune.reports.tables.table import Row, Table, make_table
 from paratune.reports.tables.terminal import TerminalParts
-from paratune.reports.text import some_names
 from paratune.verdicts.words import effect_words, head_of, parts_of
 
 Parts = Iterator[Table | Text | Padding]
@@ -137,7 +136,7 @@ def _matrix(report: SweepReport) -> Parts:
         yield Text(f"Without results: {len(lost)} of {counted(len(report.cell_runs), 'run')}", style="bold yellow")
     reasons = grouped((cell_run.reason or "unknown", cell_run.cell.name) for cell_run in lost)
     for reason, names in list(reasons.items())[:_MAX_LINES]:
-        yield Text(plain(f"{some_names(names, 3)}: {reason}"), style="yellow")
+        yield Text(plain(f"{listing(names, 3)}: {reason}"), style="yellow")
 
 
 def terminal_comparison(comparison: Comparison) -> TerminalParts:

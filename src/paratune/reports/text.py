@@ -33,11 +33,6 @@ def shorten_all(values: Sequence[Any], width: int) -> list[str]:
     return [shorten(f"…{text[shared:]}", width) for text in texts]
 
 
-def some_names(names: Sequence[str], most: int = 24) -> str:
-    """Return a list of names as text; of many the first, and the number of others."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
 class Html(str):
     """Text that is HTML markup; only this module and those that draw figures create it, from trusted strings."""
 

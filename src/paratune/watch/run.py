@@ -1,5 +1,6 @@
 """The state of a run, from its folder while it runs."""
 
+import os
 import platform
 import time
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paratune.errors import CheckpointError
-from paratune.records import events_file, is_finished
+from paratune.records import RUN_FILE, events_file, is_finished
 from paratune.records.finished import Record, RunRecord, last_session, number_in, read_typed
 from paratune.records.run_folder import LOCK_FILE, is_in_use
 from paratune.records.typed import RunFile, Summary
@@ -27,7 +28,8 @@ State = Literal[
     "skipped", "gone",
 ]  # fmt: skip
 """stalled: a process trains it, but has logged nothing for too long; stopped: by a signal, after saving; killed: no
-process trains it, and it has no record of a reason; waiting, skipped: in a matrix; gone: its folder was deleted."""
+process trains it, and it has no record of a reason; waiting, skipped: in a matrix; gone: its folder was deleted, or
+cannot be read."""
 RUNNING: tuple[State, ...] = ("starting", "training", "evaluating", "saving", "stalled")
 _DOING: Mapping[str, State] = {
     "training": "training",
@@ -98,9 +100,11 @@ class RunWatch:
         now = time.time() if now is None else now
         if not self.folder.is_dir():
             return RunView(self.folder.name, str(self.folder), "gone", reason="its folder does not exist any more")
+        if not os.access(self.folder, os.R_OK | os.X_OK):  # whether a process trains it is unknown
+            return RunView(self.folder.name, str(self.folder), "gone", reason="its folder cannot be read")
         problems: list[str] = []
         # Before the summary is read: a run that ends in between is finished at the next look.
-        is_done = self._is_finished()
+        is_done = is_finished(self.folder)
         run = self._part(last_session, RunFile, problems)
         summary = self._part(lambda folder: read_typed(folder, Summary), Summary, problems) if is_done else Summary()
         record = RunRecord(self.folder.name, self.folder, run, summary)
@@ -135,12 +139,6 @@ class RunWatch:
             since=last_event,
             left_s=self._left_s(run.plan.num_steps) if is_active else None,
         )
-
-    def _is_finished(self) -> bool:
-        try:
-            return is_finished(self.folder)
-        except OSError:  # a folder without permission to read
-            return False
 
     def _part(self, read: Callable[[Path], Record], kind: type[Record], problems: list[str]) -> Record:
         """Return run.json or summary.json; an absent or damaged one is empty."""
@@ -204,7 +202,7 @@ class RunWatch:
         # Locks of another machine may be invisible here; its recent events are not.
         if host not in (None, platform.node()) and silence is not None and silence < limit:
             return doing, f"on {host}, whose lock this machine does not see"
-        if last_event is None and record.run == RunFile():
+        if last_event is None and not (self.folder / RUN_FILE).exists():
             return "killed", "before its first step, or before it started"
         return "killed", "no process trains it, and its record has no reason"
 

@@ -217,7 +217,7 @@ def test_efficiency_is_held_against_the_first_run_or_the_baseline(tmp_path: Path
     # (160 + 32) / (160 + 64), with the run's own noise scale.
     assert values(rows["statistical_efficiency"]) == [1.0, pytest.approx(192 / 224)]
     rates = values(rows["samples_per_s"])
-    assert values(rows["goodput"]) == pytest.approx([rates[0], rates[1] * 192 / 224])
+    assert values(rows["goodput_samples_per_s"]) == pytest.approx([rates[0], rates[1] * 192 / 224])
     assert values(rows["noise_scale_standard_error"]) == [12.0, 12.0]
     other = build_report(read_runs([small, large]), large).rows
     # (96 + 64) / (96 + 32).
@@ -253,7 +253,7 @@ def test_the_noise_scale_of_few_samples_is_unknown_and_never_that_of_another_run
     known, unknown = of(tmp_path / "a", noise_scale=NOISE), of(tmp_path / "b", 64, noise_scale=noise)
     rows = rows_of(known, unknown)
     assert values(rows["noise_scale"]) == [96.0, None]
-    assert values(rows["goodput"])[1] is None
+    assert values(rows["goodput_samples_per_s"])[1] is None
     # At the reference batch a sample is worth one, whatever the noise.
     assert values(rows_of(unknown, known)["statistical_efficiency"]) == [1.0, pytest.approx((96 + 64) / (96 + 32))]
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from paratune.reports.comparison.arrange import Compared, FigureRow
 from paratune.reports.measures import GOODPUT, STEP_PARTS, Measure, named
+from paratune.reports.systems.building import memory_kinds
 from paratune.reports.systems.changes import changes
 from paratune.verdicts import MeasureComparison
 from paratune.verdicts.finding import Code
@@ -58,9 +59,9 @@ def _changes(compared: Compared, measure: Measure) -> tuple[MeasureComparison, .
     for other in compared.others:
         finding = by_label.get(other.label) or changes(measure, base, [other])[0]
         bare = MeasureComparison(measure.key, True, finding.baseline, finding.value, finding.num_runs)
-        kinds = {str(run.summary.memory.kind) for run in (*base.runs, *other.runs)}
+        kinds = memory_kinds([*base.runs, *other.runs])
         if measure.key == MEMORY and len(kinds) > 1 and finding.change is not None:
-            reason = f"different kinds of memory: {', '.join(sorted(kinds))}"
+            reason = f"different kinds of memory: {', '.join(kinds)}"
             finding = replace(bare, code=OTHER_MEMORY, reason=reason)
         elif other.label in refused:
             finding = replace(bare, reason="not the same experiment")

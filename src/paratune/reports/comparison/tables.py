@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from paratune.base.units import NOT_AVAILABLE, counted, format_percent, percent_change
 from paratune.records.finished import RunRecord
@@ -119,11 +118,7 @@ def main_measures(members: Sequence[Member], price: float | None = None, most: i
         yield cost(price)
     for split, metric in headline_scores([run for member in members for run in member.scored], most):
         yield score(split, metric)
-        yield Measure(
-            f"{split}_constant_{metric}", "  constant answer", "Scores", "score", 0,
-            f"summary.baseline.scores.{split}.{metric}", partial(constant_score, split=split, metric=metric),
-            is_quality=True,
-        )  # fmt: skip
+        yield replace(constant_score(split, metric), label="  constant answer")
 
 
 def headline_scores(runs: Sequence[RunRecord], most: int = MAX_SCORES) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from paratune.base.text import plain
+from paratune.base.text import listing, plain
 from paratune.base.units import NOT_AVAILABLE, format_as, format_share
 from paratune.records import ALL_PHASES
 from paratune.records.finished import Curve, RunRecord, rank_memory
@@ -27,7 +27,7 @@ from paratune.reports.figures.plots import (
     thinned,
 )
 from paratune.reports.measures import MEMORY_KINDS, PHASE_NAMES, STEP_PARTS
-from paratune.reports.text import shorten, some_names
+from paratune.reports.text import shorten
 
 PHASE_COLOURS = {
     "get_batch": "#e3b23c", "forward": "#8cc0e6", "backward": "#4f8fc4", "optimizer": "#e08a7d", "other": "#b9b9b9"
@@ -238,4 +238,4 @@ def read_predictions(path: Path) -> tuple[Any, Any]:
 
 def _names(runs: Sequence[RunRecord]) -> str:
     """Return the names for a title; only the first of many, since the figure shows all of them."""
-    return some_names([shorten(run.name, 60) for run in runs], 6)
+    return listing([shorten(run.name, 60) for run in runs], 6)

@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterator, Sequence
 
 from paratune.base.grouping import grouped
+from paratune.base.text import listing
 from paratune.base.units import counted, format_duration
 from paratune.reports.document import Statement
 from paratune.reports.matrix.outcomes import Candidate, CandidateGroup, SweepReport
 from paratune.reports.measures import MEASURES, device_hours
 from paratune.reports.statements import UNKNOWN, ComparedOption, fastest, options_of
 from paratune.reports.systems.configurations import Configuration
-from paratune.reports.text import some_names
 from paratune.verdicts.words import change_words, label_of, signed_interval_words
 
 MAX_SENTENCES = 4
@@ -119,7 +119,7 @@ def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:
     shown = [other for other, found in group.compared if found.is_shown and found.outcome == "different"]
     open_ones = [other for other in group.candidates if other is not chosen and other not in shown]
     if open_ones:
-        names = some_names([candidate.label for candidate in open_ones], 3)
+        names = listing([candidate.label for candidate in open_ones], 3)
         text = f"cannot tell whether it is better than {names}. Chosen: {text}"
     return Statement(label, f"{text}.", None if open_ones else True, "chosen")
 

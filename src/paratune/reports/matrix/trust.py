@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from paratune.base.text import listing
 from paratune.base.units import counted
 from paratune.records.finished import RunRecord
 from paratune.reports.document import Statement
@@ -11,7 +12,6 @@ from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.runs.certificates import Certificate
 from paratune.reports.runs.machine import own_share, software_facts
 from paratune.reports.systems.model import Systems
-from paratune.reports.text import some_names
 from paratune.verdicts import Verdict
 from paratune.verdicts.order import OrderEffect, load_by_others, num_overlapping, run_time
 from paratune.verdicts.placebo import NegativeControl
@@ -70,7 +70,7 @@ def _order(compared: Sequence[Verdict], effects: Sequence[OrderEffect], runs: Se
     orders = {verdict.label: verdict.speed.order for verdict in compared}
     confounded = [label for label, order in orders.items() if order is not None and order.is_confounded]
     if confounded:
-        names = some_names(confounded, 3)
+        names = listing(confounded, 3)
         return f"not in turn: all runs of {names} came before or after all runs of the baseline.", False
     return "the runs of all configurations were made in turn.", True
 
@@ -139,7 +139,7 @@ def _experiment(verdicts: Sequence[Verdict], runs: Sequence[RunRecord]) -> State
     label = "Same experiment"
     refused = [verdict.label for verdict in verdicts if verdict.differs.refused]
     if refused:
-        return Statement(label, f"not comparable with the baseline: {some_names(refused, 3)}.", False, "verdicts")
+        return Statement(label, f"not comparable with the baseline: {listing(refused, 3)}.", False, "verdicts")
     problems = []
     software = Counter(tuple(software_facts(run).items()) for run in runs)
     if len(software) > 1:
@@ -152,7 +152,7 @@ def _experiment(verdicts: Sequence[Verdict], runs: Sequence[RunRecord]) -> State
     if any(verdict.differs.elsewhere for verdict in verdicts):
         problems.append("different machines")
     unknown = [verdict.label for verdict in verdicts if verdict.differs.unknown]
-    untold = [f"not all that was trained is recorded for {some_names(unknown, 3)}"] if unknown else []
+    untold = [f"not all that was trained is recorded for {listing(unknown, 3)}"] if unknown else []
     if any(not run.run.versions for run in runs):
         untold.append("package versions are not recorded for all runs")
     if problems or untold:
@@ -172,11 +172,11 @@ def _certificates(certificates: Sequence[Certificate]) -> Statement:
     findings = [finding for certificate in certificates for finding in certificate.findings]
     differing = [finding.strategy for finding in findings if finding.status == "differs"]
     if differing:
-        text = f"{some_names(differing, 3)} trained differently from one process."
+        text = f"{listing(differing, 3)} trained differently from one process."
         return Statement(label, text, False, "certificates")
     untold = list(dict.fromkeys(finding.strategy for finding in findings if finding.status == "cannot run"))
     if untold or not findings:
-        text = f"cannot tell: {some_names(untold, 3) or 'no strategy'} was not compared with one process."
+        text = f"cannot tell: {listing(untold, 3) or 'no strategy'} was not compared with one process."
         return Statement(label, text, None, "certificates")
     held = list(dict.fromkeys(finding.strategy for finding in findings if finding.status == "holds"))
-    return Statement(label, f"{some_names(held, 6)} trained the same as one process.", True, "certificates")
+    return Statement(label, f"{listing(held, 6)} trained the same as one process.", True, "certificates")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paratune.base.grouping import grouped
+from paratune.base.text import listing
 from paratune.base.units import format_count
 from paratune.config.targets import ScoreTarget
 from paratune.records.finished import RunRecord, rank_memory
@@ -24,7 +25,7 @@ from paratune.reports.runs.machine import value_text
 from paratune.reports.runs.read import read_runs
 from paratune.reports.statements import run_statements
 from paratune.reports.systems.effect_figures import verdict_section
-from paratune.reports.text import csv_lines, some_names
+from paratune.reports.text import csv_lines
 from paratune.verdicts import Margin
 from paratune.verdicts.rates import reference_batch_of
 
@@ -70,7 +71,7 @@ def runs_csv(report: Report) -> str:
 
 def run_document(report: Report) -> ReportDocument:
     """Return the contents of a report of runs; reads the predictions of regressions, draws nothing yet."""
-    names = some_names([run.name for run in report.runs])
+    names = listing([run.name for run in report.runs])
     about = "In index.html, point at a cell, tap it, or move to it with the arrow keys to see its run and record."
     notices = []
     if len(report.runs) > 1:

@@ -1,6 +1,7 @@
 """Lines of configurations over the number of devices, speed-up and scaling efficiency."""
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,12 +53,12 @@ class Scaling:
     """Configurations that differ in their number of devices, under one rule for the batch."""
 
     rule: str
-    """strong: equal total batch; weak: equal batch per device."""
-    batch: float
-    """Samples a step of all devices (strong), or of each device (weak)."""
+    """strong: equal total batch; weak: equal batch per device; nodes: all else equal."""
     where: str
     """Values that all members share and other configurations do not; empty if there are none."""
     members: tuple[Configuration, ...]
+    batch: float = math.nan
+    """Samples a step of all devices (strong), or of each device (weak); not of several nodes."""
 
 
 def scalings(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
@@ -79,7 +80,7 @@ def scalings(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
             lines = list(_lines(same_batch))
             apart = _varied_keys([line[-1] for line in lines], lambda key: not is_batch(key))
             for line in lines:
-                found.append(Scaling(rule, batch, _where(line[-1], [*varied, *apart]), tuple(line)))
+                found.append(Scaling(rule, _where(line[-1], [*varied, *apart]), tuple(line), batch))
     order = list(dict.fromkeys(scaling.where for scaling in found))  # that of the configurations
     return tuple(sorted(found, key=lambda scaling: (scaling.rule, order.index(scaling.where), scaling.batch)))
 
@@ -127,7 +128,7 @@ def node_lines(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
     measured = sorted(measured, key=lambda member: int(member.settings.get(NODES) or 1))
     groups = grouped((_others(member, is_nodes), member) for member in measured).values()
     return tuple(
-        Scaling("nodes", group[0].global_batch_size or 0, _where(group[0], varied), tuple(group))
+        Scaling("nodes", _where(group[0], varied), tuple(group))
         for group in groups
         if len({member.settings.get(NODES) for member in group}) > 1
     )

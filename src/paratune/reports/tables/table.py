@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from paratune.base.text import listing
 from paratune.base.units import NOT_AVAILABLE, format_as
-from paratune.reports.text import some_names
 
 CHOSEN = "* "
 """Prefix of the name of a chosen line."""
@@ -60,7 +60,7 @@ class TableCell:
     @property
     def hover(self) -> str:
         """Runs and source, for the tooltip of the cell."""
-        return ": ".join(filter(None, [some_names(self.runs, 8), self.source]))
+        return ": ".join(filter(None, [listing(self.runs, 8), self.source]))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the text and the known fields, as in report.json."""

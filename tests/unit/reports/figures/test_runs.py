@@ -139,7 +139,7 @@ def test_read_predictions_raises_for_files_that_cannot_be_drawn(tmp_path, column
 def test_a_title_names_six_runs_and_how_many_more_there_are():
     runs = [SimpleNamespace(name=f"run-{at}") for at in range(9)]
     assert figures._names(runs[:6]) == "run-0, run-1, run-2, run-3, run-4, run-5"
-    assert figures._names(runs) == "run-0, run-1, run-2, run-3, run-4, run-5 and 3 more"
+    assert figures._names(runs) == "run-0, run-1, run-2, run-3, run-4, run-5, and 3 more"
 
 
 def test_a_long_run_is_drawn_with_few_points():
