@@ -157,9 +157,11 @@ def test_a_file_has_its_legend_and_no_fonts_of_others(tmp_path):
 
 
 def test_page_pdf_and_file_are_written_of_one_figure_which_is_laid_out_once(monkeypatch):
+    from matplotlib.figure import Figure
+
     drawn, times = [], []
-    draw_figure = matplotlib.figure.Figure.draw
-    monkeypatch.setattr(matplotlib.figure.Figure, "draw", lambda *given: (times.append(1), draw_figure(*given)))
+    draw_figure = Figure.draw
+    monkeypatch.setattr(Figure, "draw", lambda *given: (times.append(1), draw_figure(*given)))
 
     def draw(axes, hovers):
         drawn.append(axes)
