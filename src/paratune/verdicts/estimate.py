@@ -187,9 +187,15 @@ class Estimate:
         least = max(least, _SMALLEST)
         if self._quantile(least) <= distance:
             return least
+        parts, stdtrit = self._parts, special.stdtrit
+
+        def beyond(log: float) -> float:
+            tail = math.exp(log)
+            return math.sqrt(sum(variance * float(stdtrit(free, tail)) ** 2 for variance, free in parts)) - distance
+
         # Beyond one half the quantile rises again.
         logs = math.log(least), min(math.log(most) + 1e-6, math.log(0.5))
-        return math.exp(optimize.brentq(lambda log: self._quantile(math.exp(log)) - distance, *logs, xtol=1e-9))
+        return math.exp(optimize.brentq(beyond, *logs, xtol=1e-9))
 
     def with_runs(self, num_runs: int) -> "Estimate":
         """Return the estimate with at least this number of runs on each side, with the same variances."""
@@ -283,20 +289,21 @@ def dunnett(p_values: Sequence[float], shares: Sequence[float | None], freedom: 
     """
     freedom, (z, z_weights), (chances, u_weights) = min(freedom, MANY), _NORMAL_NODES, _FLAT_NODES
     u = np.sqrt(special.chdtri(freedom, (1 - chances) / 2) / freedom)
+    z_weights, u_weights = z_weights / z_weights.sum(), u_weights / u_weights.sum()
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    known = np.asarray([shares[position] or 0.0 for position in order])[:, None, None]
+    is_apart = np.asarray([shares[position] is None for position in order])
+    # (comparisons, nodes of z, 1), (comparisons, 1, 1)
+    middle, rest = np.sqrt(known) * z[:, None], np.maximum(np.sqrt(1 - known), _SMALLEST)
     adjusted, so_far = [0.0] * len(p_values), 0.0
     for place, position in enumerate(order):
-        p_value, left = p_values[position], order[place:]
+        p_value = p_values[position]
         so_far = max(so_far, p_value)
-        if len(left) > 1:
+        if place + 1 < len(order):
             bound = -special.stdtrit(freedom, max(p_value, _SMALLEST) / 2) * u
-            inside = np.ones((len(z), len(u)))
-            for share in (shares[other] for other in left):
-                if share is None:
-                    inside *= 1 - p_value
-                else:
-                    middle, rest = math.sqrt(share) * z[:, None], math.sqrt(1 - share) or _SMALLEST
-                    inside *= special.ndtr((middle + bound) / rest) - special.ndtr((middle - bound) / rest)
-            so_far = max(so_far, 1 - float((z_weights / z_weights.sum()) @ inside @ (u_weights / u_weights.sum())))
+            of_rest = middle[place:], rest[place:]
+            inside = special.ndtr((of_rest[0] + bound) / of_rest[1]) - special.ndtr((of_rest[0] - bound) / of_rest[1])
+            inside[is_apart[place:]] = 1 - p_value
+            so_far = max(so_far, 1 - float(z_weights @ inside.prod(axis=0) @ u_weights))
         adjusted[position] = min(1.0, so_far)
     return adjusted

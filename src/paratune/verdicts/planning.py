@@ -1,11 +1,13 @@
 """Number of runs that decide a comparison: the power of the two tests, from the present variances."""
 
+import functools
 import math
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from paratune.verdicts import special
 from paratune.verdicts.estimate import ALPHA, MANY, Estimate
@@ -39,10 +41,15 @@ def power_equal(estimate: Estimate, margin: float, alpha: float = ALPHA) -> floa
     """
     if not estimate.standard_error:
         return 1.0
-    freedom = min(estimate.degrees_of_freedom, MANY)
-    errors = np.sqrt(special.chdtri(freedom, (np.arange(_NODES) + 0.5) / _NODES) / freedom)
+    errors = _standard_errors(min(estimate.degrees_of_freedom, MANY))
     distance = (margin - estimate.half_width(1 - 2 * alpha) * errors) / estimate.standard_error
     return float(np.maximum(2 * special.ndtr(distance) - 1, 0).mean())
+
+
+@functools.lru_cache(maxsize=1024)
+def _standard_errors(freedom: float) -> npt.NDArray[np.float64]:
+    """Return `_NODES` quantiles of an estimated standard error over the true one; most of the time of a plan."""
+    return np.asarray(np.sqrt(special.chdtri(freedom, (np.arange(_NODES) + 0.5) / _NODES) / freedom))
 
 
 def power_different(estimate: Estimate, change: float, alpha: float = ALPHA) -> float:

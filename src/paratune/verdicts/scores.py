@@ -30,8 +30,8 @@ from paratune.verdicts.scoring import CannotTell, PredictionRows, read_rows, sco
 Scores = Mapping[Hashable, float]
 """The score of each seed."""
 Seeds = Sequence[Sequence[RunRecord]]
-Cache = dict[str, tuple[PredictionRows, JackknifeScore]]
-"""By run: several comparisons need the baseline's file."""
+Cache = dict[tuple[str, str], tuple[PredictionRows, JackknifeScore]]
+"""By the run whose rows are the reference, and run: several comparisons need the baseline's file."""
 _NOT_BY_CHANCE = 3
 """Seeds without any change that show equality: on 50 rows two have no change by chance 7% of the time, three 2%."""
 SMALLEST_SHARE = 0.001
@@ -128,14 +128,17 @@ def _with_samples(side: Seeds, reference: RunRecord, split: str, metric: str, ca
     for repeats in side:
         scored = []
         for run in repeats:
-            rows = cache[run.name][0] if run.name in cache else read_rows(run, split)
-            if run is not reference and not rows.is_same_as(cache[reference.name][0]):
-                raise CannotTell(f"{plain(run.name)} and {plain(reference.name)} were scored on other rows")
-            if run.name not in cache:
-                cache[run.name] = rows, score_again(run, rows, split, metric)
-            scored.append(cache[run.name][1])
-        values = np.mean([one.pseudovalues for one in scored], axis=0)
-        by_seed.append(replace(scored[0], score=fmean([one.score for one in scored]), pseudovalues=values))
+            place = reference.name, run.name
+            if place not in cache:
+                rows = read_rows(run, split)
+                if run is not reference and not rows.is_same_as(cache[reference.name, reference.name][0]):
+                    raise CannotTell(f"{plain(run.name)} and {plain(reference.name)} were scored on other rows")
+                cache[place] = rows, score_again(run, rows, split, metric)
+            scored.append(cache[place][1])
+        if len(scored) > 1:
+            values = np.mean([one.pseudovalues for one in scored], axis=0)
+            scored[0] = replace(scored[0], score=fmean([one.score for one in scored]), pseudovalues=values)
+        by_seed.append(scored[0])
     return by_seed
 
 

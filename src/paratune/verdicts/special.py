@@ -6,4 +6,5 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     from scipy import special
 
-    return getattr(special, name)
+    function = globals()[name] = getattr(special, name)  # found without this function from now on
+    return function
