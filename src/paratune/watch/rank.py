@@ -4,27 +4,20 @@ import json
 import os
 import statistics
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from paratune.records import ALL_PHASES, MOST_STEPS
+from paratune.records import MOST_STEPS
 
 RECENT_BYTES = 512 * 1024
-"""Bytes at the end of a log that are read completely; of the steps before them only some are read."""
-SAMPLED_STEPS = 400
-"""Maximum number of these earlier steps, for a curve."""
+"""Bytes at the end of a log in which steps are read; what other events say is read from the whole log."""
 LONGEST_LINE = 1 << 20
 """Bytes that are read at once: a longer line is damaged, and counts as several."""
 WINDOW = 50
 """Number of last steps for rates and shares."""
-CURVE_POINTS = 2000
-"""Number of stored losses; at twice as many, every second one is dropped."""
-LAG, LAG_OF_STEP = 0.2, 0.05
-"""A rank is a straggler if its own work takes longer than that of the others by more than this share of it, and by more
-than this share of the step."""
 LATEST_S = 1e11
 """Unix time of the year 5138; a later one is damaged, and no calendar can show it."""
 _STEP = b'{"event": "step"'
@@ -38,7 +31,6 @@ class Event(BaseModel):
     event: str
     time: float | None = Field(default=None, gt=0, lt=LATEST_S)
     step: int | None = Field(default=None, gt=-MOST_STEPS, lt=MOST_STEPS)
-    epoch: float | None = None
     loss: float | None = None
     learning_rate: float | None = None
     data_rank: int | None = None
@@ -46,13 +38,11 @@ class Event(BaseModel):
     num_samples: float | None = None
     num_tokens: float | None = None
     wall_ms: float | None = Field(default=None, ge=0, lt=1000 * LATEST_S)
-    phases_ms: dict[str, float | None] | None = None
     memory_bytes: float | None = None
     warmup: bool | None = None
     profiled: bool | None = None
     split: str | None = None
     scores: dict[str, float | None] | None = None
-    is_best: bool | None = None
     time_s: float | None = Field(default=None, lt=LATEST_S)
     """Of a pause: an evaluation or a checkpoint."""
     doing: str | None = None
@@ -74,13 +64,10 @@ class RankLog:
         """Forget everything: the log is a new file."""
         self._offset = 0
         self.num_damaged = 0
-        """Number of read lines that are not events; of the earlier steps only some are read."""
+        """Number of read lines that are not events; earlier steps are not read."""
         self.step = 0
         self.steps: deque[Event] = deque(maxlen=WINDOW)
-        self.losses: list[tuple[int, float]] = []
         self.evaluation: Event | None = None
-        self.bests: list[Event] = []
-        """The evaluations that were the best so far."""
         self.time: float | None = None
         self.doing: str | None = None
         """Its last logged activity since its last start."""
@@ -102,15 +89,13 @@ class RankLog:
                 if status.st_ino != self._inode or status.st_size < self._offset:
                     self._begin()
                     self._inode = status.st_ino
-                old_bytes = status.st_size - RECENT_BYTES - self._offset
-                wanted_from = file.seek(self._offset)
+                file.seek(self._offset)
                 while line := file.readline(LONGEST_LINE):
                     if not line.endswith(b"\n") and len(line) < LONGEST_LINE:
                         break
                     is_old = self._offset < status.st_size - RECENT_BYTES and line.startswith(_STEP)
-                    if not is_old or self._offset >= wanted_from:
+                    if not is_old:
                         self._add_line(line)
-                        wanted_from += is_old * old_bytes // SAMPLED_STEPS
                     self._offset += len(line)
         except FileNotFoundError:
             if self._inode is not None:
@@ -130,23 +115,15 @@ class RankLog:
         if kind == "step" and event.step is not None:
             self.step = step
             self.steps.append(event)
-            if event.loss is not None:
-                self.losses.append((step, event.loss))
-            if len(self.losses) >= 2 * CURVE_POINTS:
-                self.losses = self.losses[::2]
         elif kind == "begin":
             self.doing = event.doing
         elif kind == "resume":  # the steps after it are trained again
             self.step, self.doing = step, None
-            self.losses = [point for point in self.losses if point[0] <= step]
-            self.bests = [best for best in self.bests if (best.step or 0) <= step]
             self.steps = deque((old for old in self.steps if (old.step or 0) <= step), maxlen=WINDOW)
         elif kind in ("evaluation", "checkpoint"):
             self.pauses_s += event.time_s or 0.0
             self.longest_pause_s = max(self.longest_pause_s, event.time_s or 0.0)
             self.evaluation = event if kind == "evaluation" else self.evaluation
-            if event.is_best:
-                self.bests.append(event)
         elif kind in ("stop", "failure") or (kind == "out_of_memory" and event.next_micro_batch_size is None):
             self.ended = event
 
@@ -177,28 +154,3 @@ def total_rate(logs: Sequence[RankLog], amount: Literal["num_tokens", "num_sampl
             by_data.setdefault(rank if data_rank is None else data_rank, log.rate(amount))
     known = [rate for rate in by_data.values() if rate is not None]
     return sum(known) if known and len(known) == len(by_data) else None
-
-
-def phase_shares(logs: Sequence[RankLog]) -> dict[str, float]:
-    """Return the share of each phase in the wall time of the last steps, over all ranks."""
-    phases = [step.phases_ms or {} for log in logs for step in log.measured()]
-    totals = {key: sum(step.get(key) or 0.0 for step in phases) for key in ALL_PHASES}
-    whole_ms = sum(totals.values())
-    return {key: value / whole_ms for key, value in totals.items()} if whole_ms > 0 else {}
-
-
-def stragglers(logs: Sequence[RankLog], own_phases: Sequence[Any]) -> dict[int, float]:
-    """Return by which share the own work of a rank in a step takes longer than that of the others, for each straggler.
-
-    Args:
-        own_phases: Phases in which a rank does not wait for other ranks; may be empty.
-    """
-    works = {
-        rank: [sum((step.phases_ms or {}).get(key) or 0.0 for key in own_phases) for step in log.measured()]
-        for rank, log in enumerate(logs)
-    }
-    own: Mapping[int, float] = {rank: statistics.median(work) for rank, work in works.items() if work}
-    usual = statistics.median_low(own.values()) if len(own) > 1 else 0.0
-    least_ms = LAG_OF_STEP * 1000 * max((log.mean_wall_s() or 0.0 for log in logs), default=0.0)
-    is_slow = {rank: own_ms > (1 + LAG) * usual > 0 and own_ms - usual > least_ms for rank, own_ms in own.items()}
-    return {rank: own_ms / usual - 1 for rank, own_ms in own.items() if is_slow[rank]}

@@ -14,7 +14,7 @@ from paratune.records import RUN_FILE, events_file, is_finished
 from paratune.records.finished import Record, RunRecord, last_session, number_in, read_typed
 from paratune.records.run_folder import LOCK_FILE, is_in_use
 from paratune.records.typed import RunFile, Summary
-from paratune.watch.rank import Event, RankLog, phase_shares, stragglers, total_rate
+from paratune.watch.rank import Event, RankLog, total_rate
 
 MIN_SILENCE_S = 60.0
 """Minimum seconds without an event before a training run is stalled."""
@@ -54,30 +54,19 @@ class RunView:
     world_size: float | None = None
     step: float | None = None
     num_steps: float | None = None
-    epoch: float | None = None
-    num_epochs: float | None = None
     loss: float | None = None
-    losses: tuple[float, ...] = ()
-    """Of the whole run so far, thinned."""
     learning_rate: float | None = None
     tokens_per_s: float | None = None
     """Of all ranks, over the last steps, without pauses."""
     samples_per_s: float | None = None
-    phases: Mapping[str, float] = field(default_factory=dict)
-    """Share of each phase in the wall time of the last steps."""
-    memory_bytes: tuple[float | None, ...] = ()
-    """Peak of each rank so far."""
-    stragglers: Mapping[int, float] = field(default_factory=dict)
-    """By rank, the share by which its own work in a step takes longer than that of the others."""
+    memory_bytes: float | None = None
+    """Largest peak of a rank so far."""
     scores: Mapping[str, float | None] = field(default_factory=dict)
     """Of the last evaluation, on the split `scored_on` at the step `scored_at`; of a finished run at its kept step."""
     scored_at: float | None = None
     scored_on: str | None = None
     metric: str | None = None
     """The metric that selects the kept model; None if the last model is kept."""
-    best: float | None = None
-    """The best value of that metric so far, at `best_step`."""
-    best_step: float | None = None
     total_s: float | None = None
     """Of a finished run; in a matrix of all starts of a run that ended."""
     left_s: float | None = None
@@ -116,7 +105,6 @@ class RunWatch:
             "device": run.device,
             "world_size": run.world_size,
             "num_steps": run.plan.num_steps,
-            "num_epochs": run.plan.num_epochs,
         }
         if is_done:
             return RunView(**about, **_finished(summary), reason="; ".join(problems) or None)
@@ -153,26 +141,18 @@ class RunWatch:
         first, metric = self._logs[0], record.setting("evaluate.best")
         newest = first.steps[-1] if first.steps else Event(event="step")
         scored = first.evaluation or Event(event="evaluation")
-        best = first.bests[-1] if first.bests else Event(event="evaluation")
-        given = record.run.strategy.traits.get("own_phases")
-        own_phases = [key for key in given if isinstance(key, str)] if isinstance(given, list) else []
+        peaks = [log.steps[-1].memory_bytes for log in self._logs if log.steps]
         return {
             "step": first.step,
-            "epoch": newest.epoch,
             "loss": newest.loss,
-            "losses": tuple(loss for _, loss in first.losses),
             "learning_rate": newest.learning_rate,
             "tokens_per_s": total_rate(self._logs, "num_tokens"),
             "samples_per_s": total_rate(self._logs, "num_samples"),
-            "phases": phase_shares(self._logs),
-            "memory_bytes": tuple(log.steps[-1].memory_bytes if log.steps else None for log in self._logs),
-            "stragglers": stragglers(self._logs, own_phases),
+            "memory_bytes": max((peak for peak in peaks if peak is not None), default=None),
             "scores": scored.scores or {},
             "scored_at": scored.step,
             "scored_on": scored.split,
             "metric": metric if isinstance(metric, str) else None,
-            "best": (best.scores or {}).get(str(metric)),
-            "best_step": best.step,
             "num_damaged_lines": sum(log.num_damaged for log in self._logs),
         }
 
@@ -226,8 +206,6 @@ def _finished(summary: Summary) -> dict[str, Any]:
         "scored_at": summary.kept_step,
         "scored_on": split,
         "metric": summary.best.metric,
-        "best": summary.best.value,
-        "best_step": summary.best.step,
         "total_s": summary.time.total_s,
     }
 

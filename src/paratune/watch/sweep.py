@@ -1,13 +1,11 @@
-"""The state of a matrix of runs, the remaining time, and the best configurations so far."""
+"""The state of a matrix of runs, and the remaining time."""
 
-import statistics
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from paratune.config.metric_names import is_lower_better
 from paratune.errors import CheckpointError
 from paratune.records.run_folder import is_in_use
 from paratune.records.sweep import SWEEP_FILE, CellRecord, SweepRecord, cell_run_folder, read_sweep
@@ -25,19 +23,6 @@ _STATES: Mapping[str, State] = {
 
 
 @dataclass(frozen=True)
-class BestSoFar:
-    """The configuration of a matrix with the best mean score of its finished runs."""
-
-    metric: str
-    name: str
-    """Values of the configuration, without seeds, behind those of the selection (`select_per`) and a colon."""
-    score: float
-    num_runs: int
-    """Finished runs, and below the runs of the configuration with most: a report chooses none with fewer."""
-    num_planned: int
-
-
-@dataclass(frozen=True)
 class SweepView:
     name: str
     folder: str
@@ -49,8 +34,6 @@ class SweepView:
     left_s: float | None = None
     """Estimated seconds if waiting runs run one after the other and take as long as finished ones."""
     problem: str | None = None
-    best: tuple[BestSoFar, ...] = ()
-    """The best configuration of each selection; empty before a run with a score is finished."""
     is_awaited: bool = False
     """Whether listed runs have not been started yet: the folder is not locked between them."""
 
@@ -81,7 +64,6 @@ class SweepWatch:
             runs,
             dict(Counter("running" if run.is_running else run.state for run in runs)),
             _left_s(record, runs) if is_locked else None,
-            best=tuple(_best_so_far(record, runs)),
             is_awaited=any(run.state == "waiting" and run.name in record.listed for run in runs),
         )
 
@@ -116,30 +98,6 @@ class SweepWatch:
         was_killed = cell.state == "interrupted" and (cell.exit_code or 0) < 0  # before it saved
         state = "killed" if was_killed else _STATES[cell.state]
         return replace(run, state=state, reason=cell.reason, total_s=cell.took_s)
-
-
-def _best_so_far(record: SweepRecord, runs: Sequence[RunView]) -> Iterator[BestSoFar]:
-    """Yield the configuration with the best mean score of its finished runs, for each selection of the matrix."""
-    per = [axis for axis in record.axes if axis.label in record.select_per]
-    others = [axis for axis in record.axes if axis.label not in record.select_per and not axis.is_seed]
-    selections: dict[str, dict[str, list[float | None]]] = {}
-    metrics: dict[str, str] = {}
-    for cell, run in zip(record.cells, runs, strict=True):
-        if cell.counts:
-            within = ", ".join(f"{axis.label} {cell.values[axis.label]}" for axis in per)
-            name = ", ".join(f"{axis.label} {axis.values[cell.values[axis.label]]}" for axis in others) or record.name
-            is_known = run.state == "finished" and run.scored_on == "validation"
-            score = run.scores.get(cell.metric) if is_known else None
-            selections.setdefault(within, {}).setdefault(name, []).append(score)
-            metrics.setdefault(within, cell.metric)
-    for within, configurations in selections.items():
-        known = {name: [score for score in scores if score is not None] for name, scores in configurations.items()}
-        means = {name: statistics.fmean(scores) for name, scores in known.items() if scores}
-        if means:
-            best = (min if is_lower_better(metrics[within]) else max)(means, key=lambda name: means[name])
-            shown = f"{within}: {best}" if within else best
-            num_planned = max(map(len, configurations.values()))
-            yield BestSoFar(metrics[within], shown, means[best], len(known[best]), num_planned)
 
 
 def _left_s(record: SweepRecord, runs: Sequence[RunView]) -> float | None:
