@@ -39,11 +39,11 @@ def try_factors(change: float, num_runs: int, num_trials: int, seed: int) -> dic
     Returns:
         Shares of the experiments: `found`, the main effect of that value; `pair_found`, the comparison of the
         configuration that differs only in it, among all comparisons with the baseline; `false` and `pair_false`, any
-        false "different" of another axis, and of a configuration without that value; `interaction`, any false one.
+        false "different" of another axis, and of a configuration without that value.
     """
     rng = np.random.default_rng(seed)
     base = {axis: levels[0] for axis, levels in FACTORS.items()}
-    counts = dict.fromkeys(("found", "pair_found", "false", "pair_false", "interaction"), 0.0)
+    counts = dict.fromkeys(("found", "pair_found", "false", "pair_false"), 0.0)
     combinations = [dict(zip(FACTORS, names, strict=True)) for names in product(*FACTORS.values())]
     for _ in range(num_trials):
         cells = []
@@ -56,7 +56,6 @@ def try_factors(change: float, num_runs: int, num_trials: int, seed: int) -> dic
         p_values = {key: effect.comparison.p_different or 0.0 for key, effect in effects.items()}
         counts["found"] += p_values["strategy", "zero3"] <= ALPHA
         counts["false"] += any(p <= ALPHA for key, p in p_values.items() if key != ("strategy", "zero3"))
-        counts["interaction"] += any(effect.interaction and effect.interaction.matters for effect in effects.values())
         logs = [[float(np.log(run.summary.throughput.samples_per_s)) for run in cell.group.runs] for cell in cells]
         adjusted = holm([sequential_p(p) for p in _compared(logs)])
         different = {place for place, p_value in enumerate(adjusted, start=1) if p_value <= ALPHA}

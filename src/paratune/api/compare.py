@@ -2,21 +2,17 @@
 
 from collections.abc import Sequence
 from os import PathLike, fspath
-from pathlib import Path
 
 from paratune.api.arguments import several
 from paratune.api.process import process_as_before
 from paratune.api.run import Run
 from paratune.api.sweep_result import Sweep
-from paratune.errors import ConfigError
-from paratune.records.sweep import holds_sweep
 from paratune.reports.comparison import Comparison, make_comparison
 from paratune.reports.runs.differing import read_allowed
 from paratune.verdicts import read_margins
 
 AnyRun = Run | Sweep | str | PathLike[str]
 """A run or its folder, or a matrix or its folder."""
-MAX_LOOKS = 100
 
 
 @process_as_before()
@@ -26,7 +22,6 @@ def compare(
     by: str | Sequence[str] = (),
     margin: str | Sequence[str] = (),
     allow: str | Sequence[str] = (),
-    looks: int | None = None,
 ) -> Comparison:
     """Compare the speed and the quality of runs with a baseline, with intervals and a verdict in words.
 
@@ -38,7 +33,6 @@ def compare(
         margin: Differences that count as equal, such as "f1=0.01" or "speed=3%".
         allow: Allowed differences of the runs: batch, model, train, steps, data, tokens, task, kept, weights,
             distil.
-        looks: Number of times that these runs were compared while runs were added, 1 to 100.
 
     Returns:
         The verdicts: `as_dict()` has them as plain data; a notebook shows the output of the command.
@@ -47,29 +41,15 @@ def compare(
         ParatuneError: A folder is not a run, or an option is invalid. Runs that cannot be compared are no error: the
             verdict has the reason, and `is_refused` is true.
     """
-    words = [run_folder(run) for run in runs]
-    if looks is not None:
-        _check_looks(words, looks)
     return make_comparison(
-        words,
+        [run_folder(run) for run in runs],
         baseline=None if baseline is None else run_folder(baseline),
         by=several(by),
         margins=read_margins(several(margin)),
         allowed=read_allowed(several(allow)),
-        looks=looks,
     )
 
 
 def run_folder(run: AnyRun) -> str:
     """Return the folder of a run or of a matrix."""
     return fspath(run.folder if isinstance(run, Run | Sweep) else run)
-
-
-def _check_looks(runs: Sequence[str], looks: int) -> None:
-    if any(holds_sweep(Path(run)) for run in runs):
-        message = "--looks has no effect on a matrix: its sweep.json records the looks; leave it out"
-        raise ConfigError(message, code="cli.no_effect", option="--looks")
-    if not 1 <= looks <= MAX_LOOKS:
-        raise ConfigError(
-            f"--looks {looks}: a number from 1 to {MAX_LOOKS} is needed", code="cli.invalid_value", option="--looks"
-        )

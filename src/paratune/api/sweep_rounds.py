@@ -16,7 +16,7 @@ from paratune.sweeps.cell import Cell
 from paratune.sweeps.plan import now
 from paratune.sweeps.rounds import end_rounds, is_over_budget, next_round
 from paratune.verdicts import Verdict
-from paratune.verdicts.margins import SPEED
+from paratune.verdicts.groups import SPEED
 from paratune.verdicts.rates import GOODPUT
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,6 @@ def compare(
     by: Sequence[str] = (),
     margin: Margins = (),
     allow: Sequence[str] = (),
-    looks: int | None = None,
     json: Json = False,
 ) -> int:
     """Compare the speed and the quality of runs with a baseline, with intervals and a verdict in words.
@@ -28,12 +27,11 @@ def compare(
         baseline: run, configuration or value with which the others are compared; default: the first
         by: axes of a matrix whose values are compared
         allow: allowed differences of the runs: batch, model, train, steps, data, tokens, task, kept, weights, distil
-        looks: number of times that these runs were compared while runs were added, including this one; default: 1
     """
     from paratune.api.compare import compare as make_comparison
     from paratune.reports.terminal import terminal_comparison
 
-    comparison = make_comparison(*runs, baseline=baseline, by=by, margin=margin, allow=allow, looks=looks)
+    comparison = make_comparison(*runs, baseline=baseline, by=by, margin=margin, allow=allow)
     if json:
         print_json(finite(comparison.as_dict()), indent=1)
     else:

@@ -5,13 +5,24 @@ value of another type makes the record damaged. Fields that this module does not
 groups of numbers, such as the sizes of a step.
 """
 
+import math
 from typing import Annotated, Any, ClassVar, NotRequired
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, ValidationError, field_validator
 from pydantic_core.core_schema import ValidationInfo
 from typing_extensions import TypedDict  # that of typing only from Python 3.12 on
 
-Number = Annotated[int, Field(gt=-(2**64), lt=2**64)] | float | None
+LARGEST = 1e60
+"""Numbers of a record that are larger, or below its inverse and not 0, count as unknown: no measurement gives them, and
+squares of their variances are out of the range of numbers."""
+
+
+def _measured(value: Any) -> Any:
+    is_number = type(value) is float and value != 0 and math.isfinite(value)
+    return None if is_number and not 1 / LARGEST < abs(value) < LARGEST else value
+
+
+Number = Annotated[Annotated[int, Field(gt=-(2**64), lt=2**64)] | float | None, BeforeValidator(_measured)]
 Numbers = dict[str, Number]
 
 

@@ -13,7 +13,7 @@ from paratune.base.text import listing
 from paratune.config.metric_names import is_lower_better
 from paratune.reports.document import Statement
 from paratune.verdicts import MeasureComparison, Verdict
-from paratune.verdicts.margins import SPEED
+from paratune.verdicts.groups import SPEED
 from paratune.verdicts.words import comparison_words, name_of, quality_words
 
 UNKNOWN = MeasureComparison(SPEED, True, None, None, (0, 0), reason="it has no verdict")

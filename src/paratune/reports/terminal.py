@@ -28,7 +28,7 @@ from paratune.reports.runs.read import Unfinished
 from paratune.reports.statements import run_statements
 from paratune.reports.tables.table import Row, Table, make_table
 from paratune.reports.tables.terminal import TerminalParts
-from paratune.verdicts.words import effect_words, head_of, parts_of
+from paratune.verdicts.words import comparison_words, head_of, parts_of, quality_words
 
 Parts = Iterator[Table | Text | Padding]
 _STYLES = {True: "green", False: "red", None: ""}
@@ -162,7 +162,10 @@ def _family(compared: Compared) -> Parts:
         yield Text("On average over the other axes:", style="bold")
     for effect in compared.effects:
         names = f"{plain(effect.axis)} {plain(effect.level)} against {plain(effect.baseline)}"
-        yield _indented(f"{names}: {effect_words(effect, compared.verdicts[0].task)}")
+        found, task = effect.comparison, compared.verdicts[0].task
+        yield _indented(
+            f"{names}: {comparison_words(found, task) if found.is_ratio else quality_words((found,), task)}"
+        )
 
 
 def _indented(text: str, style: str = "") -> Padding:

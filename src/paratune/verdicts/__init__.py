@@ -4,9 +4,8 @@ Imports the lowest layers and `metrics`, with which it computes scores again; im
 """
 
 from paratune.verdicts.finding import MeasureComparison
-from paratune.verdicts.groups import Differs, Group
-from paratune.verdicts.judge import Verdict, judge, judge_scores
-from paratune.verdicts.margins import Margin, default_margin, read_margins
+from paratune.verdicts.groups import Differs, Group, Margin, default_margin, read_margins
+from paratune.verdicts.judge import Verdict, judge
 from paratune.verdicts.sequential import LookHistory
 
 __all__ = [
@@ -18,6 +17,5 @@ __all__ = [
     "Verdict",
     "default_margin",
     "judge",
-    "judge_scores",
     "read_margins",
 ]

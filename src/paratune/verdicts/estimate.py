@@ -23,6 +23,8 @@ CHANCE = 0.05
 """Of the F distribution: the largest of k variances that is above that of the others at 5% / k keeps its own. With a
 higher chance the common variance of few runs is too small. The baseline's is in all comparisons: it has 5%, not 5% / k.
 """
+LARGEST_LOG = 700.0
+"""Logarithm of the largest ratio that is computed: larger ones are out of the range of numbers."""
 _SMALLEST = 1e-100
 """p-value: quantiles of smaller ones are out of the range of numbers."""
 _NORMAL_NODES, _FLAT_NODES = np.polynomial.hermite_e.hermegauss(20), np.polynomial.legendre.leggauss(40)
@@ -82,6 +84,11 @@ class Estimate:
     """Whether the seeds of both sides are the same."""
     reach: float = math.inf
     """Largest possible change, where intervals end: a score from 0 to 1 changes by 1 at most."""
+
+    @property
+    def num_scored(self) -> int:
+        """Scored samples; 0 for a change that is not of scores."""
+        return 0 if self.scope == "runs" else self.num_rows or self.num_samples
 
     @functools.cached_property
     def variance(self) -> float:

@@ -3,30 +3,21 @@
 A matrix of strategy, precision and learning rate has one effect for each value of an axis, in place of a comparison
 within each combination of the others. The effect is the mean, over the combinations that have both values, of the
 difference of cell means: the least-squares effect of a balanced design. Variances of cells are pooled where they are
-alike, and are Welch's elsewhere. An interaction is a difference that varies over the combinations.
+alike, and are Welch's elsewhere.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, variance
+from statistics import fmean
+from typing import Any
 
-from paratune.verdicts import special
-from paratune.verdicts.estimate import ALPHA, holm
-from paratune.verdicts.finding import (
-    MeasureComparison,
-    UncorrectedComparison,
-    decide,
-    placebo,
-    with_interval,
-    without_change,
-)
-from paratune.verdicts.groups import Group
+from paratune.verdicts.finding import MeasureComparison, change_of_log, decide
+from paratune.verdicts.groups import SPEED, Group, Margin, default_margin
 from paratune.verdicts.judge import metrics_of, shared_split
-from paratune.verdicts.margins import SPEED, Margin, default_margin
-from paratune.verdicts.scores import difference
+from paratune.verdicts.scores import differences
 from paratune.verdicts.sequential import LookHistory
-from paratune.verdicts.speeds import Speeds, speeds_of
+from paratune.verdicts.speeds import Speeds, logs_of, speeds_of
 
 Levels = Mapping[str, str]
 """Name of the value of each axis."""
@@ -43,19 +34,6 @@ class FactorCell:
 
 
 @dataclass(frozen=True)
-class Interaction:
-    """How the effect of a value varies over the combinations of the other axes."""
-
-    p_value: float
-    """Of "it is the same in all of them", corrected by Holm's rule over all effects of a measure."""
-    least: float
-    """Smallest effect in a combination, in the unit of the change."""
-    most: float
-    matters: bool
-    """Whether p is at most 5%, and an effect is further from the mean one than the margin."""
-
-
-@dataclass(frozen=True)
 class FactorEffect:
     """The effect of a value of an axis on one measure, against the baseline's value."""
 
@@ -65,8 +43,10 @@ class FactorEffect:
     comparison: MeasureComparison
     num_combinations: int
     """Combinations of the other axes that have both values."""
-    interaction: Interaction | None = None
-    """None for a single combination, for scores, and where a combination has one run."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data; unknown values are None."""
+        return {**vars(self), "comparison": self.comparison.as_dict()}
 
 
 def factor_effects(
@@ -85,7 +65,7 @@ def factor_effects(
     task, split = str(runs[0].run.task.kind), shared_split(runs)
     margins, history = margins or {}, history or LookHistory()
     rates = [[run.summary.throughput.samples_per_s for run in cell.group.runs] for cell in cells]
-    are_known = all(len(some) > 1 and all(rate and rate > 0 for rate in some) for some in rates)
+    are_known = all(len(some) > 1 and len(logs_of(some)) == len(some) for some in rates)
     speeds = speeds_of([cell.group for cell in cells], rates) if are_known else None
     effects: list[FactorEffect] = []
     for axis, base in baseline.items():
@@ -102,17 +82,9 @@ def factor_effects(
             if measure == SPEED:
                 measured = [_speed(speeds, cells, rates, some, margin) for some in pairs.values()]
             else:
-                measured = [difference(first, second, split or "", measure, margin) for first, second in sides]
+                measured = [differences(first, [second], split or "", measure, margin)[0] for first, second in sides]
             for level, comparison in zip(pairs, decide(measured, looks, history.num_planned), strict=True):
-                is_known = speeds is not None and measure == SPEED and comparison.change is not None
-                interaction = _interaction(speeds, pairs[level], comparison) if speeds and is_known else None
-                effects.append(FactorEffect(axis, level, base, comparison, len(pairs[level]), interaction))
-    # Each measure is corrected for all of its interactions; only speed has them.
-    interactions = [(at, effect.interaction) for at, effect in enumerate(effects) if effect.interaction is not None]
-    corrected = holm([interaction.p_value for _, interaction in interactions])
-    for (at, found), p_value in zip(interactions, corrected, strict=True):
-        matters = p_value <= ALPHA and found.matters
-        effects[at] = replace(effects[at], interaction=replace(found, p_value=p_value, matters=matters))
+                effects.append(FactorEffect(axis, level, base, comparison, len(pairs[level])))
     return effects
 
 
@@ -130,35 +102,21 @@ def _pairs(cells: Sequence[FactorCell], axis: str, base: str, level: str) -> lis
 def _speed(
     speeds: Speeds | None, cells: Sequence[FactorCell], rates: Sequence[Sequence[float | None]], pairs: Pairs,
     margin: Margin,
-) -> UncorrectedComparison:  # fmt: skip
+) -> MeasureComparison:  # fmt: skip
     """Return the comparison of the rates of two values; `speeds` is None where a cell has one run or no rate."""
     counts = tuple(sum(len(rates[pair[side]]) for pair in pairs) for side in (0, 1))
     bare = MeasureComparison(SPEED, True, None, None, (counts[0], counts[1]), margin=margin.of(1.0))
     groups = [(cells[base].group, cells[other].group) for base, other in pairs]
     if any(len({run.run.batch.global_batch_size for run in (*a.runs, *b.runs)}) > 1 for a, b in groups):
-        return without_change(bare, "not_same_experiment", "the global batch size differs")
-    known = [[[math.log(rate) for rate in rates[pair[side]] if rate and rate > 0] for pair in pairs] for side in (0, 1)]
+        return bare.without_change("not_same_experiment", "the global batch size differs")
+    known = [[logs_of(rates[pair[side]]) for pair in pairs] for side in (0, 1)]
     if tuple(sum(map(len, side)) for side in known) != counts:
-        return without_change(bare, "unknown_value", "a rate is not recorded")
+        return bare.without_change("unknown_value", "a rate is not recorded")
     means = [fmean(fmean(logs) for logs in side) for side in known]
-    change = math.expm1(means[1] - means[0])
-    finding = replace(bare, baseline=math.exp(means[0]), value=math.exp(means[1]), change=change)
+    change = change_of_log(means[1] - means[0])
+    found = replace(bare, baseline=math.exp(means[0]), value=math.exp(means[1]), change=change)
     if all(first.cannot_differ(second) for first, second in groups):
-        return placebo(finding)
+        return found.as_placebo()
     if speeds is None:
-        return UncorrectedComparison(replace(finding, code="one_run", reason="one run in a combination"))
-    estimate = speeds.change(pairs)
-    return UncorrectedComparison(with_interval(replace(finding, control=speeds.control), estimate), estimate)
-
-
-def _interaction(speeds: Speeds, pairs: Pairs, comparison: MeasureComparison) -> Interaction | None:
-    """Return how the effect varies over combinations: an F test with the mean variance of a combination's effect."""
-    if len(pairs) < 2:
-        return None
-    estimates = [speeds.change([pair]) for pair in pairs]
-    changes = [estimate.value for estimate in estimates]
-    between, noise = variance(changes), fmean(estimate.variance for estimate in estimates)
-    freedom = min(estimate.degrees_of_freedom for estimate in estimates)
-    p_value = float(special.fdtrc(len(pairs) - 1, freedom, between / noise)) if noise else float(between == 0)
-    is_far = max(abs(change - fmean(changes)) for change in changes) > math.log1p(comparison.margin or 0.0)
-    return Interaction(p_value, math.expm1(min(changes)), math.expm1(max(changes)), is_far)
+        return replace(found, code="one_run", reason="one run in a combination")
+    return replace(found, control=speeds.control).with_interval(speeds.change(pairs))

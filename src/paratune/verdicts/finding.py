@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 from paratune.config.metric_names import direction
-from paratune.verdicts.estimate import ALPHA, LEVEL, Estimate, dunnett, holm
+from paratune.verdicts.estimate import ALPHA, LARGEST_LOG, LEVEL, Estimate, Scope, dunnett, holm
 from paratune.verdicts.order import OrderEffect
 from paratune.verdicts.placebo import NegativeControl
 from paratune.verdicts.planning import RunRange, plan
@@ -51,15 +51,6 @@ class MeasureComparison:
     """p-value of "there is no change", corrected for looks and for several configurations; None over samples."""
     p_equal: float | None = None
     """p-value of "the change is as large as the margin", corrected likewise."""
-    standard_error: float | None = None
-    """Of the change; of a ratio, of its logarithm."""
-    degrees_of_freedom: float | None = None
-    scope: str | None = None
-    """The interval covers: runs; seeds and samples; seeds (on these samples); or samples (of these models)."""
-    is_paired: bool | None = None
-    num_samples: int = 0
-    num_clusters: int = 0
-    """Clusters of samples, such as questions about one passage; 0 where samples count as independent."""
     look: int = 1
     """Number of times that this comparison was made while runs were added, this one included."""
     level: float | None = None
@@ -81,6 +72,16 @@ class MeasureComparison:
     """The same in words, where the numbers do not show it."""
     split: str | None = None
 
+    estimate: Estimate | None = None
+    """The change with its variances, of a ratio its logarithm; None where there is no interval."""
+    unadjusted: Estimate | None = None
+    """The estimate without the adjustment for the order of runs, where there is one."""
+
+    @property
+    def scope(self) -> Scope | None:
+        """The interval covers: runs; seeds and samples; seeds (on these samples); or samples (of these models)."""
+        return None if self.estimate is None else self.estimate.scope
+
     @property
     def is_shown(self) -> bool:
         """Whether it is decided, and not only for the rows on which these runs were scored."""
@@ -92,69 +93,55 @@ class MeasureComparison:
         return self.code in _NEED_RUNS
 
     @property
-    def is_guess(self) -> bool:
-        """Whether the numbers of runs rest on a variance of two runs."""
-        freedom = self.degrees_of_freedom
-        return min(self.num_runs) == 2 and freedom is not None and freedom < 3
-
-
-@dataclass(frozen=True)
-class UncorrectedComparison:
-    """A comparison before the corrections for repeated looks and for other configurations."""
-
-    finding: MeasureComparison
-    estimate: Estimate | None = None
-    unadjusted: Estimate | None = None
-    """The estimate without the adjustment for the order of runs, where there is one."""
-
-    @property
     def sign(self) -> int:
         """1 where more is better, -1 where less is."""
-        return 1 if self.finding.is_ratio or direction(self.finding.measure) == "max" else -1
+        return 1 if self.is_ratio or direction(self.measure) == "max" else -1
 
     @property
     def limit(self) -> float:
         """The margin on the scale of the estimate; of a ratio both ways the same factor."""
-        assert self.finding.margin is not None
-        return math.log1p(self.finding.margin) if self.finding.is_ratio else self.finding.margin
+        assert self.margin is not None
+        return math.log1p(self.margin) if self.is_ratio else self.margin
+
+    def with_interval(self, estimate: Estimate, level: float = LEVEL) -> "MeasureComparison":
+        """Return the comparison with the change of an estimate and its interval."""
+        as_change = change_of_log if self.is_ratio else float
+        change, low, high = map(as_change, (estimate.value, *estimate.interval(level)))
+        return replace(self, change=change, low=low, high=high, interval_level=level, estimate=estimate)
+
+    def without_change(self, code: Code, reason: str) -> "MeasureComparison":
+        """Return the figures of both sides without a change."""
+        return MeasureComparison(
+            self.measure, self.is_ratio, self.baseline, self.value, self.num_runs,
+            margin=self.margin, code=code, reason=reason, split=self.split,
+        )  # fmt: skip
+
+    def as_placebo(self) -> "MeasureComparison":
+        """Return the figures of two configurations that cannot differ in them."""
+        return self.without_change("placebo", "it cannot differ: the options that differ do not change a step")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, with the standard error (of a ratio, of its logarithm) and its degrees of freedom."""
+        values, one = asdict(replace(self, estimate=None, unadjusted=None)), self.estimate
+        del values["estimate"], values["unadjusted"]
+        freedom = None if one is None else one.degrees_of_freedom
+        return values | {
+            "standard_error": None if one is None else one.standard_error,
+            "degrees_of_freedom": freedom if freedom is not None and math.isfinite(freedom) else None,
+            "scope": self.scope,
+            "is_paired": one.is_paired if one is not None and one.sides else None,
+            "num_samples": 0 if one is None else one.num_scored,
+            "num_clusters": 0 if one is None else one.num_clusters,
+        }
 
 
-def without_change(finding: MeasureComparison, code: Code, reason: str) -> UncorrectedComparison:
-    """Return the figures of both sides without a change."""
-    return UncorrectedComparison(
-        MeasureComparison(
-            finding.measure, finding.is_ratio, finding.baseline, finding.value, finding.num_runs,
-            margin=finding.margin, code=code, reason=reason, split=finding.split,
-        )
-    )  # fmt: skip
-
-
-def placebo(finding: MeasureComparison) -> UncorrectedComparison:
-    """Return the figures of two configurations that cannot differ in them."""
-    return without_change(finding, "placebo", "it cannot differ: the options that differ do not change a step")
-
-
-def with_interval(finding: MeasureComparison, estimate: Estimate, level: float = LEVEL) -> MeasureComparison:
-    """Return a comparison with the change, its interval, and how these were found."""
-    low, high = estimate.interval(level)
-    as_change = math.expm1 if finding.is_ratio else float
-    return replace(
-        finding,
-        change=as_change(estimate.value),
-        low=as_change(low),
-        high=as_change(high),
-        standard_error=estimate.standard_error,
-        degrees_of_freedom=estimate.degrees_of_freedom if math.isfinite(estimate.degrees_of_freedom) else None,
-        scope=estimate.scope,
-        is_paired=estimate.is_paired if estimate.sides else None,
-        num_samples=0 if estimate.scope == "runs" else estimate.num_rows or estimate.num_samples,
-        num_clusters=estimate.num_clusters,
-        interval_level=level,
-    )
+def change_of_log(log: float) -> float:
+    """Return the ratio less 1 of its logarithm, at most a number that a float can hold."""
+    return math.expm1(min(log, LARGEST_LOG))
 
 
 def decide(
-    measured: Sequence[UncorrectedComparison], looks: Sequence[Looks], num_planned: int | None = None
+    measured: Sequence[MeasureComparison], looks: Sequence[Looks], num_planned: int | None = None
 ) -> list[MeasureComparison]:
     """Return the comparisons of one measure, of several configurations with one baseline, with their outcomes.
 
@@ -162,26 +149,64 @@ def decide(
     Comparisons without an estimate are returned unchanged; those over samples alone are "cannot tell". `looks` are
     those at each configuration, `num_planned` its runs at the end of the planned rounds; None where none are planned.
     """
-    # An interval over samples does not cover other seeds: there is no test, and none to correct for.
-    tests = [
-        (one, one.estimate, look)
-        for one, look in zip(measured, looks, strict=True)
-        if one.estimate is not None and one.estimate.sides
+    findings = list(measured)
+    tests: list[tuple[int, Estimate]] = []
+    for place, one in enumerate(measured):
+        if one.estimate is not None and one.estimate.sides:
+            tests.append((place, one.estimate))
+        elif one.estimate is not None:
+            # An interval over samples does not cover other seeds: there is no test, and none to correct for.
+            findings[place] = replace(one, outcome="cannot tell", code="samples_only")
+    alone = [estimate.p_different() for _, estimate in tests]
+    different = [sequential_p(p_value, looks[place]) for p_value, (place, _) in zip(alone, tests, strict=True)]
+    limits = [measured[place].limit for place, _ in tests]
+    equal = [
+        sequential_p(estimate.p_equal(-limit, limit), looks[place])
+        for limit, (place, estimate) in zip(limits, tests, strict=True)
     ]
-    different = [sequential_p(estimate.p_different(), look) for _, estimate, look in tests]
-    equal = [sequential_p(estimate.p_equal(-one.limit, one.limit), look) for one, estimate, look in tests]
-    estimates = [estimate for _, estimate, _ in tests]
-    corrected = zip(tests, _many_to_one(estimates, different), holm(equal), different, strict=True)
-    findings = []
-    for one in measured:
-        if one.estimate is None:
-            findings.append(one.finding)
-        elif not one.estimate.sides:
-            findings.append(replace(one.finding, outcome="cannot tell", code="samples_only"))
+    corrected = zip(_many_to_one([estimate for _, estimate in tests], different), holm(equal), strict=True)
+    for number, ((place, estimate), (p_different, p_equal)) in enumerate(zip(tests, corrected, strict=True)):
+        one, look = measured[place], looks[place]
+        level = last_level(ALPHA, look)
+        if len(look) > 1:
+            one = one.with_interval(estimate, 1 - level)
+        one = replace(one, p_different=p_different, p_equal=p_equal, look=len(look), level=level)
+        if p_equal <= ALPHA:
+            one = replace(one, outcome="equal")
+        elif p_different <= ALPHA:
+            one = replace(one, outcome="different", is_better=estimate.value * one.sign > 0)
         else:
-            test, *p_values = next(corrected)
-            findings.append(_decided(*test, num_planned, len(tests), *p_values))
+            one = _undecided(one, estimate, look, num_planned, len(tests), (different[number], alone[number]))
+        findings[place] = one
     return findings
+
+
+def _undecided(
+    one: MeasureComparison, estimate: Estimate, looks: Looks, num_planned: int | None, num_tests: int,
+    p_values: tuple[float, float],
+) -> MeasureComparison:  # fmt: skip
+    """Return a comparison that is not decided, with the reason, and the runs that would decide it.
+
+    `p_values` are of "no change", corrected for looks alone, and not corrected.
+    """
+    twice = 2 * looks[-1][0]  # the information of a next look
+    share = max(looks[-1][1], spent_share(twice, looks[0][0], num_planned))
+    next_level = last_level(ALPHA / num_tests, (*looks, (twice, share)))
+    to_tell, to_equal, num_samples = plan(estimate, one.limit, next_level)
+    confounded = one.unadjusted if one.order is not None and one.order.is_confounded else None
+    code: Code = "too_few_runs" if num_samples is None else "too_few_samples"
+    if confounded and min(confounded.p_different(), confounded.p_equal(-one.limit, one.limit)) <= ALPHA:
+        code = "order_confounded"
+    elif estimate.scope == "runs" and estimate.shared and replace(estimate, shared=0.0).p_different() <= ALPHA:
+        code = "negative_control"
+    elif p_values[0] <= ALPHA:
+        code = "many_comparisons"
+    elif p_values[1] <= ALPHA:
+        code = "repeated_looks"
+    return replace(
+        one, outcome="cannot tell", runs_to_tell=to_tell, runs_to_equal=to_equal, num_samples_needed=num_samples,
+        code=code,
+    )  # fmt: skip
 
 
 def _many_to_one(estimates: Sequence[Estimate], p_values: Sequence[float]) -> list[float]:
@@ -193,47 +218,3 @@ def _many_to_one(estimates: Sequence[Estimate], p_values: Sequence[float]) -> li
     freedom = max((common * (one.variance / one.variance_of_runs) ** 2 for one in pooled), default=math.inf)
     shares = [one.sides[0].variance / one.variance if one in pooled else None for one in estimates]
     return dunnett(p_values, shares, freedom)
-
-
-def _decided(
-    comparison: UncorrectedComparison, estimate: Estimate, looks: Looks, num_planned: int | None, num_tests: int,
-    p_different: float, p_equal: float, p_alone: float,
-) -> MeasureComparison:  # fmt: skip
-    """Return a comparison over runs with its outcome.
-
-    `p_different` and `p_equal` are corrected for looks and for the number of tests, `p_alone` for looks alone.
-    """
-    finding, level = comparison.finding, last_level(ALPHA, looks)
-    if len(looks) > 1:
-        finding = with_interval(finding, estimate, 1 - level)
-    finding = replace(finding, p_different=p_different, p_equal=p_equal, look=len(looks), level=level)
-    if p_equal <= ALPHA:
-        return replace(finding, outcome="equal")
-    if p_different <= ALPHA:
-        return replace(finding, outcome="different", is_better=estimate.value * comparison.sign > 0)
-    twice = 2 * looks[-1][0]  # the information of a next look
-    share = max(looks[-1][1], spent_share(twice, looks[0][0], num_planned))
-    next_level = last_level(ALPHA / num_tests, (*looks, (twice, share)))
-    to_tell, to_equal, num_samples = plan(estimate, comparison.limit, next_level)
-
-    def why() -> Code:
-        confounded = comparison.unadjusted if finding.order is not None and finding.order.is_confounded else None
-        limits = -comparison.limit, comparison.limit
-        if confounded and min(confounded.p_different(), confounded.p_equal(*limits)) <= ALPHA:
-            return "order_confounded"
-        if estimate.scope == "runs" and estimate.shared and replace(estimate, shared=0.0).p_different() <= ALPHA:
-            return "negative_control"
-        if p_alone <= ALPHA:
-            return "many_comparisons"
-        if estimate.p_different() <= ALPHA:
-            return "repeated_looks"
-        return "too_few_runs" if num_samples is None else "too_few_samples"
-
-    return replace(
-        finding,
-        outcome="cannot tell",
-        runs_to_tell=to_tell,
-        runs_to_equal=to_equal,
-        num_samples_needed=num_samples,
-        code=why(),
-    )

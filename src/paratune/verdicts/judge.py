@@ -9,9 +9,8 @@ from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.config.metric_names import METRICS
 from paratune.records.finished import RunRecord
-from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, decide, placebo, without_change
-from paratune.verdicts.groups import Differs, Group, matched
-from paratune.verdicts.margins import SPEED, Margin, default_margin
+from paratune.verdicts.finding import MeasureComparison, decide
+from paratune.verdicts.groups import SPEED, Differs, Group, Margin, default_margin, matched
 from paratune.verdicts.rates import ComparedRates, rates_of
 from paratune.verdicts.scores import differences
 from paratune.verdicts.sequential import LookHistory
@@ -49,7 +48,14 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data; unknown values are None."""
-        return {**asdict(self), "sentence": self.sentence, "undecided": list(self.undecided)}
+        return {
+            **vars(self),
+            "differs": asdict(self.differs),
+            "speed": self.speed.as_dict(),
+            "quality": [score.as_dict() for score in self.quality],
+            "sentence": self.sentence,
+            "undecided": list(self.undecided),
+        }
 
 
 def judge(
@@ -90,7 +96,7 @@ def judge(
         places = [place for place, own in enumerate(metrics) if metric in own]
         # Those that trained the same thing on one split have a common variance.
         families = grouped(((bool(differ[place].refused), splits[place]), place) for place in places)
-        by_place: dict[int, UncorrectedComparison] = {}
+        by_place: dict[int, MeasureComparison] = {}
         for (_, split), members in families.items():
             assert split is not None
             of_family = differences(base, [others[place] for place in members], split, metric, margin_of(metric))
@@ -121,36 +127,27 @@ def judge(
 
 def _speeds(
     base: Group, others: Sequence[Group], differ: Sequence[Differs], margin: Margin
-) -> tuple[list[ComparedRates], list[UncorrectedComparison]]:
+) -> tuple[list[ComparedRates], list[MeasureComparison]]:
     """Return the rates of each configuration, and the comparison of its speed."""
     rates, measured = [], []
     for other, differs in zip(others, differ, strict=True):
         found = rates_of(base.runs, other.runs, is_same_batch=not differs.batch, kind=base.noise_kind)
-        speed = ratio(found.measure, base, other, found.baseline, found.others)
-        speed = replace(speed, finding=replace(speed.finding, margin=margin.of(1.0)))
+        speed = replace(ratio(found.measure, base, other, found.baseline, found.others), margin=margin.of(1.0))
         if found.reason is not None:
-            speed = without_change(speed.finding, "unknown_noise_scale", found.reason)
+            speed = speed.without_change("unknown_noise_scale", found.reason)
         elif base.cannot_differ(other):
-            speed = placebo(speed.finding)
+            speed = speed.as_placebo()
         rates.append(found)
         measured.append(_unless_refused(speed, differs))
     return rates, compare_speeds(base, others, [(found.baseline, found.others) for found in rates], measured)
 
 
-def _unless_refused(measured: UncorrectedComparison, differs: Differs) -> UncorrectedComparison:
+def _unless_refused(measured: MeasureComparison, differs: Differs) -> MeasureComparison:
     """Return what was measured; no change where the runs trained something different."""
     if not differs.refused:
         return measured
     reason = f"not the same experiment: they differ in {'; '.join(differs.refused)}"
-    return without_change(measured.finding, "not_same_experiment", reason)
-
-
-def judge_scores(
-    base: Group, others: Sequence[Group], split: str, metric: str, margin: Margin, history: LookHistory
-) -> list[MeasureComparison]:
-    """Return the verdict on one score of each configuration against the baseline's; see `judge`."""
-    looks = [history.at(base.runs, other.runs) for other in others]
-    return decide(differences(base, others, split, metric, margin), looks, history.num_planned)
+    return measured.without_change("not_same_experiment", reason)
 
 
 def shared_split(runs: Sequence[RunRecord]) -> str | None:

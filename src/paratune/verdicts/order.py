@@ -90,7 +90,7 @@ def load_by_others(run: RunRecord) -> float | None:
     used = run.summary.utilisation
     if used.kind != "cpu" or used.machine_mean is None or used.mean is None:
         return None
-    return max(0.0, float(used.machine_mean) - float(used.mean))
+    return min(1.0, max(0.0, float(used.machine_mean) - float(used.mean)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from paratune.base.units import counted
 from paratune.records.efficiency import NoiseKind, statistical_efficiency
 from paratune.records.finished import RunRecord
 from paratune.verdicts import special
-from paratune.verdicts.margins import SPEED
+from paratune.verdicts.groups import SPEED
 
 GOODPUT = "goodput"
 

@@ -21,10 +21,9 @@ from paratune.config.metric_names import score_range
 from paratune.records.finished import RunRecord
 from paratune.verdicts import special
 from paratune.verdicts.estimate import Estimate, Side, common_sides, moments, unpaired
-from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, with_interval
-from paratune.verdicts.groups import Group, matched, why_one
+from paratune.verdicts.finding import MeasureComparison
+from paratune.verdicts.groups import Group, Margin, matched, why_one
 from paratune.verdicts.jackknife import Floats, JackknifeScore
-from paratune.verdicts.margins import Margin
 from paratune.verdicts.scoring import CannotTell, PredictionRows, read_rows, score_again
 
 Scores = Mapping[Hashable, float]
@@ -41,7 +40,7 @@ compute the same thing have nearly the same score with each seed, among configur
 
 def differences(
     base: Group, others: Sequence[Group], split: str, metric: str, margin: Margin
-) -> list[UncorrectedComparison]:
+) -> list[MeasureComparison]:
     """Return the difference of a score of each configuration from the baseline's.
 
     Over seeds and samples where both sides have two seeds or more and their predictions exist; over seeds, on these
@@ -57,8 +56,9 @@ def differences(
     cache: Cache = {}
     least, most = score_range(metric, str(base.runs[0].run.task.kind))
     of_base, of_others = means(base), [means(other) for other in others]
-    findings, estimates = [], []
-    for other, own in zip(others, of_others, strict=True):
+    found: list[MeasureComparison] = []
+    family: dict[int, Estimate] = {}
+    for place, (other, own) in enumerate(zip(others, of_others, strict=True)):
         sides: tuple[Seeds, Seeds] = [*base.by_seed.values()], [*other.by_seed.values()]
         scores = [[*of_base.values()], [*own.values()]]
         pairs = matched([*of_base], [*own])
@@ -67,35 +67,26 @@ def differences(
             scores = [[side[place] for place in places] for side, places in zip(scores, pairs, strict=True)]
         first, second = fmean(scores[0]), fmean(scores[1])
         counts, limit = (len(scores[0]), len(scores[1])), margin.of(first)
-        finding = MeasureComparison(
+        one = MeasureComparison(
             metric, False, first, second, counts, change=second - first, margin=limit or None, split=split
         )
-        estimate = None
         if not limit:
             reason = "the margin is a share of the baseline's score, which is 0"
-            finding = replace(finding, code="zero_baseline", reason=reason)
-        else:
-            estimate, why = _estimate(sides, scores, split, metric, cache, is_paired=pairs is not None)
-            finding = replace(finding, reason=why)
-            if estimate is None:
-                finding = replace(finding, code="one_run" if min(counts) < 2 else "same_change")
-            else:
-                estimate = replace(estimate, reach=most - least)
-        findings.append(finding)
-        estimates.append(estimate)
-    family = {place: one for place, one in enumerate(estimates) if one is not None and one.sides}
+            found.append(replace(one, code="zero_baseline", reason=reason))
+            continue
+        estimate, why = _estimate(sides, scores, split, metric, cache, is_paired=pairs is not None)
+        one = replace(one, reason=why)
+        if estimate is None:
+            found.append(replace(one, code="one_run" if min(counts) < 2 else "same_change"))
+            continue
+        estimate = replace(estimate, reach=most - least)
+        found.append(one if estimate.sides else one.with_interval(estimate))
+        if estimate.sides:
+            family[place] = estimate
     pooled = with_family_variance(of_base, [of_others[place] for place in family], [*family.values()])
-    for place, one in zip(family, pooled, strict=True):
-        estimates[place] = one
-    return [
-        UncorrectedComparison(finding if one is None else with_interval(finding, one), one)
-        for finding, one in zip(findings, estimates, strict=True)
-    ]
-
-
-def difference(base: Group, other: Group, split: str, metric: str, margin: Margin) -> UncorrectedComparison:
-    """Return the difference of one configuration, as `differences` does."""
-    return differences(base, [other], split, metric, margin)[0]
+    for place, estimate in zip(family, pooled, strict=True):
+        found[place] = found[place].with_interval(estimate)
+    return found
 
 
 def _estimate(

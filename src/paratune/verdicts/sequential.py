@@ -52,8 +52,6 @@ class LookHistory:
     """In time order."""
     num_planned: int | None = None
     """Of the present look; see `RecordedLook`."""
-    num_earlier: int = 0
-    """Earlier looks of which the runs are unknown; they count as looks at equal numbers of new runs."""
 
     def at(self, *sides: Sequence[RunRecord]) -> Looks:
         """Return the looks at the runs of two configurations, the present one included; one look where none counts.
@@ -61,8 +59,6 @@ class LookHistory:
         The information is 1 / (1/n + 1/m) of n and m runs. Looks without two runs on each side do not count, nor do
         looks without a new run.
         """
-        if self.num_earlier:
-            return tuple((float(look), spent_share(look, 1)) for look in range(1, self.num_earlier + 2))
         first, second = ({run.name for run in side} for side in sides)
         looks: list[tuple[float, float]] = []
         for look in (*self.looks, RecordedLook(first | second, self.num_planned)):

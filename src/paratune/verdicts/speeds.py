@@ -12,9 +12,8 @@ from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.verdicts import special
 from paratune.verdicts.estimate import Estimate, Side, common_sides, moments, unpaired
-from paratune.verdicts.finding import MeasureComparison, UncorrectedComparison, placebo, with_interval
-from paratune.verdicts.groups import Group, why_one
-from paratune.verdicts.margins import SPEED
+from paratune.verdicts.finding import MeasureComparison, change_of_log
+from paratune.verdicts.groups import SPEED, Group, why_one
 from paratune.verdicts.order import OrderModel, order_model, run_time
 from paratune.verdicts.placebo import NegativeControl, is_of_a_step, negative_control
 
@@ -28,26 +27,28 @@ LEAST_FREEDOM = 0.5
 """Degrees of freedom that a regression leaves a configuration, from which it has a variance of its own."""
 
 
-def ratio(measure: str, base: Group, other: Group, first: Rates, second: Rates) -> UncorrectedComparison:
+def logs_of(values: Rates) -> list[float]:
+    """Return the logarithms of the values that are known and above 0."""
+    return [math.log(value) for value in values if value is not None and value > 0]
+
+
+def ratio(measure: str, base: Group, other: Group, first: Rates, second: Rates) -> MeasureComparison:
     """Return the ratio of the geometric means of a figure over runs; None is a run for which it is unknown."""
     counts = len(first), len(second)
     figures = zip((*base.runs, *other.runs), (*first, *second), strict=True)
-    unknown = [plain(run.name) for run, value in figures if value is None or value <= 0]
+    unknown = [plain(run.name) for run, value in figures if not logs_of([value])]
     if unknown:
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
         reason = f"unknown for {', '.join(unknown[:3])}{more}"
-        return UncorrectedComparison(
-            MeasureComparison(measure, True, None, None, counts, code="unknown_value", reason=reason)
-        )
-    logs = [[math.log(value) for value in side if value is not None] for side in (first, second)]
+        return MeasureComparison(measure, True, None, None, counts, code="unknown_value", reason=reason)
+    logs = logs_of(first), logs_of(second)
     a, b = fmean(logs[0]), fmean(logs[1])
-    finding = MeasureComparison(measure, True, math.exp(a), math.exp(b), counts, change=math.expm1(b - a))
+    found = MeasureComparison(measure, True, math.exp(a), math.exp(b), counts, change=change_of_log(b - a))
     too_few = why_one(*counts, "run")
     if too_few is not None:
-        return UncorrectedComparison(replace(finding, code="one_run", reason=too_few))
+        return replace(found, code="one_run", reason=too_few)
     # Not paired by seed: the time of a run does not follow from its seed.
-    estimate = unpaired(logs[0], logs[1], scope="runs")
-    return UncorrectedComparison(with_interval(finding, estimate), estimate)
+    return found.with_interval(unpaired(*logs, scope="runs"))
 
 
 def changes_of(
@@ -62,7 +63,7 @@ def changes_of(
     if is_speed:
         measured = compare_speeds(base, others, values, measured)
     return [
-        (placebo(one.finding) if is_of_a_step(measure) and base.cannot_differ(other) else one).finding
+        one.as_placebo() if is_of_a_step(measure) and base.cannot_differ(other) else one
         for other, one in zip(others, measured, strict=True)
     ]
 
@@ -108,7 +109,7 @@ def speeds_of(groups: Sequence[Group], rates: Sequence[Rates], measures: Sequenc
 
     `measures` are those of the rates, by default samples/s. Goodput and times of whole runs are in no negative control.
     """
-    logs = [[math.log(rate) for rate in some if rate] for some in rates]
+    logs = [logs_of(some) for some in rates]
     times = [[time for run in group.runs if (time := run_time(run)) is not None] for group in groups]
     are_timed = all(len(some) == len(group.runs) for some, group in zip(times, groups, strict=True))
     model = order_model(logs, times) if are_timed else None
@@ -150,9 +151,8 @@ def sides_of_pairs(sides: Sequence[Side], pooled: Sequence[Side]) -> list[Side]:
 
 
 def compare_speeds(
-    base: Group, others: Sequence[Group], rates: Sequence[tuple[Rates, Rates]],
-    measured: Sequence[UncorrectedComparison],
-) -> list[UncorrectedComparison]:  # fmt: skip
+    base: Group, others: Sequence[Group], rates: Sequence[tuple[Rates, Rates]], measured: Sequence[MeasureComparison]
+) -> list[MeasureComparison]:
     """Return comparisons with the variances of all configurations together; those without rates stay as they are.
 
     `rates` has the baseline's rates and its own of each other configuration. Speed and goodput are together where the
@@ -161,22 +161,21 @@ def compare_speeds(
     compared = list(measured)
     known = [
         place
-        for place, comparison in enumerate(measured)
-        if (comparison.estimate is not None or comparison.finding.code == "placebo")
-        and all(len(side) > 1 and all(rate and rate > 0 for rate in side) for side in rates[place])
+        for place, one in enumerate(measured)
+        if (one.estimate is not None or one.code == "placebo")
+        and all(len(side) > 1 and len(logs_of(side)) == len(side) for side in rates[place])
     ]
     for first, places in grouped((tuple(rates[place][0]), place) for place in known).items():
-        measures = [measured[place].finding.measure for place in places]
+        measures = [measured[place].measure for place in places]
         groups = [base, *(others[place] for place in places)]
         of_base = SPEED if SPEED in measures else measures[0]
         speeds = speeds_of(groups, [first, *(rates[place][1] for place in places)], [of_base, *measures])
         for number, place in enumerate(places, start=1):
-            finding, estimate = replace(measured[place].finding, control=speeds.control), measured[place].estimate
+            one = replace(measured[place], control=speeds.control)
             if speeds.model is not None:
-                finding = replace(finding, order=speeds.model.effect(number))
-            compared[place] = UncorrectedComparison(finding)
-            if estimate is not None:
-                adjusted = speeds.change([(0, number)], speeds.pair_sides)
-                unadjusted = estimate if speeds.is_adjusted else None
-                compared[place] = UncorrectedComparison(with_interval(finding, adjusted), adjusted, unadjusted)
+                one = replace(one, order=speeds.model.effect(number))
+            if one.estimate is not None:
+                unadjusted = one.estimate if speeds.is_adjusted else None
+                one = replace(one, unadjusted=unadjusted).with_interval(speeds.change([(0, number)], speeds.pair_sides))
+            compared[place] = one
     return compared

@@ -7,12 +7,11 @@ from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE
 from paratune.config.metric_names import LABELS, LOWER_IS_BETTER
 from paratune.verdicts.finding import MeasureComparison
-from paratune.verdicts.margins import SPEED
+from paratune.verdicts.groups import SPEED
 from paratune.verdicts.planning import MOST_RUNS, RunRange
 from paratune.verdicts.rates import GOODPUT
 
 if TYPE_CHECKING:
-    from paratune.verdicts.factorial import FactorEffect
     from paratune.verdicts.judge import Verdict
 
 _NOT_IN_POINTS = LOWER_IS_BETTER - {"hamming_loss"} | {"matthews", "r2", "pearson", "spearman", "qwk"}
@@ -132,19 +131,10 @@ def order_notes(speed: MeasureComparison) -> Iterator[str]:
         yield f"other programs kept {share} {more} of all cores busy than during the baseline's runs"
 
 
-def effect_words(effect: "FactorEffect", task: str) -> str:
-    """Return a main effect, and how it varies over the other axes where that matters."""
-    comparison, interaction = effect.comparison, effect.interaction
-    text = comparison_words(comparison, task) if comparison.is_ratio else quality_words((comparison,), task)
-    if interaction is None or not interaction.matters:
-        return text
-    return f"{text}; from {_change(interaction.least)} to {_change(interaction.most)} by combination (interaction)"
-
-
 def cluster_notes(quality: Iterable[MeasureComparison]) -> Iterator[str]:
     """Yield over what the intervals of scores are where rows belong together."""
-    counts = {(score.num_clusters, score.num_samples) for score in quality if score.num_clusters}
-    for num_clusters, num_rows in sorted(counts):
+    estimates = [score.estimate for score in quality if score.estimate is not None]
+    for num_clusters, num_rows in sorted({(one.num_clusters, one.num_scored) for one in estimates if one.num_clusters}):
         yield f"intervals of scores are over the {num_clusters:,} clusters of the {num_rows:,} rows"
 
 
@@ -165,11 +155,13 @@ def _needs(comparison: MeasureComparison, short: str) -> str:
     if needed:
         (count, aim), *others = needed
         first = f"{count} more {noun}{'' if count == '1' else 's'} needed {aim}"
-        guess = f" (a guess from {there} {noun}s)" if comparison.is_guess else ""
+        # The variance of two runs is hardly known.
+        is_guess = there == 2 and comparison.estimate is not None and comparison.estimate.degrees_of_freedom < 3
+        guess = f" (a guess from {there} {noun}s)" if is_guess else ""
         return ", ".join([first, *(f"{count} {aim}" for count, aim in others)]) + guess
-    if comparison.num_samples_needed is not None:
+    if comparison.num_samples_needed is not None and comparison.estimate is not None:
         return (
-            f"more seeds do not help, {comparison.num_samples:,} rows are too few: at least "
+            f"more seeds do not help, {comparison.estimate.num_scored:,} rows are too few: at least "
             f"{comparison.num_samples_needed:,} needed, or a wider margin"
         )
     if comparison.scope == "samples":

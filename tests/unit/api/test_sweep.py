@@ -145,7 +145,3 @@ def test_options_without_effect_are_refused(folder: Path, tmp_path: Path) -> Non
         paratune.report(run, layout="imdb")
     with raises_code("cli.argument_missing"):
         paratune.report()
-    with raises_code("cli.no_effect", "--looks"):
-        paratune.compare(paratune.Sweep(folder), looks=2)
-    with raises_code("cli.invalid_value", "--looks"):
-        paratune.compare(run, run, looks=0)

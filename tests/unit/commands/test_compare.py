@@ -160,22 +160,6 @@ def test_each_configuration_has_a_verdict_below_the_conclusions(tmp_path):
     assert len(starts) == 5
 
 
-def test_a_second_look_has_a_stricter_level(tmp_path, capsys):
-    runs = make_runs(tmp_path)
-    found = []
-    for words in ((), ("--looks", "2")):
-        assert compare(*runs, "--json", *words) == 0
-        found.append(json.loads(capsys.readouterr().out)["families"][0]["verdicts"][0]["speed"])
-    assert [speed["look"] for speed in found] == [1, 2]
-    assert found[1]["level"] < found[0]["level"] == pytest.approx(0.035)
-
-
-@pytest.mark.parametrize(("looks", "code"), [("0", "cli.invalid_value"), ("101", "cli.invalid_value")])
-def test_odd_looks(looks, code, tmp_path):
-    found = command(*make_runs(tmp_path, seeds=(1, 2)), "--looks", looks)
-    assert (found.returncode, code in found.stderr, looks in found.stderr) == (2, True, True)
-
-
 def test_a_matrix_of_two_axes_has_main_effects(tmp_path, capsys):
     seeds = Axis("run.seed", "seed", {f"seed-{n}": str(n) for n in (1, 2, 3)}, is_seed=True, keys=("run.seed",))
     strategy = Axis("strategy", "strategy", {"ddp": "ddp", "zero3": "zero3"}, keys=("strategy.kind",))

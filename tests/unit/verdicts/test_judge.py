@@ -1,4 +1,7 @@
+import json
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,7 +60,7 @@ def test_speed_of_two_configurations_is_welchs_test_also_of_equal_seeds():
     assert (found.low, found.high) == pytest.approx((math.expm1(ends.low), math.expm1(ends.high)))
     assert found.p_different == pytest.approx(expected.pvalue / FIRST_SHARE)
     assert found.change == pytest.approx((127 * 131 * 126 / (100 * 104 * 98)) ** (1 / 3) - 1)
-    assert (found.outcome, found.is_better, found.is_paired, found.scope) == ("different", True, False, "runs")
+    assert (found.outcome, found.is_better, found.estimate.is_paired, found.scope) == ("different", True, False, "runs")
     assert found.num_runs == (3, 3)
 
 
@@ -74,7 +77,7 @@ def test_a_seed_without_a_partner_is_in_no_score():
     found = judge([base, runs_of("b", [100, 101], accuracies=[0.83, 0.86])], "a")[0].quality[0]
     # (0.80 + 0.82) / 2, and not with the 0.50 of seed 3: 0.845 - 0.81 = 0.035.
     assert (found.baseline, found.value, found.change) == pytest.approx((0.81, 0.845, 0.035))
-    assert (found.is_paired, found.num_runs) == (True, (2, 2))
+    assert (found.estimate.is_paired, found.num_runs) == (True, (2, 2))
 
 
 @pytest.mark.parametrize(
@@ -113,10 +116,10 @@ def test_several_configurations_are_corrected_for_their_number():
     assert alone.outcome == "different"
     others = [runs_of(name, [98.0, 103.0, 100.5]) for name in "cdefghijklmnopqrstuvwxyz"]
     among = judge([base, one, *others], "a")[0]
-    statistic = math.log1p(among.speed.change) / among.speed.standard_error
-    p_value = 2 * stats.t.sf(statistic, among.speed.degrees_of_freedom)
+    statistic = math.log1p(among.speed.change) / among.speed.estimate.standard_error
+    p_value = 2 * stats.t.sf(statistic, among.speed.estimate.degrees_of_freedom)
     assert 0.002 < p_value < 0.05
-    corrected = dunnett([p_value / FIRST_SHARE, *[1.0] * 24], [0.5] * 25, among.speed.degrees_of_freedom)[0]
+    corrected = dunnett([p_value / FIRST_SHARE, *[1.0] * 24], [0.5] * 25, among.speed.estimate.degrees_of_freedom)[0]
     assert among.speed.p_different == pytest.approx(corrected, rel=0.02)
     assert corrected < 25 * p_value / FIRST_SHARE  # of Holm
     assert (among.speed.outcome, among.num_compared) == ("cannot tell", 25)
@@ -127,20 +130,17 @@ def test_quality_is_over_seeds_and_samples_where_predictions_are_there(tmp_path)
     base = predicted("a", tmp_path, [10, 12, 11, 9])
     other = predicted("b", tmp_path, [30, 33, 29, 31])
     found = judge([base, other], "a")[0].quality[0]
-    assert (found.measure, found.scope, found.num_samples) == ("accuracy", "seeds and samples", NUM)
+    assert (found.measure, found.scope, found.estimate.num_scored) == ("accuracy", "seeds and samples", NUM)
     assert (found.outcome, found.is_better) == ("different", False)
     assert found.change == pytest.approx((42 - 123) / 4 / NUM)
     of_seeds = judge([without_predictions(base), without_predictions(other)], "a")[0].quality[0]
     assert of_seeds.scope == "seeds"
     assert of_seeds.change == pytest.approx(found.change)
-    assert of_seeds.standard_error < found.standard_error
+    assert of_seeds.estimate.standard_error < found.estimate.standard_error
     assert "over seeds on these samples, not over other samples: a0 has no predictions.test.parquet" in of_seeds.reason
 
 
 def without_predictions(group):
-    from dataclasses import replace
-    from pathlib import Path
-
     return Group(group.label, tuple(replace(run, folder=Path("nowhere")) for run in group.runs))
 
 
@@ -187,7 +187,7 @@ def test_what_cannot_be_told_is_no_test_among_several(tmp_path):
 def test_one_seed_has_an_interval_over_samples_and_cannot_tell(tmp_path):
     base, other = predicted("a", tmp_path, [10]), predicted("b", tmp_path, [80])
     found = judge([base, other], "a")[0].quality[0]
-    assert (found.scope, found.outcome, found.is_paired) == ("samples", "cannot tell", None)
+    assert (found.scope, found.outcome, found.as_dict()["is_paired"]) == ("samples", "cannot tell", None)
     assert found.high < 0
     assert found.reason.startswith("one seed each: how far another seed would be from it is not known; the interval is")
     found = judge([without_predictions(base), without_predictions(other)], "a")[0].quality[0]
@@ -323,7 +323,32 @@ def test_rows_that_belong_together_are_resampled_together(tmp_path):
     base, other = clustered("a", tmp_path, [1, 2, 1], clusters), clustered("b", tmp_path, [3, 4, 3], clusters)
     verdict = judge([base, other], "a")[0]
     found = verdict.quality[0]
-    assert (found.num_samples, found.num_clusters, found.scope) == (NUM, 20, "seeds and samples")
+    assert (found.estimate.num_scored, found.estimate.num_clusters, found.scope) == (NUM, 20, "seeds and samples")
     assert any("20 clusters" in note for note in verdict.notes)
     alone = clustered("c", tmp_path, [3, 4, 3], np.arange(NUM))
     assert judge([base, alone], "a")[0].quality[0].scope == "seeds"  # other clusters: other rows
+
+
+def test_extreme_numbers_of_a_record_give_numbers_or_nothing():
+    rng = np.random.default_rng(3)
+    extremes = [1e308, 5e-324, 1e-300, 1e70, 9e59, 2e-60, 1e-40, 1.0, 1.5]
+    for trial in range(60):
+        groups = []
+        for name in "abc":
+            runs = []
+            for number in range(rng.integers(1, 4)):
+                values = {"run__task__kind": "regression", "run__task__metrics": ["rmse"]}
+                values["summary__scores__test"] = {"rmse": rng.choice(extremes).item()}
+                values |= {f"summary__noise_scale__{key}": rng.choice(extremes).item() for key in NOISE}
+                batch = 64 if trial % 2 and name == "b" else 32
+                values["run__batch__global_batch_size"] = batch
+                runs.append(make_run(f"{name}{number}", number, rng.choice(extremes).item(), **values))
+            groups.append(Group(name, tuple(runs)))
+        differs = {"b": Differs(batch=bool(trial % 2))}
+        for verdict in judge(groups, "a", {"rmse": Margin(0.01, is_share=True)}, differs=differs):
+            json.dumps(verdict.as_dict(), allow_nan=False)
+            assert verdict.sentence
+    assert judge([runs_of("a", [1e308, 1e308]), runs_of("b", [5e-324, 1.0])], "a")[0].speed.code == "unknown_value"
+
+
+NOISE = ("value", "trace", "squared_norm", "num_steps")

@@ -58,7 +58,8 @@ def test_the_adjusted_change_is_that_of_least_squares_with_a_slope():
     error = np.sqrt(residual[0] / 3 * np.linalg.inv(design.T @ design)[1, 1])
     assert found.order.is_adjusted
     assert_allclose(np.log1p(found.change), solution[1])
-    assert (found.standard_error, found.degrees_of_freedom) == (pytest.approx(error), pytest.approx(3))
+    assert found.estimate.standard_error == pytest.approx(error)
+    assert found.estimate.degrees_of_freedom == pytest.approx(3)
     assert np.log1p(found.order.total) == pytest.approx(5 * solution[2])
 
 

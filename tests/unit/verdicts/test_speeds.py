@@ -71,8 +71,8 @@ def test_configurations_that_vary_alike_have_one_variance():
         error = math.sqrt((2 * own["a"] + max(mean_square, own[name])) / 3)
         change = logs[name].mean() - logs["a"].mean()
         half = stats.t.ppf(0.975, 8) * error
-        assert found.degrees_of_freedom == pytest.approx(8)
-        assert found.standard_error == pytest.approx(error)
+        assert found.estimate.degrees_of_freedom == pytest.approx(8)
+        assert found.estimate.standard_error == pytest.approx(error)
         assert (found.low, found.high) == pytest.approx((math.expm1(change - half), math.expm1(change + half)))
 
 
@@ -81,10 +81,10 @@ def test_sides_of_other_numbers_of_runs_count_by_their_degrees_of_freedom():
     logs = logs_of(rates)
     mean_square = sum(np.sum((values - values.mean()) ** 2) for values in logs.values()) / (2 + 2 + 2 + 4)
     found = speeds_of(rates)["d"]
-    assert found.degrees_of_freedom == pytest.approx(10)
+    assert found.estimate.degrees_of_freedom == pytest.approx(10)
     assert 2 * np.var(logs["a"], ddof=1) > mean_square > np.var(logs["d"], ddof=1)
     of_baseline = 2 * np.var(logs["a"], ddof=1)
-    assert found.standard_error == pytest.approx(math.sqrt(of_baseline / 3 + mean_square / 5))
+    assert found.estimate.standard_error == pytest.approx(math.sqrt(of_baseline / 3 + mean_square / 5))
 
 
 @pytest.mark.parametrize(("wild", "is_apart"), [([80.0, 120.0, 100.0], True), ([90.0, 97.5, 95.0], False)])
@@ -96,13 +96,13 @@ def test_a_configuration_that_varies_much_more_has_its_own_variance(wild, is_apa
     assert own / common > stats.f.ppf(0.99, 2, 8)
     assert (own / common > stats.f.ppf(0.999, 2, 8)) == is_apart
     found = speeds_of(ALIKE | {"wild": wild})
-    assert found["d"].standard_error == pytest.approx(math.sqrt((of_baseline + common) / 3))
-    assert found["d"].degrees_of_freedom == pytest.approx(8)
-    assert found["wild"].standard_error == pytest.approx(math.sqrt((own + of_baseline) / 3))
+    assert found["d"].estimate.standard_error == pytest.approx(math.sqrt((of_baseline + common) / 3))
+    assert found["d"].estimate.degrees_of_freedom == pytest.approx(8)
+    assert found["wild"].estimate.standard_error == pytest.approx(math.sqrt((own + of_baseline) / 3))
     # Satterthwaite's, of 2 and 8 degrees of freedom, with the factor (d / (d + 2))^3 for the side that knows more.
     base, other = of_baseline / 3 * ((2 / 4) / (8 / 10)) ** 3, own / 3
     apart = (base + other) ** 2 / (base**2 / 8 + other**2 / 2)
-    assert found["wild"].degrees_of_freedom == pytest.approx(apart if is_apart else 8)
+    assert found["wild"].estimate.degrees_of_freedom == pytest.approx(apart if is_apart else 8)
 
 
 def test_the_baseline_that_varies_more_is_not_hidden_in_the_common_variance():
@@ -113,7 +113,7 @@ def test_the_baseline_that_varies_more_is_not_hidden_in_the_common_variance():
     others = [np.var(logs[name], ddof=1) for name in "bcd"]
     assert own / np.mean(others) < stats.f.ppf(0.95, 2, 6)
     found = speeds_of(rates)["d"]
-    assert found.standard_error == pytest.approx(math.sqrt((2 * own + common) / 3))
+    assert found.estimate.standard_error == pytest.approx(math.sqrt((2 * own + common) / 3))
 
 
 def test_two_configurations_are_not_pooled():

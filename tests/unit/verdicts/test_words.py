@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from paratune.verdicts import Differs, MeasureComparison, Verdict
+from paratune.verdicts.estimate import Estimate, Side
 from paratune.verdicts.planning import RunRange
 from paratune.verdicts.words import comparison_words, parts_of, quality_words, sentence_of, signed_interval_words
 
@@ -10,16 +11,14 @@ ON_ROWS = "test F1 1.3 points better on these rows (0.4–2.2)"
 
 
 def speed(change, low, high, outcome, **values):
-    return MeasureComparison(
-        "speed", True, 100.0, 127.0, (3, 3), change, low, high, outcome, margin=0.02, scope="runs", **values
-    )
+    return MeasureComparison("speed", True, 100.0, 127.0, (3, 3), change, low, high, outcome, margin=0.02, **values)
 
 
-def score(change, low, high, outcome, metric="f1", margin=0.005, **values):
-    found = {"scope": "seeds and samples", "split": "test", **values}
+def score(change, low, high, outcome, metric="f1", margin=0.005, scope="seeds and samples", **values):
     return MeasureComparison(
-        metric, False, 0.9, 0.9 + (change or 0), (3, 3), change, low, high, outcome, margin=margin, **found
-    )
+        metric, False, 0.9, 0.9 + (change or 0), (3, 3), change, low, high, outcome, margin=margin, split="test",
+        estimate=Estimate(change, (), 0.0, 408, scope), **values,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -67,12 +66,14 @@ def test_speed(found, words):
 
 
 def test_the_number_of_runs_is_a_guess_where_two_give_the_variance():
-    found = speed(0.03, -0.02, 0.08, "cannot tell", runs_to_tell=RunRange(3, None, None), degrees_of_freedom=1.7)
-    assert not comparison_words(found).endswith("(a guess from 3 runs)")
-    assert comparison_words(replace(found, num_runs=(2, 5))).endswith("(a guess from 2 runs)")
-    assert not comparison_words(replace(found, num_runs=(2, 2), degrees_of_freedom=18)).endswith(
-        "(a guess from 2 runs)"
-    )
+    def found(*num_runs, freedom):
+        estimate = Estimate(0.03, (Side(1.0, 2, own_freedom=freedom),), 0.0, 0, "runs")
+        one = speed(0.03, -0.02, 0.08, "cannot tell", runs_to_tell=RunRange(3, None, None), estimate=estimate)
+        return comparison_words(replace(one, num_runs=num_runs))
+
+    assert not found(3, 3, freedom=1.7).endswith("(a guess from 3 runs)")
+    assert found(2, 5, freedom=1.7).endswith("(a guess from 2 runs)")
+    assert not found(2, 2, freedom=18).endswith("(a guess from 2 runs)")
 
 
 def test_goodput():
@@ -101,7 +102,7 @@ def test_goodput():
             "test F1: cannot tell (+0.4 points [−0.6, +1.4]): about 12 (6–27) more seeds needed to show equality",
         ),
         (
-            [score(0.004, -0.026, 0.034, "cannot tell", num_samples=408, num_samples_needed=13702)],
+            [score(0.004, -0.026, 0.034, "cannot tell", num_samples_needed=13702)],
             "classification",
             "test F1: cannot tell (+0.4 points [−2.6, +3.4]): more seeds do not help, 408 rows are too few: at least "
             "13,702 needed, or a wider margin",

@@ -8,7 +8,7 @@ from paratune.reports.systems.building import memory_kinds
 from paratune.reports.systems.changes import changes
 from paratune.verdicts import MeasureComparison
 from paratune.verdicts.finding import Code
-from paratune.verdicts.margins import SPEED
+from paratune.verdicts.groups import SPEED
 from paratune.verdicts.words import label_of
 
 MEMORY = "peak_memory_largest_bytes"

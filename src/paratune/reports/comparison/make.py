@@ -1,7 +1,7 @@
 """`make_comparison`: the arguments of `paratune compare` to verdicts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paratune.base.text import plain
@@ -65,7 +65,6 @@ def make_comparison(
     by: Sequence[str] = (),
     margins: Mapping[str, Margin] | None = None,
     allowed: frozenset[str] = frozenset(),
-    looks: int | None = None,
 ) -> Comparison:
     """Read runs and judge them; writes nothing.
 
@@ -75,19 +74,17 @@ def make_comparison(
         by: Axes of a matrix whose values are compared.
         margins: As `judge` takes them.
         allowed: Names of `paratune.reports.runs.differing.ALLOW`: differences that are the subject of the comparison.
-        looks: How many times these runs were compared while runs were added, this time included; 1 when None. The
-            record of a matrix has its own.
 
     Raises:
         ConfigError: The words cannot be understood.
         CheckpointError: A folder is not a run, or there is nothing to compare.
     """
     arrangement = arrange(words, baseline, by)
-    history = arrangement.history if looks is None else LookHistory(num_earlier=looks - 1)
     found = arrangement.found
     kind = noise_kind(found.runs)
     families = tuple(
-        _judged(family, margins or {}, allowed | arrangement.allowed, history, kind) for family in arrangement.families
+        _judged(family, margins or {}, allowed | arrangement.allowed, arrangement.history, kind)
+        for family in arrangement.families
     )
     return Comparison(families, found.unfinished, found.certificates, (*found.notes, *_notes(families)))
 
@@ -174,8 +171,9 @@ def _family_dict(compared: Compared) -> dict[str, Any]:
         "baseline": compared.baseline,
         "groups": [{"label": group.label, "runs": runs_of(group)} for group in compared.groups],
         "verdicts": [verdict.as_dict() for verdict in compared.verdicts],
-        "effects": [asdict(effect) for effect in compared.effects],
+        "effects": [effect.as_dict() for effect in compared.effects],
         "figures": {
-            row.measure.key: dict(zip(labels, map(asdict, row.findings), strict=True)) for row in compared.rows
+            row.measure.key: {label: one.as_dict() for label, one in zip(labels, row.findings, strict=True)}
+            for row in compared.rows
         },
     }

@@ -68,7 +68,9 @@ def as_dict(report: SweepReport) -> dict[str, Any]:
         "groups": [_group(report, group) for group in report.groups],
         "runs": [_run(cell_run) for cell_run in report.cell_runs],
         "verdicts": [verdict.as_dict() for verdict in report.verdicts],
-        "effects": [asdict(effects) for effects in report.effects],
+        "effects": [
+            {**vars(some), "effects": [effect.as_dict() for effect in some.effects]} for some in report.effects
+        ],
         "summary": [asdict(part) for section in matrix_sections(report) for part in section.boxes],
         "tables": [table.as_dict() for section in matrix_sections(report) for table in section.tables],
         "past": list(record.past),

@@ -28,7 +28,9 @@ from paratune.reports.runs.differing import allowed_by_axes
 from paratune.reports.systems.configurations import CellRun, Configuration, label_of, read_cell_runs
 from paratune.reports.systems.effects import AxisEffects
 from paratune.reports.systems.model import Systems
-from paratune.verdicts import Group, LookHistory, MeasureComparison, default_margin, judge_scores
+from paratune.verdicts import Group, LookHistory, MeasureComparison, default_margin
+from paratune.verdicts.finding import decide
+from paratune.verdicts.scores import differences
 from paratune.verdicts.sequential import look_history
 
 
@@ -282,7 +284,8 @@ def compare_with_chosen(
         return ()
     base, *groups = (_group_of(candidate, metric, str(at)) for at, candidate in enumerate((chosen, *others)))
     margin = default_margin(metric, chosen.cell_runs[0].cell.task)
-    found = judge_scores(base, groups, "validation", metric, margin, history)
+    looks = [history.at(base.runs, group.runs) for group in groups]
+    found = decide(differences(base, groups, "validation", metric, margin), looks, history.num_planned)
     return tuple(zip(others, found, strict=True))
 
 

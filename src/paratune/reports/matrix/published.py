@@ -21,11 +21,11 @@ from paratune.reports.systems.building import memory_kinds
 from paratune.reports.systems.configurations import Configuration, label_of
 from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table
-from paratune.verdicts import Group, Margin
+from paratune.verdicts import Group, Margin, MeasureComparison
 from paratune.verdicts.estimate import ALPHA, LEVEL
-from paratune.verdicts.finding import UncorrectedComparison
+from paratune.verdicts.finding import change_of_log
 from paratune.verdicts.judge import shared_split
-from paratune.verdicts.scores import difference
+from paratune.verdicts.scores import differences
 from paratune.verdicts.speeds import ratio
 from paratune.verdicts.words import change_words, signed_interval_words
 from paratune.verdicts.words import label_of as metric_label
@@ -204,13 +204,13 @@ def _judged(systems: Systems, claim: PublishedClaim, than: Mapping[str, str], of
         return UNTOLD, f"not the same experiment: they differ in {'; '.join(differs.refused)}"
     if differs.elsewhere and claim.kind in RATIO_CLAIMS:
         return UNTOLD, "they ran on different machines"
-    compared = _comparison(claim, base, other)
-    if isinstance(compared, str):
-        return UNTOLD, compared
-    finding, estimate = compared.finding, compared.estimate
+    finding = _comparison(claim, base, other)
+    if isinstance(finding, str):
+        return UNTOLD, finding
+    estimate = finding.estimate
     if finding.change is None:
         return UNTOLD, finding.reason or "unknown"
-    low, high = _range(claim, compared.sign)
+    low, high = _range(claim, finding.sign)
     split = shared_split([*base.scored, *other.scored]) or "validation"
     words = f"{_title(claim.measure, score(split, claim.measure))} {change_words(finding)}"
     if min(finding.num_runs) < 2:
@@ -220,7 +220,7 @@ def _judged(systems: Systems, claim: PublishedClaim, than: Mapping[str, str], of
 
     def ends(level: float) -> tuple[float, float]:
         first, last = estimate.interval(level)
-        return (math.expm1(first), math.expm1(last)) if finding.is_ratio else (first, last)
+        return (change_of_log(first), change_of_log(last)) if finding.is_ratio else (first, last)
 
     # "All comparisons hold" needs no correction (intersection-union test); "one of several fails" needs it.
     least, most = ends(LEVEL)
@@ -230,7 +230,7 @@ def _judged(systems: Systems, claim: PublishedClaim, than: Mapping[str, str], of
     return (HOLDS if holds else FAILS if fails else UNTOLD), f"{words} {signed_interval_words(finding)}"
 
 
-def _comparison(claim: PublishedClaim, base: Configuration, other: Configuration) -> UncorrectedComparison | str:
+def _comparison(claim: PublishedClaim, base: Configuration, other: Configuration) -> MeasureComparison | str:
     """Return the comparison; why there is none as a text."""
     if claim.kind in RATIO_CLAIMS:
         if claim.measure in ("time", "total_time") and (base.is_probe or other.is_probe):
@@ -249,7 +249,7 @@ def _comparison(claim: PublishedClaim, base: Configuration, other: Configuration
     if split is None or any(run.score(split, claim.measure) is None for run in scored):
         return f"not all runs have {metric_label(claim.measure)}"
     first, second = (Group(configuration.label, configuration.scored) for configuration in (base, other))
-    return difference(first, second, split, claim.measure, Margin(claim.by))
+    return differences(first, [second], split, claim.measure, Margin(claim.by))[0]
 
 
 def _range(claim: PublishedClaim, sign: int) -> tuple[float, float]:

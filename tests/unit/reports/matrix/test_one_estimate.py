@@ -108,7 +108,8 @@ def test_the_command_compare_has_the_same_changes(of_batches: SweepReport):
     found = rows["train_s"]["ddp, batch 64"]
     assert cell.change_percent == pytest.approx(100 * found.change)
     base, (other, *_) = family.base, family.others
-    assert found.degrees_of_freedom != changes(MEASURES["train_s"], base, [other])[0].degrees_of_freedom
+    (alone,) = changes(MEASURES["train_s"], base, [other])
+    assert found.estimate.degrees_of_freedom != alone.estimate.degrees_of_freedom
 
 
 def test_the_preconditioned_noise_scale_gives_one_goodput_where_all_runs_have_it(of_adamw: SweepReport):

@@ -19,6 +19,7 @@ from paratune.reports.matrix.document import matrix_sections
 from paratune.reports.matrix.outcomes import SweepReport, read_outcomes
 from paratune.reports.matrix.tables import candidates, chosen, missing
 from paratune.verdicts import MeasureComparison
+from paratune.verdicts.estimate import Estimate
 
 SEED = Axis("run.seed", "seed", {"seed-1": "1", "seed-2": "2", "seed-3": "3"}, is_seed=True)
 RATE = Axis("train.learning_rate", "rate", {"high": "0.0001", "low": "1e-05"})
@@ -198,7 +199,7 @@ def test_best_in_quality_is_the_verdict_over_seeds_and_rows(low, is_best, tmp_pa
             predict(tmp_path / "m", count, f"{name}_seed-{seed}")
     (group,) = read_outcomes(tmp_path / "m").groups
     ((other, found),) = group.compared
-    assert (other.values, found.scope, found.num_samples) == ({"rate": "low"}, "seeds and samples", ROWS)
+    assert (other.values, found.scope, found.estimate.num_scored) == ({"rate": "low"}, "seeds and samples", ROWS)
     assert found.change == pytest.approx((sum(low) - sum(HIGH)) / 3 / ROWS)
     assert (group.is_best, len(group.tied)) == (is_best, 0 if is_best else 1)
 
@@ -227,8 +228,9 @@ def test_seeds_that_differ_more_than_rows_allow_are_no_best(tmp_path: Path):
 ])  # fmt: skip
 def test_best_needs_every_other_candidate(outcome, scope, is_best, tmp_path: Path):
     (group,) = make(tmp_path / "m").groups
-    known = MeasureComparison("accuracy", False, 0.9, 0.8, (3, 3), outcome="different", scope="seeds and samples")
-    other = replace(known, outcome=outcome, scope=scope)
+    estimate = Estimate(-0.1, (), 0.0, 9, "seeds and samples")
+    known = MeasureComparison("accuracy", False, 0.9, 0.8, (3, 3), outcome="different", estimate=estimate)
+    other = replace(known, outcome=outcome, estimate=replace(estimate, scope=scope))
     compared = tuple((group.candidates[0], found) for found in (known, other))
     assert replace(group, compared=compared).is_best is is_best
     assert replace(group, compared=()).is_best is None

@@ -40,14 +40,14 @@ def test_all_problems_are_named_at_once():
 @pytest.mark.parametrize(
     ("measure", "task", "expected"),
     [
-        ("f1", "classification", "0.005"),
-        ("f1", "qa", "0.5"),
-        ("rmse", "regression", "1%"),
-        ("mae", "regression", "1%"),
-        ("mae", "ordinal", "0.005"),
-        ("perplexity", "mlm", "1%"),
-        ("speed", "qa", "2%"),
+        ("f1", "classification", Margin(0.005)),
+        ("f1", "qa", Margin(0.5)),
+        ("rmse", "regression", Margin(0.01, is_share=True)),
+        ("mae", "regression", Margin(0.01, is_share=True)),
+        ("mae", "ordinal", Margin(0.005)),
+        ("perplexity", "mlm", Margin(0.01, is_share=True)),
+        ("speed", "qa", Margin(0.02, is_share=True)),
     ],
 )
 def test_defaults(measure, task, expected):
-    assert str(default_margin(measure, task)) == expected
+    assert default_margin(measure, task) == expected
