@@ -76,7 +76,6 @@ EXAMPLES = {
     "corpus sample": "paratune corpus sample corpus.yaml -n 5",
     "corpus search": "paratune corpus search corpus.yaml votação",
     "tokenizer train": "paratune tokenizer train texts.parquet --output tokenizer",
-    "tokenizer compare": "paratune tokenizer compare tokenizer bert-base-uncased --texts texts.parquet",
     "config show": "paratune config show my.yaml",
     "config from-trainer": "paratune config from-trainer training_args.json -o my.yaml",
     "config init": "paratune config init my.yaml --train reviews.csv",

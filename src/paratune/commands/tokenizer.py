@@ -1,24 +1,16 @@
-"""`paratune tokenizer train` and `compare`."""
+"""`paratune tokenizer train`."""
 
 import sys
-from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
 from paratune.api.threads import respect_quota
-from paratune.base.text import plain
-from paratune.base.units import format_number, format_share
 from paratune.commands.options import Json, require_some
 from paratune.console import outlive_readers, print_json, print_result, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, DataError, os_error_as, require_at_least
+from paratune.errors import EXIT_OK, ConfigError, os_error_as
 from paratune.tokenizer.train import RECORD_FILE, TokenizerRecipe, save_tokenizer, train_tokenizer
-
-if TYPE_CHECKING:
-    from paratune.tokenizer.compare import TokenizerFigures
-
 
 tokenizer_app = App(name="tokenizer")
 
@@ -93,43 +85,6 @@ def tokenizer_train(
     return EXIT_OK
 
 
-@tokenizer_app.command(name="compare")
-def tokenizer_compare(
-    *tokenizers: str, texts: Sequence[str], column: str = "text", limit: int = 10000, json: Json = False
-) -> int:
-    """Compare TOKENIZERS - folders, hub names or vocab.txt files - on the same texts.
-
-    Tokens per word (fertility), words that are split, unknown tokens, known characters, bytes per token.
-
-    Args:
-        texts: file of texts; may be repeated
-        column: column of the texts
-        limit: number of texts to read
-    """
-    require_some(tokenizers, "tokenizers")
-    if len(set(tokenizers)) < len(tokenizers):
-        raise ConfigError("a tokenizer is named twice; name each once", code="cli.named_twice")
-    require_at_least("--limit", limit)
-    set_up_logging(speaks=True)
-    respect_quota()
-    with stdout_for_results():
-        from paratune.data.texts import iterate_texts
-        from paratune.tokenizer.compare import compare
-
-        loaded = [(name, _load(name)) for name in tokenizers]
-        sample = list(islice(iterate_texts(texts, column), limit))
-        if not sample:
-            raise DataError(
-                f"{', '.join(texts)}: column {column} has no text", code="data.empty", sources=texts, column=column
-            )
-        figures = compare(loaded, sample)
-    if json:
-        print_json({"files": list(texts), "column": column, "tokenizers": [row.as_dict() for row in figures]})
-    else:
-        print_result(_table(figures))
-    return EXIT_OK
-
-
 def _check_output(output: Path, overwrite: bool) -> None:
     if not output.exists() and not output.is_symlink():
         failure, facts = f"--output {output} cannot be created", {"option": "--output", "value": output}
@@ -143,52 +98,3 @@ def _check_output(output: Path, overwrite: bool) -> None:
     if not (output / RECORD_FILE).is_file():
         message = f"{output} is not a tokenizer that paratune wrote (no {RECORD_FILE}); choose another --output"
         raise ConfigError(message, code="output.foreign", path=output)
-
-
-def _load(name: str) -> Any:
-    if name.endswith(".txt"):
-        from paratune.tokenizer.compare import load_vocabulary
-
-        return load_vocabulary(Path(name))
-    from paratune.config.sections import ModelOptions
-    from paratune.models.load import load_tokenizer
-
-    tokenizer = load_tokenizer(ModelOptions(name=name))
-    if not tokenizer.is_fast:
-        message = (
-            f"{name}: {type(tokenizer).__name__} does not return the positions of its tokens in a text; a fast "
-            "tokenizer (with a tokenizer.json) is needed"
-        )
-        raise ConfigError(message, code="tokenizer.slow", name=name)
-    return tokenizer
-
-
-def _table(figures: Sequence["TokenizerFigures"]) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        box=None,
-        pad_edge=False,
-        caption=f"{figures[0].num_texts} texts, {figures[0].num_words} words",
-        caption_justify="left",
-    )
-    table.add_column("tokenizer", overflow="fold", min_width=20)
-    for head in ("entries", "tokens a word", "words cut", "unknown tokens", "characters known", "bytes a token"):
-        table.add_column(head, justify="right")
-    for row in figures:
-        table.add_row(
-            Text(plain(_short(row.name))),
-            str(row.vocab_size),
-            format_number(row.fertility),
-            format_share(row.continued_share),
-            format_share(row.unknown_share),
-            format_share(row.coverage),
-            format_number(row.bytes_per_token),
-        )
-    return table
-
-
-def _short(name: str) -> str:
-    """Return the last part of a path."""
-    return Path(name).name if Path(name).exists() else name

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from raised import raises_code
 
-from paratune.commands.tokenizer import tokenizer_compare, tokenizer_train
+from paratune.commands.tokenizer import tokenizer_train
 
 
 @pytest.fixture
@@ -21,13 +21,10 @@ def train(texts: str, output: Path, **options) -> int:
     return tokenizer_train(texts, output=output, vocab_size=60, **options)
 
 
-def test_a_tokenizer_is_trained_and_compared(tmp_path: Path, texts: str, capsys):
+def test_a_tokenizer_is_trained(tmp_path: Path, texts: str, capsys):
     assert train(texts, tmp_path / "mine") == 0
     made = json.loads(capsys.readouterr().out)
     assert made["num_texts"] == 20
-    assert tokenizer_compare(str(tmp_path / "mine"), texts=[texts], column="text", limit=2, json=True) == 0
-    result = json.loads(capsys.readouterr().out)["tokenizers"][0]
-    assert (result["num_texts"], result["num_words"], result["unknown_share"]) == (2, 9, 0)
 
 
 def test_existing_tokenizers_are_replaced_only_with_overwrite(tmp_path: Path, texts: str):
@@ -50,10 +47,3 @@ def test_an_output_below_a_file_is_refused_before_anything_is_read(tmp_path: Pat
     (tmp_path / "a").write_text("")
     with raises_code("output.not_writable", "--output", "mine"):
         train("no such file", tmp_path / "a" / "b" / "mine")
-
-
-def test_compare_refuses_repeated_tokenizers(texts: str):
-    with raises_code("cli.named_twice"):
-        tokenizer_compare("a", "a", texts=[texts], column="text", limit=1, json=True)
-    with raises_code("cli.out_of_range", option="--limit", value=0):
-        tokenizer_compare("a", texts=[texts], column="text", limit=0, json=True)
