@@ -1,18 +1,18 @@
 """A child process that misbehaves for some documents; their URLs select the misbehaviour."""
 
+import json
 import os
 import signal
 import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 
-# These libraries are not needed here, and importing them takes a second.
-sys.modules["paratune.corpus.extract.document"] = SimpleNamespace(extract=None, finish=None)
-sys.modules["paratune.corpus.extract.office"] = SimpleNamespace(warm_up=lambda: None)
+# Its libraries are not needed here, and importing them takes a second.
+sys.modules["paratune.corpus.extract.document"] = SimpleNamespace(extract=None, warm_up=lambda: None)
 
 from paratune.corpus.extract import child  # noqa: E402
-from paratune.corpus.extract.frames import write_frame  # noqa: E402
 from paratune.corpus.extract.results import ExtractedText, NoText  # noqa: E402
 
 
@@ -29,10 +29,11 @@ def extract(document, limits):
     if action == "exit":
         sys.exit("the library gave up")
     if action == "garbage":
-        os.write(3, b"\xff" * 1000)
+        os.write(int(sys.argv[3]), b"\xff" * 1000)
         os._exit(0)
     if action == "lie":
-        write_frame(os.fdopen(3, "wb"), {"result": {"mime": "text/plain", "text": ["no text"]}, "strained": False})
+        answer = {"result": {"mime": "text/plain", "text": ["no text"]}, "strained": False}
+        Connection(int(sys.argv[3])).send_bytes(json.dumps(answer).encode())
         time.sleep(10_000)
     if action == "surrogate":
         return ExtractedText("text/plain", "\ud800", "test")

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
@@ -81,8 +80,6 @@ class Extract(Section):
     """MiB of address space that a document may take, besides those of the process at the start."""
     charset: Text = "windows-1252"
     """Charset of texts without a declared or detected one."""
-    tika: Text | None = None
-    """URL of an Apache Tika server, for documents that no library reads: http://localhost:9998."""
 
     @field_validator("charset")
     @classmethod
@@ -92,15 +89,6 @@ class Extract(Section):
         except LookupError:
             raise ValueError(f"{charset} is not known; allowed: windows-1252, iso-8859-2, utf-8, ...") from None
         return charset
-
-    @field_validator("tika")
-    @classmethod
-    def _is_address(cls, tika: str | None) -> str | None:
-        if tika is not None:
-            parts = urlsplit(tika)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError(f"{tika} is not a URL; allowed: http://HOST:PORT or https://HOST:PORT")
-        return tika
 
 
 class CleanPart(Section):

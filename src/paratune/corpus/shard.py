@@ -7,7 +7,7 @@ counts-00000.json       counts of both; written last, so that its presence means
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ import pyarrow.parquet as pq
 
 from paratune.base.atomic import replace_file
 from paratune.corpus.rows import DROPPED_SCHEMA, DroppedRow
-from paratune.errors import CheckpointError, os_error_as
+from paratune.errors import CheckpointError, DataError, os_error_as
 from paratune.records import file_sha256, write_json
 
+BUFFER_BYTES = 1 << 20
+"""Read-ahead of a column; without it a whole shard would be read."""
 MAX_PYTHON_ROWS, MAX_PYTHON_BYTES = 250, 1 << 20
 """Rows, and bytes in them, that are kept as dicts before they become an Arrow batch, which takes less memory."""
 MAX_GROUP_ROWS, MAX_GROUP_BYTES = 10_000, 4 << 20
@@ -52,10 +54,18 @@ def counts_file(number: int) -> str:
 
 
 def read_rows(path: Path, columns: list[str] | None = None, *, batch_size: int = 200) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet table, with one batch in memory at a time."""
-    with pq.ParquetFile(path) as table:
-        for batch in table.iter_batches(batch_size, columns=columns):
-            yield from batch.to_pylist()
+    """Yield the rows of a Parquet table, with one batch in memory at a time.
+
+    Raises:
+        DataError: The table is missing or damaged.
+    """
+    try:
+        with closing(pq.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False)) as table:
+            for batch in table.iter_batches(batch_size, columns=columns, use_threads=False):
+                yield from batch.to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        message = f"{path} cannot be read: {error}; delete its folder to make it again"
+        raise DataError(message, code="data.unreadable", path=path) from error
 
 
 def write_shard(folder: Path, number: int, schema: pa.Schema, results: Iterable[Any]) -> dict[str, Any]:

@@ -28,20 +28,31 @@ def read_html(page: str, url: str) -> dict[str, str | None]:
         tree = trafilatura.load_html(f"<html><body>{page}</body></html>")
     if tree is None:
         return {"text": ""}
-    _repair(tree)
-    known = {"title": tree.findtext(".//title"), "licence": _licence(tree, url), "robots": _robots(tree)}
-    _open_layout_tables(tree)
-    _join_lines(tree)
-    extracted = trafilatura.bare_extraction(tree, fast=True, include_comments=False)
-    lines = extracted.text.split("\n") if extracted is not None and extracted.text else []
-    return {"text": "\n".join(part for line in lines for part in _cells(line)), **known}
-
-
-def _repair(tree: Any) -> None:
-    """Repair mojibake, whose second characters Trafilatura removes: soft hyphens, fixed spaces, control characters."""
+    # Repair mojibake, whose second characters Trafilatura removes: soft hyphens, fixed spaces, control characters.
     for node in tree.xpath("//text()"):
         if not node.isascii() and is_bad(node):
             _set_text(node, without_mojibake(node))
+    metas = [meta for meta in tree.xpath(_ROBOTS) if meta.get("name").strip().lower() == "robots"]
+    robots = ", ".join(meta.get("content") for meta in metas) or None
+    known = {"title": tree.findtext(".//title"), "licence": _licence(tree, url), "robots": robots}
+    # Turn layout tables into blocks, so that their paragraphs are kept.
+    layouts = []
+    for table in tree.iter("table"):
+        cells = [part for part in _own_parts(table) if part.tag in ("td", "th")]
+        is_layout = any(len(cell.text_content()) >= LAYOUT_CHARACTERS for cell in cells)
+        if is_layout or table.find(".//table") is not None:
+            layouts.append(table)
+    for table in layouts:
+        for part in [table, *_own_parts(table)]:
+            part.tag = "div"
+    # Remove line ends, which have a meaning only in `pre`; in `pre`, join wrapped lines.
+    for node in tree.xpath(_LINES):
+        _set_text(node, " ".join(node.splitlines()) + (" " if node.endswith("\n") else ""))
+    for node in tree.xpath(_LINES_OF_PRE):
+        _set_text(node, "\n".join(unwrap(node.splitlines())))
+    extracted = trafilatura.bare_extraction(tree, fast=True, include_comments=False)
+    lines = extracted.text.split("\n") if extracted is not None and extracted.text else []
+    return {"text": "\n".join(part for line in lines for part in _cells(line)), **known}
 
 
 def _licence(tree: Any, url: str) -> str | None:
@@ -55,40 +66,11 @@ def _licence(tree: Any, url: str) -> str | None:
     return None
 
 
-def _robots(tree: Any) -> str | None:
-    values = [
-        element.get("content") for element in tree.xpath(_ROBOTS) if element.get("name").strip().lower() == "robots"
-    ]
-    return ", ".join(values) or None
-
-
-def _open_layout_tables(tree: Any) -> None:
-    """Turn layout tables into blocks, so that their paragraphs are kept."""
-    tables = [table for table in tree.iter("table") if _is_layout(table)]
-    for table in tables:
-        for part in [table, *_own_parts(table)]:
-            part.tag = "div"
-
-
-def _join_lines(tree: Any) -> None:
-    """Remove line ends, which have a meaning only in `pre`; in `pre`, join wrapped lines."""
-    for node in tree.xpath(_LINES):
-        _set_text(node, " ".join(node.splitlines()) + (" " if node.endswith("\n") else ""))
-    for node in tree.xpath(_LINES_OF_PRE):
-        _set_text(node, "\n".join(unwrap(node.splitlines())))
-
-
 def _set_text(node: Any, text: str) -> None:
     if node.is_tail:
         node.getparent().tail = text
     else:
         node.getparent().text = text
-
-
-def _is_layout(table: Any) -> bool:
-    return table.find(".//table") is not None or any(
-        len(cell.text_content()) >= LAYOUT_CHARACTERS for cell in _own_parts(table) if cell.tag in ("td", "th")
-    )
 
 
 def _own_parts(table: Any) -> Iterator[Any]:

@@ -5,23 +5,21 @@ on other documents. The time limit is CPU time, which does not depend on other p
 wall time only ends a process that blocks.
 """
 
-import contextlib
+import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from paratune.base.text import plain
-from paratune.corpus.extract.frames import TornFrame, read_frame, write_frame
 from paratune.corpus.extract.results import Document, ExtractedText, NoText, TextLimits
 from paratune.corpus.settings import Extract
 from paratune.errors import LaunchError
@@ -39,7 +37,7 @@ KILLED_TRIES, KILLED_WAIT_S = 5, 2.0
 seconds of the first wait, which doubles each time."""
 BYTES_A_CHARACTER = 12
 """Maximum bytes of a character in JSON: two escaped surrogates."""
-HEADER_BYTES = 1 << 20
+OTHER_BYTES = 1 << 20
 """Maximum bytes of an answer, besides the text."""
 ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "1",  # arenas of threads take address space
@@ -49,7 +47,7 @@ ENVIRONMENT = {
     "TOKIO_WORKER_THREADS": "1",
 }
 _NO_MEMORY = ("memory allocation of", "bad_alloc", "MemoryError", "ut of memory", "annot allocate memory")
-"""Messages of libraries on stderr when memory runs out."""
+"""Messages of libraries when memory runs out."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class DocumentReader(AbstractContextManager["DocumentReader"]):
     def __init__(self, settings: Extract) -> None:
         self._settings = settings
         self._limits = TextLimits(settings.min_characters, settings.max_characters, settings.charset)
-        self._max_answer_bytes = HEADER_BYTES + BYTES_A_CHARACTER * settings.max_characters
+        self._max_answer_bytes = OTHER_BYTES + BYTES_A_CHARACTER * settings.max_characters
         self._process: _Process | None = None
 
     def __exit__(self, *_: object) -> None:
@@ -79,27 +77,15 @@ class DocumentReader(AbstractContextManager["DocumentReader"]):
         Raises:
             LaunchError: The process cannot be started.
         """
-        known = {name: value for name, value in asdict(document).items() if name != "payload"}
-        return self._request({"document": known}, document.payload)
-
-    def finish(self, text: str, title: str | None, *, mime: str, extractor: str) -> ExtractedText | NoText:
-        """Return the normalised text of another program, or the reason why there is none.
-
-        Raises:
-            LaunchError: The process cannot be started.
-        """
-        request = {"mime": mime, "extractor": extractor, "charset": None}
-        return self._request({"read": {"title": title}, "as": request}, text.encode("utf-8", "replace"))
-
-    def _request(self, header: dict[str, Any], payload: bytes) -> ExtractedText | NoText:
-        header = {**header, "limits": asdict(self._limits)}
+        known = {name: value for name, value in vars(document).items() if name != "payload"}
+        header = {"document": known, "limits": asdict(self._limits)}
         num_tries = num_killed = 0
         while True:
             process = self._process = self._process or _Process(self._settings)
             is_new, process.is_new = process.is_new, False
             num_tries += 1
             try:
-                result, strained = process.request(header, payload, self._max_answer_bytes)
+                result, strained = process.request(header, document.payload, self._max_answer_bytes)
             except _Died as death:
                 self._end()
                 result = death.refused
@@ -139,81 +125,65 @@ class _Process:
         """Whether it has read no document."""
         self._time_s = settings.time_s
         self._was_late = False
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        command = [sys.executable, *COMMAND]
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._connection, own = multiprocessing.Pipe()
+        limits = [int(settings.memory_mib) << 20, settings.time_s]
         try:
             self._process = subprocess.Popen(
-                [*command, str(int(settings.memory_mib) << 20), str(settings.time_s)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
+                [sys.executable, *COMMAND, *map(str, [*limits, own.fileno()])],
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
                 env={**os.environ, **ENVIRONMENT},
+                pass_fds=[own.fileno()],
             )
         except OSError as error:
             raise _not_started(f"the process cannot be started ({error}); fewer workers may help") from error
-        self._stdin = cast(BinaryIO, self._process.stdin)
-        self._stdout = cast(BinaryIO, self._process.stdout)
+        finally:
+            own.close()
         try:
-            with self._time_limit(START_S):
-                answer = read_frame(self._stdout, max_bytes=HEADER_BYTES)
-        except TornFrame:
-            answer = None
-        if answer is None:
-            message = self._stderr_end()
+            self._receive(START_S, OTHER_BYTES)
+        except (EOFError, OSError):
+            message = self._output_end()
             self.end()
-            raise _not_started(f"the process that reads documents does not start: {message or 'no output'}")
+            raise _not_started(f"the process that reads documents does not start: {message or 'no output'}") from None
 
     def request(self, header: dict[str, Any], payload: bytes, max_bytes: int) -> tuple[ExtractedText | NoText, bool]:
-        """Send a message and return the answer, and whether the process needed much memory.
+        """Send a document and return the answer, and whether the process needed much memory.
 
         Raises:
             _Died: There was no valid answer.
         """
         try:
-            with self._time_limit(CLOCK_FACTOR * self._time_s):
-                write_frame(self._stdin, header, payload)
-                answer = read_frame(self._stdout, max_bytes=max_bytes)
-            return self._checked(answer)
-        except BrokenPipeError:
+            self._connection.send_bytes(json.dumps(header).encode())
+            self._connection.send_bytes(payload)
+            answer = _ANSWER.validate_python(json.loads(self._receive(CLOCK_FACTOR * self._time_s, max_bytes)))
+            "".join(filter(None, vars(answer.result).values())).encode()  # raises for lone surrogates
+            return answer.result, answer.strained
+        except (EOFError, ConnectionError):
             raise self._death() from None
-        except (TornFrame, ValueError) as error:
+        except (OSError, ValueError) as error:  # too long, or not an answer
             raise _Died(NoText("crashed", f"its answer cannot be read: {plain(error)}")) from error
 
-    def _checked(self, answer: tuple[dict[str, Any], bytes] | None) -> tuple[ExtractedText | NoText, bool]:
-        """Validate an answer, since the process has read untrusted documents."""
-        if answer is None:
-            raise self._death()
-        checked = _ANSWER.validate_python(answer[0])
-        "".join(filter(None, vars(checked.result).values())).encode()  # raises for lone surrogates
-        return checked.result, checked.strained
+    def _receive(self, seconds: float, max_bytes: int) -> bytes:
+        """Return the next answer; kill the process if there is none in time."""
+        if not self._connection.poll(seconds):
+            self._was_late = True
+            self._process.kill()
+            raise EOFError
+        return self._connection.recv_bytes(max_bytes)
 
     def end(self) -> None:
         """Kill the process and close its files."""
         self._process.kill()
         self._process.wait()
-        for file in (self._stdin, self._stdout, self._errors):
-            with contextlib.suppress(BrokenPipeError):  # unsent data
-                file.close()
-
-    @contextlib.contextmanager
-    def _time_limit(self, seconds: float) -> Iterator[None]:
-        """Kill the process if the block takes longer."""
-        timer = threading.Timer(seconds, self._end_late)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-
-    def _end_late(self) -> None:
-        self._was_late = True
-        self._process.kill()
+        self._connection.close()
+        self._output.close()
 
     def _death(self) -> _Died:
         """Return the cause of death of the process."""
         code = self._process.wait()
-        message = self._stderr_end()
+        message = self._output_end()
         if self._was_late:
             return _Died(NoText("time", f"more than {CLOCK_FACTOR * self._time_s} s of wall time"))
         if code == -signal.SIGXCPU:
@@ -224,11 +194,11 @@ class _Process:
             return _Died(NoText("killed", detail), by_others=True)
         return _Died(NoText("memory" if any(phrase in message for phrase in _NO_MEMORY) else "crashed", detail))
 
-    def _stderr_end(self) -> str:
-        """Return the end of stderr, on one line."""
-        self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, self._errors.tell() - 300))
-        return " ".join(self._errors.read().decode("utf-8", "replace").split())
+    def _output_end(self) -> str:
+        """Return the end of the output, on one line."""
+        self._output.seek(0, os.SEEK_END)
+        self._output.seek(max(0, self._output.tell() - 300))
+        return " ".join(self._output.read().decode("utf-8", "replace").split())
 
 
 def _not_started(problem: str) -> LaunchError:

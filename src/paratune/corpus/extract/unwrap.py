@@ -33,7 +33,9 @@ def unwrap(lines: Sequence[str], *, slack: float = 1.0) -> list[str]:
     before = ""
     for raw_line in lines:
         line = " ".join(raw_line.split())
-        if line and before and not _ITEM.match(line) and _was_full(before, line, slack * width):
+        # Whether the first word did not fit on the line before.
+        full = line and before and _length(before) + 1 + len(line.split(maxsplit=1)[0]) > slack * width
+        if line and before and not _ITEM.match(line) and (full or before.endswith(HYPHEN)):
             paragraphs[-1][-1] = _without_line_end(paragraphs[-1][-1], line, known)
             paragraphs[-1].append(line)
         elif line:
@@ -45,11 +47,6 @@ def unwrap(lines: Sequence[str], *, slack: float = 1.0) -> list[str]:
 def _length(line: str) -> int:
     """Return the number of columns of a line, including indentation."""
     return len(line.rstrip().expandtabs())
-
-
-def _was_full(line: str, following: str, width: float) -> bool:
-    """Return whether the first word of the next line does not fit on this line."""
-    return line.endswith(HYPHEN) or _length(line) + 1 + len(following.split(maxsplit=1)[0]) > width
 
 
 def _without_line_end(line: str, following: str, known: set[str]) -> str:

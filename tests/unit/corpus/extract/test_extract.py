@@ -152,7 +152,6 @@ def test_a_missing_stage_is_an_error(tmp_path):
     ("options", "message"),
     [
         ({"charset": "latin-99"}, "latin-99 is not known"),
-        ({"tika": "localhost:9998"}, "localhost:9998"),
         ({"time_s": 0}, "greater than or equal to 1"),
         ({"memory_mib": 16}, "greater than or equal to 128"),
     ],

@@ -7,7 +7,6 @@ from patience import PATIENCE_S
 from raised import raises_code
 
 from paratune.corpus.extract import process
-from paratune.corpus.extract.frames import TornFrame, read_frame, write_frame
 from paratune.corpus.extract.process import DocumentReader
 from paratune.corpus.extract.results import Document, ExtractedText, NoText
 from paratune.corpus.settings import Extract
@@ -118,21 +117,7 @@ def test_a_process_that_does_not_start_is_an_error(monkeypatch):
 
 def test_an_answer_that_is_too_long_is_no_answer(hostile):
     hostile._max_answer_bytes = 1000
-    assert "of at most 1000" in hostile.read(document("good", b"a" * 1000)).detail
-
-
-def test_frames_are_whole_or_torn():
-    read_end, write_end = os.pipe()
-    with os.fdopen(read_end, "rb") as source, os.fdopen(write_end, "wb") as target:
-        write_frame(target, {"a": "ç\ud800"}, b"\x00\xff")
-        write_frame(target, {})
-        target.write(b"\x00" * 7)
-        target.close()
-        assert read_frame(source) == ({"a": "ç\ud800"}, b"\x00\xff")
-        assert read_frame(source) == ({}, b"")
-        with pytest.raises(TornFrame, match="lengths"):
-            read_frame(source)
-        assert read_frame(source) is None
+    assert "cannot be read" in hostile.read(document("good", b"a" * 1000)).detail
 
 
 # Against the real libraries.
