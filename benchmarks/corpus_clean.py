@@ -72,12 +72,12 @@ def steps(table: Path) -> None:
 
 
 def variety(path: Path) -> None:
-    from paratune.corpus.clean.variety.texts import groups_by_source, source_files
-    from paratune.corpus.clean.variety.train import train
+    from paratune.corpus.clean.variety import train
+    from paratune.corpus.clean.variety_texts import read_sources
 
     options = read_settings(path).clean.variety
     started = time.process_time()
-    _, evaluation = train(groups_by_source([source_files(source) for source in options.sources]))
+    _, evaluation = train(read_sources(options.sources))
     print(f"{time.process_time() - started:.0f} CPU seconds")
     show(evaluation)
 
@@ -94,8 +94,6 @@ def show(evaluation: dict) -> None:
             ]
             num = (new or held_out)["num_european"], (new or held_out)["num_brazilian"]
             print(f"| {source} | {length} | {num[0]}, {num[1]} | {' | '.join(cells)} |")
-    for step in evaluation["calibration"]:
-        print(step)
 
 
 if __name__ == "__main__":

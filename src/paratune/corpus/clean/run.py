@@ -19,7 +19,7 @@ from paratune.corpus.clean.language import run_language
 from paratune.corpus.clean.lines import run_lines
 from paratune.corpus.clean.personal import run_personal
 from paratune.corpus.clean.quality import run_quality
-from paratune.corpus.clean.variety.run import run_variety
+from paratune.corpus.clean.variety import run_variety
 from paratune.corpus.settings import Corpus
 from paratune.corpus.stage import (
     BEGUN_FILE,

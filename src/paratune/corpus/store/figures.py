@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paratune.corpus.clean.variety.run import EVALUATION_FILE
-from paratune.corpus.clean.variety.run import FOLDER as VARIETY_FOLDER
+from paratune.corpus.clean.variety import EVALUATION_FILE
+from paratune.corpus.clean.variety import FOLDER as VARIETY_FOLDER
 from paratune.corpus.finished import FinishedStage, finished_stages
 from paratune.corpus.store.database import connection, parquet
 from paratune.records import read_json

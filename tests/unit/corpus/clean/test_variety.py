@@ -11,11 +11,18 @@ from raised import raises_code
 from paratune.console import Display
 from paratune.corpus.clean.run import enabled_steps, run_clean
 from paratune.corpus.clean.settings import Clean, Variety, VarietySource
-from paratune.corpus.clean.variety.features import NUM_BITS, features, simplified
-from paratune.corpus.clean.variety.model import VarietyCalibration, VarietyModel, load, save
-from paratune.corpus.clean.variety.run import run_variety
-from paratune.corpus.clean.variety.texts import groups_by_source, line_groups, source_files
-from paratune.corpus.clean.variety.train import train
+from paratune.corpus.clean.variety import (
+    NUM_FEATURES,
+    VarietyModel,
+    features,
+    load,
+    probabilities,
+    run_variety,
+    save,
+    simplified,
+    train,
+)
+from paratune.corpus.clean.variety_texts import read_sources
 from paratune.corpus.settings import Corpus
 from paratune.corpus.store.figures import corpus_figures
 
@@ -59,7 +66,7 @@ def ready(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(ready):
-    return train(groups_by_source([source_files(source) for source in ready[0]]))
+    return train(read_sources(ready[0]))
 
 
 @pytest.fixture
@@ -84,44 +91,33 @@ OURS, THEIRS = (
 def test_names_and_numbers_tell_nothing():
     assert simplified("Em Lisboa,  às 12h30, ele\tfalou.") == " ¤ ¤, às 0h0, ele falou. "
     assert simplified("AVISO AOS CLIENTES") == " aviso aos clientes "
-    assert simplified(" \n") == ""
-
-
-def test_features_are_those_of_the_same_sequences_anywhere():
-    # "ele viu" and "viu": the sequences of " viu " are all in both, with any characters before them.
-    few, many = set(features("viu")[0]), set(features("ele viu")[0])
-    assert few < many
-    indices, values = features("ele viu, ele viu")
-    assert indices.dtype == np.int64
-    assert (indices >= 0).all()
-    assert (indices < 2**NUM_BITS).all()
-    assert np.sum(values**2) == pytest.approx(1)
-    assert len(set(np.round(values / values.min(), 6))) > 1
 
 
 def test_features_are_counted_as_written_out():
-    # " ab ": of 2 characters " a", "ab", "b "; of 3 " ab", "ab "; of 4 " ab "; of 1 word " ab ": 7, each once.
-    indices, values = features("ab")
-    assert len(indices) == 7
-    assert values == pytest.approx(np.full(7, 1 / math.sqrt(7)))
-    assert len(features("")[0]) == 0
+    # " ab ": of 2 characters " a", "ab", "b "; of 3 " ab", "ab "; of 4 " ab "; of 1 word "ab": 7, each once.
+    one = features(["ab"])
+    assert one.shape == (1, 2 * NUM_FEATURES)
+    assert one.data == pytest.approx(np.full(7, 1 / math.sqrt(7)))
+    assert features([""]).nnz == 0
+    # Twice "ab" is 1 + log(2), and " ab" occurs in both words.
+    assert len(set(np.round(features(["ab ab"]).data, 6))) == 2
 
 
 def test_a_score_is_a_sum_of_weights():
-    indices, _ = features("ab")
-    weights = np.zeros(2**NUM_BITS, np.float32)
-    weights[indices] = 2
-    model = VarietyModel(weights, 0.5, VarietyCalibration(1.0, 0.0, 0.0))
+    weights = np.zeros(2 * NUM_FEATURES + 1, np.float32)
+    weights[features(["ab"]).indices] = 2
+    weights[-1] = 0.5
     # 7 features of 1 / sqrt(7), each weighs 2.
-    assert model.score("ab") == pytest.approx(2 * math.sqrt(7) + 0.5)
-    # No feature: the bias alone, and 1 / (1 + exp(-0.5)).
+    model = VarietyModel(weights, np.array([1.0, 0.0, 0.0]))
+    assert model.variety_of("ab")[1] == pytest.approx(1 / (1 + math.exp(-2 * math.sqrt(7) - 0.5)), abs=1e-4)
+    # No feature: the bias alone.
     assert model.variety_of("") == ("pt-PT", pytest.approx(1 / (1 + math.exp(-0.5)), abs=1e-4))
 
 
 def test_a_calibration_grows_with_the_length():
-    calibration = VarietyCalibration(1.0, 2.0, -1.0)
-    assert calibration.probability(0.5, 100) == pytest.approx(1 / (1 + math.exp(1 - 0.5 * (1 + 2 * math.log(100)))))
-    assert calibration.probability(-1e9, 100) == pytest.approx(0)
+    (grown, least) = probabilities(np.array([0.5, -1e9]), np.array([100, 100]), (1.0, 2.0, -1.0))
+    assert grown == pytest.approx(1 / (1 + math.exp(1 - 0.5 * (1 + 2 * math.log(100)))))
+    assert least == pytest.approx(0)
 
 
 def test_a_line_of_several_sources_is_that_of_the_first(tmp_path):
@@ -131,14 +127,13 @@ def test_a_line_of_several_sources_is_that_of_the_first(tmp_path):
             lines = [f"A Rita {message} do dia {number}.\n" for number in numbers]
             (tmp_path / f"{name}_{side}.txt").write_text("".join(lines), encoding="utf-8")
     sources = [
-        source_files(
-            VarietySource(name=name, european=[f"{tmp_path}/{name}_pt.txt"], brazilian=[f"{tmp_path}/{name}_br.txt"])
-        )
+        VarietySource(name=name, european=[f"{tmp_path}/{name}_pt.txt"], brazilian=[f"{tmp_path}/{name}_br.txt"])
         for name in ("a", "b")
     ]
-    result = groups_by_source(sources)
-    for side in (0, 1):
-        first, second = ({line for group in result[name][side] for line in group.lines} for name in ("a", "b"))
+    texts = read_sources(sources)
+    for side in (False, True):
+        lines = texts[(texts["is_european"] == side) & (texts["length"] == "line")]
+        first, second = (set(lines[lines["source"] == name]["text"]) for name in ("a", "b"))
         assert (len(first), len(second), first & second) == (160, 80, set())
 
 
@@ -154,8 +149,6 @@ def test_a_trained_classifier_separates_the_varieties(trained):
     # 160 lines are 20 groups of 8, of which every tenth is held out: 2 documents, 16 lines.
     assert (held_out["document"]["num_european"], held_out["line"]["num_brazilian"]) == (2, 16)
     assert evaluation["unseen"]["a"]["line"]["num_european"] == 160
-    # Some lines of b are in a already, which leaves it 19 groups a side.
-    assert sum(step["num"] for step in evaluation["calibration"]) == 2 * (160 + 20) + 2 * (152 + 19)
 
 
 def test_the_evaluation_agrees_with_the_model_on_held_out_texts(tmp_path):
@@ -166,7 +159,7 @@ def test_the_evaluation_agrees_with_the_model_on_held_out_texts(tmp_path):
     for k, variety in enumerate(("european", "brazilian")):
         (tmp_path / f"{variety}.txt").write_text("\n".join(lines[k::2]))
     paths = {v: [str(tmp_path / f"{v}.txt")] for v in ("european", "brazilian")}
-    _, evaluation = train({"noise": line_groups(source_files(VarietySource(name="noise", **paths)))})
+    _, evaluation = train(read_sources([VarietySource(name="noise", **paths)]))
     assert evaluation["unseen"] is None
     # 2 x 80 lines at chance: 0.5, with a standard deviation of 0.04.
     assert evaluation["held_out"]["noise"]["line"]["auc"] == pytest.approx(0.5, abs=0.17)
@@ -175,7 +168,7 @@ def test_the_evaluation_agrees_with_the_model_on_held_out_texts(tmp_path):
 def test_training_again_gives_the_same(trained, ready):
     again = load(ready[1])
     assert (again.weights == trained[0].weights).all()
-    assert (again.bias, again.calibration) == (trained[0].bias, trained[0].calibration)
+    assert (again.calibration == trained[0].calibration).all()
     assert json.loads((ready[1] / "evaluation.json").read_text())["evaluation"] == trained[1]
 
 
@@ -184,10 +177,6 @@ def test_a_model_is_read_as_it_was_written(trained, tmp_path):
     again = load(tmp_path)
     assert again.variety_of(OURS) == trained[0].variety_of(OURS)
     assert (again.weights == trained[0].weights).all()
-    result = json.loads((tmp_path / "model.json").read_text()) | {"format": 0}
-    (tmp_path / "model.json").write_text(json.dumps(result))
-    with raises_code("run.other_version"):
-        load(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"torn")
     with raises_code("corpus.damaged"):
         load(tmp_path)

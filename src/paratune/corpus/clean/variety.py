@@ -1,0 +1,272 @@
+"""The step `variety`: identifies the variety of Portuguese documents and drops those in other varieties.
+
+A logistic regression of scikit-learn over hashed n-grams is trained on configured texts. All words with a capital
+letter are equal, and all numbers: place names show the subject of a text, not its variety.
+
+WORK/4_clean/variety/model.safetensors   weights and calibration
+WORK/4_clean/variety/evaluation.json     training texts and evaluation; written last
+"""
+
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paratune.base.atomic import replace_file
+from paratune.corpus.clean.settings import Variety
+from paratune.corpus.clean.step import Document, drop, require_unique_names, run_documents
+from paratune.corpus.clean.variety_texts import read_sources, source_files
+from paratune.corpus.rows import DroppedRow
+from paratune.corpus.settings import Corpus
+from paratune.corpus.shard import read_rows, writing
+from paratune.corpus.stage import RunStage, read_record
+from paratune.errors import CheckpointError, require
+from paratune.records import file_sha256, write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+log = logging.getLogger(__name__)
+
+FORMAT = 2  # version of features and files; increased when the same text gives other features
+FOLDER, MODEL_FILE, EVALUATION_FILE = "variety", "model.safetensors", "evaluation.json"
+LANGUAGE = "pt"
+EUROPEAN, BRAZILIAN = "pt-PT", "pt-BR"
+NUM_DIGITS = 4
+"""Decimal places of a probability."""
+MAX_CHARACTERS = 10_000
+"""Characters at the start of a text that are read."""
+NUM_FEATURES = 1 << 18
+"""Features of characters, and as many of words."""
+C = 10.0
+"""Inverse strength of the regularisation, as in scikit-learn."""
+MAX_STEPS = 50
+"""Maximum iterations of L-BFGS; more change the scores in the third digit."""
+_NAME = re.compile(r"\b[^\W\d_a-zß-öø-ÿ]\w*")
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class VarietyModel:
+    """A logistic regression over the features of a text, with a calibration of its scores."""
+
+    weights: npt.NDArray[np.float32]
+    """(2 * NUM_FEATURES + 1,); the last one is the bias. A score above 0 is for pt-PT."""
+    calibration: npt.NDArray[np.float64]
+    """(3,): the log-odds of pt-PT are c[0] * score + c[1] * score * log(characters) + c[2]."""
+
+    def variety_of(self, text: str) -> tuple[str, float]:
+        """Return pt-PT or pt-BR, with its probability, from 0.5 to 1."""
+        score = (features([text]) @ self.weights[:-1].astype(np.float64))[0] + float(self.weights[-1])
+        european = round(
+            float(probabilities(np.array([score]), np.array([len(text)]), self.calibration)[0]), NUM_DIGITS
+        )
+        return (EUROPEAN, european) if european >= 0.5 else (BRAZILIAN, round(1 - european, NUM_DIGITS))
+
+
+def run_variety(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
+    """Train the classifier if necessary, and run the step.
+
+    Returns:
+        Totals; `evaluation`: see `train`.
+
+    Raises:
+        ConfigError: Two sources have the same name.
+        DataError: A training file is missing or unreadable, or has too little text.
+        CheckpointError: The classifier cannot be written or read.
+    """
+    options = corpus.clean.variety
+    model = folder.parent / FOLDER
+    evaluation = _trained(options, model)
+    hashed = file_sha256(model / MODEL_FILE)
+    settings = {"keep": options.keep, "min_score": options.min_score, "format": FORMAT, "model": hashed}
+    totals = run_documents(folder, before, keep_varieties, (options, model.resolve()), settings, run)
+    return {**totals, "evaluation": evaluation}
+
+
+def keep_varieties(chosen: tuple[Variety, Path], path: Path) -> Iterator[Document | DroppedRow]:
+    """Yield the documents of a table that are in one of the varieties or not in Portuguese, and drop the others."""
+    options, folder = chosen
+    model = load(folder)
+    for document in read_rows(path):
+        if document["language"] not in (LANGUAGE, None):
+            yield document
+            continue
+        variety, score = model.variety_of(document["text"])
+        if variety not in options.keep:
+            yield drop(document, "variety", f"{variety} {score}")
+        elif score < options.min_score:
+            yield drop(document, "variety unsure", f"{variety} {score}")
+        else:
+            yield {**document, "variety": variety, "variety_score": score}
+
+
+def _trained(options: Variety, folder: Path) -> dict[str, Any]:
+    """Return the evaluation of the classifier; train it if there is none for these texts."""
+    require_unique_names("clean.variety.sources", options.sources)
+    files = [[[path.as_posix(), file_sha256(path)] for path in paths] for paths in map(source_files, options.sources)]
+    seen = {"format": FORMAT, "sources": [source.model_dump() for source in options.sources], "files": files}
+    path = folder / EVALUATION_FILE
+    if path.exists() and (record := read_record(path, "trained_on"))["trained_on"] == seen:
+        return dict(record["evaluation"])
+    log.info("variety: training the classifier on %d sources", len(options.sources))
+    model, evaluation = train(read_sources(options.sources))
+    with writing(folder=folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        save(model, folder)
+        write_json(path, {"trained_on": seen, "evaluation": evaluation})
+    return evaluation
+
+
+def save(model: VarietyModel, folder: Path) -> None:
+    """Write a model to an existing folder."""
+    from safetensors.numpy import save_file
+
+    with replace_file(folder / MODEL_FILE) as temporary:
+        save_file({"weights": model.weights, "calibration": model.calibration}, temporary)
+
+
+def load(folder: Path) -> VarietyModel:
+    """Read a model.
+
+    Raises:
+        CheckpointError: There is no model.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return VarietyModel(**load_file(folder / MODEL_FILE))
+    except (OSError, SafetensorError, TypeError) as error:
+        message = f"{folder} has no classifier of varieties ({error}); delete it"
+        raise CheckpointError(message, code="corpus.damaged", folder=folder) from error
+
+
+def simplified(text: str) -> str:
+    """Return a text in lower case without names and numbers, with a space between words and at both ends."""
+    text = text[:MAX_CHARACTERS]
+    # In titles and menus all words have capitals, which are not names.
+    if 2 * len(_NAME.findall(text)) < len(text.split()):
+        text = _NAME.sub("¤", text)
+    return f" {' '.join(_NUMBER.sub('0', text).lower().split())} "
+
+
+@cache
+def _vectorizers() -> tuple[Any, Any]:
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    make = partial(HashingVectorizer, n_features=NUM_FEATURES, alternate_sign=False, norm=None, preprocessor=simplified)
+    return make(analyzer="char", ngram_range=(2, 5)), make(ngram_range=(1, 2), token_pattern=r"\S+")
+
+
+def features(texts: Sequence[str]) -> Any:
+    """Return the features of texts: n-grams of 2 to 5 characters, and of 1 and 2 words.
+
+    Returns:
+        (N, 2 * NUM_FEATURES), sparse: 1 + log of each count, scaled so that the sum of squares of a text is 1.
+    """
+    from scipy.sparse import hstack
+    from sklearn.preprocessing import normalize
+
+    counts = hstack([vectorizer.transform(texts) for vectorizer in _vectorizers()], format="csr")
+    counts.data = 1 + np.log(counts.data)
+    return normalize(counts, copy=False)
+
+
+def probabilities(scores: Any, num_characters: Any, calibration: Any) -> Any:
+    """Return the probabilities, (N,), that texts with these scores are European."""
+    from scipy.special import expit
+
+    slope, length_slope, bias = calibration
+    return expit((slope + length_slope * np.log(np.maximum(1, num_characters))) * scores + bias)
+
+
+def train(texts: "pd.DataFrame") -> tuple[VarietyModel, dict[str, Any]]:
+    """Train a classifier on all texts, and evaluate classifiers that were trained on a part of them.
+
+    Each source, variety and length (line, document) has the same weight, independent of its number of texts.
+
+    Args:
+        texts: See `read_sources`.
+
+    Returns:
+        The classifier, and its evaluation: `held_out`, scores by source and length of a model that was trained on nine
+        tenths of each source; `unseen`, scores on each source of a model that was trained on the other sources, None
+        for a single source.
+    """
+    names = texts["source"].unique()
+    # With one thread the order of sums does not depend on the machine.
+    with require("threadpoolctl", extra="corpus").threadpool_limits(limits=1):
+        matrix = features(texts["text"])
+        score = partial(_scores_of_left_out, matrix, texts)
+        held_out = score([texts["is_held_out"]])
+        unseen = score([texts["source"] == name for name in names]) if len(names) > 1 else None
+        # Probabilities are fitted to scores (Platt, 1999), with a slope that grows with the length of a text.
+        scored = held_out if unseen is None else unseen
+        lengths = np.log(scored["text"].str.len())
+        pairs = np.stack([scored["score"], scored["score"] * lengths], axis=1)
+        fitted = _fit(pairs, scored, C=1e3)
+        calibration = np.array([*fitted.coef_[0], fitted.intercept_[0]])
+        whole = _fit(matrix, texts, C=C)
+    weights = np.append(whole.coef_[0], whole.intercept_[0]).astype(np.float32)
+    evaluation = {
+        "held_out": _figures(held_out, calibration),
+        "unseen": None if unseen is None else _figures(unseen, calibration),
+    }
+    return VarietyModel(weights, calibration), evaluation
+
+
+def _fit(matrix: Any, texts: "pd.DataFrame", **options: float) -> Any:
+    """Return a fitted logistic regression."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    sizes = texts.groupby(["source", "is_european", "length"])["text"].transform("size")
+    row_weights = len(texts) / sizes / (1 / sizes).sum()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # may stop early
+        return LogisticRegression(max_iter=MAX_STEPS, **options).fit(
+            matrix, texts["is_european"], sample_weight=row_weights
+        )
+
+
+def _scores_of_left_out(matrix: Any, texts: "pd.DataFrame", parts: Sequence[Any]) -> "pd.DataFrame":
+    """Return the texts of each part with the column `score`, by a model that was trained on the texts of no part."""
+    import pandas as pd
+
+    scored = []
+    for is_left_out in parts:
+        chosen = is_left_out.to_numpy()
+        model = _fit(matrix[~chosen], texts[~chosen], C=C)
+        scored.append(texts[chosen].assign(score=model.decision_function(matrix[chosen])))
+    return pd.concat(scored)
+
+
+def _figures(scored: "pd.DataFrame", calibration: Any) -> dict[str, dict[str, Any]]:
+    """Return by source and length: numbers of texts, recall of each variety, their mean, area under the ROC curve."""
+    from sklearn.metrics import roc_auc_score
+
+    figures: dict[str, dict[str, Any]] = {}
+    for (source, length), chosen in scored.groupby(["source", "length"], sort=False):
+        labels = chosen["is_european"].to_numpy()
+        if labels.all() or not labels.any():
+            continue
+        european = probabilities(chosen["score"].to_numpy(), chosen["text"].str.len().to_numpy(), calibration)
+        recalls = float((european[labels] >= 0.5).mean()), float((european[~labels] < 0.5).mean())
+        figures.setdefault(str(source), {})[str(length)] = {
+            "num_european": int(labels.sum()),
+            "num_brazilian": int((~labels).sum()),
+            "european": round(recalls[0], 4),
+            "brazilian": round(recalls[1], 4),
+            "balanced_accuracy": round(sum(recalls) / 2, 4),
+            "auc": round(float(roc_auc_score(labels, european)), 4),
+        }
+    return figures
