@@ -4,7 +4,6 @@ import string
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -56,14 +55,8 @@ class MeasuredText:
         return Counter(word for piece in self.words if (word := piece.strip(_STRIPPED).lower()) in wanted)
 
 
-@dataclass(frozen=True)
-class QualityRule:
-    """A measure with its limits."""
-
-    reason: str
-    measure: Callable[[MeasuredText], float]
-    least: float | None
-    most: float | None
+QualityRule = tuple[str, float | None, float | None, Callable[[MeasuredText], float]]
+"""Reason, smallest and largest value, and measure."""
 
 
 def run_quality(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
@@ -90,12 +83,12 @@ def failed_rule(text: str, options: Quality, rules: Sequence[QualityRule]) -> tu
     for phrase in options.forbidden:
         if phrase.lower() in lower:
             return "forbidden text", phrase
-    for rule in rules:
-        value = rule.measure(page)
-        if rule.least is not None and value < rule.least:
-            return rule.reason, f"{value:.4g}, at least {rule.least:g}"
-        if rule.most is not None and value > rule.most:
-            return rule.reason, f"{value:.4g}, at most {rule.most:g}"
+    for reason, least, most, measure in rules:
+        value = measure(page)
+        if least is not None and value < least:
+            return reason, f"{value:.4g}, at least {least:g}"
+        if most is not None and value > most:
+            return reason, f"{value:.4g}, at most {most:g}"
     return None
 
 
@@ -122,54 +115,55 @@ def repeated_ngrams(page: MeasuredText, n: int) -> float:
     return num_characters / len(page.text)
 
 
-MEASURES: dict[str, Callable[[MeasuredText], float]] = {
-    "words": lambda page: len(page.words),
-    "word length": lambda page: sum(map(len, page.words)) / len(page.words),
-    "hash signs": lambda page: page.text.count("#") / len(page.pieces),
-    "ellipses": lambda page: sum(map(page.text.count, ELLIPSES)) / len(page.pieces),
-    "bullet lines": lambda page: page.share_of_lines(lambda line: line.lstrip().startswith(BULLETS)),
-    "ellipsis lines": lambda page: page.share_of_lines(lambda line: line.rstrip().endswith(ELLIPSES)),
-    "alphabetic words": lambda page: sum(any(map(str.isalpha, piece)) for piece in page.pieces) / len(page.pieces),
-    "letters": lambda page: sum(map(str.isalpha, page.text)) / sum(map(len, page.pieces)),
-    "stop words": lambda page: len(page.stop_words),
-    "stop word share": lambda page: page.stop_words.total() / len(page.words),
-    "punctuated lines": lambda page: page.share_of_lines(lambda line: line.rstrip().endswith(ENDS)),
-    "short lines": lambda page: page.share_of_lines(lambda line: len(line) <= SHORT_LINE),
-    "lines per word": lambda page: page.text.count("\n") / len(page.pieces),
-    "repeated lines": lambda page: 1 - len(set(page.lines)) / len(page.lines),
-    "repeated line characters": lambda page: (
-        (sum(map(len, page.lines)) - sum(map(len, set(page.lines)))) / len(page.text)
-    ),
-    **{f"top {n}-gram": partial(top_ngram, n=n) for n in TOP_SIZES},
-    **{f"repeated {n}-grams": partial(repeated_ngrams, n=n) for n in REPEATED_SIZES},
-}
-"""Measures by reason, the fastest first. The limits in `Quality` describe them; a share is from 0 to 1."""
-
-
 def quality_rules(options: Quality) -> list[QualityRule]:
-    """Return the rules with a limit in these options, in the order of `MEASURES`."""
+    """Return the rules with a limit in these options, the fastest first; `Quality` describes their measures."""
     o = options
-    limits: dict[str, tuple[float | None, float | None]] = {
-        "words": (o.min_words, o.max_words),
-        "word length": (o.min_word_length, o.max_word_length),
-        "hash signs": (None, o.max_symbols),
-        "ellipses": (None, o.max_symbols),
-        "bullet lines": (None, o.max_bullet_lines),
-        "ellipsis lines": (None, o.max_ellipsis_lines),
-        "alphabetic words": (o.min_alphabetic_words, None),
-        "letters": (o.min_letters, None),
-        "stop words": (o.min_stop_words, None),
-        "stop word share": (o.min_stop_word_share, None),
-        "punctuated lines": (o.min_punctuated_lines, None),
-        "short lines": (None, o.max_short_lines),
-        "lines per word": (None, o.max_lines_per_word),
-        "repeated lines": (None, o.max_repeated_lines),
-        "repeated line characters": (None, o.max_repeated_line_characters),
-        **{f"top {n}-gram": (None, most) for n, most in zip(TOP_SIZES, o.max_top_ngrams, strict=True)},
-        **{f"repeated {n}-grams": (None, most) for n, most in zip(REPEATED_SIZES, o.max_repeated_ngrams, strict=True)},
-    }
-    rules = [QualityRule(reason, measure, *limits[reason]) for reason, measure in MEASURES.items()]
-    return [rule for rule in rules if rule.least is not None or rule.most is not None]
+    rules: list[QualityRule] = [
+        ("words", o.min_words, o.max_words, lambda page: len(page.words)),
+        (
+            "word length",
+            o.min_word_length,
+            o.max_word_length,
+            lambda page: sum(map(len, page.words)) / len(page.words),
+        ),
+        ("hash signs", None, o.max_symbols, lambda page: page.text.count("#") / len(page.pieces)),
+        ("ellipses", None, o.max_symbols, lambda page: sum(map(page.text.count, ELLIPSES)) / len(page.pieces)),
+        (
+            "bullet lines",
+            None,
+            o.max_bullet_lines,
+            lambda page: page.share_of_lines(lambda line: line.lstrip().startswith(BULLETS)),
+        ),
+        ("ellipsis lines", None, o.max_ellipsis_lines, lambda page: page.share_of_lines(_ends_in(ELLIPSES))),
+        (
+            "alphabetic words",
+            o.min_alphabetic_words,
+            None,
+            lambda page: sum(any(map(str.isalpha, piece)) for piece in page.pieces) / len(page.pieces),
+        ),
+        ("letters", o.min_letters, None, lambda page: sum(map(str.isalpha, page.text)) / sum(map(len, page.pieces))),
+        ("stop words", o.min_stop_words, None, lambda page: len(page.stop_words)),
+        ("stop word share", o.min_stop_word_share, None, lambda page: page.stop_words.total() / len(page.words)),
+        ("punctuated lines", o.min_punctuated_lines, None, lambda page: page.share_of_lines(_ends_in(ENDS))),
+        ("short lines", None, o.max_short_lines, lambda page: page.share_of_lines(lambda x: len(x) <= SHORT_LINE)),
+        ("lines per word", None, o.max_lines_per_word, lambda page: page.text.count("\n") / len(page.pieces)),
+        ("repeated lines", None, o.max_repeated_lines, lambda page: 1 - len(set(page.lines)) / len(page.lines)),
+        (
+            "repeated line characters",
+            None,
+            o.max_repeated_line_characters,
+            lambda page: (sum(map(len, page.lines)) - sum(map(len, set(page.lines)))) / len(page.text),
+        ),
+    ]
+    for n, most in zip(TOP_SIZES, o.max_top_ngrams, strict=True):
+        rules.append((f"top {n}-gram", None, most, partial(top_ngram, n=n)))
+    for n, most in zip(REPEATED_SIZES, o.max_repeated_ngrams, strict=True):
+        rules.append((f"repeated {n}-grams", None, most, partial(repeated_ngrams, n=n)))
+    return [rule for rule in rules if rule[1:3] != (None, None)]
+
+
+def _ends_in(ends: tuple[str, ...]) -> Callable[[str], bool]:
+    return lambda line: line.rstrip().endswith(ends)
 
 
 def _is_punctuation(character: str) -> bool:

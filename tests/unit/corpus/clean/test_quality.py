@@ -4,7 +4,6 @@ import pytest
 from corpus_documents import dropped, extracted, kept, runner
 
 from paratune.corpus.clean.quality import (
-    MEASURES,
     MeasuredText,
     failed_rule,
     quality_rules,
@@ -21,7 +20,8 @@ Os bombeiros pedem a todos que não saiam de casa sem necessidade, pelo menos at
 
 
 def value(reason, text):
-    return MEASURES[reason](MeasuredText(text, Quality()))
+    (measure,) = (rule[3] for rule in quality_rules(Quality()) if rule[0] == reason)
+    return measure(MeasuredText(text, Quality()))
 
 
 def found(text, **options):
