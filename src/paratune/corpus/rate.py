@@ -5,11 +5,9 @@ Arquivo.pt permanently blocks addresses that exceed its limit, so that no minute
 
 import json
 import math
-import multiprocessing
-import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +29,6 @@ class _LimitState:
     """Earliest time of the next request."""
     held_s: float = 0.0
     """Time until which no request may be sent."""
-    said_s: dict[str, float] = field(default_factory=dict)
-    """For the process of each command, end of the wait that was logged for all of its processes."""
 
 
 class RateLimit:
@@ -85,21 +81,6 @@ class RateLimit:
         """Return the seconds for which no request may be sent."""
         return max(0.0, self._read().held_s - time.monotonic())
 
-    def should_log_wait(self, seconds: float) -> bool:
-        """Return whether no process of this command has logged that it waits; then reserve the next `seconds`.
-
-        Processes that a command starts with multiprocessing belong to the command.
-        """
-        parent = multiprocessing.parent_process()
-        command, now = str(os.getpid() if parent is None else parent.pid), time.monotonic()
-        with self._lock:
-            state = self._read()
-            logged = {key: until for key, until in state.said_s.items() if until > now}
-            if command in logged:
-                return False
-            self._save(replace(state, said_s={**logged, command: now + seconds}))
-        return True
-
     def _read(self) -> _LimitState:
         """Return the content of the file; if it is damaged, the next request must wait for a whole window.
 
@@ -108,11 +89,10 @@ class RateLimit:
         try:
             values: Any = json.loads(self.path.read_bytes())
             if values["boot"] == _boot_id():
-                logged = {key: float(until) for key, until in dict(values.get("said_s", {})).items()}
-                times = _LimitState(float(values["next_s"]), float(values["held_s"]), logged)
+                times = _LimitState(float(values["next_s"]), float(values["held_s"]))
                 # A hold, and the requests after it. Comparisons with NaN are false.
                 latest_s = time.monotonic() + 2 * LONGEST_HOLD_S
-                if all(until_s <= latest_s for until_s in (times.next_s, times.held_s, *logged.values())):
+                if all(until_s <= latest_s for until_s in (times.next_s, times.held_s)):
                     return times
         except FileNotFoundError:
             return _LimitState()

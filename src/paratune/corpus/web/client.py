@@ -9,17 +9,17 @@ import io
 import logging
 import os
 import re
+import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from paratune import __version__
@@ -64,7 +64,7 @@ class ArchiveResponse:
 
 
 class Client(AbstractContextManager["Client"]):
-    """Sends requests to one archive. Threads may share it; each has its own connection. Use as a context manager."""
+    """Sends requests to one archive, each over its own connection; threads may share it. Use as a context manager."""
 
     def __init__(self, endpoint: str, network: Network, limit: RateLimit) -> None:
         """Store the parameters; `request` connects."""
@@ -74,14 +74,11 @@ class Client(AbstractContextManager["Client"]):
         self._host, self._port, self._is_tls = parts.hostname or "", parts.port, parts.scheme == "https"
         self._network, self._limit = network, limit
         self._agent = f"paratune/{__version__} (+{network.contact})"
-        self._mine = threading.local()
-        self._connections: list[http.client.HTTPConnection] = []
         self._stopped = threading.Event()
+        self._lock, self._logged_until_s = threading.Lock(), 0.0
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        for connection in self._connections:
-            connection.close()
 
     def stop(self) -> None:
         """End all waits; waiting threads raise `Unavailable`."""
@@ -100,21 +97,21 @@ class Client(AbstractContextManager["Client"]):
             TooLarge: The body has more bytes.
         """
         wait_s, problem, is_out = self._network.first_wait_s, "", False
+        file = io.BytesIO() if into is None else into
         number = 0
         while number < self._network.tries:
             self._refuse_long_hold()
             self._limit.wait(self._sleep)
-            body = _Body(into, max_bytes)
+            file.seek(0)
+            file.truncate()
             try:
-                status, received = self._once(target, headers or {}, body)
-            except _Stale:
-                continue  # the next connection is new, so this ends
+                status, received = self._once(target, headers or {}, file, max_bytes)
             except (OSError, http.client.HTTPException) as error:
                 is_out = isinstance(error, _NoConnection)
                 problem = f"{'no connection' if is_out else type(error).__name__}: {error}"
             else:
                 if status not in RETRY_STATUSES or MEMENTO in received:
-                    return ArchiveResponse(status, received, body.content())
+                    return ArchiveResponse(status, received, file.getvalue() if isinstance(file, io.BytesIO) else b"")
                 problem, is_out = f"HTTP {status}", status == 429
                 self._hold(status, received, wait_s)
             number += 1
@@ -126,15 +123,19 @@ class Client(AbstractContextManager["Client"]):
         raise Unavailable(f"{self.origin}: {problem} after {tries}", is_out=is_out)
 
     def _log_wait(self, problem: str, wait_s: float) -> None:
-        """Log a wait, once for all threads and processes of a command."""
-        if wait_s >= LOGGED_WAIT_S and self._limit.should_log_wait(wait_s):
-            log.warning(
-                "%s: %s; retrying in %.0f s",
-                self.origin,
-                plain(problem),
-                wait_s,
-                extra=coded("corpus.server_retry", origin=self.origin),
-            )
+        """Log a wait, once for all threads."""
+        with self._lock:
+            is_new = time.monotonic() >= self._logged_until_s
+            if wait_s < LOGGED_WAIT_S or not is_new:
+                return
+            self._logged_until_s = time.monotonic() + wait_s
+        log.warning(
+            "%s: %s; retrying in %.0f s",
+            self.origin,
+            plain(problem),
+            wait_s,
+            extra=coded("corpus.server_retry", origin=self.origin),
+        )
 
     def _hold(self, status: int, headers: http.client.HTTPMessage, wait_s: float) -> None:
         """Stop all requests for the time in Retry-After."""
@@ -152,52 +153,49 @@ class Client(AbstractContextManager["Client"]):
         if self._stopped.wait(seconds):
             raise Unavailable(f"{self.origin}: the command is ending", is_out=True)
 
-    def _once(self, target: str, headers: Mapping[str, str], body: "_Body") -> tuple[int, http.client.HTTPMessage]:
-        until = time.monotonic() + self._network.deadline_s
-        connection, is_new = self._connection()
-
-        def timed_response(sock: Any, **more: Any) -> http.client.HTTPResponse:
-            # HTTPResponse uses its socket only to open this file. The deadline is for all of it, including headers.
-            file = io.BufferedReader(_Timed(sock, until, self._network))
-            return http.client.HTTPResponse(cast(Any, SimpleNamespace(makefile=lambda _: file)), **more)
-
-        connection.response_class = cast(Any, timed_response)
-        sent = {"User-Agent": self._agent, "Accept-Encoding": "identity", **headers}
+    def _once(
+        self, target: str, headers: Mapping[str, str], file: BinaryIO, max_bytes: int
+    ) -> tuple[int, http.client.HTTPMessage]:
+        timeout_s, deadline_s = self._network.timeout_s, self._network.deadline_s
+        if self._is_tls:
+            context = ssl.create_default_context()
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=timeout_s, context=context
+            )
+        else:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
         try:
-            try:
+            connection.connect()
+        except OSError as error:
+            raise _NoConnection(str(error)) from error
+        sock, is_late = connection.sock, threading.Event()
+
+        def end_late() -> None:
+            is_late.set()
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+        # The timeout of a socket is for each read: an archive that sends a byte a minute never exceeds it.
+        deadline = threading.Timer(deadline_s, end_late)
+        deadline.daemon = True
+        deadline.start()
+        try:
+            with closing(connection):
+                sent = {"User-Agent": self._agent, "Accept-Encoding": "identity", "Connection": "close", **headers}
                 connection.request("GET", target, headers=sent)
-                response = connection.getresponse()
-            except ConnectionError as error:
-                raise error if is_new else _Stale from None
-            with closing(response):
-                _read(response, body)
-        except BaseException:
-            connection.close()
+                with closing(connection.getresponse()) as response:
+                    _read(response, file, max_bytes)
+            if is_late.is_set():  # without a length, the end of the connection is the end of the body
+                raise TimeoutError
+        except (OSError, http.client.HTTPException) as error:
+            if is_late.is_set():
+                raise TimeoutError(f"the response takes longer than {deadline_s:g} s") from error
+            if isinstance(error, TimeoutError):
+                raise TimeoutError(f"no data for {timeout_s:g} s") from error
             raise
+        finally:
+            deadline.cancel()
         return response.status, response.headers
-
-    def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
-        """Return the open connection of this thread, and whether it is new.
-
-        Raises:
-            _NoConnection: The connection cannot be opened.
-        """
-        connection: http.client.HTTPConnection | None = getattr(self._mine, "connection", None)
-        if connection is None:
-            make: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection
-            more: dict[str, Any] = {}
-            if self._is_tls:
-                make, more = http.client.HTTPSConnection, {"context": ssl.create_default_context()}
-            connection = make(self._host, self._port, timeout=self._network.timeout_s, **more)
-            self._mine.connection = connection
-            self._connections.append(connection)
-        is_new = connection.sock is None
-        if is_new:
-            try:
-                connection.connect()
-            except OSError as error:
-                raise _NoConnection(str(error)) from error
-        return connection, is_new
 
 
 def archive_client(endpoint: str, network: Network) -> Client:
@@ -227,70 +225,23 @@ class _NoConnection(OSError):
     """The archive cannot be reached."""
 
 
-class _Stale(Exception):
-    """The archive closed a connection that was open from an earlier request."""
+def _read(response: http.client.HTTPResponse, file: BinaryIO, max_bytes: int) -> None:
+    """Write the body to a file.
 
-
-class _Body:
-    """Stores the bytes of a body, and raises when there are too many."""
-
-    def __init__(self, into: BinaryIO | None, max_bytes: int) -> None:
-        self._file = into if into is not None else io.BytesIO()
-        self._is_kept = into is None
-        self._max, self.num_bytes = max_bytes, 0
-        self._file.seek(0)
-        self._file.truncate()
-
-    def expect(self, num_bytes: int) -> None:
-        if num_bytes > self._max:
-            raise TooLarge(f"{num_bytes} bytes; allowed: {self._max}", code="corpus.answer_too_large")
-
-    def add(self, chunk: bytes) -> None:
-        self.num_bytes += len(chunk)
-        if self.num_bytes > self._max:
-            raise TooLarge(f"more than {self._max} bytes", code="corpus.answer_too_large")
-        self._file.write(chunk)
-
-    def content(self) -> bytes:
-        return cast(io.BytesIO, self._file).getvalue() if self._is_kept else b""
-
-
-def _read(response: http.client.HTTPResponse, body: _Body) -> None:
-    expected = response.length
-    if expected is not None:
-        body.expect(expected)
+    Raises:
+        TooLarge: It has more bytes.
+        ConnectionError: It is truncated.
+    """
+    expected, num_bytes = response.length, 0
+    if expected is not None and expected > max_bytes:
+        raise TooLarge(f"{expected} bytes; allowed: {max_bytes}", code="corpus.answer_too_large")
     while chunk := response.read1(CHUNK_BYTES):
-        body.add(chunk)
-    if expected is not None and body.num_bytes < expected:
-        raise ConnectionError(f"truncated after {body.num_bytes} of {expected} bytes")
-
-
-class _Timed(io.RawIOBase):
-    """Reads from a socket until a deadline."""
-
-    def __init__(self, sock: Any, until: float, network: Network) -> None:
-        # The file keeps the socket open until the file is closed, also after the connection is closed.
-        self._sock, self._file = sock, sock.makefile("rb", buffering=0)
-        self._until, self._network = until, network
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        left = self._until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError(f"the response takes longer than {self._network.deadline_s:g} s")
-        self._sock.settimeout(min(left, self._network.timeout_s))
-        try:
-            return int(self._file.readinto(buffer) or 0)
-        except TimeoutError:
-            if time.monotonic() >= self._until:
-                raise TimeoutError(f"the response takes longer than {self._network.deadline_s:g} s") from None
-            raise TimeoutError(f"no data for {self._network.timeout_s:g} s") from None
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+        num_bytes += len(chunk)
+        if num_bytes > max_bytes:
+            raise TooLarge(f"more than {max_bytes} bytes", code="corpus.answer_too_large")
+        file.write(chunk)
+    if expected is not None and num_bytes < expected:
+        raise ConnectionError(f"truncated after {num_bytes} of {expected} bytes")
 
 
 def retry_after_s(value: str | None) -> float | None:

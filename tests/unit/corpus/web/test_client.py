@@ -38,26 +38,6 @@ def test_a_request_has_the_contact_as_user_agent(server, tmp_path):
     assert "me@uni.pt" in agent
 
 
-def test_a_connection_is_used_again(server, tmp_path):
-    ports = []
-    server.answers["/x"] = [OK]
-    original = server.process_request
-    server.process_request = lambda request, address: (ports.append(address), original(request, address))
-    with archive_client(server.url, network(tmp_path)) as client:
-        for _ in range(3):
-            client.request("/x", max_bytes=10)
-    assert len(ports) == 1
-
-
-def test_a_connection_that_was_closed_meanwhile_costs_no_try(server, tmp_path):
-    def then_hang_up(handler):
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-
-    server.answers["/x"] = [then_hang_up]
-    with archive_client(server.url, network(tmp_path, tries=1)) as client:
-        assert [client.request("/x", max_bytes=10).body for _ in range(3)] == [b"ok"] * 3
-
-
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_temporary_errors_are_retried(server, tmp_path, status):
     server.answers["/x"] = [(status, {}, b""), (status, {}, b""), OK]
