@@ -5,7 +5,7 @@ import hashlib
 import importlib.util
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,18 +165,14 @@ def usage_terms(headers: Mapping[str, str], page: bytes) -> tuple[str | None, st
     """
     robots = [headers.get("x-robots-tag", "")]
     licences = [target for target, more in _LINK.findall(headers.get("link", "")) if "license" in more.lower()]
-    for kind, values in _elements(page[:SCANNED_BYTES].decode("latin-1")):
+    for element, inside in _ELEMENT.findall(page[:SCANNED_BYTES].decode("latin-1")):
+        kind, values = element.lower(), {name.lower(): a or b or c for name, a, b, c in _ATTRIBUTE.findall(inside)}
         if kind == "meta" and values.get("name", "").lower() == "robots":
             robots.append(values.get("content", ""))
         elif kind != "meta" and "license" in values.get("rel", "").lower().split():
             licences.append(values.get("href", ""))
     words = [word.strip().lower() for directives in robots for word in directives.split(",")]
     return _joined(words, ", "), _joined([licence.strip() for licence in licences], " ")
-
-
-def _elements(text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    for kind, inside in _ELEMENT.findall(text):
-        yield kind.lower(), {name.lower(): a or b or c for name, a, b, c in _ATTRIBUTE.findall(inside)}
 
 
 def _joined(words: list[str], by: str) -> str | None:

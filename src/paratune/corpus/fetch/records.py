@@ -91,15 +91,10 @@ def _received(row: Mapping[str, Any], record: Any, max_bytes: int, how: str) -> 
     fields: dict[str, str] = {}
     for name, value in http.headers if http else [("Content-Type", headers.get_header("Content-Type") or "")]:
         fields[name.lower()] = f"{fields[name.lower()]}, {value}" if name.lower() == "x-robots-tag" in fields else value
-    body = _without_chunks(bytes(raw)) if "chunked" in fields.get("transfer-encoding", "").lower() else bytes(raw)
+    body = bytes(raw)
+    if "chunked" in fields.get("transfer-encoding", "").lower():
+        # Bytes without chunks, despite the header, are returned unchanged.
+        reader = require("warcio.bufferedreaders", extra="corpus").ChunkedDataReader(io.BytesIO(raw))
+        body = b"".join(iter(lambda: cast(bytes, reader.read(CHUNK_BYTES)), b""))
     digests = frozenset({sha1(body), sha1(bytes(raw))})
     return Received("", http_status(http, record.rec_type), fields, body, digests, is_unframed=False, how=how)
-
-
-def _without_chunks(raw: bytes) -> bytes:
-    """Return the bytes in chunks; bytes without chunks, despite the header, are returned unchanged."""
-    reader = require("warcio.bufferedreaders", extra="corpus").ChunkedDataReader(io.BytesIO(raw))
-    body = bytearray()
-    while chunk := reader.read(CHUNK_BYTES):
-        body += cast(bytes, chunk)
-    return bytes(body)

@@ -44,10 +44,10 @@ def from_replay(
             if not 300 <= answer.status < 400 or MEMENTO in answer.headers:
                 return _received(row, answer, target, nearest=nearest)
             location = answer.headers.get("Location", "")
-            following = _inside(urljoin(client.origin + target, location), client.origin, path)
-            if following is None:
+            address = urljoin(client.origin + target, location)
+            if not address.startswith(f"{client.origin}{path}/"):  # outside of the same replay
                 return DroppedRow(row["url"], REDIRECT, f"HTTP {answer.status} to {location}")
-            target = following
+            target = quote_url(address[len(client.origin) :])
     except TooLarge as error:
         return DroppedRow(row["url"], "too large", str(error))
     return DroppedRow(row["url"], REDIRECT, f"{MAX_HOPS} times within the archive")
@@ -56,12 +56,6 @@ def from_replay(
 def quote_url(url: str) -> str:
     """Return a URL as part of a path: only characters that a request cannot contain are percent-encoded."""
     return quote(url, safe="%/:?=&;@+$,!*'()~[]|")
-
-
-def _inside(address: str, origin: str, path: str) -> str | None:
-    """Return the target of a URL within the same replay; None for other URLs."""
-    start = f"{origin}{path}/"
-    return quote_url(address[len(origin) :]) if address.startswith(start) else None
 
 
 def _received(row: Mapping[str, Any], answer: ArchiveResponse, target: str, *, nearest: bool) -> Received | DroppedRow:

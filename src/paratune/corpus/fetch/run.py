@@ -25,7 +25,7 @@ from paratune.corpus.rows import FETCHED_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus, Fetch
 from paratune.corpus.shard import counts_file, read_rows
 from paratune.corpus.stage import Stage, run_stage, stage_output, stage_tables
-from paratune.corpus.web.client import Client, Unavailable, archive_client
+from paratune.corpus.web.client import Unavailable, archive_client
 from paratune.corpus.web.settings import Network
 from paratune.errors import DataError, require_installed
 
@@ -103,53 +103,76 @@ def _files(corpus: Corpus) -> tuple[dict[str, Path], list[Any]]:
 
 def _forget_finished(folder: Path) -> None:
     """Delete the journals of complete shards."""
-    for path in folder.glob("journal-*"):
-        if (folder / counts_file(int(path.name.removeprefix("journal-")))).exists():
+    for path in folder.glob("journal-*"):  # also the rollback journals of SQLite
+        if (folder / counts_file(int(path.name.split("-")[1]))).exists():
             path.unlink(missing_ok=True)
 
 
 def fetch_shard(shard: FetchShard) -> Iterator[FetchResult]:
     """Yield the captures of a shard with their content, in order, and drop those that cannot be fetched."""
     _forget_finished(shard.folder)
+    fetch, max_bytes, connections = shard.fetch, shard.wanted.max_bytes, shard.network.connections
     with ExitStack() as stack:
-        fetcher = _Fetcher(shard, stack)
-        monitor = _FailureMonitor(shard.folder)
-        started = map(fetcher.start, count(), read_rows(shard.table, batch_size=1000))
-        for result in _in_order(started, 2 * shard.network.connections):
-            monitor.check(result)
-            yield result
+        endpoints = {endpoint for endpoint in (fetch.ranges, fetch.replay) if endpoint is not None}
+        clients = {name: stack.enter_context(archive_client(name, shard.network)) for name in endpoints}
+        if clients:
+            journal = stack.enter_context(Journal(shard.folder / f"journal-{shard.number:05d}"))
+            threads = ThreadPoolExecutor(connections)
+            # Last in, first out: end waits, end threads, then close the journal.
+            stack.callback(threads.shutdown, cancel_futures=True)
+            for client in clients.values():
+                stack.callback(client.stop)
+
+        def start(position: int, row: Mapping[str, Any]) -> Callable[[], FetchResult]:
+            """Start to fetch a capture; return a function that waits for the result."""
+            path = shard.files.get(Path(row["filename"]).name) if row["filename"] else None
+            if path is not None and row["offset"] is not None:
+                return partial(_fetch, row, shard.wanted, partial(from_file, row, path, max_bytes))
+            source: Callable[[], Received | DroppedRow]
+            if fetch.ranges is not None and None not in (row["filename"], row["offset"], row["length"]):
+                source = partial(from_range, row, clients[fetch.ranges], fetch.ranges, max_bytes)
+            elif fetch.replay is not None:
+                client = clients[fetch.replay]
+                source = partial(from_replay, row, client, fetch.replay, max_bytes, nearest=fetch.nearest)
+            else:
+                problem = f"{row['filename'] or 'its file'} is not on this machine; set fetch.warcs, fetch.ranges or"
+                problem = problem if fetch.ranges is None else "the index has no file, offset or length; set"
+                return partial(DroppedRow, row["url"], "no way to it", f"{problem} fetch.replay")
+            if position in journal:
+                return partial(journal.read, position)
+            return threads.submit(_fetch_remote, position, row, shard.wanted, source, journal).result
+
+        started = map(start, count(), read_rows(shard.table, batch_size=1000))
+        yield from _checked(_in_order(started, 2 * connections), shard.folder / WARNED_FILE)
 
 
-class _FailureMonitor:
-    """Ends the command when the results of a shard show that the archive or its URL is wrong."""
+def _checked(results: Iterator[FetchResult], warned: Path) -> Iterator[FetchResult]:
+    """Yield results, and raise when they show that the archive or its URL is wrong.
 
-    def __init__(self, folder: Path) -> None:
-        self._warned = folder / WARNED_FILE
-        self._num_failed = 0
-        self._num_missing = 0
-        self._has_other = False
+    Args:
+        warned: Created before the error for missing captures, so that it is raised once.
 
-    def check(self, result: FetchResult) -> None:
-        """Check the next result.
-
-        Raises:
-            Unavailable: Too many captures failed or are missing.
-        """
+    Raises:
+        Unavailable: Too many captures failed or are missing.
+    """
+    num_failed = num_missing = 0
+    has_other = False
+    for result in results:
         reason = result.reason if isinstance(result, DroppedRow) else None
-        self._num_failed = self._num_failed + 1 if reason in (UNAVAILABLE, REDIRECT) else 0
-        if isinstance(result, DroppedRow) and self._num_failed == MAX_CONSECUTIVE_FAILURES:
+        num_failed = num_failed + 1 if reason in (UNAVAILABLE, REDIRECT) else 0
+        has_other = has_other or reason != MISSING
+        num_missing += not has_other
+        if isinstance(result, DroppedRow) and num_failed == MAX_CONSECUTIVE_FAILURES:
             raise Unavailable(
-                f"{MAX_CONSECUTIVE_FAILURES} successive captures failed: {result.detail}; check the URL, or repeat the "
-                "command later"
+                f"{num_failed} successive captures failed: {result.detail}; check the URL, or repeat the command later"
             )
-        self._has_other = self._has_other or reason != MISSING
-        self._num_missing += not self._has_other
-        if isinstance(result, DroppedRow) and self._num_missing == MAX_MISSING and not self._warned.exists():
-            self._warned.touch()
+        if isinstance(result, DroppedRow) and num_missing == MAX_MISSING and not has_other and not warned.exists():
+            warned.touch()
             raise Unavailable(
                 f"the first {MAX_MISSING} captures are all missing: {result.detail} ({result.url}); check the URL; "
                 "if it is right, repeat the command, which then continues"
             )
+        yield result
 
 
 def _in_order(started: Iterator[Callable[[], FetchResult]], num_ahead: int) -> Iterator[FetchResult]:
@@ -161,64 +184,6 @@ def _in_order(started: Iterator[Callable[[], FetchResult]], num_ahead: int) -> I
             yield pending.popleft()()
     while pending:
         yield pending.popleft()()
-
-
-class _Fetcher:
-    """Fetches captures from files, ranges or replay, with clients, threads and the journal."""
-
-    def __init__(self, shard: FetchShard, stack: ExitStack) -> None:
-        self._shard, self._stack = shard, stack
-        self._clients: dict[str, Client] = {}
-        self._threads: ThreadPoolExecutor | None = None
-        self._journal: Journal | None = None
-        if shard.fetch.replay is not None or shard.fetch.ranges is not None:
-            self._journal = stack.enter_context(Journal(shard.folder / f"journal-{shard.number:05d}"))
-
-    def start(self, position: int, row: Mapping[str, Any]) -> Callable[[], FetchResult]:
-        """Start to fetch a capture; return a function that waits for the result."""
-        shard, journal = self._shard, self._journal
-        path = shard.files.get(Path(row["filename"]).name) if row["filename"] else None
-        if path is not None and row["offset"] is not None:
-            return partial(_fetch, row, shard.wanted, partial(from_file, row, path, shard.wanted.max_bytes))
-        fetch = self._remote_source(row)
-        if fetch is None or journal is None:
-            return partial(DroppedRow, row["url"], "no way to it", self._missing_source(row))
-        if position in journal:
-            return partial(journal.read, position)
-        return self._pool().submit(_fetch_remote, position, row, shard.wanted, fetch, journal).result
-
-    def _remote_source(self, row: Mapping[str, Any]) -> Callable[[], Received | DroppedRow] | None:
-        fetch, most = self._shard.fetch, self._shard.wanted.max_bytes
-        has_place = None not in (row["filename"], row["offset"], row["length"])
-        if fetch.ranges is not None and has_place:
-            return partial(from_range, row, self._client(fetch.ranges), fetch.ranges, most)
-        if fetch.replay is not None:
-            return partial(from_replay, row, self._client(fetch.replay), fetch.replay, most, nearest=fetch.nearest)
-        return None
-
-    def _missing_source(self, row: Mapping[str, Any]) -> str:
-        if self._shard.fetch.ranges is not None:
-            return "the index has no file, offset or length; set fetch.replay"
-        return f"{row['filename'] or 'its file'} is not on this machine; set fetch.warcs, fetch.ranges or fetch.replay"
-
-    def _client(self, endpoint: str) -> Client:
-        if endpoint not in self._clients:
-            client = archive_client(endpoint, self._shard.network)
-            self._clients[endpoint] = self._stack.enter_context(client)
-        return self._clients[endpoint]
-
-    def _pool(self) -> ThreadPoolExecutor:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._shard.network.connections)
-            # Order: end waits, end threads, then close connections and journal.
-            self._stack.callback(self._end)
-        return self._threads
-
-    def _end(self) -> None:
-        for client in self._clients.values():
-            client.stop()
-        assert self._threads is not None
-        self._threads.shutdown(cancel_futures=True)
 
 
 def _fetch(row: Mapping[str, Any], wanted: PayloadChoice, source: Callable[[], Received | DroppedRow]) -> FetchResult:

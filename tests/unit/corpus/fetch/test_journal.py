@@ -1,3 +1,7 @@
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from paratune.corpus.fetch.journal import Journal
@@ -25,23 +29,29 @@ def test_journal_entries_are_read_in_any_order(tmp_path):
         assert [journal.read(position) for position in (0, 1)] == [ROWS[0], ROWS[7]]
 
 
-def test_a_torn_record_is_cut_off_wherever_it_was_torn(tmp_path):
-    whole = fill(tmp_path / "whole").read_bytes()
-    last = whole.index(b'{"position": 3')
-    for cut in range(last, len(whole)):
-        path = tmp_path / "torn"
-        path.write_bytes(whole[:cut])
-        with Journal(path) as journal:
-            assert [position in journal for position in ROWS] == [True, True, False]
-            journal.add(3, ROWS[3])
-            assert journal.read(3) == ROWS[3]
-        assert path.read_bytes() == whole
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from paratune.corpus.fetch.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+for position in range(20):
+    journal.add(position, {"url": "u", "payload": bytes(100_000)})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
-@pytest.mark.parametrize("content", [b"rubbish", b"{}\n", b"[]\n", b'{"position": 1, "num_bytes": null}\n'])
-def test_a_file_that_is_not_a_journal_counts_as_empty(tmp_path, content):
+def test_entries_survive_a_kill(tmp_path):
     path = tmp_path / "journal"
+    assert subprocess.run([sys.executable, "-c", KILLED, path]).returncode == -signal.SIGKILL
+    with Journal(path) as journal:
+        assert all(journal.read(position)["payload"] == bytes(100_000) for position in range(20))
+
+
+@pytest.mark.parametrize("content", [b"rubbish", b"SQLite format 3\0" + bytes(5000)])
+def test_a_file_that_is_not_a_journal_counts_as_empty(tmp_path, content):
+    path = fill(tmp_path / "journal")
     path.write_bytes(content)
     with Journal(path) as journal:
-        assert 1 not in journal
-    assert path.read_bytes() == b""
+        assert 7 not in journal
+        journal.add(7, ROWS[7])
+        assert journal.read(7) == ROWS[7]
