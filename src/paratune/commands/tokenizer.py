@@ -19,7 +19,7 @@ tokenizer_app = App(name="tokenizer")
 def tokenizer_train(
     *texts: str,
     output: Annotated[Path, Parameter(alias="-o")],
-    kind: Literal["wordpiece", "bpe", "unigram"] = "wordpiece",
+    kind: Literal["wordpiece", "bpe"] = "wordpiece",
     vocab_size: int = 20000,
     column: str = "text",
     lowercase: bool = False,
@@ -34,12 +34,12 @@ def tokenizer_train(
 
     Args:
         output: folder for the tokenizer
-        kind: kind of tokenizer: wordpiece as for BERT, bpe as for RoBERTa, or unigram as for XLM-R
+        kind: kind of tokenizer: wordpiece as for BERT, or bpe as for RoBERTa
         vocab_size: number of entries, with special tokens
         column: column of the texts
         lowercase: ignore upper case
         strip_accents: ignore accents
-        min_frequency: smallest count of a pair of pieces that is merged; not for unigram
+        min_frequency: smallest count of a pair of pieces that is merged
         limit_alphabet: maximum number of different characters; for wordpiece
         max_length: maximum number of tokens of a text, for models with this tokenizer
         overwrite: replace an existing tokenizer

@@ -1,6 +1,6 @@
 """Trains a tokenizer with the `tokenizers` library, and saves it as a Hugging Face folder.
 
-Kinds, with the special tokens of a model family: WordPiece (BERT), byte-level BPE (RoBERTa), Unigram (XLM-R).
+Kinds, with the special tokens of a model family: WordPiece (BERT), byte-level BPE (RoBERTa).
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from paratune import records
 from paratune.base.atomic import replace_folder
 from paratune.errors import CheckpointError, ConfigError, option_error
 
-Kind = Literal["wordpiece", "bpe", "unigram"]
+Kind = Literal["wordpiece", "bpe"]
 RECORD_FILE = "tokenizer_training.json"
 """File next to the tokenizer, with recipe and texts."""
 BERT_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
@@ -83,7 +83,7 @@ def train_tokenizer(
 ) -> tuple[Any, TextCounts]:
     """Return a tokenizer of the `tokenizers` library, and counts of the training texts.
 
-    WordPiece and BPE are deterministic. Unigram tokenizers differ slightly, since the library sums in no fixed order.
+    The same texts give the same tokenizer.
 
     Args:
         texts: Returns the texts, in the same order at each call; WordPiece reads them twice.
@@ -99,8 +99,7 @@ def train_tokenizer(
     if recipe.kind == "wordpiece":
         tokenizer = _train_wordpiece(texts, watched, recipe, shows_progress)
     else:
-        tokenizer, trainer = _bpe_or_unigram(recipe, shows_progress)
-        _train(tokenizer, trainer, watched, recipe)
+        tokenizer = _train_bpe(watched, recipe, shows_progress)
     _frame(tokenizer, recipe)
     return tokenizer, counted
 
@@ -195,48 +194,27 @@ def _wordpiece(recipe: TokenizerRecipe) -> Any:
     return tokenizer
 
 
-def _bpe_or_unigram(recipe: TokenizerRecipe, shows_progress: bool) -> tuple[Any, Any]:
-    """Return an untrained tokenizer and its trainer."""
+def _train_bpe(watched: Iterable[str], recipe: TokenizerRecipe, shows_progress: bool) -> Any:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-    options: dict[str, Any] = {
-        "vocab_size": recipe.vocab_size,
-        "special_tokens": list(recipe.special_tokens.values()),
-        "show_progress": shows_progress,
-    }
-    if recipe.kind == "bpe":
-        tokenizer = Tokenizer(models.BPE())
-        tokenizer.normalizer = _normalizer(recipe, normalizers.NFC())
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = decoders.ByteLevel()
-        options |= {"min_frequency": recipe.min_frequency, "initial_alphabet": pre_tokenizers.ByteLevel.alphabet()}
-        return tokenizer, trainers.BpeTrainer(**options)
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = _normalizer(recipe, normalizers.NFKC(), normalizers.Replace(" {2,}", " "))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    return tokenizer, trainers.UnigramTrainer(unk_token=recipe.special_tokens["unk"], **options)
-
-
-def _train(tokenizer: Any, trainer: Any, texts: Iterable[str], recipe: TokenizerRecipe) -> None:
-    try:
-        tokenizer.train_from_iterator(texts, trainer=trainer)
-    except Exception as error:  # the library raises plain exceptions
-        if "not large enough" not in str(error):
-            raise
-        reason = "not enough for all letters of these texts; use more"
-        raise _vocabulary_error(recipe.vocab_size, reason) from error
-
-
-def _normalizer(recipe: TokenizerRecipe, *first: Any) -> Any:
-    from tokenizers import normalizers
-
-    steps = list(first)
+    tokenizer = Tokenizer(models.BPE())
+    steps: list[Any] = [normalizers.NFC()]
     if recipe.strip_accents:
         steps += [normalizers.NFD(), normalizers.StripAccents()]
     if recipe.lowercase:
         steps.append(normalizers.Lowercase())
-    return normalizers.Sequence(steps)
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=recipe.vocab_size,
+        min_frequency=recipe.min_frequency,
+        special_tokens=list(recipe.special_tokens.values()),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=shows_progress,
+    )
+    tokenizer.train_from_iterator(watched, trainer=trainer)
+    return tokenizer
 
 
 def _frame(tokenizer: Any, recipe: TokenizerRecipe) -> None:

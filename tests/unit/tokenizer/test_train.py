@@ -24,7 +24,6 @@ def trained(folder: Path, recipe: TokenizerRecipe, texts: list[str] = TEXTS):
         # How BERT and RoBERTa frame texts: Devlin et al. 2019, figure 2; Liu et al. 2019 as in transformers.
         ("wordpiece", "[CLS] golo [SEP]", "[CLS] golo [SEP] jogo [SEP]"),
         ("bpe", "<s>golo</s>", "<s>golo</s></s>jogo</s>"),
-        ("unigram", "<s> golo</s>", "<s> golo</s></s> jogo</s>"),
     ],
 )
 def test_texts_and_pairs_are_framed_as_the_family_does(tmp_path: Path, kind: Kind, single: str, pair: str):
@@ -41,7 +40,7 @@ def test_wordpiece_has_a_type_for_each_text_of_a_pair(tmp_path: Path):
     assert tokenizer("golo", "jogo")["token_type_ids"] == [0, 0, 0, 1, 1]
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
 def test_texts_survive_the_archive(tmp_path: Path, kind: Kind):
     tokenizer = trained(tmp_path / "t", TokenizerRecipe(kind=kind, vocab_size=400))
     text = "o guarda redes marcou um golo"
@@ -76,8 +75,6 @@ def test_a_vocabulary_without_room_for_the_letters_is_refused():
     # 5 special tokens, a and b, ##a and ##b: 9.
     with raises_code("tokenizer.vocabulary_size", "--vocab-size", "8", "2", "9"):
         train_tokenizer(lambda: ["aab bba"], TokenizerRecipe(vocab_size=8))
-    with raises_code("tokenizer.vocabulary_size", "--vocab-size", "8"):
-        train_tokenizer(lambda: ["abcdef ghi"], TokenizerRecipe(kind="unigram", vocab_size=8))
 
 
 def test_accents_and_case_stay_unless_asked(tmp_path: Path):
@@ -114,7 +111,7 @@ def test_impossible_recipes_are_refused(recipe: TokenizerRecipe, refused: tuple[
         train_tokenizer(lambda: TEXTS, recipe)
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
 @pytest.mark.parametrize("texts", [[], ["", " "]])
 def test_texts_without_words_are_refused(kind: Kind, texts: list[str]):
     with raises_code("data.empty"):
