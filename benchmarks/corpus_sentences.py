@@ -22,12 +22,12 @@ import numpy as np
 import pyarrow.parquet as pq
 from machine import machine_lines
 
-from paratune.commands.corpus_sentences import load_masked_lm, run
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
 from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.sentences.ngram import train
+from paratune.corpus.sentences.run import run_sentences
 from paratune.corpus.sentences.score import load_ngram, ngram_perplexity
 from paratune.corpus.sentences.split import ngram_words, rejection_reason, split_sentences
 from paratune.corpus.settings import CleanPart, Corpus, Index, SentenceSettings
@@ -46,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("PARATUNE_SHARED_DATA", "../shared/data")))
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 10])
-    parser.add_argument("--parts", nargs="+", default=["costs", "training", "masked", "separation"])
+    parser.add_argument("--parts", nargs="+", default=["costs", "training", "separation"])
     parser.add_argument("--one", type=Path, help="run the stage in this folder, print its figures, and exit")
     parser.add_argument("--train", type=int, help="train on this number of copies, print the figures, and exit")
     options = parser.parse_args()
@@ -57,7 +57,6 @@ def main() -> None:
     parts = {
         "costs": partial(costs, sizes=options.sizes),
         "training": training,
-        "masked": masked,
         "separation": separation,
     }
     for name in options.parts:
@@ -127,7 +126,7 @@ def settings_of(folder: Path) -> Corpus:
 
 def one(folder: Path) -> dict[str, Any]:
     began = time.process_time()
-    totals = run(settings_of(folder), 1, Display(speaks=False))
+    totals = run_sentences(settings_of(folder), 1, Display(speaks=False))
     return {
         "cpu_s": time.process_time() - began,
         "peak_mib": peak_mib(),
@@ -164,39 +163,6 @@ def train_once(data: Path, size: int) -> dict[str, Any]:
         size_mb = path.stat().st_size / 1e6
     figures = {"cpu_s": trained - began, "loading_s": loading, "arpa_mb": size_mb, "peak_mib": peak}
     return {**asdict(learnt), **figures}
-
-
-def masked(data: Path) -> None:
-    """Print the cost of pseudo-perplexities, with a BERT of random weights, which takes as long as a trained one."""
-    from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
-
-    sentences = [
-        s
-        for text in texts_of(data, "test")
-        for s in split_sentences(text)
-        if rejection_reason(s, SentenceSettings()) is None
-    ]
-    sentences = sentences[:: len(sentences) // 40][:40]
-    vocabulary = data / "vocab/bert-base-portuguese-cased.vocab.txt"
-    print("\n| model | sentences | words | CPU s | sentences/CPU s |")
-    print("|---|---|---|---|---|")
-    for layers, width in ((6, 384), (12, 768)):
-        with tempfile.TemporaryDirectory() as folder:
-            tokenizer = BertTokenizerFast(vocab=str(vocabulary), do_lower_case=False, model_max_length=512)
-            tokenizer.save_pretrained(folder)
-            sizes = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": width // 64}
-            config = BertConfig(vocab_size=len(tokenizer), intermediate_size=4 * width, **sizes)
-            BertForMaskedLM(config).save_pretrained(folder)
-            score = load_masked_lm(folder, "cpu")
-            began = time.process_time()
-            assert None not in score(sentences)
-            cpu_s = time.process_time() - began
-        num_words = sum(len(ngram_words(s)) for s in sentences)
-        print(
-            f"| {layers} layers of {width} | {len(sentences)} | {num_words} | {cpu_s:.1f} | "
-            f"{len(sentences) / cpu_s:.1f} |",
-            flush=True,
-        )
 
 
 def separation(data: Path) -> None:

@@ -102,8 +102,8 @@ def main() -> None:
         one(*chosen.one)
         return
     print(f"duckdb {version('duckdb')}, pyarrow {version('pyarrow')}\n")
-    print("| documents | sentences | part | CPU-seconds | documents per CPU-second | peak MiB | database MB |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print("| documents | sentences | part | CPU-seconds | documents per CPU-second | peak MiB |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for number in chosen.sizes:
         with tempfile.TemporaryDirectory() as work:
             write(Path(work), chosen.data / "pt_raw_text" / "train.parquet", number, chosen.longer)
@@ -111,10 +111,8 @@ def main() -> None:
                 command = [sys.executable, __file__, "--one", work, part]
                 figures = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
                 num, cpu_s, peak = int(figures[0]), float(figures[1]), int(figures[2]) / 1024
-                size = (Path(work) / "6_store/corpus.duckdb").stat().st_size / 1e6
                 print(
-                    f"| {number} | {num or 'n/a'} | {part} | {cpu_s:.1f} | {number / cpu_s:.0f} | {peak:.0f} "
-                    f"| {size:.0f} |",
+                    f"| {number} | {num or 'n/a'} | {part} | {cpu_s:.1f} | {number / cpu_s:.0f} | {peak:.0f} |",
                     flush=True,
                 )
 

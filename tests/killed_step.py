@@ -12,7 +12,6 @@ from pathlib import Path
 from corpus_documents import runner
 
 from paratune.corpus import stage
-from paratune.corpus.clean import clusters
 from paratune.corpus.clean.run import STEPS
 from paratune.corpus.clean.settings import Clean
 from paratune.corpus.settings import Corpus
@@ -30,7 +29,5 @@ if __name__ == "__main__":
     step, work = sys.argv[1], Path(sys.argv[2])
     folder = work / "4_clean" / f"1_{step}"
     stage.write_shard = killed(stage.write_shard)
-    if not (folder / "clusters").exists():  # killed once before the file of the clusters is renamed
-        clusters._Forest.flatten = killed(clusters._Forest.flatten)
     corpus = Corpus(work=str(work), clean=Clean(**json.loads(sys.argv[3])))
     dict(STEPS)[step](corpus, work / "3_extract", folder, runner())

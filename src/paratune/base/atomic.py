@@ -3,7 +3,7 @@
 New content is written next to its place with a temporary name, synchronized to the disk, and renamed; then its folder
 is synchronized, because only that makes a rename survive a power cut. Temporary names start with a dot and end with
 `.tmp`. A killed process leaves them; the next process that writes the same file or folder deletes them. Run folders,
-checkpoints, corpus stages and the corpus database call `delete_remains`, which deletes all of them in a folder.
+checkpoints and corpus stages call `delete_remains`, which deletes all of them in a folder.
 
 Files have the mode of the umask, whichever library wrote them.
 

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from filelock import FileLock, Timeout
 
 from paratune.base.atomic import delete_folder, delete_remains
 from paratune.base.text import plain
-from paratune.commands import corpus_sentences
 from paratune.commands.corpus_executor import LOCAL_STAGES, executor_spread
 from paratune.commands.corpus_progress import ProgressPage
 from paratune.commands.corpus_report import write_report
@@ -28,6 +28,7 @@ from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.stage import STAGE_FILE, shards_made_by
 from paratune.corpus.store import run as store
 from paratune.errors import EXIT_OK, CheckpointError, coded, did_you_mean, option_error, require_at_least
+from paratune.reports.corpus.perplexity import perplexity_page
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ STAGES: dict[str, tuple[str, Callable[[Corpus, int, Display], dict[str, Any]]]] 
     "fetch": (fetch.FOLDER, fetch.run_fetch),
     "extract": (extract.FOLDER, extract.run_extract),
     "clean": (clean.FOLDER, clean.run_clean),
-    "sentences": (sentences.FOLDER, corpus_sentences.run),
+    "sentences": (sentences.FOLDER, partial(sentences.run_sentences, page=perplexity_page)),
     "store": (store.FOLDER, store.run_store),
 }
 """Name of a stage -> its folder and function, in order."""

@@ -31,7 +31,7 @@ def check_inputs(corpus: Corpus, stages: Collection[str]) -> None:
         raise DataError(missing[0], code="data.not_found")
     if missing:
         raise DataError("\n  ".join([f"{len(missing)} problems", *missing]), code="data.not_found")
-    if "sentences" in stages and corpus.sentences.scorer != "mlm":
+    if "sentences" in stages:
         clean_text_files(corpus.sentences)
     if "clean" in stages and is_step_enabled(corpus, "language"):
         check_languages(corpus.clean.language)
@@ -58,8 +58,7 @@ def _patterns(corpus: Corpus, stages: Collection[str]) -> Iterator[tuple[str, st
         inputs.append(("clean", f"clean.variety.sources: {source.name}", [*source.brazilian, *source.european]))
     for evaluation_set in clean.decontaminate.sets if is_step_enabled(corpus, "decontaminate") else []:
         inputs.append(("clean", f"clean.decontaminate.sets: {evaluation_set.name}", evaluation_set.files))
-    if corpus.sentences.scorer != "mlm":
-        inputs.append(("sentences", "sentences.clean.files", corpus.sentences.clean.files))
+    inputs.append(("sentences", "sentences.clean.files", corpus.sentences.clean.files))
     for stage, key, patterns in inputs:
         if stage in stages:
             yield from ((key, pattern) for pattern in patterns)

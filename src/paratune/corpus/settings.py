@@ -26,9 +26,6 @@ MIMES = [
 """MIME types of documents with running text."""
 
 
-Export = Literal["parquet", "jsonl", "text"]
-
-
 class Index(Section):
     """Sources of captures, and filters for them."""
 
@@ -118,14 +115,10 @@ class SentenceSettings(Section):
     """Largest share of capitals among the letters."""
     whole: bool = True
     """Whether a sentence must begin with a capital or a digit, after any opening marks, and end with . ! ? or …"""
-    scorer: Literal["ngram", "mlm", "none"] = "ngram"
-    """What computes the perplexity: an n-gram model that is trained first, a masked language model, or nothing."""
+    scorer: Literal["ngram", "none"] = "ngram"
+    """What computes the perplexity: an n-gram model that is trained first, or nothing."""
     clean: CleanPart = Field(default_factory=CleanPart)
     """Training texts of the n-gram model."""
-    model: Text | None = None
-    """Model of scorer mlm: a run folder, a model folder or a hub name."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device of scorer mlm."""
     max_perplexity: PositiveFloat | None = None
     """Sentences with a higher perplexity are dropped. By default all are kept; perplexity.html shows the effect."""
     thresholds: list[PositiveFloat] = Field(default_factory=list)
@@ -135,28 +128,18 @@ class SentenceSettings(Section):
     def _fits(self) -> "SentenceSettings":
         if self.min_words > self.max_words:
             raise ValueError(f"min_words {self.min_words} is above max_words {self.max_words}")
-        if (self.scorer == "mlm") != (self.model is not None):
-            raise ValueError("model names the masked language model of scorer mlm: give both, or neither")
-        if self.scorer != "ngram" and self.clean != CleanPart():
-            raise ValueError(f"clean has no effect with scorer {self.scorer}; leave it out")
-        if self.scorer != "mlm" and self.device != "auto":
-            raise ValueError(f"device has no effect with scorer {self.scorer}; leave it out")
-        if self.scorer == "none" and (self.max_perplexity is not None or self.thresholds):
-            raise ValueError("max_perplexity and thresholds need a scorer: ngram or mlm")
+        if self.scorer == "none" and (self.clean != CleanPart() or self.max_perplexity is not None or self.thresholds):
+            raise ValueError("clean, max_perplexity and thresholds have no effect with scorer none; leave them out")
         return self
 
 
 class Store(Section):
-    """The finished corpus: tables, database, and exported texts for training."""
+    """The finished corpus: tables, and texts for training."""
 
     validation: Share = 0.01
     """Share of the documents in the validation split, chosen by the SHA-256 of their text."""
     unit: Literal["documents", "sentences"] = "documents"
-    """Unit of a row or a line of the exported texts."""
-    exports: list[Export] = Field(default_factory=lambda: list[Export](["parquet"]))
-    """Formats of the exported texts; none when empty."""
-    database: bool = True
-    """Whether corpus.duckdb is made: all tables in one file of about the same size."""
+    """Unit of a row of the texts for training."""
 
 
 class Corpus(Section):

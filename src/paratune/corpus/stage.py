@@ -316,12 +316,12 @@ def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
-    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
 
+    def exit_with_parent() -> None:
+        parent.join()
+        os._exit(1)
 
-def _exit_with(parent: Any) -> None:
-    parent.join()
-    os._exit(1)
+    threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
 def make_shard(stage: Stage, number: int, *arguments: Any) -> None:

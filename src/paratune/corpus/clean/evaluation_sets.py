@@ -4,12 +4,9 @@ import gzip
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.json
-import pyarrow.parquet as pq
+import numpy as np
 
 from paratune.errors import DataError, did_you_mean
 
@@ -35,33 +32,37 @@ def read_texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
         message = f"{path}: a {kind} file {problem} (clean.decontaminate.sets.columns)"
         raise DataError(message, code="data.columns_unfit", path=path, kind=kind)
     try:
-        read = {".txt": _lines, ".json": _squad}.get(kind, _cells)
-        yield from read(path, kind, columns)
+        if kind == ".txt":
+            opened = gzip.open if path.suffix == ".gz" else open
+            with opened(path, "rt", encoding="utf-8") as file:
+                yield from (line.strip() for line in file)
+            return
+        cells = _squad_cells(path, columns) if kind == ".json" else _table_cells(path, kind, columns)
+        for cell in cells:
+            yield from _texts(cell)
     except DataError:
         raise
-    except (OSError, EOFError, ValueError, pa.ArrowException) as error:
+    except (OSError, EOFError, ValueError) as error:
         raise DataError(f"{path} cannot be read: {error}", code="data.unreadable", path=path) from error
 
 
-def _opened(path: Path) -> IO[str]:
-    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-
-
-def _lines(path: Path, _: str, __: Sequence[str]) -> Iterator[str]:
-    with _opened(path) as file:
-        for line in file:
-            yield line.strip()
-
-
-def _squad(path: Path, _: str, columns: Sequence[str]) -> Iterator[str]:
-    """Yield the texts of a file in SQuAD's layout, each text once."""
+def _squad_cells(path: Path, columns: Sequence[str]) -> Iterator[Any]:
+    """Yield the cells of a file in SQuAD's layout: the title of an article, the context of a paragraph, and so on."""
     _refuse_missing(path, columns, SQUAD_COLUMNS)
-    with _opened(path) as file:
-        content = json.load(file)
+    content = path.read_bytes()
+    data = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
+
+    def cells() -> Iterator[tuple[str, Any]]:
+        for article in data["data"]:
+            yield "title", article.get("title")
+            for paragraph in article["paragraphs"]:
+                yield "context", paragraph["context"]
+                for question in paragraph["qas"]:
+                    yield "question", question["question"]
+                    yield "answers", [answer["text"] for answer in question.get("answers", ())]
+
     try:
-        for column, cell in _squad_cells(content):
-            if column in columns:
-                yield from _texts(cell)
+        yield from (cell for column, cell in cells() if column in columns)
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path} is not JSON in SQuAD's layout (data, paragraphs, context, qas, question); convert it to .jsonl "
@@ -71,23 +72,18 @@ def _squad(path: Path, _: str, columns: Sequence[str]) -> Iterator[str]:
         ) from error
 
 
-def _squad_cells(content: Any) -> Iterator[tuple[str, Any]]:
-    """Yield column and cell of each text, each once: the title of an article, the context of a paragraph, and so on."""
-    for article in content["data"]:
-        yield "title", article.get("title")
-        for paragraph in article["paragraphs"]:
-            yield "context", paragraph["context"]
-            for question in paragraph["qas"]:
-                yield "question", question["question"]
-                yield "answers", [answer["text"] for answer in question.get("answers", ())]
+def _table_cells(path: Path, kind: str, columns: Sequence[str]) -> Iterator[Any]:
+    import pandas as pd
 
-
-def _cells(path: Path, kind: str, columns: Sequence[str]) -> Iterator[str]:
-    for batch in _batches(path, kind, columns):
-        _refuse_missing(path, columns, batch.schema.names)
-        for row in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
-            for cell in row:
-                yield from _texts(cell)
+    if kind == ".parquet":
+        table = pd.read_parquet(path)
+    elif kind in DELIMITERS:
+        table = pd.read_csv(path, sep=DELIMITERS[kind], dtype=str, keep_default_na=False, encoding="utf-8")
+    else:
+        table = pd.read_json(path, lines=True, dtype=False, encoding="utf-8")
+    _refuse_missing(path, columns, list(table.columns))
+    for row in table[list(columns)].itertuples(index=False):
+        yield from row
 
 
 def _refuse_missing(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
@@ -97,24 +93,10 @@ def _refuse_missing(path: Path, columns: Sequence[str], names: Sequence[str]) ->
         raise DataError(message, code="data.column_missing", path=path)
 
 
-def _batches(path: Path, kind: str, columns: Sequence[str]) -> Iterator[Any]:
-    if kind == ".parquet":
-        with pq.ParquetFile(path) as table:
-            named = [name for name in columns if name in table.schema_arrow.names]
-            yield from table.iter_batches(columns=named if len(named) == len(columns) else None)
-    elif kind in DELIMITERS:
-        parse = pyarrow.csv.ParseOptions(delimiter=DELIMITERS[kind], newlines_in_values=True)
-        as_text = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(columns, pa.string()))
-        yield from pyarrow.csv.open_csv(path, parse_options=parse, convert_options=as_text)
-    else:
-        with pa.input_stream(path) as raw:
-            yield from pyarrow.json.read_json(raw).to_batches()
-
-
 def _texts(cell: Any) -> Iterator[str]:
     """Yield the text of a cell, or the texts of its list."""
     if isinstance(cell, str):
         yield cell
-    elif isinstance(cell, list):
+    elif isinstance(cell, list | np.ndarray):
         for item in cell:
             yield from _texts(item)

@@ -163,8 +163,6 @@ class Decontaminate(Section):
     """Words of a sequence that identifies a text; a shorter text is identified by all of its words."""
     min_words: Positive = 5
     """Minimum number of words of a text; shorter texts are ignored."""
-    drop: Literal["document", "lines"] = "document"
-    """What is dropped: documents that contain a text, or lines that do."""
 
 
 class Personal(Section):

@@ -4,12 +4,10 @@ signatures-00000.bin   for each document of a shard: 16 bytes of its id, the SHA
 """
 
 import hashlib
-import os
 import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,6 @@ from paratune.corpus.shard import reading
 from paratune.errors import CheckpointError, require
 
 ID_BYTES = 16
-MAX_OPEN = 64
-"""Maximum number of open files."""
 _WORD = re.compile(r"\w+")
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """2^64 divided by the golden ratio: odd, without a pattern."""
@@ -91,41 +87,18 @@ def candidate_probability(similarity: float, bands: int, rows: int) -> float:
     return float(1 - (1 - similarity**rows) ** bands)
 
 
-class Signatures(AbstractContextManager["Signatures"]):
-    """Reads rows from all files of signatures, by the position of the document in the corpus."""
+def signature_at(folder: Path, starts: Sequence[int], num_hashes: int, position: int) -> Any:
+    """Return the row of a document, see `row_dtype`, by its position in the corpus.
 
-    def __init__(self, folder: Path, starts: Sequence[int], num_hashes: int) -> None:
-        """Store the parameters; files are opened when they are read."""
-        self._folder, self._starts, self._layout = folder, starts, row_dtype(num_hashes)
-        self._open: dict[int, int] = {}
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def __getitem__(self, position: int) -> Any:
-        """Return a row; see `row_dtype`.
-
-        Raises:
-            CheckpointError: The file is missing or truncated.
-        """
-        number = bisect_right(self._starts, position) - 1
-        size = self._layout.itemsize
-        path = self._folder / signature_file(number)
-        with reading(path):
-            raw = os.pread(self._handle(number, path), size, (position - self._starts[number]) * size)
-        if len(raw) < size:
-            message = f"{path} is truncated; delete {path.parent} to make it again"
-            raise CheckpointError(message, code="corpus.damaged", path=path)
-        return np.frombuffer(raw, self._layout)[0]
-
-    def _handle(self, number: int, path: Path) -> int:
-        if number not in self._open:
-            if len(self._open) == MAX_OPEN:
-                self._close()
-            self._open[number] = os.open(path, os.O_RDONLY)
-        return self._open[number]
-
-    def _close(self) -> None:
-        for handle in self._open.values():
-            os.close(handle)
-        self._open = {}
+    Raises:
+        CheckpointError: The file is missing or truncated.
+    """
+    number = bisect_right(starts, position) - 1
+    layout = row_dtype(num_hashes)
+    path = folder / signature_file(number)
+    with reading(path):
+        rows = np.fromfile(path, layout, 1, offset=(position - starts[number]) * layout.itemsize)
+    if not len(rows):
+        message = f"{path} is truncated; delete {path.parent} to make it again"
+        raise CheckpointError(message, code="corpus.damaged", path=path)
+    return rows[0]

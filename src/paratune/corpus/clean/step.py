@@ -20,6 +20,11 @@ def drop(document: Document, reason: str, detail: str) -> DroppedRow:
     return DroppedRow(document["url"], reason, detail, document["id"])
 
 
+def hash_64(text: bytes) -> int:
+    """Return a 64-bit BLAKE2b hash."""
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
 def with_text(document: Document, text: str, **more: Any) -> Document:
     """Return a document with another text and its hash."""
     return {**document, "text": text, "sha256": hashlib.sha256(text.encode()).hexdigest(), **more}

@@ -40,7 +40,10 @@ def read_lines(file: BinaryIO, source: str) -> Iterator[CaptureOrDropped]:
         if raw is None:
             yield _unreadable(source, number, f"longer than {MAX_LINE_BYTES} bytes")
             continue
-        line = _decode(raw)
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError:  # old indexes contain URLs in the charset of their pages
+            line = raw.decode("latin-1")
         if line.lstrip().startswith("CDX "):
             header = line.split()[1:]
             continue
@@ -52,7 +55,10 @@ def read_lines(file: BinaryIO, source: str) -> Iterator[CaptureOrDropped]:
             elif columns is None:
                 columns = _array(line)
             else:
-                yield capture_row(_by_column(columns, _array(line)), source)
+                values = _array(line)
+                if len(values) != len(columns):
+                    raise ValueError(f"{len(values)} fields, where the first line names {len(columns)}")
+                yield capture_row(dict(zip(map(str, columns), values, strict=True)), source)
         except ValueError as error:
             yield _unreadable(source, number, f"{error}: {line[:200]}")
 
@@ -70,14 +76,6 @@ def _raw_lines(file: BinaryIO) -> Iterator[bytes | None]:
         while line and not line.endswith(b"\n"):
             line = file.readline(MAX_LINE_BYTES)
         yield None
-
-
-def _decode(line: bytes) -> str:
-    """Return a line as text: old indexes contain URLs in the charset of their pages."""
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError:
-        return line.decode("latin-1")
 
 
 def _fields(line: str, header: list[str] | None) -> Mapping[str, Any]:
@@ -123,12 +121,6 @@ def _array(line: str) -> list[Any]:
     if not isinstance(value, list):
         raise ValueError("not a JSON array")
     return value
-
-
-def _by_column(columns: list[str], values: list[Any]) -> Mapping[str, Any]:
-    if len(values) != len(columns):
-        raise ValueError(f"{len(values)} fields, where the first line names {len(columns)}")
-    return {str(column): value for column, value in zip(columns, values, strict=True)}
 
 
 def capture_row(fields: Mapping[str, Any], source: str) -> CaptureRow:

@@ -4,20 +4,17 @@ An input is a file or a query to a server; `1_index/read` has a shard of each, r
 merges these shards in order.
 """
 
-import base64
-import hashlib
 import logging
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 
 from paratune.console import Display
+from paratune.corpus.database import repeated_rows
 from paratune.corpus.index.cdx import essence, read_lines
 from paratune.corpus.index.inputs import Source, find_files, index_sources, open_index
 from paratune.corpus.index.servers import Query, read_query, server_queries
@@ -25,7 +22,6 @@ from paratune.corpus.index.warcs import read_records
 from paratune.corpus.rows import INDEX_SCHEMA, CaptureOrDropped, CaptureRow, DroppedRow
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import write_shard
-from paratune.corpus.sorted_runs import RunWriter, merge, repeats
 from paratune.corpus.stage import Stage, begin, finish, is_finished, run_stage, stage_tables
 from paratune.corpus.web.settings import Network
 from paratune.errors import DataError, coded, os_error_as, require_installed
@@ -34,8 +30,6 @@ log = logging.getLogger(__name__)
 
 FOLDER = "1_index"
 READ_FOLDER = "read"
-SCRATCH_FOLDER = "digests"
-"""Folder of digests during sorting; deleted at the end."""
 FORMAT = 2  # version of the rows; increased when the same input gives other rows
 SCHEMES = ("http", "https", "ftp")
 """URL schemes of documents; crawlers store logs, host names and screenshots under others (metadata, dns)."""
@@ -75,10 +69,7 @@ def run_index(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
         return run_stage(whole, [], workers=workers, display=display)
     for name in ignored:
         log.warning("%s is not read: it has no suffix of an index", name, extra=coded("corpus.file_skipped", name=name))
-    aside = _keep_read(folder)
-    begin(whole)
-    if aside is not None:
-        aside.replace(read.folder)
+    begin(whole, keep=(READ_FOLDER,))
     first = run_stage(read, [(task,) for task in inputs], workers=workers, display=display)
     num_shards = _merge(whole, stage_tables(read.folder), unique=corpus.index.unique, rows=corpus.rows_per_shard)
     return finish(whole, num_shards, read={key: first[key] for key in ("kept", "dropped", "output")}, ignored=ignored)
@@ -88,15 +79,6 @@ def _unused(_: object) -> Iterable[CaptureOrDropped]:
     raise AssertionError("the shards of the index are written by one process")
 
 
-def _keep_read(folder: Path) -> Path | None:
-    """Move the folder of `read` aside, since `begin` may empty the stage folder; return its path."""
-    aside = folder.with_name(f"{folder.name}.{READ_FOLDER}.tmp")
-    if (folder / READ_FOLDER).exists():
-        shutil.rmtree(aside, ignore_errors=True)
-        (folder / READ_FOLDER).replace(aside)
-    return aside if aside.exists() else None
-
-
 def _inputs(corpus: Corpus) -> tuple[list[IndexInput], list[str]]:
     """Return the inputs in order, and the names of other files in ZIPs."""
     index = corpus.index
@@ -104,7 +86,7 @@ def _inputs(corpus: Corpus) -> tuple[list[IndexInput], list[str]]:
     sources: list[Source | Query] = []
     ignored: list[str] = []
     for path in find_files(index.files, "index.files"):
-        file_sources, others = index_sources(path, max_bytes)
+        file_sources, others = index_sources(path)
         sources += file_sources
         ignored += [f"{path.name}/{name}" for name in others]
     warcs = find_files(index.warcs, "index.warcs")
@@ -163,84 +145,39 @@ def _unwanted(row: CaptureRow, task: IndexInput) -> tuple[str, str] | None:
 
 def _merge(stage: Stage, tables: Sequence[Path], *, unique: bool, rows: int) -> int:
     """Write shards of `rows` rows, with the first row of each digest if `unique`; return their number."""
-    scratch = stage.folder / SCRATCH_FOLDER
-    shutil.rmtree(scratch, ignore_errors=True)  # left by a killed process
-    results = _once(_rows(tables), _later(tables, scratch)) if unique else _rows(tables)
+    captures = _captures(tables, repeated_rows(stage.folder, tables, "digest") if unique else iter(()))
+    following = next(captures, None)
+
+    def shard() -> Iterator[Any]:
+        """Yield captures up to `rows` kept ones, with the dropped ones between them; `following` is then the next."""
+        nonlocal following
+        num_kept = 0
+        while following is not None:
+            is_kept = not isinstance(following, DroppedRow)
+            if is_kept and num_kept == rows:
+                return
+            num_kept += is_kept
+            yield following
+            following = next(captures, None)
+
     number = 0
-    following = next(results, None)
     while following is not None or number == 0:  # an empty index has one empty shard
-        shard = _ShardRows(following, results, rows)
-        write_shard(stage.folder, number, stage.schema, shard)
-        following, number = shard.following, number + 1
-    shutil.rmtree(scratch, ignore_errors=True)
+        write_shard(stage.folder, number, stage.schema, shard())
+        number += 1
     return number
 
 
-class _ShardRows:
-    """Iterates over the next rows up to `num_rows` kept ones, with the dropped rows between them."""
-
-    def __init__(self, first: Any, results: Iterator[Any], num_rows: int) -> None:
-        self.following = first
-        """First row of the next shard, after the iteration."""
-        self._results, self._num_rows = results, num_rows
-
-    def __iter__(self) -> Iterator[Any]:
-        num_kept = 0
-        while self.following is not None:
-            is_kept = not isinstance(self.following, DroppedRow)
-            if is_kept and num_kept == self._num_rows:
-                return
-            num_kept += is_kept
-            yield self.following
-            self.following = next(self._results, None)
-
-
-def _rows(tables: Sequence[Path]) -> Iterator[Any]:
-    for path in tables:
+def _captures(tables: Sequence[Path], repeated: Iterator[tuple[int, int]]) -> Iterator[Any]:
+    """Yield the rows of tables, and `DroppedRow` for those whose places are in the sorted `repeated`."""
+    duplicate = next(repeated, None)
+    for number, path in enumerate(tables):
         with pq.ParquetFile(path) as table:
+            at = 0
             for group in range(table.num_row_groups):  # batches across groups take more memory
-                yield from table.read_row_group(group).to_pylist()
-
-
-def _once(rows: Iterator[dict[str, Any]], later: Iterator[int]) -> Iterator[Any]:
-    """Yield rows, and `DroppedRow` for those whose numbers are in the sorted `later`."""
-    duplicate = next(later, None)
-    for number, row in enumerate(rows):
-        if number == duplicate:
-            yield DroppedRow(row["url"], "duplicate", row["digest"])
-            duplicate = next(later, None)
-        else:
-            yield row
-
-
-def _later(tables: Sequence[Path], scratch: Path) -> Iterator[int]:
-    """Yield the sorted numbers of the rows whose digest an earlier row has."""
-    scratch.mkdir()
-    number = 0
-    with RunWriter(scratch, 0) as digests:
-        for path in tables:
-            with pq.ParquetFile(path) as table:
-                for group in range(table.num_row_groups):
-                    digest_column = table.read_row_group(group, columns=["digest"])["digest"].to_pylist()
-                    keyed = [
-                        (*_key(digest), at)
-                        for at, digest in enumerate(digest_column, start=number)
-                        if digest is not None
-                    ]
-                    digests.add(*np.array(keyed, np.uint64).reshape(-1, 3).T)
-                    number += len(digest_column)
-    with RunWriter(scratch, 1) as numbers:
-        for repeated in repeats(merge([scratch / name for name in digests.names])):
-            numbers.add(repeated, 0, 0)
-    for block in merge([scratch / name for name in numbers.names]):
-        yield from block["high"].tolist()
-
-
-def _key(digest: str) -> tuple[int, int]:
-    """Return a 128-bit hash of a digest, independent of its notation."""
-    try:
-        raw = base64.b32decode(digest)
-    except ValueError:
-        raw = digest.encode()
-    hashed = hashlib.blake2b(raw, digest_size=16).digest()
-    return int.from_bytes(hashed[:8], "little"), int.from_bytes(hashed[8:], "little")
+                for row in table.read_row_group(group).to_pylist():
+                    if (number, at) == duplicate:
+                        yield DroppedRow(row["url"], "duplicate", row["digest"])
+                        duplicate = next(repeated, None)
+                    else:
+                        yield row
+                    at += 1

@@ -64,22 +64,17 @@ def _subjects(server: Server) -> Iterator[Parameters]:
             yield (("url", url), ("matchType", server.match), *filters, ("output", "json"))
     elif isinstance(server, TextSearchServer):
         types: list[Parameters] = [(("type", document_type),) for document_type in server.types]
+        # Without these two, the search returns at most two results per site.
+        field = "url" if server.per_site is None else "site"
+        options = [("dedupField", field), ("dedupValue", str(server.per_site or 1))]
+        options += [("siteSearch", server.site)] if server.site is not None else []
+        options += [("collection", ",".join(server.collections))] if server.collections else []
         for query in server.queries:
             for type_parameter in types or [()]:
-                yield (("q", query), *_search_options(server), *type_parameter)
+                yield (("q", query), *options, *type_parameter)
     else:
         for url in server.urls:
             yield (("versionHistory", url),)
-
-
-def _search_options(server: TextSearchServer) -> Iterator[tuple[str, str]]:
-    # Without these two, the search returns at most two results per site.
-    yield "dedupField", "url" if server.per_site is None else "site"
-    yield "dedupValue", str(server.per_site or 1)
-    if server.site is not None:
-        yield "siteSearch", server.site
-    if server.collections:
-        yield "collection", ",".join(server.collections)
 
 
 def _windows(server: Windowed) -> Iterator[Parameters]:
@@ -116,18 +111,17 @@ def read_query(query: Query, network: Network, max_bytes: int) -> Iterator[Captu
     """
     try:
         with archive_client(query.endpoint, network) as client:
-            yield from _listed(query, client, max_bytes) if query.per_request is None else _searched(query, client)
+            if query.per_request is not None:
+                yield from _searched(query, client)
+                return
+            # The complete response first: a truncated one is requested again, without duplicate rows.
+            with tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES) as file:
+                answer = client.request(query.target(), max_bytes=max_bytes, into=cast(BinaryIO, file))
+                _check(query, answer)
+                file.seek(0)
+                yield from read_lines(cast(BinaryIO, file), query.name)
     except TooLarge as error:
         raise query.error(f"the response has {error}; use a shorter window") from error
-
-
-def _listed(query: Query, client: Client, max_bytes: int) -> Iterator[CaptureOrDropped]:
-    with tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES) as file:
-        # The complete response first: a truncated one is requested again, without duplicate rows.
-        answer = client.request(query.target(), max_bytes=max_bytes, into=cast(BinaryIO, file))
-        _check(query, answer)
-        file.seek(0)
-        yield from read_lines(cast(BinaryIO, file), query.name)
 
 
 def _check(query: Query, answer: ArchiveResponse) -> None:

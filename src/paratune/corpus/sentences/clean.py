@@ -6,16 +6,15 @@ the other half. Files train one model, which scores all sentences.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 
+from paratune.corpus.database import parquet, query
 from paratune.corpus.index.inputs import find_files
-from paratune.corpus.repeated import repeated_rows
 from paratune.corpus.sentences.ngram import train
 from paratune.corpus.sentences.rows import REPEATED_FOLDER, SPLIT_FOLDER, read_sentences
 from paratune.corpus.sentences.split import ngram_words, rejection_reason, split_sentences
@@ -25,8 +24,6 @@ from paratune.errors import DataError
 
 KEY = "sentences.clean.files"
 NUM_HALVES = 2
-_BINS = 1000
-"""Bins of language scores from 0 to 1."""
 
 
 def corpus_half(document_id: str) -> int:
@@ -75,9 +72,8 @@ def train_models(folder: Path, stage_folder: Path, settings: SentenceSettings) -
             message = f"{KEY}: no sentence in {', '.join(map(str, files))} is usable for training"
             raise DataError(message, code="corpus.too_little_text", key=KEY)
         return [asdict(learnt)]
-    corpus = _Corpus(stage_folder, settings)
     models = [
-        train(partial(corpus.sentences, half), folder / model_file(half), vocabulary=vocabulary)
+        train(partial(corpus_sentences, stage_folder, settings, half), folder / model_file(half), vocabulary=vocabulary)
         for half in range(NUM_HALVES)
     ]
     return [] if None in models else [asdict(model) for model in models if model is not None]
@@ -111,45 +107,26 @@ def _texts(files: Sequence[Path]) -> Iterator[str]:
             raise DataError(f"{path} cannot be read: {error}", code="data.unreadable", path=path) from error
 
 
-@dataclass(frozen=True)
-class _Corpus:
-    """Training sentences of the corpus."""
-
-    folder: Path
-    settings: SentenceSettings
-
-    def sentences(self, half: int) -> Iterator[list[str]]:
-        """Yield the words of the training sentences of a half, in order, up to half of `clean.max_words`."""
-        most = self.settings.clean.max_words // NUM_HALVES
-        is_best = self.settings.clean.pick == "best"
-        least, most = self._least_score(half, most) if is_best else (0, most)
-        for row in self._rows(half, ["document_id", "language_score", "num_words", "text"]):
-            score_bin = _bin(row["language_score"]) if is_best else least
-            if score_bin == least:
-                most -= row["num_words"]
-            if score_bin > least or (score_bin == least and most >= 0):
-                yield ngram_words(row["text"])
-            elif most < 0 and not is_best:
-                return
-
-    def _least_score(self, half: int, most: int) -> tuple[int, int]:
-        """Return the bin of the smallest language score that is used, and how many words of this bin are used."""
-        words = np.zeros(_BINS + 1, np.int64)
-        for row in self._rows(half, ["document_id", "language_score", "num_words"]):
-            words[_bin(row["language_score"])] += row["num_words"]
-        and_above = np.cumsum(words[::-1])[::-1]
-        enough = np.flatnonzero(and_above >= most)
-        least = int(enough[-1]) if len(enough) else 0
-        return least, most - int(and_above[least] - words[least])
-
-    def _rows(self, half: int, columns: list[str]) -> Iterator[dict[str, Any]]:
-        for number, path in enumerate(stage_tables(self.folder / SPLIT_FOLDER)):
-            repeated = repeated_rows(self.folder / REPEATED_FOLDER, number)
-            for place, row in enumerate(read_sentences(path, columns)):
-                if place not in repeated and corpus_half(row["document_id"]) == half:
-                    yield row
-
-
-def _bin(score: float | None) -> int:
-    """Return the bin of a language score, 0 to 1000; 0 for an unknown score."""
-    return int((score or 0.0) * _BINS)
+def corpus_sentences(folder: Path, settings: SentenceSettings, half: int) -> Iterator[list[str]]:
+    """Yield the words of the training sentences of a half, in order, up to half of `clean.max_words`."""
+    split, repeated = stage_tables(folder / SPLIT_FOLDER), stage_tables(folder / REPEATED_FOLDER)
+    if not split:
+        return
+    # In thousandths; all sentences are equal for `first`.
+    score = "floor(coalesce(language_score, 0)::DOUBLE * 1000)" if settings.clean.pick == "best" else "0"
+    rows = query(
+        folder,
+        f"""
+        WITH sentences AS (
+            SELECT file_index AS shard, file_row_number AS row, num_words, {score} AS score FROM {parquet(split)}
+            WHERE (instr('13579bdf', sha256(document_id)[2]) > 0) = ?  -- `corpus_half`: whether the first byte is odd
+        ), chosen AS (
+            SELECT shard, row, sum(num_words) OVER (ORDER BY score DESC, shard, row) AS num_words
+            FROM sentences ANTI JOIN {parquet(repeated)} USING (shard, row)
+        )
+        SELECT text FROM chosen JOIN {parquet(split)} texts ON texts.file_index = shard AND texts.file_row_number = row
+        WHERE chosen.num_words <= ? ORDER BY shard, row
+        """,
+        [bool(half), settings.clean.max_words // NUM_HALVES],
+    )
+    yield from (ngram_words(text) for (text,) in rows)

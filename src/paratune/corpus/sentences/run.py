@@ -12,8 +12,7 @@ Each step is a stage with a separate folder, so that a new threshold needs only 
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,13 @@ from typing import Any
 from paratune.base.atomic import write_text
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
+from paratune.corpus.database import repeated_rows
 from paratune.corpus.index.inputs import file_identity
-from paratune.corpus.repeated import find_repeated, repeated_rows
 from paratune.corpus.rows import SENTENCE_SCHEMA, DroppedRow
 from paratune.corpus.sentences import rows
 from paratune.corpus.sentences.clean import clean_text_files, model_file, train_models
-from paratune.corpus.sentences.rows import read_sentences
-from paratune.corpus.sentences.score import LoadScorer, ScoringModels, score_shard
+from paratune.corpus.sentences.rows import read_sentences, repeated_in
+from paratune.corpus.sentences.score import score_shard
 from paratune.corpus.sentences.split import rejection_reason, split_sentences
 from paratune.corpus.sentences.thresholds import evaluate_thresholds
 from paratune.corpus.settings import Corpus, SentenceSettings
@@ -45,20 +44,13 @@ RULE = ("min_words", "max_words", "min_letters", "max_capitals", "whole")
 """Settings that the step `split` depends on."""
 
 
-@dataclass(frozen=True)
-class SentenceHooks:
-    """Functions from packages that this package does not import."""
-
-    load_masked_lm: LoadScorer | None = None
-    """Loads a masked language model as a scorer."""
-    page: Callable[[dict[str, Any]], str] | None = None
-    """Returns perplexity.html for the content of perplexity.json."""
-
-
 def run_sentences(
-    corpus: Corpus, workers: int, display: Display, hooks: SentenceHooks = SentenceHooks()
+    corpus: Corpus, workers: int, display: Display, page: Callable[[dict[str, Any]], str] | None = None
 ) -> dict[str, Any]:
     """Run the stage, or return its totals (stage.json) if it is finished.
+
+    Args:
+        page: Returns perplexity.html for the content of perplexity.json; this package does not import reports.
 
     Raises:
         DataError: A table or a training file is unreadable.
@@ -66,7 +58,7 @@ def run_sentences(
     """
     folder, settings, before = Path(corpus.work) / FOLDER, corpus.sentences, output_folder(corpus)
     documents, source = stage_tables(before), stage_output(before)
-    learnt_from = _identity(settings)
+    learnt_from = file_identity(clean_text_files(settings))
     described = {**settings.model_dump(), "format": FORMAT, "learnt_from": learnt_from}
     work = partial(_finish_shard, folder, settings.max_perplexity)
     whole = Stage("sentences", folder, SENTENCE_SCHEMA, work, described, source)
@@ -78,30 +70,21 @@ def run_sentences(
     rule = {name: described[name] for name in (*RULE, "format")}
     split = Stage("split", folder / rows.SPLIT_FOLDER, rows.SPLIT_SCHEMA, partial(split_shard, settings), rule, source)
     split_output = run(split, [(path,) for path in documents])["output"]
-    tables, repeated = stage_tables(split.folder), folder / rows.REPEATED_FOLDER
-    repeated_id = find_repeated(repeated, tables, _keys, settings=None, source=split_output, run=run)
-    paths, models_id = _models(folder, settings, [split_output, repeated_id, learnt_from])
-    models = ScoringModels(settings.scorer, paths, models_id, settings.device, hooks.load_masked_lm)
+    tables, repeated_folder = stage_tables(split.folder), folder / rows.REPEATED_FOLDER
+    find_repeated = partial(_find_repeated, repeated_folder)
+    repeated = Stage("repeated", repeated_folder, rows.REPEATED_SCHEMA, find_repeated, None, split_output)
+    run(repeated, [(tables,)])
+    paths, models_id = _models(folder, settings, [split_output, learnt_from])
     # Perplexities depend only on the models and the sentences.
-    score, scored_source = partial(score_shard, models, repeated), [split_output, repeated_id]
-    scored = Stage("scored", folder / rows.SCORED_FOLDER, rows.SCORED_SCHEMA, score, models_id, scored_source)
+    score = partial(score_shard, paths, models_id, folder)
+    scored = Stage("scored", folder / rows.SCORED_FOLDER, rows.SCORED_SCHEMA, score, models_id, split_output)
     run(scored, [(path, number) for number, path in enumerate(tables)])
-    evaluation = evaluate_thresholds(tables, stage_tables(scored.folder), settings)
+    evaluation = evaluate_thresholds(folder, tables, stage_tables(scored.folder), settings)
     write_json(folder / PERPLEXITY_FILE, evaluation)
-    if hooks.page is not None:
+    if page is not None:
         with writing(path=folder / PAGE_FILE):
-            write_text(folder / PAGE_FILE, hooks.page(evaluation))
+            write_text(folder / PAGE_FILE, page(evaluation))
     return run(whole, [(number,) for number in range(len(tables))])
-
-
-def _identity(settings: SentenceSettings) -> list[list[Any]]:
-    """Return a JSON value that changes when the training files, or the files of the model, change."""
-    if settings.scorer == "mlm":
-        folder = Path(str(settings.model))
-        files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
-    else:
-        files = clean_text_files(settings)
-    return file_identity(files)
 
 
 def split_shard(settings: SentenceSettings, path: Path) -> Iterator[dict[str, Any] | DroppedRow]:
@@ -118,15 +101,15 @@ def split_shard(settings: SentenceSettings, path: Path) -> Iterator[dict[str, An
             yield {**known, "position": position, "num_words": num_words, "text": text, "sha256": digest}
 
 
-def _keys(path: Path) -> Iterator[bytes]:
-    return (bytes.fromhex(row["sha256"]) for row in read_sentences(path, ["sha256"]))
+def _find_repeated(folder: Path, tables: Sequence[Path]) -> Iterator[dict[str, int]]:
+    """Yield the rows of REPEATED_SCHEMA."""
+    for shard, row in repeated_rows(folder, tables, "sha256"):
+        yield {"shard": shard, "row": row}
 
 
 def _models(folder: Path, settings: SentenceSettings, source: list[Any]) -> tuple[tuple[str, ...], str]:
     """Return the paths of the models, trained if necessary, and their fingerprint."""
     made_of = {"scorer": settings.scorer, "source": source}
-    if settings.scorer == "mlm":
-        return (str(settings.model),), _digest({**made_of, "model": settings.model, "device": settings.device})
     if settings.scorer == "none":
         return (), _digest(made_of)
     folder = folder / rows.MODEL_FOLDER
@@ -154,7 +137,7 @@ def _digest(value: Any) -> str:
 def _finish_shard(folder: Path, max_perplexity: float | None, number: int) -> Iterator[dict[str, Any] | DroppedRow]:
     """Yield the sentences of a shard, and drop repeated ones and those with a high perplexity."""
     split, scored = (stage_tables(folder / name)[number] for name in (rows.SPLIT_FOLDER, rows.SCORED_FOLDER))
-    repeated = repeated_rows(folder / rows.REPEATED_FOLDER, number)
+    repeated = repeated_in(folder, number)
     dropped = read_sentences(folder / rows.SPLIT_FOLDER / dropped_file(number))
     yield from (DroppedRow(row["url"], row["reason"], row["detail"], row["id"]) for row in dropped)
     perplexities = (row["perplexity"] for row in read_sentences(scored, ["perplexity"]))

@@ -5,8 +5,6 @@ Blingfire splits; it recognizes most abbreviations. Wrong splits after Portugues
 
 import re
 from collections.abc import Iterator
-from functools import cache
-from typing import Any
 
 from paratune.corpus.settings import SentenceSettings
 from paratune.errors import require
@@ -32,14 +30,9 @@ _NGRAM_WORD = re.compile(
 _HAS_LETTER = re.compile(r"[^\W_]")
 
 
-@cache
-def _splitter() -> Any:
-    return require("blingfire", extra="corpus").text_to_sentences
-
-
 def split_sentences(text: str) -> Iterator[str]:
     """Yield the sentences of a text, with single spaces; the end of a line ends a sentence."""
-    split = _splitter()
+    split = require("blingfire", extra="corpus").text_to_sentences
     for line in text.split("\n"):
         if words := line.split():
             yield from _joined(split(" ".join(words)).split("\n"))

@@ -1,7 +1,6 @@
 """Computes statistics of a corpus: kept and dropped rows of each stage, documents and sentences of the store."""
 
 import math
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,13 +8,10 @@ from typing import Any
 
 from paratune.corpus.clean.variety import EVALUATION_FILE
 from paratune.corpus.clean.variety import FOLDER as VARIETY_FOLDER
+from paratune.corpus.database import connection, parquet
 from paratune.corpus.finished import FinishedStage, finished_stages
-from paratune.corpus.store.database import connection, parquet
 from paratune.records import read_json
 
-SCRATCH = ".corpus.scratch"
-THREADS = min(4, os.cpu_count() or 1)
-"""Threads that read tables; each has a part of a table in memory."""
 MOST_HOSTS = 50
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 _GROUPS = ("language", "variety", "year", "mime", "extractor", "charset", "licence", "split")
@@ -44,7 +40,7 @@ def corpus_figures(work: Path) -> dict[str, Any]:
     stages = finished_stages(work)
     by_name = {stage.name: stage for stage in stages}
     documents, sentences = by_name.get("store/documents"), by_name.get("store/sentences")
-    with connection(work / SCRATCH, threads=THREADS) as db:
+    with connection(work) as db:
         return {
             "funnel": [
                 {"stage": stage.name}

@@ -10,9 +10,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from paratune.corpus.database import connection, parquet
 from paratune.corpus.finished import FinishedStage, finished_stages
-from paratune.corpus.store.database import connection, parquet
-from paratune.corpus.store.figures import SCRATCH, THREADS
 from paratune.errors import CheckpointError, ConfigError, did_you_mean, require
 
 _HOST = r"regexp_extract(lower(url), '^[a-z]+://(?:[^/?#@]*@)?(?:www\.)?([^/?#:]+)', 1)"
@@ -229,7 +228,7 @@ def _conditions(stage: FinishedStage, wanted: TextFilter) -> tuple[str, list[Any
 
 def _rows(work: Path, sql: str, values: Sequence[Any]) -> list[dict[str, Any]]:
     duckdb = require("duckdb", extra="corpus")
-    with connection(work / SCRATCH, threads=THREADS) as db:
+    with connection(work) as db:
         try:
             result = db.execute(sql, values)
             names = [column[0] for column in result.description]

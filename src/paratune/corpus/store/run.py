@@ -1,10 +1,9 @@
-"""The stage `store`: tables with sources, one database, and exported texts for training.
+"""The stage `store`: tables with sources, and exported texts for training.
 
-WORK/6_store/documents/      a stage, see `paratune.corpus.stage`: part-00000.parquet, ...
-WORK/6_store/sentences/      another stage
-WORK/6_store/texts/          see `paratune.corpus.store.texts`
-WORK/6_store/corpus.duckdb   see `paratune.corpus.store.database`
-WORK/6_store/stage.json      totals; written last
+WORK/6_store/documents/   a stage, see `paratune.corpus.stage`: part-00000.parquet, ...
+WORK/6_store/sentences/   another stage
+WORK/6_store/texts/       see `write_texts`
+WORK/6_store/stage.json   totals; written last
 """
 
 import hashlib
@@ -16,7 +15,6 @@ from typing import Any
 
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
-from paratune.corpus.finished import finished_stages
 from paratune.corpus.rows import STORED_DOCUMENT_SCHEMA, STORED_SENTENCE_SCHEMA
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import writing
@@ -31,9 +29,8 @@ from paratune.corpus.stage import (
     stage_tables,
     write_begun,
 )
-from paratune.corpus.store import database, texts
-from paratune.corpus.store.tables import stored_documents, stored_sentences
-from paratune.errors import CheckpointError, ConfigError, coded, require_installed
+from paratune.corpus.store.tables import stored_documents, stored_sentences, write_texts
+from paratune.errors import CheckpointError, ConfigError, coded
 from paratune.records import write_json
 
 log = logging.getLogger(__name__)
@@ -54,10 +51,7 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
         ConfigError: The unit is sentences, and the corpus has none.
         CheckpointError: A previous stage is not finished, the sentences were made of other documents, or the folder is
             not writable.
-        MissingDependency: The database is configured and DuckDB is not installed.
     """
-    if corpus.store.database:
-        require_installed("duckdb", extra="corpus")
     work = Path(corpus.work)
     folder = work / FOLDER
     if corpus.store.unit == SENTENCES and not _has_sentences(work):
@@ -68,13 +62,22 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     run = partial(run_stage, workers=workers, display=display)
     documents = _documents(corpus, run)
     sentences = _sentences(corpus, documents, run) if _has_sentences(work) else None
-    made = _fingerprint(corpus, [documents, sentences])
+    outputs = [totals and totals["output"] for totals in (documents, sentences)]
+    described = json.dumps([FORMAT, corpus.store.model_dump(mode="json"), outputs], sort_keys=True)
+    made = hashlib.sha256(described.encode()).hexdigest()
     if (folder / STAGE_FILE).exists() and finished_record(folder)["made"] == made:
         log.info("store: already finished")
         return finished_record(folder)
     (folder / STAGE_FILE).unlink(missing_ok=True)
+    unit = corpus.store.unit
+    log.info("store: writing texts")
     with writing(folder=folder):
-        counts = _write_forms(corpus, folder, has_sentences=sentences is not None)
+        counts = write_texts(folder, stage_tables(folder / unit), key="id" if unit == DOCUMENTS else "document_id")
+    for split, count in counts.items():
+        if not count:
+            log.warning(
+                "store: the split %s is empty and has no file", split, extra=coded("corpus.empty_split", split=split)
+            )
     totals = {
         "stage": "store",
         "made": made,
@@ -115,29 +118,3 @@ def _sentences(corpus: Corpus, documents: dict[str, Any], run: RunStage) -> dict
         "store sentences", folder / SENTENCES, STORED_SENTENCE_SCHEMA, stored_sentences, {"format": FORMAT}, source
     )
     return run(stage, list(zip(tables, document_tables, strict=True)))
-
-
-def _fingerprint(corpus: Corpus, tables: list[dict[str, Any] | None]) -> str:
-    """Return the SHA-256 of the sources of texts and database."""
-    outputs = [totals and totals["output"] for totals in tables]
-    stages = [[stage.name, stage.totals["output"]] for stage in finished_stages(Path(corpus.work))]
-    made = [FORMAT, corpus.store.model_dump(mode="json"), outputs, stages]
-    return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
-
-
-def _write_forms(corpus: Corpus, folder: Path, *, has_sentences: bool) -> dict[str, int]:
-    """Write texts and database; return the number of texts by split."""
-    documents = stage_tables(folder / DOCUMENTS)
-    sentences = stage_tables(folder / SENTENCES) if has_sentences else []
-    tables = documents if corpus.store.unit == DOCUMENTS else sentences
-    log.info("store: writing texts and database")
-    counts = texts.write_texts(folder, tables, unit=corpus.store.unit, formats=corpus.store.exports)
-    for split, count in counts.items():
-        if not count and corpus.store.exports:
-            log.warning(
-                "store: the split %s is empty and has no file", split, extra=coded("corpus.empty_split", split=split)
-            )
-    (folder / database.FILE).unlink(missing_ok=True)
-    if corpus.store.database:
-        database.write_database(folder, documents, sentences, finished_stages(Path(corpus.work)))
-    return counts

@@ -1,17 +1,21 @@
-"""Makes the tables of the finished corpus: documents with additional columns, sentences with their sources."""
+"""Makes the tables of the finished corpus: documents with additional columns, sentences with their sources, texts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from paratune.corpus import shard
+from paratune.base.atomic import replace_folder
+from paratune.corpus.shard import ShardWriter, read_rows
 from paratune.errors import DataError
 
 TRAIN, VALIDATION = "train", "validation"
 SPLITS = (TRAIN, VALIDATION)
+TEXTS_FOLDER = "texts"
+_TEXTS_SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
 _OF_DOCUMENT = ("url", "timestamp", "digest", "split")
 
 
@@ -46,16 +50,26 @@ def stored_sentences(table: Path, documents_table: Path) -> Iterator[dict[str, A
         yield row | document
 
 
-def read_rows(table: Path, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table, a batch at a time.
+def write_texts(folder: Path, tables: Sequence[Path], *, key: str) -> dict[str, int]:
+    """Write the texts of tables in order to texts/train.parquet and texts/validation.parquet, complete or absent.
 
-    Raises:
-        DataError: The table is missing or damaged.
+    Args:
+        folder: Folder of the store; earlier files are replaced.
+        key: Column with the id of the document, which becomes the column `id` next to `text`.
+
+    Returns:
+        Number of texts by split. An empty split has no file.
     """
-    try:
-        yield from shard.read_rows(table, columns, batch_size=100)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{table} cannot be read: {error}", code="data.unreadable", table=table) from error
+    counts = dict.fromkeys(SPLITS, 0)
+    with replace_folder(folder / TEXTS_FOLDER) as temporary, ExitStack() as stack:
+        writers: dict[str, ShardWriter] = {}
+        for row in (row for table in tables for row in read_rows(table, [key, "text", "split"])):
+            split = row["split"]
+            if split not in writers:
+                writers[split] = stack.enter_context(ShardWriter(temporary / f"{split}.parquet", _TEXTS_SCHEMA))
+            writers[split].add({"id": row[key], "text": row["text"]})
+            counts[split] += 1
+    return counts
 
 
 def url_host(url: str) -> str | None:

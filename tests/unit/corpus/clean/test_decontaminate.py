@@ -5,7 +5,6 @@ from corpus_documents import content, document, dropped, extracted, kept, runner
 from raised import raises_code
 
 from paratune.console import Display
-from paratune.corpus import sorted_runs
 from paratune.corpus.clean.decontaminate import run_decontaminate
 from paratune.corpus.clean.run import run_clean
 from paratune.corpus.clean.settings import Clean, Decontaminate, EvaluationSet
@@ -55,30 +54,7 @@ def test_documents_that_hold_a_text_are_dropped_and_counted_for_each_set(tmp_pat
         ("d5", "text of lines", "esta frase de sete palavras é rara"),
     ]
     assert [row["id"] for shard in kept(tmp_path / FOLDER) for row in shard] == ["d0", "d2", "d4"]
-    # Texts are counted by rows: q, a, q, a. Two of qa are too short; the rat is in both sets.
-    assert totals["sets"] == {
-        "qa": {"texts": 4, "sought": 2, "found": 2, "documents": 2},
-        "lines": {"texts": 2, "sought": 2, "found": 2, "documents": 2},
-    }
-    result = pq.read_table(tmp_path / FOLDER / "found-00001.parquet").to_pylist()
-    assert [(value["id"], value["set"], value["text"]) for value in result] == [
-        ("d3", "qa", 0),
-        ("d3", "lines", 1),
-        ("d5", "lines", 0),
-    ]
-
-
-def test_drop_lines_removes_only_lines(tmp_path):
-    split = "E diz-se que o rato roeu\na rolha da garrafa e fugiu."
-    extracted(tmp_path, [f"{OTHER}\n{split}\nFim da história.", split])
-    totals = run(tmp_path, tmp_path, settings_of(tmp_path, drop="lines"))
-    assert [row["text"] for row in kept(tmp_path / FOLDER)[0]] == [f"{OTHER}\nFim da história."]
-    assert totals["dropped"] == {"text of qa": 1}
-    cut = pq.read_table(tmp_path / FOLDER / "cut-00000.parquet").to_pylist()
-    assert [(item["id"], item["position"], item["text"]) for item in cut] == [
-        ("d0", 4, "E diz-se que o rato roeu"),
-        ("d0", 5, "a rolha da garrafa e fugiu."),
-    ]
+    assert totals["dropped"] == {"text of qa": 2, "text of lines": 1}
 
 
 def test_the_length_of_sequences_is_a_setting(tmp_path):
@@ -118,14 +94,11 @@ def test_the_step_takes_part_where_there_are_sets(tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_and_blocks_change_no_file(tmp_path, monkeypatch):
+def test_workers_change_no_file(tmp_path):
     rows = [document(f"{OTHER} {longs(n, n + 9 + n % 6)}", n) for n in range(20)]
     section = settings_of(tmp_path)
-    for name, workers in (("1", 1), ("2", 2), ("small", 1)):
-        if name == "small":
-            monkeypatch.setattr(sorted_runs, "BLOCK", 4)
-        extracted(tmp_path / name, rows[:10], rows[10:])
+    for workers in (1, 2):
+        extracted(tmp_path / str(workers), rows[:10], rows[10:])
         # 9 to 14 words, of which 13 and 14 are enough: 4, 5, 10, 11, 16 and 17.
-        assert run(tmp_path, tmp_path / name, section, workers)["kept"] == 14
-    first, *others = (content(tmp_path / name / FOLDER) for name in ("1", "2", "small"))
-    assert others == [first, first]
+        assert run(tmp_path, tmp_path / str(workers), section, workers)["kept"] == 14
+    assert content(tmp_path / "1" / FOLDER) == content(tmp_path / "2" / FOLDER)

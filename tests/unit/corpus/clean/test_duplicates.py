@@ -1,12 +1,16 @@
 import random
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from corpus_documents import content, document, dropped, extracted, kept, runner
 from raised import raises_code
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
-from paratune.corpus import sorted_runs
 from paratune.corpus.clean import duplicates
-from paratune.corpus.clean.duplicates import run_duplicates
+from paratune.corpus.clean.duplicates import find_roots, run_duplicates
 from paratune.corpus.clean.settings import Clean, Duplicates, Near
 from paratune.corpus.settings import Corpus, read_settings
 
@@ -119,21 +123,48 @@ def many(num_groups=25):
 
 
 @pytest.mark.slow
-def test_workers_shards_blocks_and_spans_change_no_document(tmp_path, monkeypatch):
+def test_workers_shards_and_ranges_change_no_document(tmp_path, monkeypatch):
     rows = many()
     cuts = {"1": [rows[:40], rows[40:70], rows[70:]], "3": [rows[:7], [], rows[7:90], rows[90:]], "4": [rows]}
     cuts["2"] = cuts["1"]
     result = {}
     for name, shards in sorted(cuts.items()):
         if name == "3":
-            monkeypatch.setattr(sorted_runs, "BLOCK", 64)
-            monkeypatch.setattr(sorted_runs, "PER_SPAN", 300)
+            monkeypatch.setattr(duplicates, "KEYS_PER_RANGE", 300)
         extracted(tmp_path / name, *shards)
         run(tmp_path / name, workers=2 if name == "2" else 1)
         result[name] = ids(tmp_path / name), drops(tmp_path / name)
     assert content(tmp_path / "1" / FOLDER) == content(tmp_path / "2" / FOLDER)
     assert result["1"] == result["3"] == result["4"]
     assert len(result["1"][0]) == 25
+
+
+def roots(folder, num_documents, pairs, shards=1):
+    """Return the first document of the cluster of each document."""
+    paths = [folder / f"pairs-{number}.parquet" for number in range(shards)]
+    for number, path in enumerate(paths):
+        rows = [{"first": min(pair), "other": max(pair)} for pair in pairs[number::shards]]
+        pq.write_table(pa.Table.from_pylist(rows, schema=duplicates.PAIRS_SCHEMA), path)
+    found = {row["document"]: row["root"] for row in find_roots(folder, paths)}
+    assert list(found) == sorted(found)
+    return [found.get(number, number) for number in range(num_documents)]
+
+
+def test_clusters_are_connected_components_with_the_first_as_root(tmp_path):
+    assert roots(tmp_path, 7, [(5, 6), (1, 4), (4, 6), (2, 3)]) == [0, 1, 2, 2, 1, 1, 1]
+    assert roots(tmp_path, 3, []) == [0, 1, 2]
+    chain = [(n, n + 3) for n in range(97)]
+    random.Random(1).shuffle(chain)
+    assert roots(tmp_path, 100, chain, shards=3) == [n % 3 for n in range(100)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_clusters_are_the_connected_components_of_scipy(tmp_path, seed):
+    chance = random.Random(seed)
+    pairs = [tuple(chance.sample(range(60), 2)) for _ in range(25 + 10 * seed)]
+    first, other = ([pair[index] for pair in pairs] for index in range(2))
+    _, labels = connected_components(coo_array((np.ones(len(pairs)), (first, other)), shape=(60, 60)), directed=False)
+    assert roots(tmp_path, 60, pairs) == [labels.tolist().index(label) for label in labels]
 
 
 def test_a_bucket_of_many_documents_is_compared_with_a_few(tmp_path, monkeypatch):

@@ -75,7 +75,7 @@ def test_json_in_the_layout_of_squad_has_its_texts_once(tmp_path):
         ("a.txt", b"a\n", ["text"], ("data.columns_unfit",)),
         ("a.txt", b"\xff\n", [], ("data.unreadable", "utf-8", "codec")),
         ("a.parquet", b"PAR", ["a"], ("data.unreadable", "Parquet")),
-        ("a.jsonl", b'{"a": \n', ["a"], ("data.unreadable", "JSON")),
+        ("a.jsonl", b'{"a": \n', ["a"], ("data.unreadable", "a.jsonl")),
         ("a.jsonl.gz", b"x", ["a"], ("data.unreadable",)),
     ],
 )

@@ -1,10 +1,8 @@
 import gzip
 import zipfile
 
-import pytest
 from raised import raises_code
 
-from paratune.corpus.index import inputs
 from paratune.corpus.index.inputs import Source, find_files, index_sources, open_index
 
 GIB = 2**30
@@ -42,69 +40,32 @@ def test_plain_gzipped_and_zipped_indexes_are_unpacked(tmp_path):
     path = make_zip(tmp_path / "a.zip", **{"x/a.cdxj": b"one\n", "b.cdx.gz": gzip.compress(b"two\n"), "readme": b""})
     assert read(Source(tmp_path / "a.cdx", "cdx")) == b"one\n"
     assert read(Source(tmp_path / "a.cdx.gz", "cdx")) == b"one\ntwo\n"
-    result, ignored = index_sources(path, GIB)
+    result, ignored = index_sources(path)
     assert [item.name for item in result] == ["a.zip/x/a.cdxj", "a.zip/b.cdx.gz"]
     assert [read(value) for value in result] == [b"one\n", b"two\n"]
     assert ignored == ["readme"]
 
 
-@pytest.mark.parametrize("name", ["../a.cdx", "/a.cdx", "x\\..\\..\\a.cdx", "C:/a.cdx"])
-def test_names_that_lead_out_are_refused(tmp_path, name):
-    with raises_code("corpus.archive_unsafe"):
-        index_sources(make_zip(tmp_path / "a.zip", **{name: b"x"}), GIB)
-
-
-@pytest.mark.parametrize("name", ["", "."])
-def test_a_name_that_is_none_is_refused(tmp_path, name):
-    with zipfile.ZipFile(make_zip(tmp_path / "a.zip", **{"a.cdx": b""}), "a") as archive:
-        archive.writestr(zipfile.ZipInfo(name), b"x")
-    with raises_code("corpus.archive_unsafe"):
-        index_sources(tmp_path / "a.zip", GIB)
-
-
 def test_a_name_in_a_broken_charset_is_refused(tmp_path):
     path = make_zip(tmp_path / "a.zip", **{"é.cdx": b"one\n"})
-    (source,), _ = index_sources(path, GIB)
+    (source,), _ = index_sources(path)
     whole = path.read_bytes()
     path.write_bytes(whole.replace("é".encode(), b"\xff\xff"))
-    with raises_code("corpus.archive_unreadable", "ZIP"):
-        index_sources(path, GIB)
+    with raises_code("corpus.archive_unreadable", "a.zip"):
+        index_sources(path)
     with raises_code("corpus.archive_unreadable"):
         read(source)
-
-
-def test_a_zip_within_a_zip_is_refused(tmp_path):
-    with raises_code("corpus.archive_unsafe", "ZIP"):
-        index_sources(make_zip(tmp_path / "a.zip", **{"b.zip": b"x", "a.cdx": b""}), GIB)
 
 
 def test_a_zip_without_an_index_is_refused(tmp_path):
     with raises_code("corpus.archive_unreadable"):
-        index_sources(make_zip(tmp_path / "a.zip", readme=b"x"), GIB)
+        index_sources(make_zip(tmp_path / "a.zip", readme=b"x"))
 
 
 def test_a_file_that_is_no_zip_is_refused(tmp_path):
     (tmp_path / "a.zip").write_bytes(b"PK nothing")
-    with raises_code("corpus.archive_unreadable", "ZIP"):
-        index_sources(tmp_path / "a.zip", GIB)
-
-
-def test_a_zip_bomb_is_refused_by_its_declared_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(inputs, "FREE_BYTES", 1000)
-    with raises_code("corpus.archive_unsafe", "200"):
-        index_sources(make_zip(tmp_path / "a.zip", **{"a.cdx": bytes(1_000_000)}), GIB)
-
-
-def test_a_zip_bomb_is_refused_by_its_actual_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(inputs, "FREE_BYTES", 1000)
-    (tmp_path / "a.cdx.gz").write_bytes(gzip.compress(bytes(10_000_000)))
-    with raises_code("corpus.archive_unsafe", "200"):
-        read(Source(tmp_path / "a.cdx.gz", "cdx"))
-    # Within a ZIP with the right sizes.
-    path = make_zip(tmp_path / "a.zip", **{"a.cdx.gz": gzip.compress(bytes(10_000_000))})
-    (source,), _ = index_sources(path, GIB)
-    with raises_code("corpus.archive_unsafe", "200"):
-        read(source)
+    with raises_code("corpus.archive_unreadable", "a.zip"):
+        index_sources(tmp_path / "a.zip")
 
 
 def test_the_limit_is_that_of_the_settings(tmp_path):
@@ -112,6 +73,9 @@ def test_the_limit_is_that_of_the_settings(tmp_path):
     with raises_code("corpus.archive_unsafe", "index.max_unpacked_gib"):
         read(Source(tmp_path / "a.cdx.gz", "cdx"), max_bytes=4999)
     assert len(read(Source(tmp_path / "a.cdx.gz", "cdx"), max_bytes=5000)) == 5000
+    (source,), _ = index_sources(make_zip(tmp_path / "a.zip", **{"a.cdx": bytes(5001)}))
+    with raises_code("corpus.archive_unsafe", "index.max_unpacked_gib"):
+        read(source, max_bytes=5000)
 
 
 def test_a_truncated_gzip_is_an_error(tmp_path):

@@ -12,7 +12,7 @@ from raised import raises_code
 from sentence_documents import DISPLAY, make_corpus, sentence
 
 from paratune.corpus.sentences.clean import corpus_half
-from paratune.corpus.sentences.run import SentenceHooks, run_sentences
+from paratune.corpus.sentences.run import run_sentences
 from paratune.corpus.sentences.score import load_ngram, ngram_perplexity
 from paratune.corpus.settings import CleanPart, SentenceSettings
 
@@ -104,21 +104,9 @@ def test_other_files_to_learn_from_make_other_perplexities(tmp_path):
     assert result[1] > 2 * result[0]
 
 
-def lengths(model, device):
-    """Make a scorer of lengths; in this module so that other processes find it."""
-    assert (model, device) == ("some/model", "cpu")
-    return lambda sentences: [float(len(item)) if len(item) < 26 else None for item in sentences]
-
-
-def test_a_scorer_that_is_brought_scores(tmp_path):
-    corpus = make_corpus(tmp_path, [[sentence(1), sentence(123)]], scorer="mlm", model="some/model", device="cpu")
-    run_sentences(corpus, 1, DISPLAY, SentenceHooks(load_masked_lm=lengths))
-    assert [row["perplexity"] for row in kept(corpus)[0]] == [24.0, None]
-
-
 def test_the_page_is_made_from_the_json(tmp_path):
     corpus = make_corpus(tmp_path, SHARDS)
-    run_sentences(corpus, 1, DISPLAY, SentenceHooks(page=lambda result: f"<p>{result['num_sentences']}"))
+    run_sentences(corpus, 1, DISPLAY, page=lambda result: f"<p>{result['num_sentences']}")
     assert (folder_of(corpus) / "perplexity.html").read_text() == "<p>13"
 
 
@@ -157,11 +145,8 @@ def test_without_documents_the_stage_before_is_named(tmp_path):
     ("options", "expected"),
     [
         ({"min_words": 5, "max_words": 4}, "min_words 5 is above max_words 4"),
-        ({"scorer": "mlm"}, "give both, or neither"),
-        ({"model": "m"}, "give both, or neither"),
-        ({"scorer": "none", "max_perplexity": 3.0}, "need a scorer"),
-        ({"scorer": "none", "clean": CleanPart(pick="first")}, "clean has no effect with scorer none"),
-        ({"device": "cpu"}, "device has no effect with scorer ngram"),
+        ({"scorer": "none", "max_perplexity": 3.0}, "no effect with scorer none"),
+        ({"scorer": "none", "clean": CleanPart(pick="first")}, "no effect with scorer none"),
     ],
 )
 def test_settings_without_effect_are_refused(options, expected):

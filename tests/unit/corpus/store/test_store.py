@@ -1,13 +1,8 @@
-"""The stage `store`: expected values are written out, or read back by pyarrow, DuckDB and paratune's own readers."""
+"""The stage `store`: expected values are written out, or read back by pyarrow and paratune's own readers."""
 
 import hashlib
-import os
-import platform
 import shutil
-import subprocess
-import sys
 
-import duckdb
 import pyarrow.parquet as pq
 import pytest
 from corpus_documents import content, document, dropped, extracted, kept
@@ -18,7 +13,7 @@ from paratune.corpus.rows import SENTENCE_SCHEMA, STORED_DOCUMENT_SCHEMA, Droppe
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish, stage_output
-from paratune.corpus.store import database, run
+from paratune.corpus.store import run
 from paratune.corpus.store.tables import text_split, url_host
 from paratune.data.read import read_table
 from paratune.data.texts import iterate_texts
@@ -130,51 +125,10 @@ def test_sentences_of_an_earlier_cleaning_are_refused(tmp_path):
         made(tmp_path)
 
 
-def test_duckdb_errors_become_data_errors(tmp_path, monkeypatch):
-    monkeypatch.setattr(database, "FIRST_MEMORY", "1MiB")
-    monkeypatch.setattr(database, "MEMORY", "1MiB")
-    extracted(tmp_path, [f"{number} " + "palavra " * 5000 for number in range(200)])
-    with raises_code("corpus.query", "Out of Memory Error"):
-        made(tmp_path)
-    assert not (tmp_path / "6_store/corpus.duckdb").exists()
-
-
-def test_documents_that_take_more_memory_get_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(database, "FIRST_MEMORY", "1MiB")
-    extracted(tmp_path, [f"{number} " + "palavra " * 5000 for number in range(200)])
-    made(tmp_path)
-    with duckdb.connect(str(tmp_path / "6_store/corpus.duckdb"), read_only=True) as db:
-        assert db.execute("SELECT count(*), sum(num_words) FROM documents").fetchall() == [(200, 200 * 5001)]
-    assert not list((tmp_path / "6_store").glob(".*"))
-
-
-def test_processes_keep_the_temporary_folders_of_others(tmp_path):
-    scratch = tmp_path / "scratch"
-    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
-    alive, dead = (tmp_path / f"scratch.{platform.node()}-{pid}" for pid in (os.getppid(), ended.stdout.strip()))
-    alive.mkdir()
-    dead.mkdir()
-    with database.connection(scratch) as db:
-        db.execute("SELECT 1")
-    assert list(tmp_path.iterdir()) == [alive]
-
-
-def test_data_larger_than_memory_uses_files(tmp_path):
-    # 600,000 texts of 200 letters are 120 MB, ordered by something else than their order.
-    with database.connection(tmp_path / "scratch", memory="64MiB") as db:
-        db.execute("CREATE TABLE texts AS SELECT i, repeat('x', 200) AS text FROM range(600000) numbers(i)")
-        (own,) = tmp_path.iterdir()
-        assert own.name == f"scratch.{platform.node()}-{os.getpid()}"
-        assert sum(path.stat().st_size for path in own.iterdir()) > 2**20
-        result = db.execute("SELECT count(*), sum(i), sum(length(text)) FROM (FROM texts ORDER BY hash(i))").fetchone()
-    assert result == (600_000, 600_000 * 599_999 // 2, 120_000_000)
-    assert not list(tmp_path.iterdir())
-
-
 def test_exported_tables_hold_few_bytes_in_a_row_group(tmp_path):
     # 40 texts of 1 MB: a row group ends at 4 MiB of them.
     extracted(tmp_path, [f"{number:07d} " * 131_072 for number in range(40)])
-    made(tmp_path, validation=0.0, database=False)
+    made(tmp_path, validation=0.0)
     with pq.ParquetFile(tmp_path / "6_store/texts/train.parquet") as table:
         sizes = [table.metadata.row_group(number).num_rows for number in range(table.num_row_groups)]
     assert sizes == [4] * 10
@@ -185,15 +139,11 @@ TEXTS = ["Um, dois.\n\nTrês.", 'Com "aspas" e\nduas linhas', "ção"]
 
 def test_texts_are_read_by_training_and_by_the_tokenizer(tmp_path):
     extracted(tmp_path, TEXTS[:2], TEXTS[2:])
-    made(tmp_path, validation=0.0, exports=["parquet", "jsonl", "text"])
-    folder = tmp_path / "6_store/texts"
-    assert sorted(path.name for path in folder.iterdir()) == ["train.jsonl", "train.parquet", "train.txt"]
-    for name in ("train.parquet", "train.jsonl"):
-        assert read_table(str(folder / name))["text"].to_pylist() == TEXTS
-        assert list(iterate_texts([str(folder / name)], "text")) == TEXTS
-    # Within a document blank lines are between documents, and so they are left out.
-    paragraphs = read_table(f"{folder / 'train.txt'}#paragraphs")["text"].to_pylist()
-    assert paragraphs == [text.replace("\n\n", "\n") for text in TEXTS]
+    made(tmp_path, validation=0.0)
+    (path,) = (tmp_path / "6_store/texts").iterdir()
+    assert path.name == "train.parquet"
+    assert read_table(str(path))["text"].to_pylist() == TEXTS
+    assert list(iterate_texts([str(path)], "text")) == TEXTS
 
 
 def test_each_split_has_a_file(tmp_path):
@@ -208,22 +158,20 @@ def test_each_split_has_a_file(tmp_path):
         assert result.to_pylist() == [{"id": row["id"], "text": row["text"]} for row in expected]
 
 
-def test_sentences_can_be_exported(tmp_path):
+def test_sentences_can_be_the_texts(tmp_path):
     extracted(tmp_path, ["Um texto. Dois."])
-    sentences(tmp_path, [("d0", "Um\ntexto."), ("d0", "Dois.")])
-    made(tmp_path, validation=0.0, unit="sentences", exports=["text"])
-    assert (tmp_path / "6_store/texts/train.txt").read_text() == "Um texto.\nDois.\n"
+    sentences(tmp_path, [("d0", "Um texto."), ("d0", "Dois.")])
+    made(tmp_path, validation=0.0, unit="sentences")
+    rows = pq.read_table(tmp_path / "6_store/texts/train.parquet").to_pylist()
+    assert rows == [{"id": "d0", "text": "Um texto."}, {"id": "d0", "text": "Dois."}]
 
 
 def test_any_number_of_workers_gives_the_same_files(tmp_path):
     for workers in (1, 3):
         work = tmp_path / str(workers)
         extracted(work, *([f"texto {shard} {number}" for number in range(30)] for shard in range(4)))
-        made(work, workers=workers, validation=0.3, exports=["parquet", "jsonl", "text"])
-    first, three = (content(tmp_path / name / "6_store") for name in ("1", "3"))
-    # The database is no table of bytes: DuckDB decides where its blocks go.
-    del first["corpus.duckdb"], three["corpus.duckdb"]
-    assert first == three
+        made(work, workers=workers, validation=0.3)
+    assert content(tmp_path / "1/6_store") == content(tmp_path / "3/6_store")
 
 
 def test_finished_work_is_not_repeated_and_changed_work_is(tmp_path):
@@ -233,9 +181,8 @@ def test_finished_work_is_not_repeated_and_changed_work_is(tmp_path):
     mark.touch()
     assert made(tmp_path, validation=0.0) == first
     assert mark.exists()
-    made(tmp_path, validation=0.0, exports=["jsonl"], database=False)
-    assert [path.name for path in (tmp_path / "6_store/texts").iterdir()] == ["train.jsonl"]
-    assert not (tmp_path / "6_store/corpus.duckdb").exists()
+    made(tmp_path, validation=0.999)
+    assert [path.name for path in (tmp_path / "6_store/texts").iterdir()] == ["validation.parquet"]
     assert (tmp_path / "6_store/documents/stage.json").exists()
 
 
@@ -245,31 +192,8 @@ def test_an_interrupted_export_is_made_again(tmp_path):
     before = content(tmp_path / "6_store")
     (tmp_path / "6_store/stage.json").unlink()
     shutil.move(tmp_path / "6_store/texts", tmp_path / "6_store/.texts.99999999.tmp")
-    (tmp_path / "6_store/corpus.duckdb").rename(tmp_path / "6_store/.corpus.duckdb.99999999.tmp")
     made(tmp_path)
-    after = content(tmp_path / "6_store")
-    assert {name for name in after if "duckdb" not in name} == {name for name in before if "duckdb" not in name}
-    assert sorted(after) == sorted(before)
-
-
-def test_the_database_can_be_moved_and_asked_anywhere(tmp_path, monkeypatch):
-    work = tmp_path / "it's [a] work*"
-    extracted(work, TEXTS[:1], TEXTS[1:])
-    sentences(work, [("d0", "Um.")], [("d1", "Dois."), ("d2", "Três.")])
-    made(work)
-    moved = tmp_path / "moved.duckdb"
-    shutil.move(work / "6_store/corpus.duckdb", moved)
-    shutil.rmtree(work)
-    monkeypatch.chdir("/")
-    with duckdb.connect(str(moved), read_only=True) as db:
-        assert db.sql("SELECT text FROM documents").fetchall() == [(text,) for text in TEXTS]
-        assert db.sql("SELECT url, text FROM sentences WHERE document_id = 'd1'").fetchall() == [
-            ("http://a.pt/1", "Dois.")
-        ]
-        assert db.sql("SELECT * FROM dropped").fetchall() == [("sentences", "d0", "u", "short", "2 words")]
-        assert db.sql("SELECT stage, kept, dropped FROM stages ORDER BY position").fetchall() == [
-            *(("extract", 3, 0), ("sentences", 3, 1), ("store/documents", 3, 0), ("store/sentences", 3, 0)),
-        ]
+    assert content(tmp_path / "6_store") == before
 
 
 def test_other_files_are_not_touched(tmp_path):

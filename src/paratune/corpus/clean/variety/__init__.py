@@ -1,1 +1,0 @@
-"""The step `variety`: a classifier of European and Brazilian Portuguese, trained on configured texts."""
