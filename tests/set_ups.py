@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import yaml
 from tiny import tiny_model
 
-from paratune.commands.doctor_run import examine_run
+from paratune.commands.doctor_run import queued_run
 from paratune.config.layers import read_layers
 from paratune.config.load import check_layer, load_config
 from paratune.config.sections import Columns, Config, named_columns, run_path
@@ -34,7 +34,7 @@ from paratune.config.task_sections import (
     TokenClassificationTask,
 )
 from paratune.data.sources import source_files
-from paratune.doctor.checkup import judge
+from paratune.doctor.checkup import judge, judge_setup
 from paratune.doctor.finding import Finding, MachineFacts
 from paratune.doctor.setup import Probes, Start
 from paratune.errors import ConfigError
@@ -113,9 +113,11 @@ class SetUp:
     versions: dict[str, str | None] = field(default_factory=dict)
     environ: dict[str, str] = field(default_factory=dict)
     probes: dict[str, Any] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)
+    """Optional packages that are not installed."""
     nproc: int | None = None
     site: Start | None = None
-    """The start command, if the profile of the site has one."""
+    """The start on a site."""
     machine_checks: bool = False
     """Whether the checks of the machine run as well."""
 
@@ -149,15 +151,13 @@ class SetUp:
         """Return the findings of the doctor for another file on this machine."""
         loaded, problems = check_layer(read_layers(path, overrides), path)
         out = run_path(loaded.config) if loaded is not None else self.folder / "runs"
-        machine = MachineFacts(self.node, self.versions, out, self.folder / "cache", self.environ, self.folder)
-        values = {"run_state": folder_state(out), **self.probes}
+        machine = MachineFacts(self.node, self.versions, out, self.folder / "cache", self.environ, 32)
+        is_installed = lambda package: package not in self.missing  # noqa: E731
+        probes = Probes(**{"run_state": folder_state(out), "is_installed": is_installed, **self.probes})
         is_single = loaded is not None and loaded.config.strategy.kind == "single"
-        machine_findings = (
-            judge(machine, is_elsewhere=self.site is not None, is_single=is_single) if self.machine_checks else []
-        )
-        return machine_findings + examine_run(
-            path, loaded, problems, machine, num_processes=self.nproc, probes=Probes(**values), start=self.site
-        )
+        findings = judge(machine, is_elsewhere=self.site is not None, is_single=is_single)
+        setup = queued_run(path, loaded, problems, machine, num_processes=self.nproc, probes=probes, start=self.site)
+        return [*(findings if self.machine_checks else []), *judge_setup(setup)]
 
     def alarms(self) -> list[Finding]:
         """Return the problems and the warnings."""
@@ -173,16 +173,12 @@ class SetUp:
             self._rename(match[1], match[2])
         elif line.startswith("export "):
             name, _, value = line.removeprefix("export ").partition("=")
-            self.environ[name] = "node1" if value.startswith("$(") else value
+            self.environ[name] = value
             if name == "CUDA_VISIBLE_DEVICES":
                 self._show_only(value)
-            if name == "PYTHONNOUSERSITE":
-                self.probes["user_site"] = ()
         elif line.startswith("unset "):
             for name in line.split()[1:]:
                 self.environ.pop(name, None)
-                if name in ("LD_LIBRARY_PATH", "LD_PRELOAD"):
-                    self.probes["loaded_nccl"] = self.probes["torch_nccl"]
         elif line.startswith("rm "):
             for path in map(Path, line.removeprefix("rm ").removeprefix("-r ").split()):
                 assert path.is_relative_to(self.folder)
@@ -194,12 +190,8 @@ class SetUp:
         elif match := re.fullmatch(r"#SBATCH --ntasks-per-node=(\d+)", line):
             nodes = int(self.environ["SLURM_JOB_NUM_NODES"])
             self.environ |= {"SLURM_NTASKS_PER_NODE": match[1], "SLURM_NTASKS": str(int(match[1]) * nodes)}
-        elif line.startswith("srun "):  # as in a step, where the shell of each task expands the variables
-            self.probes["batch_script"] = f"#!/bin/bash\n{line}\n"
-        elif line.startswith(("pip ", "module load ", "sudo apt-get install ")):
+        elif line.startswith("pip "):
             self._install(line)
-        elif match := re.fullmatch(r"--shm-size=(\d+)g", line):
-            self.probes["shm_bytes"] = int(match[1]) * 2**30
         elif match := re.fullmatch(r"([a-z_]+(?:\.[a-z_]+)*): (.+)", line):
             value = match[2]
             self.overrides.append(f"{match[1]}={value}")
@@ -219,20 +211,10 @@ class SetUp:
             # A GPU build of torch sees the GPUs that the driver sees.
             visible = [{**GPU, "capability": capability} for capability in self.probes.get("capabilities", ())]
             self.node["gpus"] = self.node["gpus"] or visible
-        elif match := re.fullmatch(
-            r"pip uninstall -y (\S+) && pip install --force-reinstall --no-deps (\S+)==.+", line
-        ):
-            self.versions.pop(match[1])
-            assert match[2] in self.versions  # without the second part, the file that both packages have is missing
-        elif match := re.fullmatch(r"pip install 'paratune\[(\w+)\]'", line):
-            self.versions[match[1]] = "1.0"
-            self.probes["tools"] = {**self.probes["tools"], f"package {match[1]}": "x"}
-        elif match := re.fullmatch(r"module load cuda(?:/([\d.]+))?", line):
-            self.probes["tools"] = {**self.probes["tools"], "nvcc": "/opt/cuda/bin/nvcc"}
-            self.probes["nvcc"] = match[1] or self.probes["nvcc"]
         else:
-            tool = line.split()[-1].replace("slurm", "srun")
-            self.probes["tools"] = {**self.probes["tools"], tool: "/usr/bin/it"}
+            match = re.fullmatch(r"pip install 'paratune\[(\w+)\]'", line)
+            assert match is not None
+            self.missing.remove(match[1])
 
     def _rename(self, before: str, after: str) -> None:
         *above, last = before.split(".")
@@ -282,16 +264,8 @@ def sound(folder: Path, copy_of: Path | None = None) -> SetUp:
             "python": "3.11.7",
         },
         environ={"HF_HUB_CACHE": str(folder.parent / "hub")},
-        versions={"paratune": "0.1.0", "torch": "2.13.0", "deepspeed": "0.19.8"},
-        probes={
-            "run_storage": STORAGE,
-            "cache_storage": STORAGE,
-            "run_bytes_per_s": 5e8,
-            "interfaces": ("lo", "eth0", "ib0"),
-            "free_files": 10**6,
-            "shm_bytes": 2**34,
-            "tools": {"srun": "/usr/bin/srun", "g++": "/usr/bin/g++", "ninja": "/usr/bin/ninja", "package wandb": "x"},
-        },
+        versions={"paratune": "0.1.0", "torch": "2.13.0"},
+        probes={"run_storage": STORAGE},
     )
     set_up.csv("train.csv", rows(80))
     set_up.csv("validation.csv", rows(20, first=1000))
@@ -302,7 +276,7 @@ def sound(folder: Path, copy_of: Path | None = None) -> SetUp:
 def on_site(set_up: SetUp, **values: Any) -> SetUp:
     """Queue the run from a login node, for two nodes with four A100 each."""
     size = {"num_nodes": 2, "processes_per_node": 4, "gpus_per_node": 4, "cores_per_node": 32, "gpu_type": "a100"}
-    set_up.site = Start(**{**size, "source": "site.yaml", "needs_srun": True, "is_elsewhere": True, **values})
+    set_up.site = Start(**{**size, "source": "site.yaml", "is_elsewhere": True, **values})
     set_up.set("strategy.kind", "ddp")
     return set_up
 
@@ -316,11 +290,8 @@ def with_gpus(set_up: SetUp, count: int, gpu: dict[str, Any] = GPU) -> SetUp:
         "driver": "580.82.07",
         "driver_cuda": "13.0",
         "torch_cuda": "13.0",
-        "torch_nccl": "2.27.7",
         "torch_archs": ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
     }
-    set_up.probes["tools"] = {**set_up.probes["tools"], "nvcc": "/usr/local/cuda/bin/nvcc"}
-    set_up.probes["nvcc"] = "13.0"
     return set_up
 
 

@@ -35,13 +35,6 @@ def with_probes(gpus=0, **values):
     return change
 
 
-def with_tool(tool):
-    def change(set_up):
-        set_up.probes["tools"] = {**set_up.probes["tools"], tool: "/usr/bin/it"}
-
-    return change
-
-
 def restore(set_up: SetUp) -> None:
     """Replace a broken model by an intact one: the remedy needs more than one line."""
     shutil.rmtree(set_up.model)

@@ -235,7 +235,6 @@ CASES = [
         "datasets that need the network on a compute node",
         lambda s: (
             on_site(s, no_network=True),
-            s.probes["tools"].update({"package datasets": "x"}),
             s.set("data.train", "hub:someone/reviews"),
         ),
         after=lambda s: s.set("data.train", str(s.folder / "data" / "train.csv")),

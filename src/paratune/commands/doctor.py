@@ -1,5 +1,6 @@
 """`paratune doctor`: checks this machine, and a run before it is queued."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +23,8 @@ def doctor(
 ) -> int:
     """Find problems of this machine and of the run in CONFIG, with reasons and lines that repair them.
 
-    Checks of CONFIG: options, files, labels, model, precision, processes and GPUs, ports, disk space for checkpoints,
-    versions. Nothing is trained, downloaded or changed.
+    Checks of CONFIG: options, files, labels, model, precision, processes and GPUs, disk space for checkpoints, build of
+    torch. Nothing is trained, downloaded or changed.
 
     Args:
         site: file that describes the cluster of the run
@@ -33,33 +34,38 @@ def doctor(
         folder: folder for runs, without CONFIG
         run_code: also import the Python code that CONFIG names, and read its data sets
     """
+    from rich.console import Console
+
     from paratune.cluster.site import read_site, with_size
-    from paratune.commands.doctor_run import check_size, examine_run, runs_alone, site_environment, start_on
+    from paratune.commands.doctor_run import check_size, queued_run, site_environment, start_on
     from paratune.config.layers import read_layers
     from paratune.config.load import allow_code, check_layer
     from paratune.config.sections import run_path
-    from paratune.doctor.checkup import describe_machine, judge, print_findings, shown_status
+    from paratune.doctor.checkup import describe_machine, judge, judge_setup, print_findings
+    from paratune.doctor.installation import check_extras
 
-    if config is None:
-        if set_ or site or nodes is not None or gpus_per_node is not None or nproc is not None:
-            message = "--set, --site, --nodes, --gpus-per-node and --nproc describe a run: name its CONFIG"
-            raise ConfigError(message, code="cli.no_effect", option="--set")
-        from paratune.doctor import run
-
-        return run(json, folder)
+    if config is None and (set_ or site or nodes is not None or gpus_per_node is not None or nproc is not None):
+        message = "--set, --site, --nodes, --gpus-per-node and --nproc describe a run: name its CONFIG"
+        raise ConfigError(message, code="cli.no_effect", option="--set")
     check_size(site, nodes, gpus_per_node, nproc)
     set_up_logging(speaks=False)
-    with shown_status(f"Checking this machine and {config}", silent=json), stdout_for_results():
-        loaded, problems = check_layer(read_layers(config, set_), config)
-        machine = describe_machine(run_path(loaded.config) if loaded is not None else Path("runs"))
-        start = None
-        if site is not None:
-            sized_site = with_size(read_site(site), nodes=nodes, gpus_per_node=gpus_per_node)
-            start = start_on(sized_site, site)
-            machine = replace(machine, environ={**machine.environ, **site_environment(sized_site)})
-        is_single = loaded is not None and runs_alone(loaded.config)
-        findings = judge(machine, is_elsewhere=start is not None, is_single=is_single)
-        if loaded is not None and run_code:
-            allow_code(loaded)
-        findings += examine_run(config, loaded, problems, machine, num_processes=nproc, start=start)
-    return print_findings(findings, machine, as_json=json)
+    setup = None
+    status = nullcontext() if json else Console(highlight=False).status(f"Checking {config or 'this machine'}")
+    with status, stdout_for_results():
+        if config is None:
+            machine = describe_machine(folder)
+            findings = [*judge(machine), *check_extras()]
+        else:
+            loaded, problems = check_layer(read_layers(config, set_), config)
+            machine = describe_machine(run_path(loaded.config) if loaded is not None else Path("runs"))
+            start = None
+            if site is not None:
+                sized_site = with_size(read_site(site), nodes=nodes, gpus_per_node=gpus_per_node)
+                start = start_on(sized_site, site)
+                machine = replace(machine, environ={**machine.environ, **site_environment(sized_site)})
+            if loaded is not None and run_code:
+                allow_code(loaded)
+            setup = queued_run(config, loaded, problems, machine, num_processes=nproc, start=start)
+            is_single = setup.loaded is not None and setup.traits is not None and setup.traits.max_world_size == 1
+            findings = judge(machine, is_elsewhere=start is not None, is_single=is_single) + judge_setup(setup)
+    return print_findings(findings, machine, setup, as_json=json)

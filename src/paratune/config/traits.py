@@ -48,14 +48,10 @@ class Traits:
     """Whether it keeps weights in fp32, with copies in the dtype of autocast for forward and backward."""
     reduces_in_fp32: bool = False
     """Whether 16-bit gradients are summed over ranks in fp32."""
-    compiles_optimizer: bool = False
-    """Whether the first run compiles its optimizer, which needs a compiler."""
     offload_option: str | None = None
     """Option that moves more states to the host when it is true; None where there is none."""
     fully_sharded_by: str | None = "strategy.kind: zero3"
     """Setting that shards all states; None where they are sharded already."""
-    grouped_as: str | None = None
-    """Strategy that shards the same states over groups of ranks (`strategy.shard_size`)."""
     backward_is_local: bool = False
     """Whether a rank can run forward and backward of the prepared model without communication."""
     gathers_per_micro_step: int = 0
@@ -168,7 +164,6 @@ _ALL_TRAITS = (
         reduces_in_fp32=True,
         offload_option="cpu_offload",
         fully_sharded_by=None,
-        grouped_as="hsdp",
     ),
     Traits(
         kind="hsdp",
@@ -316,7 +311,6 @@ def _deepspeed_traits(traits: Traits, options: Mapping[str, Any]) -> Traits:
         shards=shards,
         states_on=states_on,
         has_uneven_shards=stage in (1, 2),
-        compiles_optimizer=bool(options.get("cpu_adam")),
         offload_option=_offload_option(stage, options),
         fully_sharded_by="strategy.stage: 3" if stage < 3 else None,
         gathers_per_micro_step=2 if stage == 3 else 0,

@@ -4,8 +4,3 @@ Imports only the two lowest layers; torch is imported inside the checks that nee
 the test of the disk writes a file without a name. docs/howto/doctor.md lists the findings.
 `paratune.commands.doctor_run` collects the facts about data and model, which need packages of higher layers.
 """
-
-from paratune.doctor.checkup import examine, run
-from paratune.doctor.finding import Finding
-
-__all__ = ["Finding", "examine", "run"]

@@ -1,15 +1,15 @@
 """Runs the checks and prints their findings."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from paratune import hardware
 from paratune.base.text import plain
-from paratune.console import print_json
+from paratune.base.units import format_bytes, format_number
+from paratune.console import print_json, print_result
 from paratune.doctor import (
     configuration,
     devices,
@@ -18,10 +18,9 @@ from paratune.doctor import (
     installation,
     model_files,
     processes,
-    room,
     starting,
     storage,
-    versions,
+    torch_builds,
 )
 from paratune.doctor.finding import HERE, Check, Finding, MachineFacts
 from paratune.doctor.setup import QueuedRun, SetupCheck
@@ -29,39 +28,25 @@ from paratune.errors import EXIT_FAILED, EXIT_OK
 
 CHECKS: tuple[Check, ...] = (
     installation.check_packages,
-    installation.check_extras,
-    installation.check_demo,
     devices.check_torch,
+    processes.check_distributed,
+    storage.check_disks,
+)
+"""The checks of the machine that apply to every run."""
+NODE_CHECKS: tuple[Check, ...] = (
     devices.check_cores,
     devices.check_memory,
     devices.check_shared_memory,
     devices.check_gpus,
-    devices.check_precision,
-    processes.check_distributed,
-    processes.check_hostname,
-    processes.check_loopback,
-    storage.check_disks,
-    installation.check_hub,
-    installation.check_deepspeed,
-    installation.check_extension_locks,
-    installation.check_compiled,
-)
-"""The checks of the machine, in the order of their findings."""
-NODE_CHECKS: frozenset[Check] = frozenset(
-    {
-        *(devices.check_cores, devices.check_memory, devices.check_shared_memory, devices.check_gpus),
-        *(devices.check_precision, processes.check_hostname, processes.check_loopback),
-    }
 )
 """Checks that are skipped when the run is on other machines: a login node has no GPU and few resources."""
-GROUP_CHECKS: frozenset[Check] = frozenset({processes.check_hostname, processes.check_loopback})
-"""Checks that are skipped for a run of one process, which needs no network."""
+GROUP_CHECKS: tuple[Check, ...] = (processes.check_hostname, processes.check_loopback)
+"""Checks that are also skipped for a run of one process, which needs no network."""
 SETUP_CHECKS: tuple[SetupCheck, ...] = (
     configuration.check_run_folder,
     configuration.check_needed_extras,
     configuration.check_trackers,
     configuration.check_steps,
-    configuration.check_order_of_sums,
     files.check_sources,
     files.check_columns,
     files.check_missing,
@@ -77,47 +62,23 @@ SETUP_CHECKS: tuple[SetupCheck, ...] = (
     starting.check_devices,
     starting.check_site,
     starting.check_visible,
-    starting.check_slurm,
-    starting.check_variables,
-    starting.check_meeting,
-    starting.check_switched_off,
-    starting.check_nodes_share,
-    room.check_room,
-    room.check_speed,
-    room.check_clocks,
-    room.check_time_limit,
-    versions.check_driver,
-    versions.check_kernels,
-    versions.check_nccl,
-    versions.check_toolchain,
-    versions.check_gpu_state,
-    versions.check_topology,
-    versions.check_numa,
-    versions.check_shared_room,
-    versions.check_environment,
+    starting.check_gpu_state,
+    starting.check_workers,
+    storage.check_room,
+    storage.check_nodes_share,
+    torch_builds.check_driver,
+    torch_builds.check_kernels,
 )
 """The checks of a run with a valid configuration, in the order of their findings."""
 
 
-def examine(out_folder: Path) -> list[Finding]:
-    """Check the machine and the installation.
-
-    Args:
-        out_folder: Folder of runs; it need not exist and is not created.
-
-    Returns:
-        Findings in the order of `CHECKS`.
-    """
-    return judge(describe_machine(out_folder))
-
-
 def judge(machine: MachineFacts, *, is_elsewhere: bool = False, is_single: bool = False) -> list[Finding]:
-    """Run all checks, and return their findings; a check that raises an exception gives a warning.
+    """Run the checks of the machine, and return their findings; a check that raises an exception gives a warning.
 
     A run on other machines (`is_elsewhere`) skips `NODE_CHECKS`, and a run of one process (`is_single`) `GROUP_CHECKS`.
     """
-    skipped = (NODE_CHECKS if is_elsewhere else frozenset()) | (GROUP_CHECKS if is_single else frozenset())
-    return _run_checks([check for check in CHECKS if check not in skipped], machine)
+    checks = CHECKS if is_elsewhere else CHECKS + NODE_CHECKS
+    return _run_checks(checks if is_elsewhere or is_single else checks + GROUP_CHECKS, machine)
 
 
 def judge_setup(setup: QueuedRun) -> list[Finding]:
@@ -138,64 +99,77 @@ def _run_checks(checks: Iterable[Callable[[Any], Iterable[Finding]]], facts: Any
     return findings
 
 
-def run(json: bool = False, folder: str | Path = "runs") -> int:
-    """Print the findings of `examine`, with `json` as one object: ok, findings, node, versions.
+def print_findings(findings: list[Finding], machine: MachineFacts, setup: QueuedRun | None, *, as_json: bool) -> int:
+    """Print findings; return the exit code, 1 when one of them is a problem.
 
-    Returns:
-        The exit code: 0, or 1 when there is a problem.
+    Args:
+        setup: The run, for a line with its data and its model; None for this machine alone.
+        as_json: Print one object: ok, findings, node, versions.
     """
-    with shown_status("Checking this machine", silent=json):
-        machine = describe_machine(Path(folder))
-        findings = judge(machine)
-    return print_findings(findings, machine, as_json=json)
-
-
-@contextmanager
-def shown_status(text: str, *, silent: bool) -> Iterator[None]:
-    """Show a status text in the terminal while the block runs."""
-    from rich.console import Console
-
-    if silent:
-        yield
-        return
-    with Console(highlight=False).status(text):
-        yield
-
-
-def print_findings(findings: list[Finding], machine: MachineFacts, *, as_json: bool) -> int:
-    """Print findings; return the exit code, 1 when one of them is a problem."""
-    from rich.console import Console
-
-    has_problem = any(finding.level == "problem" for finding in findings)
-    if as_json:
-        result = {"schema_version": 1, "ok": not has_problem, "findings": [asdict(finding) for finding in findings]}
-        print_json({**result, "node": machine.node, "versions": machine.versions}, indent=1)
-    else:
-        _show(Console(highlight=False), findings)
-    return EXIT_FAILED if has_problem else EXIT_OK
-
-
-def _show(console: Any, findings: list[Finding]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    styles = {"ok": "green", "note": "cyan", "warning": "yellow", "problem": "bold red"}
+    has_problem = any(finding.level == "problem" for finding in findings)
+    exit_code = EXIT_FAILED if has_problem else EXIT_OK
+    if as_json:
+        result = {"schema_version": 1, "ok": not has_problem, "findings": [asdict(finding) for finding in findings]}
+        print_json({**result, "node": machine.node, "versions": machine.versions}, indent=1)
+        return exit_code
     # Two columns, so that wrapped lines stay next to their level.
     grid = Table.grid(padding=(0, 1))
+    notes = []
     for finding in findings:
         place = "" if finding.where == HERE or finding.where in finding.fact else f"{finding.where}: "
         repair = finding.line or finding.remedy
         if finding.line and finding.remedy:
             repair += f"   ({finding.remedy})"
-        lines = (plain(place + finding.fact), plain(finding.why), repair and plain(f"-> {repair}"))
-        grid.add_row(Text(finding.level, styles[finding.level]), Text("\n".join(line for line in lines if line)))
-    console.print(grid)
-    counts = {level: sum(finding.level == level for finding in findings) for level in ("problem", "warning", "note")}
-    console.print(", ".join(f"{count} {level}{'' if count == 1 else 's'}" for level, count in counts.items()))
+        lines = [plain(line) for line in (place + finding.fact, finding.why, repair and f"-> {repair}") if line]
+        if finding.level == "note":
+            notes.append(f"note: {lines[0]}" + (plain(f" -> {finding.line}") if finding.line else ""))
+            continue
+        style = {"warning": "yellow", "problem": "bold red"}[finding.level]
+        grid.add_row(Text(finding.level, style), Text("\n".join(lines)))
+    if grid.row_count:
+        print_result(grid)
+    if setup is not None and setup.loaded is not None:
+        notes.append(plain(_run_line(setup)))
+    counts = {level: sum(finding.level == level for finding in findings) for level in ("problem", "warning")}
+    counted = [f"{count} {level}{'s' * (count > 1)}" for level, count in counts.items() if count]
+    conclusion = f"{', '.join(counted) or 'no problems'}: {plain(_machine_line(machine))}"
+    print_result(Text("\n".join([*notes, conclusion])), is_prose=True)
+    return exit_code
+
+
+def _machine_line(machine: MachineFacts) -> str:
+    node = machine.node
+    names = [gpu["name"] for gpu in node["gpus"] or []]
+    gpus = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "no GPU"
+    memory = min(value for value in (node["ram_bytes"], node["ram_limit_bytes"]) if value is not None)
+    return (
+        f"torch {machine.versions['torch'] or 'n/a'}, {format_number(node['num_usable_cores'])} cores, "
+        f"{format_bytes(memory)} of memory, {'GPUs n/a' if node['gpus'] is None else gpus}"
+    )
+
+
+def _run_line(setup: QueuedRun) -> str:
+    """Return a line with the rows, the model and the processes of a run, as far as they are known."""
+    start, model = setup.start, setup.model
+    parts = [f"{split.name} {split.num_rows:,}" for split in setup.data.splits] if setup.data else []
+    parts = [f"{', '.join(parts)} rows"] if parts else []
+    if model is not None and model.num_parameters is not None:
+        parts.append(f"{model.model_type or 'model'} with {model.num_parameters:,} parameters")
+    parts.append(f"{start.world_size} process{'es' * (start.world_size > 1)}")
+    if start.num_nodes > 1:
+        parts[-1] += f" on {start.num_nodes} nodes"
+    return f"{setup.path}: {'; '.join(parts)}"
 
 
 def describe_machine(out_folder: Path) -> MachineFacts:
-    """Describe this machine once for all checks."""
+    """Describe this machine once for all checks.
+
+    Args:
+        out_folder: Folder of runs; it need not exist and is not created.
+    """
     cache = os.environ.get("PARATUNE_CACHE") or "~/.cache/paratune"
     return MachineFacts(
         node=hardware.describe_node(out_folder),

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator
 
 from paratune.config.own_code import imported_code
+from paratune.config.sections import data_sources
 from paratune.config.task_sections import cuts_windows
 from paratune.doctor.finding import Finding
 from paratune.doctor.setup import QueuedRun
@@ -23,13 +24,11 @@ def check_options(setup: QueuedRun) -> Iterator[Finding]:
             continue
         why = "paratune train ends at once with exit code 2."
         yield Finding("config", "problem", problem.message, why, where=where, line=_corrected(problem.message))
-    if setup.loaded is not None:
-        yield Finding("config", "ok", "all options are valid", where=str(setup.path))
-        for line in imported_code(setup.loaded.values):
-            fact = f"training imports Python code that does not come with paratune: {line}"
-            where = setup.where(line.partition(":")[0])
-            why = "It can do everything that you can do: read it first. doctor imports it only with --run-code."
-            yield Finding("own_code", "note", fact, why, where=where)
+    for line in imported_code(setup.loaded.values) if setup.loaded is not None else ():
+        fact = f"training imports Python code that does not come with paratune: {line}"
+        where = setup.where(line.partition(":")[0])
+        why = "It can do everything that you can do: read it first. doctor imports it only with --run-code."
+        yield Finding("own_code", "note", fact, why, where=where)
 
 
 def same_rows(fact: str, part: str, other: str, where: str) -> Finding:
@@ -82,10 +81,11 @@ def check_run_folder(setup: QueuedRun) -> Iterator[Finding]:
 
 def check_needed_extras(setup: QueuedRun) -> Iterator[Finding]:
     """Check the package for data sets of the hub; `feasible` checks those of strategies and trackers."""
-    if any(source.startswith("hub:") for source in _sources(setup)) and "package datasets" not in setup.probes.tools:
+    on_hub = [key for key, source in data_sources(setup.config.data) if source.startswith("hub:")]
+    if on_hub and not setup.probes.is_installed("datasets"):
         fact, why = "extra datasets is not installed", "The run ends before its first step."
         line = "pip install 'paratune[datasets]'"
-        yield Finding("extra_missing", "problem", fact, why, where=setup.where("data.train"), line=line)
+        yield Finding("extra_missing", "problem", fact, why, where=setup.where(on_hub[0]), line=line)
 
 
 def check_trackers(setup: QueuedRun) -> Iterator[Finding]:
@@ -120,23 +120,6 @@ def check_steps(setup: QueuedRun) -> Iterator[Finding]:
             yield Finding("never_due", "problem", fact, why, where=setup.where(f"{name}.steps"), line=line)
 
 
-def check_order_of_sums(setup: QueuedRun) -> Iterator[Finding]:
-    """Check whether a run on a GPU is bitwise reproducible, also after an interruption."""
-    config, where = setup.config, setup.where("train.deterministic")
-    if not setup.gpus:
-        return
-    needs_padding = setup.traits is not None and setup.traits.equal_shapes
-    is_padded = config.batch.layout in ("padded", "bucketed") or needs_padding
-    why = "The weights of a resumed run then differ by rounding from those of an uninterrupted run."
-    if not config.train.deterministic:
-        fact = "train.deterministic is false: attention on a GPU adds gradients in any order"
-        yield Finding("order_of_sums", "note", fact, why, "", where, "train.deterministic: true")
-    elif is_padded:
-        fact = "attention over padded rows on a GPU adds gradients in a varying order, also with train.deterministic"
-        remedy = "packed rows have a fixed order (batch.layout: packed, if the model supports it)"
-        yield Finding("order_of_sums", "note", fact, why, remedy, setup.where("batch.layout"))
-
-
 def total_steps(setup: QueuedRun) -> int | None:
     """Return the optimizer steps of the run; None if the number of rows or the batch size is unknown."""
     options = setup.config.train
@@ -154,10 +137,3 @@ def batch_size(setup: QueuedRun) -> int | None:
     if batch.global_ is not None:
         return batch.global_
     return batch.per_device and batch.per_device * (batch.grad_accum_steps or 1) * setup.start.world_size
-
-
-def _sources(setup: QueuedRun) -> list[str]:
-    data = setup.config.data
-    named = [data.train] if isinstance(data.train, str) else list(data.train or [])
-    named += [source for source in (data.validation, data.test) if source is not None]
-    return [*named, *data.extra.values(), *data.predict.values()]

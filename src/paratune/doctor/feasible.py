@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 from paratune.config.feasibility.reason import Reason
@@ -10,10 +9,8 @@ from paratune.config.feasibility.rules import reasons_against
 from paratune.config.feasibility.target import Ranks, Target
 from paratune.config.feasibility.words import error, text
 from paratune.config.task_sections import cuts_windows
-from paratune.config.tracker_sections import PACKAGES
 from paratune.doctor.finding import Finding
 from paratune.doctor.setup import QueuedRun, has_bf16
-from paratune.errors import is_installed
 
 FP16_HOSTILE = frozenset({"t5", "mt5", "umt5", "longt5", "deberta-v2", "gpt_neo", "gemma3", "gemma3_text"})
 """Types with reported activations outside the range of fp16; docs/explanation/precision.md lists the reports."""
@@ -41,11 +38,9 @@ _WHY = {
 
 
 def check_feasible(setup: QueuedRun) -> Iterator[Finding]:
-    """Yield a problem for every reason why the run cannot start, and confirm the number of processes."""
-    start, world_size = setup.start, setup.start.world_size
-    run_reasons = reasons(setup)
-    for reason in run_reasons:
-        where = start.source if reason.code == "device.too_few_gpus" else setup.where(reason.keys[0])
+    """Yield a problem for every reason why the run cannot start."""
+    for reason in reasons(setup):
+        where = setup.start.source if reason.code == "device.too_few_gpus" else setup.where(reason.keys[0])
         yield Finding(
             FINDING_CODES.get(reason.code, reason.code),
             "problem",
@@ -54,9 +49,6 @@ def check_feasible(setup: QueuedRun) -> Iterator[Finding]:
             where=where,
             line=_LINES[reason.code](setup, reason.facts, reason.keys[0]) if reason.code in _LINES else "",
         )
-    if not any(FINDING_CODES.get(reason.code) in ("world_size", "batch_share") for reason in run_reasons):
-        fact = f"{world_size} process{'es' * (world_size > 1)} on {start.num_nodes} node{'s' * (start.num_nodes > 1)}"
-        yield Finding("world_size", "ok", fact, where=start.source)
 
 
 def reasons(setup: QueuedRun) -> tuple[Reason, ...]:
@@ -70,7 +62,7 @@ def reasons(setup: QueuedRun) -> tuple[Reason, ...]:
         Ranks(setup.start.world_size, setup.start.num_nodes),
         num_blocks=setup.model.num_layers if setup.model else None,
         num_samples=train.num_rows if train is not None and has_rows else None,
-        is_installed=partial(_is_installed, setup),
+        is_installed=setup.probes.is_installed,
     )
 
 
@@ -88,14 +80,6 @@ def _target(setup: QueuedRun) -> Target | None:
     if setup.config.device != "cpu" and start.gpus_per_node:
         return None  # the GPUs of the job are unknown
     return Target(is_cpu=True, description="the run computes on the CPU")
-
-
-def _is_installed(setup: QueuedRun, package: str) -> bool:
-    if package in PACKAGES.values():
-        return f"package {package}" in setup.probes.tools
-    if package in setup.machine.versions:
-        return setup.machine.versions[package] is not None
-    return is_installed(package)
 
 
 Facts = Mapping[str, Any]

@@ -37,9 +37,6 @@ def check_sources(setup: QueuedRun) -> Iterator[Finding]:
             yield Finding("data_on_hub", "warning", fact, why, remedy, setup.where(key), line)
         else:
             yield Finding("data_on_hub", "note", fact, "The run downloads it at its start.", "", setup.where(key))
-    if setup.data and not setup.data.errors and setup.data.splits:
-        rows = ", ".join(f"{split.name} {split.num_rows:,}" for split in setup.data.splits)
-        yield Finding("data", "ok", f"rows: {rows}", where=str(setup.path))
 
 
 def check_columns(setup: QueuedRun) -> Iterator[Finding]:

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 HERE = "this machine"
-Level = Literal["ok", "note", "warning", "problem"]
+Level = Literal["note", "warning", "problem"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a check."""
+    """A result of a check; a check that finds nothing to report has none."""
 
     code: str
     """Short stable name, for scripts; several findings may have the same."""
     level: Level
-    """ok; note: good to know; warning: works, but slowly or not always; problem: something will not work."""
+    """note: good to know; warning: works, but slowly or not always; problem: something will not work."""
     fact: str
     """The result, in words."""
     why: str = ""
@@ -41,7 +41,6 @@ class MachineFacts:
     out_folder: Path
     cache_folder: Path
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    home: Path = field(default_factory=Path.home)
     num_affine_cores: int | None = None
     """Cores in the CPU affinity of this process, before the quota of a container; None if unknown."""
 

@@ -29,10 +29,7 @@ def check_model(setup: QueuedRun) -> Iterator[Finding]:
         remedy = "" if line else "name a folder from save_pretrained, or a model of the hub"
         yield Finding("model_absent", "problem", model.error, "Training needs it.", remedy, where, line)
     else:
-        damages = list(_folder_findings(model, where))
-        size = "" if model.num_parameters is None else f", {model.num_parameters:,} parameters"
-        fact = f"{model.name}: {model.model_type or 'model of unknown type'}{size}"
-        yield from damages or [Finding("model", "ok", fact, where=where)]
+        yield from _folder_findings(model, where)
     if model.needs_code and not setup.config.model.trust_remote_code:
         fact = f"{model.name} contains Python code, which does not run unless you allow it"
         why = "transformers has no such model. The code can do everything that you can do: read it first."
@@ -55,7 +52,6 @@ def _cache_findings(setup: QueuedRun, model: ModelFacts, where: str) -> Iterator
     elif absent:
         code, fact = "cache_incomplete", f"the cache of {model.name} lacks {', '.join(absent)} ({model.folder})"
     else:
-        yield Finding("model", "ok", f"{model.name} is in the cache of the hub", where=where)
         return
     if offline:
         yield Finding(code, "problem", fact, why, remedy, where, command)
@@ -149,14 +145,12 @@ def check_states_fit(setup: QueuedRun) -> Iterator[Finding]:
     num_shards = shard_count(traits, ranks, setup.start.processes_per_node)
     unsharded = model_state_bytes(count, numbers=numbers).total
     per_gpu = model_state_bytes(count, shards=traits.shards, num_shards=num_shards, numbers=numbers).total
+    if per_gpu <= min(sizes):
+        return
     fact = f"the model states need {format_bytes(per_gpu)} on each GPU of {format_bytes(min(sizes))}"
-    if per_gpu > min(sizes):
-        why = "They do not fit, even without activations: memory runs out in the first step."
-        line = traits.fully_sharded_by or "" if ranks > 1 else ""
-        remedy = f"shard them over {max(2, -(-unsharded // min(sizes)))} processes or more"
-        if traits.offload_option is not None:
-            remedy += f"; or offload (strategy.{traits.offload_option}: true)"
-        yield Finding("states_too_large", "problem", fact, why, remedy, setup.where("strategy.kind"), line)
-    elif "gradients" in traits.shards and not traits.cuts_blocks and unsharded * 4 < min(sizes) and ranks > 1:
-        why = "Without sharding, three quarters of the memory stay free, and there is less communication."
-        yield Finding("sharding_needless", "note", fact, why, "", setup.where("strategy.kind"), "strategy.kind: ddp")
+    why = "They do not fit, even without activations: memory runs out in the first step."
+    line = traits.fully_sharded_by or "" if ranks > 1 else ""
+    remedy = f"shard them over {max(2, -(-unsharded // min(sizes)))} processes or more"
+    if traits.offload_option is not None:
+        remedy += f"; or offload (strategy.{traits.offload_option}: true)"
+    yield Finding("states_too_large", "problem", fact, why, remedy, setup.where("strategy.kind"), line)

@@ -4,51 +4,39 @@ import socket
 import threading
 from collections.abc import Iterator
 
-from paratune.doctor.finding import Finding, Level, MachineFacts
+from paratune.doctor.finding import Finding, MachineFacts
 
 
 def check_distributed(machine: MachineFacts) -> Iterator[Finding]:
-    if machine.node["gpus"] is None:
+    gpus = machine.node["gpus"]
+    if gpus is None:
         return
     import torch.distributed as dist
 
+    remedy = "install an official build of torch"
     if not dist.is_available() or not dist.is_gloo_available():
-        why = "Runs of several processes on CPUs need it."
-        yield Finding("gloo", "problem", "torch has no gloo", why, "install an official build of torch")
-    else:
-        yield Finding("gloo", "ok", "gloo is available, for several processes on CPUs")
-    if not machine.node["gpus"]:
-        return
-    if dist.is_available() and dist.is_nccl_available():
-        yield Finding("nccl", "ok", "NCCL is available, for several GPUs")
-    else:
-        level: Level = "problem" if len(machine.node["gpus"]) > 1 else "note"
-        yield Finding("nccl", level, "torch has no NCCL", "Runs on several GPUs need it.", "install an official build")
+        yield Finding("gloo", "problem", "torch has no gloo", "Runs of several processes on CPUs need it.", remedy)
+    if len(gpus) > 1 and not (dist.is_available() and dist.is_nccl_available()):
+        yield Finding("nccl", "problem", "torch has no NCCL", "Runs on several GPUs need it.", remedy)
 
 
 def check_hostname(machine: MachineFacts) -> Iterator[Finding]:
+    if machine.environ.get("GLOO_SOCKET_IFNAME"):  # gloo then uses this interface, and does not resolve the name
+        return
     name = machine.node["hostname"]
     addresses = resolve(name)
-    remedy = "for runs on one machine; for several machines, name their common interface"
-    line = "export GLOO_SOCKET_IFNAME=lo"
-    if interface := machine.environ.get("GLOO_SOCKET_IFNAME"):
-        yield Finding("hostname", "ok", f"gloo uses the interface {interface}, and does not resolve {name}")
-    elif not addresses:
-        why = "gloo resolves the host name; without an address, its processes can wait for each other for ever."
-        fact = f"the name of this machine, {name}, does not resolve"
-        yield Finding("hostname", "warning", fact, why, remedy, line=line)
-    elif not any(can_listen(address) for address in addresses):
+    if any(can_listen(address) for address in addresses):
+        return
+    fact = f"the name of this machine, {name}, does not resolve"
+    if addresses:
         fact = f"the name of this machine, {name}, resolves to {', '.join(addresses)}, which is not this machine"
-        why = "Processes that connect to this address do not reach each other."
-        yield Finding("hostname", "warning", fact, why, remedy, line=line)
-    else:
-        yield Finding("hostname", "ok", f"{name} resolves to this machine")
+    why = "gloo resolves the host name; without its own address, processes can wait for each other for ever."
+    remedy = "for runs on one machine; for several machines, name their common interface"
+    yield Finding("hostname", "warning", fact, why, remedy, line="export GLOO_SOCKET_IFNAME=lo")
 
 
 def check_loopback(machine: MachineFacts) -> Iterator[Finding]:
-    if loopback_works():
-        yield Finding("loopback", "ok", "processes can connect over 127.0.0.1")
-    else:
+    if not loopback_works():
         why = "The processes of a run on one machine use it to find each other."
         remedy = "which starts the interface; or allow connections in the firewall or the sandbox"
         yield Finding("loopback", "problem", "no connection over 127.0.0.1", why, remedy, line="ip link set lo up")

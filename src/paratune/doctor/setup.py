@@ -14,6 +14,7 @@ from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import Traits, strategy_traits
 from paratune.doctor.finding import Finding, MachineFacts
+from paratune.errors import is_installed
 from paratune.hardware.devices import DEVICES
 
 
@@ -123,21 +124,16 @@ class Start:
     """On each node of the job; None if unknown."""
     source: str = "--nproc"
     """Source of these values, for messages."""
-    needs_srun: bool = False
-    """Whether Slurm starts the processes."""
     no_network: bool = False
     """Whether the machines of the run have no network."""
-    time_limit_s: float | None = None
     gpu_type: str | None = None
     """Name of the GPUs in the site file."""
     cores_per_node: int | None = None
     """On each node of the job; None if unknown."""
     is_elsewhere: bool = False
     """Whether the run is on other machines: those of a site."""
-    brings_software: bool = False
-    """Whether modules, an image or commands of the site may add programs to the PATH."""
-    unfit: tuple[tuple[str, str, str, str], ...] = ()
-    """Folders and partitions of the site that do not exist here: kind, option, fact, line."""
+    missing_folders: tuple[tuple[str, Path, str], ...] = ()
+    """Folders of the site that do not exist here: option, folder, and the line that repairs it."""
 
     @property
     def world_size(self) -> int:
@@ -156,51 +152,18 @@ class Probes:
     """Compute capabilities of all GPUs of this machine, such as "8.6", also without torch."""
     torch_cuda: str | None = None
     """CUDA version of the build of torch; None for a CPU build."""
-    torch_nccl: str | None = None
-    """NCCL version of the build of torch."""
-    loaded_nccl: str | None = None
-    """NCCL version that this process has loaded with torch."""
     torch_archs: tuple[str, ...] = ()
     """Architectures of the kernels of torch, such as sm_80."""
-    topology: str | None = None
-    """Output of `nvidia-smi topo -m`."""
     gpu_processes: Mapping[int, int] = field(default_factory=dict)
     """Bytes of each GPU that other processes use."""
-    nvcc: str | None = None
-    """Version of the CUDA compiler."""
-    tools: Mapping[str, str] = field(default_factory=dict)
-    """Program -> path."""
-    batch_script: str | None = None
-    """Text of the batch script of the current job; None outside a job, and for salloc."""
-    called_scripts: Mapping[str, str] = field(default_factory=dict)
-    """Name -> text of the readable scripts that it calls."""
-    interfaces: tuple[str, ...] | None = None
-    """Network interfaces of this machine."""
-    port_is_free: Callable[[int], bool] = lambda _port: True
-    resolve: Callable[[str], list[str]] = lambda _name: ["127.0.0.1"]
+    is_installed: Callable[[str], bool] = is_installed
+    """Whether an optional package is installed."""
     run_storage: Mapping[str, Any] = field(default_factory=dict)
     """`hardware.describe_storage` of the run folder."""
-    cache_storage: Mapping[str, Any] = field(default_factory=dict)
-    """`hardware.describe_storage` of the cache."""
-    run_bytes_per_s: float | None = None
-    """Speed of writing a file in the run folder."""
-    data_bytes_per_s: Mapping[str, float] = field(default_factory=dict)
-    """Data file -> speed of reading it."""
-    free_files: int | None = None
-    """Number of files that can still be created in the run folder."""
-    quota_free_bytes: int | None = None
-    """Free bytes of the quota of the run folder."""
-    clock_skew_s: float | None = None
-    """Seconds by which the clock of the file system of the run folder is ahead of this machine."""
-    node_skew_s: Mapping[str, float] = field(default_factory=dict)
-    """Node -> seconds by which its clock is ahead of this machine."""
     run_state: str | None = None
     """State of the run folder: finished, unfinished or foreign; None if it is new."""
     damaged_checkpoint: str | None = None
     """Name of the newest checkpoint in the run folder if it is incomplete."""
-    shm_bytes: int | None = None
-    user_site: tuple[str, ...] = ()
-    """Packages in ~/.local that hide those of the environment."""
 
 
 @dataclass(frozen=True)
@@ -239,12 +202,6 @@ class QueuedRun:
         if self.start.is_elsewhere:
             return [_described(self.start.gpu_type)] * (self.start.gpus_per_node or 0)
         return list(self.machine.node["gpus"] or [])
-
-    @property
-    def num_cores(self) -> float | None:
-        """Cores that the processes of one machine share."""
-        cores: float | None = self.machine.node["num_usable_cores"]
-        return self.start.cores_per_node if self.start.is_elsewhere else cores
 
 
 def _described(kind: str | None) -> Mapping[str, Any]:

@@ -1,18 +1,12 @@
-"""Finds stale locks and incomplete libraries that killed compilations leave in the caches of torch.
+"""Finds the stale locks that killed compilations of extensions leave in the cache of torch.
 
 A lock is an empty file that the compiling process keeps open and deletes at its end. Other processes that need the same
-extension wait until the file is deleted: forever, if the process was killed. torch.compile does not check whether a
-library is complete, and fails to load an incomplete one in every later run.
+extension wait until the file is deleted: forever, if the process was killed.
 """
 
-import getpass
 import os
-import re
-import struct
-import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +16,7 @@ from paratune.hardware import describe_storage
 LONG_S = 1800.0
 """Longest compilation of an extension."""
 GRACE_S = 10.0
-"""Younger locks and libraries are not judged."""
+"""Younger locks are not judged."""
 _PROC = Path("/proc")
 
 
@@ -42,11 +36,11 @@ class BuildLock:
         return f"{self.path} is {self.age_s:.0f} s old, and {holder}"
 
 
-def extensions_folder(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Path:
+def extensions_folder() -> Path:
     """Return torch's folder of compiled extensions, which may not exist."""
-    if named := environ.get("TORCH_EXTENSIONS_DIR"):
+    if named := os.environ.get("TORCH_EXTENSIONS_DIR"):
         return Path(named)
-    cache = environ.get("XDG_CACHE_HOME") or (home or Path.home()) / ".cache"
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "torch_extensions"
 
 
@@ -58,44 +52,6 @@ def find_locks(folder: Path, name: str = "*", proc: Path = _PROC) -> list[BuildL
 def is_compiled(folder: Path, name: str) -> bool:
     """Return whether an extension has been compiled before; torch compiles again if its sources have changed."""
     return next(folder.glob(f"**/{name}/{name}.so"), None) is not None
-
-
-def inductor_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return torch.compile's folder of libraries, which may not exist."""
-    if named := environ.get("TORCHINDUCTOR_CACHE_DIR"):
-        return Path(named)
-    user = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
-    return Path(environ.get("TMPDIR") or tempfile.gettempdir()) / f"torchinductor_{user}"
-
-
-def torn_libraries(folder: Path, proc: Path = _PROC) -> list[Path]:
-    """Return the libraries of torch.compile that are empty or incomplete, and that no process has open."""
-    torn = [path for path in sorted(folder.glob("*/*.so")) if _is_torn(path)]
-    return [path for path in torn if _who_has_open(path, proc) is None]
-
-
-def _is_torn(path: Path) -> bool:
-    """Return whether a library is incomplete: linkers write the table of its sections last.
-
-    Source: System V Application Binary Interface, ELF Header: e_shoff at byte 40, e_shentsize at 58, e_shnum at 60 of
-        the 64 of a 64-bit file; EI_DATA at 5.
-    """
-    try:
-        status = path.stat()
-        if time.time() - status.st_mtime < GRACE_S:
-            return False
-        with path.open("rb") as file:
-            header = file.read(64)
-    except OSError:  # deleted meanwhile, or of another user
-        return False
-    if status.st_size == 0 or sys.platform != "linux":
-        return status.st_size == 0
-    if len(header) < 64 or header[:4] != b"\x7fELF":
-        return True
-    order = ">" if header[5] == 2 else "<"
-    (table,) = struct.unpack_from(f"{order}Q", header, 40)
-    entry, count = struct.unpack_from(f"{order}HH", header, 58)
-    return bool(header[4] == 2 and table + entry * count > status.st_size)
 
 
 def _read_lock(path: Path, proc: Path) -> BuildLock | None:

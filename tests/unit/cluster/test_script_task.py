@@ -59,7 +59,7 @@ def test_several_nodes_run_torchrun_with_the_rendezvous_on_the_first(tmp_path: P
     host, _, port = words[5].removeprefix("--rdzv-endpoint=").partition(":")
     assert host == "n1"
     assert FIRST_PORT <= int(port) < FIRST_PORT + NUM_PORTS
-    # Read in the task, not in the batch script, where it is 0; written so that paratune doctor takes no offence at it.
+    # Read in the task, not in the batch script, where it is 0.
     assert words[6:8] == ["--node-rank=1", f"--log-dir={tmp_path / 'slurm'}/7.ranks"]
     assert words[-4:] == ["paratune", "train", str(tmp_path / "it's $c.yaml"), "--resume"]
 

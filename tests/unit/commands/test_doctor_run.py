@@ -5,48 +5,27 @@ from pathlib import Path
 import pytest
 from raised import raises_code
 
-from paratune import hardware
 from paratune.cluster.site import Site, read_site
-from paratune.commands import doctor_run
 from paratune.commands.doctor import doctor
-from paratune.commands.doctor_run import check_size, seconds, site_environment, start_on
+from paratune.commands.doctor_run import check_size, site_environment, start_on
 
 SITES = Path(__file__).parents[3] / "configs" / "sites"
 
 
-@pytest.mark.parametrize(
-    ("time", "expected"),
-    # man sbatch: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes[:seconds]
-    [("90", 5400), ("90:30", 5430), ("08:00:00", 28800), ("1-12", 129600), ("1-12:30", 131400), ("2-00:00:05", 172805)],
-)
-def test_slurm_times_are_parsed(time, expected):
-    assert seconds(time) == expected
-
-
-def test_the_site_file_gives_the_start_of_the_run(monkeypatch):
-    monkeypatch.setattr(doctor_run, "_partitions", list)
+def test_the_site_file_gives_the_start_of_the_run():
     start = start_on(read_site(SITES / "no_internet.yaml"), SITES / "no_internet.yaml")
     assert (start.num_nodes, start.processes_per_node, start.gpus_per_node, start.world_size) == (2, 4, 4, 8)
     assert start.no_network
     assert start.is_elsewhere
-    assert start.time_limit_s == 8 * 3600
     assert start.cores_per_node == 32
 
 
-def test_missing_folders_and_partitions_of_a_site_are_found(tmp_path, monkeypatch):
+def test_missing_folders_of_a_site_are_found(tmp_path):
     (tmp_path / "venv").mkdir()
-    monkeypatch.setattr(doctor_run, "_partitions", lambda: ["cpu", "gpu"])
-    assert start_on(Site(venv=str(tmp_path / "venv"), partition="gpu"), Path("s")).unfit == ()
-    assert start_on(Site(venv="$SCRATCH_OF_THE_NODE/venv"), Path("s")).unfit == ()
-    folder, partition = start_on(Site(venv=str(tmp_path / "venvv"), partition=["cpu", "gpus"]), Path("s")).unfit
-    assert folder[3] == f"venv: {tmp_path / 'venv'}"
-    assert partition[2:] == ("Slurm has no partition gpus (it has: cpu, gpu)", "partition: gpu")
-
-
-def test_partitions_come_from_sinfo(monkeypatch):
-    monkeypatch.setattr(doctor_run.shutil, "which", lambda _name: "/usr/bin/sinfo")
-    monkeypatch.setattr(hardware, "command_output", lambda *_words: "gpu\ncpu\ngpu")
-    assert doctor_run._partitions() == ["gpu", "cpu"]
+    assert start_on(Site(venv=str(tmp_path / "venv")), Path("s")).missing_folders == ()
+    assert start_on(Site(venv="$SCRATCH_OF_THE_NODE/venv"), Path("s")).missing_folders == ()
+    (folder,) = start_on(Site(venv=str(tmp_path / "venvv")), Path("s")).missing_folders
+    assert folder == ("venv", tmp_path / "venvv", f"venv: {tmp_path / 'venv'}")
 
 
 def test_variables_of_a_site_are_expanded(monkeypatch):

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from broken_setups.changes import edit_json, slurm, with_environ, with_probes
 from broken_setups.data import only_train
-from broken_setups.machine import MIXED_TOPOLOGY, whole_compilation
 from broken_setups.model import other_tokenizer
 from broken_setups.options import unfinished_run
 from set_ups import T4, in_slurm, is_run, make_files, on_site, rows, with_gpus
@@ -16,39 +15,7 @@ from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import strategy_traits
 from paratune.doctor import processes
 
-NVLINK_TOPOLOGY = """\
-\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity
-GPU0\t X \tNV18\t0-31\t0
-GPU1\tNV18\t X \t0-31\t0
-"""
-# Both cells are empty in some virtual machines.
-VIRTUAL_TOPOLOGY = """\
-\t\x1b[4mGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
-GPU0\t X \tPHB\t\t\t\tN/A
-GPU1\tPHB\t X \t\t\t\tN/A
-"""
-RANK_0_OF_TORCHRUN = {
-    "RANK": "0",
-    "LOCAL_RANK": "0",
-    "WORLD_SIZE": "2",
-    "LOCAL_WORLD_SIZE": "1",
-    "GROUP_RANK": "0",
-    "TORCHELASTIC_RUN_ID": "4711",
-}
 OLD_TORCH = {"torch_cuda": "12.9", "torch_archs": ("sm_80", "sm_90")}
-SRUN_SCRIPT = """\
-#!/bin/bash
-#SBATCH --nodes=2
-paratune doctor run.yaml
-srun bash -c 'torchrun --node_rank=$SLURM_NODEID --nnodes=2 --no-python paratune train run.yaml'
-srun bash -c "torchrun --node_rank=\\$SLURM_NODEID --nnodes=2 --no-python paratune train run.yaml"
-"""
-
-
-def in_batch_step(set_up):
-    in_slurm(set_up, nodes=2)
-    for name in ("SLURM_STEP_ID", "SLURM_PROCID"):
-        del set_up.environ[name]
 
 
 HEALTHY = {
@@ -79,7 +46,6 @@ HEALTHY = {
     "two nodes of a site": on_site,
     "a site without a network": lambda s: on_site(s, no_network=True),
     "an unfinished run on a site": lambda s: (unfinished_run(s), on_site(s)),  # paratune launch resumes it
-    "NVLink between all": with_probes(gpus=2, topology=NVLINK_TOPOLOGY),
     "a task a GPU, each of which sees its own": slurm(
         SLURM_NTASKS_PER_NODE="4",
         SLURM_NTASKS="4",
@@ -87,58 +53,10 @@ HEALTHY = {
         SLURM_GPUS_PER_TASK="1",
         CUDA_VISIBLE_DEVICES="0",
     ),
-    "torchrun has the port already": lambda s: (
-        with_environ(
-            RANK="0",
-            LOCAL_RANK="0",
-            WORLD_SIZE="2",
-            LOCAL_WORLD_SIZE="2",
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT="31000",
-            TORCHELASTIC_RUN_ID="abc",
-        )(s),
-        s.probes.update(port_is_free=lambda _: False),
-    ),
-    "a port of the first node, seen from another": lambda s: (
-        with_environ(nodes=2, MASTER_ADDR="node1", MASTER_PORT="31000")(s),
-        s.probes.update(port_is_free=lambda _: False, resolve=lambda _: ["192.0.2.1"]),  # RFC 5737: nobody's own
-    ),
-    "torchrun that orders nodes in its own way": lambda s: (
-        in_slurm(s, nodes=2, gpus=1, SLURM_PROCID="1", SLURM_NODEID="1", **RANK_0_OF_TORCHRUN),
-        s.set("strategy.kind", "ddp"),
-    ),
-    "in a batch script, before srun": lambda s: (in_batch_step(s), s.probes.update(batch_script=SRUN_SCRIPT)),
-    "in a batch script that calls one with srun": lambda s: (
-        in_batch_step(s),
-        s.probes.update(
-            batch_script="#!/bin/bash\nbash b.sh\n", called_scripts={"b.sh": "srun paratune train run.yaml"}
-        ),
-    ),
-    "in a batch script that calls what cannot be read": lambda s: (
-        in_batch_step(s),
-        s.probes.update(batch_script="#!/bin/bash\nbash $DIR/b.sh\n"),
-    ),
-    "in a shell of salloc": lambda s: in_batch_step(s),
     "a build for ROCm": with_probes(gpus=2, torch_archs=("gfx90a", "gfx942"), torch_cuda=None, driver=None),
     "a K80, for which no torch has kernels": with_probes(driver="470.1", driver_cuda="11.4", capabilities=("3.7",)),
-    "a site that loads its compilers": lambda s: (
-        on_site(s, brings_software=True),
-        s.set("strategy", {"kind": "deepspeed", "offload_optimizer": True, "cpu_adam": True}),
-        s.probes.update(tools={"srun": "/usr/bin/srun"}),
-    ),
-    "an interface that only the nodes have": lambda s: (on_site(s), s.environ.update(NCCL_SOCKET_IFNAME="hsn0")),
-    "processes on processors in a container": lambda s: (
-        s.set("strategy.kind", "ddp"),
-        setattr(s, "nproc", 2),
-        s.probes.update(shm_bytes=64 * 2**20),
-    ),
-    "two GPUs of a machine without NVLink, in a virtual machine": with_probes(gpus=2, topology=VIRTUAL_TOPOLOGY),
     "a driver of another series for the same CUDA": with_probes(
         gpus=1, driver="570.1", driver_cuda="12.8", **OLD_TORCH
-    ),
-    "GPUs chosen by their UUIDs": lambda s: (
-        with_probes(gpus=2, topology=MIXED_TOPOLOGY)(s),
-        s.environ.update(CUDA_VISIBLE_DEVICES="GPU-1d3c8f,GPU-55aa01"),
     ),
 }
 
@@ -147,13 +65,6 @@ HEALTHY = {
 def test_a_healthy_set_up_raises_no_alarm(set_up, name):
     HEALTHY[name](set_up)
     assert [(finding.code, finding.fact) for finding in set_up.alarms()] == []
-
-
-def test_intact_libraries_of_torch_compile_raise_no_alarm(set_up):
-    whole_compilation(set_up)
-    codes = [finding.code for finding in set_up.findings()]  # other alarms may be this machine's own
-    assert "extras" in codes
-    assert "compiled_torn" not in codes
 
 
 ROOT = Path(__file__).parents[3]
@@ -182,7 +93,6 @@ def test_our_own_configurations_raise_no_alarm(set_up, path, monkeypatch):
         with_gpus(set_up, max(2, traits.min_world_size) if strategy.kind != "single" else 1)
     else:
         set_up.nproc = traits.min_world_size
-    set_up.versions["deepspeed"] = "0.19.8"
     overrides = [f"model.name={set_up.model}", "model.tokenizer=null", "model.overrides={}", "model.revision=null"]
     assert [(finding.code, finding.fact) for finding in set_up.alarms_of(path, overrides)] == []
 
@@ -192,35 +102,11 @@ def test_resources_of_the_login_node_do_not_matter_for_a_site(set_up, monkeypatc
     on_site(set_up)
     set_up.machine_checks = True
     set_up.node |= {"num_usable_cores": 2.0, "ram_limit_bytes": 2**30, "hostname": "login7.invalid"}
-    own = {"run_disk", "cache_disk", "packages", "extension_lock", "compiled_torn"}  # those of this machine
+    own = {"run_disk", "cache_disk", "packages"}  # those of this machine
     assert [finding.code for finding in set_up.alarms() if finding.code not in own] == []
     set_up.site = None
     set_up.nproc = 2
     assert {"cores", "memory", "hostname"} <= {finding.code for finding in set_up.alarms()}
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "line"),
-    [
-        (None, None, None),
-        ("train.deterministic", False, "train.deterministic: true"),
-        ("batch.layout", "padded", ""),
-        ("batch.layout", "bucketed", ""),
-        ("batch.layout", "packed", None),
-    ],
-)
-def test_gradients_of_a_gpu_that_may_differ_are_noted(set_up, key, value, line):
-    with_gpus(set_up, 1)
-    if key is not None:
-        set_up.set(key, value)
-    result = [finding for finding in set_up.findings() if finding.code == "order_of_sums"]
-    assert [(finding.level, finding.line) for finding in result] == ([] if line is None else [("note", line)])
-
-
-def test_fp16_on_gpus_without_bf16_is_no_alarm_of_the_machine(set_up):
-    with_gpus(set_up, 1, T4).set("precision", "fp16")
-    set_up.machine_checks = True
-    assert "bf16_gpu" not in [finding.code for finding in set_up.alarms()]
 
 
 def test_a_run_of_one_process_needs_no_loopback_and_no_name(set_up, monkeypatch):

@@ -1,14 +1,11 @@
 """Outputs of NVIDIA's tools that their users posted, read as the checks need them: no test machine has a GPU."""
 
 import ctypes
-import shlex
 
 import pytest
 
 from paratune.doctor import probe
-from paratune.doctor.batch_script import ScriptFacts, find_start, read_called, read_in_tasks, wrong_rank_line
 from paratune.doctor.torch_builds import build_for
-from paratune.doctor.versions import linked_groups, numa_nodes
 from paratune.hardware import gpus
 from paratune.hardware.gpus import gpu_links
 
@@ -60,16 +57,6 @@ def test_rows_of_compute_capabilities():
 def test_the_build_of_torch_for_driver_and_gpus(cuda, capabilities, name):
     build = build_for(cuda, capabilities)
     assert (build.name if build else None) == name
-
-
-def test_the_version_of_nvcc():
-    text = (
-        "nvcc: NVIDIA (R) Cuda compiler driver\nCopyright (c) 2005-2024 NVIDIA Corporation\n"
-        "Built on Thu_Mar_28_02:18:24_PDT_2024\nCuda compilation tools, release 12.4, V12.4.131\n"
-        "Build cuda_12.4.r12.4/compiler.34097967_0\n"
-    )
-    assert probe.nvcc_version(text) == "12.4"
-    assert probe.nvcc_version("bash: nvcc: command not found") is None
 
 
 # NCCL_VERSION in nccl.h: (X) <= 2 && (Y) <= 8 ? X * 1000 + Y * 100 + Z : X * 10000 + Y * 100 + Z.
@@ -146,147 +133,16 @@ VIRTUAL = "\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t0-7\t\tN
 
 
 @pytest.mark.parametrize(
-    ("text", "links", "groups", "nodes"),
+    ("text", "links"),
     [
-        (EIGHT_H100, dict.fromkeys(range(8), "NV18"), [tuple(range(8))], ["0"] * 4 + ["1"] * 4),
-        (PAIRS, dict.fromkeys(range(4), "SYS+NV12"), [(0, 1), (2, 3)], ["0", "1", "2", "3"]),
-        (SPACES, dict.fromkeys(range(2), "NV8"), [(0, 1)], ["0", "1"]),
-        (OLDEST, dict.fromkeys(range(2), "PIX"), [], []),
-        (VIRTUAL, {}, [], []),
-        ("", {}, [], []),
+        (EIGHT_H100, dict.fromkeys(range(8), "NV18")),
+        (PAIRS, dict.fromkeys(range(4), "SYS+NV12")),
+        (SPACES, dict.fromkeys(range(2), "NV8")),
+        (OLDEST, dict.fromkeys(range(2), "PIX")),
+        (VIRTUAL, {}),
+        ("", {}),
     ],
     ids=["eight H100", "pairs of A100", "spaces", "oldest", "virtual", "nothing"],
 )
-def test_links_of_gpus_are_parsed(text, links, groups, nodes):
+def test_links_of_gpus_are_parsed(text, links):
     assert gpu_links(text) == links
-    assert linked_groups(text) == groups
-    assert list(numa_nodes(text).values()) == nodes
-
-
-def test_the_start_in_a_batch_script_is_found():
-    for with_srun in (
-        "srun paratune train x.yaml",
-        "time srun \\\n --ntasks-per-node=1 x",
-        "/usr/bin/srun paratune train x.yaml\nexit",
-        "hosts=`srun hostname`",
-        "srun bash other.sh",
-        'LAUNCHER="srun --ntasks-per-node=4"\n$LAUNCHER paratune train x.yaml',
-        "case $SLURM_NNODES in 1) paratune train x.yaml;; *) srun paratune train x.yaml;; esac",
-    ):
-        assert find_start(f"#!/bin/bash\n{with_srun}\n", {}).names_srun
-    wrong = "#!/bin/bash\n\nsrun torchrun \\\n  --node_rank=${SLURM_NODEID} x\n"
-    assert wrong_rank_line(wrong) == (3, "srun torchrun --node_rank=${SLURM_NODEID} x")
-    for right in (
-        "srun bash -c 'torchrun --node_rank=$SLURM_NODEID x'",
-        'srun bash -c "torchrun --node_rank=\\$SLURM_NODEID x"',
-        "srun torchrun --rdzv-backend=c10d x",
-        "task() { torchrun --node_rank=$SLURM_NODEID x; }",  # runs in each task
-    ):
-        assert wrong_rank_line(right) is None
-
-
-@pytest.mark.parametrize(
-    ("script", "number", "command"),
-    [
-        ("# srun x\nmy_srun x\nparatune train srun.yaml", 3, "paratune train srun.yaml"),
-        (
-            "cd run && time /opt/venv/bin/paratune train x.yaml 2>&1 | tee log",
-            1,
-            "/opt/venv/bin/paratune train x.yaml 2>&1",
-        ),
-        ("if true; then\n  A=1 torchrun \\\n    --nnodes=2 x; fi", 2, "torchrun --nnodes=2 x"),
-        ("apptainer exec a.sif python -m paratune train x.yaml &", 1, "python -m paratune train x.yaml"),
-    ],
-)
-def test_a_batch_script_that_trains_on_its_own_node(script, number, command):
-    seen = find_start(script, {})
-    assert not seen.names_srun
-    assert seen.plain == ("batch script", number, command)
-
-
-@pytest.mark.parametrize(
-    ("script", "unread"),
-    [
-        ("bash other.sh", ("other.sh",)),
-        ("sh -ex ./other.sh a > log 2>&1 &", ("./other.sh",)),
-        ('bash "${DIR}/do/other.sh"', ("${DIR}/do/other.sh",)),
-        ("if [ -f data/x.sh ]; then source env.sh; fi\n./train.sh x.yaml", ("env.sh", "./train.sh")),
-        ("$LAUNCHER paratune train x.yaml", ()),
-        ("mpirun -np 8 paratune train x.yaml", ()),
-        ('echo "now; paratune train x.yaml"\nmake train', ()),
-        ("cat > other.sh <<EOF\nparatune train x.yaml\nEOF\nsbatch other.sh", ()),
-        ("paratune doctor x.yaml\n/opt/venv/bin/python own.py", ()),
-        ("bash -c 'paratune train x.yaml'", ()),
-    ],
-)
-def test_a_batch_script_without_a_visible_start(script, unread):
-    assert find_start(script, {}) == ScriptFacts(False, None, unread)
-
-
-def test_scripts_that_a_batch_script_calls_are_read(tmp_path):
-    (tmp_path / "a.sh").write_text("bash $WHERE/b.sh\nbash a.sh\n")
-    (tmp_path / "b.sh").write_text("srun paratune train x.yaml\n")
-    (tmp_path / "c.sh").write_bytes(b"\x7fELF\0")
-    script = "bash a.sh; bash c.sh; . none.sh; bash ."
-    called = read_called(script, {"WHERE": str(tmp_path)}, tmp_path)
-    assert list(called) == ["a.sh", "$WHERE/b.sh"]
-    assert find_start(script, called) == ScriptFacts(True, None, ("c.sh", "none.sh", "."))
-    (tmp_path / "b.sh").write_text("\nparatune train x.yaml\n")
-    called = read_called(script, {"WHERE": str(tmp_path)}, tmp_path)
-    assert find_start(script, called).plain == ("$WHERE/b.sh", 2, "paratune train x.yaml")
-    assert "$WHERE/b.sh" not in read_called(script, {}, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
-        # quota -w: 20 GB soft, 25 hard, 18,000,000 KiB used; over it; without a limit; an NFS export.
-        (
-            "Disk quotas for user me (uid 1000): \n     Filesystem  blocks   quota   limit   grace   files   quota   "
-            "limit   grace\n      /dev/sda1 18000000  20000000 25000000          120000       0       0        \n",
-            2_000_000 * 1024,
-        ),
-        ("      /dev/sda1 20500000* 20000000 25000000   6days  120000       0       0        \n", 0),
-        ("      /dev/sda1 18000000       0       0          120000       0       0        \n", None),
-        ("fs1:/export/home 100  1000 1200          12       0       0\n", 900 * 1024),
-        # lfs quota -q, on one line and after a long name.
-        ("     /lustre    4096    5120    6144       -       1       0       0       -\n", 1024 * 1024),
-        (
-            "/lustre/project/a-long-name-of-a-project\n                 4096*   1024    2048       -       1       0"
-            "       0       -\n",
-            0,
-        ),
-        ("     /lustre  [4096]    5120    6144       -       1       0       0       -\n", 1024 * 1024),
-        ("Disk quotas for user me (uid 1000): none\n", None),
-        ("", None),
-    ],
-)
-def test_free_bytes_of_a_quota(text, left):
-    assert probe.parse_quota(text) == left
-
-
-def test_a_quota_is_read_despite_exit_code_1(tmp_path, monkeypatch):
-    # quota(1): "If quota exits with a non-zero status, one or more file systems are over quota."
-    program = tmp_path / "quota"
-    program.write_text("#!/bin/sh\necho '      /dev/sda1 20500000* 20000000 25000000   6days  12  0  0'\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert probe._quota(tmp_path) == 0
-
-
-@pytest.mark.parametrize(
-    ("command", "line"),
-    [
-        ("srun torchrun --node_rank=$N x", "srun bash -c 'torchrun --node_rank=$N x'"),
-        ("srun -n 2 --mem 0 /opt/bin/torchrun --x", "srun -n 2 --mem 0 bash -c '/opt/bin/torchrun --x'"),
-        ("srun --ntasks=2 python3.11 -m x", "srun --ntasks=2 bash -c 'python3.11 -m x'"),
-        ("srun $LAUNCHER --node_rank=$N", "srun bash -c '...'"),
-    ],
-)
-def test_options_of_srun_stay_before_the_program(command, line):
-    assert read_in_tasks(command) == line
-
-
-def test_a_command_with_quotes_is_quoted_again():
-    line = read_in_tasks("""srun torchrun --set "x='a b'" --node_rank=$N""")
-    assert shlex.split(line) == ["srun", "bash", "-c", """torchrun --set "x='a b'" --node_rank=$N"""]

@@ -1,17 +1,15 @@
 """Files of killed compilations: stale locks and incomplete libraries."""
 
-import _ctypes
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 from paratune.hardware import extensions
-from paratune.hardware.extensions import extensions_folder, find_locks, inductor_folder, is_compiled, torn_libraries
+from paratune.hardware.extensions import extensions_folder, find_locks, is_compiled
 
 
 @pytest.fixture
@@ -94,36 +92,3 @@ def test_compiled_extensions_are_found(lock: Path, tmp_path: Path):
     (lock.parent / "cpu_adam.so").touch()
     assert is_compiled(tmp_path, "cpu_adam")
     assert not is_compiled(tmp_path, "fused_adam")
-
-
-def library(path: Path, content: bytes, *, age_s: float = 60.0) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    os.utime(path, (time.time() - age_s, time.time() - age_s))
-    return path
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="libraries of Linux")
-def test_torn_libraries_of_torch_compile_are_found(tmp_path: Path):
-    """A real library, whole, and cut off wherever a killed linker or a full disk may have left it."""
-    whole = Path(_ctypes.__file__).read_bytes()
-    library(tmp_path / "aa" / "whole.so", whole)
-    torn = [
-        library(tmp_path / "ab" / f"cut{number}.so", whole[:length])
-        for number, length in enumerate((0, 1, 63, 64, 5000, len(whole) // 2, len(whole) - 1))
-    ]
-    zeros = library(tmp_path / "ac" / "zeros.so", bytes(len(whole)))
-    library(tmp_path / "ac" / "fresh.so", b"", age_s=1.0)
-    library(tmp_path / "ac" / "source.cpp", b"")
-    with library(tmp_path / "ad" / "at_work.so", whole[:100]).open("rb"):
-        assert torn_libraries(tmp_path) == [*torn, zeros]
-    assert torn_libraries(tmp_path / "absent") == []
-
-
-def test_the_folder_of_torch_compile_is_that_of_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Compared with torch's own, for one that is named and for the one of this user."""
-    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
-
-    assert inductor_folder({"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}) == tmp_path
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert str(inductor_folder({})) == default_cache_dir()

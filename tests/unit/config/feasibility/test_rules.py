@@ -16,7 +16,7 @@ from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import TRAITS, Traits, strategy_traits
 from paratune.doctor import feasible
 from paratune.doctor.finding import MachineFacts as DoctorMachine
-from paratune.doctor.setup import ModelFacts, QueuedRun, Start
+from paratune.doctor.setup import ModelFacts, Probes, QueuedRun, Start
 from paratune.errors import ConfigError, DataError, LaunchError, MissingDependency, ParatuneError
 from paratune.processes.place import global_batch_size
 from paratune.sweeps.possible import why_not_here, why_nowhere
@@ -347,16 +347,16 @@ def test_the_doctor_has_a_finding_with_a_line(rule: Rule, load):
         gpus = [{"name": gpu_of(rule), "memory_bytes": None, "capability": capability, "link": None}] * 2
     elif rule.target is None:
         gpus = [{"name": "A100", "memory_bytes": None, "capability": "8.0", "link": None}] * 8
-    versions = {"deepspeed": None if rule.missing_package == "deepspeed" else "0"}
-    machine = DoctorMachine({"gpus": gpus}, versions, Path(), Path(), environ=environment_of(rule))
+    machine = DoctorMachine({"gpus": gpus}, {}, Path(), Path(), environ=environment_of(rule))
+    probes = Probes(is_installed=lambda package: package != rule.missing_package)
     data = None
     if rule.num_samples is not None:
         data = SimpleNamespace(split=lambda name: SimpleNamespace(num_rows=rule.num_samples))
     model = ModelFacts("model", num_layers=NUM_LAYERS)
     start = Start(1, rule.world_size)
-    setup = QueuedRun(machine, Path("c.yaml"), loaded=loaded, model=model, start=start, data=data)  # type: ignore[arg-type]
+    setup = QueuedRun(machine, Path("c.yaml"), (), loaded, data, model, start, probes)  # type: ignore[arg-type]
     assert [reason.code for reason in feasible.reasons(setup)] == [rule.code]
-    (finding,) = [item for item in feasible.check_feasible(setup) if item.level == "problem"]
+    (finding,) = feasible.check_feasible(setup)
     assert finding.code == feasible.FINDING_CODES.get(rule.code, rule.code)
     assert finding.line or rule.code in ("strategy.balance_mismatch", "batch.too_large")
     key, _, value = finding.line.partition(": ")
