@@ -272,7 +272,6 @@ def test_evaluations_have_their_scores_and_no_step_has_their_time(tmp_path: Path
     assert summary(tmp_path)["scores"] == {"validation": kept["scores"]}
     assert summary(tmp_path)["kept_step"] == best["step"]
     assert [evaluation["step"] for evaluation in summary(tmp_path)["evaluations"]] == [3, 6]
-    assert kept["is_best"]
     assert [event["step"] for event in read_events(tmp_path / "run") if event["event"] == "checkpoint"] == [3, 6]
 
 
@@ -304,11 +303,10 @@ def test_a_training_that_fails_leaves_no_summary(tmp_path: Path):
             if state.global_step == 4:
                 raise MemoryError
 
-    callback = PhaseCallback(tmp_path / "run", log_every=1)
     with pytest.raises(MemoryError):
-        trainer(tmp_path, callback=callback, others=(Failure(),)).train()
+        trainer(tmp_path, others=(Failure(),)).train()
     assert not (tmp_path / "run" / SUMMARY_FILE).exists()
-    assert [event["step"] for event in steps(tmp_path)] == [1, 2, 3]
+    assert steps(tmp_path) == []  # ten of them are written at once
     with pytest.raises(CheckpointError) as refused:
         PhaseCallback(tmp_path / "run")
     assert refused.value.code == "run.exists"
@@ -363,11 +361,10 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path):
         assert refused.value.code == "run.folder_taken"
 
 
-@pytest.mark.parametrize(("key", "value"), [("warmup_steps", -1), ("log_every", 0), ("log_every", 1.5)])
-def test_arguments_out_of_range_are_refused(tmp_path: Path, key: str, value: Any):
+def test_arguments_out_of_range_are_refused(tmp_path: Path):
     with pytest.raises(ConfigError) as refused:
-        PhaseCallback(tmp_path / "run", **{key: value})
-    assert (refused.value.code, refused.value.facts["key"]) == ("hf.argument", key)
+        PhaseCallback(tmp_path / "run", warmup_steps=-1)
+    assert (refused.value.code, refused.value.facts["key"]) == ("hf.argument", "warmup_steps")
 
 
 def test_a_training_from_a_checkpoint_is_refused(tmp_path: Path):
@@ -376,7 +373,7 @@ def test_a_training_from_a_checkpoint_is_refused(tmp_path: Path):
         trainer(tmp_path, callback=PhaseCallback(tmp_path / "second")).train(
             resume_from_checkpoint=str(tmp_path / "trainer" / "checkpoint-3")
         )
-    assert (refused.value.code, refused.value.facts["value"]) == ("hf.resumed", 3)
+    assert (refused.value.code, refused.value.facts["step"]) == ("hf.unsupported", 3)
     assert not (tmp_path / "second").exists()
 
 
