@@ -1,26 +1,24 @@
 """Writes and unpacks bundles: uncompressed tar files that start with the manifest.
 
-Headers are parsed here, because only plain files are allowed: links, devices, paths outside of the folder and extended
-headers are refused before anything is written. An uncompressed tar cannot unpack to more than its size.
+Only plain files are allowed: links, devices, paths outside of the folder and extended headers are refused.
 """
 
 import errno
 import hashlib
 import io
 import json
-import os
 import shutil
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from paratune.base.atomic import fill_folder, replace_file
 from paratune.base.units import MIB, format_bytes
 from paratune.bundle.manifest import MANIFEST, BundledFile, Manifest, parse_manifest
 from paratune.errors import DataError, os_error_as
 
-BLOCK = tarfile.BLOCKSIZE
 MAX_MANIFEST_BYTES = 64 * MIB
 _CHUNK_BYTES = 4 * MIB
 _KINDS = {
@@ -89,8 +87,8 @@ def read_manifest(path: Path) -> Manifest:
     Raises:
         DataError: The file is not a bundle, or is truncated.
     """
-    with _open(path) as file:
-        return _manifest(file, path)
+    with _open(path) as tar:
+        return _manifest(tar, path)
 
 
 def unpack(
@@ -108,12 +106,12 @@ def unpack(
     Raises:
         DataError: The bundle is truncated, damaged or unsafe; nothing is unpacked.
     """
-    with _open(path) as file:
-        manifest = _manifest(file, path)
+    with _open(path) as tar:
+        manifest = _manifest(tar, path)
         _check_sizes(manifest, path, folder)
         try:
             with fill_folder(folder) as aside:
-                _write_files(file, manifest, path, aside, on_progress)
+                _write_files(tar, manifest, path, aside, on_progress)
                 complete(manifest, aside)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR):
@@ -124,18 +122,31 @@ def unpack(
     return manifest
 
 
-def _open(path: Path) -> BinaryIO:
-    with os_error_as(DataError, f"{path} cannot be read", code="data.unreadable", path=path):
-        return path.open("rb")
+def _open(path: Path) -> tarfile.TarFile:
+    with (
+        os_error_as(DataError, f"{path} cannot be read", code="data.unreadable", path=path),
+        _tar_error_as_data_error(path),
+    ):
+        return tarfile.open(path, "r:")  # not compressed, so that it cannot unpack to more than its size
 
 
-def _manifest(file: BinaryIO, path: Path) -> Manifest:
-    name, size = _next_header(file, path)
-    if name != MANIFEST or not 0 <= size <= MAX_MANIFEST_BYTES:
-        message = f"{path} is not a bundle: it starts with {name!r} ({format_bytes(size)}) instead of {MANIFEST}"
-        raise DataError(message, code="bundle.not_a_bundle", path=path, name=name)
-    raw = file.read(size)
-    file.seek(-size % BLOCK, os.SEEK_CUR)
+@contextmanager
+def _tar_error_as_data_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except tarfile.TarError as error:
+        message = f"{path} is not a bundle, or is truncated ({error})"
+        raise DataError(message, code="bundle.not_a_bundle", path=path) from error
+
+
+def _manifest(tar: tarfile.TarFile, path: Path) -> Manifest:
+    info = _next(tar, path)
+    if info is None or info.name != MANIFEST or not 0 <= info.size <= MAX_MANIFEST_BYTES:
+        found = "is empty" if info is None else f"starts with {info.name!r} ({format_bytes(info.size)})"
+        message = f"{path} is not a bundle: it {found} instead of {MANIFEST}"
+        raise DataError(message, code="bundle.not_a_bundle", path=path, name=info and info.name)
+    with _tar_error_as_data_error(path):
+        raw = _content(tar, info).read()
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -143,19 +154,20 @@ def _manifest(file: BinaryIO, path: Path) -> Manifest:
     return parse_manifest(value, str(path))
 
 
-def _next_header(file: BinaryIO, path: Path) -> tuple[str, int]:
-    """Return name and size of the next file, which must be a plain file."""
-    raw = file.read(BLOCK)
-    try:
-        info = tarfile.TarInfo.frombuf(raw, "ascii", "strict")
-    except (tarfile.TarError, UnicodeDecodeError) as error:
-        message = f"{path} is not a bundle, or is truncated ({error or 'unexpected end'})"
-        raise DataError(message, code="bundle.not_a_bundle", path=path) from error
-    if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-        kind = _KINDS.get(info.type, "an extended header")
-        problem = f"contains {kind} ({info.name!r}); only plain files are allowed"
-        raise _unsafe(path, problem, kind=kind, name=info.name)
-    return info.name, info.size
+def _next(tar: tarfile.TarFile, path: Path) -> tarfile.TarInfo | None:
+    """Return the header of the next file, which must be a plain file; None at the end."""
+    with _tar_error_as_data_error(path):
+        info = tar.next()
+    if info is not None and (info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.pax_headers):
+        kind = "an extended header" if info.pax_headers else _KINDS.get(info.type, "no plain file")
+        raise _unsafe(path, f"contains {kind} ({info.name!r}); only plain files are allowed", kind=kind, name=info.name)
+    return info
+
+
+def _content(tar: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
+    file = tar.extractfile(info)
+    assert file is not None, "a plain file"
+    return file
 
 
 def _unsafe(path: Path, problem: str, **facts: Any) -> DataError:
@@ -178,36 +190,23 @@ def _check_sizes(manifest: Manifest, path: Path, folder: Path) -> None:
         )
 
 
-def _write_files(file: BinaryIO, manifest: Manifest, path: Path, aside: Path, on_progress: OnProgress) -> None:
+def _write_files(tar: tarfile.TarFile, manifest: Manifest, path: Path, aside: Path, on_progress: OnProgress) -> None:
     done = 0
     for packed in manifest.files:
-        name, size = _next_header(file, path)
-        if (name, size) != (packed.name, packed.num_bytes):
+        info = _next(tar, path)
+        if info is None or (info.name, info.size) != (packed.name, packed.num_bytes):
+            found = "ends" if info is None else f"contains {info.name!r} ({info.size} bytes)"
             listed = f"where its manifest lists {packed.name!r} ({packed.num_bytes} bytes)"
-            message = f"{path} contains {name!r} ({size} bytes) {listed}; nothing was unpacked"
-            raise DataError(message, code="bundle.damaged", path=path, name=name, num_bytes=packed.num_bytes)
+            message = f"{path} {found} {listed}; nothing was unpacked"
+            raise DataError(message, code="bundle.damaged", path=path, name=info and info.name)
         target = aside / packed.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        digest = _copy(file, target, size)
-        if digest != packed.sha256:
-            message = f"{path}: {name} is damaged: its SHA-256 differs from the manifest; copy the bundle again"
-            raise DataError(message, code="bundle.damaged", path=path, name=name)
-        done += size
+        with _tar_error_as_data_error(path), target.open("xb") as out:
+            shutil.copyfileobj(_content(tar, info), out, _CHUNK_BYTES)
+        if hash_file(target, packed.name) != packed:
+            message = f"{path}: {packed.name} is damaged: its SHA-256 differs from the manifest; copy the bundle again"
+            raise DataError(message, code="bundle.damaged", path=path, name=packed.name)
+        done += packed.num_bytes
         on_progress(done, manifest.num_bytes)
-    if file.read(BLOCK).strip(b"\0"):
+    if _next(tar, path) is not None:
         raise _unsafe(path, "contains files that its manifest does not list")
-
-
-def _copy(file: BinaryIO, target: Path, size: int) -> str:
-    """Copy the bytes of a file and return their SHA-256."""
-    digest, left = hashlib.sha256(), size
-    with target.open("xb") as out:
-        while left:
-            chunk = file.read(min(left, _CHUNK_BYTES))
-            if not chunk:
-                break
-            digest.update(chunk)
-            out.write(chunk)
-            left -= len(chunk)
-    file.seek(-size % BLOCK, os.SEEK_CUR)
-    return digest.hexdigest()

@@ -23,18 +23,16 @@ def bundle(
     *,
     out: Annotated[Path, Parameter(alias="-o")],
     set_: Overrides = (),
-    tokens: bool = False,
     run_code: RunCode = False,
     json: Json = False,
 ) -> int:
     """Write one file with everything that CONFIG needs, for machines without a network.
 
-    It contains model, tokenizer, data and configuration, with the SHA-256 of every file. Names of the hub are
-    downloaded. The file is written completely, or not at all.
+    It contains model, tokenizer, data and configuration, with the SHA-256 of every file. A model of the hub is taken
+    from the cache (hf download), a data set of the hub is downloaded. The file is written completely, or not at all.
 
     Args:
         out: file to write, such as bundle.tar
-        tokens: tokenize the data here, and add the tokens
         run_code: also read data sets of Python code that CONFIG names (code:...), and add their rows
     """
     from paratune.commands.bundle_contents import (
@@ -42,7 +40,6 @@ def bundle(
         add_data,
         add_model,
         add_teachers,
-        add_tokens,
         print_contents,
     )
     from paratune.config.load import allow_code, load_config
@@ -62,8 +59,6 @@ def bundle(
         add_model(contents, loaded)
         add_teachers(contents, loaded)
         add_data(contents, loaded, scratch)
-        if tokens:
-            add_tokens(contents, loaded, scratch)
         packed = tuple(hash_file(contents.files[name], name) for name in sorted(contents.files))
         manifest = Manifest(loaded.values, contents.paths, packed, contents.sources, hardware.package_versions())
         with Display(speaks=True).bar("write", 1) as bar:

@@ -10,8 +10,6 @@ from typing import Any
 
 import yaml
 
-from paratune import hub
-from paratune.api.tokenizing import tokenizing_of
 from paratune.base.text import plain
 from paratune.base.units import format_bytes
 from paratune.bundle.manifest import Manifest, name_problem
@@ -105,27 +103,22 @@ def add_teachers(contents: BundleContents, loaded: LoadedConfig) -> None:
 
 
 def _model_folder(key: str, name: str, revision: str | None) -> Path:
-    """Return the folder of a model: a local one, or one in the cache of the hub, after a download if necessary."""
+    """Return the folder of a model: a local one, or one in the cache of the hub."""
     from paratune.models.locate import locate
 
     folder = Path(locate(name))
     if folder.is_dir():
         return folder
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
-    reason = hub.unreachable_reason()
     try:
-        return Path(
-            snapshot_download(
-                name,
-                revision=revision,
-                allow_patterns=[f"*{suffix}" for suffix in (*MODEL_SUFFIXES, ".py")],
-                local_files_only=reason is not None,
-            )
+        return Path(snapshot_download(name, revision=revision, local_files_only=True))
+    except LocalEntryNotFoundError as error:
+        at = "" if revision is None else f" --revision {shlex.quote(revision)}"
+        message = (
+            f"{key}: {name} is not in the cache of the hub; download it first: hf download {shlex.quote(name)}{at}"
         )
-    except Exception as error:  # the class depends on the HTTP client of this version
-        why = f"its files are not in the cache, and {reason}" if reason else str(error).strip().splitlines()[0]
-        message = f"{key}: {name} cannot be downloaded from the hub: {why}; write the bundle on a machine that can"
         raise ConfigError(message, code="model.not_found", key=key, name=name) from error
 
 
@@ -218,23 +211,6 @@ def _plain_name(name: str) -> str:
     return (text + dot + re.sub(r"[^A-Za-z0-9._-]+", "-", suffixes))[-60:].lstrip(".-")
 
 
-def add_tokens(contents: BundleContents, loaded: LoadedConfig, scratch: Path) -> None:
-    """Tokenize all data as training would, and add the tokens."""
-    from paratune.tasks import make_recipe
-    from paratune.tasks.extra_splits import load_extra_splits
-
-    config = loaded.config
-    with tokenizing_of(config, cache_dir=scratch / "cache") as tokenizing:
-        recipe = make_recipe(config.task)
-        recipe.load_splits(config.data, tokenizing)
-        load_extra_splits(recipe, config.data, tokenizing)
-    for path in sorted((scratch / "cache").rglob("*")):
-        if path.is_file() and path.suffix != ".lock":
-            contents.add(f"cache/{path.relative_to(scratch / 'cache').as_posix()}", path)
-    contents.paths["data.cache_dir"] = "cache"
-    contents.sources["data.cache_dir"] = "tokens for this configuration"
-
-
 def write_configuration(manifest: Manifest, unpacked: Path, folder: Path, bundle: Path) -> LoadedConfig:
     """Write the configuration with the paths of `folder`, which `unpacked` becomes, and return it as it loads.
 
@@ -276,8 +252,7 @@ def configuration(manifest: Manifest, folder: Path) -> dict[str, Any]:
         raise DataError(message, code="bundle.unsafe", key="run.folder", value=runs)
     if runs.is_absolute():
         values["run"]["folder"] = str(folder / "runs")
-    if "data.cache_dir" not in manifest.paths:
-        values["data"]["cache_dir"] = None
+    values["data"]["cache_dir"] = None
     return values
 
 

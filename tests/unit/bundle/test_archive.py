@@ -69,7 +69,7 @@ def test_a_bundle_is_whole_or_absent(tmp_path, files, monkeypatch):
     def full(*_arguments, **_named):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(archive.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with raises_code("bundle.not_writable"):
         write_bundle(tmp_path / "b.tar", manifest_of(files), files)
     assert not list(tmp_path.glob("*.tar")) + list(tmp_path.glob(".*"))
@@ -155,17 +155,16 @@ def test_a_file_over_8_gib_is_in_a_tar_that_others_read(large_bundle):
 
 def test_a_file_over_8_gib_is_unpacked_to_its_size(large_bundle, tmp_path, monkeypatch):
     path, packed = large_bundle
-    copy = archive._copy
+    copied, hashed = shutil.copyfileobj, archive.hash_file
 
-    def copy_but_the_large(file, target, length):
-        if length != OVER_8_GIB:
-            return copy(file, target, length)
-        with target.open("xb") as out:
-            out.truncate(length)
-        file.seek(length + -length % 512, os.SEEK_CUR)
-        return packed[0].sha256
+    def copy_but_the_large(file, out, length):
+        out.truncate(OVER_8_GIB) if file.raw.size == OVER_8_GIB else copied(file, out, length)
 
-    monkeypatch.setattr(archive, "_copy", copy_but_the_large)
+    def hash_but_the_large(target, name):
+        return packed[0] if name == packed[0].name else hashed(target, name)
+
+    monkeypatch.setattr(archive.shutil, "copyfileobj", copy_but_the_large)
+    monkeypatch.setattr(archive, "hash_file", hash_but_the_large)
     usage = shutil.disk_usage(tmp_path)._replace(free=2**40)
     monkeypatch.setattr(archive.shutil, "disk_usage", lambda _path: usage)
     received = []
