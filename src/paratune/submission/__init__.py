@@ -1,1 +1,1 @@
-"""Writes and checks submissions to GLUE, a zip with tables of predictions for the hidden tests. No torch."""
+"""Writes submissions to GLUE, a zip with tables of predictions for the hidden tests. No torch."""

@@ -1,15 +1,16 @@
-"""Writes and checks the tables of a submission to GLUE.
+"""Writes the tables of a submission to GLUE.
 
 Source: the submission format on gluebenchmark.com/faq; row counts of the test sets: the data card of nyu-mll/glue.
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
+from paratune.base.atomic import replace_file
 from paratune.config.glue import GLUE
 from paratune.errors import DataError
 
@@ -17,8 +18,7 @@ HEADER = "index\tprediction"
 LOWEST, HIGHEST = 0.0, 5.0
 """Range of similarities in STS-B."""
 _SHOWN = 5
-_MAX_DIGITS = 9
-"""Maximum number of digits of an index; the largest table has six."""
+_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -71,19 +71,6 @@ class TablePredictions:
     """Number of rows of the test set, if known."""
 
 
-@dataclass(frozen=True)
-class SubmissionNote:
-    """A problem of a submission."""
-
-    file: str
-    message: str
-    is_error: bool = True
-    """False for a warning."""
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.message}"
-
-
 def table_text(name: str, predicted: TablePredictions) -> str:
     """Return the text of a table; numbers are clipped to 0 to 5 and have three decimals.
 
@@ -130,70 +117,22 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def check_table(name: str, text: str, *, any_size: bool) -> list[SubmissionNote]:
-    """Return the problems of a table.
+def write_tables(path: Path, texts: Mapping[str, str]) -> None:
+    """Write tables as a zip, equal for equal tables; the file is complete or absent.
 
-    Args:
-        any_size: Whether another number of rows than the official one is allowed, such as for tests in other languages.
+    Raises:
+        DataError: The file is not writable.
     """
-    lines = text.removeprefix("\ufeff").splitlines()
-    header, *rows = lines or [""]
-    notes = []
-    if header != HEADER:
-        notes.append(SubmissionNote(name, f'line 1 is {header[:60]!r}; it must be "index", a tab and "prediction"'))
-        rows = rows if not header[:1].isdigit() else lines
-    cells = [line.split("\t") for line in rows]
-    torn = [number for number, row in enumerate(cells) if len(row) != 2]
-    if torn:
-        notes.append(SubmissionNote(name, f"{len(torn)} rows do not have two columns: {_some(torn)} (counted from 0)"))
-        return notes
-    notes += _index_findings(name, [row[0] for row in cells], any_size=any_size)
-    notes += _word_findings(name, [row[1] for row in cells])
-    return notes
-
-
-def _index_findings(name: str, indices: list[str], *, any_size: bool) -> Iterator[SubmissionNote]:
-    official = TABLES[name].num_rows
-    odd = [index for index in indices if not index.isdecimal()]
-    if odd:
-        yield SubmissionNote(name, f"{len(odd)} indices are not whole numbers, such as {odd[0][:40]!r}")
-        return
-    long = [index for index in indices if len(index) > _MAX_DIGITS]
-    if long:
-        yield SubmissionNote(name, f"{len(long)} indices are too large, such as {long[0][:40]}")
-        return
-    numbers = [int(index) for index in indices]
-    twice = sorted(number for number, count in Counter(numbers).items() if count > 1)
-    if twice:
-        yield SubmissionNote(name, f"{len(twice)} indices occur more than once: {_some(twice)}")
-    num_rows = max(min(max(numbers, default=-1) + 1, len(numbers)), 0 if any_size else official)
-    beyond = sorted(number for number in set(numbers) if number >= num_rows)
-    if beyond:
-        yield SubmissionNote(name, f"{len(beyond)} indices are beyond the last row, {num_rows - 1}: {_some(beyond)}")
-    missing = sorted(set(range(num_rows)) - set(numbers))
-    if missing:
-        yield SubmissionNote(name, f"{len(missing)} indices are missing: {_some(missing)}")
-    falls = [later for earlier, later in pairwise(numbers) if later < earlier]
-    if falls:
-        yield SubmissionNote(name, f"rows are not sorted by index: {_some(falls)} are too late")
-    if len(numbers) != official:
-        advice = "another test set than the official one" if any_size else "for a test of another language: --any-size"
-        yield SubmissionNote(name, f"{len(numbers)} rows, and the official test has {official}; {advice}", not any_size)
-
-
-def _word_findings(name: str, words: list[str]) -> Iterator[SubmissionNote]:
-    known = TABLES[name].words
-    if known is not None:
-        odd = sorted(set(words) - set(known.values()))
-        count = sum(word not in known.values() for word in words)
-        if odd:
-            shown = ", ".join(repr(word[:40]) for word in odd[:_SHOWN])
-            yield SubmissionNote(name, f"{count} predictions are {shown}; allowed: {', '.join(known.values())}")
-        return
-    odd = [word for word in words if (number := _number(word)) is None or not LOWEST <= number <= HIGHEST]
-    if odd:
-        message = f"{len(odd)} predictions are not numbers from {LOWEST:g} to {HIGHEST:g}, such as {odd[0][:40]!r}"
-        yield SubmissionNote(name, message)
+    try:
+        with replace_file(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in TABLES:
+                if name in texts:
+                    entry = zipfile.ZipInfo(name, _DATE)
+                    entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+                    archive.writestr(entry, texts[name])
+    except OSError as error:
+        message = f"{path} could not be written: {error.strerror or error}"
+        raise DataError(message, code="output.not_writable", path=path) from error
 
 
 def _some(numbers: Sequence[int]) -> str:
