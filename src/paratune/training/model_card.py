@@ -24,6 +24,7 @@ from paratune.verdicts.scoring import CannotTell
 from paratune.verdicts.slices import scored_task, split_records
 
 CARD_FILE: Final = "README.md"
+_TEMPLATE: Final = Path(__file__).with_suffix(".md")
 _ADAPTER_FILE: Final = "adapter_config.json"
 
 _PIPELINES: Final = {
@@ -54,14 +55,6 @@ _AUTO_CLASSES: Final = {
     "mlm": "AutoModelForMaskedLM",
     "embedding": "AutoModel",
 }
-_SENTENCES: Final = [
-    "from sentence_transformers import SentenceTransformer",
-    "",
-    'model = SentenceTransformer(".")  # this folder, or its name on the hub',
-    'vectors = model.encode(["A text.", "Another text."])',
-    "print(model.similarity(vectors, vectors))",
-]
-"""How vectors are computed without paratune."""
 _PACKAGES: Final = ("python", "paratune", "torch", "transformers", "tokenizers", "safetensors", "peft", "cuda")
 _MARKUP: Final = re.compile(r"([\\`*_\[\]<>|~&$])")
 """Characters with a meaning inside a line of Markdown."""
@@ -94,30 +87,46 @@ def write_card(folder: Path, run: Mapping[str, Any], summary: Mapping[str, Any])
 
 def card_text(folder: Path, run: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     """Return the model card: metadata of the Hugging Face hub in YAML, then Markdown; arguments as `write_card`."""
+    from huggingface_hub import ModelCard
+
     is_adapter = (folder / records.MODEL_FOLDER / _ADAPTER_FILE).is_file()
     base = _base_model(run["config"]["model"])
-    intervals = {split: _intervals(folder, run, split) for split in summary["scores"]}
-    sections = (
-        [f"# {_escaped(folder.name)}", "", _introduction(run, base.name)],
-        _scores(run, summary, intervals),
-        _usage(run, base, is_adapter=is_adapter),
-        _data(run),
-        _training(run, summary, base, records.read_json(folder / records.MODEL_FOLDER / TASK_FILE)),
-        _versions(run),
+    kind, labels, model = run["task"]["kind"], run["task"].get("labels") or [], run["config"]["model"]
+    own, columns = model.get("head") or model.get("class"), run["config"]["data"]["columns"]
+    saved = records.read_json(folder / records.MODEL_FOLDER / TASK_FILE)
+    card = ModelCard.from_template(
+        _metadata(folder.name, run, summary, base.hub_name, is_adapter=is_adapter),
+        template_str=_TEMPLATE.read_text(encoding="utf-8"),
+        md=_escaped,
+        py=repr,
+        name=folder.name,
+        kind=kind,
+        labels=labels,
+        base=base.name,
+        scores=list(_scores(folder, run, summary)),
+        constant=(summary.get("baseline") or {}).get("predicts"),
+        best=summary.get("best"),
+        auto_class=_AUTO_CLASSES.get(kind),
+        is_adapter=is_adapter,
+        num_outputs={"regression": 1, "ordinal": len(labels) - 1}.get(kind, len(labels)),
+        own=own and plain(own["function"] if isinstance(own, Mapping) else own),
+        texts=[columns[key] for key in ("text", "text_pair", "choices") if columns.get(key)],
+        data=list(_data(run)),
+        training=_training(run, summary, base, saved),
+        versions=[f"{name} {run['versions'][name]}" for name in _PACKAGES if run["versions"].get(name)],
     )
-    body = "\n\n".join("\n".join(section) for section in sections)
-    return f"---\n{_metadata(folder.name, run, summary, base.hub_name, is_adapter=is_adapter)}\n---\n\n{body}\n"
+    return f"{card}\n"
 
 
 def _metadata(
     name: str, run: Mapping[str, Any], summary: Mapping[str, Any], base: str | None, *, is_adapter: bool
-) -> str:
-    """Return the metadata as YAML, in the fields of the hub's specification of model cards."""
+) -> Any:
+    """Return the metadata, in the fields of the hub's specification of model cards."""
     from huggingface_hub import ModelCardData
 
     kind = run["task"]["kind"]
     sources = [source for split in run["data"].values() for source in _sources(split)]
-    data = ModelCardData(
+    return ModelCardData(
         library_name="peft" if is_adapter else _LIBRARIES.get(kind, "transformers"),
         pipeline_tag=_PIPELINES.get(kind),
         base_model=base,
@@ -127,7 +136,6 @@ def _metadata(
         model_name=plain(name),
         eval_results=list(_results(run, summary)) or None,
     )
-    return str(data.to_yaml())
 
 
 def _results(run: Mapping[str, Any], summary: Mapping[str, Any]) -> Iterator[Any]:
@@ -149,114 +157,38 @@ def _results(run: Mapping[str, Any], summary: Mapping[str, Any]) -> Iterator[Any
                 )
 
 
-def _introduction(run: Mapping[str, Any], base: str | None) -> str:
-    labels = run["task"].get("labels") or []
-    of_labels = f" with the labels {', '.join(map(_escaped, labels[:20]))}" if labels else ""
-    more = f" and {len(labels) - 20} more" if len(labels) > 20 else ""
-    start = "trained from new weights" if base is None else f"fine-tuned from {_escaped(base)}"
-    return (
-        f"A model for {_escaped(run['task']['kind'].replace('_', ' '))}{of_labels}{more}, {start}. paratune wrote this "
-        "card from the record of the run; add the intended use, known limits and the licence."
-    )
-
-
-def _scores(
-    run: Mapping[str, Any], summary: Mapping[str, Any], intervals: Mapping[str, Mapping[str, Sequence[float] | None]]
-) -> list[str]:
-    """Return the table of scores, beside those of a constant answer."""
-    baseline = summary.get("baseline") or {}
-    constant = baseline.get("predicts")
-    title = "constant answer" if constant is None else _escaped(constant)
-    lines = ["## Scores", ""]
-    if not summary["scores"]:
-        return [*lines, "The run has no labelled validation or test data."]
-    rows = []
+def _scores(folder: Path, run: Mapping[str, Any], summary: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the table of scores, beside those of a constant answer."""
+    constant = (summary.get("baseline") or {}).get("scores") or {}
     for split, scores in summary["scores"].items():
-        num_rows = (run["data"].get(split) or {}).get("num_samples")
+        num_rows, intervals = (run["data"].get(split) or {}).get("num_samples"), _intervals(folder, run, split)
         for metric, value in scores.items():
             if metric == "f1" and len(run["task"].get("labels") or ()) > 2 and "f1_macro" in scores:
                 continue  # f1 is f1_macro
-            interval = intervals[split].get(metric)
+            interval, other = intervals.get(metric), (constant.get(split) or {}).get(metric)
             between = NOT_AVAILABLE if interval is None else " to ".join(f"{limit:.4f}" for limit in interval)
-            arrow = "↓" if is_lower_better(metric) else "↑"
-            other = ((baseline.get("scores") or {}).get(split) or {}).get(metric)
-            cells = (
-                *(split, format_number(num_rows), f"{metric_label(metric)} {arrow}"),
-                *(_score(value), between, _score(other)),
-            )
-            rows.append([_escaped(cell) for cell in cells])
-    lines += _table(["split", "rows", "metric", "score", "95% interval", title], rows)
-    lines += ["", "↑: larger is better, ↓: smaller is better. Intervals are over rows, for other rows of this kind."]
-    if summary.get("best"):
-        lines.append(
-            f"The weights are those of step {summary['best']['step']}, the best {_escaped(summary['best']['metric'])} "
-            "on validation, so the validation scores are somewhat too good."
-        )
-    return lines
+            title = f"{metric_label(metric)} {'↓' if is_lower_better(metric) else '↑'}"
+            yield split, format_number(num_rows), title, _score(value), between, _score(other)
 
 
-def _usage(run: Mapping[str, Any], base: BaseModel, *, is_adapter: bool) -> list[str]:
-    kind, columns = run["task"]["kind"], run["config"]["data"]["columns"]
-    lines = ["## Use", ""]
-    own = run["config"]["model"].get("head") or run["config"]["model"].get("class")
-    if (auto_class := _AUTO_CLASSES.get(kind)) is not None and not own:
-        load = [f"model = {auto_class}.from_pretrained(folder)"]
-        if is_adapter:
-            heads = {"regression": 1, "ordinal": len(run["task"].get("labels") or ()) - 1}
-            num_outputs = heads.get(kind, len(run["task"].get("labels") or ()))
-            head = f", num_labels={num_outputs}" if num_outputs > 0 else ""
-            load = [
-                f"base = {auto_class}.from_pretrained({(base.name or 'base')!r}{head})",
-                "model = PeftModel.from_pretrained(base, folder)",
-            ]
-        code = (
-            _SENTENCES
-            if kind == "embedding"
-            else [
-                *(["from peft import PeftModel"] if is_adapter else []),
-                f"from transformers import {auto_class}, AutoTokenizer",
-                *("", 'folder = "."  # this folder, or its name on the hub'),
-                *("tokenizer = AutoTokenizer.from_pretrained(folder)", *load),
-            ]
-        )
-        lines += ["```python", *code, "```", ""]
-    texts = [_escaped(columns[key]) for key in ("text", "text_pair", "choices") if columns.get(key)]
-    lines += ["```", "paratune predict . --input rows.csv --output predictions.csv", "```", ""]
-    if own:
-        name = own["function"] if isinstance(own, Mapping) else own
-        lines.append(f"The model uses your Python code `{plain(name)}`, which Python must be able to import.")
-    lines.append(f"`paratune predict` also applies the settings in `paratune.json`; it reads {', '.join(texts)}.")
-    if kind == "ordinal":
-        lines.append("The outputs are the scores of the thresholds between classes, which `paratune predict` decodes.")
-    return lines
-
-
-def _data(run: Mapping[str, Any]) -> list[str]:
-    rows = []
+def _data(run: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for split, facts in run["data"].items():
         if isinstance(facts, Mapping):
             pseudo = facts.get("num_pseudo")
-            rows.append(
-                [
-                    _escaped(split),
-                    ", ".join(_escaped(_source_name(source)) for source in _sources(facts)),
-                    format_number(facts.get("num_rows")) + (f" ({pseudo:,} labelled by a model)" if pseudo else ""),
-                    format_number(facts.get("num_tokens")),
-                    format_number(facts.get("num_truncated")),
-                    f"`{plain(facts.get('fingerprint') or NOT_AVAILABLE)[:16]}`",
-                ]
+            yield (
+                split,
+                ", ".join(_source_name(source) for source in _sources(facts)),
+                format_number(facts.get("num_rows")) + (f" ({pseudo:,} labelled by a model)" if pseudo else ""),
+                format_number(facts.get("num_tokens")),
+                format_number(facts.get("num_truncated")),
+                plain(facts.get("fingerprint") or NOT_AVAILABLE)[:16],
             )
-    return [
-        *("## Data", ""),
-        *_table(["split", "source", "rows", "tokens", "truncated texts", "fingerprint"], rows),
-        *("", "The fingerprint is the start of the SHA-256 of texts and labels."),
-    ]
 
 
 def _training(
     run: Mapping[str, Any], summary: Mapping[str, Any], base: BaseModel, saved: Mapping[str, Any]
-) -> list[str]:
-    """Return the section on base model, settings, strategy, hardware, time and energy."""
+) -> list[tuple[str, Any]]:
+    """Return base model, settings, strategy, hardware, time and energy."""
     config = run["config"]
     sessions = run.get("sessions") or [run]
     strategies = dict.fromkeys(
@@ -265,7 +197,7 @@ def _training(
     )
     total, trained = (format_duration(summary["time"][name]) for name in ("total_s", "train_s"))
     energy_j = (summary.get("utilisation") or {}).get("energy_j")
-    facts = [
+    return [
         ("base model", base.name or "none: all weights were new"),
         ("licence of the base model", base.licence or NOT_AVAILABLE),
         ("parameters", f"{run['model']['num_parameters']:,}, of which {run['model']['num_trainable']:,} are trained"),
@@ -283,7 +215,6 @@ def _training(
         ("energy", "not measured" if energy_j is None else f"{energy_j / 3.6e6:.4g} kWh in training steps"),
         ("largest memory of a process", format_bytes((summary.get("memory") or {}).get("largest_bytes"))),
     ]
-    return ["## Training", "", *_table(["setting", "value"], [[_escaped(cell) for cell in row] for row in facts])]
 
 
 def _options(section: str, options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -308,12 +239,6 @@ def _node(node: Mapping[str, Any]) -> str:
     gpus = Counter(str(gpu.get("name")) for gpu in node.get("gpus") or ())
     devices = [f"{count} {name}" for name, count in gpus.items()]
     return " + ".join([f"{node.get('cpu_model') or 'CPU'}, {node.get('num_usable_cores')} cores", *devices])
-
-
-def _versions(run: Mapping[str, Any]) -> list[str]:
-    versions = run["versions"]
-    names = [f"{name} {_escaped(versions[name])}" for name in _PACKAGES if versions.get(name)]
-    return ["## Versions", "", ", ".join(names)]
 
 
 def _intervals(folder: Path, run: Mapping[str, Any], split: str) -> dict[str, Sequence[float] | None]:
@@ -377,10 +302,6 @@ def _hub_data_set(source: str) -> str | None:
 
 def _score(value: float | None) -> str:
     return NOT_AVAILABLE if value is None else f"{value:.4f}"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
 
 
 def _escaped(value: Any) -> str:
