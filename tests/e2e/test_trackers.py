@@ -68,11 +68,11 @@ def test_trackers_that_raise_and_hang_change_nothing(world: Path, cli: Cli, pack
     plain = cli("train", "c.yaml", "--set", "run.name=plain")
     assert plain.code == EXIT_OK, plain.stderr
     packages.put("wandb", WANDB, finish="time.sleep(10_000)")
-    packages.put("trackio", "raise RuntimeError('trackio is broken')")
-    arguments = ["train", "c.yaml", "--set", "run.name=tracked", "--set", "trackers={wandb: {}, trackio: {}}"]
+    packages.put("mlflow", "raise RuntimeError('mlflow is broken')")
+    arguments = ["train", "c.yaml", "--set", "run.name=tracked", "--set", "trackers={wandb: {}, mlflow: {}}"]
     received = cli(*arguments, hook=WithPackages(str(packages.folder), finish_s=5.0))
     assert received.code == EXIT_OK, received.stderr
-    check_shown(received.stderr, "tracker.off", "trackers.trackio", "RuntimeError: trackio is broken")
+    check_shown(received.stderr, "tracker.off", "trackers.mlflow", "RuntimeError: mlflow is broken")
     check_shown(received.stderr, "tracker.left_behind", "trackers.wandb")
     assert "accuracy" in received.stdout.lower()
     assert outcome(world / "runs" / "tracked") == outcome(world / "runs" / "plain")
@@ -99,9 +99,9 @@ def test_a_resumed_run_continues_the_same_tracker_run(world: Path, cli: Cli, pac
 
 def test_a_missing_package_is_reported_before_the_data_is_read(world: Path, cli: Cli):
     (world / "data.csv").unlink()
-    (world / "trackio").mkdir()
-    result = cli("train", "c.yaml", "--set", "trackers.trackio={}")
+    (world / "wandb").mkdir()
+    result = cli("train", "c.yaml", "--set", "trackers.wandb={}")
     if result.code != EXIT_MISSING:
-        pytest.skip("trackio is installed")
-    check_shown(result.stderr, "dependency.missing", "paratune[trackio]")
+        pytest.skip("wandb is installed")
+    check_shown(result.stderr, "dependency.missing", "paratune[wandb]")
     assert not (world / "runs").exists()

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from paratune.config.section import Section, Text
 
-PACKAGES: Mapping[str, str] = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb", "trackio": "trackio"}
+PACKAGES: Mapping[str, str] = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
 """Package of each tracker; the extra with the package has the name of the tracker."""
 
 
@@ -48,21 +48,6 @@ class WandB(Section):
     """Folder in which the package creates `wandb`; default: the run folder."""
 
 
-class Trackio(Section):
-    """Trackio, on this machine unless `space` is set."""
-
-    project: Text = "paratune"
-    """Project."""
-    name: Text | None = None
-    """Name of the run in the tracker; default: `run.name`."""
-    group: Text | None = None
-    """Group of runs."""
-    folder: Text | None = None
-    """Folder of the data; default: the package's ($TRACKIO_DIR)."""
-    space: Text | None = None
-    """Space on the hub, such as user/name, that receives metrics and configuration; created as private when absent."""
-
-
 class Trackers(Section):
     """Trackers that receive the metrics of the run; a slow or failing tracker does not delay it (see
     docs/howto/trackers.md)."""
@@ -73,8 +58,6 @@ class Trackers(Section):
     """MLflow (extra: mlflow)."""
     wandb: WandB | None = None
     """Weights & Biases (extra: wandb)."""
-    trackio: Trackio | None = None
-    """Trackio (extra: trackio)."""
 
     def named(self) -> dict[str, Section]:
         """Return the sections of the trackers that are on, by name."""

@@ -1,1 +1,1 @@
-"""Sends the metrics of a run to trackers, without blocking training: TensorBoard, MLflow, Weights & Biases, Trackio."""
+"""Sends the metrics of a run to trackers, without blocking training: TensorBoard, MLflow, Weights & Biases."""

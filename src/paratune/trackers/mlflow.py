@@ -9,8 +9,7 @@ from typing import Any
 
 from paratune.config.tracker_sections import MLflow
 from paratune.errors import require
-from paratune.trackers.protocol import Status, TrackedRun
-from paratune.trackers.run_id import load_run_id, save_run_id
+from paratune.trackers.protocol import Status, TrackedRun, load_run_id, save_run_id
 
 NAME = "mlflow"
 MAX_PARAMS = 100

@@ -21,7 +21,6 @@ TRACKERS = {
     "tensorboard": "paratune.trackers.tensorboard:TensorBoardTracker",
     "mlflow": "paratune.trackers.mlflow:MLflowTracker",
     "wandb": "paratune.trackers.wandb:WandBTracker",
-    "trackio": "paratune.trackers.trackio:TrackioTracker",
 }
 
 

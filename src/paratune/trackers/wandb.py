@@ -6,8 +6,7 @@ from typing import Any
 
 from paratune.config.tracker_sections import WandB
 from paratune.errors import require
-from paratune.trackers.protocol import Status, TrackedRun
-from paratune.trackers.run_id import load_run_id, save_run_id
+from paratune.trackers.protocol import Status, TrackedRun, load_run_id, save_run_id
 
 NAME = "wandb"
 EXIT_CODES: Mapping[Status, int] = {"finished": 0, "stopped": 75, "failed": 1}

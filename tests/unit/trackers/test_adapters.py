@@ -3,7 +3,7 @@
 Of the packages' own documentation: torch.utils.tensorboard.SummaryWriter(log_dir, purge_step), add_scalar(tag,
 scalar_value, global_step, walltime), add_text; mlflow.MlflowClient(tracking_uri) and its get_experiment_by_name,
 create_experiment, create_run, update_run, log_batch, set_terminated; wandb.init and Run.define_metric, log, summary,
-finish; trackio.init and Run.log, finish.
+finish.
 """
 
 import os
@@ -13,15 +13,12 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import huggingface_hub
 import pytest
-from huggingface_hub import constants
 
-from paratune.config.tracker_sections import MLflow, TensorBoard, Trackio, WandB
+from paratune.config.tracker_sections import MLflow, TensorBoard, WandB
 from paratune.trackers.mlflow import MLflowTracker, default_uri
 from paratune.trackers.protocol import TrackedRun
 from paratune.trackers.tensorboard import TensorBoardTracker
-from paratune.trackers.trackio import TrackioTracker
 from paratune.trackers.wandb import WandBTracker
 
 CONFIG = {"train.learning_rate": 1e-4, "run.name": "imdb"}
@@ -187,66 +184,3 @@ def test_wandb_resumes_with_the_same_id(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert {key: value for key, value in second.items() if key not in first} == more
     assert "config" not in second
     assert [named for _, named in calls.named("finish")] == [{"exit_code": 75}, {"exit_code": 0}]
-
-
-def trackio(monkeypatch: pytest.MonkeyPatch, calls: Calls, name: str = "imdb") -> None:
-    run = SimpleNamespace(name=name, log=calls.of("log"), finish=calls.of("finish"))
-
-    def init(**named: Any) -> Any:
-        calls.append(("init", (constants.HF_HUB_OFFLINE, os.environ.get("TRACKIO_SPACE_ID")), named))
-        return run
-
-    put(monkeypatch, "trackio", init=init)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    for variable in ("TRACKIO_DIR", "GRADIO_ANALYTICS_ENABLED"):
-        monkeypatch.delenv(variable, raising=False)
-
-
-def test_trackio_is_local_unless_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    calls = Calls()
-    trackio(monkeypatch, calls, "imdb")
-    monkeypatch.setenv("TRACKIO_SPACE_ID", "me/space")
-    tell(TrackioTracker(Trackio(folder="tracks")), tmp_path)
-    (((is_offline, space), begun),) = calls.named("init")
-    assert (is_offline, space) == (True, None)
-    assert constants.HF_HUB_OFFLINE is False  # afterwards as before
-    assert os.environ["TRACKIO_DIR"] == "tracks"
-    assert begun == {
-        "project": "paratune",
-        "name": "imdb",
-        "group": None,
-        "config": {"train.learning_rate": "0.0001", "run.name": "imdb"},
-        "resume": "never",
-        "embed": False,
-        "auto_log_gpu": False,
-    }
-    assert calls.named("log") == [
-        (({"train/loss": 0.5, "validation/F1 of a:b": 0.25},), {"step": 1}),
-        (({"final/accuracy": 0.9},), {"step": 1}),
-    ]
-    assert calls[-1][0] == "finish"
-
-
-def test_trackio_resumes_with_the_name_of_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    calls = Calls()
-    trackio(monkeypatch, calls, "dainty-sunset-0")
-    tell(TrackioTracker(Trackio(space="me/space")), tmp_path, status="stopped")
-    tell(TrackioTracker(Trackio(space="me/space")), tmp_path, 40)
-    (_, first), (_, second) = calls.named("init")
-    assert (first["space_id"], first["private"], first["resume"]) == ("me/space", True, "never")
-    assert (second["name"], second["resume"], second["config"]) == ("dainty-sunset-0", "allow", None)
-
-
-def test_no_question_about_the_login_leaves_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    asked: list[Any] = []
-
-    def init(**named: Any) -> Any:
-        try:
-            huggingface_hub.whoami(token="hf_x")
-        except Exception as error:
-            asked.append(type(error).__name__)
-        return SimpleNamespace(name="r")
-
-    put(monkeypatch, "trackio", init=init)
-    TrackioTracker(Trackio()).start(about(tmp_path))
-    assert asked == ["OfflineModeIsEnabled"]
