@@ -103,7 +103,7 @@ def read_object(path: Path, remedy: str) -> dict[str, Any]:
     Raises:
         CheckpointError: It cannot be read, is no object, or has another schema version, for which `remedy` is shown.
     """
-    value = read_json(path)
+    value = read_run(path.parent) if path.name == RUN_FILE else read_json(path)
     if not isinstance(value, dict):
         text = f"{plain(path)} is damaged: it contains a {type(value).__name__}, an object is needed"
         raise CheckpointError(text, code="run.damaged", path=path)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel
 
 from paratune.config.metric_names import is_lower_better, metric_label
-from paratune.errors import CheckpointError
+from paratune.records.typed import checked
 
 CONSTANT: Final = "constant"
 """Key of the comparison in `paratune.json`."""
@@ -69,9 +69,6 @@ def not_better(compared: Any, place: object) -> ConstantComparison | None:
     Raises:
         CheckpointError: The entry `CONSTANT` of the record at this place is damaged.
     """
-    try:
-        found = TypeAdapter(ConstantComparison | None).validate_python(compared)
-    except ValidationError as error:
-        message = f"{place} is damaged: {CONSTANT}: {error}; copy the folder again, or train again"
-        raise CheckpointError(message, code="run.damaged", record=place) from error
+    remedy = "copy the folder again, or train again"
+    found: ConstantComparison | None = checked(ConstantComparison | None, compared, f"{place}: {CONSTANT}", remedy)
     return None if found is None or is_better_score(found.metric, found.model, found.constant) else found

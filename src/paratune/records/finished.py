@@ -8,13 +8,11 @@ from itertools import compress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from paratune import records
 from paratune.base.text import plain
 from paratune.errors import CheckpointError
 from paratune.records.efficiency import NoiseKind
-from paratune.records.typed import Noise, RecordedData, RecordPart, RunFile, Summary, problem_of
+from paratune.records.typed import Noise, RecordedData, RecordPart, RunFile, Summary, checked
 
 Record = TypeVar("Record", RunFile, Summary)
 
@@ -118,7 +116,10 @@ def read_typed(folder: Path, kind: type[Record]) -> Record:
     Raises:
         CheckpointError: It is absent, damaged, or of another schema version.
     """
-    return _typed(folder, kind, read_whole(folder, f"{kind.NAME}.json"))
+    path = folder / f"{kind.NAME}.json"
+    if not path.is_file():
+        raise CheckpointError(_not_a_run_text(folder, path.name), code="run.not_a_run")
+    return _typed(folder, kind, records.read_object(path, "report it with the version of paratune that made it"))
 
 
 def last_session(folder: Path) -> RunFile:
@@ -136,14 +137,9 @@ def _in_session(folder: Path, run: RunFile, session: Mapping[str, Any]) -> RunFi
 
 
 def _typed(folder: Path, kind: type[Record], record: Mapping[str, Any]) -> Record:
-    try:
-        return kind.model_validate(record)
-    except ValidationError as error:
-        key, value, problem = problem_of(error, record)
-        path = folder / f"{kind.NAME}.json"
-        text = f"{plain(path)} is damaged: {plain(key)} is {plain(repr(value)[:80])} ({plain(problem)})"
-        remedy = "train the run again, or leave it out of the report"
-        raise CheckpointError(f"{text}; {remedy}", code="run.damaged", path=path, key=key, value=value) from error
+    remedy = "train the run again, or leave it out of the report"
+    value: Record = checked(kind, record, folder / f"{kind.NAME}.json", remedy)
+    return value
 
 
 def with_curves(run: RunRecord) -> RunRecord:
@@ -173,17 +169,6 @@ def with_curves(run: RunRecord) -> RunRecord:
             column.append(math.nan if value is None else value)
     train, validation = (Curve(*points[name]) for name in ("train", "validation"))
     return replace(run, train=train, validation=validation, validation_scores=by_step)
-
-
-def read_whole(folder: Path, file: str) -> Mapping[str, Any]:
-    """Read run.json or summary.json of a record.
-
-    Raises:
-        CheckpointError: It is absent, damaged, or of another schema version.
-    """
-    if not (folder / file).is_file():
-        raise CheckpointError(_not_a_run_text(folder, file), code="run.not_a_run")
-    return records.read_object(folder / file, "report it with the version of paratune that made it")
 
 
 def _not_a_run_text(folder: Path, file: str) -> str:

@@ -175,18 +175,18 @@ def _text(kind: str, values: Mapping[str, Any]) -> str:
 
 
 def _signed(record: Mapping[str, Any], text: str) -> dict[str, Any]:
-    key = _key(create=True)
-    return {**record, SIGNATURE: None if key is None else _sign(key, text)}
+    return {**record, SIGNATURE: _signature(text, create=True)}
 
 
 def _is_own(record: Mapping[str, Any], text: str) -> bool:
     signature = record.get(SIGNATURE)
-    key = _key(create=False) if isinstance(signature, str) else None
-    return key is not None and hmac.compare_digest(_sign(key, text).encode(), str(signature).encode())
+    own = _signature(text, create=False) if isinstance(signature, str) else None
+    return own is not None and hmac.compare_digest(own.encode(), str(signature).encode())
 
 
-def _sign(key: bytes, text: str) -> str:
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+def _signature(text: str, *, create: bool) -> str | None:
+    key = _key(create=create)
+    return None if key is None else hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
 def _key(*, create: bool) -> bytes | None:

@@ -5,12 +5,26 @@ value of another type makes the record damaged. Fields that this module does not
 groups of numbers, such as the sizes of a step.
 """
 
+import json
 import math
+from functools import cache
 from typing import Annotated, Any, ClassVar, NotRequired
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+)
 from pydantic_core.core_schema import ValidationInfo
 from typing_extensions import TypedDict  # that of typing only from Python 3.12 on
+
+from paratune.base.text import plain
+from paratune.errors import CheckpointError
 
 LARGEST = 1e60
 """Numbers of a record that are larger, or below its inverse and not 0, count as unknown: no measurement gives them, and
@@ -124,6 +138,7 @@ class RunFile(RecordPart):
     device: str | None = None
     num_threads: Number = None
     environment: dict[str, Any] = {}
+    environment_unset: list[str] = []
     strategy: RecordedStrategy = RecordedStrategy()
     loader: Numbers = {}
     batch: BatchSizes = BatchSizes()
@@ -369,14 +384,38 @@ class Measured(TypedDict):
     texts_per_s: Annotated[dict[Annotated[str, Field(pattern=r"^\d+$")], PositiveFloat], Field(min_length=1)]
 
 
-def problem_of(error: ValidationError, record: Any) -> tuple[str, Any, str]:
-    """Return the place of the first problem of a record, such as "time.train_s", its value, and what is wrong."""
-    first, keys = error.errors(include_url=False)[0], []
-    for part in first["loc"]:  # after the keys of the record it has the types that were tried
-        try:
-            record = record[part]
-        except (KeyError, IndexError, TypeError):
-            break
-        keys.append(str(part))
-    is_number = first["type"].partition("_")[0] in ("int", "float", "finite", "greater", "less")
-    return ".".join(keys), first["input"], "a finite number or null is needed" if is_number else first["msg"]
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def checked(kind: Any, record: Any, place: object, remedy: str) -> Any:
+    """Return JSON data as a value of a type.
+
+    Args:
+        kind: A model, a TypedDict, a dataclass, or a union of these.
+        place: The file of the record, for the message.
+        remedy: What to do about a damaged record, for the message.
+
+    Raises:
+        CheckpointError: A value has another type (`run.damaged`): the message has its key.
+    """
+    # As JSON, in which a strict reader takes lists for tuples. Bytes of a file name that are no UTF-8 are kept as lone
+    # surrogates, which the reader refuses.
+    text = json.dumps(record, ensure_ascii=False).encode("utf-8", "replace")
+    try:
+        return _adapter(kind).validate_json(text, strict=True)
+    except ValidationError as error:
+        first, value, keys = error.errors(include_url=False)[0], record, []
+        for part in first["loc"]:  # after the keys of the record it has the types that were tried
+            try:
+                value = value[part]
+            except (KeyError, IndexError, TypeError):
+                break
+            keys.append(str(part))
+        is_number = first["type"].partition("_")[0] in ("int", "float", "finite", "greater", "less")
+        problem, key = "a finite number or null is needed" if is_number else first["msg"], ".".join(keys)
+        message = f"{plain(place)} is damaged: {plain(key)} is {plain(repr(first['input'])[:80])} ({plain(problem)})"
+        raise CheckpointError(
+            f"{message}; {remedy}", code="run.damaged", path=place, key=key, value=first["input"]
+        ) from error
