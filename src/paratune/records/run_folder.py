@@ -18,14 +18,21 @@ from paratune.base.text import plain
 from paratune.config.differences import differences, flatten
 from paratune.config.own_code import CALLBACKS_KEY, NOT_COMPARED
 from paratune.errors import CheckpointError, os_error_as
-from paratune.records import RUN_COPY, RUN_FILE, is_finished, read_json, read_run, write_json
+from paratune.records import (
+    CHECKPOINTS_FOLDER,
+    RUN_COPY,
+    RUN_FILE,
+    SUMMARY_FILE,
+    is_finished,
+    read_json,
+    read_run,
+    write_json,
+)
 
 Mode = Literal["new", "resume", "overwrite"]
 LOCK_FILE = ".lock"
 SLURM_FOLDER = "slurm"
 """Folder of the batch scripts of a run, which exist before it, and of the output of Slurm's jobs."""
-_ASIDE = "overwritten"
-"""Part of the temporary name of a run that is about to be deleted."""
 LOOK_S = 0.5
 """Seconds for which `take_folder` tries again, because `is_in_use` in another process locks the folder for a moment."""
 FREE_TO_CHANGE = (
@@ -184,7 +191,6 @@ def take_folder(folder: Path, mode: Mode) -> FileLock:
         try:
             lock.acquire(timeout=LOOK_S)
             _check_content(folder, mode)  # another process may have trained here since the first check
-            _undo_emptying(folder)
             atomic.delete_remains(folder)
             if mode == "overwrite":
                 _empty(folder)
@@ -228,41 +234,19 @@ def _mend_run_file(folder: Path) -> None:
         write_json(folder / RUN_FILE, read_run(folder))
 
 
-def _undo_emptying(folder: Path) -> None:
-    """Move back the files of an `_empty` that did not finish, because the disk failed or the process was killed."""
-    for aside in folder.glob(f".{_ASIDE}.*{atomic.SUFFIX}"):
-        # run.json is moved last: when it has been moved, the run is to be deleted.
-        if not (folder / RUN_FILE).exists() or (aside / RUN_FILE).exists():
-            continue
-        for path in aside.iterdir():
-            if not os.path.lexists(folder / path.name):
-                path.rename(folder / path.name)
-
-
 def _empty(folder: Path) -> None:
-    """Delete a run, all of it or nothing; links are deleted without their targets.
+    """Delete a run; links are deleted without their targets.
 
-    All files are first moved to a hidden folder, run.json last: a process that is killed meanwhile leaves a run that
-    can be overwritten, or an empty folder.
-
-    Raises:
-        OSError: A file cannot be moved; nothing has changed.
+    A process that is killed meanwhile leaves a run that can be overwritten, or resumed from what is left: it counts as
+    unfinished first, checkpoints are deleted before the events of their steps, and run.json is deleted last.
     """
-    old = [path for path in folder.iterdir() if path.name not in (LOCK_FILE, SLURM_FOLDER)]
-    old.sort(key=lambda path: path.name == RUN_FILE)
-    aside = atomic.temporary_path(folder / _ASIDE)
-    aside.mkdir()
-    moved: list[Path] = []
-    try:
-        for path in old:
-            path.rename(aside / path.name)
-            moved.append(path)
-    except OSError:
-        for path in reversed(moved):
-            (aside / path.name).rename(path)
-        aside.rmdir()
-        raise
-    shutil.rmtree(aside)
+    first, last = (SUMMARY_FILE, CHECKPOINTS_FOLDER), (RUN_COPY, RUN_FILE)
+    others = sorted(path.name for path in folder.iterdir() if path.name not in (*first, *last, LOCK_FILE, SLURM_FOLDER))
+    for path in (folder / name for name in (*first, *others, *last)):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _in_use(folder: Path) -> CheckpointError:
