@@ -29,7 +29,6 @@ class Kill:
 MATRIX = """\
 name: matrix
 base: {extends: c.yaml, train: {epochs: 2}, data: {predict: {}, split: {test: 0.2}}, measure: {warmup_steps: 2}}
-warmup_runs: 1
 published: published.yaml
 axes: {batch.layout: [padded, bucketed, packed], run.seed: [1, 2, 3]}
 """

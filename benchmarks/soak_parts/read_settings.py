@@ -122,7 +122,7 @@ _read_matrix, _read_site, _read_corpus = (
     for read, name in ((read_matrix, "m.yaml"), (read_site, "site.yaml"), (read_settings, "corpus.yaml"))
 )
 _MATRIX = st.just(
-    b"name: m\nbase: {extends: c.yaml, train: {epochs: 1}}\norder: given\naxes:\n"
+    b"name: m\nbase: {extends: c.yaml, train: {epochs: 1}}\naxes:\n"
     b"  train.learning_rate: [3e-3, 1e-4]\n  run.seed: [1, 2]\nexclude: [{run.seed: 2}]\n"
 )
 

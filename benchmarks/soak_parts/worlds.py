@@ -89,7 +89,7 @@ def masked(folder: Path) -> None:
 def matrix(folder: Path) -> None:
     """Write c.yaml and a matrix of two runs on top of it."""
     sentences(folder)
-    base = "name: m\nbase: {extends: c.yaml, train: {epochs: 1}}\norder: given\nwarmup_runs: 0\n"
+    base = "name: m\nbase: {extends: c.yaml, train: {epochs: 1}}\n"
     (folder / "m.yaml").write_text(base + "axes: {train.learning_rate: [3e-3, 1e-4]}\n")
 
 
@@ -97,13 +97,13 @@ def folds(folder: Path) -> None:
     """Write c.yaml and a cross-validation of three folds on top of it."""
     sentences(folder)
     base = "base: {extends: c.yaml, train: {epochs: 1}, data: {split: {validation: null, folds: 3}}}\n"
-    (folder / "m.yaml").write_text(f"name: m\n{base}warmup_runs: 0\naxes: {{data.split.fold: [0, 1, 2]}}\n")
+    (folder / "m.yaml").write_text(f"name: m\n{base}axes: {{data.split.fold: [0, 1, 2]}}\n")
 
 
 def seeds(folder: Path) -> None:
     """Write c.yaml and a matrix of two learning rates, one of which learns nothing, with at most four seeds."""
     sentences(folder)
-    base = "name: m\nbase: {extends: c.yaml, train: {epochs: 1}, data: {predict: {}}}\nwarmup_runs: 0\n"
+    base = "name: m\nbase: {extends: c.yaml, train: {epochs: 1}, data: {predict: {}}}\n"
     (folder / "m.yaml").write_text(f"{base}axes: {{train.learning_rate: [3e-3, 1e-6], run.seed: [1, 2, 3, 4]}}\n")
 
 

@@ -16,8 +16,6 @@ MATRIX = """\
 name: m
 base: {extends: c.yaml}
 probe: {steps: 4, warmup_steps: 1}
-warmup_runs: 0
-order: given
 env: {NCCL_DEBUG: WARN, TOKENIZERS_PARALLELISM: null}
 axes:
   nproc: [1, 2]
@@ -107,7 +105,6 @@ def test_nothing_possible_is_an_error(cli: Cli, world: Path):
     assert "single runs in 1 process, and 3 were started" in result.stderr
     plan = cli("sweep", "m.yaml", "--dry-run")
     assert plan.code == 2
-    assert "single runs in 1 process, and 3 were started" in " ".join(plan.stdout.split())
     check_shown(plan.stderr, "sweep.none_possible")
     assert (
         json.loads(cli("sweep", "m.yaml", "--dry-run", "--json").stdout)["errors"][0]["code"] == "sweep.none_possible"

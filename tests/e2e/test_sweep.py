@@ -20,7 +20,6 @@ base:
 axes:
   train.learning_rate: [3e-3, 1e-4]
   run.seed: [1]
-order: given
 """
 RUNS = ["learning_rate-0.003_seed-1", "learning_rate-0.0001_seed-1"]
 
@@ -114,7 +113,6 @@ def test_a_plan_starts_nothing(cli: Cli, world: Path):
     (world / "m.yaml").write_text(MATRIX.replace("1e-4", "fast"))
     result = cli("sweep", "m.yaml", "--dry-run")
     assert result.code == 2
-    assert "learning_rate-0.003_seed-1: can be trained" in result.stdout
-    assert "fast_seed-1: cannot be trained" in result.stdout
+    assert "1 of 2 runs cannot be trained" in result.stderr
     check_shown(result.stderr, "config.invalid_value", 'train.learning_rate is "fast"')
     assert not (world / "runs").exists()

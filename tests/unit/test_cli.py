@@ -18,7 +18,7 @@ from paratune import cli, errors
 from paratune.base.stop_signals import STOP_SIGNALS
 from paratune.commands import COMMANDS, EXAMPLES
 from paratune.config.load import load_config
-from paratune.sweeps.asked import invalid
+from paratune.sweeps.cell import invalid
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
 

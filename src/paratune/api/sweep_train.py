@@ -1,73 +1,95 @@
-"""Trains the runs of a matrix one after the other, and logs the progress."""
+"""Trains the runs of a matrix one after the other, makes their smaller forms, and logs the progress."""
 
 import logging
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
-from paratune.api.sweep_compress import compress_runs
-from paratune.api.sweep_rounds import train_rounds
-from paratune.api.sweep_search import Searching
+from paratune.api.sweep_rounds import num_runs_of_search, suggested_runs, train_rounds, undecided_runs
 from paratune.base.text import plain
 from paratune.base.units import format_duration
 from paratune.console import Bar, Display
-from paratune.errors import EXIT_OK
+from paratune.errors import EXIT_FAILED, EXIT_OK, Stopped
 from paratune.launch.command_runner import CommandRunner
-from paratune.records.sweep import CellRecord, SweepRecord, write_sweep
+from paratune.records.sweep import LOGS_FOLDER, CellRecord, SweepRecord, cell_run_folder, write_sweep
 from paratune.sweeps.cell import Cell
-from paratune.sweeps.matrix import Matrix
+from paratune.sweeps.matrix import Matrix, is_compressed
 from paratune.sweeps.plan import SweepPlan, now
-from paratune.sweeps.rounds import is_over_budget
-from paratune.sweeps.run import WARMUP_LOG, Start, run_cell, run_warm_up, warm_ups, was_killed
+from paratune.sweeps.run import Start, run_cell, was_killed
 from paratune.sweeps.search import validation_score
 from paratune.sweeps.teachers import waits_for
 
 log = logging.getLogger(__name__)
 
 
-def steps_to_train(plan: SweepPlan, names: Collection[str], *, retry_failed: bool) -> list[Cell]:
-    """Return the runs of these names that are to be trained, in their order."""
-    return [cell for cell in plan.in_order() if cell.name in names and cell.runs(retry_failed=retry_failed)]
+@dataclass(frozen=True)
+class TrainedSweep:
+    """The record of a matrix after its runs were trained."""
+
+    record: SweepRecord
+    names: Collection[str]
+    """Of the selected runs, with those of new trials."""
+    signal: str | None
+    """Signal that stopped the sweep."""
+    not_compressed: tuple[str, ...] = ()
+    """Finished runs without all of their smaller forms (`compress:`)."""
+
+    def check(self) -> int:
+        """Log the failed runs; return 0 if all selected runs are finished or skipped, and made smaller, otherwise 1.
+
+        Raises:
+            Stopped: A signal stopped the sweep before that.
+        """
+        cells = [cell for cell in self.record.cells if cell.name in self.names]
+        is_done = all(cell.state in ("finished", "skipped") for cell in cells) and not self.not_compressed
+        if self.signal is not None and not is_done:
+            raise Stopped(
+                f"stopped by {self.signal}; the same command continues it", code="stopped.signal", signal=self.signal
+            )
+        if num_failed := sum(cell.state == "failed" for cell in cells):
+            _log(f"{num_failed} failed; their output is in logs/; --retry-failed continues from their checkpoints")
+        return EXIT_OK if is_done else EXIT_FAILED
 
 
 def train_steps(
-    plan: SweepPlan, names: Collection[str], searching: Searching, *, retry_failed: bool, run_code: bool
-) -> tuple[SweepRecord, tuple[str, ...], str | None, tuple[str, ...]]:
+    matrix: Matrix,
+    plan: SweepPlan,
+    names: Collection[str],
+    overrides: Sequence[str],
+    *,
+    retry_failed: bool,
+    run_code: bool,
+) -> TrainedSweep:
     """Train the runs of these names that are not finished, and make smaller forms of the finished ones.
 
     Args:
-        searching: Decides which runs follow; it has the matrix, whose folder this process has locked.
+        matrix: Its folder is locked by this process.
         run_code: Whether the commands are started with --run-code.
-
-    Returns:
-        The record, the names of the selected runs with those of new trials, the signal that stopped the sweep, and the
-        runs without all of their smaller forms.
     """
-    matrix = searching.matrix
-    todo = steps_to_train(plan, names, retry_failed=retry_failed)
+    todo = plan.to_train(names, retry_failed=retry_failed)
     total = sum(cell.name in names and cell.record.state != "skipped" for cell in plan.cells)
     num_done = total - len(todo)
-    total = searching.num_runs(plan.record) or total
+    is_adaptive = matrix.search is not None and matrix.search.method == "bayesian"
+    if is_adaptive:
+        total = num_runs_of_search(matrix, plan.record)
     record = replace(plan.record, listed=())  # from here on this process starts them
     write_sweep(matrix.folder, record)
-    at_most = "at most " if searching.is_adaptive else ""
+    at_most = "at most " if is_adaptive else ""
     _log(f"{matrix.name}: {plan.counts(names)}; {at_most}{total - num_done} to train now")
     with CommandRunner() as children, Display(speaks=True).bar("runs", total) as bar:
         trainer = _Trainer(matrix, children, bar, total, num_done, run_code)
-        trainer.warm_up(todo)
         if record.rounds is not None:
-            record = train_rounds(matrix.folder, record, todo, trainer)
-        elif searching.is_adaptive:
-            record = searching.train(record, todo, trainer)
-            names = [cell.name for cell in record.cells]
+            record = train_rounds(record, todo, trainer, undecided_runs(matrix.folder))
+        elif is_adaptive:
+            record = train_rounds(record, todo, trainer, suggested_runs(matrix, overrides, here=True))
+            names = {cell.name for cell in record.cells}
         else:
             record = trainer.train(record, todo)
-        not_compressed = compress_runs(matrix, record, names, trainer)
+        not_compressed = trainer.compress(record, names)
         signal = children.signal
     record = record.with_look(now())
     write_sweep(matrix.folder, record)
-    return record, tuple(sorted(names)), signal, not_compressed
+    return TrainedSweep(record, names, signal, not_compressed)
 
 
 @dataclass
@@ -89,19 +111,10 @@ class _Trainer:
     @property
     def start(self) -> Start:
         """Runs a command, within the time limit of the matrix."""
-        more = ["--run-code"] if self.run_code else []
-        run = partial(self.children.run, timeout_s=self.matrix.options.timeout_s)
-        return lambda words, output, environment: run([*words, *more], output, environment)
-
-    def warm_up(self, todo: Sequence[Cell]) -> None:
-        """Run the warm-ups, and log the ones that fail; the failure stops no run."""
-        for name, warm_up in warm_ups(self.matrix, todo):
-            if self.is_stopped:
-                return
-            _log(f"warm-up: the first steps of {name}; they do not count")
-            code = run_warm_up(self.matrix.folder, warm_up, self.start)
-            if code != EXIT_OK and not self.is_stopped:
-                _log(f"the warm-up ended with exit code {code}; its output is in {self.matrix.folder / WARMUP_LOG}")
+        more, timeout_s = ["--run-code"] if self.run_code else [], self.matrix.options.timeout_s
+        return lambda words, output, environment: self.children.run(
+            [*words, *more], output, environment, timeout_s=timeout_s
+        )
 
     def train(self, record: SweepRecord, cells: Sequence[Cell]) -> SweepRecord:
         """Train these runs until a signal stops the sweep, and return the record.
@@ -116,8 +129,8 @@ class _Trainer:
         if record.rounds is None and record.search is None:
             return record
         for cell in cells:
-            ended = _record_of(record, cell)
-            if was_killed(ended) and not self.is_stopped and not is_over_budget(record, cell):
+            ended = record.cell(cell.name)
+            if was_killed(ended) and not self.is_stopped:
                 record = self._train_run(record, replace(cell, record=ended, changed=(), is_begun=True))
         return record
 
@@ -128,42 +141,53 @@ class _Trainer:
             return record.with_cell(replace(cell.record, reason=reason))
         if sys.stderr.isatty():  # elsewhere the lines below show the progress
             self.bar.update(self.num_done - 1, cell.name)
-        _log(f"{number} {cell.name}{_start_note(cell)}")
+        how = ": deleted, and trained again with the present settings" if cell.changed else ": resumed"
+        _log(f"{number} {cell.name}{how if cell.changed or cell.is_begun else ''}")
         record = run_cell(self.matrix.folder, record, cell, self.start, stopped=lambda: self.is_stopped)
-        ended = _record_of(record, cell)
-        _log(f"{number} {_end_note(ended)}{_score_note(self.matrix, ended)}")
+        ended = record.cell(cell.name)
+        score = None if ended.kind == "probe" else validation_score(self.matrix.folder, ended)
+        shown = "" if score is None else f": {ended.metric} {score:.4f} on validation"
+        _log(f"{number} {_end_note(ended)}{shown}")
         return record
 
+    def compress(self, record: SweepRecord, names: Collection[str]) -> tuple[str, ...]:
+        """Run `paratune compress` for each finished run of these names; return the runs for which it did not succeed.
 
-def _record_of(record: SweepRecord, cell: Cell) -> CellRecord:
-    return next(other for other in record.cells if other.name == cell.name)
+        A run that has all its measurements is left out, so that an interrupted sweep continues here. The output of the
+        command is in the log of the run. It has the variables of `env`, but not those of axes: all runs are measured
+        alike.
+        """
+        compress, folder = self.matrix.options.compress, self.matrix.folder
+        if compress is None:
+            return ()
+        folders = {cell.name: cell_run_folder(folder, cell.name) for cell in record.cells if cell.name in names}
+        todo = [
+            cell.name
+            for cell in record.cells
+            if cell.name in names
+            and is_compressed(folders[cell.name], cell)
+            and not compress.is_done(folders[cell.name])
+        ]
+        failed = list(todo)
+        for number, name in enumerate(todo, start=1):
+            if self.is_stopped:
+                break
+            _log(f"compress [{number}/{len(todo)}] {name}: {', '.join(compress.forms)}")
+            output = folder / LOGS_FOLDER / f"{name}.txt"
+            output.parent.mkdir(exist_ok=True)
+            code = self.start(compress.words(folders[name]), output, self.matrix.environment)
+            if code == EXIT_OK:
+                failed.remove(name)
+            elif not self.is_stopped:
+                _log(f"compress: {name} failed with exit code {code}; its output is in {output}")
+        return tuple(failed)
 
 
 def _log(text: str) -> None:
     log.info("%s", plain(text))
 
 
-def _start_note(cell: Cell) -> str:
-    if cell.changed:
-        return ": deleted, and trained again with the present settings"
-    return ": resumed" if cell.is_begun else ""
-
-
 def _end_note(cell: CellRecord) -> str:
     took = format_duration(replace(cell, attempts=cell.attempts[-1:]).took_s)
     reason = (cell.reason or "").splitlines()
     return f"{cell.state} after {took}{f': {reason[0]}' if reason else ''}"
-
-
-def _score_note(matrix: Matrix, cell: CellRecord) -> str:
-    if cell.kind == "probe":
-        return ""
-    value = validation_score(matrix.folder, cell)
-    return "" if value is None else f": {cell.metric} {value:.4f} on validation"
-
-
-def log_failed(record: SweepRecord, names: Collection[str]) -> None:
-    """Log the number of failed runs of these names, and where their output is."""
-    failed = [cell.name for cell in record.cells if cell.state == "failed" and cell.name in names]
-    if failed:
-        _log(f"{len(failed)} failed; their output is in logs/; --retry-failed continues from their checkpoints")

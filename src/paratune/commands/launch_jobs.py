@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from paratune.api.sweep import SweepRequest, prepare, steps_to_list
+from paratune.api.sweep import prepare, steps_to_list
 from paratune.base.text import plain
 from paratune.cluster import jobs
 from paratune.cluster.script import ArrayRun, BatchJob, script_text
@@ -24,10 +24,10 @@ from paratune.errors import EXIT_FAILED, EXIT_OK, CheckpointError, ConfigError, 
 from paratune.processes.place import global_batch_size
 from paratune.records import is_finished
 from paratune.records.run_folder import SLURM_FOLDER, check_same_run, check_usable
+from paratune.sweeps.axes import for_a_run
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import missing_files
 from paratune.sweeps.run import config_of
-from paratune.sweeps.values import for_a_run
 
 SCRIPT = "job.sh"
 CONFIG = "config.yaml"
@@ -161,16 +161,13 @@ def array_jobs(
     if isinstance(tree.value, dict) and "axes" not in tree.value and not {"task", "data"}.isdisjoint(tree.value):
         message = f"{path} is the configuration of one run, and --array is for a matrix (axes:): leave it out"
         raise ConfigError(message, code="cli.no_effect", path=path, option="--array")
-    request = SweepRequest(path, tuple(overrides), only=tuple(only_words), retry_failed=retry_failed)
-    prepared = prepare(request, here=False)
-    if prepared.error is not None:
-        raise prepared.error
+    prepared = prepare(path, overrides, "list", only=only_words, retry_failed=retry_failed)
     matrix = prepared.matrix
     in_matrix = (cell for cell in prepared.cells if cell.name in prepared.names and cell.record.num_nodes)
     if nodes is not None and (clash := next(in_matrix, None)):
         reason = f"the matrix sets nodes: {clash.record.num_nodes} for {clash.name}; leave out --nodes"
         raise option_error("--nodes", nodes, reason, code="cli.conflict")
-    todo = steps_to_list(request, prepared, writes=not dry_run)
+    todo = steps_to_list(prepared, writes=not dry_run)
     if not todo:
         print(plain(f"{matrix.name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
     elif not dry_run:

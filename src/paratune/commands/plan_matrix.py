@@ -14,8 +14,7 @@ from paratune.config.load import allow_code
 from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, DataError
 from paratune.reports.matrix.planned import GENERATOR, SCHEMA_VERSION
-from paratune.sweeps.asked import invalid, none_possible
-from paratune.sweeps.cell import Cell
+from paratune.sweeps.cell import Cell, invalid, none_possible
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
 

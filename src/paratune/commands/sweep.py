@@ -5,7 +5,7 @@ from pathlib import Path
 
 from paratune.base.text import plain
 from paratune.commands.options import Json, Overrides, RunCode
-from paratune.errors import EXIT_CONFIG, EXIT_OK, ConfigError, require_installed
+from paratune.errors import EXIT_OK, ConfigError, require_installed
 
 
 def sweep(
@@ -20,7 +20,6 @@ def sweep(
     list_: bool = False,
     data_figures: bool = False,
     until: str | None = None,
-    budget: str | None = None,
     run_code: RunCode = False,
     json: Json = False,
 ) -> int:
@@ -38,45 +37,34 @@ def sweep(
         list_: print the command of each run, for a cluster; start none
         data_figures: add figures of the data to the report; reads the data again after the runs
         until: add seeds only until the verdicts are decided on speed, on quality, or on both (decided)
-        budget: with --until, time of all runs together, such as 8h or 90min
         run_code: also run code that the folders of models and teachers name; that of MATRIX always runs
     """
-    from paratune.api.sweep import SweepRequest, check_request, prepare, steps_to_list, train_matrix
-    from paratune.commands.sweep_plan import show_invalid, show_list, show_plan, show_waiting
+    from paratune.api.sweep import prepare, steps_to_list, train_matrix
+    from paratune.commands.sweep_plan import show_list, show_plan
     from paratune.console import outlive_readers, set_up_logging
 
     if dry_run and list_:
         message = "--list writes files and --dry-run writes nothing; use one of them"
         raise ConfigError(message, code="cli.conflict", options=("--list", "--dry-run"))
-    request = SweepRequest(
-        matrix, tuple(set_), only=tuple(only), retry_failed=retry_failed, overwrite=overwrite, probe=probe,
-        until=until, budget=budget, run_code=run_code,
+    prepared = prepare(
+        matrix, set_, "list" if list_ else "show" if dry_run else "train", only=only,
+        retry_failed=retry_failed, overwrite=overwrite, probe=probe, until=until,
     )  # fmt: skip
-    check_request(request, starts=not (dry_run or list_), shows=dry_run)
-    prepared = prepare(request, here=not list_)
-    if dry_run and prepared.invalid is not None:
-        show_invalid(prepared.matrix, prepared.cells, prepared.invalid, as_json=json)
-        return EXIT_CONFIG
-    error = prepared.none_possible
-    if (reason := prepared.invalid or (None if dry_run else error)) is not None:
-        raise reason
     if data_figures:
         from paratune.commands.data_figures import check_kind
 
         check_kind(next(cell for cell in prepared.cells if cell.name in prepared.names).config.task)
         require_installed("matplotlib", extra="plots")
     if dry_run:
-        plan, names = prepared.plan, prepared.names
-        show_plan(prepared.matrix, plan, names, error, retry_failed=retry_failed, as_json=json)
-        return EXIT_OK if error is None else error.exit_code
+        show_plan(prepared.matrix, prepared.plan, prepared.names, retry_failed=retry_failed, as_json=json)
+        return EXIT_OK
     if list_:
-        listed = steps_to_list(request, prepared)
-        show_list(prepared.matrix, listed, run_code=run_code, as_json=json)
-        show_waiting(prepared.plan, prepared.names, retry_failed=retry_failed)
+        set_up_logging(speaks=True)
+        show_list(prepared.matrix, steps_to_list(prepared), run_code=run_code, as_json=json)
         return EXIT_OK
     outlive_readers()
     set_up_logging(speaks=True)
-    trained = train_matrix(request, prepared)
+    trained = train_matrix(prepared, run_code=run_code)
     _report(prepared.matrix.folder, data_figures=data_figures and trained.signal is None, as_json=json)
     return trained.check()
 

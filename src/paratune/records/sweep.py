@@ -9,13 +9,12 @@ runs/<name>/
 """
 
 import hashlib
-import json
 import re
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import accumulate
 from operator import or_
 from pathlib import Path
@@ -95,8 +94,7 @@ class CellRecord:
     """Environment variables that the matrix sets; null unsets one."""
     teachers: tuple[str, ...] = ()
     is_needed: bool = True
-    """False where `paratune sweep` skipped it because the runs before decided: the verdict of `--until`, or a round of
-    successive halving."""
+    """False where `paratune sweep --until` skipped it because the runs before decided its verdict."""
 
     @property
     def took_s(self) -> float | None:
@@ -131,13 +129,9 @@ class Rounds:
     """`decided`, `speed` or `quality`: the measures that have to be decided."""
     num_planned: int
     """Most runs of a configuration: its seeds times its repeats."""
-    budget_s: float | None = None
-    num_saved: int = 0
-    """Runs that were not needed, and below their seconds, by the finished runs of their configuration."""
-    saved_s: float = 0.0
     ended: str | None = None
-    """Why no round follows: `decided`, `planned` (all planned runs of the undecided ones were made), `budget`, or
-    `no_verdict` (runs failed, and there is nothing to compare); None while it runs."""
+    """Why no round follows: `decided`, `planned` (all planned runs of the undecided ones were made), or `no_verdict`
+    (runs failed, and there is nothing to compare); None while it runs."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +139,7 @@ class SearchRecord:
     """The search of a matrix: how its trials were sampled, and what they are."""
 
     method: str
-    """`random`, `bayesian` or `halving`."""
+    """`random` or `bayesian`."""
     seed: int
     num_trials: int
     """Wanted trials; `trials` has fewer while a Bayesian search is running."""
@@ -153,15 +147,9 @@ class SearchRecord:
     """Each option with its range, in words."""
     trials: Mapping[str, Mapping[str, Any]]
     """Settings by the name of the trial, in the order of the trials."""
-    steps: tuple[int, ...] = ()
-    """Optimizer steps of the rounds of successive halving; empty with other methods."""
-    keep: int | None = None
-    """One of so many trials continues to the next round; null with other methods."""
 
     def text(self) -> str:
-        steps = ", ".join(map(str, self.steps[:-1]))
-        rounds = f", one of {self.keep} continues after {steps} of {self.steps[-1]} steps" if self.steps else ""
-        return f"search: {self.method}, {self.num_trials} trials, seed {self.seed}{rounds}; {'; '.join(self.space)}"
+        return f"search: {self.method}, {self.num_trials} trials, seed {self.seed}; {'; '.join(self.space)}"
 
 
 @dataclass(frozen=True)
@@ -203,6 +191,9 @@ class SweepRecord:
     notes: str | None = None
     """The text of the file `notes`, without secrets."""
 
+    def cell(self, name: str) -> CellRecord:
+        return next(cell for cell in self.cells if cell.name == name)
+
     def with_cell(self, cell: CellRecord) -> "SweepRecord":
         return replace(self, cells=tuple(cell if old.name == cell.name else old for old in self.cells))
 
@@ -237,13 +228,6 @@ class SweepRecord:
         return replace(self, looks=(*self.looks, Look(time, tuple(new), num_planned))) if new else self
 
 
-@cache
-def _reader() -> Any:
-    from pydantic import TypeAdapter  # not at the top: the help of commands that read matrices would wait for it
-
-    return TypeAdapter(SweepRecord)
-
-
 def write_sweep(folder: Path, sweep: SweepRecord) -> None:
     records.write_json(folder / SWEEP_FILE, {"schema_version": records.SCHEMA_VERSION, **asdict(sweep)})
 
@@ -258,23 +242,21 @@ def read_sweep(folder: Path) -> SweepRecord:
     Raises:
         CheckpointError: It is missing, damaged or of another schema version.
     """
-    path = folder / SWEEP_FILE
-    content = records.read_object(path, "use the version of paratune that wrote it")
-    try:
-        # As JSON, in which a strict reader takes lists for tuples. Bytes of a file name that are no UTF-8 are kept as
-        # lone surrogates, which the reader refuses.
-        text = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
-        sweep: SweepRecord = _reader().validate_json(text, strict=True)
-        labels = {axis.label: axis.values.keys() for axis in sweep.axes}
-        for cell in sweep.cells:
-            if any(cell.values[label] not in names for label, names in labels.items()) or not NAME.fullmatch(cell.name):
-                raise ValueError(f"{cell.name} has a value that is on no axis, or a name that is no name of a folder")
-        if any(name not in labels[label] for label, name in sweep.baseline.items()):
-            raise ValueError(f"baseline {dict(sweep.baseline)} has a value that is on no axis")
-    except (ValueError, KeyError) as error:  # pydantic's ValidationError is a ValueError
-        why = plain(" ".join(str(error).partition("For further information")[0].split())[:300])
-        message = f"{plain(path)} is damaged: it is not the record of a matrix ({why})"
-        raise CheckpointError(message, code="run.damaged", path=path) from error
+    from paratune.records.typed import checked  # not at the top: the help of commands would wait for pydantic
+
+    path, remedy = folder / SWEEP_FILE, "restore it, or start another matrix (name:)"
+    sweep: SweepRecord = checked(
+        SweepRecord, records.read_object(path, "use the version of paratune that wrote it"), path, remedy
+    )
+    labels = {axis.label: axis.values.keys() for axis in sweep.axes}
+    problem = None
+    for cell in sweep.cells:
+        if any(cell.values.get(label) not in names for label, names in labels.items()) or not NAME.fullmatch(cell.name):
+            problem = f"{cell.name} has a value that is on no axis, or a name that is no name of a folder"
+    if any(name not in labels.get(label, ()) for label, name in sweep.baseline.items()):
+        problem = f"baseline {dict(sweep.baseline)} has a value that is on no axis"
+    if problem is not None:
+        raise CheckpointError(f"{plain(path)} is damaged: {plain(problem)}; {remedy}", code="run.damaged", path=path)
     return sweep
 
 
@@ -314,21 +296,25 @@ def with_finished_runs(folder: Path, sweep: SweepRecord) -> SweepRecord:
         if cell.state == "finished" or not records.is_finished(run):
             continue
         try:
-            record = records.read_run(run)
-            last = record["sessions"][-1] if record["sessions"] else record
-            given = given_environment(last, cell.environment)
-            fingerprint = run_fingerprint(last["config"], last["world_size"], given, cell.num_nodes)
-        except (CheckpointError, KeyError, TypeError, AttributeError):
+            fingerprint = run_fingerprint(*trained_with(run, cell.environment), cell.num_nodes)
+        except CheckpointError:
             continue
         if fingerprint == cell.fingerprint:
             sweep = sweep.with_cell(replace(cell, state="finished", reason=None, exit_code=None))
     return sweep
 
 
-def given_environment(session: Mapping[str, Any], names: Iterable[str]) -> dict[str, str | None]:
-    """Return the values of environment variables in a session of a run; None for a variable without a value.
+def trained_with(run: Path, names: Iterable[str]) -> tuple[dict[str, Any], int, dict[str, str | None]]:
+    """Return configuration, number of processes and values of these variables of a run: it may have been resumed by
+    hand with other ones, and the last session counts.
 
-    A variable that the matrix unset has no value, also where the launcher gave it a default.
+    None for a variable without a value; one that the matrix unset has none, also where the launcher gave it a default.
+
+    Raises:
+        CheckpointError: run.json is damaged.
     """
-    environment, unset = session.get("environment") or {}, session.get("environment_unset", ())
-    return {name: None if name in unset else environment.get(name) for name in names}
+    from paratune.records.finished import last_session
+
+    last = last_session(run)
+    values = {name: None if name in last.environment_unset else last.environment.get(name) for name in names}
+    return last.config, int(last.world_size or 0), values

@@ -20,13 +20,12 @@ from paratune.config.sources import local_path, path_and_split
 from paratune.config.validate import describe_value
 from paratune.errors import ConfigError, did_you_mean, option_error
 from paratune.records.sweep import RUNS_FOLDER, CellRecord
-from paratune.sweeps.axes import OURS
+from paratune.sweeps.axes import ENV, NODES, NPROC, OURS, PROBE, ProbeLength, Value
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.choices import check_choices
 from paratune.sweeps.matrix import Matrix
-from paratune.sweeps.possible import why_no_nodes, why_not_here, why_nowhere
+from paratune.sweeps.possible import why_impossible
 from paratune.sweeps.teachers import TEACHER, check_teachers, missing_teachers, resolve_teachers
-from paratune.sweeps.values import ENV, NODES, NPROC, PROBE, ProbeLength, Value
 
 MAX_CELLS = 10_000
 _MAX_NAME = 120
@@ -91,16 +90,12 @@ def _repeated(cell: Cell, repeats: int) -> Iterator[Cell]:
     """Yield a cell `repeats` times; the second and later ones are named NAME_r2, NAME_r3, ..."""
     yield cell
     for number in range(2, repeats + 1):
-        name = f"{cell.name}_r{number}"
-        record = replace(cell.record, name=name, repeat=number)
-        yield replace(cell, record=record, loaded=cell.loaded and renamed(cell.loaded, name))
-
-
-def renamed(loaded: LoadedConfig, name: str, folder: str | None = None) -> LoadedConfig:
-    """Return the configuration with another name of the run, and another folder when given."""
-    changed = {"name": name} | ({} if folder is None else {"folder": folder})
-    config = loaded.config.model_copy(update={"run": loaded.config.run.model_copy(update=changed)})
-    return replace(loaded, config=config, values={**loaded.values, "run": {**loaded.values["run"], **changed}})
+        loaded, name = cell.loaded, f"{cell.name}_r{number}"
+        if loaded is not None:
+            run = loaded.config.run.model_copy(update={"name": name})
+            values = {**loaded.values, "run": {**loaded.values["run"], "name": name}}
+            loaded = replace(loaded, config=loaded.config.model_copy(update={"run": run}), values=values)
+        yield replace(cell, record=replace(cell.record, name=name, repeat=number), loaded=loaded)
 
 
 def as_probe(loaded: LoadedConfig, probe: ProbeLength, *, reads_all: bool = False) -> LoadedConfig:
@@ -193,11 +188,9 @@ def _cell(
     )
     if missing and need_files:
         return Cell(record, problems=missing)
-    reason = "; ".join(problem.message for problem in problems) or None
-    reason = reason or why_nowhere(loaded.config, record.num_processes, matrix.options.max_nproc)
-    reason = reason or why_no_nodes(record.num_processes, record.num_nodes, here=here)
-    if reason is None and here:
-        reason = why_not_here(loaded.config, record.num_processes, record.environment)
+    reason = "; ".join(problem.message for problem in problems) or why_impossible(
+        loaded.config, record.num_processes, record.num_nodes, record.environment, here=here
+    )
     return Cell(record, loaded, impossible=reason, probe=probe)
 
 

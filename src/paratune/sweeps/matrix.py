@@ -1,9 +1,9 @@
 """A matrix file: a configuration, the axes along which it varies, and the excluded combinations."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -18,11 +18,23 @@ from paratune.records import MODEL_FOLDER
 from paratune.records.compressed import FP32, Form, ScoredSplit, measured_folder, read_measured
 from paratune.records.published import Published
 from paratune.records.sweep import NAME, CellRecord
-from paratune.sweeps.axes import MatrixAxis, find_axis, find_one_of_each, find_values, no_axis, read_axes
+from paratune.sweeps.axes import (
+    ENV,
+    PROBE,
+    MatrixAxis,
+    ProbeLength,
+    find_axis,
+    find_one_of_each,
+    find_values,
+    no_axis,
+    read_axes,
+    read_environment,
+    read_probe,
+    slug,
+)
 from paratune.sweeps.matrix_file import MatrixFile
 from paratune.sweeps.published import published_beside
-from paratune.sweeps.search import STEPS, TRIAL, Search, check_search, known_trials, read_search_axes
-from paratune.sweeps.values import ENV, PROBE, ProbeLength, read_environment, read_probe, short, slug
+from paratune.sweeps.search import TRIAL, Search, check_search, known_trials, read_search_axes
 
 Axes = Sequence[MatrixAxis]
 MAX_NOTES = 100_000
@@ -89,20 +101,12 @@ class MatrixOptions(Section):
     """Length of runs that are only timed: {steps: 20, warmup_steps: 5}."""
     repeats: Positive = 1
     """Number of times that each run is trained, to measure the variation of speed."""
-    order: Literal["shuffled", "given"] = "shuffled"
-    """Order of the runs."""
-    warmup_runs: Annotated[int, Field(ge=0)] | None = None
-    """Number of probes before the first run; their results are discarded."""
     timeout_s: Duration | None = None
     """Seconds after which a run is ended."""
-    max_nproc: Positive | None = None
-    """Maximum number of processes of a run; runs with more are skipped."""
     price_per_device_hour: Annotated[float, Field(ge=0, le=LONGEST_S)] | None = None
     """Price of one device for an hour, for the cost of runs."""
     select_per: list[str] | None = None
     """Axes: the best is selected for each of their values; default: axes that change task, data or model."""
-    select_by: Text | None = None
-    """Metric on validation for the selection; default: evaluate.best, or the first metric of the task."""
     groups: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Headings under which a table lists values of an axis: {model: {Encoders: [a, b], Decoders: [c]}}."""
     published: Text | None = None
@@ -134,14 +138,14 @@ class Matrix:
     """Length of the probes; None for full runs. Values of axes have priority."""
     select_per: tuple[str, ...]
     """Labels of axes."""
-    baseline: Mapping[str, str] = field(default_factory=dict)
+    baseline: Mapping[str, str]
     """By label, the name of the value of the runs that tables compare the others with."""
-    published: Published | None = None
-    notes: str | None = None
+    published: Published | None
+    notes: str | None
     """Their text."""
-    groups: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    groups: Mapping[str, Mapping[str, tuple[str, ...]]]
     """By label and heading, the names of values."""
-    trials: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    trials: Mapping[str, Mapping[str, Any]]
     """Settings of the trials that are known so far, by name."""
     all_are_probes: bool = False
     """Whether `probe: false` of a value of an axis is ignored."""
@@ -166,6 +170,32 @@ def read_matrix(path: Path) -> Matrix:
     return matrix
 
 
+def _options(file: MatrixFile) -> MatrixOptions | None:
+    """Return the keys of a file, the wrong ones with their defaults; None where it is not a mapping."""
+    content, known = file.value, section_options(MatrixOptions)
+    if not isinstance(content, dict):
+        if not file.problems:
+            message = f"a matrix is a mapping ({', '.join(known)}), and the file is {describe_value(content)}"
+            file.refuse(message, "", "config.not_mapping")
+        return None
+    misplaced = content.keys() & section_options(Config).keys() - known.keys()
+    for key in misplaced:
+        message = f"{key} is not a key of a matrix; options of all runs belong below base:"
+        file.refuse(message, key, "config.unknown_key")
+    if content.get("axes") is None and content.get("search") is None:
+        example = "a mapping of one axis or more, such as axes: {run.seed: [41, 42, 43]}"
+        file.refuse(f"axes is required; allowed: {example}", "axes", "config.required")
+    given = {key: value for key, value in content.items() if key not in misplaced}
+    values, findings = validate_as(MatrixOptions, given, "a matrix")
+    for wrong in findings.problems:
+        file.refuse(wrong.message, wrong.keys[0], wrong.code)
+    if not findings.problems:
+        return MatrixOptions.model_validate(values)
+    # The others are still checked, so that all problems are reported at once.
+    instead: dict[str, Any] = {"search": None, "compress": None, **({"base": {}} if "base" in findings.bad else {})}
+    return MatrixOptions.model_construct(**{**values, **instead})
+
+
 def _read(file: MatrixFile, options: MatrixOptions) -> Matrix:
     if isinstance(options.base, dict):
         below, own = file.layers(options.base, "base")
@@ -178,7 +208,7 @@ def _read(file: MatrixFile, options: MatrixOptions) -> Matrix:
     trials = {} if search is None else known_trials(search, folder)
     given = options.axes or {}
     axes = read_axes(file, given, own) if search is None else read_search_axes(file, given, own, search, trials)
-    baseline = {} if options.baseline is None else find_one_of_each(file, axes, options.baseline, "baseline")
+    baseline = None if options.baseline is None else find_one_of_each(file, axes, options.baseline, "baseline")
     return Matrix(
         name=name,
         folder=folder,
@@ -199,34 +229,6 @@ def _read(file: MatrixFile, options: MatrixOptions) -> Matrix:
     )
 
 
-def _options(file: MatrixFile) -> MatrixOptions | None:
-    """Return the keys of a file, the wrong ones with their defaults; None where it is not a mapping."""
-    content, known = file.value, section_options(MatrixOptions)
-    if not isinstance(content, dict):
-        if not file.problems:
-            message = f"a matrix is a mapping ({', '.join(known)}), and the file is {describe_value(content)}"
-            file.refuse(message, "", "config.not_mapping")
-        return None
-    misplaced = content.keys() & section_options(Config).keys() - known.keys()
-    for key in misplaced:
-        message = f"{key} is not a key of a matrix; options of all runs belong below base:"
-        file.refuse(message, key, "config.unknown_key")
-    if content.get("axes") is None and content.get("search") is None:
-        example = "a mapping of one axis or more, such as axes: {run.seed: [41, 42, 43]}"
-        file.refuse(f"axes is required; allowed: {example}", "axes", "config.required")
-    given = {key: value for key, value in content.items() if key not in misplaced}
-    values, findings = validate_as(MatrixOptions, given, "a matrix")
-    for wrong in findings.problems:
-        option = section_options(MatrixOptions).get(wrong.keys[0])
-        meaning = f". It is: {option.help}" if option is not None and wrong.code == "config.invalid_value" else ""
-        file.refuse(f"{wrong.message}{meaning}", wrong.keys[0], wrong.code)
-    if not findings.problems:
-        return MatrixOptions.model_validate(values)
-    # The others are still checked, so that all problems are reported at once.
-    instead: dict[str, Any] = {"search": None, "compress": None, **({"base": {}} if "base" in findings.bad else {})}
-    return MatrixOptions.model_construct(**{**values, **instead})
-
-
 def all_probes(matrix: Matrix) -> Matrix:
     """Return the matrix with a probe in place of each run, in its own folder NAME.probe.
 
@@ -239,11 +241,10 @@ def all_probes(matrix: Matrix) -> Matrix:
     return replace(matrix, name=name, folder=matrix.folder.with_name(name), all_are_probes=True)
 
 
-def _found(file: MatrixFile, wanted: Mapping[str, Any], at: str, axes: Axes) -> dict[str, list[str]]:
+def _found(file: MatrixFile, axes: Axes, wanted: Mapping[str, Any], at: str) -> dict[str, list[str]]:
     """Return the names of the wanted values by the label of their axis."""
-    found, problems = find_values(axes, wanted)
-    for message, code in problems:
-        file.refuse(f"{at}: {message}", at, code)
+    found, problems = find_values(axes, wanted, at)
+    file.add(problems, at)
     return found
 
 
@@ -252,12 +253,7 @@ def _exclude(file: MatrixFile, options: MatrixOptions, axes: Axes) -> Iterator[M
         at = f"exclude[{number}]"
         if not combination:
             file.refuse(f"{at} is empty; allowed: a mapping of axes to values", at)
-            continue
-        left_out = _found(file, combination, at, axes)
-        if options.search is not None and options.search.steps and short(STEPS) in left_out:
-            message = f"{at}: the rounds of a search follow from its scores; leave {short(STEPS)} out"
-            file.refuse(message, at, "config.conflict")
-        yield left_out
+        yield _found(file, axes, combination, at)
 
 
 def _groups(
@@ -265,32 +261,37 @@ def _groups(
 ) -> Iterator[tuple[str, dict[str, tuple[str, ...]]]]:
     """Yield the label of each axis of `groups`, with the names of its values under each heading."""
     for key, headings in groups.items():
-        at = f"groups.{key}"
-        found = {heading: _found(file, {key: values}, at, axes) for heading, values in headings.items()}
-        names = [name for by_label in found.values() for listed in by_label.values() for name in listed]
+        at, axis = f"groups.{key}", find_axis(axes, key)
+        if axis is None:
+            file.refuse(f"groups: {no_axis(axes, key)}", at, "config.unknown_key")
+            continue
+        found = {
+            heading: tuple(_found(file, axes, {key: values}, "groups")[axis.label])
+            for heading, values in headings.items()
+        }
+        names = [name for listed in found.values() for name in listed]
         for name in dict.fromkeys(names):
             if names.count(name) > 1:
                 file.refuse(f"{at} lists {name} twice; keep one", at)
-        if (axis := find_axis(axes, key)) is not None:
-            label = axis.label
-            yield label, {heading: tuple(by_label.get(label, ())) for heading, by_label in found.items()}
+        yield axis.label, found
 
 
 def _select_per(file: MatrixFile, options: MatrixOptions, axes: Axes) -> tuple[str, ...]:
-    per = []
-    for axis in axes if options.select_per is None else ():
+    if options.select_per is None:
+        # Trials of a search are selected among, whatever their settings are.
+        candidates = (axis for axis in axes if not axis.is_seed and axis.key != TRIAL)
         parts = ("task", "data", "model")
-        if any(overlap(key, part) for key in axis.keys for part in parts) and not axis.is_seed:
-            per += [axis.label] * (axis.key != TRIAL)  # selected among, whatever its settings are
-    for key in options.select_per or ():
+        return tuple(
+            axis.label for axis in candidates if any(overlap(key, part) for key in axis.keys for part in parts)
+        )
+    per = []
+    for key in options.select_per:
         if (named := find_axis(axes, key)) is None:
             file.refuse(f"select_per: {no_axis(axes, key)}", "select_per", "config.unknown_key")
         elif named.is_seed:
             file.refuse(f"select_per: {key} has seeds, and the selection is by the mean over seeds", "select_per")
         else:
             per.append(named.label)
-    if options.search is not None and options.search.steps:  # trials are compared after the same number of steps
-        per.append(short(STEPS))
     return tuple(dict.fromkeys(per))
 
 
@@ -315,8 +316,11 @@ def is_compressed(folder: Path, cell: CellRecord) -> bool:
     return cell.state == "finished" and cell.counts and cell.task != "mlm" and (folder / MODEL_FOLDER).is_dir()
 
 
-def require_forms(compress: Compress | None) -> None:
-    """Raise MissingDependency, before runs are trained, where a form needs the extra `onnx`."""
+def require_packages(matrix: Matrix) -> None:
+    """Raise MissingDependency, before runs are trained, where a search or a smaller form needs an extra."""
+    compress = matrix.options.compress
+    if matrix.search is not None and matrix.search.method == "bayesian":
+        require_installed("optuna", extra="search")
     if compress is not None and any(form != "bf16" for form in compress.forms):
         for name in ("onnx", "onnxruntime"):
             require_installed(name, extra="onnx")

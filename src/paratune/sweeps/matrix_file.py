@@ -1,6 +1,6 @@
 """A matrix file while it is read, with its lines and its problems."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +35,11 @@ class MatrixFile:
         while key and key not in self.places:
             key = key.rpartition(".")[0]
         self.problems.append(Problem(message, keys, self.places.get(key, SourceLocation(self.label, 1)), code=code))
+
+    def add(self, problems: Iterable[Problem], at: str, code: str | None = None) -> None:
+        """Add problems of the key `at` or of keys inside it, with this code or their own."""
+        for problem in problems:
+            self.refuse(f"{at}: {problem.message}", problem.keys[0], code or problem.code)
 
     def section(self, kind: type[S], content: Any, at: str = "") -> S | None:
         """Return the options of a section, or of the file; None where they have problems, which are collected."""

@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from paratune import __version__, hardware, records
+from paratune.base.grouping import grouped
 from paratune.base.secrets import hide_in_words, hide_secrets
 from paratune.base.units import counted
+from paratune.config.differences import differences
 from paratune.config.layers import read_text
 from paratune.config.plain import one_line
 from paratune.errors import CheckpointError
@@ -21,14 +23,14 @@ from paratune.records.sweep import (
     SweepRecord,
     cell_run_folder,
     compared_settings,
-    given_environment,
     holds_sweep,
     read_sweep,
+    trained_with,
 )
+from paratune.sweeps.axes import ENV
 from paratune.sweeps.cell import IN_USE, Cell
 from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.teachers import teachers_first
-from paratune.sweeps.values import ENV
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,10 @@ class SweepPlan:
         """Return the cells in the order in which they run."""
         at = {name: number for number, name in enumerate(self.record.order)}
         return sorted(self.cells, key=lambda cell: at[cell.name])
+
+    def to_train(self, names: Collection[str], *, retry_failed: bool) -> list[Cell]:
+        """Return the cells of these names that are to be trained, in their order."""
+        return [cell for cell in self.in_order() if cell.name in names and cell.runs(retry_failed=retry_failed)]
 
     def counts(self, names: Collection[str]) -> str:
         """Return the number of the runs of these names in each state, in words."""
@@ -78,7 +84,7 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
             groups=matrix.groups,
             notes=None if matrix.notes is None else hide_secrets(matrix.notes),
             past=tuple(name for name in past if cell_run_folder(matrix.folder, name).exists()),
-            order=tuple(cell.name for cell in teachers_first(in_order(cells, matrix.name, matrix.options.order, axes))),
+            order=tuple(cell.name for cell in teachers_first(in_order(cells, matrix.name, axes))),
             price_per_device_hour=matrix.options.price_per_device_hour,
             listed=tuple(name for name in before.listed if name in names) if before else (),
             looks=before.looks if before else (),
@@ -89,15 +95,13 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
     )
 
 
-def in_order(cells: Sequence[Cell], matrix: str, order: str, axes: Sequence[Axis]) -> tuple[Cell, ...]:
+def in_order(cells: Sequence[Cell], matrix: str, axes: Sequence[Axis]) -> tuple[Cell, ...]:
     """Return cells in the order in which they run: one block after the other, each with one run of every configuration.
 
     Each block has its own random order, so that a drift of the machine, as it warms or others use it, affects all
     configurations alike. A place in it follows from the names of matrix and run alone: another call has the same order,
-    and a new value of an axis leaves the order of the others unchanged. With `given`, repeats are in the file's order.
+    and a new value of an axis leaves the order of the others unchanged.
     """
-    if order == "given":
-        return tuple(sorted(cells, key=lambda cell: cell.record.repeat))
     draws = {cell.name: hashlib.sha256(f"{matrix}/{cell.name}".encode()).hexdigest() for cell in cells}
     return tuple(sorted(cells, key=lambda cell: (block_of(cell.record, axes), draws[cell.name])))
 
@@ -118,17 +122,14 @@ def check_unchanged(matrix: Matrix, cells: Sequence[Cell]) -> None:
     Raises:
         CheckpointError: Names all such runs, and what differs.
     """
-    by_differences: dict[tuple[str, ...], list[str]] = {}
-    for cell in cells:
-        if cell.changed:
-            by_differences.setdefault(cell.changed, []).append(cell.name)
+    by_differences = grouped((cell.changed, cell.name) for cell in cells if cell.changed)
     if not by_differences:
         return
     num_changed = sum(map(len, by_differences.values()))
     lines = [f"{matrix.folder} has {counted(num_changed, 'run')} that {matrix.source} has changed since:"]
-    for differences, names in by_differences.items():
+    for changes, names in by_differences.items():
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        lines += [f"  {shown}:", *(f"    {difference}" for difference in differences)]
+        lines += [f"  {shown}:", *(f"    {change}" for change in changes)]
     lines += [
         "nothing was changed: change name: to start another matrix, or use --overwrite to delete these runs and train "
         "them again"
@@ -155,7 +156,7 @@ def _before(folder: Path) -> SweepRecord | None:
 
 def _planned(matrix: Matrix, cell: Cell, old: CellRecord | None) -> Cell:
     """Return a cell with its state, from the record of the matrix and the run in its folder."""
-    record = replace(cell.described(matrix.options.select_by), attempts=old.attempts if old else ())
+    record = replace(cell.described(), attempts=old.attempts if old else ())
     before = old if old is not None and old.fingerprint == record.fingerprint else None
     folder = cell_run_folder(matrix.folder, cell.name)
     is_begun, in_use = (folder / records.RUN_FILE).exists(), is_in_use(folder)
@@ -195,24 +196,12 @@ def _with_changed_teachers(cells: Sequence[Cell]) -> Iterator[Cell]:
 
 def _changes(folder: Path, cell: Cell) -> Iterator[str]:
     """Yield the differences between the run in a folder and the cell."""
-    run = records.read_run(folder)
     assert cell.loaded is not None
-    try:
-        last = run["sessions"][-1] if run["sessions"] else run  # it may have been resumed by hand with other settings
-        before = {**compared_settings(last["config"]), "nproc": last["world_size"]}
-        variables = given_environment(last, cell.record.environment)
-    except (KeyError, TypeError, AttributeError) as error:
-        message = f"{folder / records.RUN_FILE} is damaged: it is not the record of a run ({error!r})"
-        raise CheckpointError(message, code="run.damaged") from error
+    config, num_processes, variables = trained_with(folder, cell.record.environment)
+    before = {**compared_settings(config), "nproc": num_processes}
     after = {**compared_settings(cell.loaded.values), "nproc": cell.record.num_processes}
-    for key in dict.fromkeys([*after, *before]):
-        # 3 and 3.0, which JSON does not distinguish, are equal.
-        old, new = (
-            one_line(float(value) if type(value) is int else value) for value in (before.get(key), after.get(key))
-        )
-        if old != new:
-            shown = (one_line(values[key]) if key in values else "no such option" for values in (before, after))
-            yield "{}: {} then, {} now".format(key, *shown)
+    for key, old, new in differences(before, after):
+        yield f"{key}: {one_line(old)} then, {one_line(new)} now"
     for name, text in variables.items():
         old, new = (UNSET if value is None else value for value in (text, cell.record.environment[name]))
         if old != new:

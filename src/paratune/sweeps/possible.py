@@ -48,32 +48,44 @@ def gpus_here() -> Gpus:
         return None
 
 
-def why_nowhere(config: Config, num_processes: int, max_processes: int | None) -> str | None:
-    """Return why a run is impossible on any machine, by its processes, batch or stages; None when it is possible."""
-    if max_processes is not None and num_processes > max_processes:
-        return f"nproc: {num_processes} is more than max_nproc: {max_processes}"
-    target = Target(is_cpu=True, description="device is cpu") if config.device == "cpu" else None
-    traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
-    reasons = reasons_against(config, traits, target, Ranks(num_processes, None), num_blocks=num_layers(config.model))
-    return text(reasons[0], SWEEP) if reasons else None
-
-
-def why_not_here(
-    config: Config, num_processes: int, environment: Mapping[str, str | None], gpus: Gpus | str = "here"
+def why_impossible(
+    config: Config,
+    num_processes: int,
+    num_nodes: int | None = None,
+    environment: Mapping[str, str | None] | None = None,
+    *,
+    here: bool,
+    gpus: Gpus | str = "here",
 ) -> str | None:
-    """Return why a run is not possible on this machine, or with these `gpus`: arithmetic, packages. None when it is.
+    """Return why a run is impossible; None when it is possible, as far as is known.
 
-    CUDA_VISIBLE_DEVICES in the environment of the run hides GPUs.
+    Args:
+        num_nodes: Nodes that the matrix sets.
+        environment: Variables of the run; CUDA_VISIBLE_DEVICES hides GPUs.
+        here: Whether it is to run on this machine; otherwise on any, with any packages.
+        gpus: Those of this machine; default: those that PyTorch sees.
     """
+    if num_nodes is not None and num_processes % num_nodes:
+        return f"nproc: {num_processes} cannot be divided equally among nodes: {num_nodes}"
+    if here and num_nodes is not None and num_nodes > 1:
+        return f"nodes: {num_nodes} needs several machines: paratune launch MATRIX --site SITE --array submits it"
     traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
-    needs_gpus = num_processes > 1 or (traits is not None and traits.needs_accelerator)
-    asks = needs_gpus or config.device == "cuda" or config.precision in ("fp16", "bf16", "tf32")
     target = None  # unknown, or not needed
     if config.device == "cpu":
         target = Target(is_cpu=True, description="device is cpu")
-    elif asks or not config.train.deterministic:
-        target = _target(num_processes, environment, gpus_here() if isinstance(gpus, str) else gpus)
-    reasons = reasons_against(config, traits, target, Ranks(num_processes, 1), is_installed=is_installed)
+    elif here:
+        needs_gpus = num_processes > 1 or (traits is not None and traits.needs_accelerator)
+        asks = needs_gpus or config.device == "cuda" or config.precision in ("fp16", "bf16", "tf32")
+        if asks or not config.train.deterministic:
+            target = _target(num_processes, environment or {}, gpus_here() if isinstance(gpus, str) else gpus)
+    reasons = reasons_against(
+        config,
+        traits,
+        target,
+        Ranks(num_processes, 1 if here else None),
+        num_blocks=num_layers(config.model),
+        is_installed=is_installed if here else None,
+    )
     return text(reasons[0], SWEEP) if reasons else None
 
 
@@ -95,12 +107,3 @@ def _target(num_processes: int, environment: Mapping[str, str | None], gpus: Gpu
         num_devices=len(gpus),
         is_tf32_disabled=environment.get(_TF32, os.environ.get(_TF32)) == "0",
     )
-
-
-def why_no_nodes(num_processes: int, num_nodes: int | None, *, here: bool) -> str | None:
-    """Return why a run is not possible on the nodes that the matrix asks for; None when it is, or sets none."""
-    if num_nodes is not None and num_processes % num_nodes:
-        return f"nproc: {num_processes} cannot be divided equally among nodes: {num_nodes}"
-    if here and num_nodes is not None and num_nodes > 1:
-        return f"nodes: {num_nodes} needs several machines: paratune launch MATRIX --site SITE --array submits it"
-    return None

@@ -2,10 +2,10 @@
 
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from paratune.base.text import plain
 from paratune.config.section import Section, Text
@@ -34,7 +34,7 @@ class PublishedFile(Section):
     source: Text
     """The publication."""
     matrices: dict[str, Any]
-    """Figures and claims by the name of their matrix."""
+    """Below the name of each matrix (its `name:`) what is published about it, `figures:` and `claims:`."""
 
 
 class Claim(Section):
@@ -47,19 +47,33 @@ class Claim(Section):
     measure: Text
     """The compared measure."""
     by: float | str | None = None
+    """The share of `less` and `not_less`, such as 10%; the margin of a score otherwise."""
     of: dict[str, Any] | None = None
+    """A configuration: values of axes."""
     than: dict[str, Any] | None = None
+    """The other configuration."""
     along: Text | None = None
+    """In place of `of` and `than`: an axis, whose values are compared with its first one."""
     held: dict[str, Any] | None = None
+    """With `along`: values of other axes."""
     where: Text | None = None
+    """Table, figure or page."""
+
+
+_MEASURES: dict[str, Any] = dict.fromkeys((*SYSTEM_MEASURES, *METRIC_NAMES), (float | str | None, None))
+Figure = create_model("Figure", __base__=Section, values=(dict[str, Any], ...), where=(Text | None, None), **_MEASURES)
+"""Published figures of one configuration, `values` of axes; each measure with its unit, such as `time: 26 min`."""
 
 
 class OfMatrix(Section):
     """What is published about one matrix."""
 
     where: Text | None = None
-    figures: list[Any] = Field(default_factory=list)
-    claims: list[Any] = Field(default_factory=list)
+    """Table, figure or page, of figures and claims without their own."""
+    figures: list[Figure] = Field(default_factory=list)  # type: ignore[valid-type]
+    """Published figures."""
+    claims: list[Claim] = Field(default_factory=list)
+    """Published claims."""
 
 
 def published_beside(matrix: MatrixFile, given: str | None, name: str, axes: Sequence[MatrixAxis]) -> Published | None:
@@ -96,42 +110,34 @@ def _read(file: MatrixFile, name: str, axes: Sequence[MatrixAxis]) -> Published 
         for figure in _figures(file, axes, line, f"{at}.figures[{number}]", own.where or "")
     )
     claims = (
-        _claim(file, axes, line, f"{at}.claims[{number}]", own.where or "") for number, line in enumerate(own.claims)
+        _claim(file, axes, claim, f"{at}.claims[{number}]", own.where or "") for number, claim in enumerate(own.claims)
     )
     return Published(whole.source, tuple(figures), tuple(claim for claim in claims if claim is not None))
 
 
 def _figures(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, where: str) -> Iterator[PublishedFigure]:
-    if not isinstance(line, dict):
-        file.refuse(f"{at} is {describe_value(line)}; allowed: a mapping", at)
-        return
-    values = find_one_of_each(file, axes, line.get("values"), f"{at}.values", "published.values")
-    measures = {key: amount for key, amount in line.items() if key not in ("values", "where")}
-    own_where = line.get("where")
-    if own_where is not None and not (isinstance(own_where, str) and own_where):
-        file.refuse(f"{at}.where is {describe_value(own_where)}; allowed: text, such as table 3", f"{at}.where")
-        own_where = None
+    values = find_one_of_each(file, axes, line.values, f"{at}.values", "published.values")
+    measures = line.model_dump(exclude_none=True, exclude={"values", "where"})
     if not measures:
         file.refuse(f"{at} has no measure, such as time: 26 min or f1: 0.91", at, "config.required")
     for key, given in measures.items():
-        if not _is_measure(file, key, f"{at}.{key}", (*SYSTEM_MEASURES, *METRIC_NAMES)):
-            continue
         amount, unit = _amount(given)
         if amount is None or unit not in measure_units(key):
             forms = ", ".join(f"NUMBER {unit}" if unit else "a number alone" for unit in measure_units(key))
             file.refuse(f"{at}.{key} is {describe_value(given)}; allowed: {forms}", f"{at}.{key}", "published.amount")
         elif values is not None:
-            yield PublishedFigure(values, key, amount, unit, own_where or where)
+            yield PublishedFigure(values, key, amount, unit, line.where or where)
 
 
-def _claim(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, where: str) -> PublishedClaim | None:
+def _claim(file: MatrixFile, axes: Sequence[MatrixAxis], claim: Claim, at: str, where: str) -> PublishedClaim | None:
     before = len(file.problems)
-    claim = file.section(Claim, line, at)
-    if claim is None:
-        return None
     is_ratio = claim.relation in RATIO_CLAIMS
     known = [name for name in SYSTEM_MEASURES if name != "state_memory"] if is_ratio else METRIC_NAMES
-    _is_measure(file, claim.measure, f"{at}.measure", known)
+    if claim.measure not in known:
+        near = did_you_mean(claim.measure, known) or f"; there are: {', '.join(known)}"
+        file.refuse(
+            f"{at}.measure: {plain(claim.measure)} is not a measure{near}", f"{at}.measure", "published.measure"
+        )
     given = 0 if claim.by is None and claim.relation == "less" else claim.by
     by, unit = _amount(given)
     # Of a score 1% could be a point of a hundred, or a hundredth of the baseline's: its margin is a plain number.
@@ -171,13 +177,6 @@ def _pairs(file: MatrixFile, axes: Sequence[MatrixAxis], claim: Claim, at: str) 
             "along: (an axis) with held: (values of other axes)"
         )
         file.refuse(message, at, "published.values")
-
-
-def _is_measure(file: MatrixFile, key: str, at: str, known: Collection[str]) -> bool:
-    if key not in known:
-        near = did_you_mean(str(key), known) or f"; there are: {', '.join(known)}"
-        file.refuse(f"{at}: {plain(str(key))} is not a measure{near}", at, "published.measure")
-    return key in known
 
 
 def _amount(content: Any) -> tuple[float | None, str]:

@@ -16,9 +16,7 @@ from paratune import records
 from paratune.base import atomic
 from paratune.base.text import plain
 from paratune.config.load import show_text
-from paratune.config.plain import one_line
 from paratune.errors import (
-    EXIT_FAILED,
     EXIT_HUNG,
     EXIT_LAUNCH,
     EXIT_OK,
@@ -36,11 +34,9 @@ from paratune.records.sweep import (
     cell_run_folder,
     write_sweep,
 )
+from paratune.sweeps.axes import for_a_run
 from paratune.sweeps.cell import IN_USE, Cell
-from paratune.sweeps.cells import as_probe, renamed
-from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.plan import now
-from paratune.sweeps.values import ProbeLength, for_a_run
 
 WAIT_S = 120.0
 """Longest wait for a run that an earlier, killed sweep started: it saves a checkpoint and ends."""
@@ -48,10 +44,6 @@ _MAY_PASS = (EXIT_LAUNCH, EXIT_OUT_OF_MEMORY, EXIT_HUNG)
 """Exit codes with a cause outside the run: a killed or lost process, memory that others use, a hang."""
 _MAX_REASON = 500
 
-WARMUP_FOLDER = "warmup"
-WARMUP_LOG = f"{WARMUP_FOLDER}/log.txt"
-_MAKES_NO_TOKENS = {"num_workers", "prefetch_factor", "cache_dir", "figures"}
-"""Options of `data` that change neither the files that are read nor their tokens."""
 PROGRAM = "paratune"
 
 Start = Callable[[Sequence[str], Path, Mapping[str, str | None]], int]
@@ -187,15 +179,12 @@ def listed(folder: Path, cell: Cell, *, run_code: bool = False) -> dict[str, Any
     command = [PROGRAM, *words_of(folder, cell), *(["--run-code"] if run_code else [])]
     return {
         "name": cell.name,
-        "kind": cell.record.kind,
-        "repeat": cell.record.repeat,
         "num_processes": cell.record.num_processes,
         "num_nodes": cell.record.num_nodes,
         "environment": environment,
         "config": str(config_of(folder, cell.name)),
         "folder": str(cell_run_folder(folder, cell.name)),
         "log": str(folder / LOGS_FOLDER / f"{cell.name}.txt"),
-        "state": cell.record.state,
         "command": command,
         "line": shell_line(command, environment),
     }
@@ -206,54 +195,3 @@ def shell_line(command: Sequence[str], environment: Mapping[str, str | None]) ->
     unset = [word for name, value in environment.items() if value is None for word in ("-u", name)]
     given = [f"{name}={value}" for name, value in environment.items() if value is not None]
     return shlex.join([*(["env", *unset, *given] if environment else []), *command])
-
-
-def warm_ups(matrix: Matrix, todo: Sequence[Cell]) -> list[tuple[str, Cell]]:
-    """Return `warmup_runs` warm-up runs for each model and data set, with the cell whose first steps each takes.
-
-    Warm-up steps are left out of the figures of each run, but the first run also reads files from the disk for the
-    first time, tokenizes texts, and runs before fans and clocks are steady. So a probe of each model and data set runs
-    first, on the largest number of devices. The default is one when speed is measured (probes, repeats), else none.
-    """
-    number = matrix.options.warmup_runs
-    if number is None:
-        number = int(matrix.options.repeats > 1 or any(cell.record.kind == "probe" for cell in todo))
-    cell_by_data: dict[str, Cell] = {}
-    for cell in todo:
-        assert cell.loaded is not None
-        values = cell.loaded.values
-        data = {key: value for key, value in values["data"].items() if key not in _MAKES_NO_TOKENS}
-        key = one_line([values["task"], data, values["model"]])  # decides the files that are read, and their tokens
-        if key not in cell_by_data or cell.record.num_processes > cell_by_data[key].record.num_processes:
-            cell_by_data[key] = cell
-    return [
-        (cell.name, _warm_up(matrix, cell, f"{WARMUP_FOLDER}-{at}-{again}"))
-        for at, cell in enumerate(cell_by_data.values(), start=1)
-        for again in range(1, number + 1)
-    ]
-
-
-def _warm_up(matrix: Matrix, cell: Cell, name: str) -> Cell:
-    assert cell.loaded is not None
-    # Trackers receive nothing of a discarded run.
-    quiet = replace(cell.loaded, values={**cell.loaded.values, "trackers": {}})
-    loaded = as_probe(quiet, matrix.probe or ProbeLength(), reads_all=cell.record.kind == "full")
-    loaded = renamed(loaded, name, str(matrix.folder / WARMUP_FOLDER))
-    return replace(cell, record=replace(cell.record, name=name), loaded=loaded)
-
-
-def run_warm_up(folder: Path, cell: Cell, start: Start) -> int:
-    """Run a warm-up in the folder of the matrix, and replace an earlier one; return the exit code."""
-    config = folder / WARMUP_FOLDER / f"{cell.name}.yaml"
-    assert cell.loaded is not None
-    write_text(config, show_text(cell.loaded))
-    words = ["train", str(config), "--nproc", str(cell.record.num_processes), "--overwrite"]
-    return start(words, folder / WARMUP_LOG, for_a_run(cell.record.environment))
-
-
-def exit_code(record: SweepRecord, asked: Sequence[str], *, was_stopped: bool) -> int:
-    """Return the exit code: 0 when all selected runs are finished or skipped, 75 after a signal, else 1."""
-    states = {cell.name: cell.state for cell in record.cells}
-    if all(states[name] in ("finished", "skipped") for name in asked):
-        return EXIT_OK
-    return EXIT_STOPPED if was_stopped else EXIT_FAILED

@@ -1,16 +1,13 @@
-"""The key `search` of a matrix file: trials with sampled settings, and the runs that follow from earlier scores.
+"""The key `search` of a matrix file: trials with sampled settings, also those that follow from earlier scores.
 
 The trials are the values of the axis `trial`, so they have all features of an axis: names, resumption, clusters,
-reports. Successive halving: Jamieson and Talwalkar, AISTATS 2016. The trials of a round train a number of steps; the
-best continue to the next round with more steps. Each run trains from the start, because the learning rate of a step
-depends on the number of steps.
+reports.
 """
 
-import itertools
 import math
 import random
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,16 +24,11 @@ from paratune.errors import require_installed
 from paratune.records.finished import read_typed
 from paratune.records.sweep import CellRecord, SearchRecord, SweepRecord, cell_run_folder, holds_sweep, read_sweep
 from paratune.records.typed import Summary
-from paratune.sweeps.axes import SEEDS, MatrixAxis, read_axes
+from paratune.sweeps.axes import SEEDS, MatrixAxis, read_axes, short, show
 from paratune.sweeps.matrix_file import MatrixFile
-from paratune.sweeps.values import short, show
 
 TRIAL = "trial"
 """Key and label of the axis of trials."""
-STEPS = "train.max_steps"
-"""Key of the axis of rounds of successive halving."""
-NOT_NEEDED = "not needed: its trial was not among the best of a round before (search.method: halving)"
-_ONLY_FOR = {"at_once": "bayesian", "steps": "halving", "keep": "halving"}
 _MAX_RANDOM, _MAX_DRAWS = 10, 200
 _DIGITS = 3
 """Significant digits of a sampled number: the names and the tables of runs show it whole."""
@@ -69,11 +61,6 @@ class Range:
         number = min(max(number, self.low), self.high)
         return self.choices[int(number)] if self.choices else int(number) if self.is_whole else number
 
-    @property
-    def values(self) -> Sequence[Any]:
-        """All values of choices or of a range of whole numbers; empty for other ranges."""
-        return self.choices or (range(int(self.low), int(self.high) + 1) if self.is_whole else ())
-
     def text(self) -> str:
         """Return the range for tables."""
         if self.choices:
@@ -84,7 +71,7 @@ class Range:
 class Search(Section):
     """Trials with sampled settings."""
 
-    method: Literal["random", "bayesian", "halving"] = "random"
+    method: Literal["random", "bayesian"] = "random"
     """How trials are chosen."""
     trials: Annotated[int, Field(ge=2, le=1000)]
     """Number of trials."""
@@ -94,10 +81,6 @@ class Search(Section):
     """Of the sampling."""
     at_once: Positive = 1
     """bayesian: trials that are suggested together."""
-    steps: Annotated[list[Positive], Field(min_length=2)] | None = None
-    """halving: optimizer steps of a run in each round, increasing."""
-    keep: Annotated[int, Field(ge=2)] = 3
-    """halving: one of so many trials continues."""
 
     @cached_property
     def ranges(self) -> tuple[Range, ...]:
@@ -111,28 +94,18 @@ class Search(Section):
                 ranges.append(Range(key, low, high, is_log, is_whole=type(low) is type(high) is int))
         return tuple(ranges)
 
-    @property
-    def is_adaptive(self) -> bool:
-        """Whether later runs depend on the scores of earlier ones."""
-        return self.method != "random"
-
     def record(self, trials: Mapping[str, Mapping[str, Any]]) -> SearchRecord:
         """Return the record of the search with these trials."""
-        space, keep = tuple(option.text() for option in self.ranges), self.keep if self.steps else None
-        return SearchRecord(self.method, self.seed, self.trials, space, trials, tuple(self.steps or ()), keep)
+        space = tuple(option.text() for option in self.ranges)
+        return SearchRecord(self.method, self.seed, self.trials, space, trials)
 
 
 def check_search(file: MatrixFile, search: Search) -> Search | None:
     """Return a search, or None where its options contradict each other: `file` collects the problems."""
     before = len(file.problems)
-    for key in search.model_fields_set & _ONLY_FOR.keys():
-        if search.method != _ONLY_FOR[key]:
-            message = f"search.{key} has no effect with method: {search.method}; it belongs to {_ONLY_FOR[key]}"
-            file.refuse(f"{message}: remove it", f"search.{key}", "config.no_effect")
-    steps = search.steps or []
-    if sorted({*steps}) != steps or (search.method == "halving" and not steps):
-        allowed = "two or more increasing numbers of optimizer steps, such as [50, 150, 450]"
-        file.refuse(f"search.steps is {describe_value(search.steps)}; allowed: {allowed}", "search.steps")
+    if "at_once" in search.model_fields_set and search.method != "bayesian":
+        message = "search.at_once has no effect with method: random, which needs no scores: remove it"
+        file.refuse(message, "search.at_once", "config.no_effect")
     for key, wanted in search.space.items():
         if (problem := _problem_of_range(key, wanted)) is not None:
             file.refuse(f"search.space.{key}{problem}", f"search.space.{key}")
@@ -164,21 +137,16 @@ def sampled(search: Search, num_trials: int, known: Sequence[Mapping[str, Any]] 
     """Return random settings, each another and none known; fewer where the space has no more of them."""
     # Another stream for each number of known trials: the same stream would first draw the known settings again.
     generator = random.Random(f"{search.seed}/{len(known)}")
-    drawn = (
-        {option.key: option.draw(generator) for option in search.ranges}
-        for _ in range((num_trials + len(known)) * _MAX_DRAWS)
-    )
-    # Nearly all of a small space may be known, and the rest improbable. Lazy: a range may have a billion numbers.
-    listed = (values for _ in (0,) for values in itertools.product(*(option.values for option in search.ranges)))
-    rest = (dict(zip(search.space, values, strict=True)) for values in listed)
     seen = {one_line(dict(settings)) for settings in known}
     trials: list[dict[str, Any]] = []
-    for settings in itertools.chain(drawn, rest):
-        if len(trials) == num_trials:
-            break
+    # So many draws find nearly all of a small space.
+    for _ in range((num_trials + len(known)) * _MAX_DRAWS):
+        settings = {option.key: option.draw(generator) for option in search.ranges}
         if one_line(settings) not in seen:
             seen.add(one_line(settings))
             trials.append(settings)
+            if len(trials) == num_trials:
+                break
     return trials
 
 
@@ -212,69 +180,23 @@ def trial_title(name: str, settings: Mapping[str, Any]) -> str:
 def read_search_axes(
     file: MatrixFile, content: Mapping[str, Any], base: Layer, search: Search, trials: Trials
 ) -> tuple[MatrixAxis, ...]:
-    """Return the axes of a file with the axis of trials, and that of rounds for `halving`."""
-    added: dict[str, tuple[str, Trials]] = {TRIAL: ("search.space", trials)}
-    titles = {TRIAL: {name: trial_title(name, settings) for name, settings in trials.items()}}
-    if search.steps:
-        rounds = {f"steps-{count}": {STEPS: count, "train.epochs": None} for count in search.steps}
-        added[STEPS] = ("search.steps", rounds)
-        titles[STEPS] = {name: str(settings[STEPS]) for name, settings in rounds.items()}
-    for key, (at, values) in added.items():  # lines of their problems are those of the space
-        if key in content:
-            file.refuse(f"axes.{key} is an axis of the search; remove it", f"axes.{key}", "config.conflict")
-        place = file.places.get(at, file.places["search"])
-        for name, settings in values.items():
-            for inner in ("", *(f".{option}" for option in settings)):
-                file.places[f"axes.{key}.{name}{inner}"] = file.places.get(f"{at}{inner}", place)
-    axes = read_axes(file, {**content, **{key: dict(values) for key, (_, values) in added.items()}}, base)
+    """Return the axes of a file with the axis of trials."""
+    if TRIAL in content:
+        file.refuse(f"axes.{TRIAL} is the axis of the search; remove it", f"axes.{TRIAL}", "config.conflict")
+    place = file.places["search"]
+    for name, settings in trials.items():  # lines of their problems are those of the space
+        for inner in ("", *(f".{option}" for option in settings)):
+            file.places[f"axes.{TRIAL}.{name}{inner}"] = file.places.get(f"search.space{inner}", place)
+    axes = read_axes(file, {**content, TRIAL: trials}, base)
     for axis in axes:
-        key = axis.key
-        if search.is_adaptive and key not in added and not axis.is_seed:
+        if search.method == "bayesian" and axis.key != TRIAL and not axis.is_seed:
             message = (
-                f"axes.{key}: with search.method: {search.method} the scores decide which trials follow, so no "
-                f"other axis than seeds is allowed; put {key} into search.space, or use method: random"
+                f"axes.{axis.key}: with search.method: bayesian the scores decide which trials follow, so no other "
+                f"axis than seeds is allowed; put {axis.key} into search.space, or use method: random"
             )
-            file.refuse(message, f"axes.{key}", "config.conflict")
-    return tuple(replace(axis, values=titles.get(axis.key, axis.values)) for axis in axes)
-
-
-def halving_needs(
-    folder: Path, record: SweepRecord, search: Search, todo: Collection[str]
-) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of the runs of the first round with runs in `todo`, and of those that no round needs."""
-    trials = list(record.search.trials if record.search else ())
-    never: set[str] = set()
-    for steps in search.steps or ():
-        of_round = [cell for cell in record.cells if cell.values[short(STEPS)] == f"steps-{steps}"]
-        cells = [cell for cell in of_round if cell.values[TRIAL] in trials]
-        never |= {cell.name for cell in of_round if cell not in cells}
-        if now := frozenset(cell.name for cell in cells if cell.name in todo):
-            return now, frozenset(never)
-        scores = trial_scores(folder, cells)
-        trials = best_trials(scores, cells[0].metric, math.ceil(len(trials) / search.keep)) if scores else []
-    return frozenset(), frozenset(never)
-
-
-def skip_not_needed(record: SweepRecord, never: Collection[str]) -> SweepRecord:
-    """Return the record with the runs that no round of successive halving needs as skipped."""
-    for cell in record.cells:
-        if cell.name in never and cell.state == "pending":
-            record = record.with_cell(replace(cell, state="skipped", reason=NOT_NEEDED, is_needed=False))
-    return record
-
-
-def num_runs_of_halving(search: Search) -> int:
-    """Return the number of runs of one seed, where no run fails."""
-    total, count = 0, search.trials
-    for _ in search.steps or ():
-        total, count = total + count, math.ceil(count / search.keep)
-    return total
-
-
-def best_trials(scores: Mapping[str, float], metric: str, count: int) -> list[str]:
-    """Return the names of the `count` best trials, the best first; equal ones keep their order."""
-    sign = -1.0 if direction(metric) == "max" else 1.0
-    return sorted(scores, key=lambda name: sign * scores[name])[:count]
+            file.refuse(message, f"axes.{axis.key}", "config.conflict")
+    titles = {name: trial_title(name, settings) for name, settings in trials.items()}
+    return tuple(replace(axis, values=titles) if axis.key == TRIAL else axis for axis in axes)
 
 
 def trial_scores(folder: Path, cells: Sequence[CellRecord]) -> dict[str, float]:
@@ -299,12 +221,6 @@ def validation_score(folder: Path, cell: CellRecord) -> float | None:
     return scores.get("validation", {}).get(cell.metric)
 
 
-def require_search(search: Search | None) -> None:
-    """Raise MissingDependency where a Bayesian search has no Optuna."""
-    if search is not None and search.method == "bayesian":
-        require_installed("optuna", extra="search")
-
-
 def next_trials(search: Search, record: SweepRecord, scores: Mapping[str, float]) -> Trials:
     """Return the known trials with those that Optuna's TPE sampler suggests next; the same where all are known.
 
@@ -312,7 +228,7 @@ def next_trials(search: Search, record: SweepRecord, scores: Mapping[str, float]
     """
     assert record.search is not None
     known = record.search.trials
-    require_search(search)
+    require_installed("optuna", extra="search")
     import optuna
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 

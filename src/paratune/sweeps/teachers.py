@@ -30,11 +30,12 @@ def resolve_teachers(
     if not isinstance(wanted, dict):
         return layer, (), ()
     place = next((at for key, at in layer.places.items() if key == TEACHER or key.startswith(f"{TEACHER}.")), None)
-    chosen, found = find_values(matrix.axes, wanted)
+    chosen, problems = find_values(matrix.axes, wanted)
+    messages = [problem.message for problem in problems]
     if not wanted:
-        found = [("it is an empty mapping; name a value of an axis, such as {size: large}, or a run", "")]
-    if found:
-        return layer, (), tuple(_problem(message, place) for message, _ in found)
+        messages = ["it is an empty mapping; name a value of an axis, such as {size: large}, or a run"]
+    if messages:
+        return layer, (), tuple(_problem(message, place) for message in messages)
     combinations = itertools.product(*chosen.values())
     names = [name_of({**values, **dict(zip(chosen, names, strict=True))}) for names in combinations]
     folders = [str(cell_run_folder(matrix.folder, name)) for name in names]

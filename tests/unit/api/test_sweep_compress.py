@@ -1,14 +1,13 @@
 """Smaller forms of the runs of a matrix, and students whose teachers are not finished; no process is started."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from paratune.api.sweep_compress import compress_runs
 from paratune.api.sweep_train import _Trainer
 from paratune.records.sweep import cell_run_folder, read_sweep, write_sweep
 from paratune.sweeps.cells import cells_of
@@ -33,19 +32,22 @@ compress: {forms: [bf16]}
 """
 
 
-@dataclass
-class Starter:
+class Children:
     """Records commands, and ends with the exit code that a function returns."""
 
-    code: Callable[[Sequence[str]], int] = lambda words: 0
-    started: list[Sequence[str]] = field(default_factory=list)
-    environments: list[Mapping[str, str | None]] = field(default_factory=list)
-    is_stopped: bool = False
+    def __init__(self, code: Callable[[Sequence[str]], int] = lambda words: 0, signal: str | None = None) -> None:
+        self.code, self.signal = code, signal
+        self.started: list[Sequence[str]] = []
+        self.environments: list[Mapping[str, str | None]] = []
 
-    def start(self, words: Sequence[str], log: Path, environment: Mapping[str, str | None]) -> int:
+    def run(self, words: Sequence[str], log: Path, environment: Mapping[str, str | None], **options: Any) -> int:
         self.started.append(words)
         self.environments.append(environment)
         return self.code(words)
+
+
+def trainer_of(matrix: Matrix, children: Any) -> _Trainer:
+    return _Trainer(matrix, children, SimpleNamespace(update=lambda *args: None), 2, 0, run_code=False)
 
 
 @pytest.fixture
@@ -67,22 +69,18 @@ def finish(matrix: Matrix, plan: SweepPlan) -> SweepPlan:
 def test_every_finished_run_is_made_smaller_and_failures_are_returned(planned: tuple[Matrix, SweepPlan]):
     matrix, plan = planned
     names = {"small", "large"}
-    assert compress_runs(matrix, plan.record, names, starter := Starter()) == ()
-    assert starter.started == []  # no run is finished
+    assert trainer_of(matrix, children := Children()).compress(plan.record, names) == ()
+    assert children.started == []  # no run is finished
     record = finish(matrix, plan).record
-    starter = Starter(lambda words: 5 if words[1].endswith("small") else 0)
-    assert compress_runs(matrix, record, names, starter) == ("small",)
-    assert [words[:4] for words in starter.started] == [
+    children = Children(lambda words: 5 if words[1].endswith("small") else 0)
+    assert trainer_of(matrix, children).compress(record, names) == ("small",)
+    assert [words[:4] for words in children.started] == [
         ["compress", f"runs/m/runs/{name}", "--to", "bf16"] for name in ("small", "large")
     ]
-    assert starter.environments == [{"OMP_NUM_THREADS": "1"}] * 2
-    assert compress_runs(matrix, record, names, Starter(is_stopped=True)) == ("small", "large")
-    assert (
-        compress_runs(
-            replace(matrix, options=matrix.options.model_copy(update={"compress": None})), record, names, Starter()
-        )
-        == ()
-    )
+    assert children.environments == [{"OMP_NUM_THREADS": "1"}] * 2
+    assert trainer_of(matrix, Children(signal="SIGTERM")).compress(record, names) == ("small", "large")
+    without = replace(matrix, options=matrix.options.model_copy(update={"compress": None}))
+    assert trainer_of(without, Children()).compress(record, names) == ()
 
 
 def test_a_student_is_not_started_before_its_teacher_is_finished(planned: tuple[Matrix, SweepPlan]):
@@ -90,10 +88,10 @@ def test_a_student_is_not_started_before_its_teacher_is_finished(planned: tuple[
     matrix.folder.mkdir(parents=True)
     write_sweep(matrix.folder, plan.record)
     children = SimpleNamespace(signal=None, run=lambda *args, **options: pytest.fail("started"))
-    bar = SimpleNamespace(update=lambda *args: None)
-    trainer = _Trainer(matrix, children, bar, 2, 0, run_code=False)
     student = next(cell for cell in plan.cells if cell.name == "small")
-    (cell,) = (cell for cell in trainer.train(plan.record, [student]).cells if cell.name == "small")
+    (cell,) = (
+        cell for cell in trainer_of(matrix, children).train(plan.record, [student]).cells if cell.name == "small"
+    )
     assert cell.state == "pending"
     assert "large" in cell.reason
 
@@ -104,7 +102,3 @@ def test_the_record_keeps_teachers_and_forms(planned: tuple[Matrix, SweepPlan], 
     record = read_sweep(tmp_path)
     assert record.compress == ("bf16",)
     assert {cell.name: cell.teachers for cell in record.cells} == {"small": ("large",), "large": ()}
-    content = json.loads((tmp_path / "sweep.json").read_text())
-    del content["compress"], content["cells"][0]["teachers"]
-    (tmp_path / "sweep.json").write_text(json.dumps(content))
-    assert read_sweep(tmp_path).compress == ()  # a record from before

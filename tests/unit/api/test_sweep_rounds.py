@@ -9,14 +9,13 @@ import pytest
 from make_matrix import Made, make_matrix
 from raised import raises_code
 
-from paratune.api.sweep_rounds import train_rounds, verdict_state
+from paratune.api.sweep_rounds import judged_and_undecided, next_round, read_rounds, train_rounds, undecided_runs
 from paratune.records.sweep import Axis, CellRecord, Rounds, SweepRecord, read_sweep
 from paratune.reports.matrix.outcomes import read_outcomes
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
 from paratune.sweeps.plan import plan_of
-from paratune.sweeps.rounds import is_over_budget, next_round, read_rounds
 
 SEED = Axis("run.seed", "seed", {f"seed-{n}": str(n) for n in range(1, 9)}, is_seed=True, keys=("run.seed",))
 STRATEGY = Axis("strategy", "strategy", {name: name for name in ("ddp", "zero1", "zero3")}, keys=("strategy.kind",))
@@ -39,6 +38,8 @@ class FakeTrainer:
 
     def train(self, record: SweepRecord, steps: list[Cell]) -> SweepRecord:
         for cell in steps:
+            if self.is_stopped:
+                break
             self.trained.append(cell.record.name)
             record = record.with_cell(replace(cell.record, state="finished", attempts=(ATTEMPT,)))
         write(self.folder, record)
@@ -78,6 +79,10 @@ def start(folder: Path, rounds: Rounds | None) -> tuple[SweepRecord, list[Cell]]
     return record, [Cell(cells[name]) for name in names]
 
 
+def train(folder: Path, record: SweepRecord, todo: list[Cell], trainer: FakeTrainer) -> SweepRecord:
+    return train_rounds(record, todo, trainer, undecided_runs(folder))
+
+
 def seeds(trained: list[str], strategy: str) -> int:
     return sum(name.startswith(f"{strategy}_") for name in trained)
 
@@ -85,14 +90,12 @@ def seeds(trained: list[str], strategy: str) -> int:
 def test_only_the_undecided_configuration_and_its_baseline_get_more_seeds(tmp_path: Path):
     record, todo = start(tmp_path, Rounds("speed", 8))
     trainer = FakeTrainer(tmp_path)
-    record = train_rounds(tmp_path, record, todo, trainer)
+    record = train(tmp_path, record, todo, trainer)
     assert trainer.trained[:9] == [cell.record.name for cell in todo[:9]]
     assert seeds(trainer.trained, "zero3") == 3  # twice as slow: decided at the first look
     assert seeds(trainer.trained, "zero1") == seeds(trainer.trained, "ddp") > 3
     assert read_sweep(tmp_path) == record
-    num_saved = 24 - len(trainer.trained)
-    assert (record.rounds.num_saved, record.rounds.saved_s) == (num_saved, 60 * num_saved)
-    assert [cell.is_needed for cell in record.cells].count(False) == num_saved
+    assert [cell.is_needed for cell in record.cells].count(False) == 24 - len(trainer.trained)
     # One look for each round: 9 runs, then those of two configurations.
     assert [len(look.finished) for look in record.looks] == [9, *[2] * (seeds(trainer.trained, "ddp") - 3)]
     assert {look.num_planned for look in record.looks} == {8}
@@ -104,10 +107,9 @@ def test_rounds_end_when_all_is_decided_and_a_larger_matrix_continues(tmp_path: 
     record = replace(record, cells=tuple(cell for cell in record.cells if not cell.name.startswith("zero1")))
     record = replace(record, axes=(replace(STRATEGY, values={"ddp": "ddp", "zero3": "zero3"}), SEED))
     trainer = FakeTrainer(tmp_path)
-    record = train_rounds(tmp_path, record, todo, trainer)
-    assert (len(trainer.trained), record.rounds.ended, record.rounds.num_saved) == (6, "decided", 10)
-    state = verdict_state(tmp_path, record)
-    assert (state.undecided, state.judged) == (set(), {("full", "ddp"), ("full", "zero3")})
+    record = train(tmp_path, record, todo, trainer)
+    assert (len(trainer.trained), record.rounds.ended) == (6, "decided")
+    assert judged_and_undecided(tmp_path, record) == ({("full", "ddp"), ("full", "zero3")}, set())
 
 
 def test_configurations_whose_runs_fail_have_no_verdict(tmp_path: Path):
@@ -122,37 +124,28 @@ def test_configurations_whose_runs_fail_have_no_verdict(tmp_path: Path):
 
     record, todo = start(tmp_path, Rounds("speed", 8))
     trainer = FailingTrainer(tmp_path)
-    record = train_rounds(tmp_path, record, todo, trainer)
-    assert (len(trainer.trained), record.rounds.ended, record.rounds.num_saved) == (9, "no_verdict", 0)
+    record = train(tmp_path, record, todo, trainer)
+    assert (len(trainer.trained), record.rounds.ended) == (9, "no_verdict")
     assert {cell.state for cell in record.cells} == {"finished", "failed", "pending"}
 
 
 def test_a_stopped_round_is_continued(tmp_path: Path):
     record, todo = start(tmp_path, Rounds("speed", 8))
     first = FakeTrainer(tmp_path, stops_after=4)
-    record = train_rounds(tmp_path, record, todo, first)
+    record = train(tmp_path, record, todo, first)
     assert (len(first.trained), record.rounds.ended) == (4, None)
     second = FakeTrainer(tmp_path)
-    train_rounds(tmp_path, record, todo[4:], second)
+    train(tmp_path, record, [cell for cell in todo if cell.name not in first.trained], second)
     whole_folder = tmp_path / "whole"
     whole_record, whole_todo = start(whole_folder, Rounds("speed", 8))
     whole = FakeTrainer(whole_folder)
-    train_rounds(whole_folder, whole_record, whole_todo, whole)
+    train(whole_folder, whole_record, whole_todo, whole)
     assert first.trained + second.trained == whole.trained
-
-
-def test_the_budget_counts_earlier_runs_and_the_next_one(tmp_path: Path):
-    record, todo = start(tmp_path, Rounds("speed", 8, budget_s=630.0))
-    trainer = FakeTrainer(tmp_path)
-    record = train_rounds(tmp_path, record, todo, trainer)
-    assert (len(trainer.trained), record.rounds.ended, record.rounds.num_saved) == (10, "budget", 0)
-    assert is_over_budget(record, todo[10])
-    assert not is_over_budget(replace(record, rounds=Rounds("speed", 8, budget_s=660.0)), todo[10])
 
 
 def test_runs_that_were_not_needed_are_no_missing_runs(tmp_path: Path):
     record, todo = start(tmp_path, Rounds("speed", 8))
-    train_rounds(tmp_path, record, todo, FakeTrainer(tmp_path))
+    train(tmp_path, record, todo, FakeTrainer(tmp_path))
     report = read_outcomes(tmp_path)
     assert report.num_skipped == 0
     (group,) = report.groups
@@ -191,36 +184,20 @@ def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return matrix, plan_of(matrix, cells_of(matrix), ["paratune"]).record.cells
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("8h", 28800), ("90min", 5400), ("1h30m", 5400), ("45s", 45), ("0.5h", 1800)]
-)
-def test_budgets(text: str, seconds: float, cells):
-    matrix, records = cells
-    assert read_rounds(matrix, records, "decided", text) == Rounds("decided", 5, seconds)
-
-
-@pytest.mark.parametrize(
-    ("until", "budget", "code"),
-    [
-        ("never", None, "cli.invalid_value"),
-        ("decided", "8", "cli.invalid_value"),
-        ("decided", "0h", "cli.invalid_value"),
-        (None, "--budget", "cli.no_effect"),
-    ],
-)
-def test_odd_options(until: str | None, budget: str | None, code: str, cells):
-    with raises_code(code, budget or until):
-        read_rounds(*cells, until, budget)
-
-
 def test_quality_of_probes_and_few_seeds_have_no_rounds(cells):
     matrix, records = cells
     probes: list[CellRecord] = [replace(cell, kind="probe") for cell in records]
     with raises_code("cli.no_effect", "quality"):
-        read_rounds(matrix, probes, "quality", None)
+        read_rounds(matrix, probes, "quality")
     with raises_code("cli.no_effect", "3"):
-        read_rounds(matrix, [cell for cell in records if cell.values["seed"][-1] in "123"], "decided", None)
+        read_rounds(matrix, [cell for cell in records if cell.values["seed"][-1] in "123"], "decided")
+
+
+def test_until_is_one_of_three_words(cells):
+    assert read_rounds(*cells, "decided") == Rounds("decided", 5)
+    with raises_code("cli.invalid_value", "never"):
+        read_rounds(*cells, "never")
 
 
 def test_without_until_there_are_no_rounds(cells):
-    assert read_rounds(*cells, None, None) is None
+    assert read_rounds(*cells, None) is None

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from paratune.api.sweep_train import _Trainer
+from paratune.api.sweep_train import TrainedSweep, _Trainer
 from paratune.console import Bar
+from paratune.errors import Stopped
 from paratune.launch.command_runner import CommandRunner
 from paratune.records.sweep import Rounds, cell_run_folder, write_sweep
 from paratune.sweeps.cells import cells_of
@@ -92,11 +93,28 @@ def test_an_error_of_the_run_is_not_repeated(code, monkeypatch, tmp_path):
     assert (numbers, cell.state) == ([0, 1], "failed")
 
 
-def test_a_run_is_not_repeated_without_rounds_after_a_signal_or_above_the_budget(monkeypatch, tmp_path):
-    for number, (rounds, signal) in enumerate(
-        [(None, None), (Rounds("speed", 2), "SIGTERM"), (Rounds("speed", 2, budget_s=-1.0), None)]
-    ):
+def test_a_run_is_not_repeated_without_rounds_or_after_a_signal(monkeypatch, tmp_path):
+    for number, (rounds, signal) in enumerate([(None, None), (Rounds("speed", 2), "SIGTERM")]):
         folder = tmp_path / str(number)
         folder.mkdir()
         numbers, _, cell = trained([-9], monkeypatch, folder, rounds, signal)
         assert (numbers, cell.state) == ([0] if signal else [0, 1], "interrupted")
+
+
+def test_exit_codes(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("data.csv").write_text("text,label\nx,a\n")
+    Path("m.yaml").write_text(MATRIX)
+    matrix = read_matrix(Path("m.yaml"))
+    record = plan_of(matrix, cells_of(matrix), []).record
+    record = record.with_cell(replace(record.cells[0], state="finished"))
+    first, second = (cell.name for cell in record.cells)
+    assert TrainedSweep(record, {first}, None).check() == 0
+    assert TrainedSweep(record, {first}, "SIGTERM").check() == 0
+    assert TrainedSweep(record, {first, second}, None).check() == 1
+    assert TrainedSweep(record, {first}, None, not_compressed=(first,)).check() == 1
+    for names, not_compressed in (({first, second}, ()), ({first}, (first,))):
+        with pytest.raises(Stopped):
+            TrainedSweep(record, names, "SIGTERM", not_compressed).check()
+    skipped = record.with_cell(replace(record.cells[1], state="skipped"))
+    assert TrainedSweep(skipped, {first, second}, None).check() == 0

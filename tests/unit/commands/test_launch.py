@@ -227,7 +227,7 @@ def test_a_job_without_progress_is_shown_with_its_code(launch: Launch, here: Pat
 
 
 def test_a_run_on_incomplete_nodes_is_refused(launch: Launch, here: Path):
-    Path("m.yaml").write_text("base: c.yaml\naxes: {run.seed: [1, 2]}\nnproc: 3\nmax_nproc: 8\n")
+    Path("m.yaml").write_text("base: c.yaml\naxes: {run.seed: [1, 2]}\nnproc: 3\n")
     Path("c.yaml").write_text(CONFIG.replace("16", "12"))
     with raises_code("site.too_small", "3", "2"):
         launch("m.yaml", array=True)

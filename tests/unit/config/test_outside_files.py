@@ -8,7 +8,7 @@ from raised import check_code
 from paratune.config.layers import read_layers
 from paratune.config.load import check_layer, load_config
 from paratune.errors import ParatuneError
-from paratune.sweeps.asked import invalid
+from paratune.sweeps.cell import invalid
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
 

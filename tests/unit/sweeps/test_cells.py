@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from raised import raises_code
 
-from paratune.sweeps.asked import invalid, none_possible, only
-from paratune.sweeps.cell import Cell
+from paratune.sweeps.cell import Cell, invalid, none_possible, select
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
 
@@ -56,9 +55,9 @@ def test_nodes_are_for_a_cluster_and_divide_the_processes(
 
 def test_nodes_make_another_run(matrix_file: Path):
     _add(matrix_file, "nodes: 1\n")
-    one = _cells(matrix_file)[0].described(None).fingerprint
+    one = _cells(matrix_file)[0].described().fingerprint
     matrix_file.write_text(matrix_file.read_text().replace("nodes: 1", "nodes: 2"))
-    assert _cells(matrix_file)[0].described(None).fingerprint != one
+    assert _cells(matrix_file)[0].described().fingerprint != one
 
 
 def test_exclusions_and_overrides(matrix_file: Path):
@@ -109,7 +108,7 @@ def test_a_task_that_one_cell_names_stays_with_it(matrix_file: Path):
     assert [cell.problems for cell in cells] == [()] * 6
     assert cells[0].config.task.labels != cells[1].config.task.labels
     assert [cell.config.data.columns.text for cell in cells[:3]] == ["sentence1", "sentence1", "sentence"]
-    assert [cell.described(None).metrics for cell in cells[:3]] == [("accuracy", "f1"), ("accuracy",), ("matthews",)]
+    assert [cell.described().metrics for cell in cells[:3]] == [("accuracy", "f1"), ("accuracy",), ("matthews",)]
     assert read_matrix(matrix_file).select_per == ("task",)
 
 
@@ -146,11 +145,10 @@ def test_a_number_of_processes_that_cannot_be(matrix_file: Path):
     ("old", "new", "refused"),
     [
         ("split: {validation: 0.2}, ", "", ("data.validation_missing", "data.validation")),
-        ("axes:", "select_by: rmse\naxes:", ("metric.unknown", "select_by: rmse", "classification")),
         (
             "  run.seed: [41, 42]",
             "  evaluate.best: [f1, accuracy]",
-            ("sweep.select", "evaluate.best", "(accuracy, f1)", "select_by"),
+            ("sweep.select", "evaluate.best", "(accuracy, f1)", "select_per"),
         ),
         ("  run.seed: [41, 42]", "  data.split.seed: [1, 2]\nselect_per: []", ("sweep.select", "select_per")),
         (
@@ -240,7 +238,7 @@ def test_only(matrix_file: Path):
     cells = cells_of(matrix)
 
     def names(*words: str) -> list[str]:
-        return [cell.name for cell in only(matrix, cells, words)]
+        return [cell.name for cell in select(matrix, cells, words)]
 
     assert names("seed=41", "train.learning_rate=1e-4") == ["learning_rate-0.0001_seed-41"]
     assert names("seed=41,42") == [cell.name for cell in cells]
@@ -255,15 +253,13 @@ def test_only(matrix_file: Path):
 
 
 def test_a_fingerprint_is_that_of_what_is_trained_and_measured(matrix_file: Path):
-    before = {cell.name: cell.described(None).fingerprint for cell in _cells(matrix_file)}
+    before = {cell.name: cell.described().fingerprint for cell in _cells(matrix_file)}
     assert len(set(before.values())) == 4
-    assert {cell.name: cell.described(None).fingerprint for cell in _cells(matrix_file, "checkpoint.keep=5")} == before
+    assert {cell.name: cell.described().fingerprint for cell in _cells(matrix_file, "checkpoint.keep=5")} == before
     for free in ("data.figures.min_texts=5", "measure.log_every=1", "evaluate.batch_size=8"):
-        assert {cell.name: cell.described(None).fingerprint for cell in _cells(matrix_file, free)} == before, free
+        assert {cell.name: cell.described().fingerprint for cell in _cells(matrix_file, free)} == before, free
     for other in ("train.max_steps=4", "measure.noise_scale_every=7", "measure.warmup_steps=1", "measure.probe=true"):
-        assert not set(before.values()) & {cell.described(None).fingerprint for cell in _cells(matrix_file, other)}, (
-            other
-        )
+        assert not set(before.values()) & {cell.described().fingerprint for cell in _cells(matrix_file, other)}, other
 
 
 def test_seeds_of_files_are_repetitions(matrix_file: Path):

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from raised import raises_code
 from paratune.records.compressed import measured_folder
 from paratune.records.sweep import CellRecord
 from paratune.sweeps import matrix as matrix_module
-from paratune.sweeps.matrix import Compress, is_compressed, read_matrix, require_forms
+from paratune.sweeps.matrix import Compress, is_compressed, read_matrix, require_packages
 
 
 def with_section(path: Path, section: str) -> Path:
@@ -67,8 +68,13 @@ def test_runs_without_a_model_that_answers_are_left_out(tmp_path: Path):
 def test_missing_packages_are_an_error_before_the_runs(monkeypatch: pytest.MonkeyPatch):
     asked: list[tuple[str, str]] = []
     monkeypatch.setattr(matrix_module, "require_installed", lambda name, extra: asked.append((name, extra)))
-    require_forms(Compress(forms=["bf16"]))
-    require_forms(None)
+
+    def require(compress: Compress | None, method: str | None = None) -> None:
+        search = None if method is None else SimpleNamespace(method=method)
+        require_packages(SimpleNamespace(options=SimpleNamespace(compress=compress), search=search))  # type: ignore
+
+    require(Compress(forms=["bf16"]), "random")
+    require(None)
     assert asked == []
-    require_forms(Compress(forms=["bf16", "int8"]))
-    assert asked == [("onnx", "onnx"), ("onnxruntime", "onnx")]
+    require(Compress(forms=["bf16", "int8"]), "bayesian")
+    assert asked == [("optuna", "search"), ("onnx", "onnx"), ("onnxruntime", "onnx")]

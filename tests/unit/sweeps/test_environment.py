@@ -6,9 +6,9 @@ import pytest
 from raised import raises_code
 
 from paratune.errors import ConfigError
+from paratune.sweeps.axes import for_a_run
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.values import for_a_run
 
 
 def _with(path: Path, axes: str, top: str = "") -> None:
@@ -35,9 +35,9 @@ def test_an_axis_lies_above_what_all_runs_are_given(matrix_file: Path):
 
 
 def test_a_variable_makes_another_run(matrix_file: Path):
-    before = {cell.described(None).fingerprint for cell in cells_of(read_matrix(matrix_file))}
+    before = {cell.described().fingerprint for cell in cells_of(read_matrix(matrix_file))}
     matrix_file.write_text(matrix_file.read_text() + "env: {A: 1}\n")
-    assert not before & {cell.described(None).fingerprint for cell in cells_of(read_matrix(matrix_file))}
+    assert not before & {cell.described().fingerprint for cell in cells_of(read_matrix(matrix_file))}
 
 
 def test_a_run_is_told_what_to_record():

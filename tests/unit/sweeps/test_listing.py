@@ -24,12 +24,10 @@ def _listed(path: Path) -> list[dict]:
 
 
 def test_each_run_by_itself(matrix_file: Path):
-    matrix_file.write_text(
-        matrix_file.read_text() + "order: given\nenv: {NCCL_DEBUG: WARN, GLOO_SOCKET_IFNAME: null}\n"
-    )
+    matrix_file.write_text(matrix_file.read_text() + "env: {NCCL_DEBUG: WARN, GLOO_SOCKET_IFNAME: null}\n")
     runs = _listed(matrix_file)
     assert len(runs) == 4
-    first = runs[0]
+    first = next(run for run in runs if run["name"] == FIRST)
     assert first["name"] == FIRST
     assert first["environment"] == {
         "NCCL_DEBUG": "WARN",

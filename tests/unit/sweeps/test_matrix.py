@@ -7,10 +7,10 @@ from raised import raises_code
 
 from paratune.config.options import section_options
 from paratune.errors import ConfigError
+from paratune.sweeps.axes import short, show, slug, value_name
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import MAX_NOTES, MatrixOptions, read_matrix
 from paratune.sweeps.plan import plan_of
-from paratune.sweeps.values import short, show, slug, value_name
 
 
 def test_axes_of_lists_and_of_names(matrix_file: Path):
@@ -76,12 +76,12 @@ def test_files_lie_below_what_the_matrix_says(matrix_file: Path, tmp_path: Path)
         ("base: {}\naxes: {run.seed: [1]}\ntimeout_s: .nan\n", "config.invalid_value", "timeout_s", 3),
         ("base: {}\naxes: {run.seed: [1]}\nexclude: {seed: 1}\n", "config.invalid_value", "exclude", 3),
         ("base: {}\naxes: {run.seed: [1]}\nbaseline: ddp\n", "config.invalid_value", "baseline", 3),
-        ("base: {}\naxes: {run.seed: [1]}\nbaseline: {seed: 1}\n", "config.invalid_value", "baseline", 3),
-        ("base: {}\naxes: {nproc: [1, 2]}\nbaseline: {nproc: [1, 2]}\n", "config.invalid_value", "baseline", 3),
-        ("base: {}\naxes: {nproc: [1, 2]}\nbaseline: {nproc: 4}\n", "config.invalid_value", "baseline", 3),
+        ("base: {}\naxes: {run.seed: [1]}\nbaseline: {seed: 1}\n", "config.invalid_value", "baseline.seed", 3),
+        ("base: {}\naxes: {nproc: [1, 2]}\nbaseline: {nproc: [1, 2]}\n", "config.invalid_value", "baseline.nproc", 3),
+        ("base: {}\naxes: {nproc: [1, 2]}\nbaseline: {nproc: 4}\n", "config.invalid_value", "baseline.nproc", 3),
         ("base: {}\naxes: {run.seed: [1]}\nexclude: [3]\n", "config.invalid_value", "exclude", 3),
-        ("base: {}\naxes: {run.seed: [1]}\nexclude: [{sed: 1}]\n", "config.unknown_key", "exclude[0]", 3),
-        ("base: {}\naxes: {run.seed: [1]}\nexclude: [{seed: 2}]\n", "config.invalid_value", "exclude[0]", 3),
+        ("base: {}\naxes: {run.seed: [1]}\nexclude: [{sed: 1}]\n", "config.unknown_key", "exclude[0].sed", 3),
+        ("base: {}\naxes: {run.seed: [1]}\nexclude: [{seed: 2}]\n", "config.invalid_value", "exclude[0].seed", 3),
         ("base: {}\naxes: {run.seed: [1]}\nselect_per: [seed]\n", "config.invalid_value", "select_per", 3),
         ("base: {}\naxes: {run.seed: [1]}\nselect_per: [x]\n", "config.unknown_key", "select_per", 3),
         ("base: {}\naxes: {run.seed: [1]}\nselect_per: x\n", "config.invalid_value", "select_per", 3),

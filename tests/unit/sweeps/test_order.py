@@ -15,12 +15,7 @@ A, B, C, D = (f"learning_rate-{rate}_seed-{seed}" for rate in ("0.0001", "1e-05"
 def _order(path: Path, more: str = "") -> list[str]:
     path.write_text(path.read_text() + more)
     matrix = read_matrix(path)
-    axes = matrix.axes
-    return [cell.name for cell in in_order(cells_of(matrix), matrix.name, matrix.options.order, axes)]
-
-
-def test_the_order_of_the_file(matrix_file: Path):
-    assert _order(matrix_file, "order: given\n") == [A, B, C, D]
+    return [cell.name for cell in in_order(cells_of(matrix), matrix.name, matrix.axes)]
 
 
 def test_the_shuffled_order_is_that_of_hashes_of_names_within_each_seed(matrix_file: Path):
@@ -32,11 +27,6 @@ def test_every_seed_of_every_repeat_is_a_block_with_all_configurations(matrix_fi
     order = _order(matrix_file, "repeats: 2\n")
     blocks = [order[start : start + 2] for start in range(0, 8, 2)]
     assert [sorted(block) for block in blocks] == [[A, C], [B, D], [f"{A}_r2", f"{C}_r2"], [f"{B}_r2", f"{D}_r2"]]
-
-
-def test_repeats_are_blocks(matrix_file: Path):
-    order = _order(matrix_file, "repeats: 3\norder: given\n")
-    assert order == [f"{name}{end}" for end in ("", "_r2", "_r3") for name in (A, B, C, D)]
 
 
 def test_repeats_are_shuffled_each_by_itself(matrix_file: Path):
@@ -61,7 +51,7 @@ def test_a_repeat_is_the_same_run_in_another_folder(matrix_file: Path):
     assert (first.name, again.name) == (A, f"{A}_r2")
     assert (again.record.repeat, again.config.run.name, again.loaded.values["run"]["name"]) == (2, f"{A}_r2", f"{A}_r2")
     assert first.config.run.name == A
-    assert again.described(None).fingerprint == first.described(None).fingerprint
+    assert again.described().fingerprint == first.described().fingerprint
     assert again.config.run.seed == first.config.run.seed
 
 

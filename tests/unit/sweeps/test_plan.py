@@ -34,7 +34,7 @@ def begin(path: Path, name: str, *, finished: bool = False, world_size: int = 1)
         keep(path)
     folder = cell_run_folder(matrix.folder, name)
     folder.mkdir(parents=True)
-    run = {"config": cell.loaded.values, "world_size": world_size, "sessions": []}
+    run = {"schema_version": 1, "config": cell.loaded.values, "world_size": world_size, "sessions": []}
     (folder / "run.json").write_text(json.dumps(run))
     if finished:
         (folder / "summary.json").write_text("{}")
@@ -61,7 +61,7 @@ def test_nothing_done_yet(matrix_file: Path):
 
 
 def test_the_metric_that_chooses_is_shown(matrix_file: Path):
-    matrix_file.write_text(matrix_file.read_text().replace("axes:", "select_by: matthews\naxes:"))
+    matrix_file.write_text(matrix_file.read_text().replace("axes:", "  evaluate: {best: matthews}\naxes:"))
     cell = plan(matrix_file).record.cells[0]
     assert (cell.metric, cell.metrics) == ("matthews", ("accuracy", "f1_macro", "matthews"))
 
@@ -211,23 +211,6 @@ def test_a_record_with_a_file_name_of_other_bytes_is_read(matrix_file: Path):
     record = read_sweep(Path("runs/m"))
     write_sweep(Path("runs/m"), replace(record, matrix="m\udc80.yaml"))  # as Python decodes the byte 0x80
     assert read_sweep(Path("runs/m")) == replace(record, matrix="m?.yaml")
-
-
-def test_a_record_of_an_earlier_version_is_read(matrix_file: Path):
-    keep(matrix_file)
-    path = Path("runs/m/sweep.json")
-    found = json.loads(path.read_text())
-    for name in ("order", "price_per_device_hour"):
-        del found[name]
-    for name in ("kind", "repeat", "environment"):
-        del found["cells"][0][name]
-    del found["axes"][0]["keys"]
-    path.write_text(json.dumps(found))
-    record = read_sweep(path.parent)
-    first = record.cells[0]
-    assert (first.kind, first.repeat, first.environment, first.counts) == ("full", 1, {}, True)
-    assert (record.axes[0].keys, record.axes[1].keys) == ((), ("run.seed",))
-    assert (record.order, record.price_per_device_hour) == ((), None)
 
 
 def test_the_baseline_is_in_the_record(matrix_file: Path):

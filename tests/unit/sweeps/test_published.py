@@ -72,9 +72,11 @@ def test_a_value_that_is_a_list_can_be_named(matrix_file: Path, published_file: 
     [
         ("  m:\n", "  other:\n", "published.no_matrix", 2),
         ("learning_rate: 1e-4", "learning_rat: 1e-4", "published.values", 6),
+        ("{learning_rate: 1e-4}", "{\n        train.learning_rate: 3}", "published.values", 7),
+        ("{learning_rate: 1e-4}", "{\n        seed: 41}", "published.values", 7),
         ("learning_rate: 1e-4", "learning_rate: 3", "published.values", 6),
         ("learning_rate: 1e-4", "seed: 41", "published.values", 6),
-        ("accuracy: 91.5%", "acuracy: 91.5%", "published.measure", 6),
+        ("accuracy: 91.5%", "acuracy: 91.5%", "config.unknown_key", 6),
         ("time: 2 min", "time: 2 GB", "published.amount", 6),
         ("time: 2 min", "time: .nan", "published.amount", 6),
         ("time: 2 min", "time: 2", "published.amount", 6),

@@ -16,7 +16,7 @@ from paratune.sweeps import run
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
 from paratune.sweeps.plan import plan_of
-from paratune.sweeps.run import exit_code, locked, run_cell
+from paratune.sweeps.run import locked, run_cell
 
 FOLDER = Path("runs/m")
 LATE = "it took longer than timeout_s of the matrix, and was ended"
@@ -87,7 +87,7 @@ def test_what_is_started(matrix_file: Path):
 def test_a_changed_run_is_overwritten(matrix_file: Path):
     run_first(matrix_file, ends(0, finished=True))
     path = cell_run_folder(FOLDER, "learning_rate-0.0001_seed-41") / "run.json"
-    path.write_text(json.dumps({"config": {}, "world_size": 1, "sessions": []}))
+    path.write_text(json.dumps({"schema_version": 1, "config": {}, "world_size": 1, "sessions": []}))
     start = ends(0, finished=True)
     run_first(matrix_file, start)
     assert start.words[-1] == "--overwrite"
@@ -115,7 +115,7 @@ def test_a_run_that_another_process_still_trains(matrix_file: Path, monkeypatch:
         record = run_cell(FOLDER, plan.record, plan.cells[0], ends(0, finished=True), stopped=lambda: False)
         # Also one that had failed before it was gone on with by hand.
         (folder / "run.json").write_text(
-            json.dumps({"config": plan.cells[0].loaded.values, "world_size": 1, "sessions": []})
+            json.dumps({"schema_version": 1, "config": plan.cells[0].loaded.values, "world_size": 1, "sessions": []})
         )
         write_sweep(FOLDER, record.with_cell(replace(record.cells[0], state="failed", reason="the loss is nan")))
         again = plan_of(matrix, cells_of(matrix), []).cells[0]
@@ -131,18 +131,6 @@ def test_the_folder_is_held(matrix_file: Path):
         pass
     with locked(FOLDER):
         pass
-
-
-def test_exit_codes(matrix_file: Path):
-    matrix = read_matrix(matrix_file)
-    plan = plan_of(matrix, cells_of(matrix), [])
-    names = [cell.name for cell in plan.record.cells]
-    FOLDER.mkdir(parents=True)
-    record = run_cell(FOLDER, plan.record, plan.cells[0], ends(0, finished=True), stopped=lambda: False)
-    assert exit_code(record, names[:1], was_stopped=False) == 0
-    assert exit_code(record, names[:1], was_stopped=True) == 0
-    assert exit_code(record, names, was_stopped=False) == 1
-    assert exit_code(record, names, was_stopped=True) == 75
 
 
 def test_a_run_gets_its_variables(matrix_file: Path):
@@ -162,8 +150,6 @@ def test_what_cannot_run_is_skipped_and_no_failure(matrix_file: Path):
     states = [(cell.record.state, cell.runs(retry_failed=True)) for cell in plan.cells]
     assert states == [("pending", True), ("skipped", False)] * 4
     assert "batch.global is 5, which 2 ranks cannot share evenly" in (plan.record.cells[1].reason or "")
-    assert exit_code(plan.record, [plan.record.cells[1].name], was_stopped=False) == 0
-    assert exit_code(plan.record, [cell.name for cell in plan.record.cells], was_stopped=False) == 1
 
 
 def test_what_another_machine_has_trained_is_finished_though_this_one_cannot(
@@ -175,7 +161,9 @@ def test_what_another_machine_has_trained_is_finished_though_this_one_cannot(
     FOLDER.mkdir(parents=True)
     write_sweep(FOLDER, plan_of(matrix, cells, []).record)
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"config": cells[0].loaded.values, "world_size": 1, "sessions": []}))
+    (folder / "run.json").write_text(
+        json.dumps({"schema_version": 1, "config": cells[0].loaded.values, "world_size": 1, "sessions": []})
+    )
     (folder / "summary.json").write_text("{}")
     states = [cell.record.state for cell in plan_of(matrix, cells, []).cells]
     assert states == ["finished", "skipped", "skipped", "skipped"]

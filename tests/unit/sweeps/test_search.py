@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 from raised import raises_code
 
-import paratune
-from paratune.api.sweep_search import Searching, check_options
+from paratune.api.sweep_rounds import check_search, num_runs_of_search, suggested_runs, train_rounds
 from paratune.errors import ConfigError
-from paratune.records.sweep import State, SweepRecord, cell_run_folder, read_sweep, write_sweep
+from paratune.records.sweep import State, SweepRecord, cell_run_folder, write_sweep
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import Matrix, read_matrix
 from paratune.sweeps.plan import plan_of
-from paratune.sweeps.search import Search, best_trials, next_trials, num_runs_of_halving, sampled, validation_score
+from paratune.sweeps.search import Search, next_trials, sampled, validation_score
 
 BASE = """\
 name: m
@@ -29,7 +28,6 @@ base:
 """
 SPACE = "space: {train.learning_rate: {min: 1e-5, max: 1e-3, scale: log}, batch.global: [4, 8]}"
 RANDOM = f"search: {{trials: 6, {SPACE}}}\naxes: {{run.seed: [1, 2]}}\n"
-HALVING = f"search: {{method: halving, trials: 9, keep: 3, steps: [2, 6, 18], {SPACE}}}\naxes: {{run.seed: [1, 2]}}\n"
 BAYESIAN = f"search: {{method: bayesian, trials: 8, {SPACE}}}\n"
 
 
@@ -85,7 +83,7 @@ def search_in(
     trainer = kind(matrix, **options)
     matrix.folder.mkdir(parents=True, exist_ok=True)
     todo = [cell for cell in plan.in_order() if cell.runs(retry_failed=False)]
-    return Searching(matrix, (), here=True).train(plan.record, todo, trainer), trainer
+    return train_rounds(plan.record, todo, trainer, suggested_runs(matrix, (), here=True)), trainer
 
 
 def test_trials_are_values_of_an_axis_and_more_trials_keep_the_earlier_ones(folder: Path):
@@ -116,45 +114,6 @@ def test_a_logarithmic_range_is_sampled_evenly_in_the_logarithm():
     assert sorted(settings["a"] for settings in whole) == [1, 2, 3, 4, 5]
 
 
-def test_halving_trains_the_best_third_of_each_round_with_more_steps(folder: Path):
-    record, trainer = search_in(folder, HALVING)
-
-    by_steps: dict[str, set[str]] = {}
-    for cell in record.cells:
-        if cell.state == "finished":
-            by_steps.setdefault(cell.values["max_steps"], set()).add(cell.values["trial"])
-    trials = matrix_of(folder, HALVING).trials
-    distances = {name: abs(math.log10(settings["train.learning_rate"]) + 4) for name, settings in trials.items()}
-    best = sorted(trials, key=distances.__getitem__)
-    # 9, 3 and 1 trials, of two seeds each.
-    assert by_steps == {"steps-2": set(trials), "steps-6": set(best[:3]), "steps-18": set(best[:1])}
-    assert len(trainer.trained) == 26 == 2 * num_runs_of_halving(matrix_of(folder, HALVING).search)
-    left = [cell for cell in record.cells if cell.state != "finished"]
-    assert {(cell.state, cell.is_needed) for cell in left} == {("skipped", False)}
-    assert record.select_per == ("max_steps",)
-    assert read_sweep(folder / "runs" / "m").search.method == "halving"
-
-
-def test_a_plan_shows_no_runs_that_no_round_of_halving_needs(folder: Path):
-    search_in(folder, HALVING)
-    states = [cell.state for cell in paratune.sweep(folder / "m.yaml", dry_run=True).cells]
-    # Of 9 trials with 3 rounds and 2 seeds, 26 runs were trained.
-    assert (states.count("finished"), states.count("skipped"), len(states)) == (26, 28, 54)
-
-
-def test_a_stopped_round_of_halving_continues_to_the_same_end(folder: Path):
-    stopped, first = search_in(folder, HALVING, stops_after=20)
-    assert {cell.state for cell in stopped.cells} == {"finished", "pending", "skipped"}
-    matrix = matrix_of(folder, HALVING)
-    done = {cell.name for cell in stopped.cells if cell.state == "finished"}
-    plan = plan_of(matrix, cells_of(matrix), [])
-    todo = [cell for cell in plan.in_order() if cell.name not in done]
-    second = ScoringTrainer(matrix)
-    Searching(matrix, (), here=True).train(stopped, todo, second)
-    assert len(first.trained) + len(second.trained) == 26
-    assert not set(first.trained) & set(second.trained)
-
-
 @pytest.mark.parametrize(
     ("content", "code"),
     [
@@ -165,7 +124,7 @@ def test_a_stopped_round_of_halving_continues_to_the_same_end(folder: Path):
     ],
 )
 def test_a_damaged_record_of_a_trial_is_named(folder: Path, content: str, code: str):
-    record, _ = search_in(folder, HALVING)
+    record, _ = search_in(folder, RANDOM)
     cell = next(cell for cell in record.cells if cell.state == "finished")
     assert validation_score(folder / "runs" / "m", cell) is not None
     (cell_run_folder(folder / "runs" / "m", cell.name) / "summary.json").write_text(content)
@@ -173,23 +132,11 @@ def test_a_damaged_record_of_a_trial_is_named(folder: Path, content: str, code: 
         validation_score(folder / "runs" / "m", cell)
 
 
-def test_a_failed_trial_does_not_continue(folder: Path):
-    whole, _ = search_in(folder, HALVING)
-    (winner,) = {cell.values["trial"] for cell in whole.cells if cell.state == "finished" and "steps-18" in cell.name}
-    (folder / "other").mkdir()
-    text = HALVING + "folder: other\n"
-    record, _ = search_in(folder, text, fails=f"{winner}_steps-2")
-    later = {cell.values["trial"] for cell in record.cells if cell.state == "finished" and "steps-6" in cell.name}
-    assert len(later) == 3
-    assert winner not in later
-
-
 def test_a_run_that_another_process_trains_ends_the_round(folder: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
-    record, trainer = search_in(folder, HALVING, fails="t001_steps-2", state="interrupted")
-    assert len(trainer.trained) == 18  # the first round: 9 trials of two seeds
-    assert not [cell for cell in record.cells if cell.state == "skipped"]
-    assert "t001_steps-2" in caplog.messages[-1]
+    _, trainer = search_in(folder, BAYESIAN, fails="t001", state="interrupted")
+    assert len(trainer.trained) == 4  # the random ones
+    assert "t001" in caplog.messages[-1]
 
 
 def test_trials_are_selected_among_whatever_they_set(folder: Path):
@@ -234,13 +181,13 @@ def test_a_changed_space_does_not_use_recorded_suggestions(folder: Path):
 def test_a_search_continues_after_suggestions_that_cannot_run(folder: Path):
     pytest.importorskip("optuna")
     space = "space: {train.learning_rate: {min: 1e-5, max: 1e-3, scale: log}, nproc: [1, 2, 3]}"
-    text = f"max_nproc: 1\nsearch: {{method: bayesian, trials: 8, {space}}}\n"
+    text = f"search: {{method: bayesian, trials: 8, {space}}}\n"
     record, trainer = search_in(folder, text)
     states = {cell.values["trial"]: cell.state for cell in record.cells}
     assert list(states) == [f"t{number:03d}" for number in range(1, 9)]
     assert set(list(states.values())[4:-1]) == {"finished", "skipped"}
     assert len(trainer.trained) == list(states.values()).count("finished")
-    assert Searching(trainer.matrix, (), here=True).num_runs(record) == len(trainer.trained)
+    assert num_runs_of_search(trainer.matrix, record) == len(trainer.trained)
 
 
 def test_a_search_does_not_continue_with_files_that_were_edited_since(folder: Path):
@@ -251,7 +198,7 @@ def test_a_search_does_not_continue_with_files_that_were_edited_since(folder: Pa
             record = super().train(record, steps)
             for cell in steps:
                 assert cell.loaded is not None
-                run = {"config": cell.loaded.values, "world_size": 1, "sessions": []}
+                run = {"schema_version": 1, "config": cell.loaded.values, "world_size": 1, "sessions": []}
                 (cell_run_folder(self.matrix.folder, cell.name) / "run.json").write_text(json.dumps(run))
             (folder / "m.yaml").write_text((BASE + BAYESIAN).replace("epochs: 3", "epochs: 4"))
             return record
@@ -271,12 +218,6 @@ def test_more_trials_of_a_bayesian_search_keep_the_earlier_ones(folder: Path):
     assert len({json.dumps(settings) for settings in trials.values()}) == 10
 
 
-def test_the_best_are_those_with_the_largest_score_or_the_smallest_loss():
-    scores = {"a": 0.5, "b": 0.9, "c": 0.5, "d": 0.1}
-    assert best_trials(scores, "accuracy", 2) == ["b", "a"]
-    assert best_trials(scores, "loss", 2) == ["d", "a"]
-
-
 @pytest.mark.parametrize(
     ("search", "code", "key"),
     [
@@ -284,9 +225,9 @@ def test_the_best_are_those_with_the_largest_score_or_the_smallest_loss():
         ("search: {trials: 3}\n", "config.required", "search.space"),
         (f"search: {{trials: 1, {SPACE}}}\n", "config.invalid_value", "search.trials"),
         (f"search: {{method: grid, trials: 3, {SPACE}}}\n", "config.invalid_value", "search.method"),
-        (f"search: {{trials: 3, keep: 2, {SPACE}}}\n", "config.no_effect", "search.keep"),
+        (f"search: {{trials: 3, at_once: 2, {SPACE}}}\n", "config.no_effect", "search.at_once"),
+        (f"search: {{method: halving, trials: 3, {SPACE}}}\n", "config.invalid_value", "search.method"),
         (f"search: {{trails: 3, trials: 3, {SPACE}}}\n", "config.unknown_key", "search.trails"),
-        (f"search: {{method: halving, trials: 3, steps: [4, 2], {SPACE}}}\n", "config.invalid_value", "search.steps"),
         ("search: {trials: 3, space: {batch.global: [4, 8]}}\n", "config.invalid_value", "search.trials"),
         # Three significant digits: 0.1, 0.101, ..., 0.11 are 11 values.
         (
@@ -306,8 +247,7 @@ def test_the_best_are_those_with_the_largest_score_or_the_smallest_loss():
             "config.invalid_value",
             "search.space.train.learning_rate",
         ),
-        (f"{HALVING}exclude: [{{max_steps: 2}}]\n", "config.conflict", "exclude[0]"),
-        (f"{HALVING.replace('run.seed: [1, 2]', 'nproc: [1, 2]')}", "config.conflict", "axes.nproc"),
+        (f"{BAYESIAN}axes: {{nproc: [1, 2]}}\n", "config.conflict", "axes.nproc"),
         (f"{RANDOM.replace('run.seed: [1, 2]', 'trial: [1, 2]')}", "config.conflict", "axes.trial"),
     ],
 )
@@ -318,9 +258,9 @@ def test_what_is_wrong_is_named(folder: Path, search: str, code: str, key: str):
 
 
 def test_options_that_contradict_a_search_by_scores(folder: Path):
-    matrix = matrix_of(folder, HALVING)
+    matrix = matrix_of(folder, BAYESIAN)
     with raises_code("cli.conflict", options=("--only", "search.method")):
-        check_options(matrix, only=["trial=t001"])
+        check_search(matrix, only=["trial=t001"], until=None)
     with raises_code("cli.conflict", options=("--until", "search.method")):
-        check_options(matrix, only=(), until="decided")
-    check_options(matrix_of(folder, RANDOM), only=["trial=t001"], until="decided")
+        check_search(matrix, only=(), until="decided")
+    check_search(matrix_of(folder, RANDOM), only=["trial=t001"], until="decided")

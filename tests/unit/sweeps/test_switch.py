@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paratune.sweeps.asked import invalid
+from paratune.sweeps.cell import invalid
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
 

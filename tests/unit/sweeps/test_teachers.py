@@ -85,7 +85,9 @@ def test_a_student_of_a_changed_teacher_has_changed(matrix_file: Path):
         values = json.loads(json.dumps(found[name].loaded.values))
         if name == "large_seed-41":
             values["train"]["max_steps"] = 99
-        (folder / "run.json").write_text(json.dumps({"config": values, "world_size": 1, "sessions": []}))
+        (folder / "run.json").write_text(
+            json.dumps({"schema_version": 1, "config": values, "world_size": 1, "sessions": []})
+        )
         (folder / "summary.json").write_text("{}")
     (Path("runs/m") / "sweep.json").write_text("")
     (Path("runs/m") / "sweep.json").unlink()

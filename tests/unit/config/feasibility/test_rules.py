@@ -19,7 +19,7 @@ from paratune.doctor.finding import MachineFacts as DoctorMachine
 from paratune.doctor.setup import ModelFacts, Probes, QueuedRun, Start
 from paratune.errors import ConfigError, DataError, LaunchError, MissingDependency, ParatuneError
 from paratune.processes.place import global_batch_size
-from paratune.sweeps.possible import why_not_here, why_nowhere
+from paratune.sweeps.possible import why_impossible
 
 NUM_LAYERS = 4
 CPU = Target(is_cpu=True, description="this run computes on the CPU")
@@ -329,8 +329,7 @@ def test_a_matrix_leaves_the_run_out(rule: Rule, load, monkeypatch: pytest.Monke
     config = load(*rule.overrides).config
     is_cpu = rule.target is not None and rule.target.is_cpu
     machine = None if rule.target is None else () if is_cpu else (CAPABILITIES[gpu_of(rule)],) * 2
-    nowhere = why_nowhere(config, rule.world_size, None)
-    reason = nowhere or why_not_here(config, rule.world_size, environment_of(rule), machine)
+    reason = why_impossible(config, rule.world_size, environment=environment_of(rule), here=True, gpus=machine)
     assert reason is not None
     assert any(str(value) in reason for value in (*rule.keys, *rule.facts.values()))
     assert "--nproc" not in reason
