@@ -1,18 +1,17 @@
 """`paratune.report`: tables and figures of finished runs, or of matrices of runs."""
 
 import math
-from collections.abc import Callable, Sequence
-from os import PathLike, fspath
+from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 
 from paratune.api.arguments import several
 from paratune.api.compare import AnyRun, run_folder
 from paratune.api.process import process_as_before
-from paratune.config.targets import ScoreTarget, parse_target
+from paratune.config.targets import parse_target
 from paratune.errors import ConfigError
 from paratune.records.sweep import holds_sweep
 from paratune.reports import Report, make
-from paratune.reports.document import ReportSection
 from paratune.reports.matrix import SweepReport, make_sweep
 from paratune.verdicts import read_margins
 
@@ -52,94 +51,40 @@ def report(
             the files cannot be written.
     """
     folders = [Path(run_folder(run)) for run in runs]
-    if matrices := check_report(folders, price=price, plan=plan, layout=layout, has_baseline=baseline is not None):
-        return report_of_matrices(
-            matrices, out, target=target, price=price, margin=margin, plan=plan, layout=layout, latex=latex,
-            figures=figures,
-        )  # fmt: skip
-    wanted = _wanted(out, latex=latex, figures=figures)
-    targets, margins = _targets(several(target)), read_margins(several(margin))
-    base = None if baseline is None else Path(run_folder(baseline))
-    return make(folders, None if out is None else Path(out), base, targets, price, margins, wanted)
-
-
-def report_of_matrices(
-    folders: Sequence[Path],
-    out: str | PathLike[str] | None = None,
-    *,
-    target: str | Sequence[str] = (),
-    price: float | None = None,
-    margin: str | Sequence[str] = (),
-    plan: str | PathLike[str] | None = None,
-    layout: str | None = None,
-    latex: bool = False,
-    figures: bool = False,
-    more: Callable[[SweepReport], ReportSection] | None = None,
-) -> SweepReport:
-    """Return the report of matrices, and write it; `more` returns a last section that is not from the records."""
-    check_price(price)
-    targets, margins = _targets(several(target)), read_margins(several(margin))
-    where = None if out is None else Path(out)
-    known = None if plan is None else Path(plan)
-    wanted = _wanted(out, latex=latex, figures=figures)
-    return make_sweep(
-        folders, where, price, targets, plan=known, margins=margins, more=more, layout=layout, wanted=wanted
-    )
-
-
-def check_report(
-    runs: Sequence[Path],
-    *,
-    price: float | None,
-    plan: str | PathLike[str] | None,
-    layout: str | None,
-    has_baseline: bool,
-) -> list[Path]:
-    """Check the arguments of a report, and return the matrices among them: all, or none.
-
-    Raises:
-        ConfigError: There is no run, an option is invalid, or one has no effect on these runs.
-    """
-    check_price(price)
-    if not runs:
-        raise ConfigError(
-            "paratune report needs at least one run folder, such as runs/NAME", code="cli.argument_missing"
-        )
-    matrices = [run for run in runs if holds_sweep(run)]
-    if matrices and len(matrices) < len(runs):
-        raise ConfigError(
-            f"{matrices[0]} is a matrix of runs: report it alone, with other matrices, or report its runs: "
-            f"{matrices[0]}/runs/*",
-            code="compare.mixed_matrix",
-        )
-    if matrices and has_baseline:
-        message = f"--baseline compares runs, and {matrices[0]} is a matrix; give its runs: {matrices[0]}/runs/*"
-        raise ConfigError(message, code="compare.mixed_matrix", option="--baseline")
-    if plan is not None and len(matrices) != 1:
-        message = f"--plan {fspath(plan)} is of one matrix; give the folder of that matrix alone"
-        raise ConfigError(message, code="cli.no_effect", option="--plan", path=plan)
-    if layout is not None and not matrices:
-        message = f"--layout {layout} is of a matrix; give the folder of one, with sweep.json"
-        raise ConfigError(message, code="cli.no_effect", option="--layout")
-    return matrices
-
-
-def _wanted(out: str | PathLike[str] | None, **is_wanted: bool) -> list[str]:
-    """Return the kinds of files for a paper that are wanted; raise a `ConfigError` if there is no folder for them."""
-    wanted = [kind for kind, is_one in is_wanted.items() if is_one]
-    if wanted and out is None:
-        option = f"--{wanted[0]}"
-        message = f"{option} writes files into the folder of --out, and --out is not given; add --out FOLDER"
-        raise ConfigError(message, code="cli.no_effect", option=option)
-    return wanted
-
-
-def check_price(price: float | None) -> None:
-    """Raise a `ConfigError` for a price below 0."""
+    matrices = _matrices(folders)
+    for option, problem in (
+        ("--baseline", baseline is not None and matrices and f"compares runs, and {matrices[0]} is a matrix; give its "
+         f"runs: {matrices[0]}/runs/*"),
+        ("--plan", plan is not None and len(matrices) != 1 and f"{plan} is of one matrix; give its folder alone"),
+        ("--layout", layout is not None and not matrices and f"{layout} is of a matrix; give the folder of one"),
+        ("--latex", latex and out is None and "writes files into the folder of --out; add --out FOLDER"),
+        ("--figures", figures and out is None and "writes files into the folder of --out; add --out FOLDER"),
+    ):  # fmt: skip
+        if problem:
+            raise ConfigError(f"{option} {problem}", code="cli.no_effect", option=option)
     if price is not None and not (math.isfinite(price) and price >= 0):
         message = f"--price is {price:g}; the price of a device-hour is a number at least 0, such as 2.5"
         raise ConfigError(message, code="cli.out_of_range", option="--price", value=price)
+    wanted = [kind for kind, is_wanted in (("latex", latex), ("figures", figures)) if is_wanted]
+    targets = [parse_target(text) for text in dict.fromkeys(several(target))]
+    where, margins = None if out is None else Path(out), read_margins(several(margin))
+    if matrices:
+        known = None if plan is None else Path(plan)
+        return make_sweep(matrices, where, price, targets, plan=known, margins=margins, layout=layout, wanted=wanted)
+    base = None if baseline is None else Path(run_folder(baseline))
+    return make(folders, where, base, targets, price, margins, wanted)
 
 
-def _targets(texts: Sequence[str]) -> list[ScoreTarget]:
-    return [parse_target(text) for text in dict.fromkeys(texts)]
+def _matrices(folders: Sequence[Path]) -> list[Path]:
+    """Return the matrices among the folders: all, or none."""
+    if not folders:
+        message = "paratune report needs at least one run folder, such as runs/NAME"
+        raise ConfigError(message, code="cli.argument_missing")
+    matrices = [folder for folder in folders if holds_sweep(folder)]
+    if matrices and len(matrices) < len(folders):
+        message = (
+            f"{matrices[0]} is a matrix of runs: report it alone, with other matrices, or report its runs: "
+            f"{matrices[0]}/runs/*"
+        )
+        raise ConfigError(message, code="compare.mixed_matrix")
+    return matrices

@@ -113,9 +113,12 @@ class Sweep:
         Raises:
             ParatuneError: An option is invalid, or the files cannot be written.
         """
-        from paratune.api.report import report_of_matrices
+        from paratune.api.report import report
+        from paratune.reports.matrix import SweepReport
 
-        return report_of_matrices([self.folder], out, target=target, price=price, margin=margin)
+        found = report(self.folder, out=out, target=target, price=price, margin=margin)
+        assert isinstance(found, SweepReport)
+        return found
 
     def __repr__(self) -> str:
         return f"Sweep({str(self.folder)!r})"

@@ -17,15 +17,15 @@ def data(
         figures: folder for figures: .svg, and one page with all of them
         run_code: also read data sets of Python code that CONFIG names (code:...), and import the code of its model
     """
-    from paratune.commands.data_figures import check_kind, draw_figures, figure_lines, read_splits, readable
+    from paratune.commands.data_figures import check_kind, draw_figures, read_splits, readable
     from paratune.config.load import load_config
-    from paratune.reports.data.page import check_figures_folder
+    from paratune.reports.output import MARKER, PAGE, check_folder
 
     loaded = load_config(config, set_)
     if figures is not None:
         require_installed("matplotlib", extra="plots")
         check_kind(loaded.config.task)
-        check_figures_folder(figures)
+        check_folder(figures, [PAGE, MARKER], option="--figures")
     set_up_logging(speaks=True)
     options, not_imported = readable(loaded, run_code=run_code)
     with stdout_for_results():
@@ -53,6 +53,8 @@ def data(
         print_result(render(description))
         for line in not_imported:
             print(plain(f"not imported without --run-code: {line}"))  # noqa: T201
-        for line in figure_lines(description, figures) if figures is not None else ():
-            print(plain(line))  # noqa: T201
+        if figures is not None:
+            drawn = [figure["note"] or figures / figure["file"] for figure in description["figures"]]
+            for line in (*drawn, figures / PAGE):
+                print(plain(line))  # noqa: T201
     return EXIT_DATA if num_unusable else EXIT_OK

@@ -1,11 +1,10 @@
-"""Reads the data of a configuration, for `paratune data`, and draws it, for `--figures` and reports of matrices."""
+"""Reads the data of a configuration, for `paratune data`, and draws it, for `--figures`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from paratune.api.tokenizing import tokenizing_of
 from paratune.config.load import LoadedConfig, allow_code
@@ -15,9 +14,7 @@ from paratune.config.sections import Config, Data, data_sources, text_columns
 from paratune.config.task_sections import OwnTask, Task, class_names
 from paratune.data.labels import as_number
 from paratune.errors import ConfigError, DataError, did_you_mean
-from paratune.reports.data.figures import MAX_GROUPS, DataView, data_drawings
-from paratune.reports.data.page import write_figures
-from paratune.reports.output import PAGE
+from paratune.reports.data.figures import MAX_GROUPS, DataView, write_figures
 
 KINDS = ("classification", "ordinal", "regression")
 """Kinds of tasks whose rows have one label that can be drawn."""
@@ -44,17 +41,34 @@ def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> Dat
         DataError: A column that `data.figures` names is not in a file, or has too many values to distinguish.
     """
     data, options = config.data, config.data.figures
-    rows = _Rows(data, splits)
-    clouds = options.word_clouds if options.word_clouds is not None else text_columns(data.columns)
+    columns = _all_columns(data, splits)
+
+    def texts(name: str, option: str) -> list[str]:
+        """Return the values of a column as texts; "" for missing values."""
+        if name not in columns:
+            known = (
+                f"{did_you_mean(name, columns)}, which is not a column of the data ({', '.join(map(repr, columns))})"
+            )
+            message = f"data.figures.{option} names {name}{known}"
+            raise DataError(message, code="data.column_missing", key=f"data.figures.{option}", column=name)
+        return ["" if value is None else str(value) for value in columns[name]]
+
     groups = None
     if options.by is not None:
-        groups = [value if value.strip() else "(empty)" for value in rows.texts(options.by, "by")]
+        groups = [value if value.strip() else "(empty)" for value in texts(options.by, "by")]
         if len(set(groups)) > MAX_GROUPS:
             message = (
                 f"data.figures.by names {options.by}, which has {len(set(groups))} different values; a figure can "
                 f"show {MAX_GROUPS}"
             )
             raise DataError(message, code="data.too_many_groups", key="data.figures.by")
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+    # Ids, and labels of more than two unordered classes, are numbers that are not quantities.
+    is_code = config.task.kind == "classification" and len(class_names(config.task)) > 2
+    without = (data.columns.id, data.columns.label if is_code else None)
+    numbers = {name: [*map(_number_or_nan, values)] for name, values in columns.items() if name not in without}
+    clouds = options.word_clouds if options.word_clouds is not None else text_columns(data.columns)
     samples = [split.samples for split in splits.values()]
     return DataView(
         splits={name: split.num_rows for name, split in splits.items()},
@@ -66,68 +80,25 @@ def data_view(config: Config, splits: Mapping[str, Any], max_length: int) -> Dat
         max_length=max_length,
         groups=groups,
         by=options.by,
-        numeric=rows.numeric(without=_codes(config)),
-        texts={name: [text for text in rows.texts(name, "word_clouds") if text.strip()] for name in clouds},
+        numeric={name: np.array(values, np.float64) for name, values in numbers.items() if None not in values},
+        texts={name: [text for text in texts(name, "word_clouds") if text.strip()] for name in clouds},
         min_texts=options.min_texts,
-        stop_words=_stop_words(options.stop_words),
+        stop_words=[*ENGLISH_STOP_WORDS, "did", "does", "doing", *options.stop_words],
     )
 
 
-class _Rows:
-    """The rows of all splits, with all columns of their files."""
+def _all_columns(data: Data, splits: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the rows of all splits with all columns of their files; None in rows of files without a column."""
+    from paratune.data.read import read_table
 
-    def __init__(self, data: Data, splits: Mapping[str, Any]) -> None:
-        from paratune.data.read import read_table
-
-        self._parts: list[tuple[str, pa.Table]] = []
-        self._places: list[tuple[int, int]] = []
-        numbers: dict[str, int] = {}
-        for split in splits.values():
-            samples = split.samples
-            files = samples.sources if samples.sources is not None else [split.source] * len(samples)
-            for file, row in zip(files, samples.rows.tolist(), strict=True):
-                if file not in numbers:
-                    numbers[file] = len(self._parts)
-                    self._parts.append((file, read_table(file, revision=data.hub_revision)))
-                self._places.append((numbers[file], row))
-
-    def values(self, column: str) -> list[Any]:
-        """Return the values of a column, None in rows of files that do not have it."""
-        parts = [table.column(column).to_pylist() if column in table.column_names else None for _, table in self._parts]
-        return [None if (values := parts[part]) is None else values[row] for part, row in self._places]
-
-    def texts(self, column: str, option: str) -> list[str]:
-        """Return the values of a column as texts; "" for missing values.
-
-        Raises:
-            DataError: No file has the column.
-        """
-        known = dict.fromkeys(name for _, table in self._parts for name in table.column_names)
-        if column not in known:
-            message = (
-                f"data.figures.{option} names {column}{did_you_mean(column, known)}, which is not a column of "
-                f"{', '.join(file for file, _ in self._parts)} (columns: {', '.join(map(repr, known))})"
-            )
-            raise DataError(message, code="data.column_missing", key=f"data.figures.{option}", column=column)
-        return ["" if value is None else str(value) for value in self.values(column)]
-
-    def numeric(self, *, without: set[str]) -> dict[str, Any]:
-        """Return the columns of numbers, arrays (rows,), with NaN for empty fields."""
-        columns = {}
-        for name in dict.fromkeys(name for _, table in self._parts for name in table.column_names):
-            if name in without:
-                continue
-            numbers = [_number_or_nan(value) for value in self.values(name)]
-            if all(number is not None for number in numbers):
-                columns[name] = np.array(numbers, dtype=np.float64)
-        return columns
-
-
-def _codes(config: Config) -> set[str]:
-    """Return the columns whose numbers are not quantities: ids, and labels of more than two unordered classes."""
-    columns = config.data.columns
-    is_code = config.task.kind == "classification" and len(class_names(config.task)) > 2
-    return {name for name in (columns.id, columns.label if is_code else None) if name is not None}
+    places: list[tuple[str, int]] = []
+    for split in splits.values():
+        sources = split.samples.sources
+        files = sources if sources is not None else [split.source] * len(split.samples)
+        places += zip(files, split.samples.rows.tolist(), strict=True)
+    tables = {file: read_table(file, revision=data.hub_revision).to_pydict() for file in dict(places)}
+    names = dict.fromkeys(name for table in tables.values() for name in table)
+    return {name: [tables[file][name][row] if name in tables[file] else None for file, row in places] for name in names}
 
 
 def _number_or_nan(value: Any) -> float | None:
@@ -142,12 +113,6 @@ def _num_words(samples: Any) -> Any:
     pairs = samples.text_pairs or [""] * len(samples)
     words = [len(text.split()) + len(pair.split()) for text, pair in zip(samples.texts, pairs, strict=True)]
     return np.array(words, dtype=np.int64)
-
-
-def _stop_words(own: list[str]) -> list[str]:
-    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
-
-    return [*ENGLISH_STOP_WORDS, "did", "does", "doing", *own]
 
 
 def readable(loaded: LoadedConfig, *, run_code: bool) -> tuple[Config, list[str]]:
@@ -198,11 +163,4 @@ def draw_figures(
     rows = ", ".join(f"{count:,} {name}" for name, count in view.splits.items())
     sources = " + ".join(dict.fromkeys(split.source for split in splits.values()))
     title = f"Data of {loaded.config.run.name}"
-    return write_figures(folder, list(data_drawings(view)), title=title, about=f"{sources}; rows: {rows}.")
-
-
-def figure_lines(description: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """Yield a line for each figure, and its note."""
-    for figure in description["figures"]:
-        yield figure["note"] or str(folder / figure["file"])
-    yield str(folder / PAGE)
+    return write_figures(folder, view, title=title, about=f"{sources}; rows: {rows}.")

@@ -3,18 +3,14 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paratune.base.imports import collector_off
 from paratune.base.text import plain
 from paratune.commands.options import Json, Margins
 from paratune.console import print_json, print_result
 from paratune.errors import EXIT_OK
-
-if TYPE_CHECKING:
-    from paratune.reports import Report
 
 
 @collector_off()
@@ -26,7 +22,6 @@ def report(
     price: float | None = None,
     plan: Path | None = None,
     margin: Margins = (),
-    data_figures: bool = False,
     layout: str | None = None,
     latex: bool = False,
     figures: bool = False,
@@ -40,33 +35,21 @@ def report(
         target: score, such as f1>=0.88: show when each run or configuration first reached it
         price: price of a device-hour, in any currency: adds the cost of runs
         plan: file of paratune plan MATRIX --write: the plan is shown next to the published figures
-        data_figures: add figures of the data to the report of a matrix; reads the data again
         layout: add tables of a matrix in the layout of a study: evora, ielts, oakridge, imdb or squad
         latex: write each table as LaTeX, too: tables/*.tex in --out
         figures: write each figure as SVG, too: figures/*.svg in --out
     """
-    from paratune.api.report import check_report, report_of_matrices
     from paratune.api.report import report as make_report
     from paratune.reports import holds_report
     from paratune.reports.figures.canvas import can_draw
     from paratune.reports.matrix import SweepReport
     from paratune.reports.terminal import terminal_runs, terminal_sweep
 
-    matrices = check_report(runs, price=price, plan=plan, layout=layout, has_baseline=baseline is not None)
     is_replaced = out is not None and holds_report(out)
-    if data_figures:
-        from paratune.commands.matrix_data import check_matrices, data_section
-
-        check_matrices(matrices)
-        report: Report | SweepReport = report_of_matrices(
-            matrices, out, target=target, price=price, margin=margin, plan=plan, layout=layout, latex=latex,
-            figures=figures, more=data_section,
-        )  # fmt: skip
-    else:
-        report = make_report(
-            *runs, out=out, baseline=baseline, target=target, price=price, margin=margin, plan=plan, layout=layout,
-            latex=latex, figures=figures,
-        )  # fmt: skip
+    report = make_report(
+        *runs, out=out, baseline=baseline, target=target, price=price, margin=margin, plan=plan, layout=layout,
+        latex=latex, figures=figures,
+    )  # fmt: skip
     if is_replaced:
         print(plain(f"the report in {out} was replaced"), file=sys.stderr)  # noqa: T201
     if json:
@@ -75,15 +58,10 @@ def report(
     print_result(terminal_sweep(report) if isinstance(report, SweepReport) else terminal_runs(report))
     if out is None:
         print("All figures, tables and notes: --out FOLDER or --json")  # noqa: T201
-    for line in _file_lines(report.files, out):
+    counts = Counter(path.parent for path in report.files if path.parent != out)
+    folders = (f"{folder}{os.sep} ({count} files)" for folder, count in counts.items())
+    for line in (*(path for path in report.files if path.parent == out), *folders):
         print(plain(line))  # noqa: T201
     if out is not None and (missing := can_draw()) is not None:
         print(plain(f"without figures and report.pdf: {missing}"), file=sys.stderr)  # noqa: T201
     return EXIT_OK
-
-
-def _file_lines(files: Sequence[Path], out: Path | None) -> Iterator[str]:
-    """Yield each file in `out`, and the number of files in each folder below it."""
-    yield from (str(path) for path in files if path.parent == out)
-    counts = Counter(path.parent for path in files if path.parent != out)
-    yield from (f"{folder}{os.sep} ({count} files)" for folder, count in counts.items())

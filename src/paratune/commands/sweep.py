@@ -5,7 +5,7 @@ from pathlib import Path
 
 from paratune.base.text import plain
 from paratune.commands.options import Json, Overrides, RunCode
-from paratune.errors import EXIT_OK, ConfigError, require_installed
+from paratune.errors import EXIT_OK, ConfigError
 
 
 def sweep(
@@ -18,7 +18,6 @@ def sweep(
     overwrite: bool = False,
     probe: bool = False,
     list_: bool = False,
-    data_figures: bool = False,
     until: str | None = None,
     run_code: RunCode = False,
     json: Json = False,
@@ -35,7 +34,6 @@ def sweep(
         overwrite: delete and train again the runs whose settings changed in MATRIX
         probe: train only 20 steps of each run, to measure speed, in a separate folder
         list_: print the command of each run, for a cluster; start none
-        data_figures: add figures of the data to the report; reads the data again after the runs
         until: add seeds only until the verdicts are decided on speed, on quality, or on both (decided)
         run_code: also run code that the folders of models and teachers name; that of MATRIX always runs
     """
@@ -50,11 +48,6 @@ def sweep(
         matrix, set_, "list" if list_ else "show" if dry_run else "train", only=only,
         retry_failed=retry_failed, overwrite=overwrite, probe=probe, until=until,
     )  # fmt: skip
-    if data_figures:
-        from paratune.commands.data_figures import check_kind
-
-        check_kind(next(cell for cell in prepared.cells if cell.name in prepared.names).config.task)
-        require_installed("matplotlib", extra="plots")
     if dry_run:
         show_plan(prepared.matrix, prepared.plan, prepared.names, retry_failed=retry_failed, as_json=json)
         return EXIT_OK
@@ -65,11 +58,11 @@ def sweep(
     outlive_readers()
     set_up_logging(speaks=True)
     trained = train_matrix(prepared, run_code=run_code)
-    _report(prepared.matrix.folder, data_figures=data_figures and trained.signal is None, as_json=json)
+    _report(prepared.matrix.folder, as_json=json)
     return trained.check()
 
 
-def _report(folder: Path, *, data_figures: bool, as_json: bool) -> None:
+def _report(folder: Path, *, as_json: bool) -> None:
     """Write the report of a matrix, and print it."""
     from paratune.console import print_json, print_result
     from paratune.records.sweep import REPORT_FOLDER
@@ -77,11 +70,6 @@ def _report(folder: Path, *, data_figures: bool, as_json: bool) -> None:
     from paratune.reports.terminal import terminal_sweep
 
     report = make_sweep(folder, folder / REPORT_FOLDER)
-    if data_figures and report.num_finished:
-        # Only now: the packages that read the data stay in memory, which would disturb the measured runs.
-        from paratune.commands.matrix_data import data_section
-
-        report = make_sweep(folder, folder / REPORT_FOLDER, more=data_section)
     if as_json:
         print_json(report.as_dict(), indent=1)
         return

@@ -5,7 +5,8 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ import numpy.typing as npt
 
 from paratune.base.units import format_share
 from paratune.reports.data.word_cloud import MAX_WORDS, count_words, place_words
-from paratune.reports.figures.canvas import WIDTH, Draw, Drawing, Hovers, Key
+from paratune.reports.document import ReportDocument, ReportSection
+from paratune.reports.figures.canvas import FOLDER, WIDTH, Draw, Drawing, Hovers, Key, drawing_files
 from paratune.reports.figures.plots import (
     Bars,
     Interval,
@@ -27,6 +29,8 @@ from paratune.reports.figures.plots import (
     points,
     run_style,
 )
+from paratune.reports.output import write_page
+from paratune.reports.page.document import made_by
 from paratune.reports.text import shorten
 
 Floats = npt.NDArray[np.float64]
@@ -42,28 +46,19 @@ _MAX_NUMERIC = 14
 class DataView:
     """The rows of all splits, column by column."""
 
-    splits: Mapping[str, int]
-    """Rows of each split, in the order of the rows."""
-    labels: Floats | Ints
-    """(N,): targets, or class ids."""
-    label: str
-    """Name of the label column."""
-    classes: Sequence[str]
-    """Names of the classes; none for numbers."""
-    words: Ints
-    """(N,): white-space separated words of the text, and of the second text of a pair."""
-    tokens: Ints
-    """(N,): tokens before truncation."""
+    splits: Mapping[str, int]  # rows of each split, in the order of the rows
+    labels: Floats | Ints  # (N,): targets, or class ids
+    label: str  # name of the label column
+    classes: Sequence[str]  # none for numbers
+    words: Ints  # (N,): white-space separated words of the text, and of the second text of a pair
+    tokens: Ints  # (N,): tokens before truncation
     max_length: int
-    groups: Sequence[str] | None
-    """(N,): values of `by`."""
+    groups: Sequence[str] | None  # (N,): values of `by`
     by: str | None
-    numeric: Mapping[str, Floats]
-    """(N,) each: columns of numbers, NaN where there is none."""
-    texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Texts of each column for a word cloud, the empty ones left out."""
-    min_texts: int = 100
-    stop_words: Sequence[str] = ()
+    numeric: Mapping[str, Floats]  # (N,) each: columns of numbers, NaN where there is none
+    texts: Mapping[str, Sequence[str]]  # of each column for a word cloud, the empty ones left out
+    min_texts: int
+    stop_words: Sequence[str]
 
     @property
     def num_rows(self) -> int:
@@ -199,15 +194,13 @@ def _correlations(view: DataView) -> Drawing:
     columns: dict[str, Any] = {} if view.classes else {view.label: view.labels}
     for name, values in (*view.numeric.items(), ("words", view.words), ("tokens", view.tokens)):
         columns.setdefault(name, values)
-    distinct = {name: len(np.unique(values[np.isfinite(values)])) for name, values in columns.items()}
-    left_out = [name for name in columns if distinct[name] < 2]
-    shown = [name for name in columns if distinct[name] >= 2]
+    varying = [name for name, values in columns.items() if len(np.unique(values[np.isfinite(values)])) > 1]
     caption = "Pearson's r over the rows in which both are known."
-    if left_out:
+    if left_out := [name for name in columns if name not in varying]:
         caption += f" Left out, without two different values: {', '.join(left_out)}."
-    if beyond := shown[_MAX_NUMERIC:]:
+    if beyond := varying[_MAX_NUMERIC:]:
         caption += f" Not shown beyond {_MAX_NUMERIC} columns: {', '.join(beyond)}."
-    shown = shown[:_MAX_NUMERIC]
+    shown = varying[:_MAX_NUMERIC]
     table = _correlations_of({name: columns[name] for name in shown}).to_numpy().tolist()
     draw = heat_map(shown, [[None if np.isnan(r) else r for r in row] for row in table])
     return Drawing("correlations", title, caption, draw, 1.4 + 0.42 * len(shown))
@@ -223,15 +216,13 @@ def _correlations_of(columns: Mapping[str, Any]) -> Any:
 def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) -> Drawing:
     title, height = f"Words of {column}", 4.0
     share = format_share(1 - len(texts) / view.num_rows)
-    if len(texts) < view.min_texts:
+    words = count_words(texts, view.stop_words)
+    if len(texts) < view.min_texts or not words:
         note = (
-            f"No word cloud of {column}: {len(texts):,} of {view.num_rows:,} rows have a text ({share} are empty), and "
-            f"fewer than {view.min_texts} are too few (data.figures.min_texts)."
+            f"No word cloud of {column}: {len(texts):,} of {view.num_rows:,} rows have a text ({share} are empty). It "
+            f"needs {view.min_texts} texts (data.figures.min_texts), and a word that is not a stop word."
         )
         return _without(name, title, note)
-    words = count_words(texts, view.stop_words)
-    if not words:
-        return _without(name, title, f"No word cloud of {column}: its texts hold no word that is not a stop word.")
     placed = place_words(words, width=72 * WIDTH, height=72 * height)
 
     def draw(figure: Any, hovers: Hovers) -> None:
@@ -250,3 +241,22 @@ def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) ->
 def _without(name: str, title: str, note: str) -> Drawing:
     """Return a figure without data, which has the reason."""
     return Drawing(name, title, "", lambda axes, hovers: None, 0.0, note=note)
+
+
+def write_figures(folder: Path, view: DataView, *, title: str, about: str) -> list[dict[str, Any]]:
+    """Write each figure as SVG, the page, and report.json with a list of them; replace those of an earlier call.
+
+    Returns:
+        For each picture its name, title, caption, note (why there is nothing to see, or null) and file, or null.
+    """
+    drawings = tuple(data_drawings(view))
+    files = drawing_files(drawings)
+    listed: list[dict[str, Any]] = [
+        {"name": drawing.key, "title": drawing.title, "caption": drawing.caption, "note": drawing.note,
+         "file": file if (file := f"{FOLDER}/{drawing.key}.svg") in files else None}
+        for drawing in drawings
+    ]  # fmt: skip
+    # All in one section: a page shows them side by side.
+    document = ReportDocument(title, (about,), (ReportSection("data", "Figures", drawings),), made_by())
+    write_page(folder, document, "data", {"title": title, "figures": listed}, files)
+    return listed

@@ -1,12 +1,11 @@
 """`make_sweep`: folders of matrices to a report, which is written if a folder is given."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from paratune.config.targets import ScoreTarget
 from paratune.errors import ConfigError
-from paratune.reports.document import ReportSection
 from paratune.reports.matrix.document import matrix_document, matrix_sections, reproduced_runs
 from paratune.reports.matrix.export import as_dict, matrix_csv
 from paratune.reports.matrix.joined import read_joined
@@ -27,7 +26,6 @@ def make_sweep(
     targets: Sequence[ScoreTarget] = (),
     plan: Path | None = None,
     margins: Mapping[str, Margin] | None = None,
-    more: Callable[[SweepReport], ReportSection] | None = None,
     layout: str | None = None,
     wanted: Collection[str] = (),
 ) -> SweepReport:
@@ -40,7 +38,6 @@ def make_sweep(
         targets: Scores; the report shows when configurations reached them.
         plan: File of `paratune plan MATRIX --write`, shown next to published figures; for one matrix only.
         margins: Differences that count as equal, by measure; `default_margin` for other measures.
-        more: Returns a last section that does not come from the records.
         layout: Key of `paratune.reports.systems.layouts.LAYOUTS`: adds a table in the layout of a study.
         wanted: Files for a paper, too: "latex", "figures".
 
@@ -67,8 +64,7 @@ def make_sweep(
     report = replace(
         report, verdicts=verdicts, verdict_notes=notes, effects=effects, targets=tuple(targets), layout=layout
     )
-    sections = (*matrix_sections(report), *([more(report)] if more is not None else []))
-    report = replace(report, sections=sections)
+    report = replace(report, sections=matrix_sections(report))
     if out is None:
         return report
     files = {
