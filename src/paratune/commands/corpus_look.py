@@ -1,6 +1,7 @@
 """`paratune corpus stats`, `sample` and `search`: show the content of a corpus, also while it is built."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,7 +25,7 @@ def stats(path: Path, *, json: Json = False) -> int:
     """
     from paratune.corpus.finished import name_damaged_table
     from paratune.corpus.store.figures import corpus_figures
-    from paratune.reports.corpus.tables import corpus_tables
+    from paratune.reports.corpus.report import corpus_tables
     from paratune.reports.tables.terminal import TerminalParts
 
     work = work_folder(path)
@@ -37,19 +38,38 @@ def stats(path: Path, *, json: Json = False) -> int:
     return EXIT_OK
 
 
+@dataclass(frozen=True)
+class TextOptions:
+    """The options that select texts.
+
+    Args:
+        unit: unit of the finished corpus
+        stage: stage that kept or dropped the texts, such as clean/quality; default: the finished corpus
+        language: ISO 639-1 code, such as pt
+        variety: such as pt-PT
+        year: year of the capture
+        host: host, with its subdomains
+    """
+
+    unit: Literal["documents", "sentences"] = "documents"
+    stage: str | None = None
+    language: str | None = None
+    variety: str | None = None
+    year: int | None = None
+    host: str | None = None
+
+
+Where = Annotated[TextOptions, Parameter(name="*")]
+
+
 def sample(
     path: Path,
     *,
     num: Annotated[int, Parameter(alias="-n")] = 10,
     seed: int = 0,
-    unit: Literal["documents", "sentences"] = "documents",
-    stage: str | None = None,
+    where: Where = TextOptions(),
     dropped: bool = False,
     reason: str | None = None,
-    language: str | None = None,
-    variety: str | None = None,
-    year: int | None = None,
-    host: str | None = None,
     json: Json = False,
 ) -> int:
     """Show random texts of a corpus, or random texts that a stage dropped, with the reasons.
@@ -59,31 +79,24 @@ def sample(
     Args:
         num: number of texts
         seed: seed; the same seed shows the same texts
-        unit: unit of the finished corpus
-        stage: stage that kept or dropped the texts, such as clean/quality
         dropped: show dropped texts
         reason: show only texts that were dropped for this reason
-        language: ISO 639-1 code, such as pt
-        variety: such as pt-PT
-        year: year of the capture
-        host: host, with its subdomains
     """
     from paratune.corpus.finished import name_damaged_table
     from paratune.corpus.store.queries import TextFilter, draw_dropped, draw_kept
 
-    wanted = TextFilter(unit, stage, language, variety, year, host)
     require_at_least("--num", num)
-    if dropped or reason is not None:
-        filters = [name for name in ("language", "variety", "year", "host") if getattr(wanted, name) is not None]
+    if is_dropped := dropped or reason is not None:
+        filters = [name for name in ("language", "variety", "year", "host") if getattr(where, name) is not None]
         if filters:
             message = f"--{filters[0]} selects kept texts; select dropped ones with --stage and --reason"
             raise ConfigError(message, code="cli.no_effect")
     work = work_folder(path)
     with name_damaged_table(work):
-        if dropped or reason is not None:
-            rows = draw_dropped(work, stage=wanted.stage, reason=reason, num=num, seed=seed)
+        if is_dropped:
+            rows = draw_dropped(work, stage=where.stage, reason=reason, num=num, seed=seed)
         else:
-            rows = draw_kept(work, wanted, num=num, seed=seed)
+            rows = draw_kept(work, TextFilter(**asdict(where)), num=num, seed=seed)
     return _print(rows, as_json=json)
 
 
@@ -92,12 +105,7 @@ def search(
     *words: str,
     regex: bool = False,
     limit: int = 20,
-    unit: Literal["documents", "sentences"] = "documents",
-    stage: str | None = None,
-    language: str | None = None,
-    variety: str | None = None,
-    year: int | None = None,
-    host: str | None = None,
+    where: Where = TextOptions(),
     json: Json = False,
 ) -> int:
     """Show the first texts that contain all WORDS, with url and time; case and accents are ignored.
@@ -107,22 +115,15 @@ def search(
     Args:
         regex: WORDS are regular expressions in the syntax of RE2
         limit: maximum number of texts
-        unit: unit of the finished corpus
-        stage: search the texts of this stage instead of the finished corpus
-        language: ISO 639-1 code, such as pt
-        variety: such as pt-PT
-        year: year of the capture
-        host: host, with its subdomains
     """
     from paratune.corpus.finished import name_damaged_table
     from paratune.corpus.store.queries import TextFilter
     from paratune.corpus.store.queries import search as search_texts
 
-    wanted = TextFilter(unit, stage, language, variety, year, host)
     require_at_least("--limit", limit)
     work = work_folder(path)
     with name_damaged_table(work):
-        rows = search_texts(work, words, wanted, is_regex=regex, limit=limit)
+        rows = search_texts(work, words, TextFilter(**asdict(where)), is_regex=regex, limit=limit)
     return _print(rows, as_json=json)
 
 

@@ -13,7 +13,6 @@ from filelock import FileLock, Timeout
 from paratune.base.atomic import delete_folder, delete_remains
 from paratune.base.text import plain
 from paratune.commands.corpus_executor import LOCAL_STAGES, executor_spread
-from paratune.commands.corpus_progress import ProgressPage
 from paratune.commands.corpus_report import write_report
 from paratune.console import Display, outlive_readers, print_json, print_table, set_up_logging
 from paratune.corpus.clean import run as clean
@@ -82,16 +81,14 @@ def build_corpus(
     lock = _lock(work)
     try:
         delete_remains(work, is_locked=True)
-        with ProgressPage(work, [folder for folder, _ in STAGES.values()]) as page, name_damaged_table(work):
+        with name_damaged_table(work):
             totals = {}
             for name, (folder, run) in STAGES.items():
                 if only in (None, name):
                     if only is not None and (work / folder / STAGE_FILE).exists():
                         delete_folder(work / folder)
                     with nullcontext() if spread is None or name in LOCAL_STAGES else shards_made_by(spread):
-                        totals[name] = run(
-                            corpus, workers or corpus.workers, Display(speaks=True, listener=page.store_update)
-                        )
+                        totals[name] = run(corpus, workers or corpus.workers, Display(speaks=True))
         if STORE in totals:
             with name_damaged_table(work):
                 write_report(work)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from paratune.base.text import plain
 from paratune.corpus.shard import dropped_file, part_file
-from paratune.corpus.stage import BEGUN_FILE, STAGE_FILE, finished_record
+from paratune.corpus.stage import STAGE_FILE, finished_record
 from paratune.errors import CheckpointError, ParatuneError
 
 PATTERNS = ("[0-9]_*", "[0-9]_*/[0-9]_*", "1_index/read", "6_store/documents", "6_store/sentences")
@@ -65,15 +65,6 @@ def finished_stages(work: Path) -> list[FinishedStage]:
         message = f"{plain(work)} has no finished stage of a corpus; run paratune corpus CONFIG first"
         raise CheckpointError(message, code="corpus.not_finished", folder=work)
     return stages
-
-
-def unfinished_stages(work: Path) -> list[tuple[str, Path]]:
-    """Return name and folder of the stages and steps that have complete shards and are not finished."""
-    return [
-        (_name(folder.relative_to(work)), folder)
-        for folder in _folders_with(BEGUN_FILE, work)
-        if not (folder / STAGE_FILE).exists() and next(folder.glob("counts-*.json"), None) is not None
-    ]
 
 
 @contextmanager

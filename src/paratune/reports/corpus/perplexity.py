@@ -32,24 +32,24 @@ def _sections(scores: Mapping[str, Any]) -> Iterator[ReportSection]:
     text = "No sentence is dropped: sentences.max_perplexity is not set. The table shows the effect of each threshold."
     if limit is not None:
         text = f"Sentences above {format_number(limit)} are dropped (sentences.max_perplexity)."
-    labels = {"perplexity": "Threshold", "num_above": "Sentences above", "share_above": "Share above"}
-    texts = {"perplexity": format_number, "num_above": "{:,}".format, "share_above": format_share}
-    rows = ([TableCell(shown(line[key]), line[key]) for key, shown in texts.items()] for line in thresholds)
-    table = make_table("thresholds", "Thresholds", ((label, key) for key, label in labels.items()), rows, 0)
-    yield ReportSection(
-        "histogram", "Sentences by perplexity", (Notice(text, is_warning=False), _histogram(scores), table)
+    columns = (("Threshold", "perplexity"), ("Sentences above", "num_above"), ("Share above", "share_above"))
+    forms = (format_number, "{:,}".format, format_share)
+    rows = (
+        [TableCell(form(line[key]), line[key]) for (_, key), form in zip(columns, forms, strict=True)]
+        for line in thresholds
     )
-    for number, threshold in enumerate(thresholds, start=1):
-        above = (
-            f"{threshold['num_above']:,} sentences, {format_share(threshold['share_above'])}, are above the threshold."
-        )
-        parts: list[Part] = [above]
+    table = make_table("thresholds", "Thresholds", columns, rows, 0)
+    drawing, notice = _histogram(scores), Notice(text, is_warning=False)
+    yield ReportSection("histogram", "Sentences by perplexity", (notice, drawing, table))
+    for number, line in enumerate(thresholds, start=1):
+        share = format_share(line["share_above"])
+        parts: list[Part] = [f"{line['num_above']:,} sentences, {share}, are above the threshold."]
         for side, kept in (("below", "Kept"), ("above", "Dropped")):
-            lines = [(format_number(row["perplexity"]), row["text"], row["url"]) for row in threshold[side]]
+            lines = [(format_number(row["perplexity"]), row["text"], row["url"]) for row in line[side]]
             key, title = f"threshold-{number}-{side}", f"{kept} sentences next to the threshold"
             header, notes = ("Perplexity", "Sentence", "Source"), () if lines else ("None.",)
             parts.append(make_table(key, title, header, lines, 3, notes))
-        yield ReportSection(f"threshold-{number}", f"Threshold {format_number(threshold['perplexity'])}", tuple(parts))
+        yield ReportSection(f"threshold-{number}", f"Threshold {format_number(line['perplexity'])}", tuple(parts))
 
 
 def _histogram(scores: Mapping[str, Any]) -> Drawing:
@@ -59,7 +59,7 @@ def _histogram(scores: Mapping[str, Any]) -> Drawing:
         f"{format_number(left)} to {format_number(right)}: {count:,} sentences"
         for (left, right), count in zip(pairwise(edges), counts, strict=True)
     ]
-    values, limit = [threshold["perplexity"] for threshold in scores["thresholds"]], scores["max_perplexity"]
+    values, limit = [line["perplexity"] for line in scores["thresholds"]], scores["max_perplexity"]
     names = {value: f"{format_number(value)}{' (the limit)' if value == limit else ''}" for value in values}
     marks = {value: name for value, name in names.items() if edges[0] <= value <= edges[-1]}
     draw = histogram(

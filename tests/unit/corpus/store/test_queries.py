@@ -253,7 +253,7 @@ def test_the_commands_print_words_and_json(work, capsys):
     assert "http://noticias.a.pt/2" in capsys.readouterr().out
     corpus_look.sample(work, dropped=True, reason="symbols", num=3, seed=0)
     assert re.search(r"clean/quality  symbols  0.35\s+\$\$\$ compre já", capsys.readouterr().out)
-    corpus_look.sample(work, variety="pt-BR", num=3, seed=0)
+    corpus_look.sample(work, where=corpus_look.TextOptions(variety="pt-BR"), num=3, seed=0)
     assert capsys.readouterr().out == "nothing found\n"
     with raises_code("cli.no_effect", "--year"):
-        corpus_look.sample(work, year=2009, dropped=True, num=3, seed=0)
+        corpus_look.sample(work, where=corpus_look.TextOptions(year=2009), dropped=True, num=3, seed=0)

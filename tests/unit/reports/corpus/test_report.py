@@ -1,12 +1,8 @@
-"""The report of a corpus and the page of its progress, from figures that are written out here."""
+"""The report of a corpus, from figures that are written out here."""
 
 import re
 
-import pytest
-
-from paratune.reports.corpus.figures import corpus_figures
-from paratune.reports.corpus.page import StageLine, corpus_html, progress_html
-from paratune.reports.corpus.tables import corpus_tables, funnel_table, reasons_table
+from paratune.reports.corpus.report import corpus_html, corpus_tables, funnel_table, reasons_table
 
 EVIL = '<script>alert("x")</script>\x1b[31m'
 SPREAD = {"mean": 4.5, "quantiles": {"0": 1, "0.5": 4, "1": 9}, "histogram": [[1, 2, 3], [2, 4, 0], [4, 8, 5]]}
@@ -84,38 +80,12 @@ def test_accuracy_of_the_variety_classifier_is_shown():
 
 
 def test_page_has_all_sections_and_escaped_texts():
-    pytest.importorskip("matplotlib")
     page = corpus_html("Corpus <b>", FOUND, SAMPLES)
     assert page.count("<script>") == 1  # the page's own
     assert "alert(&quot;x&quot;)" in page
     assert "\x1b" not in page
     assert "src=" not in page
-    assert page.count("<svg") >= len(list(corpus_figures(FOUND))) == 6
-    assert "refresh" not in page
     ids = re.findall(r' id="([^"]+)"', page)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'href="#([^"]+)"', page)) <= set(ids)
     assert "Um dois" in page
-
-
-def progress(**changed):
-    lines = [
-        StageLine("index", "done", 8, {"mime": 2}),
-        StageLine("fetch", "at work", 3, {"missing": 1}, 12.4),
-        StageLine("extract", "waits"),
-    ]
-    options = {"state": "running", "elapsed_s": 5.0, "every_s": 5} | changed
-    return progress_html("Corpus x", lines, ("fetch", 3, 9, 61.0), **options)
-
-
-def test_progress_is_shown_until_it_is_over():
-    page = progress()
-    assert '<meta http-equiv="refresh" content="5">' in page
-    assert "fetch: 3 of 9 parts; about 1 min 01 s left" in page
-    assert '<progress value="3" max="9"' in page
-    for said in ("at work", "waits", ">12<", "missing", "25.0%"):
-        assert said in page
-    over = progress(every_s=None, state=f"stopped: {EVIL}")
-    assert "refresh" not in over
-    assert "<progress" not in over
-    assert "stopped: &lt;script&gt;" in over
