@@ -60,7 +60,6 @@ def column(opened: Browser, at: int) -> list[str]:
 def test_the_page_sends_no_requests_and_logs_no_errors(opened: Browser, report: Path):
     opened.look(dark=True)
     opened.js("document.querySelectorAll('button, summary').forEach(each => each.click())")
-    opened.js("document.querySelectorAll('td[title], [data-point]').forEach(each => each.focus())")
     assert opened.complaints() == [f"request: {report.as_uri()}"]
 
 
@@ -173,22 +172,7 @@ def test_every_focused_element_is_visible(opened: Browser):
         seen.append(element)
         assert (style, width) == ("solid", "2px"), element
     assert seen[0] == "Askip"
-    assert "BUTTONtheme" in seen
-
-
-def test_values_can_be_shown_and_hidden_by_keyboard(opened: Browser):
-    tip = "document.querySelector('#tip').hidden ? null : document.querySelector('#tip').textContent"
-    opened.js("document.querySelector('#comparison td[tabindex]').focus()")
-    opened.press("ArrowRight")
-    opened.press("ArrowDown")
-    assert opened.js(tip) == "b: run.world_size"
-    opened.press("Escape")
-    assert opened.js(tip) is None
-    opened.js("[...document.querySelectorAll('#comparison svg')][2].querySelector('[data-point][tabindex]').focus()")
-    assert re.fullmatch(r"a: get batch [\d.]+ ms \([\d.]+%\)", opened.js(tip))
-    opened.press("ArrowRight")
-    assert re.fullmatch(r"b: get batch [\d.]+ ms \([\d.]+%\)", opened.js(tip))
-    assert opened.js("document.activeElement.getAttribute('aria-label')") == opened.js(tip)
+    assert "BUTTONsort" in seen
 
 
 def test_the_colour_scheme_follows_the_system_by_default(opened: Browser):
@@ -196,11 +180,6 @@ def test_the_colour_scheme_follows_the_system_by_default(opened: Browser):
     dark, light = "rgb(21, 23, 26)", "rgb(255, 255, 255)"
     assert opened.js(paper) == light
     opened.look(dark=True)
-    assert opened.js(paper) == dark
-    opened.js("document.querySelector('button.theme').click()")
-    assert opened.js(paper) == light
-    opened.look()
-    opened.js("document.querySelector('button.theme').click()")
     assert opened.js(paper) == dark
 
 
@@ -211,26 +190,20 @@ def test_a_narrow_window_scrolls_tables_and_not_the_page(opened: Browser):
     assert opened.js(f"{small}.map(e => e.textContent)") == []
 
 
-def test_the_page_prints_completely_with_page_numbers(opened: Browser):
+def test_the_page_prints_completely(opened: Browser):
     pdf = opened.pdf()
     num_pages = len(re.findall(rb"/Type /Page\b", pdf))
     assert 6 <= num_pages <= 14
-    # A4 in points, and landscape where a table has more than 11 columns.
+    # A4 in points.
     boxes = {tuple(map(float, box.split())) for box in re.findall(rb"/MediaBox \[([\d. ]+)\]", pdf)}
     sizes = {(round(right), round(top)) for _, _, right, top in boxes}
-    assert (595, 842) in sizes <= {(595, 842), (842, 595)}
-    # No table is wider than the paper inside its margins: 180 mm in portrait, 267 mm in landscape: 1 mm is 96 / 25.4
-    # px.
+    assert sizes == {(595, 842)}
+    # No table is wider than the paper inside its margins, 180 mm: 1 mm is 96 / 25.4 px.
     opened.call("Emulation.setEmulatedMedia", media="print", features=[])
-    for where, millimetres in ((":not(.wide) > table", 180), (".wide > table", 267)):
-        opened.call(
-            "Emulation.setDeviceMetricsOverride", width=round(millimetres * 96 / 25.4), height=1000,
-            deviceScaleFactor=1, mobile=False,
-        )  # fmt: skip
-        widest = opened.js(
-            f"Math.max(0, ...[...document.querySelectorAll('{where}')].map(e => e.getBoundingClientRect().right))"
-        )
-        assert widest <= millimetres * 96 / 25.4 + 1
+    width = round(180 * 96 / 25.4)
+    opened.call("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False)
+    rights = "[...document.querySelectorAll('table')].map(e => e.getBoundingClientRect().right)"
+    assert opened.js(f"Math.max(0, ...{rights})") <= width + 1
     opened.call("Emulation.setEmulatedMedia", media="", features=[])
 
 

@@ -8,7 +8,7 @@ from paratune.api.process import process_as_before
 from paratune.api.run import Run
 from paratune.api.sweep_result import Sweep
 from paratune.reports.comparison import Comparison, make_comparison
-from paratune.reports.runs.differing import read_allowed
+from paratune.reports.runs.sameness import read_allowed
 from paratune.verdicts import read_margins
 
 AnyRun = Run | Sweep | str | PathLike[str]

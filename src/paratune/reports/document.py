@@ -89,7 +89,7 @@ class Statement:
 
     label: str  # subject, such as "Speed"
     text: str
-    is_good: bool | None = None  # decided, or as it should be; False: a problem; None: cannot tell, or only a fact
+    is_good: bool | None = None  # decided, or as it should be; False: a problem; None: cannot tell
     evidence: str = ""  # key of the section
     evidence_name: str = ""  # its heading
 
@@ -101,11 +101,10 @@ class Statement:
 
 @dataclass(frozen=True)
 class StatementBox:
-    """Statements, one below the other; in a frame if there is a title, and without signs if they are only facts."""
+    """Statements, one below the other; with a title, a page shows them on request, or if one of them is a problem."""
 
     statements: tuple[Statement, ...]
     title: str = ""
-    has_signs: bool = True
 
 
 Part = Table | Drawing | Listing | Notice | Remarks | StatementBox | MarkedText | str

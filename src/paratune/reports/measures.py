@@ -28,7 +28,6 @@ Unit = Literal[
 """Unit of the values, which decides their format; text is not a number."""
 Show = Literal["known", "nonzero", "differs", "data"]
 PHASE_NAMES = {phase: phase.replace("_", " ").capitalize() for phase in ALL_PHASES}
-MEMORY_KINDS = {"rss": "resident memory of the process", "cuda_allocated": "CUDA memory allocated by PyTorch"}
 CONSTANT_METRICS = ("accuracy", "f1_macro", "exact", "rmse", "mae")
 """Metrics of a constant answer that are informative; without an answer, exact match and F1 are equal."""
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -96,21 +97,25 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, .
     """
     earlier = _files_of_report(folder)
     _refuse_foreign(folder, sorted(files.keys() - earlier))
-    aside = {name: temporary_path(folder / name) for name in files}
-    made = [path for path in {path.parent: None for path in aside.values()} if not path.exists()]
+    aside, is_new = temporary_path(folder / "report"), not folder.exists()
     try:
-        for name, path in aside.items():
-            delete_remains(path.parent, name=Path(name).name)
-            content = files[name]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content.encode() if isinstance(content, str) else content)
-            sync(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        delete_remains(folder, name="report")
+        for name, content in files.items():
+            (aside / name).parent.mkdir(parents=True, exist_ok=True)
+            (aside / name).write_bytes(content.encode() if isinstance(content, str) else content)
+            sync(aside / name)
         # The marker first: if the process dies between two renames, the next report may replace the folder.
         for name in sorted(files, key=lambda name: name != MARKER):
-            aside[name].replace(folder / name)
-        for name in earlier - set(files):
-            (folder / name).unlink(missing_ok=True)
+            (folder / name).parent.mkdir(exist_ok=True)
+            (aside / name).replace(folder / name)
+        for path in (folder / name for name in earlier - set(files)):
+            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # not empty
+                path.parent.rmdir()
     except OSError as error:
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)
         raise CheckpointError(
             f"the report cannot be written to {plain(folder)}: {error.strerror}; give --out a folder with room that "
             "you may write to",
@@ -118,13 +123,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, .
             folder=folder,
         ) from error
     finally:
-        for path in aside.values():
-            with contextlib.suppress(OSError):  # renamed, or its folder does not exist
-                path.unlink()
-        folders = {*made, *({(folder / name).parent for name in earlier} - {folder})}
-        for path in sorted(folders, key=lambda path: -len(path.parts)):
-            with contextlib.suppress(OSError):  # not empty, or not made
-                path.rmdir()
+        shutil.rmtree(aside, ignore_errors=True)
     return tuple(folder / name for name in files)
 
 

@@ -19,8 +19,8 @@ from paratune.records import ALL_PHASES, RUN_FILE, SUMMARY_FILE, read_events
 from paratune.records.run_folder import is_in_use
 from paratune.reports import make
 from paratune.reports.comparison import make_comparison
-from paratune.reports.runs.differing import ALLOW
 from paratune.reports.runs.read import read_runs
+from paratune.reports.runs.sameness import ALLOW
 from paratune.training.run import train
 from paratune.watch.run import RunWatch
 

@@ -13,10 +13,9 @@ from paratune.errors import CheckpointError, ConfigError, did_you_mean
 from paratune.records.finished import RunRecord
 from paratune.records.sweep import Axis, SweepRecord, holds_sweep, read_sweep, with_finished_runs
 from paratune.reports.measures import Measure
-from paratune.reports.runs.differing import allowed_by_axes
 from paratune.reports.runs.machine import machine_kinds
 from paratune.reports.runs.read import FoundRuns, Unfinished, read_runs
-from paratune.reports.runs.sameness import configuration_key
+from paratune.reports.runs.sameness import allowed_by_axes, configuration_key
 from paratune.reports.systems.configurations import Configuration, label_of
 from paratune.reports.systems.judging import group_of
 from paratune.reports.systems.model import build_systems

@@ -11,9 +11,8 @@ from paratune.records.finished import RunRecord
 from paratune.reports.comparison.arrange import Compared, arrange, baseline_of, by_configuration
 from paratune.reports.comparison.figures import figure_rows
 from paratune.reports.runs.certificates import Certificate
-from paratune.reports.runs.differing import differs_of
 from paratune.reports.runs.read import Unfinished
-from paratune.reports.runs.sameness import OTHER_LOAD, execution_differences
+from paratune.reports.runs.sameness import OTHER_LOAD, differs_of, execution_differences
 from paratune.reports.systems.judging import MAX_JUDGED, MAX_RUNS
 from paratune.verdicts import Group, LookHistory, Margin, judge
 from paratune.verdicts.factorial import FactorCell, FactorEffect, factor_effects
@@ -73,7 +72,7 @@ def make_comparison(
         baseline: Configuration that the others are compared with; the first when None.
         by: Axes of a matrix whose values are compared.
         margins: As `judge` takes them.
-        allowed: Names of `paratune.reports.runs.differing.ALLOW`: differences that are the subject of the comparison.
+        allowed: Names of `paratune.reports.runs.sameness.ALLOW`: differences that are the subject of the comparison.
 
     Raises:
         ConfigError: The words cannot be understood.

@@ -9,8 +9,7 @@ from paratune.records.finished import RunRecord
 from paratune.reports.amounts import Amount, Scale, amount, amount_text, scale_of
 from paratune.reports.comparison.arrange import Compared, FigureRow
 from paratune.reports.measures import Measure, constant_score, cost, named, score
-from paratune.reports.runs.machine import setting_text
-from paratune.reports.runs.sameness import Difference
+from paratune.reports.runs.sameness import Difference, setting_text
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table
 from paratune.verdicts import MeasureComparison
 from paratune.verdicts.words import change_words, signed_interval_words

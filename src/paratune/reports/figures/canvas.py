@@ -182,7 +182,7 @@ def page_figure(drawing: Drawing) -> Html:
         text = _COLOUR.sub(lambda colour: _CSS.get(colour.group(), colour.group()), _FONT.sub("", text))
         if name not in hovers:
             return text
-        return f'{text[:-1]} data-point=""><title>{escape(hovers[name])}</title>'
+        return f"{text}<title>{escape(hovers[name])}</title>"
 
     svg = _TAG.sub(rewritten, svg)
     (view,) = _VIEW.findall(svg[: svg.index(">")])

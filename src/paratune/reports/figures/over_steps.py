@@ -5,7 +5,6 @@ mean over the runs of a configuration, a band goes from the smallest to the larg
 """
 
 import math
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,13 +32,13 @@ PANELS = {
     "noise": "Noise scale (samples)",
     "goodput": "Goodput (samples/s)",
 }
+_COLUMNS = ("step", "wall_ms", "utilisation", "seconds", "trace", "squared_norm")
 
 
 @dataclass(frozen=True)
 class StepLine:
     """Measurements of the runs of a configuration over their steps."""
 
-    label: str
     steps: Any  # (bins,) last step of each bin
     values: Mapping[str, Any]  # by panel, (runs, bins)
     batch: float | None  # samples of a step
@@ -63,24 +62,22 @@ def step_drawings(
     if events_bytes(run for _, runs in groups for run in runs) > MAX_DRAWN_BYTES:
         return
     kind = noise_kind(run for _, runs in groups for run in runs)
-    found = [step_line(label, runs, reference_batch, kind) for label, runs in groups[:MAX_LINES]]
+    found = [step_line(runs, reference_batch, kind) for _, runs in groups[:MAX_LINES]]
     shown = [panel for panel in PANELS if any(len(line.band(panel)[0]) for line in found)]
     if all(np.array_equal(line.values["goodput"], line.values["throughput"], equal_nan=True) for line in found):
         shown = [panel for panel in shown if panel != "goodput"]  # the batch is that of the reference everywhere
     if not shown:
         return
     by_samples = len({line.batch for line in found}) > 1 and all(line.batch for line in found)
-
-    def line_of(panel: str, position: int, line: StepLine) -> Line:
-        x, mean, low, high = line.band(panel)
-        return Line(x * line.batch if by_samples else x, mean, position, low, high, width=1.5)
-
-    draws = [
-        lines([line_of(panel, at, line) for at, line in enumerate(found)], title=PANELS[panel], xlim=(0, None),
-              ylim=(0, None), xlabel="Samples seen" if by_samples else "Optimizer step")
-        for panel in shown
-    ]  # fmt: skip
-    caption = ["Lines: means over bins of steps, without warm-up."]
+    draws = []
+    for panel in shown:
+        series = []
+        for at, line in enumerate(found):
+            x, *band = line.band(panel)
+            series.append(Line(x * line.batch if by_samples else x, band[0], at, *band[1:], width=1.5))
+        x_label = "Samples seen" if by_samples else "Optimizer step"
+        draws.append(lines(series, title=PANELS[panel], xlim=(0, None), ylim=(0, None), xlabel=x_label))
+    caption = ["Lines: means over bins of steps, without warm-up; of rank 0."]
     if any(len(line.values["throughput"]) > 1 for line in found):
         caption.append("Bands: smallest to largest value of the runs of a configuration.")
     if "noise" in shown:
@@ -89,73 +86,52 @@ def step_drawings(
     if "goodput" in shown:
         efficiency = f"statistical efficiency, which is 100% at {reference_batch:,.0f} samples a step"
         caption.append(f"Goodput: throughput times {efficiency}.")
-    if "utilisation" in shown:
-        caption.append("Utilisation: device of rank 0.")
     if selection or len(groups) > MAX_LINES:
         caption.append(selection or f"The first {MAX_LINES} of {len(groups)} configurations.")
     title = f"Over the steps: {', '.join(PANELS[panel].partition(' (')[0].lower() for panel in shown)}"
     draw, height = panels(*draws, share_x=True), 0.4 + 2.3 * -(-len(shown) // 2)
-    legend = line_keys([line.label for line in found])
+    legend = line_keys([label for label, _ in groups[:MAX_LINES]])
     yield Drawing("over_steps", title, " ".join(caption), draw, height, whole=True, legend=legend)
 
 
-def step_line(label: str, runs: Sequence[RunRecord], reference: float | None, kind: NoiseKind = "plain") -> StepLine:
+def step_line(runs: Sequence[RunRecord], reference: float | None, kind: NoiseKind = "plain") -> StepLine:
     """Return the bins of the steps of runs with one global batch size."""
-    events = [_events(run) for run in runs]
-    last = max((event["step"] for of_run in events for event in of_run), default=0)
+    tables = [_measured(run, kind) for run in runs]
+    last = int(max((table["step"].max() for table in tables if len(table)), default=0))
     width = max(1, -(-last // NUM_BINS))
     num_bins = -(-last // width)
-    batch = runs[0].run.batch.global_batch_size
+    batch = runs[0].run.batch.global_batch_size or math.nan
     values = np.full((len(PANELS), len(runs), num_bins), math.nan)
-    for at, of_run in enumerate(events):
-        bins: list[list[Mapping[str, Any]]] = [[] for _ in range(num_bins)]
-        for event in of_run:
-            bins[(event["step"] - 1) // width].append(event)
-        noise: deque[tuple[float, float]] = deque(maxlen=NOISE_WINDOW)
-        for number, members in enumerate(bins):
-            pairs = [(_number(event, "utilisation"), _number(event, "seconds")) for event in members]
-            known = [(value * seconds, seconds) for value, seconds in pairs if math.isfinite(value) and seconds > 0]
-            busy_s, seconds = np.reshape(known, (-1, 2)).sum(axis=0)
-            steps = [event for event in members if event["event"] == "step"]
-            total_s = math.fsum(_number(event, "wall_ms") for event in steps) / 1000
-            rate = batch * len(steps) / total_s if batch is not None and total_s > 0 else math.nan
-            noise += [pair for event in steps for pair in _noise_of(event, kind)]
-            # tr(Sigma) / |G|^2 of the means over sampled steps; unknown where an estimate is not above 0.
-            trace, norm = np.reshape(noise, (-1, 2)).sum(axis=0)
-            scale = trace / norm if steps and trace > 0 and norm > 0 else math.nan
-            share = 1.0 if batch == reference else math.nan
-            if batch is not None and reference is not None and batch != reference:
-                share = statistical_efficiency(scale, batch, reference)
-            used = 100 * busy_s / seconds if known else math.nan
-            values[:, at, number] = used, rate, scale, rate * share
+    for at, table in enumerate(tables):
+        bins = (table["step"] - 1) // width
+        used = table[["utilisation", "seconds"]].dropna()
+        busy = used.prod(axis=1).groupby(bins).sum() / used["seconds"].groupby(bins).sum()
+        rate = 1000 * batch / table["wall_ms"].groupby(bins).mean()
+        sampled = table[["trace", "squared_norm"]].dropna()
+        # tr(Sigma) / |G|^2 of the means over sampled steps; unknown where an estimate is not above 0.
+        sums = sampled.rolling(NOISE_WINDOW, min_periods=1).sum().groupby(bins).last()
+        sums = sums.reindex(range(num_bins)).ffill().where(rate.reindex(range(num_bins)).notna())
+        scale = sums["trace"].where(sums["trace"] > 0) / sums["squared_norm"].where(sums["squared_norm"] > 0)
+        share = 1.0 if batch == reference else statistical_efficiency(scale, batch, reference or math.nan)
+        for row, found in zip(values[:, at], (100 * busy, rate, scale, rate * share), strict=True):
+            row[:] = found.reindex(range(num_bins))
     ends = np.minimum(last, np.arange(1, num_bins + 1) * width).astype(np.float64)
-    return StepLine(label, ends, dict(zip(PANELS, values, strict=True)), batch)
+    return StepLine(ends, dict(zip(PANELS, values, strict=True)), runs[0].run.batch.global_batch_size)
 
 
-def _events(run: RunRecord) -> list[dict[str, Any]]:
-    """Return the measured steps and samples of rank 0; none when the events are damaged."""
+def _measured(run: RunRecord, kind: NoiseKind) -> Any:
+    """Return a table of the measured steps and samples of rank 0; without lines when the events are damaged."""
+    import pandas as pd
+
+    rows = []
     try:
-        return [
-            event
-            for event in records.read_events(run.folder)
-            if event["event"] in ("step", "sample")
-            and type(event.get("step")) is int
-            and event["step"] > 0
-            and not (event.get("warmup") or event.get("profiled"))
-        ]
+        for event in records.read_events(run.folder):
+            if event["event"] in ("step", "sample") and not (event.get("warmup") or event.get("profiled")):
+                sample = event.get("noise_scale")
+                sample = sample.get(kind) if kind != "plain" and isinstance(sample, Mapping) else sample
+                fields = {**event, **(sample if isinstance(sample, Mapping) else {})}
+                rows.append([number_in(fields.get(key)) for key in _COLUMNS])
     except (CheckpointError, TypeError):
-        return []
-
-
-def _noise_of(event: Mapping[str, Any], kind: NoiseKind) -> Iterator[tuple[float, float]]:
-    """Yield trace and squared norm of a sampled step."""
-    sample = event.get("noise_scale")
-    sample = sample.get(kind) if kind != "plain" and isinstance(sample, Mapping) else sample
-    if isinstance(sample, Mapping):
-        pair = _number(sample, "trace"), _number(sample, "squared_norm")
-        yield from [pair] if math.isfinite(sum(pair)) else []
-
-
-def _number(event: Mapping[str, Any], key: str) -> float:
-    number = number_in(event.get(key))
-    return math.nan if number is None else number
+        rows = []
+    table = pd.DataFrame(rows, columns=list(_COLUMNS), dtype=np.float64)
+    return table[table["step"] > 0]

@@ -71,13 +71,8 @@ def matrix_sections(report: SweepReport) -> tuple[ReportSection, ...]:
 
 
 def _summary(report: SweepReport, sections: Sequence[ReportSection]) -> ReportSection:
-    """Return the conclusions, whether they can be trusted, and how the runs are reproduced."""
-    reproduced = reproduce.reproduction_statements(report.runs, report.matrices)
-    boxes = (
-        StatementBox(matrix_statements(report)),
-        StatementBox(trust_statements(report), TRUST_TITLE),
-        StatementBox(reproduced, reproduce.HEADING, has_signs=False),
-    )
+    """Return the conclusions, and whether they can be trusted."""
+    boxes = (StatementBox(matrix_statements(report)), StatementBox(trust_statements(report), TRUST_TITLE))
     headings = {section.key: section.heading for section in sections}
     linked = (
         replace(box, statements=tuple(_linked(statement, headings) for statement in box.statements)) for box in boxes
@@ -140,7 +135,8 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
     groups = tuple(candidates(report, group, number) for number, group in enumerate(report.groups))
     yield ReportSection("candidates", "All candidates" if report.record.select_per else "Candidates", groups)
     yield ReportSection("runs", "All runs", (runs(report),), is_short=False)
-    yield ReportSection("reproduce", reproduce.HEADING, _reproduction(report), is_short=False)
+    how = reproduction(reproduced_runs(report), report.runs, report.matrices)
+    yield ReportSection("reproduce", reproduce.HEADING, how, is_short=False)
 
 
 def _closed_sections(systems: Systems) -> Iterator[ReportSection]:
@@ -164,12 +160,6 @@ def _closed_sections(systems: Systems) -> Iterator[ReportSection]:
     }
     for key, (heading, parts) in sections.items():
         yield ReportSection(key, heading, tuple(parts), is_short=False)
-
-
-def _reproduction(report: SweepReport) -> tuple[Part, ...]:
-    # The folder of a run is two levels below the folder of its matrix.
-    folders = list(dict.fromkeys(cell_run.folder.parent.parent for cell_run in report.cell_runs))
-    return reproduction(reproduced_runs(report), report.runs, report.matrices, folders)
 
 
 def _over_steps(systems: Systems) -> Iterator[Part]:

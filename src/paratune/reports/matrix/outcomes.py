@@ -24,7 +24,7 @@ from paratune.records.sweep import Axis, SweepRecord, read_sweep, with_finished_
 from paratune.reports.amounts import Amount
 from paratune.reports.document import ReportSection
 from paratune.reports.measures import score
-from paratune.reports.runs.differing import allowed_by_axes
+from paratune.reports.runs.sameness import allowed_by_axes
 from paratune.reports.systems.configurations import CellRun, Configuration, label_of, read_cell_runs
 from paratune.reports.systems.effects import AxisEffects
 from paratune.reports.systems.model import Systems

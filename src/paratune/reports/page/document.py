@@ -2,10 +2,9 @@
 
 import base64
 import hashlib
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib import resources
-from itertools import pairwise
+from itertools import groupby
 
 from paratune import __version__
 from paratune.base.units import format_share
@@ -26,10 +25,8 @@ from paratune.reports.figures.canvas import Drawing, page_figure
 from paratune.reports.tables.table import Table, TableCell
 from paratune.reports.text import GENERATOR, Html, escape, join, tag
 
-_MANY, _WIDE, _LONG = 8, 11, 30
-"""Tables of more columns are without those that tell nothing new; of more still, they are printed in landscape. Tables
-of more lines, without groups, scroll in a page."""
-_WITH_HYPHEN = re.compile(r"(\b[\d.]+e-\d+)")
+_MANY, _LONG = 8, 30
+"""Tables of more columns are without those that are equal in all lines; of more lines, without groups, they scroll."""
 _SIGNS = {True: ("good", "shown"), False: ("bad", "a problem"), None: ("open", "cannot tell")}
 """Class and words for screen readers of the sign of a statement."""
 
@@ -44,20 +41,14 @@ def document_html(document: ReportDocument) -> str:
     links = (tag("a", section.heading, href=f"#{section.key}") for section in document.sections)
     nav = tag("nav", *links, aria_label="Sections") if len(document.sections) > 2 else Html("")
     sections = [section_html(section) for section in document.sections]
-    start = document.sections[0].key if document.sections else "main"
+    first = document.sections[0].key if document.sections else "main"
     # The first section is the conclusion: the list of the others is below it.
     content = [header, *sections[:1], nav, *sections[1:], tag("footer", tag("p", document.footer))]
-    return page(document.title, content, first=start)
-
-
-def page(title: str, content: Sequence[Html], *, first: str, refresh_s: int | None = None) -> str:
-    """Return a page of these parts; its skip link leads to the id `first`, and browsers reload it after `refresh_s`."""
     folder = resources.files("paratune.reports.page")
     style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
     # The policy allows one script, by its SHA-256, and protects readers if the escaping of a text fails.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "
-    refresh = "" if refresh_s is None else f'<meta http-equiv="refresh" content="{refresh_s:d}">\n'
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -65,7 +56,7 @@ def page(title: str, content: Sequence[Html], *, first: str, refresh_s: int | No
 <meta http-equiv="Content-Security-Policy" content="{policy}form-action 'none'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="generator" content="{GENERATOR}">
-{refresh}{tag("title", title)}
+{tag("title", document.title)}
 <style>
 {style}</style>
 </head>
@@ -100,24 +91,22 @@ def _parts(section: ReportSection) -> Iterator[Html]:
 
     Figures that follow each other share a place, which is beside a narrow table.
     """
-    figures: list[Html] = []
-    for part in [*section.parts, None]:
-        if figures and not isinstance(part, Drawing):
+    for are_figures, parts in groupby(section.parts, lambda part: isinstance(part, Drawing)):
+        if are_figures:
+            figures = (tag("div", _heading(part, section), _part(part), class_="figure") for part in parts)
             yield tag("div", *figures, class_="drawings")
-            figures = []
-        if part is None:
             continue
-        is_closed = isinstance(part, Table | MarkedText) and part.is_closed
-        title = part.title if isinstance(part, Table | MarkedText | Drawing) else ""
-        content = _part(part)
-        if is_closed:
-            content = tag("details", tag("summary", title), content)
-        heading = tag("h3", title) if title not in ("", section.heading) and not is_closed else None
-        if isinstance(part, Drawing):
-            figures.append(tag("div", heading, content, class_="figure"))
-        else:
-            is_beside = isinstance(part, Table) and not is_closed
-            yield tag("div", heading, content, class_="part" if is_beside else "part whole")
+        for part in parts:
+            if isinstance(part, Table | MarkedText) and part.is_closed:
+                yield tag("div", tag("details", tag("summary", part.title), _part(part)), class_="part whole")
+            else:
+                kind = "part" if isinstance(part, Table) else "part whole"
+                yield tag("div", _heading(part, section), _part(part), class_=kind)
+
+
+def _heading(part: Part, section: ReportSection) -> Html | None:
+    title = part.title if isinstance(part, Table | MarkedText | Drawing) else ""
+    return tag("h3", title) if title not in ("", section.heading) else None
 
 
 def _part(part: Part) -> Html:
@@ -154,14 +143,14 @@ def _statements(box: StatementBox) -> Html:
     rows = []
     for statement in box.statements:
         kind, words = _SIGNS[statement.is_good]
-        sign = tag("span", statement.sign, class_="sign", role="img", aria_label=words) if box.has_signs else None
+        sign = tag("span", statement.sign, class_="sign", role="img", aria_label=words)
         link = tag("a", statement.evidence_name, href=f"#{statement.evidence}") if statement.evidence else None
         text = tag("dd", statement.text, Html(" ") if link else None, link)
-        rows.append(tag("div", tag("dt", sign, statement.label), text, class_=kind if box.has_signs else None))
+        rows.append(tag("div", tag("dt", sign, statement.label), text, class_=kind))
     items = tag("dl", *rows)
     if not box.title:
         return tag("div", items, class_="box")
-    bad = sum(statement.is_good is False for statement in box.statements) if box.has_signs else 0
+    bad = sum(statement.is_good is False for statement in box.statements)
     title = f"{box.title} ({bad} of {len(box.statements)} are problems)" if bad else box.title
     return tag("details", tag("summary", title), items, class_="box", open=bad > 0)
 
@@ -203,35 +192,25 @@ def _table(table: Table) -> Html:
     """Return a table in a region that scrolls, with its notes below."""
     table = table.varying() if len(table.columns) > _MANY else table
     headings = (
-        tag(
-            "th",
-            column.label or tag("span", "", aria_hidden="true"),
-            scope="col",
-            class_=_kind(table, at),
-            data_text=table.is_sortable and column.is_text,
-        )
+        tag("th", column.label or tag("span", "", aria_hidden="true"), scope="col", class_=_kind(table, at),
+            data_text=table.is_sortable and column.is_text)
         for at, column in enumerate(table.columns)
-    )
-    lines = [
-        tag("tr", *(_cell(table, at, cell, position in table.marked) for at, cell in enumerate(line)))
-        for position, line in enumerate(table.lines)
-    ]
-    bodies = [tag("tbody", join(lines))]
-    if table.groups:
-        starts = [*(start for start, _ in table.groups), len(lines)]
-        groups = [
-            tag("tr", tag("th", text, colspan=len(table.columns), scope="rowgroup"), class_="group")
-            for _, text in table.groups
-        ]
-        parts = zip(groups, pairwise(starts), strict=True)
-        bodies = [tag("tbody", join([group, *lines[start:end]])) for group, (start, end) in parts]
+    )  # fmt: skip
+    groups, bodies = dict(table.groups), []
+    for position, line in enumerate(table.lines):
+        if position in groups or not bodies:
+            bodies.append([])
+        if position in groups:
+            head = tag("th", groups[position], colspan=len(table.columns), scope="rowgroup")
+            bodies[-1].append(tag("tr", head, class_="group"))
+        cells = (_cell(table, at, cell, position in table.marked) for at, cell in enumerate(line))
+        bodies[-1].append(tag("tr", *cells))
     element = tag(
-        "table", tag("thead", tag("tr", *headings)), *bodies,
-        class_="text" if table.is_text else "figures grouped" if table.groups else "figures",
+        "table", tag("thead", tag("tr", *headings)), *(tag("tbody", join(rows)) for rows in bodies or [[]]),
+        class_="text" if table.is_text else "figures grouped" if groups else "figures",
         data_sortable=table.is_sortable, style=f"--columns: {len(table.columns)}",
     )  # fmt: skip
-    is_long, is_wide = len(lines) > _LONG and not table.groups, len(table.columns) > _WIDE
-    region = _scroll(element, table.title, " wide" * is_wide + " long" * is_long)
+    region = _scroll(element, table.title, " long" * (len(table.lines) > _LONG and not groups))
     return join([region, *(tag("p", note, class_="caption") for note in table.notes)])
 
 
@@ -241,19 +220,15 @@ def _kind(table: Table, at: int) -> str | None:
 
 
 def _cell(table: Table, at: int, cell: TableCell, is_marked: bool) -> Html:
-    text, kind = escape(cell.text), _kind(table, at)
-    if at == 0:  # numbers such as 1e-5 are not broken at the hyphen
-        text = Html(_WITH_HYPHEN.sub(r'<span class="unbroken">\1</span>', text))
-    text = tag("strong", text) if is_marked else text
-    content = [text, tag("sup", ",".join(cell.marks)) if cell.marks else None]
-    title = cell.hover or None
+    text = tag("strong", cell.text) if is_marked else escape(cell.text)
+    marks = tag("sup", ",".join(cell.marks)) if cell.marks else None
+    title, kind = cell.hover or None, _kind(table, at)
     if at == 0:
-        content[0] = tag("a", text, href=cell.link) if cell.link else text
-        return tag("th", *content, scope="row", title=title)
+        return tag("th", tag("a", text, href=cell.link) if cell.link else text, marks, scope="row", title=title)
     if kind is None and cell.share is not None:
-        content.append(tag("small", format_share(cell.share)))
-        return tag("td", *content, class_="heat", style=f"--share: {cell.share:.3f}", title=title)
+        share = tag("small", format_share(cell.share))
+        return tag("td", text, marks, share, class_="heat", style=f"--share: {cell.share:.3f}", title=title)
     is_grey = cell.is_open or not cell.is_known
     kind = kind or ("na" if is_grey else {True: "better", False: "worse", None: None}[cell.better])
     is_number = table.is_sortable and isinstance(cell.value, int | float) and not table.columns[at].is_text
-    return tag("td", *content, class_=kind, data_value=f"{cell.value:.12g}" if is_number else None, title=title)
+    return tag("td", text, marks, class_=kind, data_value=f"{cell.value:.12g}" if is_number else None, title=title)

@@ -25,8 +25,8 @@ from paratune.reports.tables.table import Table
 
 _MAX_LINES, _MAX_LISTED_LINES = 40, 300
 """Lines of a table, and of a listing; index.html has all of them."""
-_ROOM, _GAP = 7 * 72, 11
-"""Points: width of the text, and space between columns."""
+_ROOM = 7 * 72
+"""Points: width of the text."""
 _SIZES = (8.0, 7.0, 6.0, 5.5)
 """Letters of tables, in points; a table that is too wide for the smallest is divided."""
 _LETTER = 0.66
@@ -89,9 +89,8 @@ def _part(part: Part, heading: str) -> Iterator[dict[str, Any]]:
         case StatementBox():
             rows = []
             for item in part.statements:
-                sign = [item.sign, _COLOURS[item.is_good] or "muted"] if part.has_signs else ["", ""]
                 text = f"{item.text} ({item.evidence_name})" if item.evidence else item.text
-                rows.append([*sign, plain(item.label), plain(text)])
+                rows.append([item.sign, _COLOURS[item.is_good] or "muted", plain(item.label), plain(text)])
             yield {"kind": "statements", "title": plain(part.title), "rows": rows}
         case str():
             yield _text(part)
@@ -107,20 +106,16 @@ def _table(table: Table, title: str) -> dict[str, Any]:
     Numbers are never broken; texts have the rest of the line.
     """
     table = table.varying().first(_MAX_LINES)
-    columns = list(enumerate(table.columns))
-    least = _LEAST_TEXT if table.is_text else _TEXT_WIDTH
-    letters = [_num_letters(table, at, least) for at, _ in columns]
+    most = _LEAST_TEXT if table.is_text else _TEXT_WIDTH
+    letters = []
+    for at, column in enumerate(table.columns):
+        widest = max((len(row[at]) for row in table.rows), default=0)
+        word = min(14, max(map(len, column.label.split()), default=0))
+        letters.append(max(word, min(widest, most) if column.is_text else widest))
     for size in _SIZES:
         blocks = table.blocks([width + 2 for width in letters], _ROOM / (_LETTER * size) + 2)
         if len(blocks) == 1:
             break
-    whole = sum(_num_letters(table, at, _ROOM) for at in blocks[0]) * _LETTER * size
-    fits = len(blocks) > 1 or whole < _ROOM - _GAP
-    widths = [_num_letters(table, at, _TEXT_WIDTH if fits else 80) * _LETTER * size for at, _ in columns]
-    rows = [
-        [(plain(cell.shown), "muted" if cell.is_open or not cell.is_known else _COLOURS[cell.better]) for cell in line]
-        for line in table.lines
-    ]
     return {
         "kind": "table",
         "title": title,
@@ -128,22 +123,16 @@ def _table(table: Table, title: str) -> dict[str, Any]:
         "size": size,
         "blocks": blocks,
         "columns": [
-            {
-                "label": plain(column.label),
-                "is_text": column.is_text,
-                "width": 0 if fits and column.is_text else widths[at],
-            }
-            for at, column in columns
+            {"label": plain(column.label), "is_text": column.is_text, "width": width * _LETTER * size}
+            for column, width in zip(table.columns, letters, strict=True)
         ],
-        "rows": rows,
+        "rows": [
+            [
+                (plain(cell.shown), "muted" if cell.is_open or not cell.is_known else _COLOURS[cell.better])
+                for cell in line
+            ]
+            for line in table.lines
+        ],
         "marked": list(table.marked),
         "groups": {str(at): plain(text) for at, text in table.groups},
     }
-
-
-def _num_letters(table: Table, at: int, most: int) -> int:
-    """Return the letters of a column that stay in a line: all of numbers, at most `most` of texts."""
-    column = table.columns[at]
-    widest = max((len(row[at]) for row in table.rows), default=0)
-    words = max(map(len, column.label.split()), default=0)
-    return max(min(words, 14), min(widest, most) if column.is_text else widest)

@@ -8,16 +8,21 @@ from paratune.base.grouping import grouped
 from paratune.base.text import listing
 from paratune.base.units import format_count
 from paratune.config.targets import ScoreTarget
-from paratune.records.finished import RunRecord, rank_memory
+from paratune.records.finished import RunRecord
 from paratune.reports.comparison.tables import changes_table, main_table
 from paratune.reports.document import Notice, Part, Remarks, ReportDocument, ReportSection, StatementBox, shown_sections
 from paratune.reports.figures import over_steps
-from paratune.reports.figures import runs as run_figures
 from paratune.reports.figures.canvas import Drawing
+from paratune.reports.figures.runs import (
+    losses,
+    names_of,
+    phase_bars,
+    prediction_figures,
+    read_predictions,
+)
 from paratune.reports.output import CSV, FILES, MARKER, check_folder, document_files, json_text, write_files
 from paratune.reports.page.document import made_by
 from paratune.reports.run import tables
-from paratune.reports.run.figures import prediction_figures, read_predictions
 from paratune.reports.run.model import Report, build_report
 from paratune.reports.runs import reproduce, slice_tables
 from paratune.reports.runs.certificates import certificates_table
@@ -72,7 +77,7 @@ def runs_csv(report: Report) -> str:
 def run_document(report: Report) -> ReportDocument:
     """Return the contents of a report of runs; reads the predictions of regressions, draws nothing yet."""
     names = listing([run.name for run in report.runs])
-    about = "In index.html, point at a cell, tap it, or move to it with the arrow keys to see its run and record."
+    about = "In index.html, point at a cell to see its run and record."
     notices = []
     if len(report.runs) > 1:
         same = report.sameness
@@ -143,16 +148,15 @@ def _sections(report: Report) -> Iterator[ReportSection]:
 
 
 def _drawings(runs: Sequence[RunRecord]) -> Iterator[Drawing]:
-    """Yield the loss curves of each task and the phases of a step, if a run has steps, and the memory of each rank."""
+    """Yield the loss curves of each task and the phases of a step, if a run has steps."""
     with_steps = [run for run in runs if not run.is_baseline]
     by_task = sorted(grouped((run.task, run) for run in with_steps).items())
     styles = {run.name: position for position, run in enumerate(runs)}
     for number, (_, of_task) in enumerate(by_task, start=1):
-        yield run_figures.loss_curves(of_task, styles, name="loss" if len(by_task) == 1 else f"loss-{number}")
+        key, positions = "loss" if len(by_task) == 1 else f"loss-{number}", [styles[run.name] for run in of_task]
+        yield losses(key, f"Loss curves: {names_of(of_task)}", {run.name: [run] for run in of_task}, positions)
     if with_steps:
-        yield run_figures.phase_bars(with_steps)
-    if any(rank_memory(run) for run in runs):
-        yield run_figures.memory_bars(runs)
+        yield phase_bars(with_steps)
 
 
 def _quality(suffixed: Sequence[tuple[RunRecord, str]]) -> Iterator[Part]:
@@ -163,7 +167,7 @@ def _quality(suffixed: Sequence[tuple[RunRecord, str]]) -> Iterator[Part]:
     drawings = dict(zip(known, prediction_figures(known), strict=True))
     for run, end in scored:
         if run.name in known:
-            yield from (drawings[run.name], tables.errors(run, end, *known[run.name]))
+            yield drawings[run.name]
         else:
             reason = found.get(run.name)
             yield reason if isinstance(reason, str) else tables.confusion(run, end)

@@ -2,26 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
 from paratune.base.units import NOT_AVAILABLE, format_as, format_number, format_share
-from paratune.records import predictions_file
 from paratune.records.confusion import read_confusion
 from paratune.records.evaluations import ordered_scores
 from paratune.records.finished import RunRecord, number_in
 from paratune.reports.measures import metric_name
 from paratune.reports.run.model import Report
-from paratune.reports.runs.machine import setting_text, software_facts
-from paratune.reports.runs.sameness import Difference
+from paratune.reports.runs.machine import software_facts
+from paratune.reports.runs.sameness import Difference, setting_text
 from paratune.reports.systems.machines import hardware_facts
 from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, facts_table, make_table
 
 MAX_CLASSES = 24  # confusion matrices of more classes are shown as a list of the most frequent confusions
-_MAX_VALUES = 24  # errors by actual value: labels with more distinct values are grouped
 _MAX_CONFUSIONS, _MAX_SCORES = 20, 3
-_OF_KERNELS = {"calls": "Calls a step", "device_ms": "Device (ms a step)"}
 _OF_OPERATORS = {
     "calls": "Calls a step",
     "self_host_ms": "Host, itself (ms a step)",
@@ -76,29 +72,6 @@ def evaluations(run: RunRecord, suffix: str) -> Iterator[Table]:
         yield make_table(f"evaluations{suffix}", f"Evaluations of {run.name}", columns, lines, 0, is_closed=True)
 
 
-def errors(run: RunRecord, suffix: str, split: str, labels: Any, predictions: Any) -> Table:
-    """Return the errors of a regression for each actual value, or for ten equal parts of the range of values.
-
-    `labels` and `predictions` are (N,) and finite.
-    """
-    values = np.unique(labels)
-    if len(values) <= _MAX_VALUES:
-        groups = [(f"{value:g}", labels == value) for value in values]
-    else:
-        edges = np.linspace(labels.min(), labels.max(), 11)
-        bins = np.clip(np.digitize(labels, edges) - 1, 0, 9)
-        groups = [(f"{edges[at]:.3g} to {edges[at + 1]:.3g}", bins == at) for at in np.unique(bins)]
-    lines: list[Row] = []
-    for name, chosen in groups:
-        error = predictions[chosen] - labels[chosen]
-        means = (predictions[chosen].mean(), error.mean(), np.abs(error).mean(), np.sqrt((error**2).mean()))
-        figures = zip((len(error), *map(float, means)), (",", ".3g", "+.3g", ".3g", ".3g"), strict=True)
-        lines.append([name, *(_cell(run, figure, form, predictions_file(split)) for figure, form in figures)])
-    columns = ("Actual", "Rows", "Mean prediction", "Mean error", "MAE", "RMSE")
-    title = f"Errors of {run.name} on {split} by actual value"
-    return make_table(f"errors{suffix}", title, columns, lines, 0, is_closed=True)
-
-
 def confusion(run: RunRecord, suffix: str) -> Table | str:
     """Return the confusion matrix of test, else of validation; of many classes the most frequent confusions."""
     by_split = {split: read_confusion(run.summary.confusion.get(split)) for split in ("test", "validation")}
@@ -128,37 +101,27 @@ def confusion(run: RunRecord, suffix: str) -> Table | str:
 
 
 def profile(run: RunRecord, suffix: str) -> Iterator[Table]:
-    """Yield the operators, and the kernels if there are any, that take most time in the steps under the profiler."""
+    """Yield the operators that take most time in the steps under the profiler."""
     found = run.summary.profile
     if not found.num_steps or not found.operators:
         return
-    steps, wall, host, device, kernels = (
-        format_number(value, 3)
-        for value in (found.num_steps, found.wall_ms_per_step, found.host_ms_per_step, found.device_ms_per_step,
-                      found.num_kernels_per_step)
-    )  # fmt: skip
-    note = f"{steps} steps under the profiler, {wall} ms each (more than without it); operators of the host {host} ms"
+    wall, host, device = (
+        format_number(value, 3) for value in (found.wall_ms_per_step, found.host_ms_per_step, found.device_ms_per_step)
+    )
+    note = f"{found.num_steps:g} steps under the profiler, {wall} ms each (more than without it); host {host} ms"
     if device != NOT_AVAILABLE:
-        note += f"; device busy {device} ms with {kernels} kernels, idle {format_share(found.idle_share)}"
-    trace = f" The trace of the first rank is {run.folder / found.trace}." if found.trace else ""
-    on_device = {"self_device_ms": "Device (ms a step)"} if found.kernels else {}
-    for name, rows, columns, notes in (
-        ("operators", found.operators, _OF_OPERATORS | on_device, (f"{note}.{trace}",)),
-        ("kernels", found.kernels, _OF_KERNELS, ()),
-    ):
-        lines: list[Row] = []
-        for at, row in enumerate(rows):
-            totals = {field: number_in(row.get(field)) for field in columns}
-            cells = (
-                _cell(run, None if total is None else total / found.num_steps, ",.3f",
-                      f"summary.profile.{name}[{at}].{field} over the profiled steps")
-                for field, total in totals.items()
-            )  # fmt: skip
-            lines.append((str(row.get("name")), *cells))
-        heads = ((name[:-1].capitalize(), "name"), *((label, f"{field}_per_step") for field, label in columns.items()))
-        if lines:
-            title = f"{name.capitalize()} of {run.name} that take most time"
-            yield make_table(f"{name}{suffix}", title, heads, lines, 1, notes)
+        note += f"; device {device} ms, idle {format_share(found.idle_share)}"
+    note += f". Trace of the first rank: {run.folder / found.trace}." if found.trace else "."
+    columns = _OF_OPERATORS | ({"self_device_ms": "Device (ms a step)"} if found.kernels else {})
+    lines: list[Row] = []
+    for row in found.operators:
+        totals = [number_in(row.get(field)) for field in columns]
+        means = [None if total is None else total / found.num_steps for total in totals]
+        source = "summary.profile.operators over the profiled steps"
+        lines.append([str(row.get("name")), *(_cell(run, mean, ",.3f", source) for mean in means)])
+    heads = (("Operator", "name"), *((label, f"{field}_per_step") for field, label in columns.items()))
+    title = f"Operators of {run.name} that take most time"
+    yield make_table(f"operators{suffix}", title, heads, lines, 1, (note,))
 
 
 def settings(differences: Sequence[Difference], runs: Sequence[RunRecord]) -> Table:

@@ -1,4 +1,4 @@
-"""Hardware, software and settings of a run as text."""
+"""Hardware and software of a run as text, and the kinds of machines of runs."""
 
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -8,7 +8,6 @@ from paratune.base.grouping import grouped
 from paratune.base.units import GIB, NOT_AVAILABLE, format_bytes
 from paratune.records.finished import RunRecord, gpus_of, number_in
 from paratune.reports.measures import over_sessions, usable_cores
-from paratune.reports.runs.sameness import NO_SUCH_SETTING, Difference
 
 _LIBRARIES = {"cuda": "CUDA", "cudnn": "cuDNN", "nccl": "NCCL"}
 """Libraries that are shown for runs on GPUs even when their version is unknown."""
@@ -75,12 +74,6 @@ def _software(run: RunRecord) -> dict[str, str]:
     facts = {_LIBRARIES.get(name, name): value_text(version) for name, version in versions.items()}
     commit, dirty = run.run.code.get("git_commit"), run.run.code.get("git_dirty")
     return facts if commit is None else {**facts, "git commit": f"{commit}{' with changes' if dirty else ''}"}
-
-
-def setting_text(difference: Difference, run: str) -> str:
-    """Return the value of a setting as a configuration file writes it."""
-    value = difference.values.get(run, NO_SUCH_SETTING)
-    return "null" if value is None else value_text(value)
 
 
 def value_text(value: Any) -> str:

@@ -14,9 +14,8 @@ from paratune.base.secrets import hide_in_words, hide_secrets
 from paratune.base.units import NOT_AVAILABLE, format_count
 from paratune.config.plain import yaml_lines
 from paratune.records.finished import RunRecord
-from paratune.records.run_folder import SLURM_FOLDER
 from paratune.records.sweep import SweepRecord
-from paratune.reports.document import Listing, Part, Statement
+from paratune.reports.document import Listing, Part
 from paratune.reports.runs.machine import value_text
 from paratune.reports.tables.table import make_table
 
@@ -25,16 +24,14 @@ KEY = "reproduce"  # configurations and matrix files in report.json, and the sec
 MAX_CONFIGURATIONS = 24  # number of listed configurations; the records have all
 _MAX_SCRIPTS, _MAX_VALUES = 8, 6
 _SPLITS = ("train", "validation", "test")
-_IN_SUMMARY = ("Command of the matrix", "Matrix file", "Runs began", "Code", *(f"Data: {split}" for split in _SPLITS))
 
 
 def reproduction(
-    shown: Sequence[RunRecord], runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord] = (),
-    folders: Sequence[Path] = (),
-) -> tuple[Part, ...]:  # fmt: skip
+    shown: Sequence[RunRecord], runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord] = ()
+) -> tuple[Part, ...]:
     """Return the parts of the section: a table of facts, then listings.
 
-    `shown` has a run of each configuration under its name, the baseline first; `folders` are those of the matrices.
+    `shown` has a run of each configuration under its name, the baseline first.
     """
     facts = make_table(KEY, "Origin of the runs", ("", "Recorded value"), _facts(runs, sweeps).items(), 2)
     parts: list[Part] = [facts, Listing("Original commands", "\n".join(_commands(runs, sweeps)))]
@@ -46,27 +43,20 @@ def reproduction(
     if configurations:
         file, first = next(iter(configurations.items()))
         parts.append(Listing(f"Resolved configuration of {first.name}", texts[file]))
-    parts += itertools.islice(_scripts([*folders, *(run.folder for run in runs)], runs), _MAX_SCRIPTS)
-    return tuple(parts)
-
-
-def reproduction_statements(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> tuple[Statement, ...]:
-    """Return date, command, matrix file, version and data of a matrix, for the top of its report."""
-    facts = _facts(runs, sweeps)
-    labels = [label for label in _IN_SUMMARY if label in facts]
-    return tuple(Statement(label, facts[label], None, KEY if label == labels[-1] else "") for label in labels)
+    first_jobs: dict[str, str] = {}  # by their batch scripts
+    for session in (session for run in runs for session in run.sessions):
+        if isinstance(script := session.run.job.get("batch_script"), str):
+            first_jobs.setdefault(script, value_text(session.run.job.get("id")))
+    scripts = (Listing(f"Batch script of Slurm job {job}", script) for script, job in first_jobs.items())
+    return (*parts, *itertools.islice(scripts, _MAX_SCRIPTS))
 
 
 def reproduction_texts(shown: Sequence[RunRecord], sweeps: Sequence[SweepRecord] = ()) -> dict[str, str]:
     """Return the resolved configurations, then the matrix files, by names of files that they can be written to."""
-    files: dict[str, str] = {}
-    for run in itertools.islice(filter(_config, shown), MAX_CONFIGURATIONS):
+    files = {}
+    for number, run in enumerate(itertools.islice(filter(_config, shown), MAX_CONFIGURATIONS), start=1):
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", run.name).strip("-.") or "run"
-        if re.fullmatch(r"matrix(-\d+)?", stem, re.IGNORECASE):  # the names of the matrix files
-            stem = f"run-{stem}"
-        taken = {name.lower() for name in files}  # some file systems ignore case
-        names = (f"{stem}{'' if number == 1 else f'-{number}'}.yaml" for number in itertools.count(1))
-        files[next(name for name in names if name.lower() not in taken)] = _resolved(run)
+        files[f"{number}-{stem}.yaml"] = _resolved(run)
     for number, sweep in enumerate(sweeps, start=1):
         if sweep.matrix_text is not None:
             files[f"matrix{'' if len(sweeps) == 1 else f'-{number}'}.yaml"] = sweep.matrix_text
@@ -163,20 +153,3 @@ def _again(configurations: Mapping[str, RunRecord], sweeps: Sequence[SweepRecord
         nproc = f" --nproc {size}" if size > 1 else ""
         launch = f"  # on {num_nodes} nodes: paratune launch --nodes {num_nodes}" if num_nodes > 1 else ""
         yield f"paratune train {name} --set run.folder=reproduced{nproc}{launch}"
-
-
-def _scripts(folders: Sequence[Path], runs: Sequence[RunRecord]) -> Iterator[Listing]:
-    """Yield the batch scripts in the folders of runs and matrices, then the scripts that only runs recorded."""
-    shown: set[str] = set()
-    for path in (path for folder in dict.fromkeys(folders) for path in sorted((folder / SLURM_FOLDER).glob("*.sh"))):
-        try:
-            text = hide_secrets(path.read_text(encoding="utf-8", errors="replace"))
-        except OSError as error:
-            text = f"# cannot be read: {error.strerror}"
-        shown.add(text.rstrip())
-        yield Listing(f"Batch script: {path}", text)
-    for session in (session for run in runs for session in run.sessions):
-        script = session.run.job.get("batch_script")
-        if isinstance(script, str) and script.rstrip() not in shown:
-            shown.add(script.rstrip())
-            yield Listing(f"Batch script of Slurm job {value_text(session.run.job.get('id'))}", script)

@@ -8,9 +8,8 @@ from paratune.errors import CheckpointError
 from paratune.records.finished import RunRecord, with_curves
 from paratune.reports.figures.canvas import MUTED, Drawing, Key
 from paratune.reports.figures.plots import Line, lines, panels, run_style
-from paratune.reports.figures.runs import losses, phases
+from paratune.reports.figures.runs import Predictions, losses, phases, prediction_figures, read_predictions
 from paratune.reports.measures import STEP_PARTS, TOTAL_PARTS
-from paratune.reports.run.figures import Predictions, prediction_figures, read_predictions
 from paratune.reports.runs.read import MAX_DRAWN_BYTES, events_bytes
 from paratune.reports.systems.labels import drawn_configurations, figure_labels, join_sentences
 from paratune.reports.systems.model import Systems

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from string import ascii_lowercase
 
-from paratune.reports.runs.differing import allowed_by_axes, differs_of
+from paratune.reports.runs.sameness import allowed_by_axes, differs_of
 from paratune.reports.systems.configurations import Configuration
 from paratune.verdicts import Differs
 

@@ -5,8 +5,6 @@ for a page is scaled down with its notes, which are as wide as the table.
 """
 
 import re
-import textwrap
-from itertools import pairwise
 from typing import Any
 
 from paratune.base.text import plain
@@ -15,16 +13,9 @@ from paratune.reports.text import GENERATOR
 
 _MAX_LINES = 40
 """Lines of a table that fits on a page."""
-_COLUMN, _STACKED = 56, 100
-"""Characters that are readable in a column of a page with two columns: a wider table spans both. From so many on, a
-change in brackets is below its value."""
-_WIDE_TEXT, _HEADING_WIDTH, _WORD_PART = 34, 14, 8
-"""Characters: columns of text with more are paragraphs; headings with more are wrapped; parts of a broken word."""
-_NO_SIGN = r"[^\s+\u2212-]"
-_LONG_WORD = re.compile(
-    rf"(?<!\S)\S{{{_WORD_PART}}}(?={_NO_SIGN}\S{{{_WORD_PART - 1}}})|(?<=\S)\S{{{_WORD_PART}}}(?={_NO_SIGN}\S{{3}})"
-)
-"""Positions of line breaks inside words: never before a hyphen, which would look like a minus sign."""
+_COLUMN, _WIDE_TEXT = 56, 34
+"""Characters that are readable in a column of a page with two columns: a wider table spans both. Columns of text with
+more than the second number are paragraphs."""
 _ESCAPES = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -41,6 +32,8 @@ _NUMBER = re.compile(
     r"(?<![\w.,:/])(?P<mean>[−+-]?\d[\d,]*(?:\.\d+)?) ± (?P<spread>\d[\d,]*(?:\.\d+)?)"
     r"|(?<![\w.,:/)\]])(?P<signed>[−+-]\d[\d,]*(?:\.\d+)?)(?![\w-])"
 )
+_BREAKS = re.compile(r"\\[A-Za-z]+|(\\_|[A-Za-z0-9]{8}(?=[A-Za-z0-9]{3}))")
+"""Places in escaped text after which a long word, such as the name of a run, may be broken; no commands."""
 
 
 def latex(value: Any) -> str:
@@ -62,30 +55,24 @@ def _letters(text: str) -> str:
 def latex_table(table: Table) -> str:
     """Return the first lines of a table with its caption and label, for a document that uses booktabs."""
     table = table.varying().first(_MAX_LINES)
-    columns = list(enumerate(table.columns))
-    widths = [max(min(_HEADING_WIDTH, len(own.label)), *(len(row[at]) for row in table.rows), 0) for at, own in columns]
-    num_letters = sum(min(width + 2, _WIDE_TEXT) for width in widths)
-    # Wide texts share what the narrow columns leave of the line, at about 90 letters in a line.
-    wide = {at: widths[at] for at, own in columns if own.is_text and widths[at] > _WIDE_TEXT}
-    narrow = sum(max(_HEADING_WIDTH, width) for at, width in enumerate(widths) if at not in wide)
-    free = max(0.3, 1 - narrow / 90 - 0.04 * len(widths))
-    shares = {at: max(0.12, free * width / sum(wide.values())) for at, width in wide.items()}
-    sides = (rf"p{{{shares[at]:.2f}\linewidth}}" if at in wide else "l" if own.is_text else "r" for at, own in columns)
+    widths = [max([len(row[at]) for row in table.rows], default=0) for at in range(len(table.columns))]
+    wide = [own.is_text and width > _WIDE_TEXT for own, width in zip(table.columns, widths, strict=True)]
+    share = f"{0.8 / max(1, sum(wide)) if all(wide) else 0.5 / max(1, sum(wide)):.2f}"
+    sides = (
+        rf"p{{{share}\linewidth}}" if is_wide else "l" if own.is_text else "r"
+        for own, is_wide in zip(table.columns, wide, strict=True)
+    )
     groups, rows = dict(table.groups), []
     for position, line in enumerate(table.lines):
         if position in groups:
             rows += [r"\addlinespace"] * (position > 0)
-            rows.append(rf"\multicolumn{{{len(columns)}}}{{l}}{{\textit{{{latex(groups[position])}}}}} \\")
-        cells = (
-            _cell(line[at], is_wide=at in wide, is_stacked=num_letters > _STACKED and not own.is_text)
-            for at, own in columns
-        )
-        rows.append(" & ".join(cells) + r" \\")
-    heading = " & ".join(_heading(own.label, "l" if own.is_text else "r") for _, own in columns)
-    small = r"\small" if len(columns) <= 6 else r"\footnotesize\setlength{\tabcolsep}{3pt}"
+            rows.append(rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\textit{{{latex(groups[position])}}}}} \\")
+        rows.append(" & ".join(map(_cell, line, wide)) + r" \\")
+    heading = " & ".join(rf"\textbf{{{latex(own.label)}}}" for own in table.columns)
+    small = r"\small" if len(table.columns) <= 6 else r"\footnotesize\setlength{\tabcolsep}{3pt}"
     notes = [rf"\item {latex(note)}" for note in table.notes]
     listed = [r"\begin{tablenotes}[flushleft]\footnotesize", *notes, r"\end{tablenotes}"]
-    environment = "table*" if num_letters > _COLUMN else "table"
+    environment = "table*" if sum(min(width + 2, _WIDE_TEXT) for width in widths) > _COLUMN else "table"
     body = [
         rf"\begin{{{environment}}}", rf"\centering{small}",
         rf"\caption{{{latex(table.title)}}} \label{{tab:{table.key}}}",
@@ -101,27 +88,8 @@ def latex_table(table: Table) -> str:
     return "\n".join([*lines, *body]) + "\n"
 
 
-def _heading(label: str, side: str) -> str:
-    """Return the heading of a column, wrapped if it is long."""
-    lines = textwrap.wrap(plain(label), _HEADING_WIDTH, break_long_words=False, break_on_hyphens=False)
-    words = r" \\ ".join(rf"\textbf{{{latex(line)}}}" for line in lines)
-    return words if len(lines) < 2 else rf"\shortstack[{side}]{{{words}}}"
-
-
-def _cell(cell: TableCell, *, is_wide: bool, is_stacked: bool) -> str:
+def _cell(cell: TableCell, is_wide: bool) -> str:
     text = latex(cell.text)
-    if is_wide:  # long words, such as names of runs, may be broken
-        text = "".join(map(_breakable, re.split(r"(\s+)", plain(cell.text))))
-    if cell.marks:
-        text += rf"\textsuperscript{{{latex(','.join(cell.marks))}}}"
-    if is_stacked and " (" in cell.text:
-        value, change = text.split(" (", 1)
-        text = rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{value} \\ ({change}\end{{tabular}}"
-    return text
-
-
-def _breakable(word: str) -> str:
-    """Return a word that may be broken if it is long; one without a letter is a number and stays whole."""
-    breaks = _LONG_WORD.finditer(word) if re.search("[A-Za-z]", word) else ()
-    ends = [0, *(match.start() + _WORD_PART for match in breaks), len(word)]
-    return r"\allowbreak{}".join(latex(word[start:end]) for start, end in pairwise(ends))
+    if is_wide:
+        text = _BREAKS.sub(lambda match: match[0] + r"\allowbreak{}" * (match[1] is not None), text)
+    return text + (rf"\textsuperscript{{{latex(','.join(cell.marks))}}}" if cell.marks else "")

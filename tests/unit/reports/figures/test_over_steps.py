@@ -32,7 +32,7 @@ def test_a_point_is_of_totals_without_warm_up(tmp_path):
         step(2, 100.0, {"trace": 60.0, "squared_norm": 2.0}),
         step(3, 300.0, {"trace": 20.0, "squared_norm": 2.0}),
     ]
-    line = step_line("a", [run_with(tmp_path / "a", events)], 16)
+    line = step_line([run_with(tmp_path / "a", events)], 16)
     assert line.steps.tolist() == [1.0, 2.0, 3.0]
     # 32 samples in 0.1 s and in 0.3 s; (0.5 x 1 + 0.9 x 3) / 4 = 80%.
     assert line.values["throughput"][0] == pytest.approx([math.nan, 320.0, 32 / 0.3], nan_ok=True)
@@ -44,17 +44,17 @@ def test_a_point_is_of_totals_without_warm_up(tmp_path):
 
 def test_the_noise_scale_under_adamw_is_drawn_from_its_own_samples(tmp_path):
     noise = {"trace": 60.0, "squared_norm": 2.0, "preconditioned": {"trace": 90.0, "squared_norm": 1.0}}
-    line = step_line("a", [run_with(tmp_path / "a", [step(1, 100.0, noise)])], 16, "preconditioned")
+    line = step_line([run_with(tmp_path / "a", [step(1, 100.0, noise)])], 16, "preconditioned")
     assert line.values["noise"].tolist() == [[90.0]]
 
 
 def test_goodput_at_the_reference_batch_is_throughput(tmp_path):
-    line = step_line("a", [run_with(tmp_path / "a", [step(1, 100.0)])], 32)
+    line = step_line([run_with(tmp_path / "a", [step(1, 100.0)])], 32)
     assert line.values["goodput"].tolist() == [[320.0]]
 
 
 def test_long_runs_have_points_of_equally_many_steps(tmp_path):
-    line = step_line("a", [run_with(tmp_path / "a", [step(number, 100.0) for number in range(1, 401)])], 32)
+    line = step_line([run_with(tmp_path / "a", [step(number, 100.0) for number in range(1, 401)])], 32)
     assert len(line.steps) == 40
     assert line.steps[0] == 10.0
     assert line.values["throughput"][0] == pytest.approx([320.0] * 40)
@@ -62,7 +62,7 @@ def test_long_runs_have_points_of_equally_many_steps(tmp_path):
 
 def test_a_band_goes_from_the_smallest_to_the_largest_run(tmp_path):
     runs = [run_with(tmp_path / f"s{seed}", [step(1, wall)], seed=seed) for seed, wall in ((1, 100.0), (2, 200.0))]
-    _, mean, low, high = step_line("s", runs, 32).band("throughput")
+    _, mean, low, high = step_line(runs, 32).band("throughput")
     assert (mean[0], low[0], high[0]) == (240.0, 160.0, 320.0)
 
 

@@ -24,14 +24,16 @@ def _runs(tmp_path, names=("a", "b"), **changes):
     ).runs
 
 
+def loss_curves(runs):
+    return figures.losses("loss", "Loss", {run.name: [run] for run in runs}, range(len(runs)))
+
+
 def _all(runs):
-    styles = {run.name: position for position, run in enumerate(runs)}
-    labels, predictions = np.arange(20.0), np.arange(20.0) + 0.5
+    predictions = {runs[0].name: ("test", np.arange(20.0), np.arange(20.0) + 0.5)}
     pictures = [
-        figures.loss_curves(runs, styles),
+        loss_curves(runs),
         figures.phase_bars(runs),
-        figures.memory_bars(runs),
-        figures.predicted_against_actual(labels, predictions, runs[0].name, "test", limits=(0, 20)),
+        *figures.prediction_figures(predictions),
     ]
     return [_svg(picture) for picture in pictures]
 
@@ -101,45 +103,52 @@ def test_losses_of_runs_with_other_batches_are_drawn_over_epochs(tmp_path):
     first = make_run(tmp_path / "a")
     second = make_run(tmp_path / "b", run_changes={"batch.global_batch_size": 64})
     runs = read_runs([first, second]).runs
-    assert ">Epoch<" in _svg(figures.loss_curves(runs, {"a": 0, "b": 1}))
-    assert ">Optimizer step<" in _svg(figures.loss_curves(runs[:1], {"a": 0}))
+    assert ">Epoch<" in _svg(loss_curves(runs))
+    assert ">Optimizer step<" in _svg(loss_curves(runs[:1]))
 
 
-def test_unknown_losses_and_memory_leave_gaps(tmp_path):
-    folder = make_run(tmp_path / "a", summary_changes={"ranks": [{"rank": 0, "peak_memory_bytes": None}]})
+def test_unknown_losses_leave_gaps(tmp_path):
+    folder = make_run(tmp_path / "a")
     (folder / "events.rank0000.jsonl").write_text(
         '{"event": "step", "time": 1, "step": 1, "epoch": 0.1, "loss": null}\n'
     )
     runs = read_runs([folder]).runs
-    assert _svg(figures.loss_curves(runs, {"a": 0})).startswith("<svg")
-    assert _svg(figures.memory_bars(runs)).startswith("<svg")
+    assert _svg(loss_curves(runs)).startswith("<svg")
 
 
 def test_run_styles_differ_for_twelve_runs():
     assert len({plots.run_style(position) for position in range(12)}) == 12
 
 
-def test_read_predictions_leaves_out_rows_without_a_label(tmp_path):
-    path = tmp_path / "p.parquet"
-    parquet.write_table(pa.table({"label": [1.0, None, 3.0], "prediction": [1.5, 2.0, float("nan")]}), path)
-    labels, predictions = figures.read_predictions(path)
-    assert (labels.tolist(), predictions.tolist()) == ([1.0], [1.5])
+def with_predictions(tmp_path, columns):
+    folder = make_run(tmp_path / "a", task="regression")
+    index = list(range(len(next(iter(columns.values())))))
+    parquet.write_table(pa.table({"index": index, **columns}), folder / "predictions.test.parquet")
+    return read_runs([folder]).runs[0]
+
+
+def test_predictions_leave_out_rows_without_a_label(tmp_path):
+    run = with_predictions(tmp_path, {"label": [1.0, None, 3.0], "prediction": [1.5, 2.0, float("nan")]})
+    split, labels, predictions = figures.read_predictions(run)
+    assert (split, labels.tolist(), predictions.tolist()) == ("test", [1.0], [1.5])
 
 
 @pytest.mark.parametrize(
-    "columns", [{"label": [1.0]}, {"label": ["a"], "prediction": ["b"]}, {"label": [None], "prediction": [1.0]}]
+    "columns",
+    [
+        {"label": [1.0, 2.0]},
+        {"label": ["a", "b"], "prediction": ["b", "c"]},
+        {"label": [None, None], "prediction": [1.0, 2.0]},
+    ],
 )
-def test_read_predictions_raises_for_files_that_cannot_be_drawn(tmp_path, columns):
-    path = tmp_path / "p.parquet"
-    parquet.write_table(pa.table(columns), path)
-    with pytest.raises(ValueError, match=r"."):
-        figures.read_predictions(path)
+def test_predictions_that_cannot_be_drawn_have_a_reason(tmp_path, columns):
+    assert figures.read_predictions(with_predictions(tmp_path, columns)).startswith("No figure: ")
 
 
 def test_a_title_names_six_runs_and_how_many_more_there_are():
     runs = [SimpleNamespace(name=f"run-{at}") for at in range(9)]
-    assert figures._names(runs[:6]) == "run-0, run-1, run-2, run-3, run-4, run-5"
-    assert figures._names(runs) == "run-0, run-1, run-2, run-3, run-4, run-5, and 3 more"
+    assert figures.names_of(runs[:6]) == "run-0, run-1, run-2, run-3, run-4, run-5"
+    assert figures.names_of(runs) == "run-0, run-1, run-2, run-3, run-4, run-5, and 3 more"
 
 
 def test_a_long_run_is_drawn_with_few_points():
@@ -148,7 +157,7 @@ def test_a_long_run_is_drawn_with_few_points():
 
 
 def test_a_file_has_its_legend_and_no_fonts_of_others(tmp_path):
-    svg = figures.loss_curves(_runs(tmp_path, ("first", "second")), {"first": 0, "second": 1}).file().decode()
+    svg = loss_curves(_runs(tmp_path, ("first", "second"))).file().decode()
     assert "<text" not in svg
     # matplotlib writes each text that it draws as outlines into a comment.
     assert {"<!-- first -->", "<!-- second -->", "<!-- Optimizer step -->", "<!-- Loss -->"} <= set(
@@ -173,7 +182,7 @@ def test_page_pdf_and_file_are_written_of_one_figure_which_is_laid_out_once(monk
     assert len(times) == 1
     assert b"<!-- which line -->" in picture.file()
     assert (len(drawn), len(times)) == (1, 2)
-    assert '<g data-point=""><title>from 0 to &lt;1&gt;</title>' in _svg(picture)
+    assert "<g><title>from 0 to &lt;1&gt;</title>" in _svg(picture)
 
 
 def test_a_text_that_looks_like_a_tag_stays_a_text():

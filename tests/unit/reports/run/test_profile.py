@@ -40,7 +40,7 @@ def _tables(made):
     return {table.key: table for table in run_document(made).tables}
 
 
-def test_operators_and_kernels_are_in_every_format(tmp_path: Path):
+def test_operators_are_in_every_format(tmp_path: Path):
     run = make_run(tmp_path / "a", summary_changes={"profile": PROFILE})
     made = reports.make([run], tmp_path / "out")
     # 240 calls and 50, 60 and 200 ms in ten steps.
@@ -51,14 +51,13 @@ def test_operators_and_kernels_are_in_every_format(tmp_path: Path):
     assert "<b>&" not in page
     tables = _tables(made)
     assert [cell.value for cell in tables["operators"].lines[0][1:]] == [24.0, 5.0, 6.0, 20.0]
-    assert [cell.value for cell in tables["kernels"].lines[0][1:]] == [24.0, 20.0]
 
 
 def test_a_cpu_has_no_columns_of_a_device(tmp_path: Path):
     runs = [make_run(tmp_path / name, summary_changes={"profile": ON_CPU}) for name in ("a", "b")]
     made = reports.make(runs, tmp_path / "out")
     tables = _tables(made)
-    assert [key for key in tables if key.startswith(("operators", "kernels"))] == ["operators-1", "operators-2"]
+    assert [key for key in tables if key.startswith("operators")] == ["operators-1", "operators-2"]
     assert len(tables["operators-1"].columns) == 4
     assert "device" not in tables["operators-1"].notes[0]
 

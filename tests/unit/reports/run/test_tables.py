@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 from make_run import make_run
 
 from paratune import reports
@@ -36,17 +35,3 @@ def test_evaluations_have_losses_and_scores_with_the_kept_one_marked(tmp_path):
         [*losses[1], "n/a", "n/a", "n/a", ""],
     ]
     assert not [*run_tables.evaluations(replace(run, validation=Curve((), (), ())), "")]
-
-
-def test_errors_by_actual_value(tmp_path):
-    (run,) = reports.make([make_run(tmp_path / "a", task="regression")], None).runs
-    labels, predictions = np.array([6.0, 6.0, 7.0]), np.array([6.5, 5.0, 7.0])
-    # Errors 0.5 and -1: mean -0.25, absolute 0.75, the root of 1.25 / 2.
-    assert texts(run_tables.errors(run, "", "test", labels, predictions)) == [
-        ["6", "2", "5.75", "−0.25", "0.75", "0.791"],
-        ["7", "1", "7", "+0", "0", "0"],
-    ]
-    many = np.linspace(0, 100, 101)
-    found = texts(run_tables.errors(run, "", "test", many, many))
-    assert found[0][:2] == ["0 to 10", "10"]
-    assert sum(int(line[1]) for line in found) == 101

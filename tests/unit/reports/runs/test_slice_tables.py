@@ -30,12 +30,10 @@ def test_configurations_are_beside_each_other_by_slice(tmp_path):
     (table,) = tables(runs(tmp_path))
     assert table.header == ("topic", "Rows", "a", "b", "c")
     assert [list(line) for line in table.rows] == [
-        ["art", "20", "0.7500 [0.5300, 0.8900]", "0.5000 [0.3000, 0.7000]", "n/a [a]"],
-        ["food", "4", "0.5000 [n/a]", "n/a [b]", "n/a [a]"],
-        ["sport", "12", "n/a [b]", "n/a", "n/a [a]"],
+        ["art", "20", "0.7500 [0.5300, 0.8900]", "0.5000 [0.3000, 0.7000]", "n/a"],
+        ["food", "4", "0.5000 [n/a]", "n/a", "n/a"],
+        ["sport", "12", "n/a", "n/a", "n/a"],
     ]
-    assert [note[:3] for note in table.notes[-2:]] == ["[a]", "[b]"]
-    assert "evaluate.slices" in table.notes[-2]
     assert [at for at, _ in table.groups] == [0]  # nothing is known of F1
     assert (table.lines[0][2].value, table.lines[0][2].interval) == (0.75, (0.53, 0.89))
     assert table.lines[1][2].interval is None

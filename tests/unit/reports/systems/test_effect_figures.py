@@ -47,7 +47,7 @@ def test_axes_have_main_effects_and_every_effect_has_a_point_with_its_interval(s
     of_axes, of_configurations = effect_drawings(verdicts, (family,))
     assert (of_axes.key, of_configurations.key) == ("axis_effects", "effects")
     svg = str(page_figure(of_axes))
-    assert svg.count("data-point") == sum(effect.comparison.change is not None for effect in family.effects)
+    assert svg.count("<g><title>") == sum(effect.comparison.change is not None for effect in family.effects)
     assert "zero3 strategy, against ddp: speed +100.0%" in svg.replace("+100%", "+100.0%")
 
 

@@ -25,7 +25,8 @@ def matrix(folder: Path, **run: object) -> Systems:
     for cell in read_sweep(folder).cells:
         error = 0.5 if cell.values["seed"] == "seed-1" else 3.0
         labels = [4.0, 5.0, 6.0, 8.0]
-        table = pa.table({"label": labels, "prediction": [label + error for label in labels]})
+        columns = {"index": [0, 1, 2, 3], "label": labels, "prediction": [label + error for label in labels]}
+        table = pa.table(columns)
         pq.write_table(table, cell_run_folder(folder, cell.name) / "predictions.test.parquet")
     return build_systems(folder, read_sweep(folder))
 

@@ -1,8 +1,8 @@
 from make_run import make_run
 from raised import raises_code
 
-from paratune.reports.runs.differing import allowed_by_axes, differs_of, read_allowed
 from paratune.reports.runs.read import read_runs
+from paratune.reports.runs.sameness import allowed_by_axes, differs_of, read_allowed
 
 
 def read(folder, name, *, seeds=(1, 2), **changes):
