@@ -32,7 +32,7 @@ from paratune.data.read import read_table
 from paratune.infer.trained import NamedColumns, load_trained
 from paratune.records.predictions import write_table
 
-FORMS = ("float32", "bf16", "onnx", "int8", "int8-static")
+FORMS = ("float32", "bf16", "onnx", "int8")
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -18,19 +18,37 @@ from paratune.base.atomic import delete_folder
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
-from paratune.base.units import format_bytes, format_number
 from paratune.commands.options import Json, RunCode
-from paratune.console import Display, print_json, print_table, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, CheckpointError, LaunchError, option_error, require_at_least
-from paratune.records import MODEL_FOLDER, RUN_FILE, file_sha256, is_finished, predictions_file, read_json, read_run
-from paratune.records.compressed import FORMS, FP32, SPLITS, form_folder, locked_forms, measured_folder, read_measured
+from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
+from paratune.errors import EXIT_OK, CheckpointError, LaunchError, coded, option_error, require_at_least
+from paratune.records import (
+    MODEL_FOLDER,
+    RUN_FILE,
+    SUMMARY_FILE,
+    file_sha256,
+    is_finished,
+    predictions_file,
+    read_json,
+)
+from paratune.records.compressed import (
+    COMPRESSED_FOLDER,
+    FORMS,
+    FP32,
+    SPLITS,
+    form_folder,
+    is_measured,
+    weight_files,
+)
 from paratune.records.own import TASK_FILE, admit_model
+from paratune.records.run_folder import locked_folder
 
 if TYPE_CHECKING:
     from paratune.compress.measure import MeasureSettings
 
 log = logging.getLogger(__name__)
 PROGRAM = (sys.executable, "-P", "-m", "paratune.compress.measure")
+MIN_CPU_SHARE = 0.9
+"""CPU seconds per second, below which a process waited for a processor."""
 
 
 def compress(
@@ -40,68 +58,59 @@ def compress(
     split: str | None = None,
     rows: int = 1000,
     timed_rows: int = 200,
-    batch_size: Sequence[int] = (1, 8, 32),
+    batch_size: int = 32,
     run_code: RunCode = False,
     json: Json = False,
 ) -> int:
     """Make smaller forms of RUN, and measure each beside its model: size, speed, memory and scores.
 
-    Finished forms and measurements are kept, so that an interrupted command can be repeated. The results are in the
-    folder compressed/ of RUN.
+    Each form is a run folder, RUN/compressed/FORM, for paratune report and compare. Finished forms are kept, so that an
+    interrupted command can be repeated.
 
     Args:
         to: forms of paratune quantize, separated by commas
         split: set whose rows are scored: test or validation; default test if the run has scored it
         rows: most rows that are scored, evenly spaced
         timed_rows: rows of latency and throughput
-        batch_size: batch sizes of the throughput; may be repeated
+        batch_size: batch size of the throughput; the latency is that of one text
     """
-    forms = read_forms(to)
-    for option, value, least in (
-        ("--rows", rows, 2),
-        ("--timed-rows", timed_rows, 1),
-    ):
+    forms = (FP32, *read_forms(to))
+    for option, value, least in (("--rows", rows, 2), ("--timed-rows", timed_rows, 1), ("--batch-size", batch_size, 1)):
         require_at_least(option, value, least)
-    for size in batch_size:
-        require_at_least("--batch-size", size)
     set_up_logging(speaks=True)
     respect_quota()
     check_model(str(run), run_code=run_code)
     split = _split(run, split)
     # Here too: a refusal in the process that measures would be an error of this process.
     admit_model(str(run / MODEL_FOLDER), read_json(run / MODEL_FOLDER / TASK_FILE), run)
-    with stdout_for_results(), locked_forms(run), scratch_folder() as scratch:
+    remedy = "make it possible to write in the run folder"
+    locked = locked_folder(run / COMPRESSED_FOLDER, "paratune compress", remedy)
+    with stdout_for_results(), locked, scratch_folder() as scratch:
         with collector_off_for_imports():
             import torch
 
             from paratune.api.split_rows import split_table
-            from paratune.compress.measure import MeasureSettings, evenly
+            from paratune.compress.check import evenly
+            from paratune.compress.measure import MeasureSettings
             from paratune.records.predictions import write_table
+            from paratune.reports import make
+            from paratune.reports.terminal import terminal_runs
 
-        source, table = split_table(run, split)
+        _, table = split_table(run, split)
         rows_file = scratch / "rows.parquet"
         write_table(rows_file, table.take(evenly(table.num_rows, rows)))
-        sizes = tuple(sorted({1, *batch_size}))
-        slices = tuple(read_run(run)["config"]["evaluate"].get("slices") or ())
-        folders = {FP32: run / MODEL_FOLDER} | {form: form_folder(run, form) for form in forms}
-        with Display(speaks=True).bar("compress", len(folders)) as bar:
-            for number, (form, folder) in enumerate(folders.items()):
+        weights = {path.name: file_sha256(path) for path in weight_files(run / MODEL_FOLDER)}
+        with Display(speaks=True).bar("compress", len(forms)) as bar:
+            for number, form in enumerate(forms):
                 bar.update(number, form)
-                if form != FP32:
-                    _make(run, form, folder)
-                out = measured_folder(run, form)
-                settings = MeasureSettings(
-                    form, str(folder), weights_of(folder), str(rows_file), source, split, slices, sizes, rows,
-                    timed_rows, torch.get_num_threads(), str(out),
-                )  # fmt: skip
-                if not _is_measured(out, settings):
-                    log.info("%s", plain(f"measure {form} of {run}"))
-                    _measure(settings, scratch / "settings.json", run_code=run_code)
-    measured = {form: read_measured(measured_folder(run, form)) for form in folders}
+                settings = MeasureSettings(form, weights, split, rows, timed_rows, batch_size, torch.get_num_threads())
+                if not is_measured(form_folder(run, form), asdict(settings)):
+                    _make(run, settings, rows_file, run_code=run_code)
+    found = make([form_folder(run, form) for form in forms], None)
     if json:
-        print_json({"run": str(run), "forms": measured}, indent=1)
+        print_json(found.as_dict(), indent=1)
         return EXIT_OK
-    show(measured)
+    print_result(terminal_runs(found))
     return EXIT_OK
 
 
@@ -150,47 +159,27 @@ def _split(run: Path, wanted: str | None) -> str:
     return wanted or scored[0]
 
 
-def weights_of(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of weights in a model folder, by name."""
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".onnx", ".data"))
-    return {path.name: file_sha256(path) for path in files}
-
-
-def _make(run: Path, form: str, folder: Path) -> None:
-    """Make a form, unless the folder has it, made from the present weights; a folder is complete or absent."""
-    if folder.exists():
-        try:
-            source = read_json(folder / "quantized.json")["source"]["weights_sha256"]
-        except (CheckpointError, KeyError, TypeError):
-            source = None
-        if source == weights_of(run / MODEL_FOLDER):
-            return
-        delete_folder(folder)
-    from paratune.commands.quantize import make_form
-
-    make_form(str(run), form, folder)  # type: ignore[arg-type]
-
-
-def _is_measured(out: Path, settings: "MeasureSettings") -> bool:
-    """Return whether a folder has the measurements with these settings."""
-    try:
-        return bool(read_measured(out)["settings"] == settings.compared)
-    except CheckpointError:  # missing or damaged: measured again
-        return False
-
-
-def _measure(settings: "MeasureSettings", path: Path, *, run_code: bool) -> None:
-    """Measure a form in a separate process, which ends with this one.
+def _make(run: Path, settings: "MeasureSettings", rows_file: Path, *, run_code: bool) -> None:
+    """Make a form in an empty folder, and measure it in a separate process, which ends with this one.
 
     Raises:
         LaunchError: The process failed.
     """
     from paratune.launch.local import end_with_the_parent
 
+    folder = form_folder(run, settings.form)
+    if folder.exists():
+        delete_folder(folder)
+    folder.mkdir()
+    if settings.form != FP32:
+        from paratune.commands.quantize import make_form
+
+        make_form(str(run), settings.form, folder / MODEL_FOLDER)  # type: ignore[arg-type]
+    log.info("%s", plain(f"measure {settings.form} of {run}"))
+    words = [str(run), json_format.dumps(asdict(settings)), str(rows_file), *(["--run-code"] if run_code else [])]
     # The peak of memory belongs to one form only in a process that loads nothing else.
-    path.write_text(json_format.dumps(asdict(settings)), encoding="utf-8")
     done = subprocess.run(
-        [*PROGRAM, str(path), *(["--run-code"] if run_code else [])],
+        [*PROGRAM, *words],
         check=False,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -202,23 +191,13 @@ def _measure(settings: "MeasureSettings", path: Path, *, run_code: bool) -> None
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no output"]
         message = (
-            f"{settings.form} of {plain(settings.model)} could not be measured (exit code {done.returncode}): "
+            f"{settings.form} of {plain(run)} could not be measured (exit code {done.returncode}): "
             f"{plain(lines[-1])}; repeat the command, finished forms are kept"
         )
         raise LaunchError(message, code="compress.not_measured", form=settings.form, exit_code=done.returncode)
-
-
-def show(measured: dict[str, dict[str, Any]]) -> None:
-    """Print a table with a line for each form; it fits into 80 columns."""
-    first = next(iter(measured.values()))
-    metrics = [name for name, value in first["scores"].items() if name != "loss" and value is not None][:2]
-    header = ("form", "weights", "p50 ms", "p95 ms", "texts/s", "best (batch)", "memory", *metrics)
-    rows: list[tuple[Any, ...]] = []
-    for form, record in measured.items():
-        size, rate = max(record["texts_per_s"].items(), key=lambda item: item[1])
-        scores = (f"{value:.4f}" if (value := record["scores"].get(name)) is not None else "n/a" for name in metrics)
-        times = (format_number(value, 3) for value in (record["p50_ms"], record["p95_ms"], record["texts_per_s"]["1"]))
-        best, memory = f"{format_number(rate, 3)} ({size})", format_bytes(record["peak_bytes"])
-        rows.append((form, format_bytes(record["weights_bytes"]), *times, best, memory, *scores))
-    print_table(header, rows, right=header[1:], gap=1)
-    print(plain(f"scores of {first['num_rows']} rows: {first['source']}"))  # noqa: T201
+    if read_json(folder / SUMMARY_FILE)["inference"]["cpu_share"] < MIN_CPU_SHARE:
+        log.warning(
+            "other programs used the processors while %s was measured: its times are too long",
+            settings.form,
+            extra=coded("compress.other_load", form=settings.form),
+        )

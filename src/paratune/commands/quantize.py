@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -13,12 +13,12 @@ from paratune.base.text import plain
 from paratune.base.units import format_bytes, format_share
 from paratune.commands.options import BatchSize, Json, LabelColumn, PairColumn, RunCode, TextColumn
 from paratune.console import Display, print_json, print_table, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, coded, option_error, require_at_least
+from paratune.errors import EXIT_OK, ConfigError, coded, require_at_least
+from paratune.records.compressed import Form
 
 log = logging.getLogger(__name__)
 MIN_AGREEMENT = 0.95
 """Share of same decisions below which there is a warning."""
-Form = Literal["bf16", "onnx", "int8", "int8-static"]
 
 
 def quantize(
@@ -27,7 +27,6 @@ def quantize(
     to: Form,
     out: Path,
     data: str | None = None,
-    calibration: str | None = None,
     rows: int = 256,
     text: TextColumn = None,
     text_pair: PairColumn = None,
@@ -39,14 +38,11 @@ def quantize(
     """Write a smaller form of MODEL as a folder, and compare its outputs and decisions with those of MODEL.
 
     Args:
-        to: bf16 (weights for PyTorch), onnx (float32), int8 or int8-static (8-bit integers as ONNX)
+        to: bf16 (weights for PyTorch), onnx (float32) or int8 (8-bit integers as ONNX)
         out: folder to write; it must not exist, or be empty
         data: file on whose rows both are compared; default the validation file of the run, else its training file
-        calibration: file that gives int8-static the ranges of activations; default the training file of the run
-        rows: rows of each file that are used, evenly spaced
+        rows: most rows that are compared, evenly spaced
     """
-    if calibration is not None and to != "int8-static":
-        raise option_error("--calibration", calibration, f"no effect with --to {to}", code="cli.no_effect")
     require_at_least("--rows", rows)
     require_at_least("--batch-size", batch_size)
     check_new_folder(out)
@@ -54,15 +50,12 @@ def quantize(
     respect_quota()
     with stdout_for_results():
         check_model(model, run_code=run_code)
-        for source in (data, calibration):
-            allow_source(source or "")
+        allow_source(data or "")
         with collector_off_for_imports():
             from paratune.infer.trained import NamedColumns
 
         named = NamedColumns(text=text, text_pair=text_pair, label=label)
-        record = make_form(
-            model, to, out, data=data, calibration=calibration, num_rows=rows, named=named, batch_size=batch_size
-        )
+        record = make_form(model, to, out, data=data, num_rows=rows, named=named, batch_size=batch_size)
     if json:
         print_json({"output": str(out), **record})
         return EXIT_OK
@@ -76,33 +69,30 @@ def make_form(
     out: Path,
     *,
     data: str | None = None,
-    calibration: str | None = None,
     num_rows: int = 256,
     named: Any = None,
     batch_size: int = 32,
 ) -> dict[str, Any]:
     """Write a smaller form of a model, with a progress bar and a warning where its decisions differ; return its record.
 
-    Args:
-        data: File on whose rows outputs are compared; None: that of the run.
-        calibration: File that gives `int8-static` the ranges of activations; None: the training file of the run.
+    `data` is a file on whose rows outputs are compared; None: that of the run.
     """
+    from paratune.compress.check import evenly
     from paratune.compress.quantize import QuantizeJob, quantize_model, require_quantizable
+    from paratune.data.read import read_table
     from paratune.infer.trained import NamedColumns, load_trained
 
     trained = load_trained(model, named or NamedColumns(), "cpu")
     require_quantizable(trained, model, form)
-    checked = _read(trained, data or _file_of_run(trained, model, "--data"), num_rows)
-    measured = None
-    if form == "int8-static":
-        measured = _read(trained, calibration or _file_of_run(trained, model, "--calibration"), num_rows)
+    source = data or _file_of_run(trained, model)
+    table = read_table(source)
+    checked = trained.read(source, table.take(evenly(table.num_rows, num_rows)), require_labels=False)
     with Display(speaks=True).bar("quantize", 1) as bar:
         job = QuantizeJob(
             trained,
             model,
             form,
             checked,
-            measured,
             batch_size=batch_size,
             on_batch=lambda part, done, total: bar.update(done, total=total),
         )
@@ -127,8 +117,8 @@ def check_new_folder(out: Path) -> None:
         raise ConfigError(f"{plain(out)} exists; choose another --out", code="output.exists", path=out)
 
 
-def _file_of_run(trained: Any, model: str, option: str) -> str:
-    """Return the file of a run that an option names by default.
+def _file_of_run(trained: Any, model: str) -> str:
+    """Return the validation file of a run, else its training file.
 
     Raises:
         ConfigError: The model is not in a run folder.
@@ -137,20 +127,12 @@ def _file_of_run(trained: Any, model: str, option: str) -> str:
     from paratune.records.own import admit_data
 
     if trained.run is None:
-        message = f"{model} is not a run, whose files are known; name a file with {option}"
-        raise ConfigError(message, code="cli.option_missing", option=option, target=model)
+        message = f"{model} is not a run, whose files are known; name a file with --data"
+        raise ConfigError(message, code="cli.option_missing", option="--data", target=model)
     data = read_run(trained.run)["config"]["data"]
     admit_data(trained.run)
-    files = (data.get("validation") if option == "--data" else None) or data["train"]
+    files = data.get("validation") or data["train"]
     return files if isinstance(files, str) else str(files[0])
-
-
-def _read(trained: Any, source: str, num_rows: int) -> Any:
-    """Return evenly spaced rows of a file as a split."""
-    from paratune.compress.quantize import select_evenly
-    from paratune.data.read import read_table
-
-    return trained.read(source, select_evenly(read_table(source), num_rows), require_labels=False)
 
 
 def show(out: Path, record: dict[str, Any]) -> None:

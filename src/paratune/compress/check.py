@@ -89,3 +89,8 @@ def compare(original: ModelOutputs, smaller: ModelOutputs, num_rows: int) -> Out
 def num_weight_bytes(model: torch.nn.Module) -> int:
     """Return the bytes of the weights of a model in float32; tied weights count once."""
     return sum(4 * parameter.numel() for parameter in model.parameters())
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """Return at most `most` evenly spaced numbers below `count`."""
+    return [int(number) for number in np.linspace(0, count - 1, min(count, most))]

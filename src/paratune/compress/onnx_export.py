@@ -1,4 +1,4 @@
-"""Exports a model to an ONNX file, and quantizes such files with onnxruntime.
+"""Exports a model to an ONNX file, and quantizes such a file with onnxruntime.
 
 Weights are 8-bit integers with a scale for each output channel. They use 7 of the 8 bits: on a CPU without VNNI, sums
 of products of 8 bits exceed 16 bits and are cut off, so that results would depend on the CPU.
@@ -6,7 +6,7 @@ of products of 8 bits exceed 16 bits and are cut off, so that results would depe
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -99,42 +99,13 @@ def quantize_dynamic(source: Path, path: Path) -> None:
     """Write a file with integer weights; the range of activations is computed for each batch, while it runs."""
     quantization: Any = require("onnxruntime.quantization", extra="onnx")
     with _quiet():
-        quantization.quantize_dynamic(source, path, **_weight_options(quantization))
-
-
-def _weight_options(quantization: Any) -> dict[str, Any]:
-    """Return the options of both kinds of quantization; `reduce_range` leaves one of the 8 bits unused."""
-    qint8 = quantization.QuantType.QInt8
-    return {"op_types_to_quantize": list(OPERATORS), "per_channel": True, "reduce_range": True, "weight_type": qint8}
-
-
-def quantize_static(source: Path, path: Path, batches: Sequence[Batch], on_batch: Callable[[int], None]) -> None:
-    """Write a file with integer weights and fixed ranges of activations: the smallest to the largest value in batches.
-
-    `source` is an exported file; batches have padded rows; `on_batch` is called with the number of finished batches.
-    """
-    quantization: Any = require("onnxruntime.quantization", extra="onnx")
-
-    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
-        """Gives the batches to onnxruntime, one after the other."""
-
-        def __init__(self) -> None:
-            self._rest: Iterator[tuple[int, Batch]] = enumerate(batches)
-
-        def get_next(self) -> dict[str, Any] | None:
-            done, batch = next(self._rest, (len(batches), None))
-            on_batch(done)
-            return None if batch is None else {name: value.numpy() for name, value in batch_inputs(batch).items()}
-
-    with _quiet():
-        quantization.quantize_static(
+        quantization.quantize_dynamic(
             source,
             path,
-            Reader(),
-            **_weight_options(quantization),
-            activation_type=quantization.QuantType.QUInt8,
-            calibrate_method=quantization.CalibrationMethod.MinMax,
-            extra_options={"MatMulConstBOnly": True},
+            op_types_to_quantize=list(OPERATORS),
+            per_channel=True,
+            reduce_range=True,  # leaves one of the 8 bits unused
+            weight_type=quantization.QuantType.QInt8,
         )
 
 

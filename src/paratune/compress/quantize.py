@@ -1,46 +1,33 @@
 """Writes a smaller model into a new folder, and compares it with the original on rows."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-import numpy as np
-import pyarrow as pa
 import torch
-from torch import Tensor
 
 from paratune import hardware, records
 from paratune.base.atomic import replace_folder
 from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
-from paratune.batch import Batch
-from paratune.compress.card import model_card
-from paratune.compress.check import ModelOutputs, OutputDifference, compare, compute_outputs, num_weight_bytes
-from paratune.compress.onnx_export import (
-    OPERATORS,
-    OPSET,
-    export_onnx,
-    quantize_dynamic,
-    quantize_static,
-    require_onnx,
-)
+from paratune.compress.check import ModelOutputs, compare, compute_outputs, num_weight_bytes
+from paratune.compress.onnx_export import OPERATORS, OPSET, export_onnx, quantize_dynamic, require_onnx
 from paratune.data.load import Split
 from paratune.data.loader import eval_batches
-from paratune.errors import CheckpointError, ConfigError, ParatuneError
+from paratune.errors import CheckpointError, ConfigError, os_error_as
 from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
 from paratune.models.files import TASK_FILE, file_records
 from paratune.models.onnx_model import ONNX_FILE, OnnxModel
 from paratune.models.saved_tokenizer import save_tokenizer
 from paratune.models.task_model import TaskModel
 from paratune.records import file_sha256, read_json, write_json
+from paratune.records.compressed import Form, weight_files
 from paratune.records.own import SIGNATURE, signed_model
 
-Form = Literal["bf16", "onnx", "int8", "int8-static"]
 RECORD_FILE: Final = "quantized.json"
 TOLERANCE: Final = 1e-4
 """Largest difference between outputs of the exported file and of PyTorch, as a share of the largest output, or of 1 if
@@ -58,8 +45,6 @@ class QuantizeJob:
     form: Form
     check_rows: Split
     """Rows on which outputs and decisions are compared."""
-    calibration_rows: Split | None = None
-    """Rows on which the ranges of activations are measured; only for `int8-static`."""
     batch_size: int = 32
     on_batch: Callable[[str, int, int], None] = lambda part, done, total: None
     """Called with the part of the work, the number of finished batches, and of all."""
@@ -70,11 +55,6 @@ class QuantizeJob:
         return compute_outputs(
             trained, self.check_rows, self.batch_size, lambda done, total: on_batch(part, done, total)
         )
-
-    def batches(self, rows: Split) -> list[Batch]:
-        """Return padded batches of rows."""
-        collator = self.trained.recipe.collator(rows, self.trained.tokenizer)
-        return list(eval_batches(collator, batch_size=self.batch_size))
 
 
 def require_quantizable(trained: TrainedModel, target: str, form: Form) -> None:
@@ -102,14 +82,8 @@ def require_quantizable(trained: TrainedModel, target: str, form: Form) -> None:
         require_onnx()
 
 
-def select_evenly(table: pa.Table, num_rows: int) -> pa.Table:
-    """Return evenly spaced rows of a table, at most `num_rows`."""
-    count = min(num_rows, table.num_rows)
-    return table.take(pa.array(np.linspace(0, table.num_rows - 1, count).astype(np.int64)))
-
-
 def quantize_model(job: QuantizeJob, out: Path) -> dict[str, Any]:
-    """Write the smaller model with its tokenizer, record and card, all files or none, and return the record.
+    """Write the smaller model with its tokenizer and record, all files or none, and return the record.
 
     Args:
         job: Model, form and rows.
@@ -120,9 +94,12 @@ def quantize_model(job: QuantizeJob, out: Path) -> dict[str, Any]:
         ConfigError: The architecture cannot be exported, or the outputs of the file differ.
     """
     trained, num_bytes = job.trained, num_weight_bytes(job.trained.model)
+    packages = () if job.form == "bf16" else ("onnx", "onnxruntime")
     source = _source(trained, job.target)
     original = job.outputs(trained, "original")
-    with _writable(out) as temporary:
+    failure, remedy = f"{plain(out)} could not be written", "free space there and in $TMPDIR, or choose another --out"
+    writing = os_error_as(CheckpointError, failure, remedy, code="quantize.not_writable", folder=out)
+    with writing, replace_folder(out, is_new=True) as temporary:
         settings = _write_bf16(job, temporary) if job.form == "bf16" else _write_onnx(job, temporary, original)
         limit = save_tokenizer(temporary, trained.tokenizer, trained.max_length)
         known = _known(trained) | limit | ({} if job.form == "bf16" else {"precision": "fp32", "layout": "padded"})
@@ -130,50 +107,37 @@ def quantize_model(job: QuantizeJob, out: Path) -> dict[str, Any]:
         write_json(temporary / TASK_FILE, signed_model(temporary, known))
         smaller = job.outputs(load_trained(str(temporary), NamedColumns(), "cpu"), job.form)
         difference = compare(original, smaller, job.check_rows.num_rows)
-        _require_finite(job, difference)
+        if not math.isfinite(difference.max_abs):
+            raise ConfigError(
+                f"{job.target} as {job.form} has outputs that are not finite on {job.check_rows.source}; use another "
+                "form",
+                code="quantize.not_finite",
+                target=job.target,
+                form=job.form,
+            )
+        size = sum(path.stat().st_size for path in weight_files(temporary))
         record = {
             "schema_version": records.SCHEMA_VERSION,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "versions": hardware.package_versions() | _onnx_versions(job.form),
+            "versions": hardware.package_versions() | {name: metadata.version(name) for name in packages},
             "form": job.form,
             "source": source,
             "settings": settings,
-            "size": _sizes(temporary, num_bytes),
+            "size": {"weights_bytes": size, "original_float32_bytes": num_bytes, "share": size / num_bytes},
             "check": {"data": job.check_rows.source, **asdict(difference)},
         }
         write_json(temporary / RECORD_FILE, record)
-        (temporary / "README.md").write_text(model_card(record, trained.task.kind, trained.names), encoding="utf-8")
         write_json(temporary / TASK_FILE, signed_model(temporary, known | {"files": file_records(temporary)}))
     return record
-
-
-@contextmanager
-def _writable(out: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes `out`."""
-    try:
-        with replace_folder(out, is_new=True) as temporary:
-            yield temporary
-    except OSError as error:
-        if isinstance(error, ParatuneError):
-            raise
-        raise CheckpointError(
-            f"{plain(out)} could not be written: {error}; free space there and in the folder of temporary "
-            "files ($TMPDIR), or choose another --out",
-            code="quantize.not_writable",
-            folder=out,
-        ) from error
 
 
 def _write_bf16(job: QuantizeJob, folder: Path) -> dict[str, Any]:
     """Write a folder for `from_pretrained`, and return the settings for the record."""
     hf = job.trained.model.hf
-    state = {name: _as_bf16(value) for name, value in hf.state_dict().items()}
+    weights = hf.state_dict().items()
+    state = {name: value.bfloat16() if value.is_floating_point() else value for name, value in weights}
     hf.to(torch.bfloat16).save_pretrained(folder, state_dict=state)
     return {"weights": "bfloat16", "computed_in": "float32"}
-
-
-def _as_bf16(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
 
 
 def _write_onnx(job: QuantizeJob, folder: Path, original: ModelOutputs) -> dict[str, Any]:
@@ -184,28 +148,18 @@ def _write_onnx(job: QuantizeJob, folder: Path, original: ModelOutputs) -> dict[
     settings: dict[str, Any] = {"opset": OPSET, "runtime": "onnxruntime, CPU", "export_tolerance": TOLERANCE}
     with scratch_folder() as scratch:
         place = folder if job.form == "onnx" else scratch
-        export_onnx(hf, job.batches(job.check_rows)[0], place / ONNX_FILE, job.target)
+        collator = job.trained.recipe.collator(job.check_rows, job.trained.tokenizer)
+        batch = next(iter(eval_batches(collator, batch_size=job.batch_size)))
+        export_onnx(hf, batch, place / ONNX_FILE, job.target)
         _check_export(job, place, original)
         if job.form == "onnx":
             return settings | {"weights": "float32"}
-        settings |= {
-            "weights": "int8 of 7 bits, with a scale for each output channel",
-            "operators": list(OPERATORS),
-        }
-        if job.form == "int8":
-            quantize_dynamic(scratch / ONNX_FILE, folder / ONNX_FILE)
-            return settings | {"activations": "uint8, with the range of each batch"}
-        rows = job.calibration_rows
-        assert rows is not None
-        batches = job.batches(rows)
-        quantize_static(
-            scratch / ONNX_FILE,
-            folder / ONNX_FILE,
-            batches,
-            lambda done: job.on_batch("calibrate", done, len(batches)),
-        )
-    calibration = {"data": rows.source, "num_rows": rows.num_rows, "fingerprint": rows.fingerprint}
-    return settings | {"activations": "uint8, with the range (minmax) of the calibration", "calibration": calibration}
+        quantize_dynamic(scratch / ONNX_FILE, folder / ONNX_FILE)
+    return settings | {
+        "weights": "int8 of 7 bits, with a scale for each output channel",
+        "operators": list(OPERATORS),
+        "activations": "uint8, with the range of each batch",
+    }
 
 
 def _check_export(job: QuantizeJob, folder: Path, original: ModelOutputs) -> None:
@@ -233,17 +187,6 @@ def _export_differs(job: QuantizeJob, reason: str) -> ConfigError:
     )
 
 
-def _require_finite(job: QuantizeJob, difference: OutputDifference) -> None:
-    """Raise a ConfigError where an output is not a number: nothing is written."""
-    if not math.isfinite(difference.max_abs):
-        raise ConfigError(
-            f"{job.target} as {job.form} has outputs that are not finite on {job.check_rows.source}; use another form",
-            code="quantize.not_finite",
-            target=job.target,
-            form=job.form,
-        )
-
-
 def _known(trained: TrainedModel) -> dict[str, Any]:
     """Return the content of `paratune.json` for a model, without its files."""
     path = None if trained.folder is None else trained.folder / TASK_FILE
@@ -264,7 +207,7 @@ def _known(trained: TrainedModel) -> dict[str, Any]:
 
 def _source(trained: TrainedModel, target: str) -> dict[str, Any]:
     """Return what is known of the original model."""
-    weights = sorted(trained.folder.glob("*.safetensors")) if trained.folder is not None else []
+    weights = weight_files(trained.folder) if trained.folder is not None else []
     run = records.read_run(trained.run) if trained.run is not None else {}
     return {
         "model": target,
@@ -272,14 +215,3 @@ def _source(trained: TrainedModel, target: str) -> dict[str, Any]:
         "architecture": type(trained.model.hf).__name__,
         "weights_sha256": {path.name: file_sha256(path) for path in weights} or None,
     }
-
-
-def _onnx_versions(form: Form) -> dict[str, str]:
-    return {} if form == "bf16" else {name: metadata.version(name) for name in ("onnx", "onnxruntime")}
-
-
-def _sizes(folder: Path, original: int) -> dict[str, Any]:
-    """Return the bytes of the weights of both models; those of the original are counted in float32."""
-    files = [path for path in folder.iterdir() if path.suffix in (".safetensors", ".onnx", ".data")]
-    num_bytes = sum(path.stat().st_size for path in files)
-    return {"weights_bytes": num_bytes, "original_float32_bytes": original, "share": num_bytes / original}

@@ -1,29 +1,22 @@
-"""The smaller forms of a run and their measurements, which `paratune compress` writes and reports read.
+"""The smaller forms of a run: each is a run folder, RUN/compressed/FORM, that `paratune compress` writes.
 
-RUN/compressed/
-  FORM/                     a smaller form of the model, from `paratune quantize`
-  measured/FORM/            measurements of a form; fp32 is the model of the run itself
-    measured.json           size, latency, throughput, memory, scores
-    predictions.<split>.parquet   predictions for the scored rows
+It has run.json, summary.json and the predictions of the scored rows, so that reports compare forms as other runs. The
+smaller model is in its model/; fp32, the model of the run itself, has none.
 """
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from paratune.base.text import plain
 from paratune.errors import CheckpointError
-from paratune.records import read_object
-from paratune.records.run_folder import locked_folder
+from paratune.records import is_finished, read_run
 
 FP32: Final = "fp32"
-"""Name of the model of the run, with weights and computation in float32."""
-Form = Literal["bf16", "onnx", "int8", "int8-static"]
+"""The model of the run, with weights and computation in float32."""
+Form = Literal["bf16", "onnx", "int8"]
 FORMS: tuple[str, ...] = get_args(Form)
 """Smaller forms that `paratune quantize` makes."""
 COMPRESSED_FOLDER: Final = "compressed"
-MEASURED_FILE: Final = "measured.json"
 ScoredSplit = Literal["test", "validation"]
 SPLITS: tuple[str, ...] = get_args(ScoredSplit)
 """Splits that can be scored."""
@@ -33,39 +26,15 @@ def form_folder(run: Path, form: str) -> Path:
     return run / COMPRESSED_FOLDER / form
 
 
-def measured_folder(run: Path, form: str) -> Path:
-    return run / COMPRESSED_FOLDER / "measured" / form
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files of weights in a model folder, by name."""
+    return sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".onnx", ".data"))
 
 
-def locked_forms(run: Path) -> AbstractContextManager[None]:
-    """Make the folder with the smaller forms of a run, and lock it; see `locked_folder`."""
-    return locked_folder(run / COMPRESSED_FOLDER, "paratune compress", "make it possible to write in the run folder")
-
-
-def measured_forms(run: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the measured forms of a run and their folders: fp32, then in the order of `FORMS`."""
-    for form in (FP32, *FORMS):
-        folder = measured_folder(run, form)
-        if (folder / MEASURED_FILE).is_file():
-            yield form, folder
-
-
-def read_measured(folder: Path) -> dict[str, Any]:
-    """Read the measurements of a form.
-
-    Raises:
-        CheckpointError: They are missing or damaged.
-    """
-    from pydantic import TypeAdapter, ValidationError  # after --help
-
-    from paratune.records.typed import Measured
-
-    path, remedy = folder / MEASURED_FILE, f"delete {plain(folder)} and run paratune compress again"
-    record = read_object(path, remedy)
+def is_measured(folder: Path, settings: Mapping[str, Any]) -> bool:
+    """Return whether a form is measured with these settings, which its run.json has as `measured`."""
     try:
-        TypeAdapter(Measured).validate_python(record, strict=True)
-    except ValidationError as error:
-        key = ".".join(map(str, error.errors()[0]["loc"]))
-        text = f"{plain(path)} is damaged: {plain(key)} is missing or of another type; {remedy}"
-        raise CheckpointError(text, code="run.damaged", path=path, key=key) from error
-    return record
+        made = read_run(folder)["measured"] if is_finished(folder) else {}
+    except (CheckpointError, KeyError, TypeError):  # damaged: measured again
+        return False
+    return bool(made) and all(made.get(key) == value for key, value in settings.items())

@@ -118,9 +118,6 @@ def admit_model(name: str, known: Mapping[str, Any], run: Path | None) -> bool:
     if not code:
         return False
     admit(code, place, is_own=is_own_model(folder, known) and (run is None or own_run))
-    above = folder.absolute().parent.parent
-    if run is None and (above / RUN_FILE).is_file():  # a smaller form, in compressed/ of its run
-        record = read_run(above)
     if is_own_run(record) or is_named:
         _add_folder(record)
     return asks or is_named

@@ -15,7 +15,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    PositiveFloat,
     TypeAdapter,
     ValidationError,
     field_validator,
@@ -290,6 +289,16 @@ class RecordedWork(RecordPart):
     reason: str | None = None
 
 
+class Inference(RecordPart):
+    """Of a smaller form: forward passes of texts on the CPU, one after the other."""
+
+    latency_p50_ms: Number = None
+    latency_p95_ms: Number = None
+    weights_bytes: Number = None
+    cpu_share: Number = None
+    """CPU seconds per second of the measurement: below 1, it waited for a processor."""
+
+
 class RecordedPrediction(RecordPart):
     memory_bytes: Number = None
     memory_terms: dict[str, Any] = {}
@@ -360,28 +369,11 @@ class Summary(RecordPart):
     scores: Scores = {}
     baseline: RecordedConstant = RecordedConstant()
     flops: RecordedWork = RecordedWork()
+    inference: Inference = Inference()
     prediction: RecordedPrediction = RecordedPrediction()
     fitted: Fitted = Fitted()
     confusion: dict[str, Any] = {}
     slices: Slices = {}
-
-
-class Measured(TypedDict):
-    """measured.json: what reports need of it."""
-
-    weights_bytes: float
-    loaded_bytes: float
-    peak_bytes: float
-    p50_ms: float
-    p95_ms: float
-    cpu_share: float
-    split: str
-    settings: dict[str, Any]
-    machine: dict[str, Any]
-    scores: dict[str, Any]
-    intervals: dict[str, Any]
-    slices: dict[str, Any]
-    texts_per_s: Annotated[dict[Annotated[str, Field(pattern=r"^\d+$")], PositiveFloat], Field(min_length=1)]
 
 
 @cache

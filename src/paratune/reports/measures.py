@@ -261,6 +261,8 @@ _MEASURES = (
     _time("tokens_per_s", "Real tokens/s", "rate", 1, "summary.throughput.tokens_per_s"),
     _time("padded_tokens_per_s", "Padded tokens/s", "rate", 0, "summary.throughput.padded_tokens_per_s", "data"),
     _time("padding_share", "Padding", "share", -1, "summary.throughput.padding_share"),
+    *(_time(f"latency_{at}_ms", f"Latency of a text, {at}", "ms", -1, f"summary.inference.latency_{at}_ms")
+      for at in ("p50", "p95")),
     _time("step_median_ms", "Median step", "ms", -1, "summary.step_ms.median"),
     _time("mean_step_ms", "Mean step", "ms", -1, f"summary.phases.*.total_s over {_STEPS}", read=step_ms),
     *(_time(f"step_{at}_ms", f"Step, {at}", "ms", -1, f"summary.step_ms.{at}", "data") for at in ("p10", "p90")),
@@ -281,6 +283,7 @@ _MEASURES = (
     *map(_phase_total, ALL_PHASES),
     _memory("peak_memory_largest_bytes", "Peak memory per device", "bytes", -1, "summary.memory.largest_bytes"),
     _memory("peak_memory_sum_bytes", "Total memory", "bytes", -1, "summary.memory.sum_bytes"),
+    _memory("weights_bytes", "Size of the weights", "bytes", -1, "summary.inference.weights_bytes"),
     _memory("peak_memory_kind", "Kind of memory", "text", 0, "summary.memory.kind"),
     _device("utilisation", "Utilisation", "share", 1, "summary.utilisation.mean", note=_UTILISATION),
     _device("utilisation_kind", "Utilisation by", "text", 0, "summary.utilisation.kind", "data"),

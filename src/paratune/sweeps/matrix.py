@@ -13,9 +13,9 @@ from paratune.config.problems import failure, overlap
 from paratune.config.section import LONGEST_S, Duration, Positive, Section, Text
 from paratune.config.sections import Config
 from paratune.config.validate import describe_value, validate_as
-from paratune.errors import CheckpointError, ConfigError, require_installed
+from paratune.errors import ConfigError, require_installed
 from paratune.records import MODEL_FOLDER
-from paratune.records.compressed import FP32, Form, ScoredSplit, measured_folder, read_measured
+from paratune.records.compressed import FP32, Form, ScoredSplit, form_folder, is_measured
 from paratune.records.published import Published
 from paratune.records.sweep import NAME, CellRecord
 from paratune.sweeps.axes import (
@@ -52,26 +52,20 @@ class Compress(Section):
     """Most rows that are scored, evenly spaced."""
     timed_rows: Positive = 200
     """Rows of latency and throughput."""
-    batch_sizes: Annotated[list[Positive], Field(min_length=1)] = Field(default=[1, 8, 32])
-    """Sizes of the batches of throughput."""
+    batch_size: Positive = 32
+    """Size of the batches of throughput."""
 
     def words(self, run: Path) -> list[str]:
         """Return the arguments of paratune for a run."""
         words = ["compress", str(run), "--to", ",".join(self.forms), "--rows", str(self.rows)]
-        words += ["--timed-rows", str(self.timed_rows)]
-        words += [word for size in self.batch_sizes for word in ("--batch-size", str(size))]
+        words += ["--timed-rows", str(self.timed_rows), "--batch-size", str(self.batch_size)]
         return words + (["--split", self.split] if self.split is not None else [])
 
     def is_done(self, run: Path) -> bool:
         """Return whether a run has all measurements with these settings."""
-        sizes = sorted({1, *self.batch_sizes})
-        wanted = {"num_rows": self.rows, "num_timed": self.timed_rows, "batch_sizes": sizes}
+        wanted: dict[str, Any] = {"rows": self.rows, "timed_rows": self.timed_rows, "batch_size": self.batch_size}
         wanted |= {} if self.split is None else {"split": self.split}
-        try:
-            made = [read_measured(measured_folder(run, form))["settings"] for form in (FP32, *self.forms)]
-        except CheckpointError:
-            return False
-        return all(settings.get(key) == value for settings in made for key, value in wanted.items())
+        return all(is_measured(form_folder(run, form), wanted) for form in (FP32, *self.forms))
 
 
 class MatrixOptions(Section):

@@ -53,16 +53,13 @@ def test_rows_are_those_of_the_run(model: str, tmp_path: Path):
     run = tmp_path / "run" / "run.json"
     run.write_text(json.dumps({"config": {"data": data}}))
     trained = type("Trained", (), {"run": tmp_path / "run"})()
-    assert command._file_of_run(trained, model, "--data") == "train.csv"
+    assert command._file_of_run(trained, model) == "train.csv"
     run.write_text(json.dumps({"config": {"data": data | {"validation": ["a.csv", "b.csv"]}}}))
-    assert command._file_of_run(trained, model, "--data") == "a.csv"
-    assert command._file_of_run(trained, model, "--calibration") == "train.csv"
+    assert command._file_of_run(trained, model) == "a.csv"
 
 
 def test_impossible_options_are_refused(model: str, tmp_path: Path):
     rows, out = str(tmp_path / "rows.csv"), tmp_path / "out"
-    with raises_code("cli.no_effect", "--calibration"):
-        command.quantize(model, to="int8", out=out, calibration=rows)
     with raises_code("cli.out_of_range"):
         command.quantize(model, to="bf16", out=out, data=rows, rows=0)
     with raises_code("cli.option_missing", option="--data"):

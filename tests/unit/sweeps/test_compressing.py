@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from raised import raises_code
 
-from paratune.records.compressed import measured_folder
+from paratune.records.compressed import form_folder
 from paratune.records.sweep import CellRecord
 from paratune.sweeps import matrix as matrix_module
 from paratune.sweeps.matrix import Compress, is_compressed, read_matrix, require_packages
@@ -20,37 +20,32 @@ def with_section(path: Path, section: str) -> Path:
 
 
 def test_the_command_has_the_options(matrix_file: Path):
-    matrix = read_matrix(with_section(matrix_file, "{forms: [int8], rows: 50, batch_sizes: [1, 4], split: validation}"))
+    matrix = read_matrix(with_section(matrix_file, "{forms: [int8], rows: 50, batch_size: 4, split: validation}"))
     assert " ".join(matrix.options.compress.words(Path("runs/a"))) == (
-        "compress runs/a --to int8 --rows 50 --timed-rows 200 --batch-size 1 --batch-size 4 --split validation"
+        "compress runs/a --to int8 --rows 50 --timed-rows 200 --batch-size 4 --split validation"
     )
 
 
 def test_all_problems_are_reported_at_once(matrix_file: Path):
     with raises_code("config.invalid_value", "int9", "train") as raised:
-        read_matrix(with_section(matrix_file, "{forms: [int9], rows: 1, split: train, sizes: [1], batch_sizes: []}"))
+        read_matrix(with_section(matrix_file, "{forms: [int9], rows: 1, split: train, sizes: [1], batch_size: 0}"))
     assert sorted({*raised.value.codes}) == ["config.invalid_value", "config.unknown_key"]
     assert len(raised.value.faults) == 5
 
 
 def test_a_run_is_done_with_all_forms_and_the_same_settings(tmp_path: Path):
-    wanted = Compress(forms=["int8"], batch_sizes=[8])
-    settings = {"num_rows": 1000, "num_timed": 200, "batch_sizes": [1, 8], "split": "test"}
-    record = {
-        "schema_version": 1,
-        "split": "test",
-        "settings": settings,
-        **dict.fromkeys(("weights_bytes", "loaded_bytes", "peak_bytes", "p50_ms", "p95_ms", "cpu_share"), 1),
-        "texts_per_s": {"1": 1.0},
-        **{key: {} for key in ("scores", "intervals", "slices", "machine")},
-    }
+    wanted = Compress(forms=["int8"], batch_size=8)
+    settings = {"rows": 1000, "timed_rows": 200, "batch_size": 8, "split": "test", "num_threads": 4}
     for form in ("fp32", "int8"):
         assert not wanted.is_done(tmp_path)
-        measured_folder(tmp_path, form).mkdir(parents=True)
-        (measured_folder(tmp_path, form) / "measured.json").write_text(json.dumps(record))
+        folder = form_folder(tmp_path, form)
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(json.dumps({"measured": settings}))
+        assert not wanted.is_done(tmp_path)  # without summary.json
+        (folder / "summary.json").write_text("{}")
     assert wanted.is_done(tmp_path)
-    assert not Compress(forms=["int8"], batch_sizes=[8], rows=10).is_done(tmp_path)
-    assert not Compress(forms=["bf16", "int8"], batch_sizes=[8]).is_done(tmp_path)
+    assert not Compress(forms=["int8"], batch_size=8, rows=10).is_done(tmp_path)
+    assert not Compress(forms=["bf16", "int8"], batch_size=8).is_done(tmp_path)
 
 
 def test_runs_without_a_model_that_answers_are_left_out(tmp_path: Path):

@@ -111,8 +111,9 @@ def main_measures(members: Sequence[Member], price: float | None = None, most: i
     """Yield time, speed, memory and energy, and the headline scores of each split, above those of a constant answer."""
     are_full = not any(run.is_probe for member in members for run in member.runs)
     yield from named(
-        "train_s" if are_full else "mean_step_ms", "samples_per_s", "peak_memory_largest_bytes", "energy_j"
-    )
+        "train_s" if are_full else "mean_step_ms", "latency_p50_ms", "latency_p95_ms", "samples_per_s",
+        "peak_memory_largest_bytes", "weights_bytes", "energy_j",
+    )  # fmt: skip
     if price is not None:
         yield cost(price)
     for split, metric in headline_scores([run for member in members for run in member.scored], most):

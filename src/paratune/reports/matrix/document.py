@@ -33,7 +33,6 @@ from paratune.reports.runs.reproduce import reproduction
 from paratune.reports.systems import figures
 from paratune.reports.systems import tables as system_tables
 from paratune.reports.systems.effect_figures import verdict_section
-from paratune.reports.systems.forms import form_tables
 from paratune.reports.systems.labels import drawn_configurations
 from paratune.reports.systems.layouts import layout_tables
 from paratune.reports.systems.machines import machine_tables
@@ -121,7 +120,6 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
         layout = () if report.layout is None else tuple(layout_tables(report, report.layout))
         yield ReportSection("layout", "Layout of the study", layout)
         yield verdict_section(report.verdicts, report.verdict_notes, report.effects)
-        yield ReportSection("forms", "Smaller forms", tuple(form_tables(report)))
         yield ReportSection("targets", "Time to quality", tuple(target_tables(report, report.targets)))
         drawings = [time_and_memory(report), *pareto(report)]
         drawings += figures.scaling_drawings(report)

@@ -165,7 +165,7 @@ def _shared(runs: Sequence[RunRecord], texts: Iterable[tuple[str, str]]) -> list
 
 def _warnings_of(run: RunRecord) -> Iterator[str]:
     """Yield what makes the figures of a run misleading."""
-    if not run.is_baseline and not run.summary.throughput.num_steps_measured:
+    if run.summary.num_steps and not run.summary.throughput.num_steps_measured:
         steps = format_count(run.summary.num_steps)
         yield f"no step was measured: all {steps} were warm-up, so rates and phases are n/a."
     if (sentence := not_better_than_constant(run)) is not None:
