@@ -108,7 +108,7 @@ def serve(case: str, folder: str) -> None:
         service.batcher._predict = with_pipeline(folder, trained.max_length)
     listener = open_socket("127.0.0.1", 0)
     print(listener.getsockname()[1], flush=True)
-    run_server(make_app(service), service, listener, grace_s=0)
+    run_server(make_app(service), listener, grace_s=0)
 
 
 def with_pipeline(folder: str, max_length: int) -> Any:

@@ -20,10 +20,9 @@ from paratune.commands.options import (
     PairColumn,
     RunCode,
     TextColumn,
-    require_some,
 )
-from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, DataError, option_error, require_at_least
+from paratune.console import Display, print_json, print_table, set_up_logging, stdout_for_results
+from paratune.errors import EXIT_OK, DataError, option_error, require_at_least, require_installed
 
 _ROWS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _MAX_LISTED = 6
@@ -31,13 +30,13 @@ Method = Literal["integrated_gradients", "occlusion", "partition_shap"]
 
 
 def explain(
-    *models: Annotated[str, Parameter(help="runs or model folders; the seeds of a matrix show their agreement")],
+    model: Annotated[str, Parameter(help="run, model folder or hub name")],
+    *,
     input: str,
     rows: str = "0-2",
     out: Path | None = None,
     method: Sequence[Method] = (),
     target: str | None = None,
-    overview: bool = False,
     steps: int = 50,
     max_evals: int = 500,
     seed: int = 0,
@@ -49,7 +48,7 @@ def explain(
     run_code: RunCode = False,
     json: Json = False,
 ) -> int:
-    """Show which words and sentences of rows drive the output of MODELS, and whether that holds.
+    """Show which words and sentences of rows drive the output of MODEL, and whether that holds.
 
     Args:
         input: file with the texts
@@ -57,7 +56,6 @@ def explain(
         out: folder for a page and report.json
         method: method to use, the one that colours the text first; may be repeated; default all
         target: class whose log-odds are explained; default the predicted one
-        overview: add words and lengths that drive the output of the first model over all rows of the file
         steps: steps of integrated gradients, doubled up to 8 times as many while their sum is not complete
         max_evals: outputs that Shapley values may compute for a row
         seed: determines the random orders of words
@@ -65,7 +63,6 @@ def explain(
     from paratune.data.read import read_table
     from paratune.reports.output import MARKER, PAGE, check_folder
 
-    require_some(models, "the models to explain, such as runs/NAME")
     numbers = parse_rows(rows)
     for option, value, least in (("--batch-size", batch_size, 1), ("--steps", steps, 2), ("--max-evals", max_evals, 4)):
         require_at_least(option, value, least)
@@ -76,12 +73,18 @@ def explain(
     with stdout_for_results():
         allow_source(input)
         table = read_table(input)
-        for model in models:
-            check_model(model, run_code=run_code)
+        check_model(model, run_code=run_code)
         with collector_off_for_imports():
-            from paratune.explain.explain import METHODS, ExplainOptions, select_rows
-            from paratune.explain.page import as_dict, write_explanations
-            from paratune.infer.trained import NamedColumns
+            from paratune.explain.explain import (
+                METHODS,
+                ExplainOptions,
+                explain_rows,
+                require_explainable,
+                select_rows,
+            )
+            from paratune.explain.outputs import prepare
+            from paratune.explain.page import Explained, as_dict, write_explanations
+            from paratune.infer.trained import NamedColumns, load_trained
 
     options = ExplainOptions(
         methods=tuple(dict.fromkeys(method)) or tuple(METHODS),
@@ -92,10 +95,17 @@ def explain(
         batch_size=batch_size,
         seed=seed,
     )
+    if "integrated_gradients" in options.methods:
+        require_installed("captum", extra="explain")
     chosen = select_rows(table, numbers, input)
-    named = NamedColumns(text=text, text_pair=text_pair, label=label)
     with stdout_for_results():
-        explained = _explain(models, named, device, input, (table, chosen, numbers), options, is_overview=overview)
+        trained = load_trained(model, NamedColumns(text=text, text_pair=text_pair, label=label), device)
+        require_explainable(trained, model)
+        split = _with_rows(trained.read(input, chosen, require_labels=False), numbers)
+        prepare(trained)
+        with Display(speaks=True).bar(f"explain {model}", len(numbers)) as bar:
+            found = explain_rows(trained, split, options, lambda done, total: bar.update(done))
+    explained = Explained(model, input, tuple(found), trained.not_better)
     files = () if out is None else write_explanations(out, explained)
     if json:
         print_json(as_dict(explained) | {"files": [str(file) for file in files]}, indent=1)
@@ -125,42 +135,6 @@ def parse_rows(text: str) -> list[int]:
     return list(dict.fromkeys(rows))
 
 
-def _explain(
-    models: Sequence[str], named: Any, device: str, source: str, data: Any, options: Any, *, is_overview: bool
-) -> Any:
-    """Return the explanations of rows by all models, which are loaded one after the other."""
-    from paratune.explain.dataset import make_overview
-    from paratune.explain.explain import explain_rows, require_explainable, require_same_words
-    from paratune.explain.outputs import prepare
-    from paratune.explain.page import Explained
-    from paratune.infer.trained import load_trained
-
-    table, chosen, numbers = data
-    by_run: list[Any] = []
-    not_better: list[Any] = []
-    targets = overview = None
-    for model in models:
-        trained = load_trained(model, named, device)
-        require_explainable(trained, model)
-        not_better += [] if trained.not_better is None else [trained.not_better]
-        split = _with_rows(trained.read(source, chosen, require_labels=False), numbers)
-        prepare(trained)
-        with Display(speaks=True).bar(f"explain {model}", len(numbers)) as bar:
-            by_run.append(explain_rows(trained, split, options, targets, lambda done, total: bar.update(done)))
-        # The other models explain the classes of the first one; effects on different classes cannot be compared.
-        targets = targets or [explanation.target for explanation in by_run[0]]
-        if is_overview and model == models[0]:
-            name = trained.columns.label
-            lenient = replace(trained, missing="drop")
-            split = lenient.read(source, table, require_labels=name is not None and name in table.column_names)
-            with Display(speaks=True).bar("overview", split.num_rows) as bar:
-                overview = make_overview(trained, split, options, lambda done, total: bar.update(done))
-    rows = tuple(zip(*by_run, strict=True))
-    for row in rows:
-        require_same_words(row)
-    return Explained(tuple(models), source, rows, overview, tuple(not_better))
-
-
 def _with_rows(split: Any, numbers: Sequence[int]) -> Any:
     """Return a split of selected rows with their numbers in the file.
 
@@ -181,23 +155,14 @@ def _with_rows(split: Any, numbers: Sequence[int]) -> Any:
 def show(explained: Any) -> None:
     """Print for each row its prediction, the verdict and the strongest words of the first method."""
     from paratune.explain.explain import METHODS
-    from paratune.explain.page import length_sentence
     from paratune.reports.document import signed
 
     rows = []
-    for number, (first, *_) in enumerate(explained.rows):
-        method = next(iter(first.effects))
-        words = (f"{plain(word)} {signed(value)}" for word, value in explained.strongest(number, method, _MAX_LISTED))
-        verdict = f"{explained.verdict(number, method) or 'holds'} (p = {first.faithfulness.p_value(method):.3f})"
-        rows.append(
-            (str(first.row.row), plain(first.predicted), f"{first.value:.4g}", verdict, ", ".join(words) or "n/a")
-        )
-    if rows:
-        print_table(("row", "prediction", "output", METHODS[method], "words with the largest effects"), rows)
-    if (overview := explained.overview) is not None:
-        shown = [effect for effect in overview.words if effect.counts]
-        ends = [*shown[:_MAX_LISTED], *shown[_MAX_LISTED:][-_MAX_LISTED:]]
-        found = ", ".join(f"{plain(effect.word)} {signed(effect.mean)}" for effect in ends)
-        found = found or "no word has an effect that counts and whose interval excludes 0"
-        print_result(f"{plain(overview.target)} over {overview.num_rows} rows: {found}")
-        print_result(length_sentence(overview))
+    for found in explained.rows:
+        method = next(iter(found.effects))
+        words = (f"{plain(word)} {signed(value)}" for word, value in found.strongest(method, _MAX_LISTED))
+        verdict = found.faithfulness.verdict(method) or "holds"
+        verdict += f" (p = {found.faithfulness.p_value(method):.3f})"
+        output = f"{found.value:.4g}"
+        rows.append((str(found.row.row), plain(found.predicted), output, verdict, ", ".join(words) or "n/a"))
+    print_table(("row", "prediction", "output", METHODS[method], "words with the largest effects"), rows)

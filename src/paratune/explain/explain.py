@@ -1,25 +1,22 @@
-"""Explains rows of a file by one run or several: effects of words and parts, attention, faithfulness.
+"""Explains rows of a file: effects of words and sentences, attention, and whether the effects hold.
 
 Dimensions: `W` words.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from paratune.data.load import Split
-from paratune.data.windows import BOUNDS, EXAMPLE
 from paratune.errors import ConfigError, DataError
 from paratune.explain.effects import integrated_gradients, occlusion, partition_shap
 from paratune.explain.faithfulness import Faithfulness, measure
-from paratune.explain.outputs import ExplainedOutput, Floats, RowOutput, answer_target, class_target
+from paratune.explain.outputs import Bools, ExplainedOutput, Floats, RowOutput, explained_output
 from paratune.explain.rows import TokenRow, read_rows
 from paratune.infer.trained import TrainedModel
 from paratune.models.onnx_model import OnnxModel
-from paratune.tasks.spans import best_answers
 
 METHODS = {
     "integrated_gradients": "integrated gradients",
@@ -27,9 +24,7 @@ METHODS = {
     "partition_shap": "Shapley values (partition)",
 }
 """Methods with their names for readers."""
-ATTENTION = "attention"
-"""Key of the order of the words by attention, beside those of `METHODS`."""
-EXPLAINED_KINDS = ("classification", "multi_label", "ordinal", "regression", "qa")
+EXPLAINED_KINDS = ("classification", "multi_label", "ordinal", "regression")
 
 
 @dataclass(frozen=True)
@@ -52,7 +47,7 @@ class ExplainOptions:
 
 @dataclass(frozen=True, eq=False)
 class RowExplanation:
-    """The explanation of one row by one model."""
+    """The explanation of one row."""
 
     row: TokenRow
     target: ExplainedOutput
@@ -66,17 +61,23 @@ class RowExplanation:
     """(W,) by method: effects of the words; positive ones raise the output."""
     sentences: Floats
     """Effect of hiding each sentence."""
-    paragraphs: Floats
-    """Effect of hiding each paragraph."""
     attention: Floats | None
     """(W, W): attention of the last layer from each word to each word, mean over heads; not an explanation. None where
     the model does not return it."""
     faithfulness: Faithfulness
-    """Of the methods, and of the attention from the tokens that the head reads, where it is known (key `ATTENTION`)."""
-    num_passes: int
-    """Rows that the model computed."""
     replacement: str
     """Token that replaces hidden words."""
+
+    def holds(self, method: str) -> Bools:
+        """Return which effects hold, (W,): the order of the words does, and the effect counts."""
+        is_order = self.faithfulness.verdict(method) is None
+        return is_order & (np.abs(self.effects[method]) >= self.target.smallest)
+
+    def strongest(self, method: str, count: int) -> list[tuple[str, float]]:
+        """Return the words with the largest effects that hold, and these effects."""
+        values, holds = self.effects[method], self.holds(method)
+        order = np.argsort(-np.abs(values) * holds, kind="stable")[: min(count, int(holds.sum()))]
+        return [(self.row.word_text(at), float(values[at])) for at in order.tolist()]
 
     def gap(self, method: str) -> float | None:
         """Return the sum of the effects minus what a method promises: the output minus that with all words hidden.
@@ -119,74 +120,35 @@ def explain_rows(
     trained: TrainedModel,
     split: Split,
     options: ExplainOptions,
-    targets: Sequence[ExplainedOutput] | None = None,
     on_row: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[RowExplanation]:
     """Return the explanation of each row of a split.
 
     Args:
         trained: The model, prepared by `outputs.prepare`.
-        targets: What is explained of each row; None: the prediction of this model.
         on_row: Called with the number of rows done, and of all rows.
 
     Raises:
         ConfigError: `options.target` is not a class, or the tokenizer is slow.
         DataError: A row has no word that the model reads.
     """
-    found, windows, predicted = predict_targets(trained, split, options)
-    rows = read_rows(trained, split, windows)
+    outputs = trained.apply(split, options.batch_size, lambda done, total: None).outputs
+    columns = trained.recipe.prediction_columns(split, outputs, trained.tokenizer)
+    predicted = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in columns["prediction"]]
+    targets = [explained_output(trained, index, options.target) for index in outputs.argmax(axis=1).tolist()]
+    rows = read_rows(trained, split)
     explained = []
     for number, row in enumerate(rows):
         if not row.words:
             message = f"{split.source}: row {row.row} has no word that the model reads"
             raise DataError(message, code="explain.no_words", source=split.source, row=row.row)
-        target = (targets or found)[number]
-        output = RowOutput(trained, row, target, options.batch_size)
-        # Attention is shown from the tokens that the head reads: those of the answer, or the first one.
-        reads = sorted({target.index, target.last}) if trained.task.kind == "qa" else [0]
-        explained.append(_explain(output, predicted[number], options, reads))
+        output = RowOutput(trained, row, targets[number], options.batch_size)
+        explained.append(_explain(output, predicted[number], options))
         on_row(number + 1, len(rows))
     return explained
 
 
-def predict_targets(
-    trained: TrainedModel, split: Split, options: ExplainOptions
-) -> tuple[list[ExplainedOutput], list[int] | None, list[str]]:
-    """Return for each row what is explained, the window of the answer (None in other tasks), and the prediction."""
-    outputs = trained.apply(split, options.batch_size, lambda done, total: None).outputs
-    columns = trained.recipe.prediction_columns(split, outputs, trained.tokenizer)
-    predicted = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in columns["prediction"]]
-    if trained.task.kind != "qa":
-        best = outputs.argmax(axis=1).tolist()
-        return [class_target(trained, index, options.target) for index in best], None, predicted
-    if options.target is not None:
-        class_target(trained, 0, options.target)
-    targets, windows = _answer_targets(trained, split, outputs, predicted)
-    return targets, windows, predicted
-
-
-def _answer_targets(
-    trained: TrainedModel, split: Split, outputs: Any, predicted: Sequence[str]
-) -> tuple[list[ExplainedOutput], list[int]]:
-    """Return the tokens of each answer and its window; for "no answer", the token for it in the least likely window."""
-    answers = best_answers(split, outputs)
-    num_best = (outputs.shape[1] - 2) // 4
-    examples = np.asarray(split.store.row_values[EXAMPLE])
-    targets, windows = [], []
-    for question, answer in enumerate(predicted):
-        own = np.flatnonzero(examples == question)
-        is_null = answer == "" or answers.texts[question] == ""
-        scores = -outputs[own, -2:].sum(axis=1) if is_null else outputs[own, 0] + outputs[own, num_best]
-        window = int(own[np.nanargmax(np.where(np.isfinite(scores), scores, -np.inf))])
-        null = int(split.store.row_values[BOUNDS][window, 0])
-        first, last = outputs[window, [2 * num_best, 3 * num_best]].astype(int).tolist()
-        place = (null, null, "") if is_null else (first, last, answer)
-        targets.append(answer_target(trained, *place))
-        windows.append(window)
-    return targets, windows
-
-
-def _explain(output: RowOutput, predicted: str, options: ExplainOptions, reads: Sequence[int]) -> RowExplanation:
+def _explain(output: RowOutput, predicted: str, options: ExplainOptions) -> RowExplanation:
     width = len(output.row.words)
     compute: dict[str, Callable[[], Floats]] = {
         "integrated_gradients": lambda: integrated_gradients(output, options.num_steps, options.max_steps),
@@ -195,10 +157,9 @@ def _explain(output: RowOutput, predicted: str, options: ExplainOptions, reads: 
     }
     effects = {method: compute[method]() for method in options.methods}
     value, hidden_value = output.values(np.asarray([[True] * width, [False] * width])).tolist()
-    orders, attention = dict(effects), None
+    attention = None
     if (matrix := output.attention()) is not None:
         owners = np.arange(width)[None, :] == output.row.token_words[:, None]
-        orders[ATTENTION] = matrix[reads].mean(axis=0) @ owners
         attention = (owners / owners.sum(axis=0)).T @ matrix @ owners
     return RowExplanation(
         row=output.row,
@@ -208,22 +169,7 @@ def _explain(output: RowOutput, predicted: str, options: ExplainOptions, reads: 
         hidden_value=hidden_value,
         effects=effects,
         sentences=occlusion(output, output.row.sentences),
-        paragraphs=occlusion(output, output.row.paragraphs),
         attention=attention,
-        faithfulness=measure(output, orders, options.seed),
-        num_passes=output.num_passes,
+        faithfulness=measure(output, effects, options.seed),
         replacement=output.replacement,
     )
-
-
-def require_same_words(explanations: Sequence[RowExplanation]) -> None:
-    """Raise a ConfigError where the models of a row read different words: their tokenizers or lengths differ."""
-    first, *others = explanations
-    for other in others:
-        if other.row.words != first.row.words:
-            raise ConfigError(
-                f"row {first.row.row}: the runs read {len(first.row.words)} and {len(other.row.words)} words; only "
-                "runs with the same tokenizer and data.max_length can be compared",
-                code="explain.runs_differ",
-                row=first.row.row,
-            )

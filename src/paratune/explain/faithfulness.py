@@ -1,6 +1,6 @@
 """Whether effects are faithful: words are hidden or shown in their order, and compared with other orders.
 
-Dimensions: `W` words, `K` points of a curve, `R` random orders, `B` sets of visible words.
+Dimensions: `W` words, `R` other orders.
 """
 
 from collections.abc import Mapping
@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
-import numpy.typing as npt
 
-from paratune.explain.outputs import Bools, Floats, RowOutput
+from paratune.explain.outputs import Floats, RowOutput
 
 NUM_PARTS = 5
 """Parts in which words are hidden and shown. Odd, so that the curves of an order give those of its reverse."""
@@ -25,14 +24,16 @@ TOO_SMALL = "too small to count"
 
 @dataclass(frozen=True, eq=False)
 class Faithfulness:
-    """Outputs while words are hidden (deletion) and shown (insertion), the first words of an order first."""
+    """How much the output falls while words are hidden (deletion) and rises while they are shown (insertion).
 
-    shares: Floats
-    """(K,): shares of the words, 0 to 1."""
-    methods: Mapping[str, Floats]
-    """(2, K) by method: deletion, insertion."""
+    The gain of an order of the words is the mean output of insertion minus that of deletion, the first words first; the
+    larger, the more faithful is the order.
+    """
+
+    gains: Mapping[str, float]
+    """By method."""
     others: Floats
-    """(R, 2, K): of random orders, or of all orders."""
+    """(R,): gains of random orders, or of all orders."""
     is_exact: bool
     """Whether the others are all orders."""
     smallest: float
@@ -43,11 +44,6 @@ class Faithfulness:
         """Orders that p is a share of: all, or the order of the method, the random ones, and the reverse of each."""
         return len(self.others) if self.is_exact else 2 * len(self.others) + 2
 
-    def gain(self, method: str) -> float:
-        """Return the mean of insertion minus the mean of deletion; the larger, the more faithful is the order."""
-        deletion, insertion = self.methods[method]
-        return float(insertion.mean() - deletion.mean())
-
     def p_value(self, method: str) -> float:
         """Return the share of orders whose gain is at least that of a method, this one included.
 
@@ -55,8 +51,7 @@ class Faithfulness:
         pairs double the number of random orders. The test is exact, because each pair is as likely as that of the
         method, and each order of a pair as the other (a test of randomization with the group of the reversal).
         """
-        gain = self.gain(method)
-        gains = self.others[:, 1].mean(axis=1) - self.others[:, 0].mean(axis=1)
+        gain, gains = self.gains[method], self.others
         if not self.is_exact:
             gains = np.concatenate([gains, -gains, [gain, -gain]])
         return float((gains >= gain).mean())
@@ -68,11 +63,11 @@ class Faithfulness:
         """
         if self.p_value(method) > MAX_P:
             return AS_CHANCE
-        return TOO_SMALL if self.gain(method) < self.smallest else None
+        return TOO_SMALL if self.gains[method] < self.smallest else None
 
 
 def measure(output: RowOutput, effects: Mapping[str, Floats], seed: int) -> Faithfulness:
-    """Return the curves of the words in descending order of their effects.
+    """Return the gains of the words in descending order of their effects.
 
     Args:
         effects: (W,) by method.
@@ -87,19 +82,12 @@ def measure(output: RowOutput, effects: Mapping[str, Floats], seed: int) -> Fait
     orders = np.stack([*(np.argsort(-values, kind="stable") for values in effects.values()), *map(np.asarray, random)])
     half = [round(part * width / NUM_PARTS) for part in range((NUM_PARTS + 1) // 2)]
     counts = np.asarray([*half, *(width - count for count in reversed(half))])
-    visible = _visible(orders, counts)
+    ranks = np.argsort(orders, axis=1)
+    is_first = ranks[:, None, :] < counts[:, None]
+    visible = np.stack([~is_first, is_first], axis=1).reshape(-1, width)  # of both curves of each order
     # Orders share sets of words: all and none always, and most others in short texts.
     different, places = np.unique(visible, axis=0, return_inverse=True)
     curves = output.values(different)[places.reshape(-1)].reshape(len(orders), 2, len(counts))
-    return Faithfulness(
-        counts / width, dict(zip(effects, curves, strict=False)), curves[len(effects) :], is_exact,
-        output.target.smallest,
-    )  # fmt: skip
-
-
-def _visible(orders: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Bools:
-    """Return the visible words of both curves of each order, (B, W)."""
-    ranks = np.argsort(orders, axis=1)
-    is_first = ranks[:, None, :] < counts[:, None]
-    visible: Bools = np.stack([~is_first, is_first], axis=1).reshape(-1, orders.shape[1])
-    return visible
+    gains = curves[:, 1].mean(axis=1) - curves[:, 0].mean(axis=1)
+    by_method = dict(zip(effects, gains.tolist(), strict=False))
+    return Faithfulness(by_method, gains[len(effects) :], is_exact, output.target.smallest)

@@ -1,11 +1,9 @@
 """The number that is explained: one output of a model for a row, as a function of the words that the model sees.
 
 A hidden word is replaced by the mask token, so that the positions of other words do not change. Dimensions: `B` rows,
-`T` tokens, `W` words, `D` width, `C` classes.
+`T` tokens, `W` words.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from paratune.batch import Batch
 from paratune.errors import ConfigError, did_you_mean
 from paratune.explain.rows import TokenRow
 from paratune.infer.trained import TrainedModel
-from paratune.models.task_model import TaskModel, trial_batch
+from paratune.models.task_model import trial_batch
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -35,13 +32,11 @@ def smallest_effect(trained: TrainedModel) -> float:
     """Return the smallest effect on an output that counts: smaller ones are not shown, coloured or named.
 
     Of log-odds it is the effect that moves a probability of 0.5, where probabilities move most, by 0.005: log-odds have
-    the derivative 4 there. The logarithm of a probability moves the probability by at most as much.
+    the derivative 4 there.
     """
     kind = trained.task.kind
     if kind in ("classification", "multi_label"):
         return 4 * SMALLEST_SHARE * 0.5
-    if kind == "qa":
-        return SMALLEST_SHARE * 0.5
     step = 1.0 if kind == "ordinal" else getattr(trained.task, "round_to", None)
     # A model of another program has no record of its labels.
     return SMALLEST_SHARE * (trained.label_deviation or step or ROUNDING / SMALLEST_SHARE)
@@ -54,9 +49,7 @@ class ExplainedOutput:
     kind: str
     """Kind of task."""
     index: int = 0
-    """Class id; first token of the answer."""
-    last: int = 0
-    """Last token of the answer."""
+    """Class id."""
     name: str = ""
     """What the number is, for readers."""
     smallest: float = 0.0
@@ -69,14 +62,11 @@ class ExplainedOutput:
             return outputs[:, self.index] - others.logsumexp(dim=1)
         if self.kind == "ordinal":
             return outputs.sigmoid().sum(dim=1)
-        if self.kind == "qa":
-            first, last = functional.log_softmax(outputs, dim=1).unbind(-1)
-            return first[:, self.index] + last[:, self.last]
         return outputs[:, self.index]
 
 
-def class_target(trained: TrainedModel, predicted: int, wanted: str | None) -> ExplainedOutput:
-    """Return what is explained of a row of a task without spans.
+def explained_output(trained: TrainedModel, predicted: int, wanted: str | None) -> ExplainedOutput:
+    """Return what is explained of a row.
 
     Args:
         predicted: Class id of the highest output of the row; 0 for numbers.
@@ -99,12 +89,6 @@ def class_target(trained: TrainedModel, predicted: int, wanted: str | None) -> E
     return ExplainedOutput(kind, index, name=f"log-odds of {names[index]}", smallest=smallest_effect(trained))
 
 
-def answer_target(trained: TrainedModel, first: int, last: int, answer: str) -> ExplainedOutput:
-    """Return what is explained of a question: the log-probability of the tokens of its answer."""
-    name = f"log-probability of {answer!r}" if answer else "log-probability of no answer"
-    return ExplainedOutput("qa", first, last, name, smallest_effect(trained))
-
-
 class RowOutput:
     """The explained number of one row, for any set of visible words, and for any embeddings of its tokens."""
 
@@ -112,8 +96,7 @@ class RowOutput:
         self.row, self.target, self.batch_size = row, target, batch_size
         self._model, self._device = trained.model, trained.device
         self.replacement_id, self.replacement = replacement(trained.tokenizer)
-        self.num_passes = 0
-        """Rows that the model computed."""
+        self.embedding = trained.model.hf.get_input_embeddings()
 
     def values(self, visible: Bools) -> Floats:
         """Return the number with only some words visible, (B,), from `visible`, (B, W)."""
@@ -122,17 +105,17 @@ class RowOutput:
 
     @torch.inference_mode()
     def _values(self, visible: Bools) -> Floats:
-        result: Floats = self.read(self._ids(visible)).double().cpu().numpy()
+        result: Floats = self.read(self.ids(visible)).double().cpu().numpy()
         return result
 
-    def _ids(self, visible: Bools) -> Tensor:
+    def ids(self, visible: Bools) -> Tensor:
+        """Return the token ids with only some words visible, (B, T), from `visible`, (B, W)."""
         owners = self.row.token_words
         hidden = (owners >= 0) & ~visible[:, owners]
         return torch.from_numpy(np.where(hidden, self.replacement_id, self.row.ids)).to(self._device)
 
     def read(self, ids: Tensor) -> Tensor:
         """Return the number for each row of token ids, (B,); gradients flow to hooked embeddings."""
-        self.num_passes += len(ids)
         return self.target.read(self._model(self._batch(ids)).float())
 
     def _batch(self, ids: Tensor) -> Batch:
@@ -141,24 +124,6 @@ class RowOutput:
         if types is not None:
             fields["token_type_ids"] = torch.from_numpy(types).to(self._device).expand_as(ids)
         return trial_batch(ids, torch.ones_like(ids), **fields)
-
-    def embeddings(self) -> tuple[Tensor, Tensor]:
-        """Return the embeddings of the tokens, and those with all words hidden, (T, D) each."""
-        layer = self._model.hf.get_input_embeddings()
-        width = len(self.row.words)
-        with torch.no_grad():
-            both = self._ids(np.asarray([[True] * width, [False] * width]))
-            return layer(both[0]), layer(both[1])
-
-    def gradients(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the numbers for rows of embeddings, (B,), and their gradients, (B, T, D)."""
-        # A TaskModel takes token ids alone, so that a hook replaces what its embedding layer returns for them.
-        embeddings = embeddings.detach().requires_grad_(True)
-        ids = torch.from_numpy(self.row.ids).to(self._device).expand(len(embeddings), -1)
-        with torch.enable_grad(), _embedded(self._model, embeddings):
-            values = self.read(ids)
-            (gradients,) = torch.autograd.grad(values.sum(), embeddings)
-        return values.detach(), gradients
 
     def attention(self) -> Floats | None:
         """Return the attention of the last layer from each token to each token, (T, T), mean over heads.
@@ -180,17 +145,6 @@ class RowOutput:
             return None
         matrix: Floats = layers[-1][0].double().mean(dim=0).cpu().numpy()
         return matrix
-
-
-@contextmanager
-def _embedded(model: TaskModel, embeddings: Tensor) -> Iterator[None]:
-    """Replace the output of the embedding layer inside the block."""
-    hook: Callable[..., Tensor] = lambda *_: embeddings  # noqa: E731
-    handle = model.hf.get_input_embeddings().register_forward_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 def replacement(tokenizer: Any) -> tuple[int, str]:

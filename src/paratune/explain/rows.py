@@ -14,8 +14,6 @@ from paratune.base.token_characters import Span, token_characters
 from paratune.data.load import Split
 from paratune.data.long_texts import PAIRED_TEXT, cut_long_texts
 from paratune.data.tokenizers import pair_separator, preserve_state
-from paratune.data.tokens import TokenizeOptions
-from paratune.data.windows import EXAMPLE, cut_texts, window_limits
 from paratune.errors import ConfigError
 from paratune.explain.parts import CharRange, containing, paragraphs, sentences, words
 from paratune.infer.trained import TrainedModel
@@ -89,61 +87,39 @@ def require_offsets(trained: TrainedModel) -> None:
         )
 
 
-def read_rows(trained: TrainedModel, split: Split, windows: Sequence[int] | None = None) -> list[TokenRow]:
-    """Return the rows of a split with their words.
-
-    Args:
-        split: Rows, from `trained.read`.
-        windows: Of question answering: the window of each row that is explained, as an index into `split.store`.
+def read_rows(trained: TrainedModel, split: Split) -> list[TokenRow]:
+    """Return the rows of a split, from `trained.read`, with their words.
 
     Raises:
         ConfigError: The tokenizer is slow.
     """
     require_offsets(trained)
-    samples = split.samples
+    samples, store = split.samples, split.store
     read = []
-    for sample in range(len(samples)):
-        pair = None if samples.text_pairs is None else samples.text_pairs[sample]
-        texts = (samples.texts[sample],) if pair is None else (samples.texts[sample], pair)
-        at = sample if windows is None else windows[sample]
-        number = None if windows is None else at - int(np.argmax(split.store.row_values[EXAMPLE] == sample))
-        encoding, spans, shift = _encoding(trained, texts, number)
-        span = slice(int(split.store.offsets[at]), int(split.store.offsets[at + 1]))
-        ids = np.asarray(split.store.tokens[span], dtype=np.int64)
-        types = split.store.type_ids
-        type_ids = None if types is None else np.asarray(types[span], dtype=np.int64)
+    for at in range(len(samples)):
+        pair = None if samples.text_pairs is None else samples.text_pairs[at]
+        texts = (samples.texts[at],) if pair is None else (samples.texts[at], pair)
+        encoding, spans, shift = _encoding(trained, texts)
+        span = slice(int(store.offsets[at]), int(store.offsets[at + 1]))
+        ids = np.asarray(store.tokens[span], dtype=np.int64)
+        type_ids = None if store.type_ids is None else np.asarray(store.type_ids[span], dtype=np.int64)
         assert ids[: len(encoding.ids)].tolist() == encoding.ids, "the tokens of the cache are those of the tokenizer"
         tokens = list(zip(encoding.sequence_ids, spans, strict=True))
-        read.append(_token_row(int(samples.rows[sample]), texts, ids, type_ids, tokens, shift))
+        read.append(_token_row(int(samples.rows[at]), texts, ids, type_ids, tokens, shift))
     return read
 
 
-def _encoding(trained: TrainedModel, texts: Sequence[str], window: int | None) -> tuple[Any, list[Span], int]:
-    """Return the encoding of a row, as `tokenize` makes it, the characters of its tokens, and those before text 2.
-
-    Args:
-        window: Number of the window of a question; None in other tasks.
-    """
+def _encoding(trained: TrainedModel, texts: Sequence[str]) -> tuple[Any, list[Span], int]:
+    """Return the encoding of a row, as `tokenize` makes it, the characters of its tokens, and those before text 2."""
     tokenizer = trained.tokenizer
+    mark = pair_separator(tokenizer) if len(texts) == 2 else ""
+    second = None if len(texts) == 1 else [mark + texts[1]]
     with preserve_state(tokenizer):
-        if window is None:
-            mark = pair_separator(tokenizer) if len(texts) == 2 else ""
-            second = None if len(texts) == 1 else [mark + texts[1]]
-            first, second = cut_long_texts(
-                [texts[0]], second, tokenizer, trained.max_length, most_characters=PAIRED_TEXT
-            )
-            read = [part[0] for part in (first, second) if part is not None]
-            limit = {"truncation": trained.truncation, "max_length": trained.max_length, "verbose": False}
-            encoding = tokenizer(*([text] for text in read), **limit).encodings[0]
-            return encoding, token_characters([encoding, *encoding.overflowing], read)[0], len(mark)
-        options = TokenizeOptions(tokenizer, trained.max_length)
-        limits = window_limits(options, trained.task.stride)  # type: ignore[union-attr]
-        max_length = limits.max_length - (limits.end_token is not None)
-        read, stride = [texts[0] + limits.mark, texts[1]], limits.stride
-        encodings = cut_texts(
-            tokenizer, read[:1], read[1:], truncation="only_second", max_length=max_length, stride=stride
-        ).encodings
-        return encodings[window], token_characters(encodings, read)[window], 0
+        first, second = cut_long_texts([texts[0]], second, tokenizer, trained.max_length, most_characters=PAIRED_TEXT)
+        read = [part[0] for part in (first, second) if part is not None]
+        limit = {"truncation": trained.truncation, "max_length": trained.max_length, "verbose": False}
+        encoding = tokenizer(*([text] for text in read), **limit).encodings[0]
+        return encoding, token_characters([encoding, *encoding.overflowing], read)[0], len(mark)
 
 
 def _token_row(

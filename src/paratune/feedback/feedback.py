@@ -77,11 +77,6 @@ class EssayFeedback:
     is_truncated: bool
     """Whether the model does not read its end."""
 
-    @property
-    def sentences(self) -> list[RemovedPart]:
-        """Its sentences, where there are several."""
-        return [part for part in self.parts if part.kind == "sentence"]
-
 
 def calibrate(
     trained: TrainedModel, target: str, *, level: float = 0.9, agreement: float | None = None
@@ -114,7 +109,9 @@ def calibrate(
             "--coverage"
         )
         raise DataError(message, code="feedback.too_few_rows", num_rows=num_rows, coverage=level)
-    test, scale = read_scored(run, "test", trained), label_scale(trained)
+    test, scale = read_scored(run, "test", trained), number_scale(trained.task) or NumberScale()
+    if trained.names:
+        scale = NumberScale(1.0, (0.0, float(len(trained.names) - 1)))
     splits = {"validation": validation} | ({} if test is None else {"test": test})
     return ScoreCalibration(
         names=tuple(trained.names),
@@ -148,13 +145,6 @@ def require_scores(trained: TrainedModel, target: str) -> Path:
     return trained.run
 
 
-def label_scale(trained: TrainedModel) -> NumberScale:
-    """Return the scale on which scores are reported."""
-    if trained.task.kind == "ordinal":
-        return NumberScale(1.0, (0.0, float(len(trained.names) - 1)))
-    return number_scale(trained.task) or NumberScale()
-
-
 def read_scored(run: Path, split: str, trained: TrainedModel) -> Scored | None:
     """Return the saved predictions of a split; None where the run has none.
 
@@ -179,14 +169,6 @@ def read_scored(run: Path, split: str, trained: TrainedModel) -> Scored | None:
         raise CheckpointError(f"{path} is damaged: {error}", code="run.damaged", record=path) from error
 
 
-def text_columns(trained: TrainedModel, split: Split, table: pa.Table) -> dict[str, list[str]]:
-    """Return the text columns of the model for the rows of a split, (N,) each; the last one has the essays."""
-    columns = trained.columns
-    names = [*named_columns(columns.text), *named_columns(columns.text_pair)]
-    rows = table.take(pa.array(split.samples.rows))
-    return {name: rows.column(name).to_pylist() for name in names}
-
-
 def give_feedback(
     trained: TrainedModel,
     split: Split,
@@ -202,8 +184,10 @@ def give_feedback(
         table: The rows that it was read from.
         on_batch: Called with the number of batches done, and of all.
     """
-    columns = text_columns(trained, split, table)
-    *before, texts = columns.values()
+    names = [*named_columns(trained.columns.text), *named_columns(trained.columns.text_pair)]
+    rows = table.take(pa.array(split.samples.rows))
+    columns = {name: rows.column(name).to_pylist() for name in names}
+    *before, texts = columns.values()  # the last one has the essays
     join = trained.columns.separator.join
     outputs = trained.apply(split, batch_size, lambda done, total: None).outputs
     predicted = numbers(trained, outputs)

@@ -74,8 +74,6 @@ class ShareSent:
     num_sent: int
     qwk: float | None
     """Quadratic weighted kappa over all rows."""
-    qwk_kept: float | None
-    """Of the rows that the model scores."""
     random: tuple[float, float, float] | None
     """Mean, and 2.5% and 97.5% quantiles, over random choices of as many rows."""
 
@@ -98,7 +96,6 @@ def share_table(scored: Scored, signal: Floats, grades: NumberScale | None, seed
     lines = []
     for share in SHARES:
         count = round(share * len(order))
-        kept = order[count:]
         random = None
         if count:
             draws = [_agreement(scored, rng.permutation(len(order))[:count], grades) for _ in range(NUM_RANDOM)]
@@ -106,8 +103,7 @@ def share_table(scored: Scored, signal: Floats, grades: NumberScale | None, seed
             if known:
                 low, high = np.quantile(known, [0.025, 0.975]).tolist()
                 random = float(np.mean(known)), low, high
-        own = quadratic_weighted_kappa(scored.predicted[kept], scored.labels[kept], grades) if len(kept) else None
-        lines.append(ShareSent(share, count, _agreement(scored, order[:count], grades), own, random))
+        lines.append(ShareSent(share, count, _agreement(scored, order[:count], grades), random))
     return tuple(lines)
 
 
@@ -163,8 +159,9 @@ def make_rule(
     values = {split: signals(scored.predicted, scored.doubt, scale, centre)[name] for split, scored in splits.items()}
     tables = {split: share_table(scored, values[split], grades) for split, scored in splits.items()}
     is_followed = correlation is not None and correlation > 0
-    reached = [line for line in tables["validation"] if is_followed and wanted is not None and line.qwk is not None]
-    enough = [line for line in reached if (line.qwk or 0.0) >= (wanted or 0.0)]
+    enough = []
+    if is_followed and wanted is not None:
+        enough = [line for line in tables["validation"] if line.qwk is not None and line.qwk >= wanted]
     share = enough[0].share if enough else None
     # A threshold instead of a share of the given essays, so that the rule also applies to a single essay.
     threshold = None

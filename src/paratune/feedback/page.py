@@ -47,9 +47,9 @@ class ClassFeedback:
     calibration: ScoreCalibration
     essays: tuple[EssayFeedback, ...]
 
-    def counting(self, essay: EssayFeedback, kind: str) -> list[RemovedPart]:
-        """Return the sentences or paragraphs with an effect that counts, the largest rise first."""
-        parts = (part for part in essay.parts if part.kind == kind and abs(part.effect) >= self.calibration.smallest)
+    def counting(self, essay: EssayFeedback) -> list[RemovedPart]:
+        """Return the sentences with an effect that counts, the largest rise first."""
+        parts = (part for part in essay.parts if abs(part.effect) >= self.calibration.smallest)
         return sorted(parts, key=lambda part: -part.effect)
 
 
@@ -88,12 +88,10 @@ def essay_document(feedback: ClassFeedback, essay: EssayFeedback) -> ReportDocum
         notices.append(Notice(f"For a person: this essay is among the {rule.share:.0%} with the largest {signal}."))
     if essay.is_truncated:
         notices.append(Notice("The model does not read the end of this essay: it is too long."))
-    paragraphs = feedback.counting(essay, "paragraph")
-    more = (*((("Paragraphs:", _quoted(paragraphs))) if paragraphs else ()), Remarks(_LIMITS))
     sections = (
         ReportSection("score", "Score", tuple(_score_parts(calibration, essay))),
         ReportSection("parts", "What the score rests on", tuple(_removal_parts(feedback, essay))),
-        ReportSection("more", "Paragraphs, and limits of this page", more, is_short=False),
+        ReportSection("limits", "Limits of this page", (Remarks(_LIMITS),), is_short=False),
     )
     return ReportDocument(
         title=essay_name(essay),
@@ -139,7 +137,7 @@ def coverage_sentence(calibration: ScoreCalibration) -> str:
 
 
 def _removal_parts(feedback: ClassFeedback, essay: EssayFeedback) -> Iterator[Part]:
-    smallest, counting = feedback.calibration.smallest, feedback.counting(essay, "sentence")
+    smallest, counting = feedback.calibration.smallest, feedback.counting(essay)
     if not essay.parts:
         yield "The essay has one sentence; nothing can be removed from it."
     elif not counting:
@@ -161,11 +159,10 @@ def _removal_parts(feedback: ClassFeedback, essay: EssayFeedback) -> Iterator[Pa
 def _marked(essay: EssayFeedback, counting: Sequence[RemovedPart]) -> Iterator[MarkedWord]:
     end = 0
     for part in essay.parts:
-        if part.kind == "sentence":
-            gap = essay.text[end : part.place.start]
-            before = "\n" if "\n" in gap else " " if gap else ""
-            yield MarkedWord(before, part.text, part.effect if part in counting else None)
-            end = part.place.end
+        gap = essay.text[end : part.place.start]
+        before = "\n" if "\n" in gap else " " if gap else ""
+        yield MarkedWord(before, part.text, part.effect if part in counting else None)
+        end = part.place.end
     if not end:  # one sentence
         yield MarkedWord("", essay.text, None)
 
@@ -203,7 +200,7 @@ def _essays_table(feedback: ClassFeedback) -> Table:
     calibration = feedback.calibration
     lines = []
     for essay in feedback.essays:
-        lowering = [part for part in feedback.counting(essay, "sentence") if part.effect < 0]
+        lowering = [part for part in feedback.counting(essay) if part.effect < 0]
         lines.append(
             (
                 TableCell(essay_name(essay), link=essay_file(essay)),
@@ -261,9 +258,8 @@ def _share_table(split: str, lines: Sequence[ShareSent]) -> Table:
         if line.random is not None:
             mean, low, high = line.random
             random = TableCell(f"{mean:.3f} [{low:.3f}, {high:.3f}]", mean)
-        kappas = (number_cell(line.qwk, ".3f"), number_cell(line.qwk_kept, ".3f"), random)
-        rows.append((f"{line.share:.0%}", number_cell(line.num_sent, "d"), *kappas))
-    header = ("Share", "Essays", "QWK of all", "QWK of the model's", "QWK, random choice")
+        rows.append((f"{line.share:.0%}", number_cell(line.num_sent, "d"), number_cell(line.qwk, ".3f"), random))
+    header = ("Share", "Essays", "QWK of all", "QWK, random choice")
     note = "Share: part that a person reads. Random choice: mean and 95% range of 200 choices of as many essays."
     return make_table(f"shares-{split}", f"Share and agreement, {split} set", header, rows, 1, notes=(note,))
 
@@ -297,7 +293,7 @@ def as_dict(feedback: ClassFeedback) -> dict[str, Any]:
                 "for_a_person": essay.is_sent,
                 "is_truncated": essay.is_truncated,
                 "parts": [
-                    {"kind": part.kind, "start": part.place.start, "end": part.place.end, "effect": part.effect,
+                    {"start": part.place.start, "end": part.place.end, "effect": part.effect,
                      "counts": abs(part.effect) >= calibration.smallest}
                     for part in essay.parts
                 ],

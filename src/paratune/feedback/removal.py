@@ -1,7 +1,7 @@
-"""How a predicted number changes when a sentence or a paragraph is removed from the text.
+"""How a predicted number changes when a sentence is removed from the text.
 
-Unlike in `explain`, the part is deleted and not masked: the model reads a text as a learner could have written it, and
-of a text that is too long it then reads more of the end. Dimension: `N` rows.
+Unlike in `explain`, the sentence is deleted and not masked: the model reads a text as a learner could have written it,
+and of a text that is too long it then reads more of the end. Dimension: `N` rows.
 """
 
 from collections import Counter
@@ -14,13 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paratune.errors import DataError
-from paratune.explain.parts import CharRange, paragraphs, sentences
+from paratune.explain.parts import CharRange, sentences
 from paratune.infer.trained import TrainedModel
 from paratune.records.predictions import probabilities
 
 Floats = npt.NDArray[np.float64]
 MAX_CHARACTERS = 100_000_000
-"""Most characters of an essay in all its copies without a part: 1,000 sentences of 100 characters reach them."""
+"""Most characters of an essay in all its copies without a sentence: 1,000 sentences of 100 characters reach them."""
 
 
 def numbers(trained: TrainedModel, outputs: npt.NDArray[Any]) -> Floats:
@@ -34,14 +34,12 @@ def numbers(trained: TrainedModel, outputs: npt.NDArray[Any]) -> Floats:
 
 @dataclass(frozen=True)
 class RemovedPart:
-    """A part of a text, and what its removal changes."""
+    """A sentence of a text, and what its removal changes."""
 
-    kind: str
-    """sentence or paragraph."""
     place: CharRange
     text: str
     effect: float
-    """Prediction of the whole text minus prediction without the part; positive: the part raises the prediction."""
+    """Prediction of the whole text minus prediction without the sentence; positive: it raises the prediction."""
 
 
 def removed_parts(
@@ -51,9 +49,7 @@ def removed_parts(
     batch_size: int,
     on_batch: Callable[[int, int], None],
 ) -> list[list[RemovedPart]]:
-    """Return the effect of removing each sentence and each paragraph of each essay.
-
-    A text with one sentence has no parts, and one with one paragraph has sentences alone.
+    """Return the effect of removing each sentence of each essay; a text with one sentence has no parts.
 
     Args:
         columns: The text columns of the model, (N,) each; the last one has the essays, whose parts are removed.
@@ -61,34 +57,29 @@ def removed_parts(
         on_batch: Called with the number of batches done, and of all.
 
     Raises:
-        DataError: An essay has so many parts that its copies without one of them do not fit in memory.
+        DataError: An essay has so many sentences that its copies without one of them do not fit in memory.
     """
     essay, texts = list(columns.items())[-1]
-    parts = [
-        (row, kind, place)
-        for row, text in enumerate(texts)
-        for kind, places in (("sentence", sentences(text)), ("paragraph", paragraphs(text)))
-        if len(places) > 1
-        for place in places
-    ]
+    split = [sentences(text) for text in texts]
+    parts = [(row, place) for row, places in enumerate(split) if len(places) > 1 for place in places]
     found: list[list[RemovedPart]] = [[] for _ in texts]
     if not parts:
         return found
-    for row, count in Counter(row for row, _, _ in parts).items():
+    for row, count in Counter(row for row, _ in parts).items():
         if count * len(texts[row]) > MAX_CHARACTERS:
             raise DataError(
-                f"the text that begins {texts[row][:40]!r} has {len(texts[row]):,} characters in {count:,} sentences "
-                "and paragraphs: too many to predict it without each of them; shorten the text, or leave it out",
+                f"the text that begins {texts[row][:40]!r} has {len(texts[row]):,} characters in {count:,} sentences: "
+                "too many to predict it without each of them; shorten the text, or leave it out",
                 code="feedback.text_too_long",
                 num_parts=count,
                 num_characters=len(texts[row]),
             )
-    shorter = {name: [values[row] for row, _, _ in parts] for name, values in columns.items()}
-    shorter[essay] = [texts[row][: place.start] + texts[row][place.end :] for row, _, place in parts]
+    shorter = {name: [values[row] for row, _ in parts] for name, values in columns.items()}
+    shorter[essay] = [texts[row][: place.start] + texts[row][place.end :] for row, place in parts]
     values = predict_texts(trained, shorter, batch_size, on_batch)
-    for (row, kind, place), value in zip(parts, values.tolist(), strict=True):
+    for (row, place), value in zip(parts, values.tolist(), strict=True):
         text = texts[row][place.start : place.end]
-        found[row].append(RemovedPart(kind, place, text, float(predicted[row]) - value))
+        found[row].append(RemovedPart(place, text, float(predicted[row]) - value))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The paths of the server: `/predict`, `/explain`, `/health`, `/metrics`, and the page `/`."""
+"""The paths of the server: `/predict`, `/explain`, `/health`, and the page `/`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -20,37 +20,33 @@ from paratune.serving.access import ClientRateLimit
 from paratune.serving.batcher import Batcher
 from paratune.serving.explainer import Explainer, read_options
 from paratune.serving.gate import Gate, error_response
-from paratune.serving.metrics import Metrics
 from paratune.serving.page.response import page_response
 from paratune.serving.predictor import Predictor, describe, read_calibration
 from paratune.serving.rows import Row, column_names, read_rows
 from paratune.serving.settings import ServingLimits
 
-PATHS = frozenset({"/", "/predict", "/explain", "/health", "/metrics"})
+PATHS = frozenset({"/", "/predict", "/explain", "/health"})
 
 
 class Service:
-    """The state of a server: model, queue, metrics, and whether it is stopping."""
+    """The model of a server, and its queue."""
 
     def __init__(self, trained: TrainedModel, limits: ServingLimits) -> None:
         self.trained = trained
         self.limits = limits
         self.calibration = read_calibration(trained)
         self.predictor = Predictor(trained, self.calibration)
-        # Functions instead of the objects: metrics, batcher and explainer use each other.
-        self.batcher = Batcher(self.predictor.predict, limits, lambda *counts: self.metrics.count_batch(*counts))
-        self.explainer, self.why_unexplained = _make_explainer(trained, limits, lambda: self.batcher.is_busy)
-        self.metrics = Metrics(
-            lambda: self.batcher.num_queued, lambda: self.explainer.num_waiting if self.explainer else 0
-        )
+        self.batcher = Batcher(self.predictor.predict, limits)
+        self.explainer: Explainer | None = None
+        self.why_unexplained: ConfigError | None = None
+        try:
+            self.explainer = Explainer(trained, limits, lambda: self.batcher.is_busy)
+        except ConfigError as error:
+            self.why_unexplained = error
         found = trained.not_better
         self.warning = {} if found is None else {"warning": {"code": "model.not_better", "message": found.warning}}
         """Part of every answer of a model that is not better than a constant answer."""
         self.tokenizing = ThreadPoolExecutor(1, thread_name_prefix="paratune-tokenize")
-        self.is_ready = False
-        self.is_stopping = False
-        self.num_active = 0
-        """Requests for predictions and explanations that were accepted and have no answer yet."""
 
     @asynccontextmanager
     async def running(self, app: FastAPI) -> AsyncIterator[None]:
@@ -59,11 +55,9 @@ class Service:
         # the end of one would change them under an explanation that another thread computes.
         with self.trained.switched():
             self.batcher.start()
-            self.is_ready = True
             try:
                 yield
             finally:
-                self.is_ready = False
                 if self.explainer is not None:
                     self.explainer.close()
                 await self.batcher.close()
@@ -75,19 +69,15 @@ class Service:
         Raises:
             DataError: The request is refused.
         """
-        self.num_active += 1
-        try:
-            rows = await self._read_rows(request, self.limits)
-            loop = asyncio.get_running_loop()
-            tokenized = await loop.run_in_executor(self.tokenizing, self.predictor.tokenize, rows)
-            num_tokens = [row.num_tokens for row in tokenized]
-            request.state.num_rows, request.state.num_tokens = len(rows), sum(num_tokens)
-            answers = await self.batcher.submit(tokenized, num_tokens)
-            answer = {"predictions": [answer.columns for answer in answers], "num_tokens": sum(num_tokens)}
-            answer |= {"intervals": [answer.interval for answer in answers]} if self.calibration else {}
-            return answer | self.warning
-        finally:
-            self.num_active -= 1
+        rows = await self._read_rows(request, self.limits)
+        loop = asyncio.get_running_loop()
+        tokenized = await loop.run_in_executor(self.tokenizing, self.predictor.tokenize, rows)
+        num_tokens = [row.num_tokens for row in tokenized]
+        request.state.num_rows, request.state.num_tokens = len(rows), sum(num_tokens)
+        answers = await self.batcher.submit(tokenized, num_tokens)
+        answer = {"predictions": [answer.columns for answer in answers], "num_tokens": sum(num_tokens)}
+        answer |= {"intervals": [answer.interval for answer in answers]} if self.calibration else {}
+        return answer | self.warning
 
     async def explain(self, request: Request) -> dict[str, Any]:
         """Return the answer to `/explain`.
@@ -99,14 +89,10 @@ class Service:
         if self.explainer is None:
             assert self.why_unexplained is not None
             raise self.why_unexplained
-        self.num_active += 1
-        try:
-            options = read_options(request.query_params.multi_items(), self.trained)
-            rows = await self._read_rows(request, replace(self.limits, max_rows=1))
-            request.state.num_rows = 1
-            return await self.explainer.explain(rows[0], options, request.is_disconnected) | self.warning
-        finally:
-            self.num_active -= 1
+        options = read_options(request.query_params.multi_items(), self.trained)
+        rows = await self._read_rows(request, replace(self.limits, max_rows=1))
+        request.state.num_rows = 1
+        return await self.explainer.explain(rows[0], options, request.is_disconnected) | self.warning
 
     async def _read_rows(self, request: Request, limits: ServingLimits) -> list[Row]:
         body = await read_body(request, limits)
@@ -120,8 +106,6 @@ class Service:
             needs_token: Whether requests need a token.
         """
         return {
-            "is_live": True,
-            "is_ready": self.is_ready and not self.is_stopping,
             "task": self.trained.task.kind,
             "columns": list(dict.fromkeys(column_names(self.trained.columns).values())),
             "max_chars": self.limits.max_chars,
@@ -130,18 +114,6 @@ class Service:
             "methods": METHODS,
             "interval": describe(self.calibration),
         } | self.warning
-
-
-def _make_explainer(
-    trained: TrainedModel, limits: ServingLimits, is_busy: Callable[[], bool]
-) -> tuple[Explainer | None, ParatuneError | None]:
-    """Return what explains rows; where nothing does, the reason."""
-    if limits.max_explain_queue == 0:
-        return None, DataError("this server gives no explanations", code="serve.explain_off")
-    try:
-        return Explainer(trained, limits, is_busy), None
-    except ConfigError as error:
-        return None, error
 
 
 async def read_body(request: Request, limits: ServingLimits) -> bytes:
@@ -214,12 +186,7 @@ def make_app(
 
     @app.get("/health")
     async def health() -> JSONResponse:
-        answer = service.health(needs_token=token is not None)
-        return JSONResponse(answer, 200 if answer["is_ready"] else 503)
-
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return JSONResponse(service.health(needs_token=token is not None))
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
@@ -243,7 +210,5 @@ def make_app(
         listens_on=listens_on,
         token=token,
         rate=ClientRateLimit(service.limits.rate_per_s),
-        is_stopping=lambda: service.is_stopping,
-        count=service.metrics.count_request,
         write_line=write_line,
     )

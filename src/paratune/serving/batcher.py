@@ -43,7 +43,6 @@ class Batcher:
         self,
         predict: Callable[[list[Row]], list[Answer]],
         limits: ServingLimits,
-        on_batch: Callable[[int, int], None] = lambda num_rows, num_tokens: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Make an empty queue.
@@ -51,12 +50,10 @@ class Batcher:
         Args:
             predict: Returns an answer for each row; called in one thread.
             limits: Of the queue and of batches.
-            on_batch: Called with the rows and tokens of each batch.
             clock: Time in seconds.
         """
         self._predict = predict
         self._limits = limits
-        self._on_batch = on_batch
         self._clock = clock
         self._queue: list[_Waiting] = []
         self._numbers = itertools.count()
@@ -139,7 +136,6 @@ class Batcher:
             batch = self.take()
             if batch:
                 self._is_computing = True
-                self._on_batch(len(batch), sum(entry.num_tokens for entry in batch))
                 try:
                     await self._compute(batch)
                 finally:

@@ -4,9 +4,9 @@ import asyncio
 import copy
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ import torch
 from paratune.errors import DataError
 from paratune.explain.explain import METHODS, ExplainOptions, explain_rows, require_explainable
 from paratune.explain.outputs import prepare
-from paratune.explain.page import Explained, as_dict
+from paratune.explain.page import row_dict
 from paratune.explain.rows import require_offsets
 from paratune.infer.trained import TrainedModel
 from paratune.serving.predictor import Predictor
@@ -25,16 +25,6 @@ _PAUSE_S = 0.002
 _DISCONNECT_S = 0.5
 _SHARE = 4
 """A pass of an explanation has at most 1 / `_SHARE` of the tokens of a batch of predictions, so that it ends soon."""
-
-
-@dataclass(eq=False)
-class _Job:
-    """One explanation."""
-
-    deadline: float
-    """Time at which it is given up."""
-    is_abandoned: threading.Event
-    """Set when nobody waits for it any more."""
 
 
 class Explainer:
@@ -63,7 +53,8 @@ class Explainer:
         self._is_busy = is_busy
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="paratune-explain")
         self._is_closed = False
-        self._job: _Job | None = None
+        self._job: tuple[float, threading.Event] | None = None
+        """Of the current explanation: the time at which it is given up; set when nobody waits for it any more."""
         self.num_waiting = 0
         """Explanations that were accepted and are not done, the current one included."""
 
@@ -112,15 +103,13 @@ class Explainer:
             future.exception()  # of an abandoned explanation, nobody else asks for it
 
     def _explain(self, row: Row, options: ExplainOptions, is_abandoned: threading.Event) -> dict[str, Any]:
-        self._job = _Job(time.monotonic() + self._limits.max_explain_s, is_abandoned)
+        self._job = (time.monotonic() + self._limits.max_explain_s, is_abandoned)
         tokenized = self._predictor.tokenize([row])[0]
         split = tokenized.request
         most = max(1, self._limits.max_tokens // _SHARE)
         sized = replace(options, batch_size=max(1, most // int(split.store.lengths.max())))
         explanation = explain_rows(self._trained, split, sized)[0]
-        explained = Explained(("the model",), split.source, ((explanation,),))
-        found: dict[str, Any] = as_dict(explained)["rows"][0]
-        return found | {"texts": list(explanation.row.texts)}
+        return row_dict(explanation) | {"texts": list(explanation.row.texts)}
 
     def _before_pass(self) -> None:
         """Wait while predictions are computed.
@@ -128,12 +117,12 @@ class Explainer:
         Raises:
             DataError: The explanation takes too long, or nobody waits for it.
         """
-        job = self._job
-        assert job is not None
+        assert self._job is not None
+        deadline, is_abandoned = self._job
         while True:
-            if self._is_closed or job.is_abandoned.is_set():
+            if self._is_closed or is_abandoned.is_set():
                 raise DataError("the explanation is no longer needed", code="serve.client_gone")
-            if time.monotonic() > job.deadline:
+            if time.monotonic() > deadline:
                 raise DataError(
                     f"the explanation takes longer than {self._limits.max_explain_s:g} s; send a shorter text, or "
                     "another method",
@@ -155,17 +144,15 @@ def read_options(query: list[tuple[str, str]], trained: TrainedModel) -> Explain
     Raises:
         DataError: A name or a value is unknown, or a name is given twice.
     """
-    classes = trained.names if trained.task.kind in ("classification", "multi_label") else []
-    allowed: Mapping[str, list[str]] = {"method": list(METHODS)} | ({"target": classes} if classes else {})
-    given: dict[str, str] = {}
+    allowed: dict[str, list[str]] = {"method": list(METHODS)}
+    if trained.task.kind in ("classification", "multi_label"):
+        allowed["target"] = trained.names
+    given = dict(query)
     for name, value in query:
-        if name not in allowed or name in given:
-            reason = "is given twice" if name in given else f"is unknown; known: {', '.join(allowed)}"
-            raise DataError(f"{name[:100]!r} in the address {reason}", code="serve.query", name=name[:100])
-        if value not in allowed[name]:
-            message = f"{name}={value[:100]!r} is unknown; use one of: {', '.join(allowed[name])}"
-            raise DataError(message, code="serve.query", name=name, allowed=allowed[name])
-        given[name] = value
+        if value not in allowed.get(name, ()) or len(given) < len(query):
+            known = "; ".join(f"{key}: {', '.join(values)}" for key, values in allowed.items())
+            message = f"{name[:100]}={value[:100]!r} in the address is unknown or given twice; known: {known}"
+            raise DataError(message, code="serve.query", name=name[:100], allowed=allowed.get(name))
     return ExplainOptions(methods=(given.get("method", next(iter(METHODS))),), target=given.get("target"))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from paratune.errors import DataError, ParatuneError
+from paratune.errors import ParatuneError
 from paratune.serving.access import ClientRateLimit, check_host, check_token, client_name
 from paratune.serving.settings import DEFAULT_STATUS, STATUS
 
@@ -36,17 +36,14 @@ def error_response(error: ParatuneError) -> Response:
 
 @dataclass(eq=False, repr=False)  # no repr: it would have the token
 class Gate:
-    """Checks requests, counts them and writes the access log around another ASGI application."""
+    """Checks requests and writes the access log around another ASGI application."""
 
     app: ASGIApp
     paths: frozenset[str]
-    """Paths that metrics and log lines name; others are "other"."""
+    """Paths that log lines name; others are "other"."""
     listens_on: str
     token: str | None
     rate: ClientRateLimit
-    is_stopping: Callable[[], bool]
-    count: Callable[[str, int, float], None]
-    """Called with path, status and seconds of each request."""
     write_line: Callable[[str], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,16 +77,13 @@ class Gate:
         check_host(self.listens_on, headers.get("host"))
         if scope["path"] in OPEN_PATHS:
             return
-        if self.is_stopping():
-            raise DataError("the server is stopping", code="serve.stopping")
         self.rate.check(client_name(client))
         check_token(self.token, headers.get("authorization"))
 
     def _note(self, scope: Scope, client: str, status: int, duration_s: float) -> None:
-        """Count the request and write its line; neither has anything of its content."""
+        """Write the line of the request, which has nothing of its content."""
         state = scope["state"]
         path = scope["path"] if scope["path"] in self.paths else "other"
-        self.count(path, status, duration_s)
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "client": client,

@@ -139,7 +139,7 @@ def describe(calibration: ScoreCalibration | None) -> dict[str, Any] | None:
     test = calibration.coverage
     return {
         "coverage": calibration.level,
-        "half_width": float(np.float64(calibration.half)),
+        "half_width": calibration.half,
         "num_validation_rows": calibration.num_rows,
         "test": None if test is None else {"num_rows": test.num_rows, "share": test.share, "is_kept": test.is_kept},
     }

@@ -16,9 +16,7 @@ STATUS = {
     "serve.explain_queue_full": 429,
     "serve.client_gone": 499,
     "serve.failed": 500,
-    "serve.stopping": 503,
     "serve.explain_timeout": 503,
-    "serve.explain_off": 404,
 }
 """HTTP status by the code of an error; other errors of a request are `DEFAULT_STATUS`."""
 
@@ -41,7 +39,7 @@ class ServingLimits:
     rate_per_s: float = 50.0
     """Requests per second of a client, with a burst of twice as many."""
     max_explain_queue: int = 4
-    """Most explanations that wait or are computed; with 0, there is no `/explain`."""
+    """Most explanations that wait or are computed."""
     max_explain_s: float = 60.0
     """Longest time that the explanation of a row takes, pauses for predictions included."""
     body_timeout_s: float = 30.0

@@ -68,10 +68,7 @@ def test_the_effect_of_a_part_is_the_difference_without_it(tmp_path: Path, kind:
     trained, split = save_tiny(tmp_path, kind, is_pair=True).read("prompt", pairs=(ESSAY,))
     whole = numbers(trained, trained.apply(split, 4, lambda *_: None).outputs)
     (parts,) = removed_parts(trained, {"text": ["prompt"], "pair": [ESSAY]}, whole, 4, lambda *_: None)
-    assert [(part.kind, part.text) for part in parts] == [
-        ("sentence", "It is good."), ("sentence", "This film is bad!"), ("sentence", "Never again, it was poor."),
-        ("paragraph", "It is good. This film is bad!"), ("paragraph", "Never again, it was poor."),
-    ]  # fmt: skip
+    assert [part.text for part in parts] == ["It is good.", "This film is bad!", "Never again, it was poor."]
     shorter = {"text": ["prompt"], "pair": ["It is good. \nNever again, it was poor."]}
     without = predict_texts(trained, shorter, 4, lambda *_: None)
     assert parts[1].effect == pytest.approx(whole[0] - without[0], abs=1e-5)
@@ -104,10 +101,7 @@ def test_of_joined_columns_the_last_one_is_the_essay(tmp_path: Path):
     assert run(folder, str(data), out) == EXIT_OK
     written = json.loads((out / "report.json").read_text())["essays"]
     assert [found["row"] for found in written] == [0, 2]
-    parts = [(part["kind"], essay[part["start"] : part["end"]]) for part in written[0]["parts"]]
-    assert parts == [
-        ("sentence", "It is."), ("sentence", "A film."), ("paragraph", "It is."), ("paragraph", "A film."),
-    ]  # fmt: skip
+    assert [essay[part["start"] : part["end"]] for part in written[0]["parts"]] == ["It is.", "A film."]
     page = (out / "essays" / "row-0.html").read_text()
     assert "one" in page
     assert "Why?" in page
@@ -239,7 +233,7 @@ def feedback_on(calibration: ScoreCalibration, effects: dict[str, float]) -> Cla
     text, parts, end = " ".join(effects), [], 0
     for sentence, effect in effects.items():
         place = CharRange(text.index(sentence, end), text.index(sentence, end) + len(sentence))
-        parts.append(RemovedPart("sentence", place, sentence, effect))
+        parts.append(RemovedPart(place, sentence, effect))
         end = place.end
     essay = EssayFeedback(0, None, None, text, 1.0, (0.0, 2.0), False, tuple(parts), False)
     return ClassFeedback("run", "x.csv", calibration, (essay,))
@@ -252,7 +246,7 @@ def test_an_effect_counts_from_the_smallest_size(tmp_path: Path):
     assert calibration.smallest == pytest.approx(0.009)  # 1%
     effects = {"Up.": 0.2, "Unread.": -2.24e-08, "Hardly.": 0.0089, "Some.": 0.0091, "Down.": -0.1}
     found = feedback_on(calibration, effects)
-    assert [part.text for part in found.counting(found.essays[0], "sentence")] == ["Up.", "Some.", "Down."]
+    assert [part.text for part in found.counting(found.essays[0])] == ["Up.", "Some.", "Down."]
     parts = essay_document(found, found.essays[0]).sections[1].parts
     (marked,) = (part for part in parts if isinstance(part, MarkedText))
     assert [word.effect for word in marked.words] == [0.2, None, None, 0.0091, -0.1]

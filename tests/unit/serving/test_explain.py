@@ -80,10 +80,6 @@ def test_explanations_that_cannot_be_given_are_refused(saved: Saved):
         assert code_of(late) == (503, "serve.explain_timeout")
         assert late.headers["retry-after"] == "1"
         assert http.post("/predict", json=ROW).status_code == 200
-    service = service_of(saved.folder, ServingLimits(max_explain_queue=0))
-    with open_client(service) as http:
-        assert code_of(http.post("/explain", json=ROW)) == (404, "serve.explain_off")
-        assert http.get("/health").json()["can_explain"] is False
 
 
 def test_an_explanation_waits_for_predictions_and_its_queue_has_a_limit(saved: Saved):

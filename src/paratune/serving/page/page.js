@@ -107,12 +107,10 @@ function markedTexts(found, method) {
 }
 
 function showExplanation(found) {
-  const [method, details] = Object.entries(found.methods).find(([, entry]) => entry.holds !== null);
-  const [output] = found.output;
-  const [hidden] = found.output_hidden;
+  const [[method, details]] = Object.entries(found.methods);
   const shown = [
     element("h2", "Explanation"),
-    element("p", `Explained: the ${found.target}. It is ${rounded(output)}, and ${rounded(hidden)} with all words hidden (${found.replacement}).`),
+    element("p", `Explained: the ${found.target}. It is ${rounded(found.output)}, and ${rounded(found.output_hidden)} with all words hidden (${found.replacement}).`),
   ];
   if (!details.holds) {
     const verdict = details.verdict.startsWith("cannot") ? details.verdict : `are ${details.verdict}`;
