@@ -106,7 +106,8 @@ def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -
         settings = {
             "model.name": cell["model"],
             "batch.layout": "padded",
-            "train.optimizer": cell.get("optimizer", "adamw"),
+            # Cells of LAMB are planned with AdamW, whose update reads and writes the weights 9 instead of 32 times.
+            "train.optimizer": "adamw",
             "train.activation_checkpointing": cell.get("checkpointing"),
         }
         config = CONFIGS / CONFIG_FILES[cell["task"]]

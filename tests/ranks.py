@@ -61,7 +61,6 @@ class Job:
 
     name: str
     task: Task = "classification"
-    optimizer: Literal["adamw", "lamb"] = "adamw"
     whole_words: bool = False
     distils: bool = False
     """Whether a classification also learns from the outputs of a teacher."""
@@ -131,7 +130,7 @@ def train(job: Job, rank: int, world_size: int, folder: Path) -> None:
     if job.activation_checkpointing:
         checkpoint_blocks(find_blocks(model), job.activation_checkpointing)
     # With a first decay rate of 0 the first moment after a step is its gradient, so the states contain gradients.
-    settings = Train(optimizer=job.optimizer, learning_rate=2e-3, betas=[0.0, 0.99], warmup_steps=2)
+    settings = Train(learning_rate=2e-3, betas=[0.0, 0.99], warmup_steps=2)
     factory = OptimizerFactory(settings, job.num_steps, layer_rate_factors(model, job.layer_decay))
     strategy.prepare(model, find_blocks(model), factory)
     begin = 0

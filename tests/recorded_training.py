@@ -33,7 +33,6 @@ class Training:
     options: dict[str, Any] = field(default_factory=dict)
     size: int = 2
     precision: str = "fp32"
-    optimizer: Literal["adamw", "lamb"] = "adamw"
     task: Literal["mlm", "classification"] = "classification"
     freeze: bool = False
     has_unused: bool = False
@@ -47,7 +46,7 @@ class Training:
     def name(self) -> str:
         options = [f"{key}={value}" for key, value in self.options.items()]
         marks = ["head" * self.freeze, "unused" * self.has_unused]
-        parts = [self.kind, *options, self.precision, self.optimizer, self.task, *marks, f"x{self.size}"]
+        parts = [self.kind, *options, self.precision, self.task, *marks, f"x{self.size}"]
         return "-".join(filter(None, parts))
 
 
@@ -101,7 +100,7 @@ def _train(training: Training, model: TaskModel, world: World, rank: int) -> lis
     if training.change:
         training.change(strategy, rank)
     world.part(rank, "prepare")
-    factory = OptimizerFactory(Train(optimizer=training.optimizer, learning_rate=2e-3), NUM_STEPS)
+    factory = OptimizerFactory(Train(learning_rate=2e-3), NUM_STEPS)
     strategy.prepare(model, find_blocks(model), factory)
     batches = _batches(training, strategy)
     losses = []

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -64,9 +63,7 @@ def _jobs(world_size: int) -> list[Job]:
         for freeze in (False, True) if both else (False,):
             name = f"{kind} {json.dumps(options)} {task}{' head' * freeze} x{world_size}"
             jobs.append(Job(name, task=task, strategy=kind, options=options, accumulation=2, freeze=freeze))
-    # DeepSpeed's flat tensors have no norms of single weights.
-    takes_lamb = [job for job in jobs if job.strategy != "deepspeed" or job.options["stage"] == 0]
-    return jobs + [replace(job, name=f"{job.name} LAMB", optimizer="lamb") for job in takes_lamb]
+    return jobs
 
 
 # DeepSpeed counts parameters over all jobs and compares the counts of ranks, so later jobs must have fewer parameters.
@@ -81,7 +78,7 @@ def _held(job: Job, rank: int, world_size: int) -> dict[str, int]:
     model = _model(job)
     if job.freeze:
         freeze_encoder(model)
-    factory = OptimizerFactory(Train(optimizer=job.optimizer), 2)
+    factory = OptimizerFactory(Train(), 2)
     strategy.prepare(model, find_blocks(model), factory)
     batches = _batches(job, strategy)
     strategy.forward_backward(batches.step(0), _no_clock)

@@ -41,7 +41,6 @@ CASES = {
     "whole words, 4 micro-batches": Job(
         "whole words, 4 micro-batches", task="mlm", accumulation=4, whole_words=True, layer_decay=0.5
     ),
-    "LAMB": Job("LAMB", task="mlm", packed=True, optimizer="lamb"),
 }
 """Each task, optimizer and accumulation, but not all combinations; padded on one process, packed or padded on several.
 Lengths are 3 to 20 tokens, so ranks pad differently."""
@@ -77,18 +76,15 @@ SAVERS = {
 
 FEW = ("regression, 4 micro-batches", "masked LM")
 """For a strategy that already has a row with more cases."""
-MOST = ("a rank without samples", *FEW, "LAMB")
+MOST = ("a rank without samples", *FEW)
 """Each task, optimizer and accumulation once, for four processes, which share two cores."""
 
-WITHOUT_LAMB = tuple(case for case in CASES if case != "LAMB")
-"""For stages of DeepSpeed that flatten weights: LAMB would use the norms of the flat tensors."""
-
 DEEPSPEED = [
-    Row("deepspeed", {"stage": 0}, cases=(FEW[0], "LAMB")),
+    Row("deepspeed", {"stage": 0}, cases=FEW[:1]),
     Row("deepspeed", {"stage": 1}, cases=FEW),
-    Row("deepspeed", {"stage": 2, "bucket_cap_mb": 0.05}, cases=WITHOUT_LAMB),
+    Row("deepspeed", {"stage": 2, "bucket_cap_mb": 0.05}),
     # By default all weights of the small models would stay gathered.
-    Row("deepspeed", {"stage": 3, "param_persistence_threshold": 0}, cases=WITHOUT_LAMB),
+    Row("deepspeed", {"stage": 3, "param_persistence_threshold": 0}),
     Row("deepspeed", {"stage": 3}, cases=FEW[1:]),
 ]
 ABSENT = () if importlib.util.find_spec("deepspeed") else ("deepspeed",)
@@ -119,7 +115,7 @@ CHAIN = [
     (Row("single", world_size=1), 10),
 ]
 """One training that changes its strategy: each strategy with the step at which the next one continues."""
-CHAINED = ("masked LM", "LAMB")
+CHAINED = ("masked LM",)
 
 
 def _job(row: Row, case: str) -> Job:

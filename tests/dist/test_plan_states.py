@@ -67,7 +67,6 @@ def _planned(job: Job, rank: int, world_size: int) -> States:
         ranks_per_node=world_size,
         micro_batch_size=2,
         grad_accum_steps=2,
-        optimizer=job.optimizer,
     )
     return states_of_rank(_profile(job.task, job.freeze, setup.precision), setup, rank)
 

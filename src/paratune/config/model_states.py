@@ -62,7 +62,7 @@ def has_8_bits(num_numbers: int) -> bool:
 
 
 def compact_state_tensors(optimizer: str, shape: Sequence[int], *, param_bytes: int = 4) -> tuple[int, ...] | None:
-    """Return the bytes of each state tensor of a parameter, without its step count; None for AdamW and LAMB.
+    """Return the bytes of each state tensor of a parameter, without its step count; None for AdamW.
 
     adamw_8bit has codes of a byte for each number and scales in float32 for each block, of both moments; adafactor one
     number for each row and each column of a matrix, or one for each number of a vector.

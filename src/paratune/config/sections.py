@@ -254,7 +254,7 @@ class FreezeOptions(Section):
     in transformers."""
 
 
-OptimizerName = Literal["adamw", "lamb", "adamw_8bit", "adafactor"]
+OptimizerName = Literal["adamw", "adamw_8bit", "adafactor"]
 
 
 class Train(Section):
@@ -265,9 +265,8 @@ class Train(Section):
     max_steps: Positive | None = None
     """Number of steps; set this or `epochs`."""
     optimizer: OptimizerName | OwnOptimizer = "adamw"
-    """adamw; lamb, for large batches: the norm of its step for a weight matrix is `learning_rate` times the norm of the
-    matrix; adamw_8bit: AdamW with moments of 8 bits; adafactor: sums over rows and columns of the second moment, and no
-    first one; or your own optimizer."""
+    """adamw; adamw_8bit: AdamW with moments of 8 bits; adafactor: sums over rows and columns of the second moment, and
+    no first one; or your own optimizer."""
     continue_trainer: bool = False
     """Continue a training of Hugging Face's Trainer: `model.name` is its checkpoint, such as out/checkpoint-500. Step
     and learning rate continue after the step in its trainer_state.json; the moments of the optimizer are new."""
@@ -303,7 +302,7 @@ class Train(Section):
     betas: Annotated[list[Share], Field(min_length=2, max_length=2)] = Field(default_factory=lambda: [0.9, 0.999])
     """Decay rates of the optimizer's two moments."""
     eps: PositiveFloat = 1e-8
-    """Term in the optimizer's denominator; the LAMB paper has 1e-6."""
+    """Term in the optimizer's denominator."""
     max_grad_norm: PositiveFloat | None = 1.0
     """Maximum norm of the gradient, as in clip_grad_norm_; null: no clipping."""
     freeze_encoder: bool = False

@@ -87,7 +87,7 @@ class Traits:
 _FORWARD = "forward pass and loss"
 _GATHERED_FORWARD = "forward pass, loss and the all-gather of weights, overlapped"
 _REDUCED = "backward pass and the all-reduce of gradients, overlapped"
-_SHARDED_STEP = "gradient norm (one all-reduce; with LAMB another), clipping, update of this rank's shards"
+_SHARDED_STEP = "gradient norm (one all-reduce), clipping, update of this rank's shards"
 
 
 def _phases(forward: str, backward: str, optimizer: str, **other: str) -> dict[str, str]:
@@ -135,7 +135,7 @@ _ALL_TRAITS = (
         excludes={
             **_WHOLE_WEIGHTS,
             _OWN: "ZeroRedundancyOptimizer makes an optimizer of each rank's part from a class, and its checkpoints "
-            "have the states of AdamW and LAMB; use single or ddp or, with an elementwise optimizer, zero2",
+            "have the states of AdamW; use single or ddp or, with an elementwise optimizer, zero2",
         },
         has_uneven_shards=True,
         keeps_working_weights=True,
@@ -199,7 +199,7 @@ _ALL_TRAITS = (
             "train.freeze.names!=[]": "a stage could have nothing to train",
             "batch.layout=packed": "its micro-batches have equal shapes; leave it out",
             "batch.layout=bucketed": "its micro-batches have equal shapes; leave it out",
-            _OWN: "its checkpoints have the states of AdamW and LAMB; use single or ddp or, with an elementwise "
+            _OWN: "its checkpoints have the states of AdamW; use single or ddp or, with an elementwise "
             "optimizer, zero3",
             "train.compile=true": "it calls the blocks of the model one by one, outside of a compiled graph",
         },
@@ -294,11 +294,6 @@ def _deepspeed_traits(traits: Traits, options: Mapping[str, Any]) -> Traits:
             "strategy.kind: zero2 or zero3, or leave strategy.param_dtype out"
         )
         excludes |= dict.fromkeys(("train.freeze_encoder=true", "model.adapter.kind!=null", *FREEZES), why)
-    if stage > 0:
-        excludes["train.optimizer=lamb"] = (
-            f"at stage {stage} DeepSpeed joins weights to flat tensors, and LAMB needs the norm of each weight; use "
-            "strategy.kind: zero1, zero2, zero3 or hsdp, or stage 0"
-        )
     if stage == 3:
         excludes["train.compile=true"] = (
             "at stage 3 DeepSpeed gathers weights inside the blocks in Python code, which cannot be compiled; use "

@@ -157,7 +157,8 @@ class Prober:
         """Run one step with the smallest batches, so that optimizer states exist. Collective."""
         num_micro_batches = min(self.share, self.traits.num_micro_batches)
         norm = self._run_together(1, num_micro_batches)
-        # In fp16 the first steps may be skipped, and then LAMB has no states yet; each skipped step halves the scale.
+        # In fp16 the first steps may be skipped, and then an optimizer may have no states yet; each skipped step halves
+        # the scale.
         while (scale := loss_scale_of(self.strategy)) is not None and not bool(torch.isfinite(norm)):
             check_loss_scale(float(scale))
             norm = self._run_together(1, num_micro_batches)

@@ -13,11 +13,10 @@ from paratune.config.own_code import call_own_code, own_code_errors, wrong_resul
 from paratune.config.section import OwnCode, OwnOptimizer
 from paratune.config.sections import Train
 from paratune.engine.adamw_8bit import AdamW8bit
-from paratune.engine.lamb import Lamb
 from paratune.engine.schedules import schedule_factor
 
 Group = dict[str, Any]
-"""A parameter group: params, weight_decay, rate_factor, and `adapts` for LAMB."""
+"""A parameter group: params, weight_decay and rate_factor."""
 
 
 def _adam_like(kind: Callable[..., Optimizer], groups: list[Group], train: Train, **options: Any) -> Optimizer:
@@ -93,7 +92,6 @@ def _check_state(optimizer: Optimizer, function: str, key: str) -> None:
 
 OPTIMIZERS: Final[dict[str, Callable[[list[Group], Train], Optimizer]]] = {
     "adamw": _adamw,
-    "lamb": partial(_adam_like, Lamb),
     "adamw_8bit": partial(_adam_like, AdamW8bit),
     "adafactor": _adafactor,
 }
@@ -118,7 +116,7 @@ class OptimizerFactory:
         """Return the optimizer over the parameters that are trained.
 
         Each factor of the learning rate, in order of first use, has up to two groups. Biases and norms (one dimension)
-        do not decay, and LAMB does not adapt their steps.
+        do not decay.
         """
         groups: dict[float, tuple[Group, Group]] = {}
         for name, parameter in named_parameters:
@@ -126,18 +124,14 @@ class OptimizerFactory:
                 continue
             factor = self._rate_factors.get(name, 1.0)
             if factor not in groups:
-                decays = ((self._train.weight_decay, True), (0.0, False))
                 decayed, undecayed = (
-                    {"params": [], "weight_decay": decay, "rate_factor": factor, "adapts": adapts}
-                    for decay, adapts in decays
+                    {"params": [], "weight_decay": decay, "rate_factor": factor}
+                    for decay in (self._train.weight_decay, 0.0)
                 )
                 groups[factor] = decayed, undecayed
             is_matrix = parameter.ndim > 1 and not name.endswith(".bias")
             groups[factor][0 if is_matrix else 1]["params"].append(parameter)
         filled = [group for pair in groups.values() for group in pair if group["params"]]
-        if self._train.optimizer != "lamb":
-            for group in filled:
-                del group["adapts"]
         kind = self._train.optimizer
         make = _own if isinstance(kind, OwnOptimizer) else OPTIMIZERS[kind]
         optimizer = make(filled, self._train)

@@ -53,8 +53,6 @@ MAX_FRAGMENTED = 0.12
 """Upper bound of the fragmented share, also of a simulated one that is smaller; the lower one is 0."""
 BUCKET_BYTES = 25 * MIB
 """Buckets of DDP in the simulation of the allocator: PyTorch's default."""
-LAMB_PART_NUMBERS = 2**22
-"""The same constant as in `engine.lamb`."""
 UPDATE_BYTES_8_BITS = 28
 """Bytes for each number of a part that adamw_8bit updates: seven tensors of 4 bytes at the same time."""
 STATES = ("weights", "gradients", "optimizer", "buffers")
@@ -231,22 +229,17 @@ def _terms_at_update(view: EngineInputs, engine_memory: EngineMemory) -> dict[st
 
 
 def update_bytes(view: EngineInputs) -> int:
-    """Return the additional bytes of the update: 0 for fused AdamW with clipping; for LAMB the denominators of a part.
+    """Return the additional bytes of the update: 0 for fused AdamW with clipping.
 
     For adamw_8bit, both moments of a part of the largest weight in float32, their places in the table and the step; for
     Adafactor, the second moment and the step of the largest weight.
-
-    A part is one weight, or several with at most LAMB_PART_NUMBERS elements together. A sharded weight counts with its
-    whole size, but at most with all gradients of the rank.
     """
     largest = max((parameter.numel for parameter in view.profile.parameters if parameter.is_trained), default=0)
     if view.setup.optimizer == "adamw_8bit":
         return UPDATE_BYTES_8_BITS * min(PART_NUMBERS_8_BITS, largest)
     if view.setup.optimizer == "adafactor":
         return 2 * view.profile.weight_bytes * largest
-    if view.setup.optimizer != "lamb":
-        return 0
-    return min(view.states.gradients, view.profile.weight_bytes * max(LAMB_PART_NUMBERS, largest))
+    return 0
 
 
 _PROCESS_BYTES = (0.25 * GIB, 4 * GIB)

@@ -22,9 +22,6 @@ ADAMW_PASSES = 9
 gradients and both moments read; the same four written, with clipped gradients."""
 SHARDED_ADAMW_PASSES = 10
 """The same for shards, whose gradients are read for the norm, read and written for clipping, and then only read."""
-LAMB_PASSES = 32
-"""The same for LAMB, sharded or not: 3 for the gradients' norm and clipping, 8 for the moments, 6 for the denominators,
-8 to put r + decay x in the place of gradients, 2 for norms, 5 to multiply by the trust ratios and to take the step."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +136,6 @@ def optimizer_s(work: Work, share: float = 1.0, *, is_sharded: bool = False) -> 
 
 def update_passes(setup: PredictionSetup, *, is_sharded: bool = False) -> int:
     """Return how often norm, clipping and update read or write the bytes of the trained weights."""
-    if setup.optimizer == "lamb":
-        return LAMB_PASSES
     return SHARDED_ADAMW_PASSES if is_sharded else ADAMW_PASSES
 
 

@@ -20,7 +20,7 @@ from paratune.strategies.loss_scale import LossScaler
 from paratune.strategies.protocol import Phases
 
 OPTIMIZER_STATES = ("exp_avg", "exp_avg_sq", "step")
-"""The states of AdamW and LAMB for each parameter; ranks without these states need their names too."""
+"""The states of AdamW for each parameter; ranks without these states need their names too."""
 
 
 def place(model: nn.Module, device: torch.device) -> nn.Module:
@@ -120,7 +120,7 @@ def clip_and_step(
         max_grad_norm: None leaves gradients as they are.
         scaler: The gradients are multiplied by its scale; the returned norm is not. If the norm is not finite, no rank
             changes its weights, as the norm is the same on every rank. A fused optimizer decides this on the device;
-            for others (LAMB) the host waits for the device.
+            for others the host waits for the device.
         norm: The norm of the whole model's gradient, still scaled, if `parameters` are only a part of the model's.
         working: Copies of the weights, which are marked as outdated.
     """

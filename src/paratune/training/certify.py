@@ -219,7 +219,7 @@ def tensor_hashes(tensors: Iterable[tuple[str, Tensor | None]]) -> dict[str, str
 def _gradients(job: CertificateJob, strategy: Strategy, prepared: Prepared) -> dict[str, Any]:
     """Save the gradients of the first step (in the reference) or compare them with the saved ones. Collective.
 
-    After one step, the first moments of AdamW and LAMB are the gradients times a constant, and `Strategy.state` returns
+    After one step, the first moments of AdamW are the gradients times a constant, and `Strategy.state` returns
     them whole whatever the sharding. Of the user's own optimizer all states that are not scalars are compared.
 
     Raises:

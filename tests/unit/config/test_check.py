@@ -159,11 +159,6 @@ MASKED_LM = "task=mlm", "data.columns.label="
             "strategy.excluded",
             ["precision: fp64", "strategy.kind: deepspeed"],
         ),
-        (
-            "train.optimizer=lamb;strategy={kind: deepspeed, stage: 1}",
-            "strategy.excluded",
-            ["train.optimizer: lamb", "strategy.kind: deepspeed", "1"],
-        ),
         ("model.tokenizer_revision=v1", "config.no_effect", ["model.tokenizer_revision: v1"]),
         (
             "train.freeze_encoder=true train.activation_checkpointing=1",

@@ -212,7 +212,7 @@ def test_the_norm_of_a_16_bit_gradient_is_not_infinite():
 
 def test_why_a_run_has_no_preconditioned_estimate():
     assert NoiseMeter(prepared(), 5).why_not_preconditioned is None
-    assert NoiseMeter(prepared("lamb"), 5).why_not_preconditioned.code == "other_optimizer"
+    assert NoiseMeter(prepared("adafactor"), 5).why_not_preconditioned.code == "other_optimizer"
     assert GradientWatch([]).why_not_preconditioned.code == "sharded_states"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
@@ -74,7 +74,6 @@ def go(
     resume: bool = False,
     precision: str = "fp32",
     frozen: bool = False,
-    optimizer: Literal["adamw", "lamb"] = "adamw",
 ) -> Outcome:
     """Make everything anew, as a new process would, and train: from the newest checkpoint, until a signal comes."""
     torch.manual_seed(stop_at or 0)  # what was drawn before must not matter
@@ -87,7 +86,7 @@ def go(
         num_steps=NUM_STEPS,
         model=model,
         strategy=single(precision),
-        train=Train(optimizer=optimizer, learning_rate=1e-3, warmup_steps=3),
+        train=Train(learning_rate=1e-3, warmup_steps=3),
         steps_per_epoch=7,
         seed=7,
         evaluation_due=lambda step: step in (4, 8, 12),
@@ -143,8 +142,6 @@ def assert_identical(first: Outcome, second: Outcome) -> None:
         (5, {"precision": "fp64"}),
         (5, {"precision": "bf16"}),
         (5, {"frozen": True}),
-        (5, {"optimizer": "lamb"}),
-        (5, {"optimizer": "lamb", "precision": "bf16"}),
     ],
     ids=str,
 )

@@ -1,6 +1,5 @@
 """Peaks held to PyTorch's own tracker; tests/dist holds those of several ranks to real steps."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,11 +12,9 @@ from paratune.base.units import MIB
 from paratune.config.strategy_sections import PipelineOptions, SingleOptions, Zero3Options
 from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import strategy_traits
-from paratune.engine import lamb
-from paratune.engine.lamb import Lamb
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.task_model import TaskModel, find_blocks
-from paratune.planning.memory import CONTEXT_BYTES, LAMB_PART_NUMBERS, Memory, peak, with_nccl
+from paratune.planning.memory import CONTEXT_BYTES, Memory, peak, with_nccl
 from paratune.planning.profile import Shape, profile
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.shims import Kernels
@@ -103,33 +100,6 @@ def test_working_copies_of_weights_count_for_the_whole_step(monkeypatch: pytest.
     num_bytes = sum(2 * parameter.numel() for layer in linear for parameter in layer.parameters())
     assert traced.working_bytes == working.num_bytes == num_bytes == memory.terms["cast_weights"]
     assert memory.total == pytest.approx(expected, rel=0.01)
-
-
-def test_lamb_also_needs_the_denominators_of_one_part() -> None:
-    assert lamb.PART_NUMBERS == LAMB_PART_NUMBERS
-    torch.manual_seed(0)
-    hf = transformers.AutoModelForSequenceClassification.from_config(config())
-    model = TaskModel(hf, "classification").train()
-    use_cheap_dropout(model)
-    optimizer = Lamb(model.parameters())
-    ids = torch.randint(5, 1000, (1, 8))  # so few that the update is the fullest moment
-    tracker = MemTracker()
-    tracker.track_external(model, optimizer, ids)
-    with tracker:
-        for _ in range(2):
-            tracker.reset_mod_stats()
-            hf(input_ids=ids).logits.log_softmax(-1)[:, 0].mean().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-    expected = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
-    memory = peak(
-        profile(config(), TASK, Shape((8,)), POLICIES["fp32"], on_cuda=False),
-        replace(setup_of(SingleOptions(kind="single")), optimizer="lamb"),
-        on_cuda=False,
-    )
-    assert memory.total == pytest.approx(expected, rel=0.01)
-    assert memory.at == "optimizer"
-    assert memory.terms["update"] == sum(parameter.numel() * 4 for parameter in model.parameters())
 
 
 def test_cuda_takes_more_and_rounds_up() -> None:

@@ -39,7 +39,7 @@ def _pipelines(size: int) -> list[Training]:
 
 TRAININGS = [
     *_sharded(2),
-    *_sharded(2, task="mlm", precision="fp16", optimizer="lamb"),
+    *_sharded(2, task="mlm", precision="fp16"),
     *_sharded(2, precision="bf16", freeze=True),
     *_sharded(4),
     Training("zero3", has_unused=True),
@@ -49,9 +49,9 @@ TRAININGS = [
     ),
     *_pipelines(2),
     *_pipelines(4),
-    Training("pipeline", {"stages": 2}, 4, task="mlm", precision="fp16", optimizer="lamb", num_micro_steps=3),
+    Training("pipeline", {"stages": 2}, 4, task="mlm", precision="fp16", num_micro_steps=3),
 ]
-MANY = [*_sharded(4, task="mlm"), *_sharded(8), *_pipelines(8), *_sharded(16, task="mlm", optimizer="lamb")]
+MANY = [*_sharded(4, task="mlm"), *_sharded(8), *_pipelines(8), *_sharded(16, task="mlm")]
 RTOL = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 2e-3}
 """Sums in another order, and under autocast products of other shapes, each rounded to 8 or 11 bits."""
 

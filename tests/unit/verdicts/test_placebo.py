@@ -72,7 +72,7 @@ def test_options_of_values_alone_do_not_change_a_step(key, value):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("train.optimizer", "lamb"), ("train.schedule", {"class": "own:schedule"}), ("train.max_steps", 9),
+        ("train.optimizer", "adafactor"), ("train.schedule", {"class": "own:schedule"}), ("train.max_steps", 9),
         ("train.layer_decay", 0.9), ("train.max_grad_norm", 1.0), ("train.compile", True), ("batch.layout", "padded"),
         ("strategy.kind", "zero3"), ("model.name", "n"), ("model.overrides.hidden_dropout_prob", 0.0),
         ("task.label_smoothing", 0.1), ("task.mask_probability", 0.3), ("data.num_workers", 2),

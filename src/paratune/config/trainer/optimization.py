@@ -31,7 +31,7 @@ def write(settings: Settings, out: Conversion) -> None:
     out.put("train.max_grad_norm", settings.number("max_grad_norm") or None, settings.origin("max_grad_norm"))
     optimizer = settings.word("optim") or "adamw_torch_fused"
     if optimizer not in _ADAMW:
-        reason = "the optimizers here are adamw, lamb, adamw_8bit, adafactor and your own (train.optimizer.function)"
+        reason = "the optimizers here are adamw, adamw_8bit, adafactor and your own (train.optimizer.function)"
         out.to_decide("optim", optimizer, reason, changes=True)
     _schedule(settings, out)
     _activations(settings, out)
