@@ -5,7 +5,7 @@ A figure belongs to values of axes and a measure; a claim compares configuration
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 from paratune.base.units import GIB, KIB, MIB
 from paratune.config.metric_names import METRICS
@@ -15,7 +15,6 @@ ClaimKind = Literal["less", "not_less", "equal", "worse"]
 
 less: smaller by at least a share. not_less: not smaller by more than a share. equal: a score within a margin. worse: a
 score that is worse by more than a margin."""
-CLAIM_KINDS: tuple[ClaimKind, ...] = get_args(ClaimKind)
 RATIO_CLAIMS = frozenset({"less", "not_less"})
 
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}

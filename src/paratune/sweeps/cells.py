@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paratune.base.grouping import grouped
 from paratune.config.check import check
 from paratune.config.differences import flatten
 from paratune.config.layers import Layer, expand_shorthands, layer_of, merge, read_overrides
@@ -22,7 +23,6 @@ from paratune.errors import ConfigError, did_you_mean, option_error
 from paratune.records.sweep import RUNS_FOLDER, CellRecord
 from paratune.sweeps.axes import ENV, NODES, NPROC, OURS, PROBE, ProbeLength, Value
 from paratune.sweeps.cell import Cell
-from paratune.sweeps.choices import check_choices
 from paratune.sweeps.matrix import Matrix
 from paratune.sweeps.possible import why_impossible
 from paratune.sweeps.teachers import TEACHER, check_teachers, missing_teachers, resolve_teachers
@@ -64,7 +64,7 @@ def cells_of(
     # Last, so that problems of the full run are reported for its probe too.
     cells = [
         cell if cell.probe is None or cell.loaded is None else replace(cell, loaded=as_probe(cell.loaded, cell.probe))
-        for cell in check_choices(matrix, cells)
+        for cell in _check_comparable(matrix, cells)
     ]
     # Equal probes, such as those of runs of two lengths, are skipped except for the first.
     probes = [cell for cell in cells if cell.probe is not None and cell.loaded is not None and cell.impossible is None]
@@ -234,6 +234,65 @@ def _check_different(matrix: Matrix, cells: Sequence[Cell]) -> None:
             f"no effect, or write the settings themselves below {labels}"
         )
         raise ConfigError(message, code="sweep.same_run", source=matrix.source, name=first.name, keys=keys)
+
+
+_ANSWERS_ALIKE = {"start_at_mean", "threshold", "stride", "max_answer_tokens", "num_best", "null_threshold"}
+"""Options of a task that leave rows and scores comparable: how a model is initialized or answers."""
+
+
+def _check_comparable(matrix: Matrix, cells: Sequence[Cell]) -> Iterator[Cell]:
+    """Yield the cells; those that cannot be compared with other candidates have a problem."""
+    # Those that will have scores, as far as is known.
+    scored = (
+        cell for cell in cells if cell.loaded is not None and cell.record.kind == "full" and cell.impossible is None
+    )
+    groups = grouped((tuple(cell.values[label] for label in matrix.select_per), cell) for cell in scored)
+    problems: dict[str, Problem] = {}
+    for group in groups.values():
+        if (problem := _why_not_comparable(matrix, group)) is not None:
+            problems |= {cell.name: problem for cell in group}
+    for cell in cells:
+        problem = problems.get(cell.name)
+        yield cell if problem is None else replace(cell, loaded=None, problems=(problem,))
+
+
+def _why_not_comparable(matrix: Matrix, group: Sequence[Cell]) -> Problem | None:
+    """Return why runs of which one is selected cannot be compared; None where they can."""
+    seeds = sorted(axis.label for axis in matrix.axes if axis.is_seed)
+    if len({tuple(name for label, name in cell.values.items() if label not in seeds) for cell in group}) < 2:
+        return None
+    kinds = sorted({cell.config.task.kind for cell in group})
+    metrics = sorted({cell.metric for cell in group})
+    rows = [_validation_rows(cell.config) for cell in group]
+    seeds_of = [tuple(cell.values[label] for label in seeds) for cell in group]
+    if len(kinds) > 1:
+        problem = f"the best of runs of different tasks is asked for ({', '.join(kinds)})"
+    elif len(metrics) > 1:
+        problem = f"evaluate.best differs between runs of which one is to be selected ({', '.join(metrics)})"
+    elif None in rows:
+        message = "one of several runs is to be chosen, and that needs a validation set"
+        remedy = "give data.validation or data.split.validation"
+        return Problem(f"{message}; {remedy}", code="data.validation_missing")
+    elif len({*zip(seeds_of, map(one_line, rows), strict=True)}) > len({*seeds_of}):
+        problem = "runs with different validation sets, or tasks with other scores, cannot be compared"
+    else:
+        return None
+    return Problem(f"{problem}; name the axis that differs in select_per", code="sweep.select")
+
+
+def _validation_rows(config: Config) -> list[Any] | None:
+    """Return the settings that decide the validation rows and their labels; None without a validation set."""
+    data, task = config.data, config.task
+    is_cut = data.split is not None and data.split.validation_share is not None
+    if data.validation is None and not is_cut:
+        return None
+    return [
+        task.model_dump(exclude=_ANSWERS_ALIKE),
+        data.model_dump(include={"validation", "columns", "missing", "hub_revision"}),
+        data.max_rows.validation,
+        data.model_dump(include={"train", "split"}) if is_cut else None,
+        data.max_length if task.kind == "mlm" else None,  # the length of the windows then
+    ]
 
 
 _OTHER_RULE = {"global": ("per_device", "grad_accum_steps"), "per_device": ("global", "micro_batch_size")}

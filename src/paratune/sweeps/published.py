@@ -70,10 +70,10 @@ class OfMatrix(Section):
 
     where: Text | None = None
     """Table, figure or page, of figures and claims without their own."""
-    figures: list[Figure] = Field(default_factory=list)  # type: ignore[valid-type]
-    """Published figures."""
-    claims: list[Claim] = Field(default_factory=list)
-    """Published claims."""
+    figures: list[Any] = Field(default_factory=list)
+    """Each a `Figure`: sections of their own, so that the others are checked when one is wrong."""
+    claims: list[Any] = Field(default_factory=list)
+    """Each a `Claim`."""
 
 
 def published_beside(matrix: MatrixFile, given: str | None, name: str, axes: Sequence[MatrixAxis]) -> Published | None:
@@ -110,14 +110,17 @@ def _read(file: MatrixFile, name: str, axes: Sequence[MatrixAxis]) -> Published 
         for figure in _figures(file, axes, line, f"{at}.figures[{number}]", own.where or "")
     )
     claims = (
-        _claim(file, axes, claim, f"{at}.claims[{number}]", own.where or "") for number, claim in enumerate(own.claims)
+        _claim(file, axes, line, f"{at}.claims[{number}]", own.where or "") for number, line in enumerate(own.claims)
     )
     return Published(whole.source, tuple(figures), tuple(claim for claim in claims if claim is not None))
 
 
 def _figures(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, where: str) -> Iterator[PublishedFigure]:
-    values = find_one_of_each(file, axes, line.values, f"{at}.values", "published.values")
-    measures = line.model_dump(exclude_none=True, exclude={"values", "where"})
+    figure = file.section(Figure, line, at)
+    if figure is None:
+        return
+    values = find_one_of_each(file, axes, figure.values, f"{at}.values", "published.values")  # type: ignore[attr-defined]
+    measures = figure.model_dump(exclude_none=True, exclude={"values", "where"})
     if not measures:
         file.refuse(f"{at} has no measure, such as time: 26 min or f1: 0.91", at, "config.required")
     for key, given in measures.items():
@@ -126,11 +129,14 @@ def _figures(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, w
             forms = ", ".join(f"NUMBER {unit}" if unit else "a number alone" for unit in measure_units(key))
             file.refuse(f"{at}.{key} is {describe_value(given)}; allowed: {forms}", f"{at}.{key}", "published.amount")
         elif values is not None:
-            yield PublishedFigure(values, key, amount, unit, line.where or where)
+            yield PublishedFigure(values, key, amount, unit, figure.where or where)  # type: ignore[attr-defined]
 
 
-def _claim(file: MatrixFile, axes: Sequence[MatrixAxis], claim: Claim, at: str, where: str) -> PublishedClaim | None:
+def _claim(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, where: str) -> PublishedClaim | None:
     before = len(file.problems)
+    claim = file.section(Claim, line, at)
+    if claim is None:
+        return None
     is_ratio = claim.relation in RATIO_CLAIMS
     known = [name for name in SYSTEM_MEASURES if name != "state_memory"] if is_ratio else METRIC_NAMES
     if claim.measure not in known:
