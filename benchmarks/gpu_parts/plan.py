@@ -1,49 +1,22 @@
-"""The plan compared with the card: calibration by the command, then predicted and measured steps and memory."""
+"""The plan compared with the card: predicted and measured steps and memory."""
 
-import os
 from collections.abc import Iterator
 from functools import partial
 
-from .setting import Check, Figures, Setting, Skipped
+from .setting import Check, Figures, Setting
 from .texts import CASES, Case, of_setting, write_config
-from .training import free, run_command, train_here
+from .training import free, train_here
 
 
 def checks(setting: Setting) -> Iterator[Check]:
-    """Yield a comparison without calibration, the calibration, and comparisons with it."""
-    cases = CASES[:1] if setting.tiny else CASES
-    for case in cases[:1]:
-        yield Check(
-            f"{case.label}, by data sheet", partial(predicted, setting, case), "Predicted and measured", proves=False
-        )
-    yield Check("calibration", partial(calibration, setting))
-    for case in cases:
-        yield Check(
-            f"{case.label}, calibrated", partial(predicted, setting, case), "Predicted and measured", proves=False
-        )
-
-
-def _use_own_cache(setting: Setting) -> None:
-    """Keep the figures of this card with the results, so that those of the user do not change."""
-    os.environ["PARATUNE_CACHE"] = str(setting.folder / "cache")
-
-
-def calibration(setting: Setting) -> Figures:
-    """Run `paratune plan --calibrate` and return its figures."""
-    if setting.tiny:
-        raise Skipped("a rehearsal does not calibrate: it takes minutes on a CPU")
-    setting.need(30)
-    _use_own_cache(setting)
-    result = run_command("plan", "--calibrate", timeout_s=setting.left_s() - 5)
-    if result["exit_code"] != 0:
-        raise RuntimeError(f"paratune plan --calibrate exited with {result['exit_code']}: {result}")
-    return {"calibration": result.get("calibration")}
+    """Yield a comparison of each case."""
+    for case in CASES[:1] if setting.tiny else CASES:
+        yield Check(case.label, partial(predicted, setting, case), "Predicted and measured", proves=False)
 
 
 def predicted(setting: Setting, case: Case) -> Figures:
     """Train, and return planned and measured figures of the run."""
     setting.need(15)
-    _use_own_cache(setting)
     free()
     case = of_setting(case, setting)
     path = write_config(

@@ -341,7 +341,7 @@ NEVER: dict[str, tuple[str, ...]] = {
     "jobs": ("jobs", "RUN"),
     "push": ("push", "RUN", "--to", "me/model", "--dry-run"),
     "glue-submit": ("glue-submit", "RUN", "--out", "glue.zip"),
-    "plan --score": ("plan", "--score", "RUN"),
+    "plan --measured": ("plan", "c.yaml", "--max-length", "8", "--devices", "1", "--measured", "RUN"),
     "doctor": ("doctor", "--folder", "RUN"),
 }
 """Commands that read records, and have no need of code."""

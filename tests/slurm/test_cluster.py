@@ -249,18 +249,13 @@ def test_a_node_that_did_not_answer_for_some_time_is_resumed(paratune: Run, tmp_
         shutil.rmtree(at)
 
 
-def test_a_measured_site_is_planned_on_the_login_node(world: Path, paratune: Run):
-    measured = paratune(*LAUNCH, "--nodes", "2", "--calibrate", "--wait")
-    folder = world / "runs" / "calibration"
-    assert measured.returncode == EXIT_OK, measured.stderr + text_of(folder / "slurm")
-    node = folder / "site.yaml"
-    assert "network.latency: " in node.read_text()
-    planned = paratune(
-        "plan", "c.yaml", "--device", str(node), "--devices", "2", "--nodes", "1,2", "--strategies", "ddp", "--json"
-    )
+def test_a_run_of_a_job_is_the_anchor_of_plans_on_the_login_node(world: Path, paratune: Run):
+    trained = paratune(*TWO_NODES, "--set", "run.name=anchor", "--wait")
+    assert trained.returncode == EXIT_OK, trained.stderr + text_of(world / "runs" / "anchor" / "slurm")
+    options = ("--devices", "2", "--nodes", "1,2", "--strategies", "ddp", "--json")
+    planned = paratune("plan", "c.yaml", "--measured", str(world / "runs" / "anchor"), *options)
     assert planned.returncode == EXIT_OK, planned.stderr
     result = json.loads(planned.stdout)
-    assert result["machine"]["is_calibrated"]
     assert [(option["num_nodes"], option["step_s"] is not None) for option in result["options"]] == [
         (1, True),
         (2, True),

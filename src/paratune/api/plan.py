@@ -5,8 +5,15 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from paratune.api.arguments import several
-from paratune.api.configuration import Configuration, load, load_again
-from paratune.api.plan_options import ALL, PlanOptions, Reload, check_options, plan_request, planned_machine
+from paratune.api.configuration import Configuration, load
+from paratune.api.plan_options import (
+    ALL,
+    PlanOptions,
+    check_options,
+    plan_request,
+    planned_machine,
+    planned_strategies,
+)
 from paratune.api.process import process_as_before
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
@@ -14,14 +21,12 @@ from paratune.config.load import allow_code
 from paratune.config.own_code import CLASS_KEY, HEAD_KEY, RECIPE_KEY, named_code
 from paratune.config.permission import REMOTE_CODE, is_allowed
 from paratune.console import Display, set_up_logging, stdout_for_results
-from paratune.errors import ConfigError
 
 if TYPE_CHECKING:
     from paratune.config.load import LoadedConfig
     from paratune.config.traits import Traits
     from paratune.planning.job import PlannedJob
     from paratune.planning.machine import Machine
-    from paratune.planning.measured import MeasuredFigure
     from paratune.planning.table import Plan
 
 _MAX_NOTES = 4
@@ -41,7 +46,7 @@ def plan(
     rows: int | None = None,
     micro_batch_size: int | Sequence[int] | None = None,
     price: float | None = None,
-    measured: str | Sequence[str] = (),
+    measured: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
     run_code: bool = False,
 ) -> "Plan":
     """Predict memory and time for each option of running a configuration, and whether it fits.
@@ -52,7 +57,8 @@ def plan(
         config: A YAML file, or the same sections as a mapping, which needs a `run.name`.
         overrides: Values by dotted key that replace those of `config`.
         devices: Numbers of devices; default: 1, 2, 4 and 8.
-        device: Such as a100-40gb or h100-80gb, or a YAML file with a description; default: this machine.
+        device: Such as a100-40gb or h100-80gb, or a YAML file with a description; default: the machine of `measured`,
+            or this machine.
         nodes: Numbers of nodes; default: as few as the devices need, with 8 devices per node.
         strategies: Such as `["ddp", "zero3", "pipeline:4"]`, where a value sets the first option; or `"all"`.
         precision: Precisions; default: that of `config`.
@@ -60,8 +66,8 @@ def plan(
         rows: With `max_length`: number of rows of the training set.
         micro_batch_size: Micro-batch sizes; default: that of `config`, or the largest that fits.
         price: Price of a device-hour, in any currency: adds the cost of runs.
-        measured: Figures to which the machine is fitted, such as "310 s an epoch on 1 x a100-40gb, fp16", or YAML files
-            of them.
+        measured: Folders of runs on the machine, or figures such as "310 s an epoch on 1 x a100-40gb, fp16", to which
+            the machine is fitted. A CPU has times only with a run; 20 steps are enough.
         run_code: Import the code that the configuration names; without it, the plan goes on without this code.
 
     Returns:
@@ -72,96 +78,79 @@ def plan(
         ParatuneError: The configuration, an option, the model or the data is invalid.
     """
     from paratune.config.baseline_sections import refuse_baseline
-    from paratune.config.candidates import strategy_names
 
     options = PlanOptions(
-        devices=several(devices),
+        devices=_listed(devices),
         device=None if device is None else fspath(device),
-        nodes=several(nodes),
-        strategies=None if strategies is None else tuple(strategy_names(",".join(several(strategies)))),
-        precision=several(precision),
+        nodes=_listed(nodes),
+        strategies=_listed(strategies),
+        precision=_listed(precision),
         max_length=max_length,
         rows=rows,
-        micro_batch_size=several(micro_batch_size),
+        micro_batch_size=_listed(micro_batch_size),
         price=price,
     )
     check_options(options)
-    figures = _figures(several(measured))
     with process_as_before():
         set_up_logging(speaks=True)
         respect_quota()
         loaded = load(config, overrides)
         if run_code:
-            allow_code(loaded, strategies=options.strategies or ())
+            allow_code(loaded, strategies=planned_strategies(options) or ())
         refuse_baseline(loaded.config.baseline, "paratune plan predicts")
         with stdout_for_results():
-            return make_plan(loaded, options, figures, lambda texts: load_again(config, overrides, texts))
+            return make_plan(loaded, options, [fspath(text) for text in several(measured)])
 
 
-def _figures(measured: Sequence[str]) -> list["MeasuredFigure"]:
-    from paratune.planning.measured import divide_measured
-
-    figures, runs = divide_measured(measured, has_goal=False)
-    if runs:
-        message = (
-            f"measured {runs[0]}: runs are used by a goal only (paratune plan --goal); give figures, such as "
-            "'310 s an epoch on 1 x a100-40gb'"
-        )
-        raise ConfigError(message, code="cli.option_missing", option="--goal", options=("--measured",))
-    return figures
+def _listed(values: Any) -> str | None:
+    """Return one value or several as on the command line."""
+    return None if values is None else ",".join(map(str, several(values)))
 
 
-def make_plan(
-    loaded: "LoadedConfig", options: PlanOptions, figures: Sequence["MeasuredFigure"] = (), reload: Reload | None = None
-) -> "Plan":
+def make_plan(loaded: "LoadedConfig", options: PlanOptions, measured: Sequence[str] = ()) -> "Plan":
     """Return the plan of a loaded configuration.
 
     Args:
-        reload: Loads the configuration with the settings of a measured figure; needed with `figures`.
+        options: Checked by `check_options`.
+        measured: Folders of runs, and figures (`planning.measured`).
 
     Raises:
-        ParatuneError: The model, the data, a strategy or a figure is invalid.
+        ParatuneError: The model, the data, a strategy, a run or a figure is invalid.
     """
     with collector_off_for_imports():
         from paratune.api.plan_job import make_job
-        from paratune.api.plan_measured import assumed_line, fit_machine
+        from paratune.api.plan_measured import fit_machine, read_runs
         from paratune.planning.advice import plan_advice, recommended
-        from paratune.planning.alternatives import Alternatives
         from paratune.planning.enumerate import list_options
+        from paratune.planning.measured import divide_measured
         from paratune.planning.predict import JobPredictor
         from paratune.planning.profiles import Profiles
         from paratune.planning.table import Plan
 
-    machine = planned_machine(options, loaded, figures)
+    figures, folders = divide_measured(measured)
+    runs = read_runs(folders)
+    machine = planned_machine(options, loaded, figures, runs)
+    request = plan_request(options, loaded, machine)
     job = make_job(loaded, max_length=options.max_length, rows=options.rows)
     profile_of = Profiles(job, is_cuda=machine.is_cuda).of
-    predictor = JobPredictor(job, machine, profile_of)
-    fitted = fit_machine(figures, options, loaded, reload, predictor)
-    machine = fitted.machine
-    request = plan_request(options, loaded, machine)
+    fitted = fit_machine(machine, figures, runs, loaded, job, profile_of)
     ways, impossible = list_options(job, loaded, machine, request, outside_traits)
-    predictor = JobPredictor(job, machine, profile_of, memory_factor=fitted.memory_factor)
+    predictor = JobPredictor(job, fitted.machine, profile_of, memory_factor=fitted.memory_factor)
     with Display(speaks=True).bar("plan", len(ways)) as bar:
         predictions = []
         for number, way in enumerate(ways):
             bar.update(number, way.name)
             predictions.append(predictor.predict(way))
-    heading, about = _heading(loaded, job, machine)
+    heading, about = _heading(loaded, job, fitted.machine)
     best = recommended(predictions)
-    other_ways = Alternatives(predictor, loaded, request, outside_traits)
-    more_advice = [
-        *([] if best is None or options.precision is not None else other_ways.precisions(best)),
-        *other_ways.fitting_change(predictions),
-    ]
-    assumed = fitted.still_assumed(predictor, predictions)
     return Plan(
-        heading=(*heading, *fitted.lines, *([assumed_line(assumed)] if assumed else [])),
+        heading=(*heading, *fitted.lines),
         predictions=tuple(predictions),
         impossible=tuple(impossible),
-        advice=(*plan_advice(predictions, all_tried=options.strategies == ALL), *more_advice),
-        notes=(*_not_imported(loaded), *_notes(job, machine, predictions)),
+        advice=tuple(plan_advice(predictions, all_tried=options.strategies == ALL)),
+        notes=(*_not_imported(loaded), *_notes(job, predictions)),
         recommended=best,
-        about=about if fitted.about is None else {**about, "measured": {**fitted.about, "still_assumed": assumed}},
+        about=about | ({"measured": list(fitted.about)} if fitted.about else {}),
     )
 
 
@@ -186,8 +175,9 @@ def _heading(loaded: "LoadedConfig", job: "PlannedJob", machine: "Machine") -> t
         else f"{rows} of {lengths.mean:.0f} tokens on average, the longest {lengths.longest}"
     )
     layout = "packed" if job.entry is not None and config.batch.layout in ("auto", "packed") else "padded"
-    speed = "calibrated" if machine.is_calibrated else "not calibrated: wide intervals"
-    speed = "its speed is unknown" if machine.constants is None else speed
+    speed = "its speed is unknown" if machine.constants is None else "intervals are wide without a measured run"
+    if machine.constants is not None and machine.constants.joint:
+        speed = "fitted to what was measured"
     lines = [
         f"{loaded.source}: {config.model.name}, {config.task.kind}; {data}; {layout} batches",
         f"{machine.name}: {format_bytes(machine.memory_bytes)} a device; {speed}"
@@ -208,7 +198,6 @@ def _heading(loaded: "LoadedConfig", job: "PlannedJob", machine: "Machine") -> t
         "machine": {
             "name": machine.name,
             "memory_bytes": machine.memory_bytes,
-            "is_calibrated": machine.is_calibrated,
             "price_per_hour": machine.price_per_hour,
         },
     }
@@ -222,7 +211,7 @@ def _not_imported(loaded: "LoadedConfig") -> list[str]:
     return [f"not imported without --run-code: {item}" for item in code]
 
 
-def _notes(job: "PlannedJob", machine: "Machine", predictions: Sequence[Any]) -> list[str]:
+def _notes(job: "PlannedJob", predictions: Sequence[Any]) -> list[str]:
     labels_by_note: dict[str, list[str]] = {}
     for prediction in predictions:
         for note in prediction.notes:
@@ -235,8 +224,6 @@ def _notes(job: "PlannedJob", machine: "Machine", predictions: Sequence[Any]) ->
         notes.append(f"batches are padded: {job.why_padded}")
     if any(prediction.epoch is not None for prediction in predictions):
         notes.append("Times are of training steps, without start-up, evaluations and checkpoints.")
-    if any(prediction.energy_j is not None for prediction in predictions):
-        notes.append("Energy is an upper limit: all devices at maximum power, all the time.")
     return notes
 
 

@@ -1,6 +1,7 @@
 """The job of a plan: the model's configuration and the lengths of the rows, as training has them."""
 
 import logging
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,19 @@ _LONGEST = 512
 """Tokens of a row where neither the configuration, the model nor the data gives a number."""
 
 
-def make_job(loaded: "LoadedConfig", *, max_length: int | None = None, rows: int | None = None) -> "PlannedJob":
+def make_job(
+    loaded: "LoadedConfig",
+    *,
+    max_length: int | None = None,
+    rows: int | None = None,
+    tokens_per_sample: float | None = None,
+) -> "PlannedJob":
     """Return the job of a configuration.
 
     Args:
         max_length: Number of tokens of every row, instead of the data.
         rows: With `max_length`: number of rows of the training split; None if unknown.
+        tokens_per_sample: Mean computed tokens of a sample as a run had them, instead of the data.
 
     Raises:
         ParatuneError: The model or the data cannot be read.
@@ -41,10 +49,18 @@ def make_job(loaded: "LoadedConfig", *, max_length: int | None = None, rows: int
     if max_length is None and not is_read:  # without its code, every row has the longest possible text
         max_length = config.data.max_length or num_positions(hf_config) or _LONGEST
     num_samples: int | None
-    if max_length is not None:
+    if tokens_per_sample is not None:
+        limit, num_samples = num_positions(hf_config) or tokens_per_sample, None
+        num_sequences = max(_assumed_sequences(config) or 1, math.ceil(tokens_per_sample / limit))
+        lengths = assumed_lengths(max(1, round(tokens_per_sample / num_sequences)))
+        sequences = assumed_lengths(num_sequences)
+    elif max_length is not None:
         check_positions(config, hf_config, max_length)
         lengths, num_samples = assumed_lengths(max_length), rows
-        sequences = assumed_lengths(_assumed_sequences(config))
+        if (assumed := _assumed_sequences(config)) is None:
+            message = "--max-length: only the data has the number of windows or choices of each sample; plan with it"
+            raise ConfigError(f"{message}, without --max-length", code="plan.sequences_unknown", option="--max-length")
+        sequences = assumed_lengths(assumed)
     else:
         lengths, sequences = _read_lengths(read)
         num_samples = sequences.num_rows
@@ -52,32 +68,19 @@ def make_job(loaded: "LoadedConfig", *, max_length: int | None = None, rows: int
     return PlannedJob(config, hf_config, lengths, num_samples, entry, why_padded, sequences)
 
 
-def _assumed_sequences(config: "Config") -> int:
-    """Return the sequences of each sample, where no data is read.
-
-    Raises:
-        ConfigError: Only the data has this number.
-    """
+def _assumed_sequences(config: "Config") -> int | None:
+    """Return the sequences of each sample, where no data is read; None if only the data has this number."""
     from paratune.config.sections import named_columns
 
     if config.task.kind == "embedding":
         return 1 + sum(column is not None for column in (config.data.columns.text_pair, config.data.columns.negative))
     choices = config.data.columns.choices
     if getattr(config.task, "windows", None) not in (None, "joined", "documents"):
-        message = (
-            "--max-length: only the data has the number of windows of each text (task.windows); plan with the data, "
-            "without --max-length"
-        )
-        raise ConfigError(message, code="plan.sequences_unknown", option="--max-length", key="task.windows")
+        return None
     if config.task.kind != "multiple_choice":
         return 1
-    if isinstance(choices, str):
-        message = (
-            f"--max-length: only the data has the number of choices, because data.columns.choices: {choices} is one "
-            "column with lists; plan with the data, without --max-length"
-        )
-        raise ConfigError(message, code="plan.sequences_unknown", option="--max-length", key="data.columns.choices")
-    return len(named_columns(choices))
+    # One column has lists of choices.
+    return None if isinstance(choices, str) else len(named_columns(choices))
 
 
 def _model_config(model: Any) -> Any:

@@ -1,26 +1,27 @@
-"""`paratune plan --measured`: fit the planned machine to figures that somebody measured on it."""
+"""`paratune plan --measured`: fits the planned machine to runs on it, and to figures that somebody measured on it."""
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paratune.base.text import plain
 from paratune.base.units import format_bytes, format_duration
-from paratune.config.load import LoadedConfig, load_config
+from paratune.config.load import LoadedConfig, load_values
 from paratune.config.traits import TRAITS
 from paratune.errors import ConfigError
 from paratune.planning.measured import MeasuredFigure
+from paratune.records.finished import RunRecord, read_record
 from paratune.records.published import NOT_ALLOCATED
 
 if TYPE_CHECKING:
-    from paratune.api.plan_options import PlanOptions, Reload
     from paratune.planning.enumerate import JobOption
+    from paratune.planning.job import PlannedJob
     from paratune.planning.machine import Machine
     from paratune.planning.predict import JobPredictor, Prediction
-
-_MOST_NAMES = 8
+    from paratune.planning.profile import Profile
+    from paratune.planning.refit import MeasuredStep
 
 
 @dataclass(frozen=True)
@@ -31,158 +32,200 @@ class FittedMachine:
     memory_factor: float = 1.0
     """Of the memory besides weights, gradients, optimizer states and buffers."""
     lines: tuple[str, ...] = ()
-    learned: frozenset[str] = frozenset()
-    """Constants that the figures determine."""
-    about: dict[str, Any] | None = None
-
-    def still_assumed(self, predictor: "JobPredictor", predictions: Sequence["Prediction"]) -> list[str]:
-        """Return the names of the constants of the predictions that no measured figure determines."""
-        from paratune.planning.time import used_constants
-
-        constants = self.machine.constants
-        if constants is None or not self.learned:
-            return []
-        timed = [prediction.option for prediction in predictions if prediction.time is not None]
-        used = set().union(*(used_constants(predictor.step_case(option), constants) for option in timed))
-        return sorted(name for name in used - self.learned if constants[name].low < constants[name].high)
+    about: tuple[dict[str, Any], ...] = ()
+    """What was measured, as plain data."""
 
 
-def assumed_line(names: Sequence[str]) -> str:
-    """Return a sentence about the constants that stay as assumed."""
-    more = f" and {len(names) - _MOST_NAMES} more (--json has all)" if len(names) > _MOST_NAMES else ""
-    return f"The measured figures do not determine {', '.join(names[:_MOST_NAMES])}{more}: these stay as assumed."
+@dataclass(frozen=True)
+class _Timed:
+    """A measured time: the steps that it stands for, and how it is shown."""
+
+    text: str
+    """With the option that was measured."""
+    steps: Sequence["MeasuredStep"]
+    """The first one is the whole step."""
+    scale: float = 1.0
+    """Steps in the measured time; of a rate, the samples of a step."""
+    is_rate: bool = False
+
+    def shown(self, step_s: float) -> str:
+        """Return the predicted time or rate as text, from the predicted step."""
+        if self.is_rate:
+            return f"{self.scale / step_s:.4g} samples/s"
+        seconds = step_s / self.scale
+        return format_duration(seconds) if seconds >= 60 else f"{seconds:.3g} s"
 
 
-def measured_device(figures: Sequence[MeasuredFigure]) -> str | None:
-    """Return the one device on which all figures were measured; None without figures.
+def read_runs(folders: Sequence[Path]) -> list[RunRecord]:
+    """Return the records of finished runs.
 
     Raises:
-        ConfigError: They name several devices.
+        CheckpointError: A folder is not a run, or the run is not finished.
     """
-    names = sorted({figure.device for figure in figures})
-    if len(names) > 1:
-        message = (
-            f"--measured names several devices ({', '.join(names)}); a plan is for one device: give its figures only"
-        )
-        raise ConfigError(message, code="plan.measured_device", devices=names)
-    return names[0] if names else None
+    return [read_record(folder, plain(folder)) for folder in folders]
+
+
+def machine_of_run(run: RunRecord) -> "Machine":
+    """Return the machine on which a run was trained.
+
+    Raises:
+        ConfigError: The record does not have it.
+    """
+    from paratune.planning.machine import machine_of_node
+
+    if not run.run.hardware:
+        message = f"--measured {run.name}: its record has no machine; train it again"
+        raise ConfigError(message, code="plan.measured_impossible", option="--measured", value=run.name)
+    node = run.run.hardware[0]
+    return machine_of_node({**node, "gpus": []} if run.run.device == "cpu" else node)
 
 
 def fit_machine(
+    machine: "Machine",
     figures: Sequence[MeasuredFigure],
-    wanted: "PlanOptions",
+    runs: Sequence[RunRecord],
     loaded: LoadedConfig,
-    reload: "Reload | None",
-    planned: "JobPredictor",
+    job: "PlannedJob",
+    profile_of: "Callable[..., Profile]",
 ) -> FittedMachine:
-    """Return the machine whose constants explain the figures.
+    """Return the machine whose constants explain the measured times.
+
+    Args:
+        machine: The planned machine, with which `figures` and `runs` were measured.
+        loaded: The planned configuration, that of the figures; with its `job` and `profile_of`, the profiles of it.
 
     Raises:
-        ConfigError: A figure is of another device, its way of running is not possible, or it cannot be right.
+        ConfigError: What was measured cannot be predicted, or cannot be right.
     """
-    from paratune.planning.refit import MeasuredStep, refit
+    from paratune.planning.predict import JobPredictor
+    from paratune.planning.refit import refit
+    from paratune.planning.uncalibrated import assumed_cpu_constants
 
-    machine = planned.machine
-    if not figures:
+    if not figures and not runs:
         return FittedMachine(machine)
-    _check_device(figures, machine)
-    steps, timed, factors, memory_lines, entries = [], [], [], [], []
-    jobs = {"None []": (loaded, planned)}
+    if figures and not machine.is_cuda:
+        message = (
+            f"--measured {figures[0].text!r}: {machine.name} is a CPU, which is measured by a run; name its folder"
+        )
+        raise ConfigError(message, code="plan.measured_device", option="--measured", value=figures[0].text)
+    if not machine.is_cuda:
+        machine = replace(machine, constants=assumed_cpu_constants())
+    planned = JobPredictor(job, machine, profile_of)
+    timed = [_timed_run(run, machine) for run in runs]
+    factors, lines = [], []
     for figure in figures:
-        predictor, prediction = _predict(figure, reload, wanted, machine, jobs)
-        option = prediction.option
-        entry = {"figure": figure.text, "way": _way_text(option), "quantity": figure.quantity, "measured": figure.value}
-        entries.append(entry)
+        prediction = _predicted(planned, loaded, figure)
         if figure.quantity in ("memory", "allocated"):
-            factor, line = _memory_factor(figure, prediction, entry)
+            factor, line = _memory_factor(figure, prediction)
             factors.append(factor)
-            memory_lines.append(line)
-            continue
-        if prediction.time is None:
-            message = f"--measured {figure.text!r}: {prediction.why_no_time}"
-            raise ConfigError(message, code="plan.not_calibrated", option="--measured", value=figure.text)
-        unit = _step_unit(figure, predictor, option)
-        steps.append(MeasuredStep(predictor.step_case(option), unit.step_seconds(figure.value)))
-        timed.append((figure, unit, entry))
-    lines: list[str] = []
-    learned: frozenset[str] = frozenset()
-    about: dict[str, Any] = {"figures": entries, "moved": {}}
-    if steps:
+            lines.append(line)
+        else:
+            timed.append(_timed_figure(figure, planned, prediction))
+    about: list[dict[str, Any]] = [{"measured": line} for line in lines]
+    if steps := [step for each in timed for step in each.steps]:
         assert machine.constants is not None
         fitted = refit(machine.constants, steps)
-        learned = fitted.learned
-        for (figure, unit, entry), before_s, after_s in zip(timed, fitted.before_s, fitted.after_s, strict=True):
-            entry |= {"planned_before": unit.value(before_s), "planned_after": unit.value(after_s)}
-            lines.append(
-                f"Measured: {figure.text} ({entry['way']}). Planned: {unit.text(before_s)} before, "
-                f"{unit.text(after_s)} after the fit."
-            )
-        about["moved"] = {name: list(ends) for name, ends in fitted.moved.items()}
-        lines += _moved_lines(fitted.moved)
+        after = dict(zip(map(id, steps), fitted.after_s, strict=True))
+        before = dict(zip(map(id, steps), fitted.before_s, strict=True))
+        for each in timed:
+            whole = each.steps[0]
+            lines.append(f"Measured: {each.text}. Planned: {each.shown(after[id(whole)])} after the fit.")
+            figures_s = {"before": before[id(whole)], "after": after[id(whole)], "measured": whole.seconds}
+            about.append({"measured": each.text, "step_s": figures_s})
         machine = replace(machine, constants=fitted.constants)
     factor = math.exp(math.fsum(map(math.log, factors)) / len(factors)) if factors else 1.0
-    about["memory_factor"] = factor
-    return FittedMachine(machine, factor, (*lines, *memory_lines), learned, about)
+    return FittedMachine(machine, factor, tuple(lines), tuple(about))
 
 
-def _check_device(figures: Sequence[MeasuredFigure], machine: "Machine") -> None:
-    known = {machine.name.lower()} | ({machine.device.key.lower()} if machine.device is not None else set())
-    if not machine.is_cuda or any(figure.device not in known for figure in figures):
-        strange = next((figure for figure in figures if figure.device not in known), figures[0])
-        raise ConfigError(
-            f"--measured {strange.text!r}: the plan is for {machine.name}, and the figure of {strange.device}; plan "
-            f"that device (--device {strange.device})"
-            + ("" if machine.is_cuda else "; figures of a CPU come from paratune plan --calibrate"),
-            code="plan.measured_device",
-            option="--measured",
-            value=strange.device,
-            devices=sorted(known),
-        )
+def _timed_run(run: RunRecord, machine: "Machine") -> _Timed:
+    """Return the mean step of a run, and the phases in which its ranks do not wait for each other.
 
-
-def _predict(
-    figure: MeasuredFigure,
-    reload: "Reload | None",
-    wanted: "PlanOptions",
-    machine: "Machine",
-    jobs: dict[str, tuple[LoadedConfig, "JobPredictor"]],
-) -> tuple["JobPredictor", "Prediction"]:
-    """Return the plan of the option with which the figure was measured, and the predictor of its job."""
-    from paratune.api.plan import outside_traits
+    Raises:
+        ConfigError: The run has no measured steps, or its step cannot be predicted.
+    """
     from paratune.api.plan_job import make_job
-    from paratune.planning.enumerate import PlanRequest, list_options
     from paratune.planning.predict import JobPredictor
     from paratune.planning.profiles import Profiles
+    from paratune.planning.refit import MeasuredStep
+    from paratune.planning.time import TERMS
+    from paratune.reports.measures import step_ms, step_part_ms
 
-    own = [f"{key}={json.dumps(value)}" for key, value in figure.overrides.items()]
-    key = f"{figure.config} {own}"
-    if key not in jobs:
-        assert reload is not None
-        loaded = reload(own) if figure.config is None else _load(figure.config, own)
-        job = make_job(loaded, max_length=wanted.max_length, rows=wanted.rows)
-        jobs[key] = loaded, JobPredictor(job, machine, Profiles(job, is_cuda=machine.is_cuda).of)
-    loaded, predictor = jobs[key]
-    request = PlanRequest(
-        num_ranks=(figure.num_ranks,),
-        strategies=(figure.strategy or _own_strategy(loaded, figure.num_ranks),),
-        precisions=(figure.precision or loaded.config.precision,),
-        micro_batch_sizes=(figure.micro_batch_size,),
-        nodes=(figure.num_nodes,),
+    throughput, record = run.summary.throughput, run.run
+    whole_ms, tokens, samples = step_ms(run), throughput.padded_tokens_per_s, throughput.samples_per_s
+    num_ranks, num_nodes = int(record.world_size or 1), len(record.hardware)
+    if not whole_ms or not tokens or not samples:
+        raise _impossible(run.name, "it has no measured steps; train at least 20, or use a longer run")
+    loaded = load_values(record.config)
+    # The data may be elsewhere: the record has the mean number of computed tokens.
+    job = make_job(loaded, tokens_per_sample=tokens / samples)
+    predictor = JobPredictor(job, machine, Profiles(job, is_cuda=machine.is_cuda).of)
+    sizes = (record.batch.changes or [record.batch.model_dump()])[-1]
+    option = _option(
+        predictor,
+        loaded,
+        run.name,
+        strategy=str(loaded.config.strategy.kind),
+        precision=loaded.config.precision,
+        num_ranks=num_ranks,
+        num_nodes=num_nodes,
+        micro_batch_size=sizes["micro_batch_size"],
     )
-    options, impossible = list_options(predictor.job, loaded, machine, request, outside_traits)
+    prediction = predictor.predict(option)
+    if prediction.time is None:
+        raise _impossible(run.name, str(prediction.why_no_time))
+    case = replace(predictor.step_case(option), num_threads=1 if machine.is_cuda else int(record.num_threads or 1))
+    own = [phase for phase in ("forward", "backward", "optimizer") if phase in option.setup.traits.own_phases]
+    phases = [(name, (step_part_ms(run, name) or 0.0) / 1000) for name in own]
+    parts = [MeasuredStep(case, seconds, (name,)) for name, seconds in phases if seconds > 0]
+    text = f"{whole_ms / 1000:.3g} s a step by {run.name} ({_way_text(option, num_ranks)})"
+    return _Timed(text, [MeasuredStep(case, whole_ms / 1000, TERMS), *parts])
+
+
+def _impossible(name: str, reason: str) -> ConfigError:
+    return ConfigError(f"--measured {name}: {reason}", code="plan.measured_impossible", option="--measured", value=name)
+
+
+def _option(
+    predictor: "JobPredictor",
+    loaded: LoadedConfig,
+    name: str,
+    *,
+    strategy: str,
+    precision: str,
+    num_ranks: int,
+    num_nodes: int,
+    micro_batch_size: int | None,
+) -> "JobOption":
+    """Return the option that was measured."""
+    from paratune.api.plan import outside_traits
+    from paratune.planning.enumerate import PlanRequest, list_options
+
+    request = PlanRequest(
+        num_ranks=(num_ranks,),
+        strategies=(strategy,),
+        precisions=(precision,),
+        micro_batch_sizes=(micro_batch_size,),
+        nodes=(num_nodes,),
+    )
+    options, impossible = list_options(predictor.job, loaded, predictor.machine, request, outside_traits)
     if not options:
-        message = f"--measured {figure.text!r}: {'; '.join(rejected.reason for rejected in impossible)}"
-        raise ConfigError(message, code="plan.measured_impossible", option="--measured", value=figure.text)
-    return predictor, predictor.predict(options[0])
+        raise _impossible(name, "; ".join(rejected.reason for rejected in impossible))
+    return options[0]
 
 
-def _load(path: Path, overrides: Sequence[str]) -> LoadedConfig:
-    """Load a configuration that a file of figures names; the file may name any, so that no content is shown."""
-    try:
-        return load_config(path, overrides)
-    except ConfigError as error:
-        message = f"--measured: {path} cannot be used; paratune config show {path} shows the reason"
-        raise ConfigError(message, code=error.code, path=path) from error
+def _predicted(planned: "JobPredictor", loaded: LoadedConfig, figure: MeasuredFigure) -> "Prediction":
+    """Return the prediction of the option with which a figure was measured."""
+    option = _option(
+        planned,
+        loaded,
+        repr(figure.text),
+        strategy=figure.strategy or _own_strategy(loaded, figure.num_ranks),
+        precision=figure.precision or loaded.config.precision,
+        num_ranks=figure.num_ranks,
+        num_nodes=figure.num_nodes,
+        micro_batch_size=figure.micro_batch_size,
+    )
+    return planned.predict(option)
 
 
 def _own_strategy(loaded: LoadedConfig, num_ranks: int) -> str:
@@ -195,77 +238,53 @@ def _own_strategy(loaded: LoadedConfig, num_ranks: int) -> str:
     return next(kind for kind in DEFAULT_STRATEGIES if TRAITS[kind].max_world_size is None)
 
 
-def _way_text(option: "JobOption") -> str:
+def _way_text(option: "JobOption", num_ranks: int) -> str:
     setup = option.setup
     accumulated = f" x {setup.grad_accum_steps}" if setup.grad_accum_steps > 1 else ""
-    return f"{option.name}, {setup.precision.name}, micro-batch {setup.micro_batch_size}{accumulated}"
+    return f"{option.name} x {num_ranks}, {setup.precision.name}, micro-batch {setup.micro_batch_size}{accumulated}"
 
 
-def _step_unit(figure: MeasuredFigure, predictor: "JobPredictor", option: "JobOption") -> "_FigureUnit":
-    """Return how the figure becomes the seconds of a step."""
-    size = option.setup.global_batch_size
-    if figure.quantity == "step":
-        return _FigureUnit(1.0)
-    if figure.quantity == "samples_per_s":
-        return _FigureUnit(size, is_rate=True)
-    job = predictor.job
+def _timed_figure(figure: MeasuredFigure, planned: "JobPredictor", prediction: "Prediction") -> _Timed:
+    """Return a measured time or rate as the time of a step."""
+    from paratune.planning.refit import MeasuredStep
+
+    if prediction.time is None:
+        raise _impossible(repr(figure.text), str(prediction.why_no_time))
+    size, job = prediction.setup.global_batch_size, planned.job
+    is_rate = figure.quantity == "samples_per_s"
     number = job.num_samples if figure.quantity == "epoch" else job.num_steps(size)
-    if number is None:
-        message = (
-            f"--measured {figure.text!r}: without data the length of an epoch and a run is unknown; give --rows, or "
-            "the time of a step"
-        )
-        raise ConfigError(message, code="plan.measured_impossible", option="--measured", value=figure.text)
-    return _FigureUnit(size / number if figure.quantity == "epoch" else 1 / number)
+    if figure.quantity in ("epoch", "run") and number is None:
+        reason = "without data the length of an epoch and a run is unknown; give --rows, or the time of a step"
+        raise _impossible(repr(figure.text), reason)
+    scale = {
+        "samples_per_s": float(size),
+        "step": 1.0,
+        "epoch": size / number if number else 0.0,
+        "run": 1 / number if number else 0.0,
+    }[figure.quantity]
+    seconds = scale / figure.value if is_rate else figure.value * scale
+    option = prediction.option
+    text = f"{figure.text} ({_way_text(option, figure.num_ranks)})"
+    return _Timed(text, [MeasuredStep(planned.step_case(option), seconds)], scale, is_rate)
 
 
-@dataclass(frozen=True)
-class _FigureUnit:
-    """The unit of a measured time or rate."""
-
-    scale: float
-    """Steps in the measured time; of a rate, the samples of a step."""
-    is_rate: bool = False
-
-    def step_seconds(self, value: float) -> float:
-        return self.scale / value if self.is_rate else value * self.scale
-
-    def value(self, step_seconds: float) -> float:
-        return self.scale / step_seconds if self.is_rate else step_seconds / self.scale
-
-    def text(self, step_seconds: float) -> str:
-        value = self.value(step_seconds)
-        if self.is_rate:
-            return f"{value:.4g} samples/s"
-        return format_duration(value) if value >= 60 else f"{value:.3g} s"
-
-
-def _moved_lines(moved: Mapping[str, tuple[float, float]]) -> list[str]:
-    if not moved:
-        return ["No constant of the machine had to move by 2% or more."]
-    texts = [f"{name} x {after / before:.3g}" for name, (before, after) in list(moved.items())[:_MOST_NAMES]]
-    more = f" and {len(moved) - _MOST_NAMES} more (--json has all)" if len(moved) > _MOST_NAMES else ""
-    return [f"Constants that the fit moved: {', '.join(texts)}{more}."]
-
-
-def _memory_factor(figure: MeasuredFigure, prediction: "Prediction", entry: dict[str, Any]) -> tuple[float, str]:
+def _memory_factor(figure: MeasuredFigure, prediction: "Prediction") -> tuple[float, str]:
     """Return measured over planned memory, both without the states, and a line about it."""
     from paratune.planning.memory import STATES
 
-    terms, option = prediction.memory.terms, prediction.option
+    terms, way = prediction.memory.terms, _way_text(prediction.option, figure.num_ranks)
     left_out = NOT_ALLOCATED if figure.quantity == "allocated" else ()
     planned = sum(size for name, size in terms.items() if name not in left_out)
     states = sum(terms.get(name, 0) for name in STATES)
     if figure.value <= states:
         raise ConfigError(
             f"--measured {figure.text!r}: weights, gradients and optimizer states alone need {format_bytes(states)} "
-            f"({_way_text(option)}); name the strategy, the precision and the micro-batch that were measured",
+            f"({way}); name the strategy, the precision and the micro-batch that were measured",
             code="plan.measured_memory",
             option="--measured",
             value=figure.text,
             states_bytes=states,
         )
-    entry["planned_before"] = planned
     error = planned / figure.value - 1
-    line = f"Measured: {figure.text} ({_way_text(option)}). Planned: {format_bytes(planned)}, {error:+.0%}."
+    line = f"Measured: {figure.text} ({way}). Planned: {format_bytes(planned)}, {error:+.0%}."
     return (figure.value - states) / (planned - states), line

@@ -117,8 +117,6 @@ class BatchJob:
     is_array: bool = False
     max_at_once: int | None = None
     """Maximum number of parallel runs of an array; None for no limit."""
-    is_calibration: bool = False
-    """Whether the job measures the nodes; `config` of its run is then the device file to write."""
     run_code: bool = False
     """Whether the job trains with --run-code."""
 
@@ -140,7 +138,7 @@ def _about(job: BatchJob) -> str:
     nodes = "1 node" if site.nodes == 1 else f"{site.nodes} nodes"
     count = processes_per_node(site)
     processes = "1 process" if count == 1 else f"{count} processes"
-    kind = f"Array of {len(job.runs)} runs" if job.is_array else "Calibration" if job.is_calibration else "Run"
+    kind = f"Array of {len(job.runs)} runs" if job.is_array else "Run"
     return f"{kind} {job.name}: {nodes}, {processes} on each."
 
 
@@ -259,11 +257,8 @@ def _task(job: BatchJob) -> Iterator[str]:
 
 def _command(job: BatchJob) -> list[str]:
     count = processes_per_node(job.site)
-    if job.is_calibration:
-        words = ["plan", "--calibrate", '--write "$config"']
-    else:
-        nproc = [f"--nproc {count}"] if job.site.nodes == 1 else []
-        words = ["train", '"$config"', *nproc, "--resume", *(["--run-code"] if job.run_code else [])]
+    nproc = [f"--nproc {count}"] if job.site.nodes == 1 else []
+    words = ["train", '"$config"', *nproc, "--resume", *(["--run-code"] if job.run_code else [])]
     if job.site.nodes == 1:
         return ["paratune", *words]
     return [

@@ -18,7 +18,6 @@ def launch(
     set_: Overrides = (),
     nodes: int | None = None,
     gpus_per_node: int | None = None,
-    calibrate: bool = False,
     array: bool = False,
     max_at_once: int | None = None,
     only: Sequence[str] = (),
@@ -37,7 +36,6 @@ def launch(
         site: file that describes the cluster, such as those in configs/sites
         nodes: number of nodes, instead of the site's
         gpus_per_node: number of GPUs on each node, instead of the site's; 0: CPUs
-        calibrate: measure the nodes, and with several nodes also their network, for paratune plan CONFIG --device FILE
         array: CONFIG is a matrix: submit its unfinished runs, each as a separate job
         max_at_once: maximum number of jobs of the matrix at the same time; its arrays then follow each other
         only: only these runs of the matrix, as in paratune sweep --only
@@ -50,7 +48,6 @@ def launch(
     from paratune.cluster.site import read_site, with_size
     from paratune.commands.launch_jobs import (
         array_jobs,
-        calibration_jobs,
         check_known,
         run_jobs,
         show_scripts,
@@ -66,17 +63,9 @@ def launch(
     if not array and (max_at_once is not None or only or retry_failed):
         message = "--max-at-once, --only and --retry-failed select runs of a matrix: add --array"
         raise ConfigError(message, code="cli.option_missing", option="--array")
-    if array and calibrate:
-        message = "--calibrate measures nodes, and --array submits runs; use one of them"
-        raise ConfigError(message, code="cli.conflict", options=("--calibrate", "--array"))
-    if run_code and calibrate:
-        message = "--run-code has no effect with --calibrate, which measures nodes; leave it out"
-        raise ConfigError(message, code="cli.no_effect", option="--run-code")
     sized_site = with_size(read_site(site), nodes=nodes, gpus_per_node=gpus_per_node)
     with ExitStack() as launch_lock:
-        if calibrate:
-            jobs = calibration_jobs(config, set_, sized_site, site.stem)
-        elif array:
+        if array:
             jobs = array_jobs(
                 config,
                 set_,

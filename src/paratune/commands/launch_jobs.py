@@ -33,8 +33,6 @@ SCRIPT = "job.sh"
 CONFIG = "config.yaml"
 LOCK = ".launch.lock"
 TAIL_LINES = 30
-CALIBRATION_FOLDER = "calibration"
-"""Folder of the device files of sites, in the folder of runs."""
 
 
 def check_known(after: Sequence[str]) -> None:
@@ -92,28 +90,6 @@ def run_jobs(
         _check_not_queued(folder, after)
         _write(_slurm_folder(folder) / CONFIG, f"# {plain(path)}, as submitted\n{show_text(loaded)}")
     return [(job, folder)]
-
-
-def calibration_jobs(path: Path, overrides: Sequence[str], site: Site, site_name: str) -> list[tuple[BatchJob, Path]]:
-    """Return the job that measures the nodes of a site.
-
-    It writes the device file `calibration/SITE.yaml` in the folder of runs.
-
-    Raises:
-        ConfigError: The device file exists.
-        LaunchError: Such a job is in the queue.
-    """
-    folder = (Path(load_config(path, overrides).config.run.folder) / CALIBRATION_FOLDER).absolute()
-    device_file = folder / f"{site_name}.yaml"
-    if device_file.exists():
-        message = (
-            f"{device_file} exists: it has the measured nodes of this site; remove it to measure again, or use it with "
-            f"paratune plan {path} --device {device_file}"
-        )
-        raise ConfigError(message, code="output.exists", option="--calibrate", path=device_file)
-    _check_not_queued(folder, ())
-    job = _job(f"calibrate-{site_name}", site, (ArrayRun(f"calibrate-{site_name}", device_file),), folder)
-    return [(replace(job, is_calibration=True), folder)]
 
 
 @contextmanager
@@ -302,8 +278,6 @@ def _submit_job(
     runs = f" of {len(job.runs)} runs" if job.is_array else ""
     waits = f"; it starts after {' '.join(before)} (--max-at-once)" if before else ""
     _log(f"job {number}{runs}: {job.name}; script and output: {job.folder}{waits}")
-    if job.is_calibration:
-        _log(f"when it has ended: paratune plan CONFIG --device {job.runs[0].config}")
     return submitted
 
 

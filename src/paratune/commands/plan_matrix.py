@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paratune.api.plan import make_plan
 from paratune.api.plan_options import PlanOptions
@@ -18,21 +18,8 @@ from paratune.sweeps.cell import Cell, invalid, none_possible
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
 
-if TYPE_CHECKING:
-    from paratune.commands.plan import PlanArguments
-
-_RUN_OPTIONS = (
-    ("--devices", "devices"),
-    ("--strategies", "strategies"),
-    ("--precision", "precision"),
-    ("--micro-batch-size", "micro_batch_size"),
-    ("--goal", "goal"),
-    ("--measured", "measured"),
-    ("--write-probes", "write_probes"),
-    ("--calibrate", "calibrate"),
-)
-"""Options that have no effect on a matrix: its axes set their values, or they select among options of one run."""
-
+_OF_AXES = ("devices", "strategies", "precision", "micro_batch_size")
+"""Options that have no effect on a matrix: its axes set their values."""
 _IRRELEVANT = ("run.", "train.learning_rate", "train.schedule", "train.warmup", "train.weight_decay")
 """Prefixes of settings that change neither memory nor time."""
 
@@ -40,8 +27,8 @@ _IRRELEVANT = ("run.", "train.learning_rate", "train.schedule", "train.warmup", 
 def plan_matrix(
     path: Path,
     overrides: Sequence[str],
-    wanted: "PlanArguments",
-    shared: PlanOptions,
+    options: PlanOptions,
+    measured: Sequence[str],
     *,
     write: Path | None,
     run_code: bool,
@@ -50,7 +37,8 @@ def plan_matrix(
     """Print the plan of each cell; return the exit code, 1 if no cell can be planned.
 
     Args:
-        shared: The options of all plans, from `wanted`.
+        options: The options of all plans.
+        measured: Runs and figures, for all plans.
         run_code: Whether the code that the runs name may be imported.
 
     Raises:
@@ -59,14 +47,15 @@ def plan_matrix(
     from paratune.planning.written import check_writable
     from paratune.records import write_json
 
-    options = [option for option, name in _RUN_OPTIONS if getattr(wanted, name)]
-    if options:
-        message = f"{options[0]} has no effect on a matrix, whose axes set the options; leave it out"
-        raise ConfigError(message, code="cli.no_effect", option=options[0], path=path)
+    for name in _OF_AXES:
+        if getattr(options, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            message = f"{option} has no effect on a matrix, whose axes set the options; leave it out"
+            raise ConfigError(message, code="cli.no_effect", option=option, path=path)
     if write is not None:
         check_writable(write, is_data=True)
     matrix = read_matrix(path)
-    cells = cells_of(matrix, overrides, here=False, need_files=wanted.max_length is None)
+    cells = cells_of(matrix, overrides, here=False, need_files=options.max_length is None)
     if (error := invalid(matrix, cells) or none_possible(matrix, cells)) is not None:
         raise error
     for cell in cells if run_code else ():
@@ -74,7 +63,7 @@ def plan_matrix(
             allow_code(cell.loaded)
     set_up_logging(speaks=True)
     with stdout_for_results():
-        planned = _planned(cells, shared)
+        planned = _planned(cells, options, measured)
     plan: dict[str, Any] = {
         "generator": GENERATOR,
         "schema_version": SCHEMA_VERSION,
@@ -92,7 +81,7 @@ def plan_matrix(
     return EXIT_OK if any("memory" in cell for cell in planned.values()) else EXIT_FAILED
 
 
-def _planned(cells: Sequence[Cell], shared: PlanOptions) -> dict[str, dict[str, Any]]:
+def _planned(cells: Sequence[Cell], shared: PlanOptions, measured: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the plan of each cell by name, or the reason why it has none."""
     plans: dict[str, dict[str, Any]] = {}
     plans_by_key: dict[str, dict[str, Any]] = {}
@@ -101,26 +90,27 @@ def _planned(cells: Sequence[Cell], shared: PlanOptions) -> dict[str, dict[str, 
             bar.update(number, cell.name)
             key = _plan_key(cell)
             if key not in plans_by_key:
-                plans_by_key[key] = _plan_of(cell, shared)
+                plans_by_key[key] = _plan_of(cell, shared, measured)
             plans[cell.name] = plans_by_key[key]
     return plans
 
 
-def _plan_of(cell: Cell, shared: PlanOptions) -> dict[str, Any]:
+def _plan_of(cell: Cell, shared: PlanOptions, measured: Sequence[str]) -> dict[str, Any]:
     assert cell.loaded is not None
     if cell.impossible is not None:
         return {"reason": cell.impossible}
     baseline = cell.loaded.config.baseline
     if baseline is not None:
         return {"reason": f"baseline: {baseline.kind} has no steps to plan"}
+    num_nodes = cell.record.num_nodes
     own = replace(
         shared,
-        devices=(cell.record.num_processes,),
-        nodes=shared.nodes if cell.record.num_nodes is None else (cell.record.num_nodes,),
-        strategies=(str(cell.loaded.config.strategy.kind),),
+        devices=str(cell.record.num_processes),
+        nodes=shared.nodes if num_nodes is None else str(num_nodes),
+        strategies=str(cell.loaded.config.strategy.kind),
     )
     try:
-        plan = make_plan(cell.loaded, own)
+        plan = make_plan(cell.loaded, own, measured)
     except (ConfigError, DataError) as error:  # a missing model or missing data; other runs can be planned
         return {"reason": str(error)}
     if not plan.predictions:

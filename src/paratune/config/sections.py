@@ -423,7 +423,7 @@ class MeasureOptions(Section):
     """Seconds between two samples of the devices' utilisation, memory and power; null: no samples."""
     plan: bool = True
     """At the end of the run, record the prediction of `paratune plan` next to the measurements; this takes one or two
-    seconds. On a CPU there is a prediction only after `paratune plan --calibrate`."""
+    seconds. On a CPU there is none, because a prediction needs a measured run (`paratune plan --measured`)."""
     probe: bool = False
     """Make the run a probe: it only times steps, and has no evaluation, scores, checkpoints and model. The sections
     `evaluate` and `checkpoint` have no effect then. `paratune sweep` sets this for probes."""

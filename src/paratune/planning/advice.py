@@ -1,28 +1,21 @@
-"""Advice from predictions, as sentences: the option to run, its risks, and why more devices gain little."""
+"""Advice from predictions, as sentences: the option to run, its risks, and what to do if nothing fits."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from paratune.base.units import format_bytes, format_duration, format_share
+from paratune.base.units import format_bytes, format_duration
 from paratune.planning.constants import KINDS
 from paratune.planning.enumerate import ALL_STRATEGIES
 from paratune.planning.figure_range import FigureRange
-from paratune.planning.predict import Prediction, devices
-from paratune.planning.time import BOUNDS, PARTS
+from paratune.planning.predict import Prediction
+from paratune.planning.time import BOUNDS
 
 SIMILAR_SHARE = 0.1
 """Times that differ by a smaller share count as equal, and the simpler strategy is recommended."""
-LOW_EFFICIENCY = 0.7
-"""Scaling efficiency below which the advice explains the cause."""
 MAX_COST_RATIO = 2.0
 """Largest ratio of the device-hours of the recommended option to those of the cheapest one."""
 SHORT_RUN_S = 120.0
 """A run that takes at most so many seconds on the fewest devices stays there: starting more processes takes as long."""
-FEW_STEPS = 100
-"""Steps of a run below which a larger global batch is named as a risk."""
-NAMED_SHARE = 0.1
-"""Smallest share of the time lost in scaling for which its cause is named."""
 WIDE_RATIO = 1.5
 """Smallest ratio of the upper to the lower bound for which the advice names the causes of the interval."""
 _MS_BELOW_S = 0.9995
@@ -79,13 +72,8 @@ def plan_advice(predictions: Sequence[Prediction], *, all_tried: bool = False) -
     topics: tuple[Callable[[Sequence[Prediction]], Iterator[str]], ...] = (
         _recommendation,
         partial(_smallest_that_fits, all_tried=all_tried),
-        _few_steps,
         _fastest,
         _interval,
-        _cheapest,
-        _micro_batch,
-        _sharding,
-        _flat,
     )
     return [line for topic in topics for line in topic(predictions)]
 
@@ -120,19 +108,6 @@ def _recommendation(predictions: Sequence[Prediction]) -> Iterator[str]:
         )
 
 
-def _few_steps(predictions: Sequence[Prediction]) -> Iterator[str]:
-    """Warn if the run has few steps because the global batch grows with the devices."""
-    best = recommended(predictions)
-    if best is None or best.num_steps is None or best.num_steps >= FEW_STEPS:
-        return
-    sizes = sorted({prediction.setup.global_batch_size for prediction in predictions})
-    if len(sizes) > 1 and best.setup.global_batch_size > sizes[0]:
-        yield (
-            f"With a global batch of {best.setup.global_batch_size} the run has {best.num_steps} steps, which are few "
-            f"for the learning rate and its warm-up: compare the scores with those of a global batch of {sizes[0]}."
-        )
-
-
 def _interval(predictions: Sequence[Prediction]) -> Iterator[str]:
     """Name the constants that make the interval of the recommended option wide, and how to narrow it."""
     best = recommended(predictions)
@@ -141,7 +116,7 @@ def _interval(predictions: Sequence[Prediction]) -> Iterator[str]:
     names = [f"{name} ({KINDS[name]})" for name in best.time.main_constants[:2]]
     yield (
         f"The interval of {best.label} is wide mainly because of {' and '.join(names)}; a figure that you measured "
-        "narrows it (--measured)."
+        "narrows it, or a run (--measured)."
     )
 
 
@@ -177,121 +152,14 @@ def _fastest(predictions: Sequence[Prediction]) -> Iterator[str]:
     if not timed:
         return
     best = min(timed, key=_seconds)
+    assert best.time is not None
     close = [prediction for prediction in timed if prediction is not best and _span(prediction).overlaps(_span(best))]
-    text = f"Fastest: {best.label}, {_time_text(best)}; bound by {_bound_text(best)}."
+    text = f"Fastest: {best.label}, {_time_text(best)}; bound by {BOUNDS[best.time.bound]}."
     if close:
         names = ", ".join(prediction.label for prediction in sorted(close, key=_seconds)[:3])
         more = f" and {len(close) - 3} more" if len(close) > 3 else ""
         text += f" The intervals do not separate it from {names}{more}: short probes would (paratune sweep --probe)."
     yield text
-
-
-def _cheapest(predictions: Sequence[Prediction]) -> Iterator[str]:
-    timed = _timed(predictions)
-    if len({prediction.setup.num_ranks for prediction in timed}) < 2:
-        return
-    cheapest = min(timed, key=_device_seconds)
-    span = cheapest.run or cheapest.epoch
-    if cheapest.price is not None:
-        price = cheapest.price
-        cost = f"{price.value:.3g} ({price.low:.3g} to {price.high:.3g}) for {_span_name(cheapest)}"
-    elif span is not None:
-        cost = f"{cheapest.setup.num_ranks * span.value / 3600:.3g} device-hours for {_span_name(cheapest)}"
-    else:
-        cost = f"{duration(_device_seconds(cheapest))} of a device for a sample"
-    yield f"Cheapest: {cheapest.label}, {cost}."
-
-
-def _span_name(prediction: Prediction) -> str:
-    return "the run" if prediction.run is not None else "an epoch"
-
-
-def _micro_batch(predictions: Sequence[Prediction]) -> Iterator[str]:
-    best = recommended(predictions)
-    if best is None or best.largest_micro_batch is None:
-        return
-    size, share = best.largest_micro_batch, best.option.sizes.share
-    if size == share:
-        yield f"Largest micro-batch of {best.label}: {size}, all of a rank's share; no accumulation is needed."
-    else:
-        yield f"Largest micro-batch of {best.label}: {size} of a rank's {share} samples; {share // size} micro-steps."
-
-
-def _sharding(predictions: Sequence[Prediction]) -> Iterator[str]:
-    """Describe what sharding and offloading save and cost if the model fits without them, on the most devices."""
-    listed: set[tuple[str, str]] = set()
-    against: dict[Prediction, list[str]] = {}
-    for prediction in sorted(predictions, key=lambda prediction: -prediction.setup.num_ranks):
-        plain = _unsharded(predictions, prediction)
-        saves = prediction.setup.traits.shards or prediction.setup.traits.states_on == "cpu"
-        key = (prediction.option.name, prediction.setup.precision.name)
-        if plain is None or not plain.fits or key in listed or not saves:
-            continue
-        listed.add(key)
-        saved = plain.memory.total - prediction.memory.total
-        change = f"saves {format_bytes(saved)}" if saved > 0 else f"takes {format_bytes(-saved)} more"
-        against.setdefault(plain, []).append(f"{prediction.option.name} {change}{_time_change_text(prediction, plain)}")
-    for plain, others in against.items():
-        yield (
-            f"{plain.label} takes {format_bytes(plain.memory.total)} and has {format_bytes(plain.room_bytes)} to "
-            f"spare, so memory is no reason to shard or offload: {'; '.join(others)}."
-        )
-
-
-def _unsharded(predictions: Sequence[Prediction], sharded: Prediction) -> Prediction | None:
-    """Return the prediction without sharding for the same devices and precision, and the nearest micro-batch size."""
-    similar = [
-        prediction
-        for prediction in predictions
-        if not prediction.setup.traits.shards
-        and prediction.setup.num_ranks == sharded.setup.num_ranks
-        and prediction.setup.precision == sharded.setup.precision
-    ]
-    size = sharded.setup.micro_batch_size
-    return min(similar, key=lambda prediction: abs(prediction.setup.micro_batch_size - size), default=None)
-
-
-def _time_change_text(prediction: Prediction, plain: Prediction) -> str:
-    if prediction.step is None or plain.step is None:
-        return ""
-    change = _seconds(prediction) / _seconds(plain) - 1
-    if abs(change) <= SIMILAR_SHARE:
-        return " (about as fast)"
-    return f" ({format_share(abs(change))} {'longer' if change > 0 else 'less time'})"
-
-
-def _flat(predictions: Sequence[Prediction]) -> Iterator[str]:
-    """Explain why more devices gain little with a fixed global batch."""
-    timed = _timed(predictions)
-    if len({prediction.setup.global_batch_size for prediction in timed}) != 1:
-        return
-    by_ranks = {}
-    for prediction in sorted(timed, key=_seconds, reverse=True):
-        by_ranks[prediction.setup.num_ranks] = prediction  # the fastest for each number is the last one
-    few, many = by_ranks[min(by_ranks)], by_ranks[max(by_ranks)]
-    ratio = many.setup.num_ranks / few.setup.num_ranks
-    speedup = _seconds(few) / _seconds(many)
-    if ratio == 1 or speedup / ratio >= LOW_EFFICIENCY:
-        return
-    shares = [prediction.setup.global_batch_size / prediction.setup.num_ranks for prediction in (few, many)]
-    yield (
-        f"The global batch stays {many.setup.global_batch_size}, so the curve flattens: from "
-        f"{devices(few.setup.num_ranks)} to {many.setup.num_ranks} it is {speedup:.2g} times as fast, not {ratio:g} "
-        f"times. A device's part of a step shrinks from {shares[0]:g} to {shares[1]:g} samples; what shrinks less: "
-        f"{_causes(few, many, ratio)}."
-    )
-
-
-def _causes(few: Prediction, many: Prediction, ratio: float) -> str:
-    """Return the parts of a step that more devices do not shorten, the largest loss first, with their seconds."""
-    assert few.time is not None
-    assert many.time is not None
-    before, now = few.time.parts, many.time.parts
-    lost = {part: max(0.0, seconds - before[part] / ratio) for part, seconds in now.items()}
-    named = [part for part in lost if lost[part] >= NAMED_SHARE * math.fsum(lost.values())]
-    texts = [f"{PARTS[part][1]} ({duration(now[part])})" for part in sorted(named, key=lost.__getitem__, reverse=True)]
-    first, last = ", ".join(texts[:-1]), texts[-1]
-    return f"{first + ' and ' if first else ''}{last}, of {duration(many.time.total_s)} a step"
 
 
 def _span(prediction: Prediction) -> FigureRange:
@@ -319,15 +187,6 @@ def _complexity(prediction: Prediction) -> int:
 def _time_text(prediction: Prediction) -> str:
     epoch = "" if prediction.epoch is None else f", {span_text(prediction.epoch)} an epoch"
     return f"{span_text(prediction.step)} a step{epoch}"
-
-
-def _bound_text(prediction: Prediction) -> str:
-    time = prediction.time
-    assert time is not None
-    if time.bound != "host":
-        return BOUNDS[time.bound]
-    most = max((part for part in time.parts if PARTS[part][0] == "host"), key=time.parts.__getitem__)
-    return f"{BOUNDS['host']}: most of it is {PARTS[most][1]}"
 
 
 def span_text(span: FigureRange | None) -> str:

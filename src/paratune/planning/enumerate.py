@@ -5,7 +5,7 @@ An impossible combination is listed with the reason with which the training woul
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -56,8 +56,6 @@ class PlanRequest:
     """None stands for the size in the configuration."""
     nodes: tuple[int, ...] = ()
     """Numbers of nodes, each combined with each number of devices; empty for the smallest possible number."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that replace those of the configuration, by dotted key."""
     are_named: bool = True
     """Whether the user named the strategies; if not, strategies that equal `single` on one device are left out."""
 
@@ -149,7 +147,7 @@ def _variants(
     for name in request.strategies:
         section, problems = strategy_section(loaded, name)
         for precision, size in product(request.precisions, request.micro_batch_sizes):
-            values, findings = validate(_values(loaded.values, section, precision, size, request.settings))
+            values, findings = validate(_values(loaded.values, section, precision, size))
             problems = [*problems, *(problem.message for problem in findings.problems)]
             if problems:
                 text = f"--strategies {name}: {'; '.join(problems)}"
@@ -171,16 +169,11 @@ def _variants(
             yield _Variant(name, config, traits, tuple(differences))
 
 
-def _values(
-    given: Mapping[str, Any], strategy: dict[str, Any], precision: str, size: int | None, settings: Mapping[str, Any]
-) -> dict[str, Any]:
+def _values(given: Mapping[str, Any], strategy: dict[str, Any], precision: str, size: int | None) -> dict[str, Any]:
     values = deepcopy(dict(given))
     values.update(strategy=strategy, precision=precision)
     if size is not None:
         values["batch"]["micro_batch_size" if values["batch"]["per_device"] is None else "per_device"] = size
-    for key, value in settings.items():
-        section, _, option = key.partition(".")
-        values[section][option] = value
     return values
 
 

@@ -25,8 +25,6 @@ _OPERATORS = {
 }
 """Operators without matrix products, by their constant; `elementwise` for all others."""
 _KIND_OF = {name: kind for kind, names in _OPERATORS.items() for name in names.split()}
-_CACHE_BYTES = 2 << 20
-"""Level 2 cache of a core. An operation that moves so many bytes evicts Python and PyTorch's own code from it."""
 _ARITHMETIC = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -53,11 +51,18 @@ class PassTime:
 
 
 def pass_time(
-    operations: Mapping[Operation, int], constants: Constants, *, launch: str, tf32: bool, is_cuda: bool
+    operations: Mapping[Operation, int],
+    constants: Constants,
+    *,
+    launch: str,
+    tf32: bool,
+    is_cuda: bool,
+    threads_speedup: float = 1.0,
 ) -> PassTime:
     """Return the time of operations, given how often each runs; on CUDA they are put into a queue.
 
-    `launch` is the constant for the host's time of an operation: launch.forward or launch.backward.
+    `launch` is the constant for the host's time of an operation: launch.forward or launch.backward; `threads_speedup`
+    divides the time of the operations on a CPU (`planning.time`).
 
     Raises:
         UnknownConstant: The constant of an operation is unknown, such as an arithmetic that is not on the data sheet.
@@ -70,11 +75,7 @@ def pass_time(
         device_s += count * seconds
         arithmetic_s += count * seconds if computing == seconds else 0.0
     host_s = sum(operations.values()) * constants[launch].value
-    if launch == "launch.forward" and not is_cuda:
-        # How often operations fill the level 2 cache; smaller operations count in part.
-        num_evictions = sum(count * min(1.0, op.num_bytes / _CACHE_BYTES) for op, count in operations.items())
-        host_s += constants.value("launch.evicted", 0.0) * num_evictions
-    return PassTime(device_s, host_s, arithmetic_s, is_queued=is_cuda)
+    return PassTime(device_s / threads_speedup, host_s, arithmetic_s / threads_speedup, is_queued=is_cuda)
 
 
 def _bounds(operation: Operation, constants: Constants, *, tf32: bool) -> tuple[float, float]:
@@ -82,13 +83,8 @@ def _bounds(operation: Operation, constants: Constants, *, tf32: bool) -> tuple[
     if not operation.flops:
         kind = _KIND_OF.get(operation.name, "elementwise")
         kind = "gather" if kind == "scatter" and kind not in constants else kind
-        return 0.0, operation.num_bytes / constants[kind].at(operation.num_bytes)
+        return 0.0, operation.num_bytes / constants[kind].value
     family = "product" if operation.name in _PRODUCTS else "batched"
     arithmetic = _ARITHMETIC.get(operation.dtype, "fp32")
     rate = constants[f"{family}.{'tf32' if tf32 and arithmetic == 'fp32' else arithmetic}"]
-    computing = operation.flops / rate.at(operation.flops)
-    if rate.curve:
-        # A measured rate includes the memory traffic of operands that stay in the caches between two calls.
-        is_cold = family == "product" and "operands" in constants
-        return computing + (operation.num_bytes / constants["operands"].value if is_cold else 0.0), 0.0
-    return computing, operation.num_bytes / constants["elementwise"].at(operation.num_bytes)
+    return operation.flops / rate.value, operation.num_bytes / constants["elementwise"].value

@@ -27,10 +27,6 @@ class Link:
     """One direction."""
     latency_s: float
     """Of one step of the ring, on average."""
-    gather_bytes_per_s: float | None = None
-    """The same for gathers; None if it is not known separately."""
-    scatter_bytes_per_s: float | None = None
-    """The same for reduce-scatters."""
     call_s: float = 0.0
     """Of each collective, for any ranks and bytes."""
     tree_s: float | None = None
@@ -51,11 +47,13 @@ class Link:
 
     def all_gather_s(self, num_bytes: float) -> float:
         """Return the seconds of gathering `num_bytes` of shards, all ranks' together: (N - 1) / N n in N - 1 steps."""
-        return self._sharded_s(num_bytes, self.gather_bytes_per_s)
+        moved = ring_bytes("all_gather", num_bytes, self.num_ranks)
+        called = self.call_s if self.num_ranks > 1 else 0.0
+        return moved / self.bytes_per_s + (self.num_ranks - 1) * self.latency_s + called
 
     def reduce_scatter_s(self, num_bytes: float) -> float:
         """Return the seconds of a sum of `num_bytes` of which every rank gets its shard: as `all_gather_s`."""
-        return self._sharded_s(num_bytes, self.scatter_bytes_per_s)
+        return self.all_gather_s(num_bytes)
 
     def broadcasts_s(self, num_bytes: float, num_tensors: int) -> float:
         """Return the seconds of broadcasts, tensor by tensor, whose roots are spread over the ranks.
@@ -69,11 +67,6 @@ class Link:
     def send_s(self, num_bytes: float) -> float:
         """Return the seconds from one rank to the next."""
         return 0.0 if self.num_ranks == 1 else num_bytes / self.bytes_per_s + self.latency_s + self.call_s
-
-    def _sharded_s(self, num_bytes: float, bytes_per_s: float | None) -> float:
-        moved = ring_bytes("all_gather", num_bytes, self.num_ranks)
-        called = self.call_s if self.num_ranks > 1 else 0.0
-        return moved / (bytes_per_s or self.bytes_per_s) + (self.num_ranks - 1) * self.latency_s + called
 
 
 def ring_bytes(collective: Collective, num_bytes: float, num_ranks: int) -> float:
@@ -105,12 +98,9 @@ def link_between(constants: Constants, num_ranks: int, ranks_per_node: int, *, s
     if num_ranks == 1:
         return Link(1, 1.0, 0.0)
     if (num_ranks - 1) * stride < ranks_per_node:
-        gather, scatter = (
-            constants[name].value if name in constants else None for name in ("link.gather", "link.scatter")
-        )
         tree_s = _tree_s(constants, num_ranks, num_ranks)
         latency_s = constants["link.latency"].value
-        return Link(num_ranks, constants["link"].value, latency_s, gather, scatter, call_s, tree_s)
+        return Link(num_ranks, constants["link"].value, latency_s, call_s, tree_s)
     beside = min(stride, ranks_per_node)
     rate = constants["network"].value / beside
     if "link" in constants and ranks_per_node > stride:

@@ -1,24 +1,29 @@
-"""The machine of a plan: a listed device, a device file, or the machine that this process runs on.
+"""The machine of a plan: a listed device, a device file, the machine of a measured run, or that of this process.
 
-No torch at import.
+A device file is YAML that describes a listed device with other values, or a device that is not listed. No torch.
 """
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from paratune import hardware
 from paratune.base.units import GIB, parse_count
+from paratune.config.problems import Problem
+from paratune.config.section import NonNegative, Positive, PositiveFloat, Section, Text
+from paratune.config.section_file import read_section_file
 from paratune.errors import ConfigError, did_you_mean
-from paratune.hardware.devices import DEVICES, Device, find_device
+from paratune.hardware.devices import ARITHMETICS, DEVICES, Device, find_device
 from paratune.hardware.gpus import describe_gpus
 from paratune.planning.constants import Constants
-from paratune.planning.machine_file import read_machine
 from paratune.planning.uncalibrated import assumed_constants
 
 _FILE_SUFFIXES = (".yaml", ".yml")
-_GIGABIT = 1e9 / 8
+_GIGA, _TERA, _GIGABIT = 1e9, 1e12, 1e9 / 8
+_OF_A_CPU = {"name", "memory_gib", "cores", "price_per_hour"}
+"""Options of a file that describes a node without accelerators."""
 DEVICES_PER_NODE = 8
 """Devices of a node if no file states another number."""
 
@@ -37,44 +42,80 @@ class Machine:
     """Memory of one device that programs can use (`usable_bytes`); for a CPU the memory of the node, which its ranks
     share. None if unknown."""
     constants: Constants | None
-    """None if its speed is unknown: a CPU that was not calibrated."""
+    """None if its speed is unknown: a CPU without a measured run, or an unlisted device."""
     price_per_hour: float | None = None
     """Price of one device, in the user's currency."""
-    tdp_w: float | None = None
-    """Highest sustained power of one device."""
     num_cores: float | None = None
     """Cores that the ranks share, for a CPU."""
-    is_calibrated: bool = False
-    """Whether its constants were measured on it."""
     devices_per_node: int | None = None
     """None for a CPU, whose processes share one node."""
     host_memory_bytes: int | None = None
     """Memory of the host of a node with accelerators; None if unknown, and for a CPU."""
-    by_threads: Mapping[int, Constants] = field(default_factory=dict, repr=False)
-    """Measured constants by the threads of a process, for a CPU."""
 
     @property
     def has_links(self) -> bool:
         """Whether all devices of a node have NVLink or the like; a bridge connects two cards, if there is one."""
         return self.device is not None and self.device.link_kind not in (None, "nvlink bridge")
 
-    def constants_for(self, ranks_per_node: int) -> Constants | None:
-        """Return the constants of a rank, or None if they are unknown; the ranks of a CPU share its cores.
+    def threads_of_rank(self, ranks_per_node: int) -> int:
+        """Return the threads of a rank on a CPU: OMP_NUM_THREADS, else its share of the cores; 1 with accelerators.
 
-        For a CPU these were measured with the nearest number of threads, the smaller one of two.
+        `paratune train --nproc` uses the same number.
         """
-        if not self.by_threads:
-            return self.constants
-        return self.by_threads[self.threads_for(ranks_per_node)]
+        if self.is_cuda:
+            return 1
+        given = parse_count(os.environ.get("OMP_NUM_THREADS"))
+        return given or max(1, int((self.num_cores or 1) // ranks_per_node))
 
-    def threads_for(self, ranks_per_node: int) -> int:
-        """Return the measured number of threads that is nearest to the threads of a rank."""
-        threads = threads_of_rank(ranks_per_node, self.num_cores)
-        return min(self.by_threads, key=lambda measured: (abs(measured - threads), measured))
+    def is_same_kind(self, other: "Machine") -> bool:
+        """Return whether figures measured on one are valid for the other: equal devices, or two CPUs."""
+        if self.device is None or other.device is None:
+            return self.is_cuda == other.is_cuda and (not self.is_cuda or self.name == other.name)
+        return self.device.key == other.device.key
 
-    def energy_j(self, num_ranks: int, seconds: float) -> float | None:
-        """Return an upper bound of the energy: all devices at their power limit all the time; None if it is unknown."""
-        return None if self.tdp_w is None else self.tdp_w * num_ranks * seconds
+
+class PeakTflops(Section):
+    """Peak rate of one device, without sparsity, in 1e12 operations per second."""
+
+    fp64: PositiveFloat | None = None
+    """In float64."""
+    fp32: PositiveFloat | None = None
+    """In float32."""
+    tf32: PositiveFloat | None = None
+    """In TF32."""
+    fp16: PositiveFloat | None = None
+    """In float16, with sums in float32."""
+    bf16: PositiveFloat | None = None
+    """In bfloat16, with sums in float32."""
+
+
+class MachineFile(Section):
+    """A machine; options that are not given have the value of the listed device."""
+
+    name: Text | None = None
+    """Name in tables; the file's name when not given."""
+    device: Text | None = None
+    """A listed device. Without one, memory_gib, memory_gb_per_s and peak_tflops are needed."""
+    memory_gib: PositiveFloat | None = None
+    """Memory of one device, in GiB."""
+    memory_gb_per_s: PositiveFloat | None = None
+    """Bandwidth of its memory, in 1e9 bytes a second."""
+    peak_tflops: PeakTflops | None = None
+    """Peak rate of one device, by arithmetic."""
+    link_gb_per_s: PositiveFloat | None = None
+    """From a device to the others of its machine, one direction, all links together; without it the link is PCIe."""
+    pcie_gb_per_s: PositiveFloat | None = None
+    """Between host and device, one direction, in 1e9 bytes a second."""
+    network_gbit_per_s: PositiveFloat | None = None
+    """Between machines, one direction, all adapters of a machine together, in 1e9 bits a second."""
+    devices_per_node: Positive | None = None
+    """Devices of one node; 8 when not given."""
+    host_memory_gib: PositiveFloat | None = None
+    """Memory of the host of a node, in GiB."""
+    cores: PositiveFloat | None = None
+    """Cores of a node without accelerators, which then has no device; memory_gib is the memory of the node."""
+    price_per_hour: NonNegative | None = None
+    """Price of one device."""
 
 
 def find_machine(name: str) -> Machine:
@@ -114,57 +155,25 @@ def _keys_of_family(family: str, keys: Sequence[str]) -> list[str]:
 
 
 def this_machine() -> Machine:
-    """Return the machine that this process runs on: its first GPU, or its CPU, with measured constants if any.
-
-    Raises:
-        ConfigError: The stored constants are damaged.
-    """
-    from paratune.planning.calibration import stored_constants
-
-    machine = detect_machine()
-    return with_measurements(machine, stored_constants(machine.name))
-
-
-def detect_machine() -> Machine:
-    """Return the machine that this process runs on, without measured constants."""
-    gpus = describe_gpus() or []
-    if gpus:
-        gpu = _machine_of_gpu(gpus[0]["name"], gpus[0]["memory_bytes"])
-        return replace(gpu, host_memory_bytes=hardware.total_memory_bytes())
-    return Machine(
-        name=hardware.cpu_model() or "CPU",
-        device=None,
-        is_cuda=False,
-        memory_bytes=hardware.total_memory_bytes(),
-        constants=None,
-        num_cores=hardware.usable_cores(),
+    """Return the machine that this process runs on: its first GPU, or its CPU."""
+    return machine_of_node(
+        {
+            "gpus": describe_gpus(),
+            "cpu_model": hardware.cpu_model(),
+            "num_usable_cores": hardware.usable_cores(),
+            "ram_bytes": hardware.total_memory_bytes(),
+        }
     )
 
 
-def threads_of_rank(ranks_per_node: int, num_cores: float | None) -> int:
-    """Return the threads of a rank on a CPU: OMP_NUM_THREADS, else its share of the cores.
-
-    `paratune train --nproc` uses the same number.
-    """
-    given = parse_count(os.environ.get("OMP_NUM_THREADS"))
-    return given or max(1, int((num_cores or 1) // ranks_per_node))
-
-
-def with_measurements(machine: Machine, by_threads: Mapping[int, Constants]) -> Machine:
-    """Return the machine with measured constants, by the threads of a process, instead of assumed ones.
-
-    Without any, the machine is returned unchanged.
-    """
-    if not by_threads:
-        return machine
-    assumed = machine.constants or Constants()
-    known = {threads: assumed.replaced(measured.by_name) for threads, measured in by_threads.items()}
-    return replace(
-        machine,
-        constants=known[max(known)],
-        is_calibrated=True,
-        by_threads={} if machine.is_cuda else known,
-    )
+def machine_of_node(node: Mapping[str, Any]) -> Machine:
+    """Return the machine of a node that `hardware.describe_node` describes: its first GPU, or its CPU."""
+    sizes = [size for size in (node.get("ram_bytes"), node.get("ram_limit_bytes")) if size]
+    memory_bytes = int(min(sizes)) if sizes else None
+    if gpus := node.get("gpus"):
+        return replace(_machine_of_gpu(gpus[0]["name"], gpus[0]["memory_bytes"]), host_memory_bytes=memory_bytes)
+    cores = node.get("num_usable_cores")
+    return Machine(node.get("cpu_model") or "CPU", None, False, memory_bytes, constants=None, num_cores=cores)
 
 
 def _machine_of_device(
@@ -176,7 +185,6 @@ def _machine_of_device(
         is_cuda=True,
         memory_bytes=usable_bytes(device, memory_bytes or device.memory_bytes),
         constants=assumed_constants(device, network_bytes_per_s),
-        tdp_w=device.tdp_w,
         devices_per_node=DEVICES_PER_NODE,
     )
 
@@ -189,22 +197,63 @@ def _machine_of_gpu(name: str, memory_bytes: int) -> Machine:
 
 
 def _machine_of_file(path: Path) -> Machine:
-    described, device, by_threads = read_machine(path)
-    name = described.name or path.stem
-    if device is None:
+    """Return the machine that a file describes.
+
+    Raises:
+        ConfigError: The file cannot be read, or has problems; the text lists all of them with their lines.
+    """
+    described = read_section_file(path, MachineFile, "a device file", _problems)
+    name, price = described.name or path.stem, described.price_per_hour
+    if described.cores:
         assert described.memory_gib is not None
         memory_bytes = int(described.memory_gib * GIB)
-        node = Machine(name, None, is_cuda=False, memory_bytes=memory_bytes, constants=None, num_cores=described.cores)
-    else:
-        network = described.network_gbit_per_s
-        node = _machine_of_device(device, name, None if network is None else network * _GIGABIT)
-        host = described.host_memory_gib
-        node = replace(
-            node,
-            devices_per_node=described.devices_per_node or DEVICES_PER_NODE,
-            host_memory_bytes=None if host is None else int(host * GIB),
-        )
-    return with_measurements(replace(node, price_per_hour=described.price_per_hour), by_threads)
+        return Machine(name, None, False, memory_bytes, None, price_per_hour=price, num_cores=described.cores)
+    network, host = described.network_gbit_per_s, described.host_memory_gib
+    return replace(
+        _machine_of_device(_device_of_file(described, name), name, None if network is None else network * _GIGABIT),
+        price_per_hour=price,
+        devices_per_node=described.devices_per_node or DEVICES_PER_NODE,
+        host_memory_bytes=None if host is None else int(host * GIB),
+    )
+
+
+def _problems(values: dict[str, Any], _: dict[str, Any], is_valid: bool) -> list[Problem]:
+    """Return the problems of values with the right types; combinations are checked only if all options are valid."""
+    described = MachineFile.model_validate(values)
+    name = described.device
+    if name is not None and find_device(name) is None:
+        keys = [device.key for device in DEVICES]
+        message = f"device is {name}, which is not listed{did_you_mean(name, keys)}; listed: {', '.join(keys)}"
+        return [Problem(message, ("device",), code="plan.unknown_device")]
+    if not is_valid:
+        return []
+    needed = ("memory_gib",) if described.cores else ("memory_gib", "memory_gb_per_s", "peak_tflops")
+    missing = [key for key in needed if getattr(described, key) is None]
+    if missing and (described.device is None or described.cores):
+        text = f"without device, {', '.join(missing)} must be given; or name a listed device"
+        return [Problem(text, code="config.required")]
+    if described.cores is None:
+        return []
+    text = "has no effect with cores, which describes a node without accelerators"
+    ignored = [key for key in described.model_fields_set - _OF_A_CPU if getattr(described, key) is not None]
+    return [Problem(f"{key} {text}", (key,), code="config.no_effect") for key in sorted(ignored)]
+
+
+def _device_of_file(described: MachineFile, name: str) -> Device:
+    """Return the listed device, or a new one, with the values of the file."""
+    base = find_device(described.device) if described.device is not None else None
+    given: dict[str, Any] = {}
+    if described.memory_gib is not None:
+        given["memory_bytes"] = int(described.memory_gib * GIB)
+    if described.link_gb_per_s is not None:
+        given |= {"link_kind": "nvlink", "link_bytes_per_s": described.link_gb_per_s * _GIGA}
+    for key in ("memory", "pcie"):
+        if (rate := getattr(described, f"{key}_gb_per_s")) is not None:
+            given[f"{key}_bytes_per_s"] = rate * _GIGA
+    for arithmetic in ARITHMETICS if described.peak_tflops is not None else ():
+        if (peak := getattr(described.peak_tflops, arithmetic)) is not None:
+            given[arithmetic] = peak * _TERA
+    return replace(base or Device(name, (), f"{name}, described by its owner", 0), **given)
 
 
 _TOTAL_CAPACITY_GIB = {

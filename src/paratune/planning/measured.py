@@ -1,21 +1,20 @@
-"""Figures that somebody measured on the planned device, as text or in a YAML file: `plan --measured`.
+"""The arguments of `plan --measured`: folders of runs, and figures that somebody measured, as text.
 
 One figure: `310 s an epoch on 1 x a100-40gb, ddp, fp16, micro-batch 16`. No torch.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from paratune.base.text import plain
 from paratune.base.units import GIB, MIB
-from paratune.config.layers import read_text
-from paratune.config.problems import failure
-from paratune.config.yaml_tree import read_tree
 from paratune.errors import ConfigError
 from paratune.hardware.devices import ARITHMETICS
+from paratune.records import SUMMARY_FILE
+from paratune.records.sweep import RUNS_FOLDER, holds_sweep
 
 Quantity = Literal["step", "epoch", "run", "samples_per_s", "memory", "allocated"]
 
@@ -30,7 +29,6 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _BYTES = {"gb": 1e9, "mb": 1e6, "gib": GIB, "mib": MIB}
 _NODES = re.compile(r"([0-9]+)\s+nodes?", re.IGNORECASE)
 _MICRO_BATCH = re.compile(r"micro-?batch(?:es of)?\s+([0-9]+)", re.IGNORECASE)
-_FILE_KEYS = ("figure", "config", "set")
 
 
 @dataclass(frozen=True)
@@ -50,10 +48,6 @@ class MeasuredFigure:
     """None stands for the value of the configuration; so for the next two."""
     precision: str | None = None
     micro_batch_size: int | None = None
-    config: Path | None = None
-    """Another configuration than the planned one."""
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the configuration that differ, by dotted key."""
 
 
 def parse_figure(text: str) -> MeasuredFigure:
@@ -64,7 +58,7 @@ def parse_figure(text: str) -> MeasuredFigure:
     """
     match = _FIGURE.fullmatch(text.strip())
     if match is None:
-        raise _syntax(text, "it is not a time, a rate or an amount of memory with its devices")
+        raise _syntax(text, "it is neither a folder nor a time, a rate or an amount of memory with its devices")
     quantity, value = _quantity(match)
     num_ranks = int(match["devices"])
     words = [word.strip() for word in match["rest"].split(",") if word.strip()]
@@ -102,64 +96,27 @@ def _option(word: str) -> tuple[str, Any]:
 def _syntax(text: str, reason: str) -> ConfigError:
     return ConfigError(
         f"--measured {plain(text)!r}: {reason}; write it as {FORM!r}, or 2.1 min per run, 152 samples/s, 31.2 GiB, "
-        "30.1 GiB allocated; for several nodes add '2 nodes'. A run folder needs --goal",
+        "30.1 GiB allocated; for several nodes add '2 nodes'. Or name the folder of a run",
         code="plan.measured_syntax",
         option="--measured",
         value=text,
     )
 
 
-def read_figures(path: Path) -> list[MeasuredFigure]:
-    """Return the figures of a YAML file: a list whose entries are texts, or mappings with figure, config, set.
+def divide_measured(arguments: Sequence[str]) -> tuple[list[MeasuredFigure], list[Path]]:
+    """Divide the arguments of `--measured` into figures and folders of runs; a matrix stands for its finished runs.
 
     Raises:
-        ConfigError: The file cannot be read, or an entry is wrong; the error has the number of the entry.
-    """
-    tree = read_tree(read_text(path), str(path))
-    if tree.problems:
-        raise failure(path, list(tree.problems), str(path))
-    entries = tree.value
-    if not isinstance(entries, list) or not entries:
-        form = f"each entry is a text such as {FORM!r}, or a mapping with figure, and where they differ from the plan "
-        text = f"{path}: a file of measured figures is a list; {form}config and set"
-        raise ConfigError(text, code="plan.measured_file", path=path)
-    return [_entry(path, number, entry) for number, entry in enumerate(entries, start=1)]
-
-
-def _entry(path: Path, number: int, entry: Any) -> MeasuredFigure:
-    entry = {"figure": entry} if isinstance(entry, str) else entry
-    where = f"{path}, entry {number}"
-    if not isinstance(entry, dict) or not isinstance(entry.get("figure"), str):
-        text = f"{where}: figure is missing; such as {FORM!r}"
-        raise ConfigError(text, code="plan.measured_file", path=path, entry=number)
-    unknown = [str(key) for key in entry if key not in _FILE_KEYS]
-    config, overrides = entry.get("config"), entry.get("set") or {}
-    if unknown or not isinstance(overrides, dict) or not isinstance(config, str | None):
-        text = f"{where}: allowed keys are figure (a text), config (a path) and set (a mapping of dotted keys)"
-        text += f"; found {', '.join(unknown)}" if unknown else ""
-        raise ConfigError(text, code="plan.measured_file", path=path, entry=number, keys=unknown)
-    try:
-        figure = parse_figure(entry["figure"])
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}", code="plan.measured_syntax", path=path, entry=number) from error
-    return replace(figure, config=None if config is None else path.parent / config, overrides=overrides)
-
-
-def divide_measured(arguments: Sequence[str], *, has_goal: bool) -> tuple[list[MeasuredFigure], list[Path]]:
-    """Divide the arguments of `--measured` into figures and run folders.
-
-    With a --goal, a text that is no figure is the path of a run.
-
-    Raises:
-        ConfigError: A text is neither an existing path nor a figure.
+        ConfigError: A text is neither an existing folder nor a figure.
     """
     figures: list[MeasuredFigure] = []
     runs: list[Path] = []
     for argument in arguments:
-        if argument.lower().endswith((".yaml", ".yml")):
-            figures += read_figures(Path(argument))
-        elif Path(argument).exists() or (has_goal and _FIGURE.fullmatch(argument.strip()) is None):
-            runs.append(Path(argument))
+        folder = Path(argument)
+        if holds_sweep(folder):
+            runs += sorted(summary.parent for summary in (folder / RUNS_FOLDER).glob(f"*/{SUMMARY_FILE}"))
+        elif folder.exists():
+            runs.append(folder)
         else:
             figures.append(parse_figure(argument))
     return figures, runs

@@ -167,8 +167,8 @@ def peak_of_rank(profile: Profile, setup: PredictionSetup, rank: int, on_cuda: b
 
 
 def is_simulated(view: EngineInputs) -> bool:
-    """Return whether the allocator of a rank can be simulated: the rank has the whole model, which was traced."""
-    return kind_of(view.setup).holds_whole_model and not view.profile.is_approximate
+    """Return whether the allocator of a rank can be simulated: the rank has the whole model."""
+    return kind_of(view.setup).holds_whole_model
 
 
 def fragmented_bytes(view: EngineInputs) -> int:

@@ -10,13 +10,12 @@ from paratune.base.units import format_bytes
 from paratune.planning.enumerate import JobOption, resized
 from paratune.planning.figure_range import FigureRange
 from paratune.planning.job import PlannedJob
-from paratune.planning.job_time import job_time
 from paratune.planning.kinds import kind_of
 from paratune.planning.machine import Machine
 from paratune.planning.memory import STATES, HostMemory, Memory, host_memory, peak, with_nccl, with_process
 from paratune.planning.profile import Profile, Shape
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.time import StepCase, StepTime, TimeInputs, step_time
+from paratune.planning.time import StepCase, StepTime, step_time
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +26,6 @@ class Prediction:
     """With the micro-batch size of the prediction."""
     memory: Memory
     """Of the rank that needs most."""
-    fits: bool | None
-    """Whether the expected memory of the device and the least memory of the host are there; None if the device's memory
-    is unknown."""
     room_bytes: int | None
     """Free memory of the device, negative if it is too small; on a CPU of a rank's share of the memory."""
     largest_micro_batch: int | None
@@ -41,8 +37,6 @@ class Prediction:
     num_steps: int | None
     """Steps of the run."""
     machine: Machine
-    job: FigureRange | None = None
-    """Seconds of the whole job, with start-up, tokenizing, evaluations and checkpoints; None if the data is unknown."""
     notes: tuple[str, ...] = ()
     host: HostMemory | None = None
     """Memory of the host of a node; None on a CPU, where it is the memory of the device."""
@@ -85,6 +79,11 @@ class Prediction:
         return "tight" if self.room_bytes < spread or self.host_fit == "tight" else "yes"
 
     @property
+    def fits(self) -> bool | None:
+        """Whether the expected memory of the device and the least memory of the host are there; None if unknown."""
+        return None if self.fit == "unknown" else self.fit != "no"
+
+    @property
     def in_words(self) -> str:
         """Return the label with the micro-batch size, such as "ddp on 4 devices, micro-batches of 8"."""
         size = f"micro-batches of {self.setup.micro_batch_size}"
@@ -111,12 +110,6 @@ class Prediction:
         return None if self.step is None else self.step.times(1 / self.setup.global_batch_size)
 
     @property
-    def energy_j(self) -> float | None:
-        """Upper bound for the run, from its longest time; for an epoch if the length of the run is unknown."""
-        span = self.run or self.epoch
-        return None if span is None else self.machine.energy_j(self.setup.num_ranks, span.high)
-
-    @property
     def price(self) -> FigureRange | None:
         """Price of the run, or of an epoch if the length of the run is unknown, in the user's currency."""
         span, rate = self.run or self.epoch, self.machine.price_per_hour
@@ -127,7 +120,7 @@ class Prediction:
         setup, option = self.setup, self.option
         spans = {
             f"{name}_s": None if span is None else span.as_list()
-            for name, span in (("step", self.step), ("epoch", self.epoch), ("run", self.run), ("job", self.job))
+            for name, span in (("step", self.step), ("epoch", self.epoch), ("run", self.run))
         }
         return {
             "strategy": option.name,
@@ -161,7 +154,6 @@ class Prediction:
             "why_no_time": self.why_no_time,
             "steps_per_epoch": self.steps_per_epoch,
             "num_steps": self.num_steps,
-            "energy_j_at_most": self.energy_j,
             "price": None if self.price is None else self.price.as_list(),
             "notes": list(self.notes),
         }
@@ -204,19 +196,15 @@ class JobPredictor:
                 notes.append(f"micro-batches of {asked} would take {format_bytes(self._memory(option).total)}")
                 option = resized(option, size)
         memory, (setup, profile) = self._memory(option), self._largest_micro_batch(option)
-        if (why := profile.why_approximate) is not None:
-            notes.append(f"activations are a formula's: the model cannot be traced ({why})")
         if (note := kind_of(setup).note) is not None:
             notes.append(note)
         room = None if limit is None else limit - memory.total
         time, why_no = step_time(self.step_case(option))
         host = host_memory(profile.num_parameters, setup, memory.host_total) if self.machine.is_cuda else None
-        lacks_host = host is not None and host.fit(self.machine.host_memory_bytes) == "no"
         num_samples, global_batch_size = self.job.num_samples, option.setup.global_batch_size
         return Prediction(
             option=option,
             memory=memory,
-            fits=None if room is None else room >= 0 and not lacks_host,
             host=host,
             room_bytes=room,
             largest_micro_batch=largest,
@@ -224,29 +212,8 @@ class JobPredictor:
             why_no_time=why_no,
             steps_per_epoch=None if num_samples is None else num_samples / global_batch_size,
             num_steps=self.job.num_steps(global_batch_size),
-            job=self._job_time(option, time),
             machine=self.machine,
             notes=tuple(notes),
-        )
-
-    def _job_time(self, option: JobOption, time: StepTime | None) -> FigureRange | None:
-        job, size = self.job, option.setup.global_batch_size
-        num_steps = job.num_steps(size)
-        if time is None or num_steps is None or job.num_samples is None:
-            return None
-        whole = self.profile_of(job.mean_shape(option.setup, option.layout), job.passes(option.setup, option.layout))
-        weight_bytes = whole.weight_bytes * whole.num_parameters
-        return job_time(
-            job.config,
-            FigureRange(time.total_s, time.low_s, time.high_s).times(num_steps),
-            num_steps=num_steps,
-            steps_per_epoch=job.num_samples / size,
-            num_samples=job.num_samples,
-            num_tokens=job.num_samples * job.sequences.mean * job.lengths.mean,
-            forward_share=time.terms["forward"] / time.total_s,
-            weight_bytes=weight_bytes,
-            state_bytes=3 * weight_bytes,
-            data_world_size=option.setup.data_world_size,
         )
 
     def _limit(self, setup: PredictionSetup) -> int | None:
@@ -302,12 +269,15 @@ class JobPredictor:
         job = self.job
         setup = job.passes(option.setup, option.layout)
         shape = job.mean_shape(option.setup, option.layout)
-        figures = TimeInputs(
+        return StepCase(
+            self.profile_of(shape, setup),
+            setup,
+            self.machine,
             num_tokens=shape.num_tokens,
             num_workers=job.config.data.num_workers,
             hides_words=job.config.task.kind == "mlm",
+            num_threads=self.machine.threads_of_rank(setup.ranks_per_node),
         )
-        return StepCase(self.profile_of(shape, setup), setup, self.machine, figures)
 
 
 def devices(number: int, num_nodes: int = 1) -> str:

@@ -117,14 +117,8 @@ class Profile:
     timeline: Timeline = field(default_factory=Timeline, repr=False)
     working_bytes: int = 0
     """Bytes of the permanent copies of weights in the dtype of autocast (`paratune.precision.working_weights`)."""
-    why_approximate: str | None = None
-    """Why the profile is computed by a formula and not traced: the error of the model on the meta device."""
     division: Division | None = None
     """The division into pipeline stages; only if it was requested."""
-
-    @property
-    def is_approximate(self) -> bool:
-        return self.why_approximate is not None
 
     @cached_property
     def blocks(self) -> tuple[Weights, ...]:

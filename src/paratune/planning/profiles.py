@@ -8,10 +8,8 @@ mask) are not extrapolated.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from paratune.errors import ParatuneError
-from paratune.planning.approximate import approximate
+from paratune.errors import ConfigError, ParatuneError
 from paratune.planning.division import Division
 from paratune.planning.job import PlannedJob
 from paratune.planning.profile import Profile, Shape, profile
@@ -34,7 +32,11 @@ class Profiles:
         self._divisions: dict[object, Division | None] = {}
 
     def of(self, shape: Shape, setup: PredictionSetup) -> Profile:
-        """Return the profile of a micro-batch under a setup."""
+        """Return the profile of a micro-batch under a setup.
+
+        Raises:
+            ConfigError: The model cannot be traced, because its code reads values.
+        """
         is_cut = setup.traits.cuts_blocks
         key = (shape, setup.precision, setup.activation_checkpointing, setup.attention, is_cut, _keeps_copies(setup))
         if key not in self._profiles:
@@ -60,27 +62,28 @@ class Profiles:
 
     def _trace(self, shape: Shape, setup: PredictionSetup) -> Profile:
         job = self._job
-        options: dict[str, Any] = {
-            "activation_checkpointing": setup.activation_checkpointing,
-            "train": job.config.train,
-            "model_options": job.config.model,
-            "with_division": setup.traits.cuts_blocks and (setup.precision, setup.attention) not in self._divisions,
-        }
-        model = job.hf_config, job.config.task, shape, setup.precision
         try:
             return profile(
-                *model,
+                job.hf_config,
+                job.config.task,
+                shape,
+                setup.precision,
                 on_cuda=self._is_cuda,
                 entry=job.entry,
+                activation_checkpointing=setup.activation_checkpointing,
+                train=job.config.train,
+                model_options=job.config.model,
                 attention=setup.attention,
                 with_working_weights=_keeps_copies(setup),
-                **options,
+                with_division=setup.traits.cuts_blocks and (setup.precision, setup.attention) not in self._divisions,
             )
         except ParatuneError:
             raise
         except Exception as error:  # the model's code may raise anything for tensors without values
             first_line = next(iter(str(error).splitlines()), "")
-            return approximate(*model, why=f"{type(error).__name__}: {first_line}", **options)
+            message = f"the model cannot be traced without values ({type(error).__name__}: {first_line}), so that its "
+            message += "memory and time are unknown; measure 20 steps: paratune train --set train.max_steps=20"
+            raise ConfigError(message, code="plan.not_traced", error=type(error).__name__) from error
 
 
 def _keeps_copies(setup: PredictionSetup) -> bool:

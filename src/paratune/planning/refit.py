@@ -17,45 +17,40 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.planning.constants import Constants
-from paratune.planning.time import StepCase, step_seconds, used_constants
+from paratune.planning.time import TERMS, StepCase, step_terms, used_constants
 
 NINETY = 1.645
 """Standard deviations of a normal distribution that contain nine of ten values."""
 NOISE = 0.03
 """Standard deviation of a measured time, in logarithms: the difference between repeats of a run."""
-OTHER_WAY = 0.1
+OTHER_WAY = {"cuda": 0.1, "cpu": 0.2}
 """Half width of the interval, in logarithms, that the fit leaves for the errors of other options: with one
-figure of a table of benchmarks/published.yaml it contains nine tenths of the table's other times (fitting half)."""
-_LIMITS = {"overlap": (None, 1.0), "together": (1.0, None)}
+figure of a table of benchmarks/published.yaml it contains nine tenths of the table's other times (fitting half), and
+with one run of benchmarks/plan_time_cpu_202611.md nine tenths of the other runs on the same CPU."""
+_LIMITS = {"overlap": (None, 1.0), "together": (1.0, None), "threads": (None, 1.0)}
 """Values that a constant cannot pass: shares, and slowdowns."""
 _STEP = 1e-3
 """Of the derivatives, in logarithms."""
-_LEARNED = 0.9
-"""A constant whose posterior standard deviation is below this share of the prior one was determined by the figures."""
-_MOVED = 0.02
-"""Smallest change of a value, in logarithms, that is reported."""
 
 
 @dataclass(frozen=True)
 class MeasuredStep:
-    """A measured time of one optimizer step."""
+    """A measured time of one optimizer step, or of its phases."""
 
     case: StepCase
     seconds: float
+    terms: tuple[str, ...] = TERMS
+    """The measured phases, of `planning.time.TERMS`; all of them are the whole step."""
 
 
 @dataclass(frozen=True)
 class Refit:
-    """The constants after the fit, and the changes by the fit."""
+    """The constants after the fit, and the measured steps before and after it."""
 
     constants: Constants
     before_s: tuple[float, ...]
     """Of each measured step, predicted with the constants as they were."""
     after_s: tuple[float, ...]
-    moved: Mapping[str, tuple[float, float]]
-    """Value before and after, of the constants that moved by 2% or more; the largest change first."""
-    learned: frozenset[str]
-    """Constants whose uncertainty shrank by a tenth or more."""
 
 
 def refit(constants: Constants, steps: Sequence[MeasuredStep]) -> Refit:
@@ -65,14 +60,16 @@ def refit(constants: Constants, steps: Sequence[MeasuredStep]) -> Refit:
     """
     from scipy.optimize import least_squares
 
-    used = sorted(set().union(*(used_constants(step.case, constants) for step in steps)))
+    cases = list({id(step.case): step.case for step in steps}.values())
+    used = sorted(set().union(*(used_constants(case, constants) for case in cases)))
     names = [name for name in used if constants[name].value > 0 and constants[name].low < constants[name].high]
     prior = np.array([_deviation(constants, name) for name in names])
     measured = np.log([step.seconds for step in steps])
 
     def logs(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         moved = constants.shifted(dict(zip(names, x, strict=True)))
-        return np.log([step_seconds(step.case, moved) for step in steps])
+        terms = {id(case): step_terms(case, moved) for case in cases}
+        return np.log([math.fsum(terms[id(step.case)][name] for name in step.terms) for step in steps])
 
     def slopes(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         columns = []
@@ -96,21 +93,14 @@ def refit(constants: Constants, steps: Sequence[MeasuredStep]) -> Refit:
     sizes, vectors = np.linalg.eigh(covariance)
     spreads = NINETY * vectors * np.sqrt(np.clip(sizes, 0, None))
     joint = tuple(dict(zip(names, column, strict=True)) for column in spreads.T)
-    joint += ({"factor.run": OTHER_WAY},) if "factor.run" in constants else ()
+    other_way = OTHER_WAY["cuda" if steps[0].case.machine.is_cuda else "cpu"]
+    joint += ({"factor.run": other_way},) if "factor.run" in constants else ()
     shifts = dict(zip(names, x, strict=True))
     deviations = dict(zip(names, np.sqrt(np.diag(covariance)), strict=True))
     return Refit(
         constants=_with_bounds(constants.shifted(shifts), deviations, joint),
         before_s=tuple(float(value) for value in np.exp(logs(np.zeros(len(names))))),
         after_s=tuple(float(value) for value in np.exp(logs(x))),
-        moved={
-            name: (constants[name].value, constants[name].value * math.exp(shifts[name]))
-            for name in sorted(names, key=lambda name: -abs(shifts[name]))
-            if abs(shifts[name]) >= _MOVED
-        },
-        learned=frozenset(
-            name for name, before in zip(names, prior, strict=True) if deviations[name] < _LEARNED * before
-        ),
     )
 
 

@@ -32,6 +32,8 @@ _COLUMN_TERMS = {
     "process": ("process",),
 }
 """The terms of memory that each column sums up."""
+_SPANS = ("step", "epoch", "run")
+_WHOLE_NUMBERS = ("num_ranks", "num_nodes", "micro_batch_size", "grad_accum_steps")
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,39 @@ class Plan:
         Memory is in bytes of the device that needs most, times are in seconds, each with the bounds of its interval;
         unknown values are null. `to_pandas()` makes a DataFrame of it.
         """
-        from paratune.planning.rows import prediction_rows
+        import pyarrow as pa
 
-        return prediction_rows(self.predictions, self.recommended)
+        schema = pa.schema(
+            [
+                *((name, pa.string()) for name in ("strategy", "precision")),
+                *((name, pa.int64()) for name in _WHOLE_NUMBERS),
+                ("fits", pa.bool_()),
+                ("fit", pa.string()),
+                *((f"memory{end}_bytes", pa.int64()) for end in ("", "_low", "_high")),
+                *((f"{span}{end}_s", pa.float64()) for span in _SPANS for end in ("", "_low", "_high")),
+                *((f"price{end}", pa.float64()) for end in ("", "_low", "_high")),
+                ("is_recommended", pa.bool_()),
+            ]
+        )
+        return pa.Table.from_pylist([self._row(prediction) for prediction in self.predictions], schema)
+
+    def _row(self, prediction: Prediction) -> dict[str, object]:
+        memory = prediction.memory
+        row: dict[str, object] = prediction.as_dict() | {
+            "memory_bytes": memory.total,
+            "memory_low_bytes": memory.low,
+            "memory_high_bytes": memory.high,
+            "is_recommended": prediction is self.recommended,
+        }
+        figures = [(span, "_s", getattr(prediction, span)) for span in _SPANS]
+        for name, unit, figure in [*figures, ("price", "", prediction.price)]:
+            if figure is not None:
+                row |= {
+                    f"{name}{unit}": figure.value,
+                    f"{name}_low{unit}": figure.low,
+                    f"{name}_high{unit}": figure.high,
+                }
+        return row
 
     def _repr_html_(self) -> str:
         """Return the output of the command, for notebooks."""
@@ -164,18 +196,12 @@ class Plan:
         yield self._column("step", lambda prediction: span_text(prediction.step))
         if any(prediction.epoch is not None for prediction in self.predictions):
             yield self._column("epoch", lambda prediction: _clock_span(prediction.epoch))
-        if any(prediction.job is not None for prediction in self.predictions):
-            yield self._column(
-                "job, max", lambda prediction: NOT_AVAILABLE if prediction.job is None else _clock(prediction.job.high)
-            )
         bounds = [
             NOT_AVAILABLE if prediction.time is None else prediction.time.bound for prediction in self.predictions
         ]
         yield _Column("bound by", bounds, is_text=True, is_detail=True)
         if any(prediction.price is not None for prediction in self.predictions):
             yield self._column("price", lambda prediction: _price(prediction.price))
-        if any(prediction.energy_j is not None for prediction in self.predictions):
-            yield self._column("energy at most", lambda prediction: _energy(prediction.energy_j), is_detail=True)
 
     def _column(self, name: str, text: Any, is_text: bool = False, is_detail: bool = False) -> "_Column":
         return _Column(name, [text(prediction) for prediction in self.predictions], is_text, is_detail)
@@ -270,7 +296,3 @@ def _memory_text(prediction: Prediction) -> str:
 
 def _price(price: FigureRange | None) -> str:
     return NOT_AVAILABLE if price is None else f"{price.value:.3g} ({price.low:.3g} to {price.high:.3g})"
-
-
-def _energy(joules: float | None) -> str:
-    return NOT_AVAILABLE if joules is None else f"{joules / 3.6e6:.3g} kWh"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from paratune.planning.constants import BoundedConstant, Constants, UnknownConstant
 from paratune.planning.kernels import PassTime, pass_time
 from paratune.planning.kinds import kind_of
-from paratune.planning.machine import Machine, threads_of_rank
+from paratune.planning.machine import Machine
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.trace import Phase
@@ -28,39 +28,15 @@ TERMS = (
 )
 """Terms of a step; their sum is the step."""
 BOUNDS = {
-    "host": "the host",
+    "host": "the host (launching operations, the engine's own Python, the bookkeeping of a step)",
     "compute": "arithmetic",
     "memory": "the bandwidth of the device's memory",
-    "link": "the link between devices",
+    "link": "exchanging data between devices",
     "offload": "copies to and from the host",
     "loader": "making batches",
 }
-"""Values of `StepTime.bound`, in words."""
-PARTS = {
-    "launch": ("host", "launching operations"),
-    "python": ("host", "the engine's own Python"),
-    "bookkeeping": ("host", "the bookkeeping of a step"),
-    "compute": ("compute", BOUNDS["compute"]),
-    "memory": ("memory", "kernels that wait for memory or are short"),
-    "update": ("memory", "updating the weights"),
-    "communication": ("link", "exchanging data"),
-    "bubble": ("link", "the bubble of the pipeline"),
-    "offload": ("offload", BOUNDS["offload"]),
-    "loader": ("loader", BOUNDS["loader"]),
-}
-"""For each part of a step (`StepTime.parts`): its bound (of `BOUNDS`), and the part in words."""
-
-
-@dataclass(frozen=True)
-class TimeInputs:
-    """Inputs of the job that are in neither profile nor setup."""
-
-    num_tokens: float
-    """Computed tokens of a micro-batch: T, or B x S."""
-    num_workers: int = 0
-    """As `data.num_workers`: processes of each rank that make batches."""
-    hides_words: bool = False
-    """Whether masked words are drawn for each batch (masked LM)."""
+"""What can limit most of a step, in words."""
+REMEDY = "give a run on it, 20 steps are enough (paratune plan CONFIG --measured RUN)"
 
 
 @dataclass(frozen=True)
@@ -73,14 +49,15 @@ class StepTime:
     low_s: float
     high_s: float
     """Bounds of the interval, from the bounds of all constants of the machine."""
-    bound: str
-    """The largest share of the step, of `BOUNDS`: host (launching operations, Python of engines), compute
-    (arithmetic), memory, link (communication and pipeline bubble), offload, or loader (making batches)."""
     main_constants: tuple[str, ...]
     """Constants that make the interval wide, the most important first."""
     parts: Mapping[str, float]
-    """Seconds by the names of `PARTS`: launching operations, Python of an engine, arithmetic, ... Their sum is the
-    step too."""
+    """Seconds by the names of `BOUNDS`; their sum is the step too."""
+
+    @property
+    def bound(self) -> str:
+        """The name of the largest part, of `BOUNDS`."""
+        return max(BOUNDS, key=self.parts.__getitem__)
 
 
 @dataclass(frozen=True)
@@ -91,7 +68,14 @@ class StepCase:
     """Of one micro-batch of the setup."""
     setup: PredictionSetup
     machine: Machine
-    figures: TimeInputs
+    num_tokens: float
+    """Computed tokens of a micro-batch: T, or B x S."""
+    num_workers: int = 0
+    """As `data.num_workers`: processes of each rank that make batches."""
+    hides_words: bool = False
+    """Whether masked words are drawn for each batch (masked LM)."""
+    num_threads: int = 1
+    """Threads of each rank, on a CPU."""
 
 
 def step_time(case: StepCase) -> tuple[StepTime | None, str | None]:
@@ -104,9 +88,9 @@ def step_time(case: StepCase) -> tuple[StepTime | None, str | None]:
     setup, machine = case.setup, case.machine
     if (why := kind_of(setup).why_no_seconds(setup)) is not None:
         return None, why
-    constants = machine.constants_for(setup.ranks_per_node)
+    constants = machine.constants
     if constants is None:
-        return None, f"the speed of {machine.name} is unknown; measure it there: paratune plan --calibrate"
+        return None, f"the speed of {machine.name} is unknown; {REMEDY}"
     try:
         used = _UsedConstants(constants.by_name)
         terms, parts = _terms(case, Constants(used))
@@ -114,8 +98,8 @@ def step_time(case: StepCase) -> tuple[StepTime | None, str | None]:
         shifts = _shifts(case, constants, used.names, total)
     except UnknownConstant as error:
         return None, (
-            f"{error.args[0]} of {machine.name} is unknown; measure it there (paratune plan --calibrate), or give "
-            "it in a file (docs/howto/plan.md#a-machine-of-your-own)"
+            f"{error.args[0]} of {machine.name} is unknown; give it in a file "
+            "(docs/howto/plan.md#a-machine-of-your-own)"
         )
     # Constants are independent of each other, and so are joint directions: the squares of their shifts add up.
     faster, slower = (math.sqrt(math.fsum(shift[side] ** 2 for shift in shifts.values())) for side in (0, 1))
@@ -125,20 +109,24 @@ def step_time(case: StepCase) -> tuple[StepTime | None, str | None]:
         total_s=total,
         low_s=total * math.exp(-faster),
         high_s=total * math.exp(slower),
-        bound=_bound(parts),
         main_constants=tuple(name for name in ordered[:3] if max(shifts[name]) > 0),
         parts=parts,
     )
     return time, None
 
 
-def step_seconds(case: StepCase, constants: Constants) -> float:
-    """Return the seconds of a step with these constants instead of those of the machine.
+def step_terms(case: StepCase, constants: Constants) -> dict[str, float]:
+    """Return the seconds of a step by its `TERMS`, with these constants instead of those of the machine.
 
     Raises:
         UnknownConstant: A constant that the step needs is missing.
     """
-    return math.fsum(_terms(case, constants)[0].values())
+    return _terms(case, constants)[0]
+
+
+def step_seconds(case: StepCase, constants: Constants) -> float:
+    """Return the seconds of a whole step; see `step_terms`."""
+    return math.fsum(step_terms(case, constants).values())
 
 
 def used_constants(case: StepCase, constants: Constants) -> set[str]:
@@ -201,7 +189,7 @@ def _terms(case: StepCase, constants: Constants) -> tuple[dict[str, float], dict
     """
     setup, machine = case.setup, case.machine
     forward, backward = (_pass(case, constants, name) for name in ("forward", "backward"))
-    slower = _slowdown(setup, machine, constants)
+    slower, speedup = _slowdown(case, constants), _threads_speedup(case, constants)
     work = Work(
         profile=case.profile,
         setup=setup,
@@ -211,12 +199,13 @@ def _terms(case: StepCase, constants: Constants) -> tuple[dict[str, float], dict
         is_cuda=machine.is_cuda,
         idle_s=_ahead_s(forward, backward),
         slower=slower,
+        threads_speedup=speedup,
     )
     step = kind_of(setup).seconds(work)
     other = constants.value("step", 0.0)
     # The host makes the next batch while it is ahead of the device.
     idle_s = work.idle_s * setup.grad_accum_steps - step.hidden_s if machine.is_cuda else 0.0
-    get_batch = _get_batch_s(setup, constants, case.figures, step.total_s + other, idle_s)
+    get_batch = _get_batch_s(case, constants, step.total_s + other, idle_s)
     run = constants.value("factor.run", 1.0)
     terms = {
         "get_batch": run * get_batch,
@@ -240,18 +229,24 @@ def _pass(case: StepCase, constants: Constants, name: str) -> PassTime:
         launch=f"launch.{name}",
         tf32=case.setup.precision.tf32,
         is_cuda=case.machine.is_cuda,
+        threads_speedup=_threads_speedup(case, constants),
     )
 
 
-def _slowdown(setup: PredictionSetup, machine: Machine, constants: Constants) -> float:
+def _threads_speedup(case: StepCase, constants: Constants) -> float:
+    """Return the factor by which the threads of a rank on a CPU compute faster than one."""
+    return 1.0 if case.num_threads == 1 else float(case.num_threads ** constants.value("threads", 1.0))
+
+
+def _slowdown(case: StepCase, constants: Constants) -> float:
     """Return the factor by which the other ranks of a machine slow a rank down."""
-    ranks = setup.ranks_per_node
+    ranks, machine = case.setup.ranks_per_node, case.machine
     if ranks == 1:
         return 1.0
     together = constants.value("together", 1.0)
     if machine.is_cuda or machine.num_cores is None:
         return together
-    return max(together, ranks * threads_of_rank(ranks, machine.num_cores) / machine.num_cores)
+    return max(together, ranks * case.num_threads / machine.num_cores)
 
 
 def _ahead_s(forward: PassTime, backward: PassTime) -> float:
@@ -259,49 +254,36 @@ def _ahead_s(forward: PassTime, backward: PassTime) -> float:
     return max(0.0, sum(passing.device_s - passing.host_s for passing in (forward, backward) if passing.is_queued))
 
 
-def _get_batch_s(
-    setup: PredictionSetup, constants: Constants, figures: TimeInputs, rest_s: float, idle_s: float
-) -> float:
+def _get_batch_s(case: StepCase, constants: Constants, rest_s: float, idle_s: float) -> float:
     """Return the seconds that a step waits for its batch, which overlap neither workers nor a host that is ahead."""
-    hiding = figures.num_tokens * constants.value("loader.hiding", 0.0) if figures.hides_words else 0.0
-    making = (setup.micro_batch_size * constants.value("loader", 0.0) + hiding) * setup.grad_accum_steps
-    if figures.num_workers:
-        return max(0.0, making / figures.num_workers - rest_s)
+    hiding = case.num_tokens * constants.value("loader.hiding", 0.0) if case.hides_words else 0.0
+    making = case.setup.micro_batch_size * constants.value("loader", 0.0) + hiding
+    making *= case.setup.grad_accum_steps
+    if case.num_workers:
+        return max(0.0, making / case.num_workers - rest_s)
     return max(0.0, making - idle_s)
 
 
 def _parts(
     terms: Mapping[str, float], forward: PassTime, backward: PassTime, python: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return the parts of the terms; `python` has the seconds of the engine's own Python in each term."""
-    terms = {term: seconds - python.get(term, 0.0) for term, seconds in terms.items()}
+    """Return the terms by `BOUNDS`; `python` has the seconds of the engine's own Python in each term."""
+    rest = {term: seconds - python.get(term, 0.0) for term, seconds in terms.items()}
     parts = {
-        "launch": 0.0,
-        "python": math.fsum(python.values()),
-        "bookkeeping": terms["other"],
+        "host": rest["other"] + math.fsum(python.values()),
         "compute": 0.0,
-        "memory": 0.0,
-        "update": terms["optimizer"],
-        "communication": terms["communication_exposed"],
-        "bubble": terms["bubble"],
-        "offload": terms["offload"],
-        "loader": terms["get_batch"],
+        "memory": rest["optimizer"],
+        "link": rest["communication_exposed"] + rest["bubble"],
+        "offload": rest["offload"],
+        "loader": rest["get_batch"],
     }
     for term, passing in (("forward", forward), ("backward", backward)):
-        if passing.is_queued and passing.is_host_bound:
-            parts["launch"] += terms[term]
-            continue
-        on_host = 0.0 if passing.is_queued or not passing.total_s else passing.host_s / passing.total_s
+        if passing.is_queued:
+            on_host = float(passing.is_host_bound)
+        else:
+            on_host = passing.host_s / passing.total_s if passing.total_s else 0.0
         arithmetic = passing.arithmetic_s / passing.device_s * (1 - on_host) if passing.device_s else 0.0
-        parts["launch"] += terms[term] * on_host
-        parts["compute"] += terms[term] * arithmetic
-        parts["memory"] += terms[term] * (1 - on_host - arithmetic)
+        parts["host"] += rest[term] * on_host
+        parts["compute"] += rest[term] * arithmetic
+        parts["memory"] += rest[term] * (1 - on_host - arithmetic)
     return parts
-
-
-def _bound(parts: Mapping[str, float]) -> str:
-    """Return the bound with the largest share of a step."""
-    shares = dict.fromkeys(BOUNDS, 0.0)
-    for part, seconds in parts.items():
-        shares[PARTS[part][0]] += seconds
-    return max(BOUNDS, key=shares.__getitem__)

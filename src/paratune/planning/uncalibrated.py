@@ -1,4 +1,4 @@
-"""Constants of an accelerator without measurements: shares of its data sheet, with bounds. No torch.
+"""Constants before measurements: of an accelerator shares of its data sheet, of a CPU what one reached. No torch.
 
 Each source text states the basis of a value. "published" values were chosen with the fitting half of
 benchmarks/published.yaml; benchmarks/plan_published_202611.md has the accuracy on both halves. All other values are
@@ -85,6 +85,38 @@ _UNKNOWN_NETWORK = (12.5e9, 1.25e9, 100e9, "assumed: 100 Gbit/s, not known (netw
 _OVERLAP = (0.85, 0.5, 1.0, "assumed: collectives use some of the device's own bandwidth")
 _TOGETHER = (1.03, 1.0, 1.1, f"{_PUBLISHED}: devices of a machine share power")
 """NVIDIA's tables: 8 devices compute 7.4 to 8 times as much as one, also with hundreds of micro-batches in a step."""
+_ONE_CPU = "assumed: one CPU (benchmarks/plan_time_cpu_202611.md)"
+_OF_A_CPU = {
+    "product.fp32": (90e9, 3.0),
+    "batched.fp32": (70e9, 3.0),
+    "elementwise": (20e9, 3.0),
+    "activation": (8e9, 3.0),
+    "softmax": (15e9, 3.0),
+    "norm": (12e9, 3.0),
+    "dropout": (2.5e9, 3.0),
+    "random": (1e9, 3.0),
+    "gather": (40e9, 4.0),
+    # Zeros for the whole table come from the system where they are larger than 32 MiB.
+    "scatter": (4e9, 3.0),
+    "scores": (2.5e9, 3.0),
+    "scores_backward": (10e9, 3.0),
+    # An operation after one that fills the level 2 cache takes up to 300 us, because code is loaded again.
+    "launch.forward": (60e-6, 2.5),
+    "launch.backward": (30e-6, 2.5),
+    "adamw": (25e9, 3.0),
+    "adamw.host": (25e9, 3.0),
+    "adamw.tensor": (10e-6, 3.0),
+    "adamw.shard": (70e-6, 3.0),
+    "hooks.unit": (2e-3, 2.5),
+    "hooks.tensor": (50e-6, 2.5),
+    "hooks.gather": (0.5e-3, 2.5),
+    "link": (1e9, 2.5),
+    "link.latency": (100e-6, 4.0),
+    "network": (1e9, 10.0),
+    "network.latency": (150e-6, 4.0),
+}
+"""Of one thread: value in SI units, and the factor to both of its bounds."""
+_THREADS = (0.85, 0.5, 1.0, "assumed: memory is shared by the threads")
 _RUN = (1.0, 0.9, 1.15, "assumed: differences between runs, equal in all phases")
 _LEFT_OUT = (1.0, 0.8, 1.25, "assumed: what the prediction leaves out")
 
@@ -117,6 +149,25 @@ def assumed_constants(device: Device, network_bytes_per_s: float | None = None) 
         "together": BoundedConstant(*_TOGETHER),
     }
     constants |= {name: constant for name, constant in assumed.items() if constant is not None}
+    return Constants({**common_constants(), **constants})
+
+
+def assumed_cpu_constants() -> Constants:
+    """Return the constants of a thread of any CPU, which are only useful after a fit to a run on it (`planning.refit`).
+
+    What a run does not determine is the mix: how much of a step does not grow with the batch.
+    """
+    constants = {
+        name: BoundedConstant(value, value / spread, value * spread, _ONE_CPU)
+        for name, (value, spread) in _OF_A_CPU.items()
+    }
+    for arithmetic, factor in (("fp64", 0.5), ("bf16", 0.3), ("fp16", 0.1)):
+        constants[f"product.{arithmetic}"] = constants["product.fp32"].times(factor)
+        constants[f"batched.{arithmetic}"] = constants["batched.fp32"].times(factor)
+    constants |= {"overlap": BoundedConstant(0.5, 0.05, 1.0, _ONE_CPU), "threads": BoundedConstant(*_THREADS)}
+    constants["together"] = BoundedConstant(1.05, 1.0, 1.3, _ONE_CPU)
+    for name, spread in (("communication", 1.6), ("sharding", 2.0)):  # over gloo: 0.7 to 1.9 of the prediction
+        constants[f"factor.{name}"] = BoundedConstant(1.0, 1 / spread, spread, _ONE_CPU)
     return Constants({**common_constants(), **constants})
 
 

@@ -39,6 +39,8 @@ class Work:
     """Seconds by which the host is ahead of the device in a micro-batch; so much Python of an engine takes no time."""
     slower: float = 1.0
     """Factor by which the other ranks of the machine slow the rank down."""
+    threads_speedup: float = 1.0
+    """Factor by which the threads of a rank on a CPU compute faster than one."""
 
     @cached_property
     def grads(self) -> int:
@@ -66,7 +68,9 @@ class Work:
 
     def moved_s(self, num_bytes: float) -> float:
         """Return the seconds in which kernels read and write `num_bytes` bytes together."""
-        return self.slower * num_bytes / self.constants["elementwise"].at(num_bytes) if num_bytes else 0.0
+        if not num_bytes:
+            return 0.0
+        return self.slower * num_bytes / (self.constants["elementwise"].value * self.threads_speedup)
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ def accumulated_s(work: Work) -> float:
 
 
 def scaled_communication_s(work: Work, seconds: float) -> float:
-    """Return the exposed seconds of collectives times their factor, which runs on the machine refine."""
+    """Return the exposed seconds of collectives times their factor, which measured runs determine."""
     return seconds * work.constants.value(communication_factor(work.setup.traits.shards), 1.0)
 
 
@@ -123,9 +127,8 @@ def optimizer_s(work: Work, share: float = 1.0, *, is_sharded: bool = False) -> 
     `share` is of the elements, not of the tensors. Gradients of shards of FSDP2 are clipped in separate kernels.
     """
     constants = work.constants
-    moving = (
-        work.slower * share * update_passes(work.setup, is_sharded=is_sharded) * work.updated / constants["adamw"].value
-    )
+    num_bytes = share * update_passes(work.setup, is_sharded=is_sharded) * work.updated
+    moving = work.slower * num_bytes / (constants["adamw"].value * work.threads_speedup)
     tensor_s = constants.value("adamw.tensor", 0.0)
     # A half-precision copy is made of a float32 weight: three times the bytes of the copy are read and written.
     moving += work.moved_s(3 * work.profile.working_bytes)

@@ -10,7 +10,6 @@ from typing import Any
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.strategy_sections import strategy_options
 from paratune.models.task_model import TaskModel
-from paratune.planning.constants import Constants
 from paratune.planning.enumerate import JobOption
 from paratune.planning.job import PlannedJob
 from paratune.planning.lengths import lengths_of_rows
@@ -18,6 +17,7 @@ from paratune.planning.machine import Machine, this_machine
 from paratune.planning.predict import JobPredictor, Prediction
 from paratune.planning.profiles import Profiles
 from paratune.planning.setup import PredictionSetup, optimizer_setup
+from paratune.planning.time import REMEDY
 from paratune.processes.place import local_world_size
 from paratune.training.prepare import Prepared, run_batch_layout
 
@@ -48,7 +48,7 @@ def _unavailable_reason(prepared: Prepared, machine: Machine) -> str | None:
     if machine.is_cuda != (prepared.device.type == "cuda"):
         return f"device: {prepared.config.device}, but on a machine with a GPU only runs on the GPU are predicted"
     if not machine.is_cuda and machine.constants is None:
-        return f"the speed of {machine.name} is unknown; measure it there: paratune plan --calibrate"
+        return f"the speed of {machine.name} is unknown; {REMEDY}"
     return None
 
 
@@ -92,14 +92,10 @@ def _changed_options(strategy: Any) -> dict[str, Any]:
 
 def _record(prediction: Prediction, machine: Machine) -> dict[str, Any]:
     interval = prediction.step
-    constants = machine.constants_for(prediction.setup.ranks_per_node) or Constants()
     return {
         "machine": machine.name,
-        "is_calibrated": machine.is_calibrated,
         "step_s": None if interval is None else interval.as_list(),
         "terms_s": None if prediction.time is None else dict(prediction.time.terms),
-        # The factors inside the terms, which `paratune plan --calibrate --score` improves.
-        "factors": {name: constants[name].value for name in constants if name.startswith("factor.")},
         "bound": None if prediction.time is None else prediction.time.bound,
         "memory_bytes": prediction.memory.total,
         "memory_terms": dict(prediction.memory.terms),

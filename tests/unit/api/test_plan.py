@@ -10,8 +10,8 @@ from raised import raises_code
 from tiny import tiny_config, tiny_tokenizer
 
 import paratune
+from paratune.api.plan_options import PlanOptions
 from paratune.commands import plan as command
-from paratune.commands.plan import PlanArguments
 from paratune.config.plain import yaml_lines
 
 
@@ -52,23 +52,22 @@ def test_the_plan_of_a_mapping_is_that_of_the_command(
     path = tmp_path / "configuration"
     path.write_text("\n".join(yaml_lines(values, lambda key: "")))
     monkeypatch.setattr(command, "set_up_logging", lambda **_: None)
-    wanted = PlanArguments(
+    options = PlanOptions(
         devices="1,2",
         device="a100-40gb",
         strategies="single,zero3",
         max_length=8,
         rows=80,
         price=1.5,
-        measured=(figure,),
     )
-    command.plan(path, set_=["train.epochs=2"], wanted=wanted, json=True)
+    command.plan(path, set_=["train.epochs=2"], options=options, measured=(figure,), json=True)
     printed = json.loads(capsys.readouterr().out)
-    options, rows = printed["options"], result.table().to_pylist()
+    listed, rows = printed["options"], result.table().to_pylist()
     assert printed.pop("written") is None
     assert json.loads(json.dumps(result.as_dict() | {"config": str(path)})) == printed
 
     assert [(row["strategy"], row["num_ranks"]) for row in rows] == [("single", 1), ("zero3", 1), ("zero3", 2)]
-    for row, option in zip(rows, options, strict=True):
+    for row, option in zip(rows, listed, strict=True):
         assert [row[f"step{end}_s"] for end in ("", "_low", "_high")] == option["step_s"]
         assert [row[f"price{end}"] for end in ("", "_low", "_high")] == option["price"]
         memory = [row[f"memory{end}_bytes"] for end in ("", "_low", "_high")]
@@ -88,7 +87,7 @@ def test_the_plan_of_a_mapping_is_that_of_the_command(
         ({"nodes": [1.5]}, ("cli.invalid_value", "--nodes", "1.5")),
         ({"precision": ["bf61"]}, ("cli.unknown_name", "--precision", "bf61")),
         ({"rows": 5}, ("cli.out_of_range", "--rows", "--max-length")),
-        ({"measured": ["."]}, ("cli.option_missing", "--goal")),
+        ({"measured": ["."]}, ("run.not_a_run",)),
         ({"strategies": []}, ("cli.argument_missing", "--strategies")),
     ],
 )

@@ -25,7 +25,6 @@ def job(site: Site, **changed: object) -> BatchJob:
 
 JOBS = {
     **{path.stem: job(read_site(path)) for path in SITES},
-    "calibration": job(Site(gpus_per_node=4, nodes=2), is_calibration=True),
     "array": job(
         Site(gpus_per_node=1),
         name="table6",

@@ -70,24 +70,6 @@ def test_a_dry_run_prints_the_script_and_writes_nothing(launch: Launch, here: Pa
     assert sorted(here.rglob("*")) == before
 
 
-def test_calibration_of_a_site(launch: Launch, here: Path, capsys: Any):
-    assert launch(calibrate=True) == 0
-    folder = here / "runs" / "calibration"
-    script = (folder / "slurm" / "job.sh").read_text()
-    assert 'paratune plan --calibrate --write "$config"' in script
-    assert f"export config={folder / 'site.yaml'}" in script
-    assert str(folder / "site.yaml") in capsys.readouterr().err
-    (here / "queue").write_text("1|1|N/A|PENDING|0:00|1||Priority\n")
-    with raises_code("slurm.already_queued", job="1"):
-        launch(calibrate=True)
-    (here / "queue").unlink()
-    (folder / "site.yaml").write_text("")
-    with raises_code("output.exists", path=folder / "site.yaml"):
-        launch(calibrate=True)
-    with raises_code("cli.conflict", options=("--calibrate", "--array")):
-        launch("m.yaml", calibrate=True, array=True)
-
-
 def test_the_run_folder_contains_the_submitted_files(launch: Launch, here: Path, capsys: Any):
     assert launch("c.yaml", "train.learning_rate=1e-3", json=True, after=["7"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["job"] == "1"

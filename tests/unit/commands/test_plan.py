@@ -1,7 +1,8 @@
 """`paratune plan`: from a configuration, without its weights, to a table, JSON and a file; and refused options."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +13,13 @@ from tiny import tiny_config, tiny_tokenizer
 from transformers import RobertaConfig
 
 from paratune.api.plan_job import check_positions
+from paratune.api.plan_options import PlanOptions
 from paratune.commands import plan as command
-from paratune.commands.plan import PlanArguments, plan
-from paratune.commands.plan_goal import check_goal
+from paratune.commands.plan import plan
 from paratune.config.load import load_config
 from paratune.errors import EXIT_FAILED, EXIT_OK
+from paratune.records.finished import read_record
+from paratune.reports.measures import step_ms
 
 CONFIG = """\
 task: {kind: classification, labels: [neg, pos]}
@@ -46,9 +49,10 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def planned(path: Path, capsys: pytest.CaptureFixture[str]) -> Planned:
-    def run(*overrides: str, write: Path | None = None, **wanted: Any) -> dict[str, Any]:
-        wanted = {"devices": "1,2", "device": "a100-40gb"} | wanted
-        assert plan(path, set_=overrides, wanted=PlanArguments(**wanted), write=write, json=True) == EXIT_OK
+    def run(*overrides: str, write: Path | None = None, measured: Sequence[str] = (), **wanted: Any) -> dict[str, Any]:
+        options = PlanOptions(**{"devices": "1,2", "device": "a100-40gb"} | wanted)
+        given = {"set_": overrides, "measured": measured, "write": write}
+        assert plan(path, options=options, **given, json=True) == EXIT_OK
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
         return result
 
@@ -105,8 +109,8 @@ def test_the_written_file_loads_as_the_recommendation(planned: Planned, tmp_path
 
 
 def test_the_table_shows_the_options(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wanted = PlanArguments(devices="1,2", device="t4", strategies="ddp,pipeline", micro_batch_size="4,3")
-    assert plan(path, wanted=wanted) == EXIT_OK
+    options = PlanOptions(devices="1,2", device="t4", strategies="ddp,pipeline", micro_batch_size="4,3")
+    assert plan(path, options=options) == EXIT_OK
     text = capsys.readouterr().out
     assert "20 rows of 6 tokens on average, the longest 8; packed batches" in text
     assert "not possible: ddp on 1 device; pipeline on 2 devices: batch.micro_batch_size is 3" in " ".join(text.split())
@@ -135,22 +139,13 @@ def test_the_table_shows_the_options(path: Path, capsys: pytest.CaptureFixture[s
 )
 def test_invalid_options_of_plan_are_refused(path: Path, wanted: dict[str, Any], refused: tuple[str, ...]) -> None:
     with raises_code(*refused):
-        plan(path, wanted=PlanArguments(**({"device": "t4"} | wanted)), json=True)
+        plan(path, options=PlanOptions(**({"device": "t4"} | wanted)), json=True)
 
 
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        {"strategies": "ddp", "devices": "1", "micro_batch_size": "3"},  # not possible
-        {"strategies": "single", "devices": "1", "goal": "under 0.1GB"},  # not met
-    ],
-)
-def test_without_a_recommendation_the_exit_code_is_1(
-    path: Path, wanted: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_recommendation_the_exit_code_is_1(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    impossible = PlanOptions(strategies="ddp", devices="1", micro_batch_size="3", device="t4")
     for as_json in (True, False):
-        code = plan(path, wanted=PlanArguments(**({"device": "t4"} | wanted)), json=as_json)
-        assert code == EXIT_FAILED
+        assert plan(path, options=impossible, json=as_json) == EXIT_FAILED
     assert capsys.readouterr().out
 
 
@@ -170,115 +165,18 @@ def test_a_published_model_is_planned_without_its_files(
 
 def test_missing_data_suggests_max_length(path: Path) -> None:
     with raises_code("data.not_found", "nowhere.csv", "--max-length", "TOKENS"):
-        plan(path, set_=["data.train=nowhere.csv"], wanted=PlanArguments(device="t4"), json=True)
-
-
-def test_without_config_calibrate_or_score_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
-    with raises_code("cli.argument_missing", "CONFIG", "my.yaml"):
-        plan()
-    with raises_code("run.not_a_run"):
-        plan(wanted=PlanArguments(score=(Path("nowhere"),)))
-
-
-def test_runs_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from make_run import make_run
-
-    run = make_run(tmp_path / "a", summary_changes={"prediction": {"step_s": [0.06, 0.04, 0.1], "reason": None}})
-    assert plan(wanted=PlanArguments(score=(run,)), json=True) == EXIT_OK
-    result = json.loads(capsys.readouterr().out)
-    assert result["runs"][0]["predicted_s"] == 0.06
-    assert plan(wanted=PlanArguments(score=(run,))) == EXIT_OK
-    assert "within the interval" in capsys.readouterr().out
-
-
-def test_calibrate_prints_the_measurements(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from paratune.planning import calibration
-    from paratune.planning.calibration import Calibration
-    from paratune.planning.constants import BoundedConstant, Constants
-    from paratune.planning.machine import detect_machine
-
-    figures = {1: Constants({"adamw": BoundedConstant(1e9, 9e8, 1e9, "measured")})}
-    result = Calibration(detect_machine(), figures, Path("kept.json"), 61.0)
-    monkeypatch.setattr(calibration, "calibrate", lambda say: result)
-    assert plan(wanted=PlanArguments(calibrate=True), json=True) == EXIT_OK
-    printed = json.loads(capsys.readouterr().out)["calibration"]
-    assert printed["by_threads"]["1"]["adamw"]["value"] == 1e9
-    assert plan(wanted=PlanArguments(calibrate=True)) == EXIT_OK
-    assert "measured in 61 s, kept in kept.json" in capsys.readouterr().out
-
-
-def test_runs_refine_the_figures_of_the_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from make_run import make_run
-
-    from paratune.planning.calibration import store, this_node
-    from paratune.planning.constants import BoundedConstant, Constants
-    from paratune.planning.machine import detect_machine, this_machine
-    from paratune.planning.time import TERMS
-
-    monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
-    with raises_code("plan.not_calibrated", "--calibrate"):
-        plan(wanted=PlanArguments(calibrate=True, score=(tmp_path,)))
-    names = ("forward", "backward", "optimizer", "communication", "pipeline", "run")
-    store(
-        detect_machine().name,
-        {1: Constants({f"factor.{name}": BoundedConstant(1.0, 0.7, 1.4, "assumed") for name in names})},
-    )
-    prediction = {
-        "machine": detect_machine().name,
-        "is_calibrated": True,
-        "terms_s": dict.fromkeys(TERMS, 0.001) | {"forward": 0.01},
-        "factors": {f"factor.{name}": 1.0 for name in names},
-        "reason": None,
-    }
-    changes = {"hardware": [{"hostname": "a node like this", **this_node()}], "num_threads": 1}
-    changes |= {"strategy.traits.own_phases": ["forward", "backward", "optimizer"]}
-    good = make_run(tmp_path / "good", run_changes=changes, summary_changes={"prediction": prediction})
-    elsewhere = {**changes, "hardware": [this_node() | {"num_usable_cores": 1024}]}
-    bad = make_run(tmp_path / "bad", run_changes=elsewhere, summary_changes={"prediction": prediction})
-    without = make_run(tmp_path / "without", run_changes=changes)
-    assert plan(wanted=PlanArguments(calibrate=True, score=(good, bad, without))) == EXIT_OK
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "bad is not used: it ran on" in printed
-    assert "without is not used: no prediction of its time" in printed
-    shown = json.loads((good / "summary.json").read_text())["phases"]["forward"]["median_ms"] / 1000 / 0.01
-    constants = this_machine().constants
-    assert constants is not None
-    # Part of the way from 1 to what the run shows.
-    assert 1 < constants["factor.forward"].value < shown
-    with raises_code("plan.nothing_to_refine", name=detect_machine().name):
-        plan(wanted=PlanArguments(calibrate=True, score=(good,)), json=True)
+        plan(path, set_=["data.train=nowhere.csv"], options=PlanOptions(device="t4"), json=True)
 
 
 def test_a_plan_is_printed_before_write_is_refused(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wanted = PlanArguments(
+    options = PlanOptions(
         device="t4", devices="3", strategies="pipeline:2", max_length=16
     )  # two stages, three processes
     with raises_code("plan.nothing_to_write", option="--write"):
-        plan(path, wanted=wanted, write=tmp_path / "best.yaml")
+        plan(path, options=options, write=tmp_path / "best.yaml")
     assert "not possible: pipeline:2 on 3 devices: " in " ".join(capsys.readouterr().out.split())
-
-
-@pytest.mark.parametrize(("given", "meant"), [("f1>=0.88", "f1>=88"), ("exact>=500", "exact>=100")])
-def test_goals_of_question_answering_are_in_percent(given: str, meant: str) -> None:
-    assert check_goal(PlanArguments(goal="f1>=88 and loss<=0.5"), (), "qa", lambda: None) is not None
-    with raises_code("metric.scale", "100", meant):
-        check_goal(PlanArguments(goal=given), (), "qa", lambda: None)
-
-
-def test_a_goal_selects_an_option_and_writes_probes(planned: Planned, tmp_path: Path) -> None:
-    from paratune.sweeps.matrix import read_matrix
-
-    probes, best = tmp_path / "probes.yaml", tmp_path / "best.yaml"
-    result = planned(strategies="single,ddp", goal="f1>=0.8 within 1h under 30GB", write_probes=probes, write=best)
-    assert [entry["state"] for entry in result["goal"]["verdicts"]] == ["meets it"] * 3
-    kind = load_config(best).config.strategy.kind
-    assert f"For the goal run {kind} on" in result["goal"]["lines"][-1]
-    (axis,) = read_matrix(probes).axes
-    assert len(axis.values) == 6  # three ways to time, three learning rates
 
 
 def test_max_length_is_at_most_the_positions_of_the_model() -> None:
@@ -287,39 +185,6 @@ def test_max_length_is_at_most_the_positions_of_the_model() -> None:
     check_positions(config, RobertaConfig(max_position_embeddings=514), 512)
     with raises_code("model.max_length", "--max-length", "513", "512"):
         check_positions(config, RobertaConfig(max_position_embeddings=514), 513)
-
-
-def test_the_price_can_come_from_the_file_of_the_machine() -> None:
-    wanted = PlanArguments(goal="for 5")
-    goal = check_goal(wanted, (), "classification", lambda: 1.5)
-    assert goal is not None
-    assert goal.price == 5
-    with raises_code("cli.option_missing", "--price", "price_per_hour"):
-        check_goal(wanted, (), "classification", lambda: None)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "refused"),
-    [
-        ({"goal": "rmse<=1"}, ("metric.unknown", "--goal", "rmse")),
-        ({"goal": "f1>=88"}, ("metric.scale", "--goal", "f1", "0.88")),
-        ({"goal": "for 5"}, ("cli.option_missing", "--goal", "PRICE")),
-        ({"goal": "within 1h", "measured": ("runs/a",)}, ("metric.unknown", "--goal", "f1", "0.88")),
-        (
-            {"measured": (".",), "write_probes": Path("p.yaml")},
-            ("cli.option_missing", "--measured", "--write-probes"),
-        ),
-        ({"goal": "within 1h", "write_probes": Path("p.txt")}, ("output.format", "--write-probes", "p.txt: a")),
-        ({"goal": "within 1h", "write_probes": Path("p.yaml"), "nodes": "2"}, ("cli.no_effect", "--nodes")),
-        ({"calibrate": True}, ("cli.conflict", "--calibrate", "--device", "t4")),
-        ({"score": (Path("runs/a"),)}, ("cli.no_effect", "--score")),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(
-    path: Path, wanted: dict[str, Any], refused: tuple[str, ...]
-) -> None:
-    with raises_code(*refused):
-        plan(path, wanted=PlanArguments(device="t4", **wanted), json=True)
 
 
 def test_a_measured_figure_moves_the_plan(planned: Planned) -> None:
@@ -331,18 +196,16 @@ def test_a_measured_figure_moves_the_plan(planned: Planned) -> None:
     after = found["options"][0]
     assert after["step_s"][0] == pytest.approx(step_s, rel=0.1)
     assert after["memory"]["total_bytes"] == pytest.approx(2 * total_bytes, rel=1e-3)
-    timed, memory = found["measured"]["figures"]
-    assert timed["planned_before"] == pytest.approx(before["step_s"][0])
-    assert timed["planned_after"] == pytest.approx(after["step_s"][0])
-    assert memory["planned_before"] == total_bytes
-    assert found["measured"]["moved"]
-    assert "network" not in found["measured"]["moved"]
+    memory, timed = found["measured"]
+    assert timed["step_s"]["before"] == pytest.approx(before["step_s"][0])
+    assert timed["step_s"]["after"] == pytest.approx(after["step_s"][0])
+    assert "Planned: " in memory["measured"]
 
 
 def test_a_figure_of_two_devices_is_of_ddp_if_the_strategy_is_for_one(planned: Planned) -> None:
     texts = ("1 s a step on 1 x a100-40gb", "1 s a step on 2 x a100-40gb")
     found = planned("strategy.kind=single", measured=texts, devices="1")
-    assert [figure["way"].split(",")[0] for figure in found["measured"]["figures"]] == ["single", "ddp"]
+    assert [figure["measured"].split("(")[1].split()[0] for figure in found["measured"]] == ["single", "ddp"]
 
 
 def test_an_epoch_and_a_rate_are_brought_to_a_step(planned: Planned) -> None:
@@ -362,21 +225,63 @@ def test_an_epoch_and_a_rate_are_brought_to_a_step(planned: Planned) -> None:
     ],
 )
 def test_a_figure_that_cannot_be_of_the_plan_is_refused(path: Path, text: str, refused: tuple[str, ...]) -> None:
-    wanted = PlanArguments(devices="1", device="a100-40gb", measured=(text,))
     with raises_code(*refused):
-        plan(path, wanted=wanted, json=True)
+        plan(path, options=PlanOptions(devices="1", device="a100-40gb"), measured=(text,), json=True)
 
 
 def test_a_figure_that_needs_an_unknown_constant_is_refused(path: Path, tmp_path: Path) -> None:
     # Without links, nothing is known of what two devices exchange.
     machine = tmp_path / "alone.yaml"
     machine.write_text("memory_gib: 40\nmemory_gb_per_s: 1500\npeak_tflops: {fp32: 19}\n")
-    wanted = PlanArguments(devices="1", device=str(machine), measured=("1 s a step on 2 x alone, ddp",))
-    with raises_code("plan.not_calibrated", "1 s a step on 2 x alone, ddp", "link"):
-        plan(path, wanted=wanted, json=True)
+    options = PlanOptions(devices="1", device=str(machine))
+    with raises_code("plan.measured_impossible", "1 s a step on 2 x alone, ddp", "link"):
+        plan(path, options=options, measured=("1 s a step on 2 x alone, ddp",), json=True)
 
 
-def test_what_no_figure_determines_is_listed(planned: Planned) -> None:
-    found = planned(measured=("1 s a step on 1 x a100-40gb, single",), strategies="single,ddp", devices="1,2")
-    assert "link" in found["measured"]["still_assumed"]
-    assert "network" not in found["measured"]["still_assumed"]  # one node does not use it
+def test_a_run_on_a_cpu_gives_times_to_the_options_of_a_plan(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from make_run import make_run
+
+    config = load_config(path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    node = {"gpus": [], "cpu_model": "EPYC", "num_usable_cores": 4.0, "ram_bytes": 8 * 2**30}
+    changes = {
+        "config": config.config.model_dump(mode="json", by_alias=True),
+        "hardware": [node],
+        "num_threads": 1,
+        "world_size": 1,
+        "device": "cpu",
+        "batch": {"global_batch_size": 8, "micro_batch_size": 8, "grad_accum_steps": 1},
+    }
+    run = make_run(tmp_path / "a", run_changes=changes)
+    measured_s = step_ms(read_record(run, "a")) / 1000
+    options = PlanOptions(devices="1,2", strategies="single,ddp")
+    assert plan(path, options=options, measured=(str(run), str(run)), json=True) == EXIT_OK
+    result = json.loads(capsys.readouterr().out)
+    assert result["machine"]["name"] == "EPYC"
+    single, ddp = (option for option in result["options"] if (option["strategy"], option["num_ranks"]) != ("ddp", 1))
+    low, high = single["step_s"][1:]
+    assert low < measured_s < high
+    assert 0 < ddp["step_s"][1] < ddp["step_s"][2]
+    assert plan(path, options=options, measured=(str(run),)) == EXIT_OK
+    assert f"Measured: {measured_s:.3g} s a step by" in " ".join(capsys.readouterr().out.split())
+    with raises_code("plan.measured_device", "t4", "EPYC"):
+        plan(path, options=replace(options, device="t4"), measured=(str(run),))
+    with raises_code("run.not_a_run"):
+        plan(path, options=options, measured=(str(tmp_path),))
+
+
+def test_a_cpu_has_memory_and_no_time_without_a_run(
+    path: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    node = tmp_path / "node.yaml"
+    node.write_text("cores: 4\nmemory_gib: 8\n")
+    options = PlanOptions(devices="1", device=str(node), strategies="single")
+    assert plan(path, options=options, json=True) == EXIT_OK
+    (single,) = json.loads(capsys.readouterr().out)["options"]
+    assert single["step_s"] is None
+    assert "--measured RUN" in single["why_no_time"]
+    assert single["memory"]["total_bytes"] > 0
+    with raises_code("plan.measured_device", "1 s a step on 1 x node"):
+        plan(path, options=options, measured=("1 s a step on 1 x node",))

@@ -8,8 +8,9 @@ import pytest
 from raised import raises_code
 from tiny import tiny_config, tiny_tokenizer
 
+from paratune.api.plan_options import PlanOptions
 from paratune.commands import plan_matrix
-from paratune.commands.plan import PlanArguments, plan
+from paratune.commands.plan import plan
 from paratune.errors import EXIT_OK
 from paratune.reports.matrix.planned import read_plan
 
@@ -41,7 +42,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-WANTED = PlanArguments(device="a100-40gb", max_length=8)
+OPTIONS = PlanOptions(device="a100-40gb", max_length=8)
 
 
 def test_each_run_is_planned_with_its_own_strategy_and_processes(
@@ -49,7 +50,7 @@ def test_each_run_is_planned_with_its_own_strategy_and_processes(
 ):
     written = tmp_path / "plan.json"
 
-    assert plan(path, wanted=WANTED, write=written, json=True) == EXIT_OK
+    assert plan(path, options=OPTIONS, write=written, json=True) == EXIT_OK
 
     result: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert result == json.loads(written.read_text())
@@ -70,7 +71,7 @@ def test_each_run_is_planned_with_its_own_strategy_and_processes(
 
 
 def test_the_table_has_a_line_for_each_run(path: Path, capsys: pytest.CaptureFixture[str]):
-    assert plan(path, wanted=WANTED) == EXIT_OK
+    assert plan(path, options=OPTIONS) == EXIT_OK
 
     out = capsys.readouterr().out
     assert [line.split()[:2] for line in out.splitlines()[2:6]] == [
@@ -85,7 +86,7 @@ def test_a_fitted_baseline_is_not_planned_as_its_encoder(path: Path, capsys: pyt
     fitted = "    words: {baseline: {kind: tfidf}, strategy: single}\n  run.seed"
     path.write_text(path.read_text().replace("  run.seed", fitted, 1))
 
-    assert plan(path, wanted=WANTED, json=True) == EXIT_OK
+    assert plan(path, options=OPTIONS, json=True) == EXIT_OK
 
     cells = json.loads(capsys.readouterr().out)["cells"]
     assert list(cells["words_seed-1"]) == ["reason"]
@@ -94,8 +95,8 @@ def test_a_fitted_baseline_is_not_planned_as_its_encoder(path: Path, capsys: pyt
 
 def test_options_without_effect_and_missing_files_are_refused(path: Path, tmp_path: Path):
     with raises_code("cli.no_effect", option="--devices"):
-        plan(path, wanted=PlanArguments(devices="1", max_length=8), json=True)
+        plan(path, options=PlanOptions(devices="1", max_length=8), json=True)
     with raises_code("output.format", "best.yaml", option="--write"):
-        plan(path, wanted=WANTED, write=tmp_path / "best.yaml", json=True)
+        plan(path, options=OPTIONS, write=tmp_path / "best.yaml", json=True)
     with raises_code("data.not_found", "absent.csv"):
-        plan(path, wanted=PlanArguments(device="a100-40gb"), json=True)
+        plan(path, options=PlanOptions(device="a100-40gb"), json=True)

@@ -1,4 +1,4 @@
-"""The time of operations on a CPU: operands outside of the caches, evicted code, gradients of embeddings."""
+"""The time of operations on a CPU: threads, gradients of embeddings."""
 
 import pytest
 import torch
@@ -9,32 +9,19 @@ from paratune.planning.kernels import pass_time
 from paratune.planning.trace import Operation, Trace
 
 KNOWN = {"product.fp32": 1e9, "batched.fp32": 1e9, "elementwise": 1e9, "gather": 1e9, "launch.forward": 1e-6}
-MIB = 2**20
 
 
-def on_cpu(values: dict[str, float], *operations: Operation) -> float:
-    """Return the seconds of a forward pass on a CPU whose products have measured rates (curves)."""
-    constants = {name: BoundedConstant(value, value, value, "test") for name, value in values.items()}
-    for name in ("product.fp32", "batched.fp32"):
-        constants[name] = BoundedConstant(1e9, 1e9, 1e9, "test", curve=((1.0, 1e9),))
-    counted = dict.fromkeys(operations, 1)
-    return pass_time(counted, Constants(constants), launch="launch.forward", tf32=False, is_cuda=False).total_s
+def on_cpu(values: dict[str, float], *operations: Operation, speedup: float = 1.0) -> float:
+    """Return the seconds of a forward pass on a CPU."""
+    constants = Constants({name: BoundedConstant(value, value, value, "test") for name, value in values.items()})
+    options = {"launch": "launch.forward", "tf32": False, "is_cuda": False, "threads_speedup": speedup}
+    return pass_time(dict.fromkeys(operations, 1), constants, **options).total_s
 
 
-def test_a_product_also_reads_operands_that_no_cache_contains() -> None:
-    # 17 tokens x 8 rows, 384 to 1536 features: 160 MFLOP, and 0.2 + 2.4 + 0.8 MB at 10 GB/s.
-    product = Operation(2 * 136 * 384 * 1536, 4 * (136 * 384 + 384 * 1536 + 136 * 1536), "float32", "addmm")
-    warm, cold = (on_cpu(KNOWN | more, product) for more in ({}, {"operands": 10e9}))
-    assert warm == pytest.approx(0.160432128 + 1e-6)
-    assert cold - warm == pytest.approx(3_403_776 / 10e9)
-    within_attention = product._replace(name="bmm")
-    assert on_cpu(KNOWN | {"operands": 10e9}, within_attention) == pytest.approx(warm)
-
-
-def test_code_is_loaded_again_after_an_operation_that_fills_the_cache() -> None:
-    full, half = (Operation(0, num_bytes, "float32", "add") for num_bytes in (8 * MIB, MIB))
-    hot = on_cpu(KNOWN, full, half)
-    assert on_cpu(KNOWN | {"launch.evicted": 100e-6}, full, half) - hot == pytest.approx(1.5 * 100e-6)
+def test_threads_shorten_operations_and_not_their_calls() -> None:
+    product = Operation(2 * 10**9, 1000, "float32", "addmm")
+    assert on_cpu(KNOWN, product) == pytest.approx(2 + 1e-6)
+    assert on_cpu(KNOWN, product, speedup=1.6) == pytest.approx(2 / 1.6 + 1e-6)
 
 
 def test_the_gradient_of_an_embedding_has_its_own_rate() -> None:

@@ -7,7 +7,7 @@ import pytest
 from raised import raises_code
 
 from paratune.base.units import GIB
-from paratune.planning.machine import find_machine, threads_of_rank, with_measurements
+from paratune.planning.machine import find_machine, machine_of_node
 from paratune.planning.uncalibrated import assumed_constants
 
 
@@ -16,7 +16,6 @@ def test_constants_of_a_listed_device_follow_its_sheet() -> None:
     assert machine.constants is not None
     assert machine.is_cuda
     assert machine.memory_bytes == int(39.50 * GIB)  # as an error of PyTorch prints it: TianheWu/CoSeR#10
-    assert machine.tdp_w == 400
     # NVIDIA A100 datasheet: 312 TFLOP/s in bf16, of which half is taken to be reached by BERT's products.
     assert machine.constants["product.bf16"].value == pytest.approx(156e12)
     assert machine.constants["product.bf16"].high < 312e12
@@ -80,14 +79,12 @@ def write(folder: Path, text: str) -> str:
 
 
 def test_a_file_changes_a_listed_device(tmp_path: Path) -> None:
-    text = "device: a100-40gb\nmemory_gib: 39.5\nnetwork_gbit_per_s: 200\nprice_per_hour: 1.5\ntdp_w: 300\n"
+    text = "device: a100-40gb\nmemory_gib: 39.5\nnetwork_gbit_per_s: 200\nprice_per_hour: 1.5\n"
     machine = find_machine(write(tmp_path, text))
     assert machine.name == "mine"
     assert machine.memory_bytes == int(39.5 * GIB)
     assert machine.constants is not None
     assert machine.constants["network"].value == pytest.approx(0.8 * 25e9)
-    # 2 devices for half an hour at 300 W are 1.08 MJ.
-    assert machine.energy_j(2, 1800) == pytest.approx(1.08e6)
     assert machine.price_per_hour == 1.5
 
 
@@ -99,7 +96,6 @@ def test_a_file_describes_a_device_that_is_not_listed(tmp_path: Path) -> None:
     assert machine.constants["product.fp32"].value == pytest.approx(0.8 * 20e12)
     assert "product.bf16" not in machine.constants
     assert machine.constants["link"].value == pytest.approx(65e9)
-    assert machine.energy_j(1, 1) is None
     assert machine.price_per_hour is None
 
 
@@ -107,7 +103,7 @@ def test_a_file_describes_a_device_that_is_not_listed(tmp_path: Path) -> None:
     ("text", "refused"),
     [
         ("device: a100-40gb\nmemory_gb: 3\n", ("config.unknown_key", "line 2", "memory_gb", "memory_gi")),
-        ("device: a100-40gb\ntdp_w: -3\n", ("config.invalid_value", "line 2", "tdp_w", "3", "0")),
+        ("device: a100-40gb\nmemory_gib: -3\n", ("config.invalid_value", "line 2", "memory_gib", "3", "0")),
         ("device: a101\n", ("plan.unknown_device", "line 1", "a101")),
         ("device: t4\npeak_tflops:\n  fp32: fast\n", ("config.invalid_value", "line 3", "peak_tflops.fp32", "fast")),
         ("device: t4\npeak_tflops:\n  fp8: 3\n", ("config.unknown_key", "line 3", "peak_tflops.fp8")),
@@ -128,26 +124,24 @@ def test_missing_machine_file() -> None:
         find_machine("nowhere.yaml")
 
 
-def test_measured_cpu_has_constants_by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_on_a_cpu_has_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    listed = find_machine("t4").constants
-    assert listed is not None
-    one_thread, four = listed, listed.replaced({"adamw": listed["adamw"].times(4)})
-    cpu = replace(find_machine("t4"), is_cuda=False, constants=None, num_cores=4.0)
-    machine = with_measurements(cpu, {1: one_thread, 4: four})
-    assert machine.is_calibrated
-    assert machine.constants == four
-    assert machine.constants_for(1) == four
-    assert machine.constants_for(4) == one_thread
-    assert machine.constants_for(2) == one_thread  # two threads are nearer to one than to four
-    assert threads_of_rank(3, 8.0) == 2
+    cpu = replace(find_machine("t4"), is_cuda=False, constants=None, num_cores=8.0)
+    assert [cpu.threads_of_rank(ranks) for ranks in (1, 3, 16)] == [8, 2, 1]
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert machine.constants_for(1) == one_thread
+    assert cpu.threads_of_rank(1) == 1
+    assert find_machine("t4").threads_of_rank(1) == 1
 
 
-def test_machine_without_measurements_is_unchanged() -> None:
-    machine = find_machine("t4")
-    assert with_measurements(machine, {}) is machine
+def test_the_machine_of_a_recorded_node() -> None:
+    node = {"gpus": [], "cpu_model": "EPYC", "num_usable_cores": 4.0, "ram_bytes": 64 * GIB, "ram_limit_bytes": 8 * GIB}
+    cpu = machine_of_node(node)
+    assert (cpu.name, cpu.is_cuda, cpu.memory_bytes, cpu.num_cores, cpu.constants) == ("EPYC", False, 8 * GIB, 4, None)
+    gpu = machine_of_node({**node, "gpus": [{"name": "NVIDIA A100-SXM4-40GB", "memory_bytes": 40 * GIB}]})
+    assert gpu.host_memory_bytes == 8 * GIB
+    assert gpu.is_same_kind(find_machine("a100-40gb"))
+    assert not gpu.is_same_kind(find_machine("t4"))
+    assert not gpu.is_same_kind(cpu)
 
 
 def test_no_constants_without_memory_bandwidth() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from raised import raises_code
 
-from paratune.planning.measured import MeasuredFigure, divide_measured, parse_figure, read_figures
+from paratune.planning.measured import MeasuredFigure, divide_measured, parse_figure
+from paratune.records.sweep import SWEEP_FILE
 
 
 @pytest.mark.parametrize(
@@ -50,40 +51,11 @@ def test_invalid_figure_is_refused(text: str) -> None:
         parse_figure(text)
 
 
-def test_file_of_figures_with_own_configurations(tmp_path: Path) -> None:
-    path = tmp_path / "figures.yaml"
-    path.write_text(
-        "- 310 s an epoch on 1 x t4\n- {figure: 1 s a step on 2 x t4, config: other.yaml, set: {batch.global: 32}}\n"
-    )
-    first, second = read_figures(path)
-    assert (first.config, dict(first.overrides)) == (None, {})
-    assert (second.config, dict(second.overrides)) == (tmp_path / "other.yaml", {"batch.global": 32})
-    runs = tmp_path / "runs"
-    runs.mkdir()
-    figures, folders = divide_measured([str(path), str(runs), "2 s a step on 1 x t4"], has_goal=False)
-    assert ([figure.value for figure in figures], folders) == ([310.0, 1.0, 2.0], [runs])
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("", "plan.measured_file"),
-        ("a: b\n", "plan.measured_file"),
-        ("- {config: c.yaml}\n", "plan.measured_file"),
-        ("- {figure: 1 s a step on 1 x t4, settings: {}}\n", "plan.measured_file"),
-        ("- {figure: 1 s a step on 1 x t4, set: [a]}\n", "plan.measured_file"),
-        ("- 1 s a step on 1 x t4\n- fast\n", "plan.measured_syntax"),
-    ],
-)
-def test_a_wrong_file_is_refused_with_its_path(tmp_path: Path, text: str, code: str) -> None:
-    path = tmp_path / "figures.yaml"
-    path.write_text(text)
-    with raises_code(code, path):
-        read_figures(path)
-
-
-def test_broken_yaml_is_refused_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "figures.yaml"
-    path.write_text("- 1 s a step on 1 x t4\n- [\n")
-    with raises_code("config.syntax", path):
-        read_figures(path)
+def test_folders_are_runs_and_a_matrix_stands_for_its_finished_runs(tmp_path: Path) -> None:
+    run, matrix = tmp_path / "run", tmp_path / "matrix"
+    for folder in (run, matrix / "runs" / "done", matrix / "runs" / "open"):
+        folder.mkdir(parents=True)
+    (matrix / "runs" / "done" / "summary.json").touch()
+    (matrix / SWEEP_FILE).touch()
+    figures, folders = divide_measured([str(run), "2 s a step on 1 x t4", str(matrix)])
+    assert ([figure.value for figure in figures], folders) == ([2.0], [run, matrix / "runs" / "done"])

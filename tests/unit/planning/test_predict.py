@@ -25,11 +25,11 @@ from paratune.planning.predict import JobPredictor, Prediction, start_command
 from paratune.planning.profiles import Profiles
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.table import Plan, _break_name, impossible_lines
-from paratune.planning.time import PARTS, TERMS, StepCase, StepTime
+from paratune.planning.time import BOUNDS, TERMS, StepCase, StepTime
 
 CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "ddp.yaml"
 GIB, MIB = 2**30, 2**20
-TRACED = SimpleNamespace(why_approximate=None, parameters=(), weight_bytes=4, num_parameters=2**28)
+TRACED = SimpleNamespace(parameters=(), weight_bytes=4, num_parameters=2**28)
 
 
 @pytest.fixture
@@ -52,9 +52,9 @@ def simple(monkeypatch: pytest.MonkeyPatch) -> None:
         terms["communication_exposed"] = (4e-3 if setup.num_ranks > 1 else 0) * (2 if setup.traits.shards else 1)
         total = math.fsum(terms.values())
         python = 5e-3 if setup.num_ranks > 1 and setup.traits.shards else 0.0
-        parts = dict.fromkeys(PARTS, 0.0) | {"compute": terms["forward"], "update": 1e-3, "python": python}
-        parts["communication"] = terms["communication_exposed"] - python
-        return StepTime(terms, total, total / 1.5, total * 1.5, "compute", (), parts), None
+        parts = dict.fromkeys(BOUNDS, 0.0) | {"compute": terms["forward"], "memory": 1e-3, "host": python}
+        parts["link"] = terms["communication_exposed"] - python
+        return StepTime(terms, total, total / 1.5, total * 1.5, (), parts), None
 
     monkeypatch.setattr(predict_module, "peak", peak)
     monkeypatch.setattr(predict_module, "step_time", time)
@@ -149,8 +149,6 @@ def test_times_of_step_epoch_and_run() -> None:
     assert ddp.run.value == pytest.approx(step * 12)  # three epochs of four steps
     assert ddp.price is not None
     assert ddp.price.value == pytest.approx(step * 12 * 2 / 3600 * 2.0)
-    # 400 W on the data sheet of an A100; steps take at most 1.5 times as long.
-    assert ddp.energy_j == pytest.approx(1.5 * step * 12 * 2 * 400)
 
 
 @pytest.mark.usefixtures("simple")
@@ -161,14 +159,6 @@ def test_advice_recommends_and_warns() -> None:
     assert recommended(predictions) is find_prediction(predictions, "ddp", 4)
     assert lines.startswith("Run ddp on 4 devices, micro-batches of 8: the fastest that fits.")
     assert "Smallest that fits: single on 1 device, 33 GiB a device and 6.5 GiB to spare." in lines
-    assert "Cheapest: single on 1 device, 0.000217 device-hours for the run." in lines  # 0.065 s * 12 / 3600
-    assert "Largest micro-batch of ddp on 4 devices: 8, all of a rank's share" in lines
-    # 25 ms beside 21 ms; 384 MiB are buffers of NCCL.
-    assert (
-        "ddp on 4 devices takes 9.38 GiB and has 30.1 GiB to spare, so memory is no reason to shard or offload: "
-        "zero3 saves 768 MiB (19.0% longer)." in lines
-    )
-    assert "ddp on 2 devices takes" not in lines
 
 
 @pytest.mark.usefixtures("simple")
@@ -215,32 +205,15 @@ def test_more_devices_are_not_advised_above_twice_the_cost() -> None:
     assert recommended(predictions) is find_prediction(predictions, "ddp", 2)
     lines = "\n".join(plan_advice(predictions))
     assert "without taking more than 2 times the device-hours of the cheapest" in lines
-    assert (
-        "The global batch stays 8, so the curve flattens: from 1 device to 4 it is 1.9 times as fast, not 4 times. "
-        # Of 9 ms on four devices, a quarter of one device's 16 + 1 ms would have been left: 4 and 0.25.
-        "A device's part of a step shrinks from 8 to 2 samples; what shrinks less: exchanging data (4 ms) and updating "
-        "the weights (1 ms), of 9 ms a step." in lines
-    )
 
 
 @pytest.mark.usefixtures("simple")
-def test_engine_python_is_not_reported_as_communication() -> None:
-    predictions = predicted("batch.global=8", strategies=("zero3",), num_ranks=(2, 4))
-    # 8 + 1 + 8 ms on two devices, 4 + 1 + 8 on four. Not halved: Python 5 - 2.5, exchange 3 - 1.5, update 1 - 0.5.
-    assert (
-        "from 2 devices to 4 it is 1.3 times as fast, not 2 times. A device's part of a step shrinks from 4 to 2 "
-        "samples; what shrinks less: the engine's own Python (5 ms), exchanging data (3 ms) and updating the weights "
-        "(1 ms), of 13 ms a step." in "\n".join(plan_advice(predictions))
-    )
-
-
-@pytest.mark.usefixtures("simple")
-@pytest.mark.parametrize(("part", "words"), [("launch", "launching operations"), ("python", "the engine's own Python")])
-def test_host_bound_step_names_the_cause(part: str, words: str) -> None:
+def test_the_bound_of_the_fastest_option_is_named() -> None:
     (two,) = predicted(strategies=("zero3",), num_ranks=(2,))
     assert two.time is not None
-    busy = replace(two, time=replace(two.time, bound="host", parts=dict(two.time.parts) | {part: 1.0}))
-    assert f"bound by the host: most of it is {words}." in "\n".join(plan_advice([busy]))
+    assert two.time.bound == "compute"
+    busy = replace(two, time=replace(two.time, parts=dict(two.time.parts) | {"host": 1.0}))
+    assert "bound by the host (launching operations" in "\n".join(plan_advice([busy]))
 
 
 def test_without_a_time_the_simplest_on_the_fewest_devices_is_advised() -> None:
@@ -252,7 +225,7 @@ def test_without_a_time_the_simplest_on_the_fewest_devices_is_advised() -> None:
     predictor = JobPredictor(job, cpu, Profiles(job, is_cuda=False).of)
     predictions = [predictor.predict(option) for option in options]
     assert [prediction.time for prediction in predictions] == [None] * 3
-    assert "paratune plan --calibrate" in str(predictions[0].why_no_time)
+    assert "--measured RUN" in str(predictions[0].why_no_time)
     assert recommended(predictions) is find_prediction(predictions, "single", 1)
     assert "single on 1 device" in plan_advice(predictions)[0]
     embeddings, layer = (127 + 64 + 2 + 2) * 32, 4 * (32 * 32 + 32) + (32 * 64 + 64) + (64 * 32 + 32) + 4 * 32

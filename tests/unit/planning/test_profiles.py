@@ -61,7 +61,7 @@ def test_rows_of_other_lengths_are_traced(traced: list[int]) -> None:
     assert traced == [5]
 
 
-def test_a_model_that_cannot_be_traced_is_approximated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_be_traced_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(*args: Any, **options: Any) -> Any:
         raise RuntimeError("Cannot call numel() on tensor with symbolic sizes\nand more")
 
@@ -69,8 +69,8 @@ def test_a_model_that_cannot_be_traced_is_approximated(monkeypatch: pytest.Monke
     job = PlannedJob(
         load_config(CONFIG).config, tiny_config(), lengths_of_rows(np.array([12] * 9)), 9, PackedEntry(), None
     )
-    profile = Profiles(job, is_cuda=True).of(padded(2), SETUP)
-    assert profile.why_approximate == "RuntimeError: Cannot call numel() on tensor with symbolic sizes"
+    with raises_code("plan.not_traced", "RuntimeError", "Cannot call numel() on tensor with symbolic sizes"):
+        Profiles(job, is_cuda=True).of(padded(2), SETUP)
 
     def wrong(*args: Any, **options: Any) -> Any:
         raise ConfigError(
