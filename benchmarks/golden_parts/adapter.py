@@ -51,9 +51,9 @@ RULES = {
         *(f"verdicts {rule}" for rule in _VERDICTS),
     ),
     "compare": (
-        "families * groups {subject} runs {measure} seed -> seed of",
-        "families * figures {measure} {subject} {rest} -> verdict",
-        *(f"families * verdicts {rule}" for rule in _VERDICTS),
+        "configurations {subject} runs {measure} seed -> seed of",
+        "figures {measure} {subject} {rest} -> verdict",
+        *(f"verdicts {rule}" for rule in _VERDICTS),
     ),
     "matrix": (
         "groups * candidates {subject} scores {measure} {measure} {rest}",

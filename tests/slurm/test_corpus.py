@@ -42,7 +42,7 @@ STEPS = ["lines", "language", "variety", "quality", "duplicates", "decontaminate
 
 
 def corpus(work: str) -> Corpus:
-    return Corpus.model_validate({"work": work, "clean": {"skip": STEPS}, "store": {"database": False}})
+    return Corpus.model_validate({"work": work, "clean": {"skip": STEPS}})
 
 
 def spread(folder: Path) -> "subprocess.CompletedProcess[str]":

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from paratune.config.candidates import strategy_names
 from paratune.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -66,13 +65,16 @@ def check_options(options: PlanOptions) -> None:
     _numbers("--nodes", options.nodes)
     _numbers("--micro-batch-size", options.micro_batch_size)
     _precisions(options.precision)
-    if options.strategies is not None:
-        strategy_names(options.strategies)
+    planned_strategies(options)
 
 
 def planned_strategies(options: PlanOptions) -> tuple[str, ...] | None:
     """Return the strategies that the user named; None for the usual ones, or all."""
-    return None if options.strategies in (None, ALL) else tuple(strategy_names(str(options.strategies)))
+    if options.strategies is None or options.strategies == ALL:
+        return None
+    from paratune.config.candidates import strategy_names  # pydantic, which --help does not need
+
+    return tuple(strategy_names(options.strategies))
 
 
 def _numbers(option: str, text: str | None) -> tuple[int, ...] | None:

@@ -13,7 +13,7 @@ from paratune.config.differences import flatten
 from paratune.config.load import allow_code
 from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, DataError
-from paratune.reports.matrix.planned import GENERATOR, SCHEMA_VERSION
+from paratune.reports.matrix.published import PLAN_GENERATOR, PLAN_SCHEMA_VERSION
 from paratune.sweeps.cell import Cell, invalid, none_possible
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
@@ -65,8 +65,8 @@ def plan_matrix(
     with stdout_for_results():
         planned = _planned(cells, options, measured)
     plan: dict[str, Any] = {
-        "generator": GENERATOR,
-        "schema_version": SCHEMA_VERSION,
+        "generator": PLAN_GENERATOR,
+        "schema_version": PLAN_SCHEMA_VERSION,
         "matrix": matrix.name,
         "cells": planned,
     }

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from paratune.base.atomic import replace_file
 from paratune.corpus.rows import DROPPED_SCHEMA, DroppedRow
-from paratune.errors import CheckpointError, DataError, os_error_as
+from paratune.errors import CheckpointError, os_error_as
 from paratune.records import file_sha256, write_json
 
 BUFFER_BYTES = 1 << 20
@@ -57,15 +57,12 @@ def read_rows(path: Path, columns: list[str] | None = None, *, batch_size: int =
     """Yield the rows of a Parquet table, with one batch in memory at a time.
 
     Raises:
-        DataError: The table is missing or damaged.
+        CheckpointError: The table is missing.
     """
-    try:
-        with closing(pq.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False)) as table:
-            for batch in table.iter_batches(batch_size, columns=columns, use_threads=False):
-                yield from batch.to_pylist()
-    except (OSError, pa.ArrowException) as error:
-        message = f"{path} cannot be read: {error}; delete its folder to make it again"
-        raise DataError(message, code="data.unreadable", path=path) from error
+    # Otherwise the stage that is reading it would report that it cannot write.
+    with reading(path), closing(pq.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False)) as table:
+        for batch in table.iter_batches(batch_size, columns=columns, use_threads=False):
+            yield from batch.to_pylist()
 
 
 def write_shard(folder: Path, number: int, schema: pa.Schema, results: Iterable[Any]) -> dict[str, Any]:

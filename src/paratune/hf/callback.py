@@ -65,8 +65,9 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
             # The Trainer starts again, with `auto_find_batch_size` or after an error in a notebook.
             self._close()
         lock = take_folder(self._folder, mode) if args.process_index == 0 else None
-        self._run = run = TrainerRun(self._folder, args, state, kwargs["model"], kwargs["train_dataloader"])
+        run = TrainerRun(self._folder, args, state, kwargs["model"], kwargs["train_dataloader"])
         run.write(warmup_steps=self._warmup_steps)
+        self._run = run
         self._clock = make_clock(args.device)
         self._events = EventLog(run.folder, args.process_index)
         # A training that fails calls nothing: its callback is deleted, or the process ends.

@@ -4,7 +4,7 @@ A figure belongs to values of axes and a measure; a claim compares configuration
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from paratune.base.units import GIB, KIB, MIB
@@ -96,13 +96,3 @@ class Published:
     source: str = ""
     figures: tuple[PublishedFigure, ...] = ()
     claims: tuple[PublishedClaim, ...] = ()
-
-    def within(self, values: Mapping[str, str]) -> "Published":
-        """Return a copy for the configurations that also have these values."""
-        figures = (replace(figure, values={**values, **figure.values}) for figure in self.figures)
-
-        def both(pair: ComparedPair) -> ComparedPair:
-            return ComparedPair({**values, **pair.of}, {**values, **pair.than})
-
-        claims = (replace(claim, pairs=tuple(map(both, claim.pairs))) for claim in self.claims)
-        return Published(self.source, tuple(figures), tuple(claims))

@@ -2,8 +2,8 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,33 +27,53 @@ class Amount:
     @cached_property
     def deviation(self) -> float | None:
         """Sample standard deviation (n - 1) over the runs; None for fewer than two runs."""
-        return statistics.stdev(self.values.values()) if len(self.values) > 1 and not self.is_of_all else None
+        if len(self.values) < 2 or self.is_of_all:
+            return None
+        try:
+            return statistics.stdev(self.values.values())
+        except OverflowError:  # beyond the largest number
+            return None
+
+
+def mean(values: Collection[float]) -> float | None:
+    """Return the mean; None without values."""
+    try:
+        return statistics.fmean(values) if values else None
+    except OverflowError:  # the sum; the mean is within the range of numbers
+        return statistics.mean(values)
+
+
+def mean_amount(measure: Measure, values: Mapping[str, float], num_runs: int) -> Amount:
+    """Return the mean of the values of runs or of seeds, by their names."""
+    return Amount(measure, values, mean(values.values()), num_runs)
 
 
 def amount(measure: Measure, runs: Sequence[RunRecord]) -> Amount:
     """Return a measure over runs of one configuration; of a score, over the runs whose scores count."""
-    found = [(run, value) for run in runs if (value := measure.of(run)) is not None]
-    values = [value for _, value in found]
-    center = statistics.fmean(values) if values else None
-    if measure.unit == "rate" and values:
-        # Total work divided by total time: each run did, up to a factor that is the same for all, as much as it has
-        # measured steps of its global batch. Where that is unknown, the rate of equal amounts of work; the arithmetic
-        # mean would be that of equal times.
-        work = [samples for run, _ in found if (samples := measured_samples(run)) is not None]
-        if min(values) <= 0:
-            center = None
-        elif len(work) < len(values):
-            center = statistics.harmonic_mean(values)
-        else:
-            total_s = sum(samples / rate for samples, rate in zip(work, values, strict=True))
-            center = sum(work) / total_s if total_s else None
-    return Amount(measure, {run.name: value for run, value in found}, center, len(runs))
+    known = {run.name: value for run in runs if (value := measure.of(run)) is not None}
+    found = mean_amount(measure, known, len(runs))
+    if measure.unit != "rate" or not known:
+        return found
+    # Total work divided by total time: each run did, up to a factor that is the same for all, as much as it has
+    # measured steps of its global batch. Where that is unknown, the rate of equal amounts of work; the arithmetic
+    # mean would be that of equal times.
+    work = [samples for run in runs if run.name in known and (samples := measured_samples(run)) is not None]
+    if min(known.values()) <= 0:
+        return replace(found, center=None)
+    if len(work) < len(known):
+        return replace(found, center=statistics.harmonic_mean(known.values()))
+    total_s = sum(samples / rate for samples, rate in zip(work, known.values(), strict=True))
+    return replace(found, center=sum(work) / total_s if total_s else None)
 
 
 def measured_samples(run: RunRecord) -> float | None:
     """Return the samples of the measured steps of a run, up to a factor that is equal for runs of a configuration."""
     steps, size = run.summary.throughput.num_steps_measured, run.run.batch.global_batch_size
     return None if steps is None or size is None else steps * size
+
+
+_MOST_DIGITS = 1e15
+"""Larger values have an exponent."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +91,12 @@ class Scale:
             return NOT_AVAILABLE
         if isinstance(value, str) or self.places is None:
             return str(value)
-        if self.unit == "mm:ss":
+        if self.unit == "mm:ss" and abs(value) < _MOST_DIGITS:
             return "{:02}:{:02}".format(*divmod(round(value), 60))
-        return f"{value / self.size:,.{self.places}f}{self.end}"
+        shown = value / self.size
+        if not math.isfinite(shown):
+            return NOT_AVAILABLE
+        return f"{shown:,.{self.places}f}{self.end}" if abs(shown) < _MOST_DIGITS else f"{shown:.3g}{self.end}"
 
     def label(self, name: str) -> str:
         return f"{name} ({self.unit})" if self.unit else name

@@ -4,6 +4,7 @@ Tables, figures, data files, published tables and the Python API read this list.
 record has: totals, or totals over totals.
 """
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +15,10 @@ from paratune.base.units import NOT_AVAILABLE, percent_change
 from paratune.config.metric_names import LABELS, OWN_PREFIX, direction, is_lower_better, metric_label
 from paratune.records import ALL_PHASES
 from paratune.records.constant import compare_with_constant, is_better_score
-from paratune.records.efficiency import MIN_SAMPLES, NOISE_KINDS, NoiseKind, statistical_efficiency
+from paratune.records.efficiency import NOISE_KINDS, NoiseKind
 from paratune.records.finished import RunRecord, number_in, steps_taken
 from paratune.verdicts.order import load_by_others
-from paratune.verdicts.rates import noise_kind, reference_batch_of
+from paratune.verdicts.rates import efficiency_of, noise_kind, reference_batch_of
 
 ARROW = " → "
 """Separates the values of consecutive sessions."""
@@ -36,24 +37,28 @@ CONSTANT_METRICS = ("accuracy", "f1_macro", "exact", "rmse", "mae")
 class Measure:
     """A measure of runs."""
 
+    group: str
     key: str  # name in CSV and JSON, with the unit last
     label: str  # without the unit, which depends on the size of the values
-    group: str
     unit: Unit
     better: int = 0  # 1 if more is better, -1 if less is better, 0 if neither
     source: str = ""  # field of the record; of a measure with `read`, the formula in words
-    read: Callable[[RunRecord], Any] | None = None
-    """Computes the value from a run; None for the field in `source`, and for measures of configurations."""
     show: Show = "known"
     """When a table of runs shows it: where a value is known, is not 0, or differs between runs; data: only CSV and
     JSON, which have all measures, show it."""
-    is_quality: bool = False  # unknown for probes, and repeats count once
+    read: Callable[[RunRecord], Any] | None = None
+    """Computes the value from a run; None for the field in `source`, and for measures of configurations."""
     note: str = ""  # what it means, below a table that shows it
+    is_quality: bool = False  # unknown for probes, and repeats count once
     absent: Callable[[RunRecord], str] | None = None  # text of an unknown value; None for n/a
 
     def of(self, run: RunRecord) -> Any:
-        """Return the value of a run; None where it is unknown."""
-        return run.get(self.source) if self.read is None else self.read(run)
+        """Return the value of a run; None where it is unknown, or not in the range of numbers."""
+        try:
+            value = run.get(self.source) if self.read is None else self.read(run)
+        except OverflowError:
+            return None
+        return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def over_sessions(values: Iterable[Any]) -> str:
@@ -113,25 +118,6 @@ def usable_cores(run: RunRecord) -> float | None:
     return sum(cores) if cores else None
 
 
-def run_noise(
-    run: RunRecord, kind: NoiseKind = "plain", field: Literal["value", "standard_error"] = "value"
-) -> float | None:
-    """Return the noise scale of a run in samples, from its own sampled steps; None with fewer than `MIN_SAMPLES`."""
-    noise = run.noise(kind)
-    known: float | None = getattr(noise, field)
-    return known if noise.num_steps is not None and noise.num_steps >= MIN_SAMPLES else None
-
-
-def run_efficiency(run: RunRecord, kind: NoiseKind, reference: float | None) -> float | None:
-    """Return the statistical efficiency of a run against a batch, by its own noise scale; 1 at that batch."""
-    size, noise = run.run.batch.global_batch_size, run_noise(run, kind)
-    if not size or not reference:
-        return None
-    if size == reference:
-        return 1.0
-    return None if noise is None else statistical_efficiency(noise, size, reference)
-
-
 def _mean_power_w(run: RunRecord) -> float | None:
     """Return the mean power of the devices in watts; None when one of them is unknown."""
     powers = [device.get("power_w") for device in run.summary.utilisation.devices]
@@ -173,16 +159,9 @@ def _sizes(run: RunRecord, key: str) -> Any:
     return sizes[0] if len(sizes) == 1 else over_sessions(sizes)
 
 
-def _measure(
-    group: str, key: str, label: str, unit: Unit, better: int = 0, source: str = "", show: Show = "known",
-    read: Callable[[RunRecord], Any] | None = None, note: str = "",
-) -> Measure:  # fmt: skip
-    return Measure(key, label, group, unit, better, source, read, show, note=note)
-
-
-_setup, _time, _phase = (partial(_measure, name) for name in ("Setup", "Time and throughput", "Mean step by phase"))
-_efficiency, _memory, _device = (partial(_measure, name) for name in ("Efficiency", "Peak memory", "Devices"))
-_plan, _loss = (partial(_measure, name) for name in ("Plan", "Loss"))
+_setup, _time, _phase = (partial(Measure, name) for name in ("Setup", "Time and throughput", "Mean step by phase"))
+_efficiency, _memory, _device = (partial(Measure, name) for name in ("Efficiency", "Peak memory", "Devices"))
+_plan, _loss = (partial(Measure, name) for name in ("Plan", "Loss"))
 
 
 def _setting(key: str, label: str, source: str, unit: Unit = "text", show: Show = "known") -> Measure:
@@ -204,10 +183,9 @@ NOISE_KEYS: dict[NoiseKind, str] = {"plain": "noise_scale", "preconditioned": "n
 
 def _noise(kind: NoiseKind) -> Iterator[Measure]:
     key, under = NOISE_KEYS[kind], "" if kind == "plain" else " under AdamW"
-    source, error = f"summary.noise_scale{under and f'.{kind}'}", partial(run_noise, kind=kind, field="standard_error")
-    read = partial(run_noise, kind=kind)
-    yield _efficiency(key, f"Noise scale{under} (samples)", "number", 0, f"{source}.value", read=read)
-    yield _efficiency(f"{key}_standard_error", "Its standard error", "number", 0, source, read=error)
+    source = f"summary.noise_scale{under and f'.{kind}'}"
+    yield _efficiency(key, f"Noise scale{under} (samples)", "number", 0, f"{source}.value")
+    yield _efficiency(f"{key}_standard_error", "Its standard error", "number", 0, f"{source}.standard_error")
     yield _efficiency(f"{key}_num_steps", "Sampled steps", "count", 0, f"{source}.num_steps", "data")
 
 
@@ -217,12 +195,6 @@ def _phases(phase: str) -> Iterator[Measure]:
     yield _phase(f"{phase}_share", f"{name}, share", "share", -1, f"{source}.share", "data")
     for at in ("median", "p10", "p90"):
         yield _phase(f"{phase}_{at}_ms", f"{name}, {at}", "ms", -1, f"{source}.{at}_ms", "data")
-
-
-def _phase_total(phase: str) -> Measure:
-    source = f"summary.ranks[].phases_total_s.{phase}, mean over ranks, all steps"
-    read = partial(phase_total_s, phase=phase)
-    return _measure("All steps by phase", f"{phase}_s", PHASE_NAMES[phase], "s", -1, source, "data", read)
 
 
 _EPOCH = "summary.time.train_s over summary.num_steps, times run.plan.steps_per_epoch"
@@ -280,7 +252,9 @@ _MEASURES = (
     _efficiency("straggler_rank", "Slowest rank", "count", 0, "summary.stragglers.slowest_rank"),
     _efficiency("wait_share", "Waiting for the slowest rank", "share", -1, "summary.stragglers.wait_share"),
     *(measure for phase in ALL_PHASES for measure in _phases(phase)),
-    *map(_phase_total, ALL_PHASES),
+    *(Measure("All steps by phase", f"{phase}_s", PHASE_NAMES[phase], "s", -1,
+              f"summary.ranks[].phases_total_s.{phase}, mean over ranks, all steps", "data",
+              partial(phase_total_s, phase=phase)) for phase in ALL_PHASES),
     _memory("peak_memory_largest_bytes", "Peak memory per device", "bytes", -1, "summary.memory.largest_bytes"),
     _memory("peak_memory_sum_bytes", "Total memory", "bytes", -1, "summary.memory.sum_bytes"),
     _memory("weights_bytes", "Size of the weights", "bytes", -1, "summary.inference.weights_bytes"),
@@ -348,7 +322,7 @@ def score(split: str, metric: str) -> Measure:
     name = metric_name(metric).rstrip(" ↑↓")
     label = f"{title} {name[:1].lower() if name[1:2].islower() else name[:1]}{name[1:]}"  # accuracy, but F1 and RMSE
     read = partial(RunRecord.score, split=split, metric=metric)
-    return Measure(f"{split}_{metric}", label, f"{title} scores", "score", better, source, read, is_quality=True)
+    return Measure(f"{title} scores", f"{split}_{metric}", label, "score", better, source, read=read, is_quality=True)
 
 
 def score_measures(runs: Sequence[RunRecord]) -> list[Measure]:
@@ -387,7 +361,7 @@ def efficiency_measures(runs: Sequence[RunRecord], reference: RunRecord) -> Iter
     kind, base = noise_kind(runs), reference_batch_of(reference)
     # When all batches are the reference batch, efficiency is 100% and goodput equals samples/s.
     show: Show = "data" if {run.run.batch.global_batch_size for run in runs} == {base} else "known"
-    efficiency = partial(run_efficiency, kind=kind, reference=base)
+    efficiency = partial(efficiency_of, stand_in=None, reference=base, kind=kind)
 
     def goodput(run: RunRecord) -> float | None:
         rate, share = run.summary.throughput.samples_per_s, efficiency(run)
@@ -396,18 +370,6 @@ def efficiency_measures(runs: Sequence[RunRecord], reference: RunRecord) -> Iter
     label = f"{EFFICIENCY.label} (against {NOT_AVAILABLE if base is None else f'{base:,.0f} samples'})"
     yield replace(EFFICIENCY, label=label, read=efficiency, show=show)
     yield replace(GOODPUT, read=goodput, show=show)
-
-
-def to_first(runs: Sequence[RunRecord]) -> Measure:
-    """Return the real tokens/s of each run divided by those of the first run."""
-    base = runs[0].summary.throughput.tokens_per_s
-
-    def read(run: RunRecord) -> float | None:
-        rate = run.summary.throughput.tokens_per_s
-        return None if rate is None or not base else rate / base
-
-    source = f"summary.throughput.tokens_per_s over that of {runs[0].name}"
-    return _time("tokens_per_s_to_first", "Tokens/s against first run", "factor", 1, source, read=read)
 
 
 def cost(price: float) -> Measure:

@@ -15,7 +15,6 @@ from paratune.reports.measures import (
     cost,
     efficiency_measures,
     score_measures,
-    to_first,
 )
 from paratune.reports.runs.certificates import Certificate, certified
 from paratune.reports.runs.targets import target_measures
@@ -78,11 +77,11 @@ def build_rows(
         ConfigError: No run was evaluated by a target's metric.
     """
     measures = [*MEASURES.values(), *efficiency_measures(runs, reference or runs[0]), *target_measures(runs, targets)]
-    measures += [to_first(runs), *([cost(price)] if price is not None else [])]
+    measures += [cost(price)] if price is not None else []
     measures += [*score_measures(runs), *constant_measures(runs)]
     if certificates:
         read = partial(certified, certificates=certificates)
-        measures.append(Measure("certified", "Certified", "Setup", "text", 0, "certificate.json", read))
+        measures.append(Measure("Setup", "certified", "Certified", "text", 0, "certificate.json", read=read))
     groups = list(dict.fromkeys(measure.group for measure in measures))
     return tuple(row_of(measure, runs) for measure in sorted(measures, key=lambda item: groups.index(item.group)))
 

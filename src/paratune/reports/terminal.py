@@ -3,7 +3,7 @@
 Colours only repeat words: what is shown to be better or worse has one, and nothing that cannot be told apart.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from rich.padding import Padding
@@ -12,9 +12,7 @@ from rich.text import Text
 from paratune.base.grouping import grouped
 from paratune.base.text import listing, plain
 from paratune.base.units import counted, format_as, format_bytes, format_count, format_duration, format_number
-from paratune.reports.comparison.arrange import Compared
-from paratune.reports.comparison.make import Comparison
-from paratune.reports.comparison.tables import Member, headline_scores, lines_table, main_table
+from paratune.reports.comparison import Comparison
 from paratune.reports.document import Statement
 from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.matrix.statements import matrix_statements
@@ -26,8 +24,10 @@ from paratune.reports.runs import targets
 from paratune.reports.runs.certificates import Certificate
 from paratune.reports.runs.read import Unfinished
 from paratune.reports.statements import run_statements
+from paratune.reports.systems.main_table import headline_scores, lines_table, main_table
 from paratune.reports.tables.table import Row, Table, make_table
 from paratune.reports.tables.terminal import TerminalParts
+from paratune.verdicts import Verdict
 from paratune.verdicts.words import comparison_words, head_of, parts_of, quality_words
 
 Parts = Iterator[Table | Text | Padding]
@@ -48,7 +48,7 @@ def _several_runs(report: Report) -> Parts:
         yield Text(plain(report.sameness.sentence), style="yellow")
     # The options that only one kind of strategy has follow from the kind.
     settings = [item for item in report.differences if item.key != "run.seed" and len(item.values) == len(report.runs)]
-    yield main_table(report.members, report.price, report.compared, settings[:_MAX_LINES], 2 * _MAX_LINES)
+    yield main_table(report.systems, settings[:_MAX_LINES], 2 * _MAX_LINES)
     yield from _targets(report)
 
 
@@ -127,8 +127,7 @@ def _matrix(report: SweepReport) -> Parts:
     if len(report.groups) > 1 or any(len(group.candidates) > 1 for group in report.groups):
         yield replace(chosen(report), notes=(), marked=()).first(_MAX_LINES, "the report has all of them")
     if report.measured:
-        members = [Member(member.label, member.runs, member.scored) for member in report.measured]
-        yield lines_table(members, report.record.price_per_device_hour, _MAX_LINES)
+        yield lines_table(report, _MAX_LINES)
         tables = {section.key: section.tables for section in report.sections}
         yield from (*tables.get("layout", ()), *tables.get("targets", ()))
     lost = [cell_run for cell_run in report.cell_runs if cell_run.record is None]
@@ -141,31 +140,34 @@ def _matrix(report: SweepReport) -> Parts:
 
 def terminal_comparison(comparison: Comparison) -> TerminalParts:
     """Return the verdicts of a comparison for a terminal."""
-    families = (part for compared in comparison.families for part in _family(compared))
-    return TerminalParts([*families, *_remarks(comparison)])
+    families = grouped((verdict.baseline, verdict) for verdict in comparison.systems.verdicts).values()
+    parts = (part for verdicts in families for part in _family(verdicts))
+    return TerminalParts([*parts, *_effects(comparison), *_remarks(comparison)])
 
 
-def _family(compared: Compared) -> Parts:
-    if compared.title:
-        yield Text(plain(compared.title), style="bold")
-    is_long = len(compared.verdicts) > 1
+def _family(verdicts: Sequence[Verdict]) -> Parts:
+    """Yield the verdicts on configurations that are compared with one baseline."""
+    is_long = len(verdicts) > 1
     if is_long:
-        yield from _statements(run_statements(compared.verdicts))
-        yield Text(f"Against {plain(compared.baseline)}:", style="bold")
-    for verdict in compared.verdicts:
+        yield from _statements(run_statements(verdicts))
+        yield Text(f"Against {plain(verdicts[0].baseline)}:", style="bold")
+    for verdict in verdicts:
         # The first part after the names, and the other parts below it.
         (first, is_better), *others = parts_of(verdict)
         head = Text(f"{plain(verdict.label) if is_long else head_of(verdict)}: ", style="bold")
         yield head.append(first, style=f"not bold {_STYLES[is_better]}".strip())
         yield from (_indented(text, _STYLES[is_better]) for text, is_better in others)
-    if compared.effects:
-        yield Text("On average over the other axes:", style="bold")
-    for effect in compared.effects:
-        names = f"{plain(effect.axis)} {plain(effect.level)} against {plain(effect.baseline)}"
-        found, task = effect.comparison, compared.verdicts[0].task
-        yield _indented(
-            f"{names}: {comparison_words(found, task) if found.is_ratio else quality_words((found,), task)}"
-        )
+
+
+def _effects(comparison: Comparison) -> Parts:
+    for family in comparison.effects:
+        where = f" ({plain(family.title)})" if family.title else ""
+        yield Text(f"On average over the other axes{where}:", style="bold")
+        for effect in family.effects:
+            names = f"{plain(effect.axis)} {plain(effect.level)} against {plain(effect.baseline)}"
+            found = effect.comparison
+            words = comparison_words(found, family.task) if found.is_ratio else quality_words((found,), family.task)
+            yield _indented(f"{names}: {words}")
 
 
 def _indented(text: str, style: str = "") -> Padding:
@@ -176,10 +178,9 @@ def _remarks(comparison: Comparison) -> Iterator[Text]:
     """Yield certificates, runs left out, notes, and the reasons why a measure has no interval."""
     yield from _certificates(comparison.certificates, 0)
     yield from _unfinished(comparison.unfinished)
-    verdicts = [verdict for compared in comparison.families for verdict in compared.verdicts]
     found = [
         (f"{finding.reason}.", finding.measure)
-        for verdict in verdicts if not verdict.differs.refused
+        for verdict in comparison.systems.verdicts if not verdict.differs.refused
         for finding in (verdict.speed, *verdict.quality)
         if finding.reason is not None and finding.outcome != "cannot tell"
     ]  # fmt: skip

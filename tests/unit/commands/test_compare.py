@@ -55,13 +55,12 @@ def test_the_verdict_comes_first_and_fits_80_columns(tmp_path):
 def test_json_holds_all_numbers(tmp_path, capsys):
     assert compare(*make_runs(tmp_path), "--json", "--margin", "accuracy=0.02") == 0
     result = json.loads(capsys.readouterr().out)
-    (family,) = result["families"]
-    (verdict,) = family["verdicts"]
-    assert (family["baseline"], verdict["label"]) == ("single", "ddp")
+    (verdict,) = result["verdicts"]
+    assert (verdict["baseline"], verdict["label"]) == ("single", "ddp")
     assert verdict["speed"]["outcome"] == "different"
     assert verdict["quality"][0]["margin"] == 0.02
-    assert family["figures"]["step_median_ms"]["ddp"]["change"] == pytest.approx(-0.25, abs=0.01)
-    assert [run["seed"] for run in family["groups"][0]["runs"]] == [1, 2, 3]
+    assert result["figures"]["step_median_ms"]["ddp"]["change"] == pytest.approx(-0.25, abs=0.01)
+    assert [run["seed"] for run in result["configurations"][0]["runs"]] == [1, 2, 3]
 
 
 def test_several_configurations_and_a_baseline(tmp_path, capsys):
@@ -173,10 +172,10 @@ def test_a_matrix_of_two_axes_has_main_effects(tmp_path, capsys):
 
     folder = make_matrix(tmp_path / "m", (strategy, precision, seeds), measure)
     assert compare(str(folder), "--json") == 0
-    (family,) = json.loads(capsys.readouterr().out)["families"]
+    result = json.loads(capsys.readouterr().out)
     speeds = {
         (effect["axis"], effect["level"]): effect
-        for effect in family["effects"]
+        for effect in result["effects"]
         if effect["comparison"]["measure"] == "speed"
     }
     assert speeds.keys() == {("strategy", "zero3"), ("precision", "bf16")}
@@ -186,4 +185,4 @@ def test_a_matrix_of_two_axes_has_main_effects(tmp_path, capsys):
     found = command(str(folder), width=200).stdout
     assert "precision bf16 against fp32: " in found
     assert compare(str(folder), "--by", "strategy", "--json") == 0
-    assert [family["effects"] for family in json.loads(capsys.readouterr().out)["families"]] == [[], []]
+    assert json.loads(capsys.readouterr().out)["effects"] == []

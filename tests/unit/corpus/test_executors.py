@@ -21,7 +21,7 @@ SHARDS = [[f"texto {shard} {number}" for number in range(5)] for shard in range(
 
 
 def corpus(work):
-    return Corpus.model_validate({"work": str(work), "clean": {"skip": STEPS}, "store": {"database": False}})
+    return Corpus.model_validate({"work": str(work), "clean": {"skip": STEPS}})
 
 
 def stage(folder):
@@ -85,7 +85,7 @@ def test_shards_that_were_not_made_are_named_with_the_reason(tmp_path, monkeypat
 def test_an_error_of_a_task_ends_the_command(tmp_path):
     with (
         shards_made_by(ShardExecutor(tmp_path, 2, start_local(1))),
-        raises_code("data.unreadable", "x.parquet"),
+        raises_code("corpus.damaged", "x.parquet"),
     ):
         run_stage(stage(tmp_path / "6"), [(tmp_path / "x.parquet",)], workers=1, display=DISPLAY)
 

@@ -24,6 +24,7 @@ from paratune.reports.statements import (
     run_statements,
 )
 from paratune.verdicts import Differs, MeasureComparison, Verdict
+from paratune.verdicts.estimate import Estimate
 
 SEEDS = Axis("run.seed", "seed", {f"seed-{at}": str(at) for at in (1, 2, 3)}, is_seed=True, keys=("run.seed",))
 RATE = Axis("train.learning_rate", "rate", {"high": "0.001", "low": "1e-05"}, keys=("train.learning_rate",))
@@ -103,7 +104,7 @@ def test_less_is_better_of_a_loss():
 @pytest.mark.parametrize("scope", ["seeds", "seeds and samples"])
 @pytest.mark.parametrize(("found", "expected"), [(BETTER, True), (WORSE, False), (SAME, True)])
 def test_a_verdict_for_these_rows_alone_decides_nothing(found, expected: bool, scope: str):
-    score = replace(compared(*found, measure="accuracy"), scope=scope)
+    score = replace(compared(*found, measure="accuracy"), estimate=Estimate(0.0, (), 0.0, 9, scope))
     option = ComparedOption("a", "base", compared(*FASTER), (score,), "classification")
     assert option.is_as_good is (expected if scope != "seeds" else None)
 

@@ -36,7 +36,6 @@ def run_extract(corpus: Corpus, workers: int, display: Display) -> dict[str, Any
     """Run the stage, or return its totals (stage.json) if it is finished.
 
     Raises:
-        DataError: A table is unreadable.
         CheckpointError: The previous stage is not finished, or the folder is not writable.
         LaunchError: The child processes do not start, or this is not Linux.
         MissingDependency: The extra `corpus` is not installed.
@@ -56,11 +55,7 @@ def run_extract(corpus: Corpus, workers: int, display: Display) -> dict[str, Any
 
 
 def extract_table(settings: Extract, path: Path) -> Iterator[dict[str, Any] | DroppedRow]:
-    """Yield the documents of a table of fetched captures, and drop those without text.
-
-    Raises:
-        DataError: The table is unreadable.
-    """
+    """Yield the documents of a table of fetched captures, and drop those without text."""
     max_bytes = int(settings.max_mib * 2**20)
     with DocumentReader(settings) as reader:
         for row in read_rows(path, batch_size=1):  # a document may have many MiB

@@ -144,7 +144,9 @@ def _lengths(documents: Mapping[str, Any] | None, sentences: Mapping[str, Any] |
     names = {"0": "least", "0.5": "median", "1": "most"}
     shares = next(iter(known.values()))["quantiles"] if known else ()
     quantiles = ((names.get(share, f"{100 * float(share):g}%"), f"quantile_{share}") for share in shares)
-    rows = ([name, *map(_number, (spread["mean"], *spread["quantiles"].values()))] for name, spread in known.items())
+    rows: list[Row] = []
+    for name, spread in known.items():
+        rows.append([name, *map(_number, (spread["mean"], *spread["quantiles"].values()))])
     note = "A quantile is the smallest value that this share of the texts does not exceed; perplexities are to 0.5%."
     return make_table("lengths", "Lengths", (("Quantity", "what"), ("Mean", "mean"), *quantiles), rows, 1, [note])
 

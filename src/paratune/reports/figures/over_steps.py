@@ -73,8 +73,8 @@ def step_drawings(
     for panel in shown:
         series = []
         for at, line in enumerate(found):
-            x, *band = line.band(panel)
-            series.append(Line(x * line.batch if by_samples else x, band[0], at, *band[1:], width=1.5))
+            x, mean, low, high = line.band(panel)
+            series.append(Line(x * line.batch if by_samples else x, mean, at, low, high, width=1.5))
         x_label = "Samples seen" if by_samples else "Optimizer step"
         draws.append(lines(series, title=PANELS[panel], xlim=(0, None), ylim=(0, None), xlabel=x_label))
     caption = ["Lines: means over bins of steps, without warm-up; of rank 0."]

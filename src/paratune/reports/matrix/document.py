@@ -4,7 +4,7 @@ A section is added here: a `ReportSection` with a key, a heading and its tables,
 out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from paratune.base.units import counted
@@ -22,7 +22,7 @@ from paratune.reports.figures import over_steps
 from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.matrix.published import published_tables
 from paratune.reports.matrix.statements import matrix_statements
-from paratune.reports.matrix.tables import candidates, chosen, missing, runs
+from paratune.reports.matrix.tables import candidates, chosen, missing
 from paratune.reports.matrix.trust import TITLE as TRUST_TITLE
 from paratune.reports.matrix.trust import trust_statements
 from paratune.reports.notes import notes_parts
@@ -37,9 +37,7 @@ from paratune.reports.systems.labels import drawn_configurations
 from paratune.reports.systems.layouts import layout_tables
 from paratune.reports.systems.machines import machine_tables
 from paratune.reports.systems.model import Systems
-from paratune.reports.systems.overview_figures import pareto, time_and_memory
 from paratune.reports.systems.scaling import scalings
-from paratune.reports.systems.time_to_quality import target_tables
 from paratune.verdicts.rates import reference_batch_of
 
 
@@ -73,16 +71,14 @@ def _summary(report: SweepReport, sections: Sequence[ReportSection]) -> ReportSe
     """Return the conclusions, and whether they can be trusted."""
     boxes = (StatementBox(matrix_statements(report)), StatementBox(trust_statements(report), TRUST_TITLE))
     headings = {section.key: section.heading for section in sections}
-    linked = (
-        replace(box, statements=tuple(_linked(statement, headings) for statement in box.statements)) for box in boxes
-    )
-    return ReportSection("summary", "Summary", tuple(box for box in linked if box.statements) if report.runs else ())
 
+    def linked(statement: Statement) -> Statement:
+        # Without evidence if the report has no such section.
+        heading = headings.get(statement.evidence, "")
+        return replace(statement, evidence=statement.evidence if heading else "", evidence_name=heading)
 
-def _linked(statement: Statement, headings: Mapping[str, str]) -> Statement:
-    """Return a statement with the heading of its evidence; without evidence if the report has no such section."""
-    heading = headings.get(statement.evidence)
-    return replace(statement, evidence=statement.evidence if heading else "", evidence_name=heading or "")
+    parts = tuple(replace(box, statements=tuple(map(linked, box.statements))) for box in boxes if box.statements)
+    return ReportSection("summary", "Summary", parts if report.runs else ())
 
 
 def reproduced_runs(report: SweepReport) -> list[RunRecord]:
@@ -120,10 +116,10 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
         layout = () if report.layout is None else tuple(layout_tables(report, report.layout))
         yield ReportSection("layout", "Layout of the study", layout)
         yield verdict_section(report.verdicts, report.verdict_notes, report.effects)
-        yield ReportSection("targets", "Time to quality", tuple(target_tables(report, report.targets)))
-        drawings = [time_and_memory(report), *pareto(report)]
+        yield ReportSection("targets", "Time to quality", tuple(system_tables.target_tables(report, report.targets)))
+        drawings = [figures.time_and_memory(report), *figures.pareto(report)]
         drawings += figures.scaling_drawings(report)
-        yield ReportSection("overview", "Overview", (*drawings, system_tables.all_configurations(report)))
+        yield ReportSection("overview", "Overview", (*drawings, system_tables.configurations_table(report)))
         scaling = tuple(system_tables.scaling_tables(report))
         is_main = any(len(found.members) > 2 for found in scalings(report.measured))
         yield ReportSection("scaling", "Scaling over devices and batch", scaling, is_main)
@@ -132,19 +128,16 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
         yield from _closed_sections(report)
     groups = tuple(candidates(report, group, number) for number, group in enumerate(report.groups))
     yield ReportSection("candidates", "All candidates" if report.record.select_per else "Candidates", groups)
-    yield ReportSection("runs", "All runs", (runs(report),), is_short=False)
     how = reproduction(reproduced_runs(report), report.runs, report.matrices)
     yield ReportSection("reproduce", reproduce.HEADING, how, is_short=False)
 
 
 def _closed_sections(systems: Systems) -> Iterator[ReportSection]:
-    """Yield the sections that a page opens on request; phases are open where they are what differs."""
+    """Yield the phases, and the sections that a page opens on request."""
     phases: tuple[Part, ...] = (figures.phase_drawing(systems), system_tables.phases_table(systems))
-    yield ReportSection("phases", "Time by phase", phases, system_tables.do_phases_differ(systems))
-    efficiency = (system_tables.efficiency_table(systems),) if len(systems.measured) > 1 else ()
+    yield ReportSection("phases", "Time by phase", phases)
     found, left_out = systems.certificates
     sections: dict[str, tuple[str, Iterable[Part]]] = {
-        "efficiency": ("Efficiency and changes", efficiency),
         "over_steps": (over_steps.HEADING, _over_steps(systems)),
         "resources": ("Resources", (system_tables.resources_table(systems),)),
         "loss": ("Loss curves", figures.loss_drawings(systems)),

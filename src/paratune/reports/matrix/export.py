@@ -23,7 +23,7 @@ def matrix_csv(report: SweepReport) -> str:
 
     Unknown values are empty.
     """
-    columns = score_columns(report.cell_runs, all_metrics=True)
+    columns = score_columns(report.cell_runs)
     labels = [axis.label for axis in report.record.axes]
     lines: list[list[Any]] = [
         ["run", "folder", *labels, "num_processes", "task", "kind", "repeat", "state", "chosen", "reason",
@@ -96,7 +96,7 @@ def _group(report: SweepReport, group: CandidateGroup) -> dict[str, Any]:
 
 def _candidate(candidate: Candidate) -> dict[str, Any]:
     figures: dict[str, dict[str, Any]] = {}
-    for split, metric in score_columns(candidate.cell_runs, all_metrics=True):
+    for split, metric in score_columns(candidate.cell_runs):
         found = candidate.amount(split, metric)
         figures.setdefault(split, {})[metric] = {
             "mean": found.center,

@@ -1,20 +1,25 @@
-"""`make_sweep`: folders of matrices to a report, which is written if a folder is given."""
+"""`make_sweep`: folders of matrices to a report, which is written if a folder is given.
 
+Several matrices, such as one on several machines, are one in which the matrix is an axis.
+"""
+
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from paratune.base.text import plain
 from paratune.config.targets import ScoreTarget
-from paratune.errors import ConfigError
+from paratune.errors import CheckpointError, ConfigError
+from paratune.records.sweep import Axis, SweepRecord
 from paratune.reports.matrix.document import matrix_document, matrix_sections, reproduced_runs
 from paratune.reports.matrix.export import as_dict, matrix_csv
-from paratune.reports.matrix.joined import read_joined
-from paratune.reports.matrix.outcomes import SweepReport
-from paratune.reports.matrix.planned import read_plan
+from paratune.reports.matrix.outcomes import SweepReport, candidate_groups, read_outcomes
+from paratune.reports.matrix.published import read_plan
 from paratune.reports.output import CSV, FILES, MARKER, check_folder, document_files, json_text, write_files
 from paratune.reports.runs.reproduce import KEY, reproduction_texts
-from paratune.reports.systems.effects import axis_effects
-from paratune.reports.systems.judging import judged
+from paratune.reports.systems.configurations import MATRIX, CellRun
+from paratune.reports.systems.judging import axis_effects, judged
 from paratune.reports.systems.layouts import check_layout
 from paratune.verdicts import Margin
 
@@ -51,8 +56,16 @@ def make_sweep(
     if out is not None:
         check_folder(out, list(FILES))
     report = read_joined([folder] if isinstance(folder, Path) else folder, price)
+    if plan is not None and report.record.published is None:
+        raise ConfigError(
+            f"--plan {plan}: a plan is shown next to published figures, and {report.record.name} has none; name a file "
+            "of them in the matrix (published: FILE) and repeat paratune sweep, which trains no finished run again",
+            code="cli.no_effect",
+            option="--plan",
+            path=plan,
+        )
     if plan is not None:
-        report = replace(report, plan=_plan(report, plan))
+        report = replace(report, plan=read_plan(plan, report.record.name))
     if targets and not any(configuration.scored for configuration in report.measured):
         raise ConfigError(
             "--target needs runs with scores, and no run of the matrix has any",
@@ -77,13 +90,109 @@ def make_sweep(
     return report
 
 
-def _plan(report: SweepReport, path: Path) -> dict[str, dict[str, float]]:
-    if report.record.published is None:
-        raise ConfigError(
-            f"--plan {path}: a plan is shown next to published figures, and {report.record.name} has none; name a file "
-            "of them in the matrix (published: FILE) and repeat paratune sweep, which trains no finished run again",
-            code="cli.no_effect",
-            option="--plan",
-            path=path,
-        )
-    return read_plan(path, report.record.name)
+def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepReport:
+    """Read several matrices with the same axes as one; a single matrix unchanged except for the price.
+
+    Each matrix has its own choices and its own baseline, because times of different matrices are not comparable. Each
+    has its own price of a device-hour, unless `price` is that of all. Published figures are in the report of each.
+
+    Raises:
+        CheckpointError: One is absent, damaged, of another schema version, or named twice; their axes, baselines or the
+            axes of the choice differ; a name has different values in two matrices.
+    """
+    reports = [read_outcomes(folder) for folder in folders]
+    records = [report.record for report in reports]
+    first = records[0]
+    if len(reports) == 1:
+        return replace(reports[0], record=first if price is None else replace(first, price_per_device_hour=price))
+    names = _names(folders)
+    _refuse_others(folders, records)
+    label = MATRIX if all(axis.label != MATRIX for axis in first.axes) else f"{MATRIX} folder"
+    cell_runs = tuple(
+        _within(item, name, label) for name, report in zip(names, reports, strict=True) for item in report.cell_runs
+    )
+    by_name = dict(zip(names, records, strict=True))
+    prices = {name: own.price_per_device_hour if price is None else price for name, own in by_name.items()}
+    record = replace(
+        first,
+        name=" + ".join(names),
+        matrix=", ".join(own.matrix for own in records),
+        matrix_text="\n".join(f"# {own.matrix}\n{own.matrix_text or '# n/a'}" for own in records),
+        command=(),
+        axes=(Axis(label, label, {name: name for name in names}, keys=(MATRIX,)), *_axes(folders, records)),
+        select_per=(label, *first.select_per),
+        cells=tuple(item.cell for item in cell_runs),
+        published=None,
+        looks=tuple(
+            replace(look, finished=tuple(f"{name}/{cell}" for cell in look.finished))
+            for name, own in by_name.items()
+            for look in own.looks
+        ),
+        past=(),
+        order=(),
+        price_per_device_hour=price,
+    )
+    folder = Path(os.path.commonpath([folder.resolve() for folder in folders]))
+    groups = candidate_groups(record, cell_runs)
+    return SweepReport(record, cell_runs, prices=prices, folder=folder, groups=groups, joined=tuple(records))
+
+
+def _within(item: CellRun, matrix: str, label: str) -> CellRun:
+    """Return a run with the name of its matrix in its own name, and as the value of an axis."""
+    cell = replace(item.cell, name=f"{matrix}/{item.cell.name}", values={label: matrix, **item.cell.values})
+    return replace(item, cell=cell, record=item.record and replace(item.record, name=cell.name))
+
+
+def _refuse_others(folders: Sequence[Path], records: Sequence[SweepRecord]) -> None:
+    """Raise an error when matrices differ in axes, baseline or selection: a report can follow only one of them."""
+
+    def compared(record: SweepRecord) -> dict[str, str]:
+        baseline = (f"{label}: {name}" for label, name in record.baseline.items())
+        parts = {"axes": (axis.label for axis in record.axes), "baseline": baseline, "select_per": record.select_per}
+        return {key: ", ".join(texts) or "(none)" for key, texts in parts.items()}
+
+    wanted = compared(records[0])
+    for folder, record in zip(folders, records, strict=True):
+        for key, value in compared(record).items():
+            if value != wanted[key]:
+                raise CheckpointError(
+                    f"{plain(folder)} has {key} {plain(value)}, and {plain(folders[0])} has {plain(wanted[key])}; "
+                    "matrices of one report have the same: report them one by one, or change the matrix file and "
+                    "repeat paratune sweep, which trains no finished run again",
+                    code="report.matrices_differ",
+                    folder=folder,
+                    key=key,
+                )
+
+
+def _axes(folders: Sequence[Path], records: Sequence[SweepRecord]) -> list[Axis]:
+    """Return the axes with the values and the keys of all matrices."""
+    joined = []
+    for axes in zip(*(record.axes for record in records), strict=True):
+        values: dict[str, str] = {}
+        for axis, folder in zip(axes, folders, strict=True):
+            for name, shown in axis.values.items():
+                if values.setdefault(name, shown) != shown:
+                    raise CheckpointError(
+                        f"{plain(folder)}: {plain(name)} on the axis {plain(axis.label)} is {plain(shown)}, and in an "
+                        f"earlier matrix {plain(values[name])}; report them one by one",
+                        code="report.matrices_differ",
+                        folder=folder,
+                        name=name,
+                        label=axis.label,
+                    )
+        keys = dict.fromkeys(key for axis in axes for key in axis.keys)
+        joined.append(replace(axes[0], values=values, keys=tuple(keys)))
+    return joined
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """Return the names of folders, with as many parent folders as make them unique."""
+    parts = [folder.resolve().parts for folder in folders]
+    twice = [folder for folder, path in zip(folders, parts, strict=True) if parts.count(path) > 1]
+    if twice:
+        raise CheckpointError(f"{plain(twice[0])} is given twice; name each matrix once", code="cli.named_twice")
+    depth = 1
+    while len({path[-depth:] for path in parts}) < len(parts):
+        depth += 1
+    return ["/".join(path[-depth:]) for path in parts]

@@ -8,8 +8,7 @@ Candidates differ in axes that may change the quality. Runs that differ only in 
 workers) are one candidate: a choice among them would be random.
 """
 
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,12 +20,12 @@ from paratune.config.metric_names import direction
 from paratune.config.targets import ScoreTarget
 from paratune.records.constant import is_better_score
 from paratune.records.sweep import Axis, SweepRecord, read_sweep, with_finished_runs
-from paratune.reports.amounts import Amount
+from paratune.reports.amounts import Amount, mean, mean_amount
 from paratune.reports.document import ReportSection
 from paratune.reports.measures import score
 from paratune.reports.runs.sameness import allowed_by_axes
 from paratune.reports.systems.configurations import CellRun, Configuration, label_of, read_cell_runs
-from paratune.reports.systems.effects import AxisEffects
+from paratune.reports.systems.judging import AxisEffects
 from paratune.reports.systems.model import Systems
 from paratune.verdicts import Group, LookHistory, MeasureComparison, default_margin
 from paratune.verdicts.finding import decide
@@ -56,10 +55,9 @@ class Candidate(Configuration):
         values = {}
         for seed, cell_runs in self.by_seed.items():
             known = [found for cell_run in cell_runs if (found := cell_run.score(split, metric)) is not None]
-            if known:
-                values[seed] = statistics.fmean(known)
-        center = statistics.fmean(values.values()) if values else None
-        return Amount(score(split, metric), values, center, len(self.by_seed) + self.num_left_out)
+            if (of_seed := mean(known)) is not None:
+                values[seed] = of_seed
+        return mean_amount(score(split, metric), values, len(self.by_seed) + self.num_left_out)
 
     def is_whole(self, split: str, metric: str) -> bool:
         """Return whether each seed that other candidates have has the score."""
@@ -151,7 +149,8 @@ class SweepReport(Systems):
 
     @property
     def repeats(self) -> str:
-        return repeats_of(self.record)
+        """What the runs of a candidate differ in: seed or fold."""
+        return next((axis.repeats for axis in self.record.axes if axis.is_seed), "seed")
 
     def shown(self, label: str, name: str) -> str:
         """Return the text that tables show for a value of an axis."""
@@ -260,16 +259,10 @@ def _group(
     )
     constant, predicts = next(constants, (None, None))
     compared = compare_with_chosen(candidates, chosen, cell.metric, look_history(record))
-    group = CandidateGroup(
+    return CandidateGroup(
         values, cell.task, cell.metric, cell.metrics, tuple(candidates), chosen, tuple(remarks), compared, others,
         constant, predicts,
     )  # fmt: skip
-    return replace(group, remarks=(*remarks, *_choice_remarks(group, repeats_of(record))))
-
-
-def repeats_of(record: SweepRecord) -> str:
-    """Return what the runs of a candidate differ in: seed or fold."""
-    return next((axis.repeats for axis in record.axes if axis.is_seed), "seed")
 
 
 def compare_with_chosen(
@@ -299,24 +292,6 @@ def _group_of(candidate: Candidate, metric: str, label: str) -> Group:
                 run = item.record.run.model_copy(update={"seed": seed, "task": task})
                 runs.append(replace(item.record, run=run))
     return Group(label, tuple(runs))
-
-
-def _choice_remarks(group: CandidateGroup, repeats: str) -> Iterator[str]:
-    if group.not_chosen_among:
-        are = "does" if len(group.not_chosen_among) == 1 else "do"
-        yield f"no choice among {', '.join(group.not_chosen_among)}, which {are} not change what is trained"
-    if group.chosen is not None and len(group.candidates) > 1:
-        if group.tied:
-            others, do = counted(len(group.tied), "other candidate"), "does" if len(group.tied) == 1 else "do"
-            yield f"{others} {do} not differ significantly from it"
-        elif len(group.chosen.by_seed) < 2:
-            yield f"with one {repeats} it is unknown whether another candidate is as good"
-        if any(found.scope == "seeds" for _, found in group.compared):
-            yield f"compared over {repeats}s on these validation rows, not over other rows"
-    if group.is_below_constant:
-        assert group.constant is not None
-        constant = f"a constant prediction ({group.predicts}: {group.constant:.4f})"
-        yield f"on validation, the chosen candidate is not better than {constant}"
 
 
 def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | None, list[str]]:

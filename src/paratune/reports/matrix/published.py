@@ -2,11 +2,17 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
+from paratune import records
+from paratune.base.text import plain
 from paratune.base.units import format_as, format_number
-from paratune.records.finished import RunRecord, steps_taken
+from paratune.errors import CheckpointError
+from paratune.records.finished import RunRecord, number_in, steps_taken
 from paratune.records.published import (
     METRIC_NAMES,
+    NOT_ALLOCATED,
     RATIO_CLAIMS,
     SYSTEM_MEASURES,
     Published,
@@ -15,7 +21,6 @@ from paratune.records.published import (
     measure_units,
 )
 from paratune.reports.matrix.outcomes import SweepReport
-from paratune.reports.matrix.planned import planned_figures
 from paratune.reports.measures import MEASURES, Measure, score
 from paratune.reports.systems.building import memory_kinds
 from paratune.reports.systems.configurations import Configuration, label_of
@@ -30,6 +35,9 @@ from paratune.verdicts.speeds import ratio
 from paratune.verdicts.words import change_words, signed_interval_words
 from paratune.verdicts.words import label_of as metric_label
 
+PLAN_GENERATOR = "paratune plan of a matrix"
+PLAN_SCHEMA_VERSION = 1
+_STATES = ("weights", "gradients", "optimizer")
 _MEASURES: Mapping[str, Measure] = {
     "time": MEASURES["train_s"],
     "total_time": MEASURES["total_s"],
@@ -49,11 +57,9 @@ Judged = tuple[str, str]
 def published_tables(report: SweepReport) -> Iterator[Table]:
     """Yield the table of published figures and the table of claims, if the matrix has any."""
     published = report.record.published
-    if published is None:
-        return
-    if published.figures:
+    if published is not None and published.figures:
         yield _figures_table(report, published)
-    if published.claims:
+    if published is not None and published.claims:
         yield _claims_table(report, published)
 
 
@@ -263,3 +269,52 @@ def _range(claim: PublishedClaim, sign: int) -> tuple[float, float]:
             return -claim.by, claim.by
     past = math.nextafter(claim.by, math.inf)  # worse by more than the margin
     return (-math.inf, -past) if sign > 0 else (past, math.inf)
+
+
+def planned_figures(time_s: Any, memory_bytes: Any, terms: Any) -> dict[str, float]:
+    """Return the known planned figures of a run by published measure: time (s), memory and state_memory (bytes).
+
+    Args:
+        time_s: Of all steps.
+        memory_bytes: Of the fullest rank, with the CUDA context and fragmentation, which PyTorch does not count and
+            which are left out.
+        terms: Of the memory, by name.
+    """
+    by_term = {name: number_in(value) for name, value in terms.items()} if isinstance(terms, Mapping) else {}
+    time, memory = number_in(time_s), number_in(memory_bytes)
+    figures = {} if time is None else {"time": time}
+    left_out = [part for name in NOT_ALLOCATED if (part := by_term.get(name, 0.0)) is not None]
+    if memory is not None and len(left_out) == len(NOT_ALLOCATED):
+        figures["memory"] = memory - math.fsum(left_out)
+    states = [part for name in _STATES if (part := by_term.get(name)) is not None]
+    if len(states) == len(_STATES):
+        figures["state_memory"] = math.fsum(states)
+    return figures
+
+
+def read_plan(path: Path, matrix: str) -> dict[str, dict[str, float]]:
+    """Return the planned figures of each cell of a matrix by its name, from a file of `paratune plan MATRIX --write`.
+
+    Raises:
+        CheckpointError: The file is absent, damaged, of another kind, or of another matrix.
+    """
+    plan = records.read_json(path)
+    is_plan = isinstance(plan, dict) and plan.get("generator") == PLAN_GENERATOR
+    name = plan.get("matrix") if is_plan else None
+    if name != matrix or plan.get("schema_version") != PLAN_SCHEMA_VERSION or not isinstance(plan.get("cells"), dict):
+        what = f"the plan of the matrix {plain(str(name))}" if name is not None else "not the plan of a matrix"
+        raise CheckpointError(
+            f"{plain(path)} is {what}, and the report is about {plain(matrix)}; paratune plan MATRIX --write "
+            f"{plain(path.name)} writes its plan",
+            code="report.no_plan",
+            path=path,
+            matrix=name,
+        )
+    figures = {}
+    for cell, option in plan["cells"].items():
+        memory = option.get("memory") if isinstance(option, dict) else None
+        if isinstance(memory, dict):
+            span = option.get("run_s")
+            time_s = span[0] if isinstance(span, list) and span else None
+            figures[str(cell)] = planned_figures(time_s, memory.get("total_bytes"), memory.get("terms"))
+    return figures

@@ -8,7 +8,7 @@ from paratune.base.text import listing
 from paratune.base.units import counted, format_duration
 from paratune.reports.document import Statement
 from paratune.reports.matrix.outcomes import Candidate, CandidateGroup, SweepReport
-from paratune.reports.measures import MEASURES, device_hours
+from paratune.reports.measures import MEASURES
 from paratune.reports.statements import UNKNOWN, ComparedOption, fastest, options_of
 from paratune.reports.systems.configurations import Configuration
 from paratune.verdicts.words import change_words, label_of, signed_interval_words
@@ -140,7 +140,7 @@ def _cost(report: SweepReport) -> Iterator[Statement]:
         (value, report.price_of(member))
         for member in report.measured
         for run in member.runs
-        if (value := device_hours(run)) is not None
+        if (value := MEASURES["device_hours"].of(run)) is not None
     ]
     if not hours:
         return

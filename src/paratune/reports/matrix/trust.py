@@ -131,7 +131,7 @@ def _seeds(systems: Systems) -> Iterator[Statement]:
     low, high = min(counts), max(counts)
     number = counted(low, "seed") if low == high else f"{low} to {high} seeds"
     few = {1: "; differences between seeds are unknown", 2: "; intervals over two seeds are wide"}.get(low, "")
-    yield Statement("Seeds", f"{number} for each configuration{few}.", low >= ENOUGH_SEEDS, "runs")
+    yield Statement("Seeds", f"{number} for each configuration{few}.", low >= ENOUGH_SEEDS, "candidates")
 
 
 def _experiment(verdicts: Sequence[Verdict], runs: Sequence[RunRecord]) -> Statement:

@@ -196,7 +196,8 @@ def _table(table: Table) -> Html:
             data_text=table.is_sortable and column.is_text)
         for at, column in enumerate(table.columns)
     )  # fmt: skip
-    groups, bodies = dict(table.groups), []
+    groups = dict(table.groups)
+    bodies: list[list[Html]] = []
     for position, line in enumerate(table.lines):
         if position in groups or not bodies:
             bodies.append([])

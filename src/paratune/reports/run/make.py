@@ -9,7 +9,6 @@ from paratune.base.text import listing
 from paratune.base.units import format_count
 from paratune.config.targets import ScoreTarget
 from paratune.records.finished import RunRecord
-from paratune.reports.comparison.tables import changes_table, main_table
 from paratune.reports.document import Notice, Part, Remarks, ReportDocument, ReportSection, StatementBox, shown_sections
 from paratune.reports.figures import over_steps
 from paratune.reports.figures.canvas import Drawing
@@ -30,6 +29,8 @@ from paratune.reports.runs.machine import value_text
 from paratune.reports.runs.read import read_runs
 from paratune.reports.statements import run_statements
 from paratune.reports.systems.effect_figures import verdict_section
+from paratune.reports.systems.main_table import main_table
+from paratune.reports.systems.tables import configurations_table
 from paratune.reports.text import csv_lines
 from paratune.verdicts import Margin
 from paratune.verdicts.rates import reference_batch_of
@@ -116,7 +117,7 @@ def _sections(report: Report) -> Iterator[ReportSection]:
     suffixed = [(run, f"-{number}" if len(runs) > 1 else "") for number, run in enumerate(runs, start=1)]
     statements = run_statements(report.verdicts)
     summary: list[Part] = [StatementBox(statements)] if statements else []
-    summary += [main_table(report.members, report.price, report.compared)] if len(report.runs) > 1 else []
+    summary += [main_table(report.systems)] if len(report.runs) > 1 else []
     yield ReportSection("summary", "Summary", tuple(summary))
     yield verdict_section(report.verdicts, report.verdict_notes)
     comparison, limit = tables.comparison(report, runs), f" The first {len(runs)} of {len(report.runs):,} runs."
@@ -134,7 +135,7 @@ def _sections(report: Report) -> Iterator[ReportSection]:
     notes = [*report.notes[:_MAX_NOTES]]
     notes += [f"report.json has {more} more notes."] if (more := len(report.notes) - _MAX_NOTES) > 0 else []
     sections: dict[str, tuple[str, Iterable[Part]]] = {
-        "changes": ("Changes against the baseline", [changes_table(report.compared)] if report.compared else []),
+        "configurations": ("Configurations", [configurations_table(report.systems)] if report.verdicts else []),
         "loss": ("Evaluations", (table for run, end in suffixed for table in tables.evaluations(run, end))),
         "over_steps": (over_steps.HEADING, over_steps.step_drawings(report.configurations, reference_batch_of(base))),
         "profile": ("Profiler", (table for run, end in suffixed for table in tables.profile(run, end))),

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,14 @@ from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError
 from paratune.records import ALL_PHASES
 from paratune.records.finished import RunRecord, rank_memory
-from paratune.reports.comparison.arrange import Compared, by_configuration
-from paratune.reports.comparison.make import compare_runs
-from paratune.reports.comparison.tables import Member
+from paratune.reports.comparison import systems_of_runs
 from paratune.reports.measures import not_better_than_constant, over_sessions, unknown_reasons
 from paratune.reports.rows import ReportRow, build_rows
 from paratune.reports.runs.certificates import Certificate
 from paratune.reports.runs.read import FoundRuns, Unfinished
 from paratune.reports.runs.sameness import Difference, Sameness, compare, config_differences, execution_differences
+from paratune.reports.systems.judging import judged
+from paratune.reports.systems.model import Systems
 from paratune.reports.text import GENERATOR
 from paratune.verdicts import Margin, Verdict
 
@@ -47,9 +47,8 @@ class Report:
     notes: tuple[str, ...]  # how the figures were measured, and what was left out; the warnings first
     warnings: tuple[str, ...]  # the notes without which the figures mislead
     baseline: str | None  # name of the run with which the others are compared, if one was named
-    compared: Compared | None  # the comparison with the baseline; None with one configuration
+    systems: Systems  # the configurations of the runs, with the verdicts on them
     verdict_notes: tuple[str, ...]  # reasons for missing verdicts
-    price: float | None = None  # price of a device-hour
     files: tuple[Path, ...] = ()  # written files; empty when no folder was given
 
     @property
@@ -59,17 +58,12 @@ class Report:
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """Verdicts on each configuration except the baseline."""
-        return () if self.compared is None else self.compared.verdicts
+        return self.systems.verdicts
 
     @cached_property
     def configurations(self) -> list[tuple[str, list[RunRecord]]]:
         """The runs that differ only in seed and repeat, under the name that verdicts use."""
-        return [(group.label, [*group.runs]) for group in by_configuration(self.runs)]
-
-    @property
-    def members(self) -> list[Member]:
-        """The configurations for tables of their main figures; probes have no scores."""
-        return [Member(label, runs, [run for run in runs if not run.is_probe]) for label, runs in self.configurations]
+        return [(member.label, [*member.runs]) for member in self.systems.measured]
 
     @property
     def shown_rows(self) -> list[ReportRow]:
@@ -127,13 +121,16 @@ def build_report(
         raise CheckpointError(text, code="report.no_baseline", option="--baseline", value=baseline)
     name = None if base is None else base.name
     warnings, notes = _notes(runs)
-    compared, verdict_notes = compare_runs(runs, name, margins)
+    systems = systems_of_runs(runs, name, price)
+    verdicts, verdict_notes = judged(systems, margins)
+    if name is not None and len(systems.measured) == 1:
+        verdict_notes = (f"Nothing is compared with {name}: all runs are of its configuration.",)
     rows = build_rows(runs, found.certificates, reference=base, targets=targets, price=price)
     differences = (*config_differences(runs), *execution_differences(runs))
     return Report(
         runs=runs, unfinished=found.unfinished, certificates=found.certificates, rows=rows, sameness=compare(runs),
         differences=differences, notes=(*warnings, *notes, *found.notes), warnings=tuple(warnings), baseline=name,
-        compared=compared, verdict_notes=verdict_notes, price=price,
+        systems=replace(systems, verdicts=verdicts), verdict_notes=verdict_notes,
     )  # fmt: skip
 
 

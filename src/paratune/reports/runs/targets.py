@@ -45,11 +45,9 @@ def target_measures(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) -
 
 def time_until(part: str, label: str, target: ScoreTarget, results: Mapping[str, TargetResult]) -> Measure:
     """Return the measure of the training time ("train") or the whole time ("total") until a target was reached."""
-    return Measure(
-        f"{part}_until_{target.metric}_{target.value:g}_s", label, GROUP, "s", -1,
-        "events: step and evaluation, up to the target", lambda run: getattr(results.get(run.name), f"{part}_s", None),
-        absent=lambda run: _absent(results[run.name]),
-    )  # fmt: skip
+    key, source = f"{part}_until_{target.metric}_{target.value:g}_s", "events: step and evaluation, up to the target"
+    read = lambda run: getattr(results.get(run.name), f"{part}_s", None)  # noqa: E731
+    return Measure(GROUP, key, label, "s", -1, source, read=read, absent=lambda run: _absent(results[run.name]))
 
 
 def evaluate_targets(run: RunRecord, targets: Sequence[ScoreTarget]) -> tuple[TargetResult, ...]:

@@ -1,24 +1,23 @@
 """Builds tables of configurations: a line for each configuration, a column for each figure, marks for differences."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE, counted, format_count, format_percent, percent_change
 from paratune.records.finished import RunRecord
 from paratune.reports.amounts import Amount, Scale, amount_text, scale_of
-from paratune.reports.measures import EFFICIENCY, GOODPUT, NOISE_KEYS, Measure
-from paratune.reports.systems.changes import changes
+from paratune.reports.measures import EFFICIENCY, GOODPUT, NOISE_KEYS, STEP_PARTS, Measure, named
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.efficiency import efficiency, goodput, noise_amount
+from paratune.reports.systems.labels import Notes, comparison_notes
 from paratune.reports.systems.model import Systems
-from paratune.reports.systems.sameness import Notes, comparison_notes
 from paratune.reports.systems.scaling import SCALING, SPEED_UP, scaling_efficiency, speed_up
 from paratune.reports.tables.table import Column, Table, TableCell, make_table
 from paratune.verdicts import Group, MeasureComparison
 from paratune.verdicts.placebo import is_of_a_step
+from paratune.verdicts.speeds import changes_of
 
 OVER_RUNS = "Mean ± sample standard deviation over the runs of a line; rates are all samples divided by the whole time."
 ONE_RUN = "One run for each line: no spread over runs; more seeds or repeats give one."
@@ -27,6 +26,12 @@ ADJUSTED = "the change is adjusted for the order of the runs, as in the verdicts
 _MAX_REASONS = 2
 _MEASURE_OF_VERDICT = {"speed": "samples_per_s", "goodput": "goodput_samples_per_s"}
 """Key of the measure whose change a verdict has."""
+_OF_TIME = ("rate", "ms", "s")
+COMPARED = (
+    *named("samples_per_s", "train_s", "epoch_s", "step_median_ms"), *STEP_PARTS,
+    *named("peak_memory_largest_bytes", "utilisation", "energy_j"),
+)  # fmt: skip
+"""The measures of a comparison besides goodput and scores, in their order."""
 
 
 LabelColumn = tuple[Column, Sequence[TableCell]]
@@ -35,16 +40,15 @@ LabelColumn = tuple[Column, Sequence[TableCell]]
 
 def amount_of(systems: Systems, measure: Measure, member: Configuration, first: Configuration) -> Amount:
     """Return a measure of a configuration; `first` is the one that its speed-up is against."""
-    of_all: dict[str, Callable[[], Amount]] = {
-        EFFICIENCY.key: lambda: efficiency(systems, member),
-        GOODPUT.key: lambda: goodput(systems, member),
-        SPEED_UP.key: lambda: speed_up(first, member),
-        SCALING.key: lambda: scaling_efficiency(first, member),
-        "cost": lambda: systems.cost(member),
-        **{key: partial(noise_amount, systems, kind, member) for kind, key in NOISE_KEYS.items()},
-    }
-    find = of_all.get(measure.key)
-    return systems.amount(measure, member) if find is None else find()
+    kinds = {key: kind for kind, key in NOISE_KEYS.items()}
+    if measure.key in kinds:
+        return noise_amount(systems, kinds[measure.key], member)
+    if measure.key == SPEED_UP.key:
+        return speed_up(first, member)
+    if measure.key == SCALING.key:
+        return scaling_efficiency(first, member)
+    find = {EFFICIENCY.key: efficiency, GOODPUT.key: goodput}.get(measure.key)
+    return systems.amount(measure, member) if find is None else find(systems, member)
 
 
 def build(
@@ -72,8 +76,12 @@ def build(
         (measure, [amount_of(systems, measure, *pair) for pair in zip(members, firsts, strict=True)])
         for measure in measures
     ]
-    footnotes = Notes()
-    marks = [_marks(systems, member, first_of, footnotes) for member in members]
+    footnotes, marks = Notes(), []
+    for member, base in zip(members, firsts, strict=True):
+        differs = comparison_notes(
+            systems.differs(member, base), "the first of its kind" if first_of else "the baseline"
+        )
+        marks.append(footnotes.marks([*differs, *([_PROBE] if member.is_probe else [])]))
     (first, entries), *others = labels
     columns = [(first, [replace(cell, marks=mark) for cell, mark in zip(entries, marks, strict=True)]), *others]
     left_out = []
@@ -87,9 +95,11 @@ def build(
     counts = [TableCell(format_count(len(runs)), len(runs), runs, "finished runs") for runs in names_of_runs]
     columns.append((Column("Runs", "num_runs"), counts))
     lines = zip(*(cells for _, cells in columns), strict=True)
-    below = (*_table_notes(systems, members), *notes, *_left_out(members, left_out), *footnotes.lines)
-    base = [row for row, member in enumerate(members) if compares and systems.baseline_of(member) is member]
-    return make_table(key, title, [column for column, _ in columns], lines, 0, below, base)
+    about_runs = OVER_RUNS if any(len(member.runs) > 1 for member in members) else ONE_RUN
+    remark = [f"{systems.baseline_remark}."] if systems.baseline_remark else []
+    below = (about_runs, *remark, *notes, *_left_out(members, left_out), *footnotes.lines)
+    marked = [row for row, member in enumerate(members) if compares and systems.baseline_of(member) is member]
+    return make_table(key, title, [column for column, _ in columns], lines, 0, below, marked)
 
 
 def names(label: str, key: str, values: Sequence[str | int | None]) -> LabelColumn:
@@ -113,22 +123,6 @@ def memory_notes(members: Sequence[Configuration]) -> list[str]:
     return [f"{text[0].upper()}{text[1:]}." for kind in kinds if (text := about.get(kind))]
 
 
-def _table_notes(systems: Systems, members: Sequence[Configuration]) -> list[str]:
-    counts = [len(member.runs) for member in members]
-    texts = [OVER_RUNS if max(counts, default=0) > 1 else ONE_RUN]
-    return texts + ([f"{systems.baseline_remark}."] if systems.baseline_remark else [])
-
-
-def _marks(
-    systems: Systems, configuration: Configuration, first_of: Mapping[str, Configuration] | None, footnotes: Notes
-) -> tuple[str, ...]:
-    """Return the marks of a line: differences from the configuration that it is compared with, and probes."""
-    differs, base = systems.differing[configuration.label], "the baseline"
-    if first_of is not None:
-        differs, base = systems.differs(configuration, first_of[configuration.label]), "the first of its kind"
-    return footnotes.marks([*comparison_notes(differs, base), *([_PROBE] if configuration.is_probe else [])])
-
-
 def _column(
     systems: Systems, members: Sequence[Configuration], measure: Measure, amounts: Sequence[Amount], scale: Scale,
     footnotes: Notes, *, compares: bool,
@@ -137,7 +131,7 @@ def _column(
     is_compared = compares and measure.better != 0
     side = {1: " ↑", -1: " ↓"}.get(measure.better, "") if compares or measure.is_quality else ""
     by_label = {member.label: amount for member, amount in zip(members, amounts, strict=True)}
-    changes = _changes(systems, members, measure, by_label) if is_compared else {}
+    changes = comparisons(systems, members, measure, by_label) if is_compared else {}
     entries = []
     for member, amount in zip(members, amounts, strict=True):
         marks = footnotes.marks([amount.remark] if amount.remark else [])
@@ -173,7 +167,7 @@ def _compared(
     percent = percent_change(entry.value, before)
     # Means over runs and the ratio of geometric means may differ in sign: then the change is that of the two values.
     is_of_comparison = change is not None and (is_adjusted or (change > 0) == (entry.value > before))
-    if change is not None and is_of_comparison:
+    if change is not None and is_of_comparison and comparison is not None and comparison.is_ratio:
         percent = 100 * change
     marks = (*entry.marks, *footnotes.marks([ADJUSTED] if is_adjusted else []))
     shown = format_percent(percent)
@@ -186,13 +180,28 @@ def _compared(
     return replace(entry, text=text, change_percent=percent, better=better, marks=marks)
 
 
-def _changes(
+def findings(systems: Systems) -> dict[str, dict[str, MeasureComparison]]:
+    """Return all comparisons with the baselines by key of the measure and label: of `COMPARED`, and of the verdicts."""
+    found = {}
+    for measure in (*COMPARED, GOODPUT):
+        amounts = {member.label: amount_of(systems, measure, member, member) for member in systems.measured}
+        by_label = comparisons(systems, systems.measured, measure, amounts)
+        if measure is not GOODPUT or any(finding.measure == "goodput" for finding in by_label.values()):
+            found[measure.key] = by_label
+    for verdict in systems.verdicts:
+        for score in verdict.quality:
+            found.setdefault(score.measure, {})[verdict.label] = score
+    return {key: by_label for key, by_label in found.items() if by_label}
+
+
+def comparisons(
     systems: Systems, members: Sequence[Configuration], measure: Measure, amounts: Mapping[str, Amount]
 ) -> dict[str, MeasureComparison]:
-    """Return the change of each configuration against its baseline, by label.
+    """Return the comparison of a measure with the baseline of each configuration, by label: the one of all tables.
 
-    That of the verdict for speed and goodput, else that of `changes`. None where a value is not above 0 or is one for
-    all runs.
+    That of the verdict for speed, goodput and scores, else the ratio with its interval and no outcome: times and rates
+    have the variances and the adjustment of verdicts on speed, all else has those of the two alone. There is none for
+    different experiments, and where a value is not above 0 or is one for all runs.
     """
     found: dict[str, MeasureComparison] = {}
     for family in grouped((systems.baseline_of(member).label, member) for member in members).values():
@@ -203,12 +212,23 @@ def _changes(
             continue
         first, *groups = (group for _, group in known)
         values = [[amounts[one.label].values[run.name] for run in group.runs] for one, group in known]
-        changed = changes(measure, first, groups, [(values[0], own) for own in values[1:]])
-        found |= dict(zip((group.label for group in groups), changed, strict=True))
-    speeds = {verdict.label: verdict.speed for verdict in systems.verdicts}
-    return found | {
-        label: speed for label, speed in speeds.items() if _MEASURE_OF_VERDICT.get(speed.measure) == measure.key
-    }
+        sides = [(values[0], own) for own in values[1:]]
+        changes = changes_of(first, groups, measure.key, sides, is_speed=measure.unit in _OF_TIME)
+        for group, finding in zip(groups, changes, strict=True):
+            kinds = memory_kinds([*first.runs, *group.runs])
+            if measure.unit == "bytes" and len(kinds) > 1:
+                finding = MeasureComparison(
+                    measure.key, True, finding.baseline, finding.value, finding.num_runs,
+                    code="different_memory_kind", reason=f"different kinds of memory: {', '.join(kinds)}",
+                )  # fmt: skip
+            found[group.label] = finding
+    for verdict in systems.verdicts:
+        if _MEASURE_OF_VERDICT.get(verdict.speed.measure) == measure.key:
+            found[verdict.label] = verdict.speed
+        for score in verdict.quality:
+            if f"{score.split}_{score.measure}" == measure.key:
+                found[verdict.label] = score
+    return found
 
 
 def _group(systems: Systems, member: Configuration, amounts: Mapping[str, Amount]) -> Group | None:
@@ -224,7 +244,7 @@ def _group(systems: Systems, member: Configuration, amounts: Mapping[str, Amount
 
 def _is_told(comparison: MeasureComparison) -> bool:
     """Return whether a change is shown: by its verdict, or by a 95% interval without 0 for measures without one."""
-    if comparison.measure in _MEASURE_OF_VERDICT:
+    if comparison.measure in _MEASURE_OF_VERDICT or not comparison.is_ratio:
         return comparison.outcome == "different"
     low, high = comparison.low, comparison.high
     return low is not None and high is not None and (low > 0 or high < 0)

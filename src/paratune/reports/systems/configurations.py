@@ -117,17 +117,6 @@ def build_configurations(record: SweepRecord, cell_runs: Sequence[CellRun]) -> t
     return tuple(configurations)
 
 
-def setting_of(run: RunRecord, key: str) -> Any:
-    """Return the value of a run for a key of an axis; None when it is not recorded."""
-    if key == NPROC:
-        return run.run.world_size
-    if key == NODES:
-        return len(run.run.hardware)
-    if key.startswith(f"{ENV}."):
-        return run.run.environment.get(key.removeprefix(f"{ENV}."))
-    return run.setting(key)
-
-
 def label_of(axes: Sequence[Axis], values: Mapping[str, str]) -> str:
     """Return the values of the axes that vary: names alone, numbers after the name of their axis.
 
@@ -137,17 +126,11 @@ def label_of(axes: Sequence[Axis], values: Mapping[str, str]) -> str:
     for axis in axes:
         if len(axis.values) > 1:
             shown = axis.values[values[axis.label]]
-            parts.append(shown if _is_name(shown) else f"{_axis_name(axis)} {shown}")
+            is_name = shown[:1].isalpha() and shown not in ("true", "false", "null")
+            # Names of variables stay unchanged.
+            of_axis = axis.label if axis.key.startswith(f"{ENV}.") else axis.label.replace("_", " ")
+            parts.append(shown if is_name else f"{of_axis} {shown}".lstrip())
     return ", ".join(parts)
-
-
-def _axis_name(axis: Axis) -> str:
-    """Return a label as words; names of variables stay unchanged."""
-    return axis.label if axis.key.startswith(f"{ENV}.") else axis.label.replace("_", " ")
-
-
-def _is_name(text: str) -> bool:
-    return bool(text) and text[0].isalpha() and text not in ("true", "false", "null")
 
 
 def _settings(cell_runs: Sequence[CellRun], keys: Sequence[str]) -> dict[str, Any]:
@@ -160,10 +143,11 @@ def _settings(cell_runs: Sequence[CellRun], keys: Sequence[str]) -> dict[str, An
             settings[key] = cell.num_processes
         elif key == NODES:
             settings[key] = cell.num_nodes
-        elif key.startswith(f"{ENV}.") and key.removeprefix(f"{ENV}.") in cell.environment:
-            settings[key] = cell.environment[key.removeprefix(f"{ENV}.")]
-        elif key != PROBE and run is not None:
-            settings[key] = setting_of(run, key)
+        elif (name := key.removeprefix(f"{ENV}.")) != key:
+            if name in cell.environment or run is not None:
+                settings[key] = cell.environment.get(name, run and run.run.environment.get(name))
+        elif run is not None:
+            settings[key] = run.setting(key)
     return settings
 
 

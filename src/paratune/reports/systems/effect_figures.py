@@ -7,8 +7,7 @@ from paratune.config.metric_names import is_lower_better
 from paratune.reports.document import ReportSection
 from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Drawing, Key
 from paratune.reports.figures.plots import Interval, forest, height_of_rows, panels
-from paratune.reports.systems.effects import AxisEffects
-from paratune.reports.systems.judging import verdict_table
+from paratune.reports.systems.judging import AxisEffects, verdict_table
 from paratune.reports.systems.labels import join_sentences
 from paratune.verdicts import MeasureComparison, Verdict
 from paratune.verdicts.words import change_words, is_in_points, label_of, name_of, signed_interval_words

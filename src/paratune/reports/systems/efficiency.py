@@ -27,52 +27,32 @@ def noise_amount(systems: Systems, kind: NoiseKind, configuration: Configuration
 
     Its runs are those that it was measured in; its remark is why it is unknown.
     """
-    return systems.once(f"{kind} noise", configuration, lambda: _own_noise(configuration, kind))
-
-
-def _own_noise(configuration: Configuration, kind: NoiseKind) -> Amount:
     runs, own = configuration.runs, MEASURES[NOISE_KEYS[kind]]
     measure = replace(own, source=f"{own.source}: all traces over all squared norms")
     noise = pooled_noise(runs, kind)
     if noise is None:
         reason = next((str(reason) for run in runs if (reason := run.noise(kind).reason)), "it was not measured")
         return Amount(measure, {}, None, len(runs), f"noise scale unknown: {reason}")
-    names = [run.name for run in runs if (found := run.noise(kind)).num_steps or found.value]
-    values = dict.fromkeys(names, noise)
-    return Amount(measure, values, noise, len(names), is_of_all=True, interval=noise_interval(runs, kind))
-
-
-def reference_words(systems: Systems, configuration: Configuration) -> str:
-    """Return the meaning of m0 for a configuration in words."""
-    base = systems.baseline_of(configuration)
-    is_own = reference_batch_of(base.runs[0]) != base.global_batch_size
-    return "measure.reference_batch of the baseline" if is_own else "the baseline's"
+    values = {run.name: noise for run in runs if (found := run.noise(kind)).num_steps or found.value}
+    return Amount(measure, values, noise, len(values), is_of_all=True, interval=noise_interval(runs, kind))
 
 
 def efficiency(systems: Systems, configuration: Configuration) -> Amount:
     """Return the statistical efficiency of a configuration against the reference batch of the baseline."""
-    kind = noise_kind_of(systems)
+    kind, runs = noise_kind_of(systems), configuration.runs
     noise = noise_amount(systems, kind, configuration)
     base = reference_batch_of(systems.baseline_of(configuration).runs[0])
-    size = configuration.global_batch_size
-    if size is not None and size == base:
-        # At the reference batch it is 1 for any noise scale.
-        runs = dict.fromkeys((run.name for run in configuration.runs), 1.0)
-        remark = f"1 by definition: the batch is {reference_words(systems, configuration)}"
-        return Amount(EFFICIENCY, runs, 1.0, len(runs), remark, is_of_all=True)
-    by_run = {run.name: efficiency_of(run, noise.center, base, kind) for run in configuration.runs}
+    by_run = {run.name: efficiency_of(run, noise.center, base, kind) for run in runs}
     values = {name: value for name, value in by_run.items() if value is not None}
     if not values:
-        return Amount(EFFICIENCY, {}, None, len(configuration.runs), noise.remark)
-    if not any(run.noise(kind).value for run in configuration.runs):
-        # All by the same one, so that there is no spread.
-        center = statistics.fmean(values.values())
-        runs = dict.fromkeys(noise.values, center)
-        return Amount(EFFICIENCY, runs, center, len(runs), noise.remark, is_of_all=True)
-    done = {run.name: measured_samples(run) or 0.0 for run in configuration.runs if run.name in values}
+        return Amount(EFFICIENCY, {}, None, len(runs), noise.remark)
+    if configuration.global_batch_size == base or not any(run.noise(kind).value for run in runs):
+        # 1, or all by the same noise scale, so that there is no spread.
+        return Amount(EFFICIENCY, values, statistics.fmean(values.values()), len(values), is_of_all=True)
+    done = {run.name: measured_samples(run) or 0.0 for run in runs if run.name in values}
     weights = done if all(done.values()) else dict.fromkeys(done, 1.0)
     center = sum(weights[name] * values[name] for name in weights) / sum(weights.values())
-    return Amount(EFFICIENCY, values, center, len(configuration.runs), noise.remark)
+    return Amount(EFFICIENCY, values, center, len(runs), noise.remark)
 
 
 def goodput(systems: Systems, configuration: Configuration) -> Amount:

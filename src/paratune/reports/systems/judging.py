@@ -1,18 +1,18 @@
-"""Verdicts on the configurations of a matrix, each compared with its baseline in speed and quality."""
+"""Verdicts on the configurations of a matrix, each compared with its baseline, and the main effects of its axes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from paratune import verdicts
 from paratune.base.grouping import grouped
 from paratune.errors import CheckpointError
-from paratune.records.finished import RunRecord
-from paratune.reports.systems.configurations import Configuration
+from paratune.reports.systems.configurations import MATRIX, Configuration
 from paratune.reports.systems.efficiency import noise_kind_of
 from paratune.reports.systems.labels import drawn_configurations
 from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Table, TableCell, make_table
 from paratune.verdicts import Margin, Verdict
+from paratune.verdicts.factorial import FactorCell, FactorEffect, factor_effects
 from paratune.verdicts.sequential import look_history
 from paratune.verdicts.words import head_of
 
@@ -23,8 +23,9 @@ MAX_RUNS = 240
 
 
 def judged(
-    systems: Systems, margins: Mapping[str, Margin] | None = None, *, all_of_them: bool = False
-) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+    systems: Systems, margins: Mapping[str, Margin] | None = None, *,
+    all_of_them: bool = False,
+) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:  # fmt: skip
     """Return the verdicts of a matrix, and notes on missing verdicts.
 
     At most `MAX_JUDGED` configurations and `MAX_RUNS` runs are judged unless `all_of_them`; `margins` as in `judge`.
@@ -41,11 +42,14 @@ def judged(
             families.setdefault(id(base), [base]).append(configuration)
     judgements: list[Verdict] = []
     notes = [selection.replace("Drawn", "Judged")] * bool(selection)
-    for family in families.values():
+    history = look_history(systems.record)
+    for base, *others in families.values():
+        groups = [replace(group_of(member), noise_kind=noise_kind_of(systems)) for member in (base, *others)]
+        differs = {member.label: systems.differs(member, base) for member in others}
         try:
-            judgements += _of_family(systems, family, margins)
+            judgements += verdicts.judge(groups, base.label, margins, differs=differs, history=history)
         except CheckpointError as error:
-            notes.append(f"No verdict against {family[0].label}: {error}")
+            notes.append(f"No verdict against {base.label}: {error}")
     return tuple(judgements), tuple(notes)
 
 
@@ -80,26 +84,67 @@ def _shared_notes(judgements: Sequence[Verdict]) -> Iterator[str]:
         yield sentence if len(names) == len(judgements) else f"{', '.join(names)}: {sentence}"
 
 
-def _of_family(
-    systems: Systems, family: Sequence[Configuration], margins: Mapping[str, Margin] | None
-) -> list[Verdict]:
-    """Return the verdicts of configurations against the first of them."""
-    base, *others = family
-    return verdicts.judge(
-        [replace(group_of(configuration), noise_kind=noise_kind_of(systems)) for configuration in family],
-        base.label,
-        margins,
-        differs={configuration.label: systems.differs(configuration, base) for configuration in others},
-        history=look_history(systems.record),
-    )
-
-
 def group_of(configuration: Configuration) -> verdicts.Group:
     """Return the runs of a configuration as verdicts compare them: probes without scores."""
     runs = configuration.runs
-    return verdicts.Group(configuration.label, tuple(map(_without_scores, runs)) if configuration.is_probe else runs)
+    if configuration.is_probe:
+        runs = tuple(replace(run, summary=run.summary.model_copy(update={"scores": {}})) for run in runs)
+    return verdicts.Group(configuration.label, runs)
 
 
-def _without_scores(run: RunRecord) -> RunRecord:
-    """Return a probe without the scores of its few steps."""
-    return replace(run, summary=run.summary.model_copy(update={"scores": {}}))
+@dataclass(frozen=True)
+class AxisEffects:
+    """The main effects within one combination of the axes in `select_per`."""
+
+    title: str
+    """Values of these axes; empty where there are none."""
+    effects: tuple[FactorEffect, ...]
+    task: str
+
+
+def axis_effects(systems: Systems, margins: Mapping[str, Margin] | None = None) -> tuple[AxisEffects, ...]:
+    """Return the main effects of axes, where two or more of them vary.
+
+    Configurations that trained something different, for another reason than an axis, are left out; so are probes next
+    to full runs. Matrices of more than `MAX_RUNS` runs have no effects here. `margins` as in `verdicts.judge`.
+    """
+    if systems.baseline is None or sum(len(member.runs) for member in systems.measured) > MAX_RUNS:
+        return ()
+    per = systems.record.select_per
+    families = grouped((tuple(member.values[label] for label in per), member) for member in systems.measured)
+    family_effects = (_effects_of(systems, members, margins) for members in families.values())
+    return tuple(effects for effects in family_effects if effects is not None)
+
+
+def _effects_of(
+    systems: Systems, members: list[Configuration], margins: Mapping[str, Margin] | None
+) -> AxisEffects | None:
+    held = systems.record.select_per
+    axes = [
+        axis
+        for axis in systems.record.axes
+        if not axis.is_seed
+        and axis.label not in held
+        and MATRIX not in axis.keys
+        and len({member.values[axis.label] for member in members}) > 1
+    ]
+    assert systems.baseline is not None
+    named = {axis.label: systems.baseline.values[axis.label] for axis in axes}
+    base = next((member for member in members if named.items() <= member.values.items()), None)
+    if len(axes) < 2 or base is None:
+        return None
+    kept = [
+        member for member in members if member.is_probe == base.is_probe and not systems.differs(member, base).refused
+    ]
+
+    def levels(member: Configuration) -> dict[str, str]:
+        return {axis.label: axis.values[member.values[axis.label]] for axis in axes}
+
+    cells = [FactorCell(levels(member), group_of(member)) for member in kept]
+    try:
+        effects = factor_effects(cells, levels(base), margins, history=look_history(systems.record))
+    except CheckpointError:  # a damaged file of predictions, which the verdicts name
+        return None
+    titles = {axis.label: axis.values for axis in systems.record.axes}
+    title = ", ".join(titles[label][base.values[label]] for label in held)
+    return AxisEffects(title, tuple(effects), base.runs[0].task)

@@ -1,20 +1,61 @@
-"""Names of configurations in figures, and the selection of configurations that are drawn."""
+"""Names of configurations, the notes on what makes them different experiments, and those that are drawn."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from string import ascii_lowercase
 from typing import Any
 
-from paratune.records.finished import RunRecord, gpus_of
+from paratune.records.finished import gpus_of
 from paratune.reports.measures import MEASURES
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.model import Systems
-from paratune.reports.systems.sameness import Notes, comparison_notes
 from paratune.reports.text import shorten
+from paratune.verdicts import Differs
 
 MAX_BARS = 30
 """Figures with bars show at most so many configurations."""
 _WIDTH = 42
 _MAX_NAMES = 3
+
+
+class Notes:
+    """The notes of a table: each text once, with the letter of its mark."""
+
+    def __init__(self) -> None:
+        self._letters: dict[str, str] = {}
+
+    def mark(self, text: str) -> str:
+        """Return the letter of a note."""
+        number, letters = len(self._letters), ""
+        while number >= 0:  # a to z, then aa, ab, ...
+            number, last = number // 26 - 1, number % 26
+            letters = ascii_lowercase[last] + letters
+        return self._letters.setdefault(text, letters)
+
+    def marks(self, texts: Iterable[str]) -> tuple[str, ...]:
+        return tuple(self.mark(text) for text in texts)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The notes in the order of their letters."""
+        return tuple(f"[{letter}] {text}" for text, letter in self._letters.items())
+
+
+def comparison_notes(differs: Differs, base: str = "the baseline") -> tuple[str, ...]:
+    """Return the remarks on the differences of a configuration; `base` names the other one."""
+    refused, allowed = (
+        ", ".join(label.removeprefix("the ") for label in labels) for labels in (differs.refused, differs.allowed)
+    )
+    texts = []
+    if refused:
+        texts.append(f"not comparable with {base}: different {refused}, which is not on an axis")
+    if allowed:
+        texts.append(f"trained differently from {base}: different {allowed}")
+    if differs.samples is not None:
+        texts.append(f"another training budget than {base}: do not compare scores and times of whole runs")
+    if differs.elsewhere:
+        texts.append(f"ran on a different machine from {base}: do not compare times and memory")
+    return tuple(texts)
 
 
 def figure_labels(systems: Systems, members: Sequence[Configuration]) -> tuple[list[str], str]:
@@ -36,24 +77,19 @@ def figure_labels(systems: Systems, members: Sequence[Configuration]) -> tuple[l
 
 
 def machine_names(systems: Systems) -> list[str]:
-    """Return a name for each kind of machine: its matrix, its GPU or CPU, its hosts, or a letter, if that is unique."""
+    """Return a name for each kind of machine: its matrix, or its GPUs or CPU, if that is unique; else a letter."""
     groups = list(systems.machines.values())
     matrices = {run.folder: systems.matrix_of(member) for member in systems.measured for run in member.runs}
-    models = [
-        _texts(part.get("name") for node in nodes for part in gpus_of(node))
-        or _texts(node.get("cpu_model") for node in nodes)
-        for nodes in map(_nodes, groups)
-    ]
-    hosts = [_texts(node.get("hostname") for node in nodes) for nodes in map(_nodes, groups)]
-    both = [", ".join(filter(None, texts)) for texts in zip(models, hosts, strict=True)]
-    for names in ([_texts(matrices[run.folder] for run in runs) for runs in groups], models, both):
+    by_matrix = [_texts(matrices[run.folder] for run in runs) for runs in groups]
+    models = []
+    for runs in groups:
+        nodes = [node for run in runs for node in run.run.hardware]
+        gpus = _texts(part.get("name") for node in nodes for part in gpus_of(node))
+        models.append(gpus or _texts(node.get("cpu_model") for node in nodes))
+    for names in (by_matrix, models):
         if all(names) and len(set(names)) == len(names):
             return names
     return [f"System {chr(ord('A') + at) if at < 26 else at + 1}" for at in range(len(groups))]
-
-
-def _nodes(runs: Sequence[RunRecord]) -> list[Mapping[str, Any]]:
-    return [node for run in runs for node in run.run.hardware]
 
 
 def _texts(values: Iterable[Any]) -> str:

@@ -10,7 +10,7 @@ from paratune.records.finished import RunRecord, gpus_of
 from paratune.reports.runs.machine import fact_text, software_facts, value_text
 from paratune.reports.systems.labels import machine_names
 from paratune.reports.systems.model import Systems
-from paratune.reports.tables.table import Table, TableCell, facts_table, make_table
+from paratune.reports.tables.table import Table, TableCell, facts_table
 
 _MAX_VALUES = 8
 _MAX_KINDS = 8
@@ -35,24 +35,28 @@ _MODEL = (
 )
 
 
+Kinds = Sequence[tuple[str, Sequence[RunRecord], Mapping[str, str]]]
+"""Name, runs and facts of each kind."""
+
+
 def machine_tables(systems: Systems) -> Iterator[Table]:
     """Yield the tables of hardware, of model and batch, and of software."""
     runs = systems.runs
     if not runs:
         return
-    machines = [
-        (name, group, hardware_facts(group))
-        for name, group in zip(machine_names(systems), systems.machines.values(), strict=True)
-    ]
-    yield _table("systems", "Systems", machines)
-    yield _models(runs)
+    machines = zip(machine_names(systems), systems.machines.values(), strict=True)
+    yield _table("systems", "Systems", [(name, group, hardware_facts(group)) for name, group in machines])
+    model = {
+        label: _each([{source: _shown(source, run.get(source))} for run in runs], source) for label, source in _MODEL
+    }
+    yield _table("models", "Model and batch", [("", runs, model)])
     software = grouped((tuple(software_facts(run).items()), run) for run in runs)
     sets = [(f"Set {number}", group, dict(facts)) for number, (facts, group) in enumerate(software.items(), start=1)]
     yield _table("software", "Software", sets)
 
 
-def _table(key: str, title: str, kinds: Sequence[tuple[str, Sequence[RunRecord], Mapping[str, str]]]) -> Table:
-    """Return a table with a line for each fact and a column for each kind: its name, runs and facts."""
+def _table(key: str, title: str, kinds: Kinds) -> Table:
+    """Return a table with a line for each fact, and a column for each kind."""
     kinds, more = kinds[:_MAX_KINDS], len(kinds) - _MAX_KINDS
     notes = (f"{more} others are not shown; run.json of each run has them.",) if more > 0 else ()
     named = {name if len(kinds) > 1 else "All runs": (group, facts) for name, group, facts in kinds}
@@ -94,21 +98,6 @@ def _each(parts: Sequence[Mapping[str, Any]], key: str) -> str:
     texts = list(dict.fromkeys(fact_text(key, value) for part in parts if (value := part.get(key)) is not None))
     more = f" and {len(texts) - _MAX_VALUES} others" if len(texts) > _MAX_VALUES else ""
     return ("; ".join(texts[:_MAX_VALUES]) + more) or NOT_AVAILABLE
-
-
-def _models(runs: Sequence[RunRecord]) -> Table:
-    """Return model, data and batch, each fact with all its values."""
-    names = tuple(run.name for run in runs)
-    rows = [
-        (
-            name,
-            TableCell(
-                _each([{source: _shown(source, run.get(source))} for run in runs], source), runs=names, source=source
-            ),
-        )
-        for name, source in _MODEL
-    ]
-    return make_table("models", "Model and batch", (("", "fact"), ("All runs", "values")), rows, 2)
 
 
 def _shown(source: str, value: Any) -> str | None:

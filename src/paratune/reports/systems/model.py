@@ -13,8 +13,8 @@ from paratune.reports.amounts import Amount, amount
 from paratune.reports.measures import Measure, cost
 from paratune.reports.runs.certificates import Certificate, find_certificates
 from paratune.reports.runs.machine import machine_kinds
+from paratune.reports.runs.sameness import allowed_by_axes, differs_of
 from paratune.reports.systems.configurations import MATRIX, CellRun, Configuration, build_configurations, read_cell_runs
-from paratune.reports.systems.sameness import configuration_differs
 from paratune.verdicts import Differs, Verdict
 
 _Found = TypeVar("_Found")
@@ -27,10 +27,12 @@ class Systems:
     record: SweepRecord
     cell_runs: tuple[CellRun, ...]
     """The run of each cell."""
-    prices: Mapping[str, float | None] = field(default_factory=dict)
-    """Prices of a device-hour of several matrices, by their names."""
     verdicts: tuple[Verdict, ...] = ()
     """Verdicts on the configurations, whose changes tables show too."""
+    prices: Mapping[str, float | None] = field(default_factory=dict)
+    """Prices of a device-hour of several matrices, by their names."""
+    allowed: frozenset[str] = frozenset()
+    """Names of `runs.differing.ALLOW`: differences that are allowed besides those that the axes make."""
 
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
@@ -95,36 +97,38 @@ class Systems:
 
     def differs(self, configuration: Configuration, base: Configuration) -> Differs:
         """Return the differences between the experiments of two configurations."""
-        return configuration_differs(configuration, base, self.axis_keys)
+        if configuration is base or not configuration.runs or not base.runs:
+            return Differs()
+        of_probe = {"steps"} if configuration.is_probe != base.is_probe else set()
+        allowed = self.allowed | allowed_by_axes(self.axis_keys) | of_probe
+        find = lambda: differs_of(base.runs, configuration.runs, allowed)  # noqa: E731
+        return self.once(f"differs from {id(base)}", configuration, find)
 
     def baseline_of(self, configuration: Configuration) -> Configuration:
         """Return the baseline of a configuration: the one with its values on the axes that the baseline does not
         name.
         """
-        base = self.baseline
+        return self._baselines[_key(configuration.values, configuration.is_probe)]
+
+    @cached_property
+    def _baselines(self) -> Mapping[tuple[Any, ...], Configuration]:
+        """The baselines of all configurations."""
+        base, record = self.baseline, self.record
         assert base is not None
-        held = {label: configuration.values[label] for label in self._held if label in configuration.values}
-        named = self._baselines.get(_key({**base.values, **held}, configuration.is_probe))
-        # A joined matrix may have no run with the other values of the baseline: then its first configuration is its
-        # baseline.
-        of_matrix = {label: name for label, name in held.items() if label in self._matrix_labels}
-        nearest = (member for member in self.measured if of_matrix and of_matrix.items() <= member.values.items())
-        return named or next(nearest, base)
-
-    @cached_property
-    def _matrix_labels(self) -> frozenset[str]:
-        return frozenset(axis.label for axis in self.record.axes if MATRIX in axis.keys)
-
-    @cached_property
-    def _held(self) -> tuple[str, ...]:
-        """Axes on which a configuration and its baseline have equal values."""
-        if self.record.baseline:
-            return tuple(axis.label for axis in self.record.axes if axis.label not in self.record.baseline)
-        return self.record.select_per
-
-    @cached_property
-    def _baselines(self) -> Mapping[str, Configuration]:
-        return {_key(member.values, member.is_probe): member for member in self.measured}
+        held = record.select_per
+        if record.baseline:
+            held = tuple(axis.label for axis in record.axes if axis.label not in record.baseline)
+        by_values = {_key(member.values, member.is_probe): member for member in self.measured}
+        found = {}
+        for member in self.configurations:
+            own = {label: member.values[label] for label in held if label in member.values}
+            # A joined matrix may have no run with the other values of the baseline: then its first configuration is its
+            # baseline.
+            of_matrix = {label: name for label, name in own.items() if label in self._matrix_labels}
+            nearest = (other for other in self.measured if of_matrix and of_matrix.items() <= other.values.items())
+            named = by_values.get(_key({**base.values, **own}, member.is_probe))
+            found[_key(member.values, member.is_probe)] = named or next(nearest, base)
+        return found
 
     def amount(self, measure: Measure, configuration: Configuration) -> Amount:
         """Return a measure of a configuration; scores only of the runs whose scores count.
@@ -133,11 +137,18 @@ class Systems:
         """
         if configuration.is_probe and measure.key in ("train_s", "epoch_s", "total_s"):
             return Amount(measure, {}, None, len(configuration.runs))
+        if measure.key == "cost":
+            price = self.price_of(configuration)
+            return amount(cost(price or 0.0), () if price is None else configuration.runs)
         return self.once(
             measure.key,
             configuration,
             lambda: amount(measure, configuration.scored if measure.is_quality else configuration.runs),
         )
+
+    @cached_property
+    def _matrix_labels(self) -> frozenset[str]:
+        return frozenset(axis.label for axis in self.record.axes if MATRIX in axis.keys)
 
     def matrix_of(self, configuration: Configuration) -> str:
         """Return the name of its matrix, of several; empty for a single one."""
@@ -146,11 +157,6 @@ class Systems:
     def price_of(self, configuration: Configuration) -> float | None:
         """Return the price of a device-hour of its matrix."""
         return self.prices.get(self.matrix_of(configuration), self.record.price_per_device_hour)
-
-    def cost(self, configuration: Configuration) -> Amount:
-        """Return the cost of a run of a configuration; unknown without a price."""
-        price = self.price_of(configuration)
-        return amount(cost(price or 0.0), () if price is None else configuration.runs)
 
     def once(self, name: str, configuration: Configuration, find: Callable[[], _Found]) -> _Found:
         """Return a value of a configuration, which `find` computes once for all tables and figures."""
@@ -174,8 +180,8 @@ class Systems:
         return "validation", metrics.pop()
 
 
-def _key(values: Mapping[str, str], is_probe: bool) -> str:
-    return repr((sorted(values.items()), is_probe))
+def _key(values: Mapping[str, str], is_probe: bool) -> tuple[Any, ...]:
+    return (is_probe, *sorted(values.items()))
 
 
 def build_systems(folder: Path, record: SweepRecord) -> Systems:

@@ -1,7 +1,6 @@
 """Lines of configurations over the number of devices, speed-up and scaling efficiency."""
 
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,15 +15,9 @@ from paratune.reports.systems.configurations import ENV, NODES, NPROC, Configura
 from paratune.verdicts import Group
 from paratune.verdicts.speeds import changes_of
 
-SPEED_UP = Measure("speed_up", "Speed-up", "Scaling", "rate", 1, "samples/s over those of the first line")
-SCALING = Measure(
-    "scaling_efficiency",
-    "Efficiency",
-    "Scaling",
-    "share",
-    1,
-    "speed-up over the number of devices, against the first line",
-)
+SPEED_UP = Measure("Scaling", "speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line")
+_PER_DEVICE = "speed-up over the number of devices, against the first line"
+SCALING = Measure("Scaling", "scaling_efficiency", "Efficiency", "share", 1, _PER_DEVICE)
 Belongs = Callable[[str], bool]
 """Whether a setting, by its dotted key, is left out."""
 
@@ -32,10 +25,6 @@ Belongs = Callable[[str], bool]
 def is_devices(key: str) -> bool:
     """Return whether a setting is the number of devices or the batch."""
     return key == NPROC or is_batch(key)
-
-
-def is_nodes(key: str) -> bool:
-    return key == NODES
 
 
 def is_batch(key: str) -> bool:
@@ -53,12 +42,12 @@ class Scaling:
     """Configurations that differ in their number of devices, under one rule for the batch."""
 
     rule: str
-    """strong: equal total batch; weak: equal batch per device; nodes: all else equal."""
+    """strong: equal total batch; weak: equal batch per device."""
     where: str
     """Values that all members share and other configurations do not; empty if there are none."""
     members: tuple[Configuration, ...]
-    batch: float = math.nan
-    """Samples a step of all devices (strong), or of each device (weak); not of several nodes."""
+    batch: float
+    """Samples a step of all devices (strong), or of each device (weak)."""
 
 
 def scalings(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
@@ -114,24 +103,11 @@ def _groups(measured: Sequence[Configuration]) -> Iterator[list[Configuration]]:
             for single in singles:
                 traits = TRAITS.get(str(single.runs[0].run.strategy.kind))
                 is_any = traits is not None and traits.max_world_size == 1
-                left_out = (is_devices, is_nodes, *([is_strategy] if is_any else []))
+                left_out = (is_devices, lambda key: key == NODES, *([is_strategy] if is_any else []))
                 if _others(single, *left_out) == _others(group[-1], *left_out):
                     group.insert(0, single)
         if len(group) > 1:
             yield group
-
-
-def node_lines(configurations: Sequence[Configuration]) -> tuple[Scaling, ...]:
-    """Return the configurations that differ only in their number of nodes."""
-    measured = [member for member in configurations if member.runs]
-    varied = _varied_keys(measured, is_nodes)
-    measured = sorted(measured, key=lambda member: int(member.settings.get(NODES) or 1))
-    groups = grouped((_others(member, is_nodes), member) for member in measured).values()
-    return tuple(
-        Scaling("nodes", _where(group[0], varied), tuple(group))
-        for group in groups
-        if len({member.settings.get(NODES) for member in group}) > 1
-    )
 
 
 def _others(member: Configuration, *left_out: Belongs) -> str:

@@ -1,9 +1,14 @@
 """The tables of a matrix, selected by the subjects of its axes."""
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
+from paratune.base.grouping import grouped
+from paratune.base.text import plain
+from paratune.config.targets import ScoreTarget
+from paratune.errors import CheckpointError
+from paratune.records.finished import RunRecord
 from paratune.reports.measures import (
     EFFICIENCY,
     GOODPUT,
@@ -17,19 +22,16 @@ from paratune.reports.measures import (
     score,
 )
 from paratune.reports.runs.slice_tables import slice_tables
+from paratune.reports.runs.targets import TargetResult, check_known, evaluate_targets, time_until
 from paratune.reports.systems.building import LabelColumn, build, memory_notes, names
-from paratune.reports.systems.configurations import NODES, Configuration
-from paratune.reports.systems.efficiency import (
-    noise_kind_of,
-    reference_words,
-)
+from paratune.reports.systems.configurations import Configuration
+from paratune.reports.systems.efficiency import noise_kind_of
 from paratune.reports.systems.model import Systems
-from paratune.reports.systems.scaling import SCALING, SPEED_UP, Scaling, node_lines, scalings
+from paratune.reports.systems.scaling import SCALING, SPEED_UP, scalings
 from paratune.reports.tables.table import Table
 
 MAX_COLUMNS = 24
 """Configurations in a table of slices: the baseline and the first ones."""
-_PHASE_DIFFERENCE = 0.05
 _TIMES = named("train_s", "epoch_s")
 _MEMORY = named("peak_memory_largest_bytes", "peak_memory_sum_bytes")
 RESOURCES = named(
@@ -42,62 +44,51 @@ def scaling_tables(systems: Systems) -> Iterator[Table]:
     """Yield time and memory over the number of devices, with constant total batch and with constant batch per
     device.
     """
-    all_scalings = scalings(systems.measured)
+    by_rule = grouped((scaling.rule, scaling) for scaling in scalings(systems.measured))
     for rule, title in (("strong", "Constant total batch"), ("weak", "Constant batch per device")):
-        of_rule = [scaling for scaling in all_scalings if scaling.rule == rule]
-        if of_rule:
-            yield scaling_table(systems, of_rule, f"scaling-{rule}", title)
-    if lines := node_lines(systems.measured):
-        yield scaling_table(systems, lines, "nodes", "One node against several")
+        lines = by_rule.get(rule, [])
+        members = [member for line in lines for member in line.members]
+        if not members:
+            continue
+        where = names("Common settings", "of", [line.where for line in lines for _ in line.members])
+        base = (
+            "Speed-up and efficiency compare samples/s with those of the smallest number of devices of the same kind. "
+            "A strategy without a run on one device is compared with the run of the strategy single."
+        )
+        yield build(
+            systems, f"scaling-{rule}", title, [*([where] if len(lines) > 1 else []), *_sizes(members)], members,
+            [*_time(members), SPEED_UP, SCALING, *_MEMORY, *quality_measures(members)],
+            [base, *memory_notes(members)],
+            first_of={member.label: line.members[0] for line in lines for member in line.members},
+        )  # fmt: skip
 
 
-def all_configurations(systems: Systems) -> Table:
-    """Return time, memory and quality of every configuration."""
-    members = systems.measured
-    labels = [_names(members), *_sizes(members)]
-    measures = [*_time(members), *_MEMORY, *quality_measures(members)]
-    title = "Time and memory of all configurations"
-    return build(systems, "configurations", title, labels, members, measures, memory_notes(members))
-
-
-def scaling_table(systems: Systems, lines: Sequence[Scaling], key: str, title: str) -> Table:
-    """Return time and memory over the number of devices, for the families under one rule for the batch."""
-    members = [member for line in lines for member in line.members]
-    first_of = {member.label: line.members[0] for line in lines for member in line.members}
-    where = [line.where for line in lines for _ in line.members]
-    labels = [*([names("Common settings", "of", where)] if len(lines) > 1 else []), *_sizes(members)]
-    if is_of_nodes := lines[0].rule == "nodes":
-        labels.append(names("Nodes", "nodes", [member.settings.get(NODES) for member in members]))
-    measures = [*_time(members), SPEED_UP, *([] if is_of_nodes else [SCALING]), *_MEMORY, *quality_measures(members)]
-    base = (
-        "Speed-up compares samples/s with those of the smallest number of nodes with as many devices."
-        if is_of_nodes
-        else "Speed-up and efficiency compare samples/s with those of the smallest number of devices of the same "
-        "kind. A strategy without a run on one device is compared with the run of the strategy single."
-    )
-    return build(systems, key, title, labels, members, measures, [base, *memory_notes(members)], first_of=first_of)
-
-
-def efficiency_table(systems: Systems) -> Table:
-    """Return time, throughput, loss, utilisation, efficiency and goodput, each with its change in per cent."""
+def configurations_table(systems: Systems) -> Table:
+    """Return time, memory, quality, efficiency and goodput of each configuration, with the changes in per cent."""
     members = systems.measured
     measures = [
-        *_time(members), score("validation", "loss"), MEASURES["utilisation"],
+        *_time(members), *_MEMORY, *quality_measures(members), score("validation", "loss"), MEASURES["utilisation"],
         *named(*NOISE_KEYS.values()), EFFICIENCY, GOODPUT,
     ]  # fmt: skip
     bases = list(dict.fromkeys(systems.baseline_of(member).label for member in members))
     against = f"against {bases[0]}" if len(bases) == 1 else "against the baseline of its kind, in bold"
-    references = dict.fromkeys(reference_words(systems, member) for member in members)
-    notes = [
+    changes = (
         f"In brackets: the change {against}. Arrows after a value show its direction, arrows in a heading the better "
-        "one. Coloured: a change that is shown, for samples/s and goodput by the verdict, else by its 95% interval. "
-        "Grey: cannot tell.",
+        "one. Coloured: a change that is shown, for samples/s, goodput and scores by the verdict, else by its 95% "
+        "interval. Grey: cannot tell."
+    )
+    notes = [
+        *([changes] if len(members) > 1 else []),
         f"Statistical efficiency is (phi + m0) / (phi + m): phi {noise_words(noise_kind_of(systems))}, m the global "
-        f"batch, m0 {' or '.join(references)}. Goodput is samples/s times statistical efficiency.",
+        "batch, m0 measure.reference_batch of the baseline, or else its global batch. Goodput is samples/s times "
+        "statistical efficiency.",
         *_utilisation_kind(members),
+        *memory_notes(members),
     ]
-    title = "Efficiency and changes"
-    return build(systems, "efficiency", title, [_names(members)], members, measures, notes, compares=True)
+    labels = [_names(members), *_sizes(members)]
+    # Of masked language models the validation loss is the quality.
+    measures = list({measure.key: measure for measure in measures}.values())
+    return build(systems, "configurations", "Configurations", labels, members, measures, notes, compares=True)
 
 
 def phases_table(systems: Systems) -> Table:
@@ -108,27 +99,14 @@ def phases_table(systems: Systems) -> Table:
     return build(systems, "phases", "Time of a step by phase", labels, members, measures, notes)
 
 
-def do_phases_differ(systems: Systems) -> bool:
-    """Return whether a phase has other shares of the step in some configurations: by a twentieth of the step."""
-    shares = []
-    for member in systems.measured:
-        times = [time for measure in STEP_PARTS if (time := systems.amount(measure, member).center) is not None]
-        total = math.fsum(times)
-        if len(times) == len(STEP_PARTS) and total > 0:
-            shares.append([time / total for time in times])
-    columns = zip(*shares, strict=True)
-    return any(max(column) - min(column) > _PHASE_DIFFERENCE for column in columns)
-
-
 def resources_table(systems: Systems) -> Table:
     """Return utilisation, communication, energy, device-hours and cost."""
     members, measures = systems.measured, [*RESOURCES]
     notes = _utilisation_kind(members)
     if known := {price for member in members if (price := systems.price_of(member)) is not None}:
-        measures.append(cost(max(known)))
         by_matrix = ", ".join(f"{name} {price:g}" for name, price in systems.prices.items() if price is not None)
-        at = f"{max(known):g} a device-hour" if len(known) == 1 else f"the price of its device-hour ({by_matrix})"
-        notes.append(f"Cost: the whole run at {at}.")
+        measures.append(cost(max(known)))
+        notes.append(f"Cost: the whole run at the price of its device-hour ({by_matrix or f'{max(known):g}'}).")
     return build(systems, "resources", "Resources", [_names(members)], members, measures, notes)
 
 
@@ -173,3 +151,43 @@ def sliced_configurations(systems: Systems) -> Iterator[Table]:
     remark = f"{len(members)} of {len(scored)} configurations; report.json has the slices of all runs."
     for table in slice_tables(members):
         yield replace(table, notes=(*table.notes, remark)) if len(members) < len(scored) else table
+
+
+def _best(run: RunRecord, results: Mapping[str, TargetResult]) -> float | None:
+    return results[run.name].best if run.name in results else None
+
+
+def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[Table]:
+    """Yield for each target when the configurations first reached it; reads the events of all runs except probes.
+
+    Raises:
+        ConfigError: No run was evaluated by the metric of a target.
+    """
+    members = [member for member in systems.measured if not member.is_probe]
+    if not targets or not members:
+        return
+    evaluated: dict[str, tuple[TargetResult, ...]] = {}
+    notes = [
+        "From the evaluations during training. Times are means over the runs that reached the score, so they are too "
+        "short when some runs did not. The whole run includes start-up, evaluations and checkpoints until then."
+    ]
+    for run in (run for member in members for run in member.runs):
+        try:
+            evaluated[run.name] = evaluate_targets(run, targets)
+        except CheckpointError as error:
+            notes.append(plain(error))
+    check_known(targets, list(evaluated.values()))
+    for at, target in enumerate(targets):
+        results = {name: found[at] for name, found in evaluated.items()}
+        of_score = score("validation", target.metric)
+        measures = [
+            time_until("train", "Training until then", target, results),
+            time_until("total", "Whole run until then", target, results),
+            replace(
+                of_score, key=f"best_{target.metric}", label=f"Best {of_score.label}", source="events: evaluation",
+                read=partial(_best, results=results),
+            ),
+        ]  # fmt: skip
+        title = f"Time to {target.text} on validation"
+        labels, key = [_names(members)], f"target-{at + 1}"
+        yield build(systems, key, title, labels, members, measures, notes, compares=True, shows_all=True)

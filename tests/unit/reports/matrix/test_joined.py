@@ -11,7 +11,7 @@ from make_study import column, tables_of
 from raised import raises_code
 
 from paratune.commands.report import report
-from paratune.records.published import ComparedPair, Published, PublishedClaim, PublishedFigure
+from paratune.records.published import Published, PublishedFigure
 from paratune.records.sweep import Axis
 from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.statements import matrix_statements
@@ -70,20 +70,11 @@ def test_each_machine_has_the_cost_of_its_own_price(
     assert (f" {sum(known):.2f} at " in cost) == (len(known) == len(expected))
 
 
-def test_published_figures_and_claims_are_those_of_their_matrix(tmp_path: Path):
-    claim = PublishedClaim(
-        "two are faster", "less", "time", 0.0, (ComparedPair({"nproc": "nproc-2"}, {"nproc": "nproc-1"}),), ""
-    )
-    figure = PublishedFigure({"nproc": "nproc-2"}, "time", 9.0, "s", "")
-    folders = [
-        _machine(tmp_path, "a", 80.0, published=Published("S", (figure,))),
-        _machine(tmp_path, "b", 80.0, published=Published("S", claims=(claim,))),
-    ]
-    tables = tables_of(make_sweep(folders, None))
-    assert [cell.text for cell in tables["published"].lines[0][:2]] == ["a/oakridge", "2"]
-    assert tables["published"].lines[0][5].value == pytest.approx(9.0)
-    assert tables["claims"].lines[0][1].text == "as published, one run"
-    assert all(run.startswith("b/oakridge/") for run in tables["claims"].lines[0][2].runs)
+def test_published_figures_are_in_the_report_of_each_matrix(tmp_path: Path):
+    published = Published("S", (PublishedFigure({"nproc": "nproc-2"}, "time", 9.0, "s", ""),))
+    folders = [_machine(tmp_path, name, 80.0, published=published) for name in ("a", "b")]
+    assert "published" not in tables_of(make_sweep(folders, None))
+    assert "published" in tables_of(make_sweep(folders[:1], None))
 
 
 def test_a_matrix_that_is_given_twice_is_refused(tmp_path: Path):

@@ -13,10 +13,12 @@ from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.export import matrix_csv
 from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.measures import MEASURES
-from paratune.reports.systems.changes import changes
+from paratune.reports.systems.building import findings
 from paratune.reports.systems.figures import speed_ups
+from paratune.reports.systems.judging import group_of
 from paratune.reports.systems.scaling import scalings
 from paratune.reports.tables.table import Table, TableCell
+from paratune.verdicts.speeds import changes_of
 
 SEEDS = Axis("run.seed", "seed", {f"seed-{at}": str(at) for at in (1, 2, 3)}, is_seed=True, keys=("run.seed",))
 STRATEGIES = Axis("strategy", "strategy", {"ddp": "ddp", "zero3": "zero3"}, keys=("strategy.kind",))
@@ -72,7 +74,7 @@ def values(table: Table, name: str, at: int = 0) -> dict[str, object]:
 
 
 def test_a_change_of_speed_or_goodput_is_that_of_the_verdict(of_batches: SweepReport):
-    efficiency = tables(of_batches)["efficiency"]
+    efficiency = tables(of_batches)["configurations"]
     columns = {"speed": "samples_per_s", "goodput": "goodput_samples_per_s"}
     assert {verdict.speed.measure for verdict in of_batches.verdicts} == set(columns)
     known = [verdict for verdict in of_batches.verdicts if verdict.label != "zero3, batch 64"]
@@ -85,7 +87,7 @@ def test_a_change_of_speed_or_goodput_is_that_of_the_verdict(of_batches: SweepRe
 
 
 def test_a_noise_scale_is_never_that_of_another_configuration(of_batches: SweepReport):
-    efficiency = tables(of_batches)["efficiency"]
+    efficiency = tables(of_batches)["configurations"]
     noise, goodput = values(efficiency, "noise_scale"), values(efficiency, "goodput_samples_per_s")
     # Traces over squared norms of the three runs of ddp with that batch: 60 (1 + 1.1 + 1.4) / 3 = 70.
     assert noise["ddp, batch 64"].value == pytest.approx(70.0)
@@ -97,18 +99,17 @@ def test_a_noise_scale_is_never_that_of_another_configuration(of_batches: SweepR
 
 
 def test_the_command_compare_has_the_same_changes(of_batches: SweepReport):
-    (family,) = make_comparison([str(of_batches.folder)]).families
-    assert {verdict.label: verdict.speed.change for verdict in family.verdicts} == {
+    comparison = make_comparison([str(of_batches.folder)])
+    assert {verdict.label: verdict.speed.change for verdict in comparison.systems.verdicts} == {
         verdict.label: verdict.speed.change for verdict in of_batches.verdicts
     }
     # Times too: with the variance of all configurations, adjusted for the order of runs as the speed is.
-    labels = [verdict.label for verdict in family.verdicts]
-    rows = {measure.key: dict(zip(labels, findings, strict=True)) for measure, findings in family.rows}
-    cell = values(tables(of_batches)["efficiency"], "train_s")["ddp, batch 64"]
-    found = rows["train_s"]["ddp, batch 64"]
+    cell = values(tables(of_batches)["configurations"], "train_s")["ddp, batch 64"]
+    found = findings(comparison.systems)["train_s"]["ddp, batch 64"]
     assert cell.change_percent == pytest.approx(100 * found.change)
-    base, (other, *_) = family.base, family.others
-    (alone,) = changes(MEASURES["train_s"], base, [other])
+    base, other = (one for one in comparison.systems.measured if one.label in ("ddp, batch 32", "ddp, batch 64"))
+    sides = [MEASURES["train_s"].of(run) for run in base.runs], [MEASURES["train_s"].of(run) for run in other.runs]
+    (alone,) = changes_of(group_of(base), [group_of(other)], "train_s", [sides], is_speed=True)
     assert found.estimate.degrees_of_freedom != alone.estimate.degrees_of_freedom
 
 
@@ -121,13 +122,13 @@ def test_the_preconditioned_noise_scale_gives_one_goodput_where_all_runs_have_it
         for spread, phi in zip(SPREAD.values(), scales, strict=True)
     ]
     assert verdict.speed.change == pytest.approx(statistics.geometric_mean(rates) / 800 - 1)
-    efficiency = tables(of_adamw)["efficiency"]
+    efficiency = tables(of_adamw)["configurations"]
     (cell,) = (cell for cell in values(efficiency, "goodput_samples_per_s").values() if cell.change_percent is not None)
     assert cell.change_percent == pytest.approx(100 * verdict.speed.change, abs=1e-9)
     plain, own = (values(efficiency, name) for name in ("noise_scale", "noise_scale_preconditioned"))
     assert [own[label].value for label in own] == pytest.approx([3 * plain[label].value for label in plain])
-    (family,) = make_comparison([str(of_adamw.folder)]).families
-    assert [one.speed.change for one in family.verdicts] == [verdict.speed.change]
+    compared = make_comparison([str(of_adamw.folder)]).systems
+    assert [one.speed.change for one in compared.verdicts] == [verdict.speed.change]
 
 
 def test_a_speed_up_is_that_of_the_verdict_in_tables_and_figures(of_sizes: SweepReport):
@@ -155,15 +156,13 @@ def test_tables_have_the_means_and_totals_of_the_lines_of_the_csv(of_batches: Sw
         # All samples over all time: the runs have equally many samples.
         rates = [float(line["samples_per_s"]) for line in mine]
         assert values(configurations, "samples_per_s")[label].value == pytest.approx(statistics.harmonic_mean(rates))
-        efficiency = values(tables(of_batches)["efficiency"], "samples_per_s")[label]
-        assert efficiency.value == values(configurations, "samples_per_s")[label].value
         scores = [float(line["test_accuracy"]) for line in mine]
         assert values(configurations, "test_accuracy")[label].value == pytest.approx(statistics.fmean(scores))
 
 
 def cells_of(folder: Path, axes: tuple[Axis, ...], tell: Callable[[Mapping[str, str]], Made]) -> dict[str, TableCell]:
     """Return the cells of the second configuration of a matrix, by column."""
-    table = tables(make_sweep(make_matrix(folder / "m", axes, tell), None))["efficiency"]
+    table = tables(make_sweep(make_matrix(folder / "m", axes, tell), None))["configurations"]
     return {column.name: cell for column, cell in zip(table.columns, table.lines[1], strict=True)}
 
 

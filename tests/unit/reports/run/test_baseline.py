@@ -4,9 +4,9 @@ import pytest
 from make_run import make_run
 from raised import raises_code
 
-from paratune.reports.comparison.tables import changes_table
 from paratune.reports.page.document import document_html
 from paratune.reports.run.make import make, run_document
+from paratune.reports.systems.tables import configurations_table
 
 
 @pytest.fixture
@@ -27,23 +27,21 @@ def runs(tmp_path):
 
 def changes(report):
     """Return the cells of the second run by key."""
-    table = changes_table(report.compared)
-    return {line[0].value or "": line[2].text for line in table.lines}
+    table = configurations_table(report.systems)
+    return {column.key: cell for column, cell in zip(table.columns, table.lines[1], strict=True)}
 
 
-def test_changes_are_those_of_the_verdicts_and_per_cent_of_the_baseline(runs):
+def test_changes_are_per_cent_of_the_baseline(runs):
     base, tuned = runs
     report = make([tuned], None, base)
     assert [run.name for run in report.runs] == ["base", "tuned"]
     found = changes(report)
-    # 150 s of 100 s; 0.75 of 1.0; from -0.5 there is no per cent.
-    assert found["train_s"] == "150 +50.0%"
-    assert found["rmse"] == "0.7500 −0.2500 (−25.0%)"
-    (finding,) = next(row for row in report.compared.rows if row.measure.key == "rmse").findings
-    assert (finding.change, finding.split) == (pytest.approx(-0.25), "test")
+    # 150 s of 100 s; 0.75 of 1.0.
+    assert found["train_s"].text == "150 (+50.0% ↑)"
+    assert found["test_rmse"].text == "0.7500 (−25.0% ↓)"
 
 
-def test_different_experiments_have_per_cent_and_no_change(runs, tmp_path):
+def test_different_experiments_have_no_change(runs, tmp_path):
     other = make_run(
         tmp_path / "other",
         task="regression",
@@ -52,7 +50,8 @@ def test_different_experiments_have_per_cent_and_no_change(runs, tmp_path):
     )
     report = make([other], None, runs[0])
     assert report.verdicts[0].differs.refused
-    assert (changes(report)["train_s"], changes(report)["rmse"]) == ("150 (+50.0%)", "0.5000 (−50.0%)")
+    assert changes(report)["train_s"].text == "150 (no comparison)"
+    assert changes(report)["test_rmse"].text == "0.5000 (no comparison)"
 
 
 def test_a_baseline_among_the_runs_keeps_its_place(runs):
@@ -65,14 +64,14 @@ def test_a_baseline_among_the_runs_keeps_its_place(runs):
 def test_a_baseline_of_the_only_configuration_has_a_note(runs, tmp_path):
     again = make_run(tmp_path / "again", task="regression", seed=7)
     report = make([again], None, runs[0])
-    assert (report.compared, len(report.verdict_notes)) == (None, 1)
+    assert (report.verdicts, len(report.verdict_notes)) == ((), 1)
     assert make([runs[0], again], None).verdict_notes == ()
 
 
 def test_the_page_has_the_changes(runs):
     base, tuned = runs
     report = make([tuned], None, base)
-    assert "(−25.0%)" in document_html(run_document(report))
+    assert "(−25.0% ↓)" in document_html(run_document(report))
     assert report.as_dict()["baseline"] == "base"
     assert make([tuned], None).as_dict()["baseline"] is None
 

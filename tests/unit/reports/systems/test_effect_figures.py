@@ -11,8 +11,7 @@ from paratune.records.sweep import Axis, read_sweep
 from paratune.reports.figures.canvas import page_figure
 from paratune.reports.figures.runs import loss_band
 from paratune.reports.systems.effect_figures import _interval, effect_drawings, style_of
-from paratune.reports.systems.effects import axis_effects
-from paratune.reports.systems.judging import judged
+from paratune.reports.systems.judging import axis_effects, judged
 from paratune.reports.systems.model import Systems, build_systems
 from paratune.verdicts import MeasureComparison
 

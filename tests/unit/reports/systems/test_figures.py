@@ -13,10 +13,7 @@ from paratune.records.sweep import Axis, read_sweep
 from paratune.reports.figures.canvas import Drawing, figure_style, page_figure
 from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.document import matrix_sections
-from paratune.reports.systems.figures import phase_drawing, scaling_drawings, speed_ups
-from paratune.reports.systems.labels import MAX_BARS
-from paratune.reports.systems.model import Systems, build_systems
-from paratune.reports.systems.overview_figures import (
+from paratune.reports.systems.figures import (
     BEATEN,
     FRONT,
     OPEN,
@@ -24,8 +21,13 @@ from paratune.reports.systems.overview_figures import (
     _state,
     pareto,
     pareto_points,
+    phase_drawing,
+    scaling_drawings,
+    speed_ups,
     time_and_memory,
 )
+from paratune.reports.systems.labels import MAX_BARS
+from paratune.reports.systems.model import Systems, build_systems
 from paratune.reports.systems.scaling import scalings
 
 RATE = Axis("train.learning_rate", "rate", {"a": "a", "b": "b", "c": "c"}, keys=("train.learning_rate",))
@@ -187,7 +189,6 @@ def test_a_thousand_runs_make_one_report(tmp_path: Path):
         "verdicts",
         "overview",
         "scaling",
-        "efficiency",
         "phases",
     }
 

@@ -10,7 +10,7 @@ from make_matrix import Made, make_matrix
 from paratune.records.sweep import Axis, CellRecord, read_sweep
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.model import build_systems
-from paratune.reports.systems.scaling import Scaling, node_lines, scalings, speed_up
+from paratune.reports.systems.scaling import Scaling, scalings, speed_up
 
 SIZES = Axis("nproc", "nproc", {f"nproc-{size}": str(size) for size in (1, 2, 4)}, keys=("nproc",))
 NODES = Axis("nodes", "nodes", {"nodes-1": "1", "nodes-2": "2"}, keys=("nodes",))
@@ -79,13 +79,6 @@ def test_an_option_that_is_off_is_one_that_another_strategy_does_not_have(tmp_pa
     make_matrix(tmp_path / "m", (way,), lambda values: made[values["way"]])
     lines = scalings(build_systems(tmp_path / "m", read_sweep(tmp_path / "m")).measured)
     assert [[member.label for member in line.members] for line in lines] == [["one", "ddp"], ["one", "zero2"]]
-
-
-def test_fewer_nodes_come_first_in_any_order_of_the_axis(tmp_path: Path):
-    nodes = replace(NODES, values={"nodes-2": "2", "nodes-1": "1"})
-    two = replace(SIZES, values={"nproc-2": "2"})
-    (line,) = node_lines(members_of(tmp_path / "m", nodes, two))
-    assert [member.values["nodes"] for member in line.members] == ["nodes-1", "nodes-2"]
 
 
 def test_speed_ups_of_a_pair_are_not_adjusted_for_a_drift(tmp_path: Path):

@@ -12,17 +12,11 @@ from make_run import GIB
 from paratune.records.sweep import Axis, CellRecord, read_sweep
 from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.document import matrix_sections
-from paratune.reports.systems import efficiency as module
 from paratune.reports.systems.efficiency import noise_amount
 from paratune.reports.systems.judging import judged
 from paratune.reports.systems.machines import machine_tables
 from paratune.reports.systems.model import Systems, build_systems
-from paratune.reports.systems.tables import (
-    all_configurations,
-    efficiency_table,
-    resources_table,
-    scaling_tables,
-)
+from paratune.reports.systems.tables import configurations_table, resources_table, scaling_tables
 from paratune.reports.tables.table import Table, TableCell
 
 PRECISION = Axis("precision", "precision", {"fp32": "fp32", "bf16": "bf16"}, keys=("precision",))
@@ -54,7 +48,7 @@ def test_figures_over_runs_are_means_and_rates_are_totals_over_totals(tmp_path: 
     # 2 x 220 x 32 samples in 220 x 0.2 s: 320 samples/s, not the mean of 333.33. Times 18 and 27 s: 22.5 +- 6.364.
     steps = {"seed-1": 80.0, "seed-2": 120.0}
     make_matrix(tmp_path / "m", (SEED,), lambda values: Made(step_ms=steps[values["seed"]]))
-    table = all_configurations(systems_of(tmp_path / "m"))
+    table = configurations_table(systems_of(tmp_path / "m"))
     (rate,), (time,) = column(table, "samples_per_s"), column(table, "train_s")
     assert rate.value == pytest.approx(320.0)
     assert (time.value, time.deviation) == (pytest.approx(22.5), pytest.approx(40.5**0.5))
@@ -133,7 +127,7 @@ def test_a_data_parallel_run_on_one_device_is_preferred_to_single(tmp_path: Path
     assert texts(scaling, "speed_up") == ["1.00", "2.00"]
 
 
-def test_nodes_make_tables_of_their_own(tmp_path: Path):
+def test_nodes_make_lines_of_their_own(tmp_path: Path):
     # One node with 2 and 4 devices, two nodes with 2 and 4: speed-up 1 and 1.6 on one, 1 and 1.25 on two.
     nodes = Axis("nodes", "nodes", {"nodes-1": "1", "nodes-2": "2"}, keys=("nodes",))
     sizes = Axis("nproc", "nproc", {"nproc-2": "2", "nproc-4": "4"}, keys=("nproc",))
@@ -148,8 +142,7 @@ def test_nodes_make_tables_of_their_own(tmp_path: Path):
         lambda values: Made(step_ms=step_ms[number(values), size_of(values)], world_size=size_of(values), batch=64),
         changes=lambda cell: replace(cell, num_nodes=number(cell.values)),
     )
-    table, by_nodes = scaling_tables(systems_of(folder))
-    assert texts(by_nodes, "nodes") == ["1", "2", "1", "2"]
+    (table,) = scaling_tables(systems_of(folder))
     assert texts(table, "of") == ["nodes 1", "nodes 1", "nodes 2", "nodes 2"]
     assert texts(table, "num_devices") == ["2", "4", "2", "4"]
     assert texts(table, "speed_up") == ["1.00", "1.60", "1.00", "1.25"]
@@ -180,7 +173,7 @@ def test_chasing_efficiency_against_the_baseline(tmp_path: Path):
 
     axis = replace(STRATEGY, keys=("strategy.kind", "batch.global"))
     make_matrix(tmp_path / "m", (axis,), tell)
-    table = efficiency_table(systems_of(tmp_path / "m"))
+    table = configurations_table(systems_of(tmp_path / "m"))
     assert texts(table, "train_s") == ["18.0", "22.5 (+25.0% ↑)"]
     assert texts(table, "samples_per_s") == ["400", "640 (+60.0% ↑)"]
     assert texts(table, "utilisation") == ["50.0", "40.0 (−20.0% ↓)"]
@@ -206,12 +199,12 @@ def test_a_change_is_coloured_if_it_is_shown_and_is_that_of_the_verdict(tmp_path
     make_matrix(tmp_path / "m", (STRATEGY, SEED), tell)
     systems = systems_of(tmp_path / "m")
     (verdict,), _ = judged(systems)
-    table = efficiency_table(replace(systems, verdicts=(verdict,)))
+    table = configurations_table(replace(systems, verdicts=(verdict,)))
     rate = column(table, "samples_per_s")[1]
     assert rate.change_percent == pytest.approx(-20.0)
     assert rate.better is False
     adjusted = replace(verdict, speed=replace(verdict.speed, change=-0.19, outcome="cannot tell"))
-    rate = column(efficiency_table(replace(systems, verdicts=(adjusted,))), "samples_per_s")[1]
+    rate = column(configurations_table(replace(systems, verdicts=(adjusted,))), "samples_per_s")[1]
     assert (rate.change_percent, rate.is_open) == (pytest.approx(-19.0), True)
     assert column(table, "utilisation")[1].is_open
     assert column(table, "train_s")[1].better is False
@@ -227,7 +220,7 @@ def test_efficiency_against_a_reference_batch_of_the_users_own(tmp_path: Path):
         return Made(kind=values["strategy"], batch=32, summary=noise, run=run)
 
     make_matrix(tmp_path / "m", (STRATEGY,), tell)
-    table = efficiency_table(systems_of(tmp_path / "m"))
+    table = configurations_table(systems_of(tmp_path / "m"))
     assert [cell.value for cell in column(table, "statistical_efficiency")] == pytest.approx([0.875, 0.75])
     assert [cell.value for cell in column(table, "goodput_samples_per_s")] == pytest.approx([350.0, 300.0])
     assert any("measure.reference_batch of the baseline" in note for note in table.notes)
@@ -242,7 +235,7 @@ def test_a_configuration_without_a_noise_scale_has_no_efficiency(tmp_path: Path)
                     summary=noise if values["strategy"] == "ddp" else unknown)  # fmt: skip
 
     make_matrix(tmp_path / "m", (STRATEGY, NPROC), tell, baseline={"strategy": "ddp", "nproc": "nproc-1"})
-    table = efficiency_table(systems_of(tmp_path / "m"))
+    table = configurations_table(systems_of(tmp_path / "m"))
     shares = column(table, "statistical_efficiency")
     # (96 + 32) / (96 + 64) and (96 + 32) / (96 + 128); zero3 trained the same and has none of its own.
     assert [entry.value for entry in shares[1:3]] == pytest.approx([0.8, 128 / 224])
@@ -280,7 +273,7 @@ def test_goodput_is_that_of_each_run_by_its_own_noise_scale(tmp_path: Path):
     batch = Axis("batch.global", "batch", {"batch-32": "32", "batch-64": "64"}, keys=("batch.global",))
     make_matrix(tmp_path / "m", (batch, SEED), tell)
     systems = systems_of(tmp_path / "m")
-    table = efficiency_table(systems)
+    table = configurations_table(systems)
     share, good = column(table, "statistical_efficiency")[1], column(table, "goodput_samples_per_s")[1]
     assert share.value == pytest.approx((0.8 + 2 / 3) / 2)
     assert good.value == pytest.approx((0.8 + 2 / 3) * 64 / 0.3)
@@ -291,30 +284,12 @@ def test_goodput_is_that_of_each_run_by_its_own_noise_scale(tmp_path: Path):
     assert verdict.speed.value == pytest.approx((512 * 640 / 3) ** 0.5)
 
 
-def test_the_noise_scale_of_a_configuration_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    pooled = []
-    pool = module.pooled_noise
-    monkeypatch.setattr(
-        module, "pooled_noise", lambda runs, kind: (pooled.append((runs[0].name, kind)), pool(runs, kind))[1]
-    )
-    unknown = {"noise_scale": {"value": None, "reason": "sharded"}}
-
-    def tell(values: Mapping[str, str]) -> Made:
-        size = size_of(values)
-        return Made(kind=values["strategy"], batch=32 * size, world_size=size, summary=unknown)
-
-    make_matrix(tmp_path / "m", (STRATEGY, NPROC), tell)
-    efficiency_table(systems_of(tmp_path / "m"))
-    assert sorted(pooled) == sorted(set(pooled))
-    assert len(pooled) == 12  # 6 configurations, two noise scales
-
-
 def test_differences_that_are_not_on_an_axis_prevent_a_comparison(tmp_path: Path):
     def tell(values: Mapping[str, str]) -> Made:
         return Made(run={"data.train.fingerprint": "ab" * 32 if values["strategy"] == "ddp" else "cd" * 32})
 
     make_matrix(tmp_path / "m", (STRATEGY,), tell)
-    table = efficiency_table(systems_of(tmp_path / "m"))
+    table = configurations_table(systems_of(tmp_path / "m"))
     assert texts(table, "train_s") == ["18.0", "18.0 (no comparison)"]
     assert column(table, "train_s")[1].better is None
     assert any("not comparable with the baseline: different training data" in note for note in table.notes)
@@ -326,7 +301,7 @@ def test_loader_workers_are_no_reason_for_other_data(tmp_path: Path):
 
     axis = Axis("data.num_workers", "num_workers", {"0": "0", "2": "2"}, keys=("data.num_workers",))
     make_matrix(tmp_path / "m", (axis,), tell)
-    assert texts(efficiency_table(systems_of(tmp_path / "m")), "train_s")[1].endswith("(no comparison)")
+    assert texts(configurations_table(systems_of(tmp_path / "m")), "train_s")[1].endswith("(no comparison)")
 
 
 def test_another_machine_is_marked(tmp_path: Path):
@@ -342,7 +317,7 @@ def test_another_machine_is_marked(tmp_path: Path):
     make_matrix(tmp_path / "m", (STRATEGY,), tell)
     systems = systems_of(tmp_path / "m")
     assert systems.num_machines == 2
-    table = all_configurations(systems)
+    table = configurations_table(systems)
     assert [line[0].marks for line in table.lines] == [(), ("a",)]
     assert any("ran on a different machine" in note for note in table.notes)
 
@@ -382,7 +357,7 @@ def test_probes_have_neither_quality_nor_the_time_of_a_run(tmp_path: Path):
         return Made(run={"config.measure.probe": values["kind"] == "probe"})
 
     make_matrix(tmp_path / "m", (probe,), made, changes=as_probe)
-    table = efficiency_table(systems_of(tmp_path / "m"))
+    table = configurations_table(systems_of(tmp_path / "m"))
     assert texts(table, "train_s") == ["18.0", "n/a"]
     assert texts(table, "validation_loss") == ["0.2104", "n/a"]
     assert texts(table, "samples_per_s")[1] == "400 (0.0%)"
@@ -397,7 +372,7 @@ def test_repeats_count_for_time_and_once_for_quality(tmp_path: Path):
         lambda values: Made(summary={"scores.test.accuracy": 0.9 if values["seed"] == "seed-1" else 0.8}),
         changes=lambda cell: replace(cell, repeat=int(cell.values["seed"][-1])),
     )
-    table = all_configurations(systems_of(tmp_path / "m"))
+    table = configurations_table(systems_of(tmp_path / "m"))
     assert texts(table, "test_accuracy") == ["0.9000"]
     assert column(table, "train_s")[0].runs == ("seed-1", "seed-2")
 
@@ -430,7 +405,7 @@ def test_reasons_for_unknown_figures_of_runs_with_several_ranks_come_first(tmp_p
         resources_table(systems).notes
     )
     # Of three reasons two are said.
-    notes = " ".join(efficiency_table(systems).notes)
+    notes = " ".join(configurations_table(systems).notes)
     assert "Noise scale (samples) (2 is too few; or 4 is too few; and 1 other reason)" in notes
 
 
@@ -460,7 +435,6 @@ def test_a_matrix_without_any_run(tmp_path: Path):
         "chosen",
         "missing",
         "candidates",
-        "runs",
         "reproduce",
     ]
 

@@ -1,22 +1,34 @@
+"""`paratune compare`: which runs are grouped, what is compared with which baseline, and what is refused."""
+
+import io
+from pathlib import Path
+
 import pytest
+from make_matrix import SEED, STRATEGY, Made
+from make_matrix import make_matrix as make_of
 from make_run import make_certificate, make_run
 from raised import raises_code
+from rich.console import Console
 
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, write_sweep
-from paratune.reports.comparison.arrange import arrange
+from paratune.reports.comparison import make_comparison
+from paratune.reports.systems.building import findings
+from paratune.reports.terminal import terminal_comparison
+
+PRECISION = Axis("precision", "precision", {"fp32": "fp32", "bf16": "bf16"}, keys=("precision",))
 
 
 def make_runs(folder, kinds=("single", "ddp"), seeds=(1, 2, 3)):
     return [str(make_run(folder / f"{kind}_seed{seed}", kind=kind, seed=seed)) for kind in kinds for seed in seeds]
 
 
-def candidate_groups(words, baseline=None, by=()):
-    (family,) = arrange(words, baseline, by).families
-    return {group.label: [run.name for run in group.runs] for group in family.groups}, family.baseline
+def groups_of(words, baseline=None):
+    systems = make_comparison(words, baseline=baseline).systems
+    return {member.label: [run.name for run in member.runs] for member in systems.measured}, systems.baseline.label
 
 
 def test_runs_are_grouped_by_configuration(tmp_path):
-    groups, baseline = candidate_groups(make_runs(tmp_path))
+    groups, baseline = groups_of(make_runs(tmp_path))
     assert groups == {
         "single": ["single_seed1", "single_seed2", "single_seed3"],
         "ddp": ["ddp_seed1", "ddp_seed2", "ddp_seed3"],
@@ -27,31 +39,31 @@ def test_runs_are_grouped_by_configuration(tmp_path):
 def test_names_with_a_common_prefix_get_the_differing_part(tmp_path):
     one = [str(make_run(tmp_path / f"run-{seed}", seed=seed)) for seed in (1, 2)]
     two = [str(make_run(tmp_path / f"run-{seed}", seed=seed, kind="ddp")) for seed in (3, 4)]
-    assert [*candidate_groups(one + two)[0]] == ["run-1", "run-3"]
+    assert [*groups_of(one + two)[0]] == ["run-1", "run-3"]
 
 
 def test_patterns_name_runs(tmp_path):
     make_runs(tmp_path)
-    groups, baseline = candidate_groups([f"{tmp_path}/single*", f"{tmp_path}/ddp_seed[13]"])
+    groups, baseline = groups_of([f"{tmp_path}/single*", f"{tmp_path}/ddp_seed[13]"])
     assert {label: len(runs) for label, runs in groups.items()} == {"single": 3, "ddp": 2}
     assert baseline == "single"
     # A run that is named twice counts once.
-    assert candidate_groups([f"{tmp_path}/*", f"{tmp_path}/single_seed1"])[0].keys() == {"single", "ddp"}
+    assert groups_of([f"{tmp_path}/*", f"{tmp_path}/single_seed1"])[0].keys() == {"single", "ddp"}
 
 
 def test_a_baseline_is_a_group_a_run_or_its_folder(tmp_path):
     words = make_runs(tmp_path)
     for name in ("ddp", "ddp_seed2", f"{tmp_path}/ddp_seed2"):
-        assert candidate_groups(words, name)[1] == "ddp"
+        assert groups_of(words, name)[1] == "ddp"
     with raises_code("compare.unknown_run", "--baseline", "dpp"):
-        arrange(words, "dpp", ())
+        make_comparison(words, baseline="dpp")
 
 
 def test_other_machines_are_other_configurations(tmp_path):
     node = {"hostname": "x", "cpu_model": "Another", "gpus": []}
     words = make_runs(tmp_path, kinds=("single",), seeds=(1, 2))
     words += [str(make_run(tmp_path / f"there_{seed}", seed=seed, run_changes={"hardware": [node]})) for seed in (1, 2)]
-    assert [*candidate_groups(words)[0]] == ["single", "there"]
+    assert [*groups_of(words)[0]] == ["single", "there"]
 
 
 def test_hosts_and_devices_do_not_separate_configurations(tmp_path):
@@ -64,7 +76,7 @@ def test_hosts_and_devices_do_not_separate_configurations(tmp_path):
     words = [str(make_run(tmp_path / f"run{seed}", seed=seed, run_changes=changes(seed))) for seed in (1, 2)]
     other = changes(3) | {"environment": {"NCCL_NTHREADS": "8"}}
     words.append(str(make_run(tmp_path / "run3", seed=3, run_changes=other)))
-    assert [len(runs) for runs in candidate_groups(words)[0].values()] == [2, 1]
+    assert [len(runs) for runs in groups_of(words)[0].values()] == [2, 1]
 
 
 @pytest.mark.parametrize(
@@ -77,33 +89,33 @@ def test_hosts_and_devices_do_not_separate_configurations(tmp_path):
 def test_words_that_name_no_runs_are_refused(tmp_path, words, refused):
     make_runs(tmp_path)
     with raises_code(*refused):
-        arrange([word.format(tmp_path) for word in words], None, ())
+        make_comparison([word.format(tmp_path) for word in words])
 
 
 def test_one_configuration_has_nothing_to_compare_with(tmp_path):
     with raises_code("report.nothing_to_compare", "3"):
-        arrange(make_runs(tmp_path, kinds=("single",)), None, ())
+        make_comparison(make_runs(tmp_path, kinds=("single",)))
 
 
 def test_error_names_unfinished_runs_if_nothing_can_be_compared(tmp_path):
     words = [str(make_run(tmp_path / "a")), str(make_run(tmp_path / "cut", kind="ddp", num_steps=100, finished=False))]
     with raises_code("report.nothing_to_compare", "step 50", "100"):
-        arrange(words, None, ())
+        make_comparison(words)
 
 
 def test_error_names_a_folder_that_is_not_a_run(tmp_path):
     words = make_runs(tmp_path)
     with raises_code("run.not_a_run", "nowhere"):
-        arrange([*words, str(tmp_path / "nowhere")], None, ())
+        make_comparison([*words, str(tmp_path / "nowhere")])
 
 
 def test_unfinished_runs_and_certificates_are_set_aside(tmp_path):
     words = make_runs(tmp_path)
     make_run(tmp_path / "ddp_seed4", kind="ddp", seed=4, finished=False)
     make_certificate(tmp_path / "c.certificate", tmp_path / "single_seed1")
-    found = arrange([*words, str(tmp_path / "ddp_seed4"), str(tmp_path / "c.certificate")], None, ())
-    assert [run.name for run in found.found.unfinished] == ["ddp_seed4"]
-    assert len(found.found.certificates) == 1
+    found = make_comparison([*words, str(tmp_path / "ddp_seed4"), str(tmp_path / "c.certificate")])
+    assert [run.name for run in found.unfinished] == ["ddp_seed4"]
+    assert len(found.certificates) == 1
 
 
 def cell(name, **values):
@@ -130,28 +142,25 @@ def make_matrix(folder, *, states=None, **changes):
     return folder
 
 
-def families_of(*words, **options):
-    found = arrange([str(word) for word in words], options.get("baseline"), options.get("by", ()))
-    return {
-        family.title: ([group.label for group in family.groups], family.baseline) for family in found.families
-    }, found
+def baselines_of(*words, **options):
+    found = make_comparison([str(word) for word in words], **options)
+    return {verdict.label: verdict.baseline for verdict in found.systems.verdicts}, found
 
 
 def test_axes_of_a_matrix_are_compared_within_the_others(tmp_path):
-    families, found = families_of(make_matrix(tmp_path / "m"), by=["strategy"])
-    assert families == {"batch 32": (["single", "DDP"], "single"), "batch 64": (["single", "DDP"], "single")}
-    assert found.allowed == frozenset()
-    families, found = families_of(tmp_path / "m", by=["batch"], baseline="64")
-    labels = ["batch 32", "batch 64"]
-    assert families == {"strategy single": (labels, "batch 64"), "strategy DDP": (labels, "batch 64")}
-    assert found.allowed == {"batch", "steps"}
+    baselines, _ = baselines_of(make_matrix(tmp_path / "m"), by=["strategy"])
+    assert baselines == {f"DDP, batch {batch}": f"single, batch {batch}" for batch in (32, 64)}
+    baselines, found = baselines_of(tmp_path / "m", by=["batch"], baseline="64")
+    assert baselines == {f"{kind}, batch 32": f"{kind}, batch 64" for kind in ("single", "DDP")}
+    assert not any(verdict.differs.refused for verdict in found.systems.verdicts)
 
 
 def test_a_matrix_by_itself_compares_all_that_it_chooses_among(tmp_path):
-    families, _ = families_of(make_matrix(tmp_path / "m", baseline={"strategy": "ddp", "batch": "32"}))
-    assert families == {
-        "": (["single, batch 32", "single, batch 64", "DDP, batch 32", "DDP, batch 64"], "DDP, batch 32")
-    }
+    baselines, _ = baselines_of(make_matrix(tmp_path / "m", baseline={"strategy": "ddp", "batch": "32"}))
+    others = ("single, batch 32", "single, batch 64", "DDP, batch 64")
+    assert baselines == dict.fromkeys(others, "DDP, batch 32")
+    named, _ = baselines_of(tmp_path / "m", baseline="single, batch 64")
+    assert {*named.values()} == {"single, batch 64"}
 
 
 @pytest.mark.parametrize(
@@ -163,23 +172,23 @@ def test_a_matrix_by_itself_compares_all_that_it_chooses_among(tmp_path):
 )
 def test_axes_and_values_that_are_not_there_are_named(tmp_path, options, refused):
     with raises_code(*refused):
-        families_of(make_matrix(tmp_path / "m"), **options)
+        baselines_of(make_matrix(tmp_path / "m"), **options)
 
 
 def test_a_matrix_is_compared_by_itself(tmp_path):
     words = make_runs(tmp_path)
     with raises_code("compare.mixed_matrix"):
-        families_of(make_matrix(tmp_path / "m"), words[0])
+        baselines_of(make_matrix(tmp_path / "m"), words[0])
     with raises_code("cli.no_effect", "--by"):
-        families_of(*words, by=["strategy"])
+        baselines_of(*words, by=["strategy"])
 
 
 def test_a_run_that_died_before_its_record_is_left_out(tmp_path):
     folder = make_matrix(tmp_path / "m")
     (folder / "runs" / "ddp-64-2" / "run.json").unlink()
-    families, found = families_of(folder, by=["strategy"])
-    assert len(found.found.runs) == 7
-    assert len(families) == 2
+    baselines, found = baselines_of(folder, by=["strategy"])
+    assert len(found.systems.runs) == 7
+    assert len(baselines) == 2
 
 
 def test_a_matrix_without_started_runs_raises_an_error(tmp_path):
@@ -188,7 +197,7 @@ def test_a_matrix_without_started_runs_raises_an_error(tmp_path):
     axes = (Axis("strategy.kind", "strategy", {"single": "single"}),)
     write_sweep(folder, SweepRecord("m", "2026", "m.yaml", (), axes, (), (cell("a", strategy="single"),)))
     with raises_code("report.nothing_to_compare"):
-        families_of(folder)
+        baselines_of(folder)
 
 
 def test_a_matrix_of_damaged_records_has_their_reasons(tmp_path):
@@ -196,11 +205,68 @@ def test_a_matrix_of_damaged_records_has_their_reasons(tmp_path):
     for summary in folder.glob("runs/*/summary.json"):
         summary.write_text("{")
     with raises_code("report.nothing_to_compare", "summary.json is damaged"):
-        families_of(folder)
+        baselines_of(folder)
 
 
 def test_certificates_beside_the_runs_of_a_matrix_are_found(tmp_path):
     folder = make_matrix(tmp_path / "m")
     make_certificate(folder / "runs" / "ddp-32-1.certificate", folder / "runs" / "ddp-32-1")
-    _, found = families_of(folder)
-    assert [certificate.verdict for certificate in found.found.certificates] == ["holds"]
+    _, found = baselines_of(folder)
+    assert [certificate.verdict for certificate in found.certificates] == ["holds"]
+
+
+def make_run_of(values) -> Made:
+    # ZeRO-3 needs twice the time and bf16 four fifths; the seeds differ by up to 1%.
+    factors = {"zero3": 2.0, "bf16": 0.8, "seed-2": 1.01, "seed-3": 0.99}
+    step_ms = 80.0
+    for value in values.values():
+        step_ms *= factors.get(value, 1.0)
+    run = {"config.precision": values.get("precision", "fp32")}
+    return Made(kind=values["strategy"], step_ms=step_ms, run=run)
+
+
+def test_a_matrix_with_two_axes_has_the_main_effect_of_each(tmp_path: Path):
+    make_of(tmp_path, (STRATEGY, PRECISION, SEED), make_run_of)
+    comparison = make_comparison([str(tmp_path)])
+    (family,) = comparison.effects
+    speeds = {effect.level: effect for effect in family.effects if effect.comparison.measure == "speed"}
+    changes = {level: effect.comparison.change for level, effect in speeds.items()}
+    assert changes == {"zero3": pytest.approx(1 / 2 - 1), "bf16": pytest.approx(1 / 0.8 - 1)}
+    assert [effect.num_combinations for effect in speeds.values()] == [2, 2]
+    assert [effect["level"] for effect in comparison.as_dict()["effects"]] == [
+        effect.level for effect in family.effects
+    ]
+    output = io.StringIO()
+    Console(file=output, width=120).print(terminal_comparison(comparison))
+    lines = [line.strip() for line in output.getvalue().splitlines()]
+    assert any(line.startswith("precision bf16 ") and "fp32" in line and "25.0%" in line for line in lines)
+
+
+@pytest.mark.parametrize("options", [{}, {"by": ["strategy"]}])
+def test_one_compared_axis_has_no_main_effects(options, tmp_path: Path):
+    axes = (STRATEGY, PRECISION, SEED) if options else (STRATEGY, SEED)
+    make_of(tmp_path, axes, make_run_of)
+    assert make_comparison([str(tmp_path)], **options).effects == ()
+
+
+def test_different_kinds_of_memory_are_not_compared(tmp_path: Path):
+    kinds = {"ddp": "rss", "zero3": "cuda_allocated"}
+
+    def made(values) -> Made:
+        return Made(kind=values["strategy"], summary={"memory.kind": kinds[values["strategy"]]})
+
+    make_of(tmp_path, (STRATEGY, SEED), made)
+    comparison = make_comparison([str(tmp_path)])
+    (finding,) = findings(comparison.systems)["peak_memory_largest_bytes"].values()
+    assert (finding.change, finding.code) == (None, "different_memory_kind")
+    assert finding.baseline is not None
+
+
+def test_different_threads_are_a_note(tmp_path: Path):
+    make_of(
+        tmp_path,
+        (STRATEGY, SEED),
+        lambda values: Made(run={"num_threads": 2 if values["strategy"] == "ddp" else 1}),
+    )
+    comparison = make_comparison([str(tmp_path)])
+    assert any("ddp 2; zero3 1" in note for note in comparison.notes)

@@ -1,0 +1,308 @@
+"""`make_comparison`: the arguments of `paratune compare` to verdicts on the configurations of runs or of a matrix."""
+
+import glob
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os.path import commonprefix
+from pathlib import Path
+from typing import Any
+
+from paratune.base.grouping import grouped
+from paratune.base.text import plain
+from paratune.errors import CheckpointError, ConfigError, did_you_mean
+from paratune.records.finished import RunRecord
+from paratune.records.sweep import Axis, CellRecord, SweepRecord, holds_sweep, read_sweep, with_finished_runs
+from paratune.reports.runs.certificates import Certificate
+from paratune.reports.runs.machine import machine_kinds
+from paratune.reports.runs.read import FoundRuns, Unfinished, read_runs
+from paratune.reports.runs.sameness import OTHER_LOAD, configuration_key, execution_differences
+from paratune.reports.systems.building import findings
+from paratune.reports.systems.configurations import CellRun, Configuration, label_of
+from paratune.reports.systems.judging import AxisEffects, axis_effects, judged
+from paratune.reports.systems.model import Systems, build_systems
+from paratune.verdicts import Margin
+
+GENERATOR = "paratune compare"
+SCHEMA_VERSION = 2
+_RUN_SPECIFIC = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")
+"""Suffixes of environment variables that differ between runs of one configuration: GPUs assigned by a queue,
+folders.
+"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Configurations with their verdicts."""
+
+    systems: Systems
+    effects: tuple[AxisEffects, ...]
+    """Main effects of the axes of a matrix; empty with fewer than two axes."""
+    unfinished: tuple[Unfinished, ...]
+    certificates: tuple[Certificate, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether there is no comparable pair."""
+        return all(verdict.differs.refused for verdict in self.systems.verdicts)
+
+    def _repr_html_(self) -> str:
+        """Return what `paratune compare` prints, for notebooks."""
+        from paratune.console.html import html_of
+        from paratune.reports.terminal import terminal_comparison
+
+        return html_of(terminal_comparison(self))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data; unknown values are None."""
+        return {
+            "generator": GENERATOR,
+            "schema_version": SCHEMA_VERSION,
+            "configurations": [
+                {
+                    "label": member.label,
+                    "runs": [{"run": run.name, "folder": str(run.folder), "seed": run.run.seed} for run in member.runs],
+                }
+                for member in self.systems.measured
+            ],
+            "verdicts": [verdict.as_dict() for verdict in self.systems.verdicts],
+            "effects": [effect.as_dict() for family in self.effects for effect in family.effects],
+            "figures": {
+                key: {label: finding.as_dict() for label, finding in by_label.items()}
+                for key, by_label in findings(self.systems).items()
+            },
+            "unfinished": [
+                {"run": run.name, "folder": str(run.folder), "reason": run.reason} for run in self.unfinished
+            ],
+            "certificates": [certificate.as_dict() for certificate in self.certificates],
+            "notes": list(self.notes),
+        }
+
+
+def make_comparison(
+    words: Sequence[str],
+    *,
+    baseline: str | None = None,
+    by: Sequence[str] = (),
+    margins: Mapping[str, Margin] | None = None,
+    allowed: frozenset[str] = frozenset(),
+) -> Comparison:
+    """Read runs and judge them; writes nothing.
+
+    Args:
+        words: Run folders or patterns of them, which are grouped by their configuration; or one folder of a matrix.
+        baseline: A run, a configuration, or a value of an axis; None takes what the matrix names, or the first.
+        by: Axes of a matrix whose values are compared; none compares what the matrix chooses among.
+        margins: As `judge` takes them.
+        allowed: Names of `paratune.reports.runs.sameness.ALLOW`: differences that are the subject of the comparison.
+
+    Raises:
+        ConfigError: The words cannot be understood.
+        CheckpointError: A folder is not a run, or there is nothing to compare.
+    """
+    systems, found = _selected(words, baseline, by)
+    members = systems.measured
+    if all(systems.baseline_of(member) is member for member in members):
+        runs = found.runs[0].name if len(found.runs) == 1 else f"{len(found.runs)} runs"
+        labels = ", ".join(plain(member.label) for member in members[:3])
+        raise _nothing(f"{runs} of one configuration ({labels}); name runs of another", found)
+    systems = replace(systems, allowed=allowed)
+    verdicts, problems = judged(systems, margins, all_of_them=True)
+    if not verdicts:
+        raise _nothing("; ".join(problems) or "probes are not compared with whole runs", found)
+    systems = replace(systems, verdicts=verdicts)
+    notes = (*found.notes, *problems, *_notes(systems))
+    return Comparison(systems, axis_effects(systems, margins), found.unfinished, found.certificates, notes)
+
+
+def _nothing(why: str, found: FoundRuns) -> CheckpointError:
+    left_out = "".join(f"\n  left out: {plain(run.folder)}: {plain(run.reason)}" for run in found.unfinished)
+    return CheckpointError(f"nothing to compare with: {why}{left_out}", code="report.nothing_to_compare")
+
+
+def _selected(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> tuple[Systems, FoundRuns]:
+    """Return the configurations that the arguments of a command line name, and what was read with them."""
+    matrices = [word for word in words if holds_sweep(Path(word))]
+    if matrices and len(words) > 1:
+        raise ConfigError(
+            f"{matrices[0]} is a matrix of runs: compare it by itself, or its runs: {matrices[0]}/runs/*",
+            code="compare.mixed_matrix",
+        )
+    if matrices:
+        return _of_matrix(Path(matrices[0]), baseline, by)
+    if by:
+        raise ConfigError(
+            "--by names an axis of a matrix; give the folder of one, with sweep.json",
+            code="cli.no_effect",
+            option="--by",
+        )
+    if not words:
+        raise ConfigError(
+            "paratune compare needs runs, such as runs/first runs/second, or the folder of a matrix",
+            code="cli.argument_missing",
+        )
+    found = read_runs([folder for word in words for folder in _expand(word)])
+    return systems_of_runs(found.runs, baseline), found
+
+
+def _expand(word: str) -> list[Path]:
+    """Return the folder of an argument, or the folders that a pattern matches."""
+    if Path(word).exists() or not glob.has_magic(word):
+        return [Path(word)]
+    matches = [Path(path) for path in sorted(glob.glob(word)) if Path(path).is_dir()]  # noqa: PTH207
+    if not matches:
+        raise ConfigError(f"{plain(word)} matches no folder", code="compare.unknown_run", part=word)
+    return matches
+
+
+def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> tuple[Systems, FoundRuns]:
+    """Return a matrix whose baselines have equal values on all axes that are not compared."""
+    record = with_finished_runs(folder, read_sweep(folder))
+    axes = [axis for axis in record.axes if not axis.is_seed]
+    labels = [axis.label for axis in axes]
+    wanted = [part.strip() for word in by for part in word.split(",") if part.strip()]
+    unknown = [name for name in wanted if name not in labels]
+    if unknown:
+        near = did_you_mean(unknown[0], labels)
+        raise ConfigError(
+            f"--by {plain(unknown[0])} is no axis of {plain(folder)} ({', '.join(labels)}){near}",
+            code="cli.unknown_name",
+            option="--by",
+            folder=folder,
+        )
+    held = tuple(label for label in labels if label not in wanted) if wanted else record.select_per
+    compared = [axis for axis in axes if axis.label not in held]
+    named = {label: name for label, name in record.baseline.items() if label not in held}
+    if baseline is not None:
+        named = _baseline_values(record, compared, baseline)
+    systems = build_systems(folder, replace(record, select_per=held, baseline=named))
+    unfinished = tuple(
+        Unfinished(item.cell.name, item.folder, item.reason or "")
+        for item in systems.cell_runs
+        if item.record is None and item.cell.state not in {"skipped", "pending"}
+    )
+    certificates, notes = systems.certificates
+    found = FoundRuns(tuple(systems.runs), unfinished, notes, certificates)
+    if not systems.measured:
+        raise _nothing(f"no run of {plain(folder)} is finished and readable", found)
+    return systems, found
+
+
+def _baseline_values(record: SweepRecord, compared: Sequence[Axis], wanted: str) -> dict[str, str]:
+    """Return the values of the axes that name a baseline: one value, or those of a configuration."""
+    for axis in compared:
+        for name, shown in axis.values.items():
+            if wanted in (name, shown):
+                return {axis.label: name}
+    by_label = {label_of(compared, cell.values): cell.values for cell in record.cells}
+    if wanted in by_label:
+        return {axis.label: by_label[wanted][axis.label] for axis in compared}
+    values = {name for axis in compared for pair in axis.values.items() for name in pair}
+    raise _unknown_baseline(wanted, sorted(by_label), values | by_label.keys())
+
+
+def systems_of_runs(runs: Sequence[RunRecord], baseline: str | None = None, price: float | None = None) -> Systems:
+    """Return runs as a matrix with one axis, whose values are their configurations.
+
+    Runs of one configuration differ only in seed and repeat, and ran on one kind of machine.
+
+    Args:
+        runs: At least one.
+        baseline: A configuration, a run or its folder; the first configuration when None.
+        price: Of a device-hour.
+
+    Raises:
+        ConfigError: The baseline is none of them.
+    """
+    by_key = grouped(
+        ((configuration_key(run), _environment(run), machine), run)
+        for run, machine in zip(runs, machine_kinds(runs), strict=True)
+    )
+    labels = [_label(group) for group in by_key.values()]
+    configurations = {
+        label if labels.count(label) == 1 else group[0].name: group
+        for label, group in zip(labels, by_key.values(), strict=True)
+    }
+    cell_runs = tuple(
+        CellRun(_cell(run, label), run.folder, run) for label, group in configurations.items() for run in group
+    )
+    axis = Axis("", "", {label: label for label in configurations})
+    base = {} if baseline is None else {axis.label: _label_of_baseline(configurations, baseline)}
+    cells = tuple(item.cell for item in cell_runs)
+    record = SweepRecord(
+        next(iter(configurations)), "", "", (), (axis,), (), cells, baseline=base, price_per_device_hour=price
+    )
+    return Systems(record, cell_runs)
+
+
+def _cell(run: RunRecord, label: str) -> CellRecord:
+    known = dict.fromkeys(metric for scores in run.summary.scores.values() for metric in scores if metric != "loss")
+    return CellRecord(
+        run.name, {"": label}, int(run.run.world_size or 1), run.task, metrics=tuple(run.run.task.metrics or known),
+        state="finished", kind="probe" if run.is_probe else "full",
+    )  # fmt: skip
+
+
+def _environment(run: RunRecord) -> str:
+    """Return the environment variables of a run, without those of its own devices and folders."""
+    variables = run.run.environment
+    known = variables.items() if isinstance(variables, Mapping) else ()
+    return str(sorted((str(name), value) for name, value in known if not str(name).endswith(_RUN_SPECIFIC)))
+
+
+def _label(group: Sequence[RunRecord]) -> str:
+    """Return the common prefix of the names of runs, or the first name."""
+    if len(group) == 1:
+        return group[0].name
+    names = [run.name for run in group]
+    shared = commonprefix(names)  # noqa: RUF071 - characters are meant, not folders
+    stem = shared.rstrip("0123456789").rstrip("-_. /")
+    for word in ("seed", "s", "run"):
+        if stem.endswith(("-" + word, "_" + word, "." + word)):
+            stem = stem[: -len(word) - 1]
+    return stem or names[0]
+
+
+def _label_of_baseline(configurations: Mapping[str, Sequence[RunRecord]], wanted: str) -> str:
+    """Return the configuration with this label, with a run of this name, or with a run in this folder."""
+    for label, runs in configurations.items():
+        names = {label, *(run.name for run in runs), *(str(run.folder) for run in runs)}
+        if wanted in names or Path(wanted).resolve() in {run.folder.resolve() for run in runs}:
+            return label
+    raise _unknown_baseline(wanted, list(configurations), configurations)
+
+
+def _unknown_baseline(wanted: str, labels: Sequence[str], known: Iterable[str]) -> ConfigError:
+    """Return the error for a baseline that is not one of the configurations; `known` are all words for one."""
+    listed = ", ".join(plain(label) for label in labels[:5])
+    return ConfigError(
+        f"--baseline {plain(wanted)} is not one of the compared configurations ({listed}){did_you_mean(wanted, known)}",
+        code="compare.unknown_run",
+        option="--baseline",
+    )
+
+
+def _notes(systems: Systems) -> Iterator[str]:
+    """Yield the notes that apply to all verdicts."""
+    families = grouped((systems.baseline_of(member).label, member) for member in systems.measured)
+    for members in families.values():
+        yield from _execution(members)
+    for verdict in systems.verdicts:
+        yield from (f"{plain(verdict.label)}: {note}." for note in verdict.notes)
+    most = max(verdict.num_compared for verdict in systems.verdicts)
+    if most > 1:
+        yield (
+            f"Intervals are 95% confidence intervals. Up to {most} configurations are compared with one baseline, so "
+            "differences and equality are tested at 5% over all of them."
+        )
+
+
+def _execution(members: Sequence[Configuration]) -> Iterator[str]:
+    """Yield a sentence for each kind of execution that differs; verdicts have the load by other programs."""
+    for difference in execution_differences([run for member in members for run in member.runs]):
+        if difference.key != OTHER_LOAD:
+            values = (
+                f"{plain(member.label)} {', '.join(dict.fromkeys(difference.values[run.name] for run in member.runs))}"
+                for member in members
+            )
+            yield f"{difference.label} differ, which changes times: {'; '.join(values)}."
