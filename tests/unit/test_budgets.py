@@ -8,35 +8,50 @@ import pytest
 import paratune
 
 SOURCE = Path(paratune.__file__).parent
-COUNTED = {".py", ".js", ".css", ".html", ".typ", ".yaml"}
-"""`ruff format` gives all Python files the same width, so that lines can be compared."""
+COUNTED = {".py", ".js", ".css", ".html", ".typ", ".yaml", ".md"}
+"""`ruff format` gives all Python files the same width, so that lines can be compared; templates count as code."""
 PLAN = ("planning/*", "commands/plan*", "api/plan*")
 TRAINER = ("config/trainer/*",)
 BUDGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, int]] = {
-    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 20_500, 14_500),
-    "planning": (PLAN, (), 11_100, 6_000),
+    # Conclusions, layouts and verdicts of five studies; comparisons and matrices are one table now.
+    "results": (("reports/*", "verdicts/*", "sweeps/*", "watch/*", "records/*"), (), 18_650, 14_500),
+    # Calibration left; memory is traced for each engine, and times of a run move to other settings.
+    "planning": (PLAN, (), 7_700, 6_000),
+    # Not rewritten yet.
     "config": (("config/*",), TRAINER, 6_650, 4_300),
-    "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 9_150, 5_600),
+    # Not rewritten yet: each command still has a function of the API beside it.
+    "commands": (("commands/*", "api/*", "cli/*", "__init__.py", "__main__.py"), PLAN, 8_150, 5_600),
+    # Not rewritten yet.
     "models": (("models/*",), (), 6_150, 4_900),
-    "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 11_050, 10_300),
-    "after the training": (("explain/*", "feedback/*", "compress/*", "serving/*"), (), 4_900, 3_300),
-    "doctor": (("doctor/*",), (), 3_000, 1_800),
-    "corpus": (("corpus/*", "tokenizer/*"), (), 9_650, 6_500),
+    # LAMB left; working weights wait for a card.
+    "training": (("engine/*", "training/*", "strategies/*", "precision/*"), (), 10_900, 10_300),
+    # Owen values and the guards of the server are own code: captum has no Owen values.
+    "after the training": (("explain/*", "feedback/*", "compress/*", "serving/*"), (), 4_100, 3_300),
+    "doctor": (("doctor/*",), (), 1_750, 1_800),
+    # Sorting is DuckDB's; the stages still have their own settings, stage and run modules.
+    "corpus": (("corpus/*", "tokenizer/*"), (), 7_850, 6_500),
+    # Not rewritten yet.
     "processes": (("cluster/*", "launch/*", "processes/*", "hangs/*"), (), 3_500, 3_000),
-    "hf": (("hf/*",), (), 900, 450),
-    "tasks": (("tasks/*", "metrics/*", "infer/*"), (), 4_900, 4_300),
+    # The measured cost of the recorder, fp16 scales and later scores of a Trainer.
+    "hf": (("hf/*",), (), 600, 450),
+    # Not rewritten yet.
+    "tasks": (("tasks/*", "metrics/*", "infer/*"), (), 4_850, 4_300),
+    # Not rewritten yet.
     "data": (("data/*", *TRAINER), (), 7_850, 5_800),
+    # The model card is a template; other packages are not rewritten yet.
     "the rest": (
         (
             *("hardware/*", "console/*", "base/*", "errors/*", "trackers/*", "hub/*", "bundle/*", "submission/*"),
             *("batch/*", "stages/*", "checkpoint/*", "demo/*"),
         ),
         (),
-        5_050,
+        4_800,
         4_400,
     ),
 }
-"""Part -> files, files that belong to another part, the most lines that it may have today, and the goal."""
+"""Part -> files, files that belong to another part, the most lines that it may have today, and the goal.
+
+Above a part that has more than its goal, a comment says what the lines are."""
 
 
 def lines_by_file() -> dict[str, int]:
@@ -63,3 +78,7 @@ def test_each_file_is_in_one_part():
 def test_a_part_has_no_more_lines_than_its_budget(part: str):
     *_, most, _goal = BUDGETS[part]
     assert sum(lines for file, lines in lines_by_file().items() if parts_of(file) == [part]) <= most
+
+
+def test_budgets_are_those_of_the_whole():
+    assert 0 <= sum(most for *_, most, _ in BUDGETS.values()) - sum(lines_by_file().values()) < 1_000
