@@ -505,7 +505,6 @@ def test_the_model_to_start_from_lends_no_code(place: Place, run: Path):
 
 def test_a_source_in_code_is_no_file_of_texts(place: Place):
     called("tokenizer", "train", f"code:{place.make('texts')}:rows", "--output", "t")
-    called("tokenizer", "compare", "model", "--texts", f"code:{place.make('texts')}:rows")
     called("config", "init", "new.yaml", "--train", f"code:{place.make('texts')}:rows")
     assert place.ran() == []
     called("config", "init", "new.yaml", "--train", f"code:{place.make('texts')}:rows", "--run-code")

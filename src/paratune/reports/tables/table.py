@@ -159,22 +159,31 @@ class Table:
         }
 
     def varying(self) -> "Table":
-        """Return a table of figures without the columns that are equal in all lines; a note has their values.
+        """Return a table of figures without the columns that tell nothing new; notes have their values.
 
-        The columns that identify the lines, those with marks, and at least one other stay.
+        These are columns that are equal in all lines, and measures that are another one in all lines. The columns that
+        identify the lines, those with marks, and at least one other stay.
         """
-        texts = list(zip(*self.rows, strict=True))
-        kept = [
-            at for at in range(len(texts))
-            if at < self.num_names or len(set(texts[at])) > 1 or any(line[at].marks for line in self.lines)
-        ]  # fmt: skip
-        if self.is_text or len(self.lines) < 2 or len(kept) in (len(self.columns), self.num_names):
+        if self.is_text or len(self.lines) < 2:
             return self
-        equal = (at for at in range(len(texts)) if at not in kept and self.lines[0][at].is_known)
-        same = "; ".join(f"{self.columns[at].label}: {texts[at][0]}" for at in equal)
-        notes = (*([f"In all lines: {same}."] if same else []), *self.notes)
+        texts = list(zip(*self.rows, strict=True))
+        kept: list[int] = []
+        same, notes = [], []
+        for at, column in enumerate(self.columns):
+            first = next((old for old in kept if texts[old] == texts[at] and self.columns[old].key), None)
+            if at < self.num_names or any(line[at].marks for line in self.lines):
+                kept.append(at)
+            elif len(set(texts[at])) == 1:
+                same += [f"{column.label}: {texts[at][0]}"] if self.lines[0][at].is_known else []
+            elif first is not None and column.key and not column.is_text:
+                notes.append(f"{column.label} is {self.columns[first].label} in all lines.")
+            else:
+                kept.append(at)
+        if len(kept) in (len(self.columns), self.num_names):
+            return self
+        notes = [f"In all lines: {'; '.join(same)}."] * bool(same) + notes
         lines = tuple(tuple(line[at] for at in kept) for line in self.lines)
-        return replace(self, columns=tuple(self.columns[at] for at in kept), lines=lines, notes=notes)
+        return replace(self, columns=tuple(self.columns[at] for at in kept), lines=lines, notes=(*notes, *self.notes))
 
 
 Heading = str | tuple[str, str] | Column
