@@ -67,7 +67,7 @@ def plan(
         micro_batch_size: Micro-batch sizes; default: that of `config`, or the largest that fits.
         price: Price of a device-hour, in any currency: adds the cost of runs.
         measured: Folders of runs on the machine, or figures such as "310 s an epoch on 1 x a100-40gb, fp16", to which
-            the machine is fitted. A CPU has times only with a run; 20 steps are enough.
+            the machine is fitted. A CPU, or a GPU that is not listed, has times only with a run; 20 steps are enough.
         run_code: Import the code that the configuration names; without it, the plan goes on without this code.
 
     Returns:
@@ -148,7 +148,7 @@ def make_plan(loaded: "LoadedConfig", options: PlanOptions, measured: Sequence[s
         predictions=tuple(predictions),
         impossible=tuple(impossible),
         advice=tuple(plan_advice(predictions, all_tried=options.strategies == ALL)),
-        notes=(*_not_imported(loaded), *_notes(job, predictions)),
+        notes=(*_not_imported(loaded), *fitted.notes, *_notes(job, predictions)),
         recommended=best,
         about=about | ({"measured": list(fitted.about)} if fitted.about else {}),
     )

@@ -12,8 +12,10 @@ from paratune.config.load import LoadedConfig, load_values
 from paratune.config.traits import TRAITS
 from paratune.errors import ConfigError
 from paratune.planning.measured import MeasuredFigure
+from paratune.records import SUMMARY_FILE
 from paratune.records.finished import RunRecord, read_record
 from paratune.records.published import NOT_ALLOCATED
+from paratune.records.sweep import RUNS_FOLDER, holds_sweep
 
 if TYPE_CHECKING:
     from paratune.planning.enumerate import JobOption
@@ -34,6 +36,7 @@ class FittedMachine:
     lines: tuple[str, ...] = ()
     about: tuple[dict[str, Any], ...] = ()
     """What was measured, as plain data."""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,27 +60,51 @@ class _Timed:
 
 
 def read_runs(folders: Sequence[Path]) -> list[RunRecord]:
-    """Return the records of finished runs.
+    """Return the records of finished runs; a matrix stands for its finished runs with measured steps.
 
     Raises:
         CheckpointError: A folder is not a run, or the run is not finished.
+        ConfigError: A matrix has no finished run with measured steps.
     """
-    return [read_record(folder, plain(folder)) for folder in folders]
+    runs = []
+    for folder in folders:
+        if not holds_sweep(folder):
+            runs.append(read_record(folder, plain(folder)))
+            continue
+        summaries = sorted((folder / RUNS_FOLDER).glob(f"*/{SUMMARY_FILE}"))
+        finished = [read_record(path.parent, plain(path.parent)) for path in summaries]
+        if not (timed := [run for run in finished if _mean_step(run) is not None]):  # without baselines
+            reason = "no finished run in it has measured steps; train one (paratune sweep MATRIX --probe: 20 steps)"
+            raise _impossible(plain(folder), reason)
+        runs += timed
+    return runs
+
+
+def _mean_step(run: RunRecord) -> tuple[float, float] | None:
+    """Return the seconds of a mean step, and the computed tokens of a mean sample; None without measured steps."""
+    from paratune.reports.measures import step_ms
+
+    whole_ms, throughput = step_ms(run), run.summary.throughput
+    if not whole_ms or not throughput.padded_tokens_per_s or not throughput.samples_per_s:
+        return None
+    return whole_ms / 1000, throughput.padded_tokens_per_s / throughput.samples_per_s
 
 
 def machine_of_run(run: RunRecord) -> "Machine":
     """Return the machine on which a run was trained.
 
     Raises:
-        ConfigError: The record does not have it.
+        ConfigError: The record does not have it, or only a part of it.
     """
     from paratune.planning.machine import machine_of_node
 
     if not run.run.hardware:
-        message = f"--measured {run.name}: its record has no machine; train it again"
-        raise ConfigError(message, code="plan.measured_impossible", option="--measured", value=run.name)
+        raise _impossible(run.name, "its record has no machine; train it again")
     node = run.run.hardware[0]
-    return machine_of_node({**node, "gpus": []} if run.run.device == "cpu" else node)
+    try:
+        return machine_of_node({**node, "gpus": []} if run.run.device == "cpu" else node)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _impossible(run.name, f"hardware in its run.json is incomplete: {error}; train it again") from error
 
 
 def fit_machine(
@@ -99,7 +126,7 @@ def fit_machine(
     """
     from paratune.planning.predict import JobPredictor
     from paratune.planning.refit import refit
-    from paratune.planning.uncalibrated import assumed_cpu_constants
+    from paratune.planning.uncalibrated import assumed_cpu_constants, assumed_gpu_constants
 
     if not figures and not runs:
         return FittedMachine(machine)
@@ -108,8 +135,9 @@ def fit_machine(
             f"--measured {figures[0].text!r}: {machine.name} is a CPU, which is measured by a run; name its folder"
         )
         raise ConfigError(message, code="plan.measured_device", option="--measured", value=figures[0].text)
-    if not machine.is_cuda:
-        machine = replace(machine, constants=assumed_cpu_constants())
+    if machine.constants is None:
+        assumed = assumed_gpu_constants() if machine.is_cuda else assumed_cpu_constants()
+        machine = replace(machine, constants=assumed)
     planned = JobPredictor(job, machine, profile_of)
     timed = [_timed_run(run, machine) for run in runs]
     factors, lines = [], []
@@ -134,7 +162,10 @@ def fit_machine(
             about.append({"measured": each.text, "step_s": figures_s})
         machine = replace(machine, constants=fitted.constants)
     factor = math.exp(math.fsum(map(math.log, factors)) / len(factors)) if factors else 1.0
-    return FittedMachine(machine, factor, tuple(lines), tuple(about))
+    notes = []
+    if runs and not machine.is_cuda and not (ran_on := machine_of_run(runs[0])).is_same_kind(machine):
+        notes = [f"times are measured on {ran_on.description} ({runs[0].name}); a core of {machine.name} may differ"]
+    return FittedMachine(machine, factor, tuple(lines), tuple(about), tuple(notes))
 
 
 def _timed_run(run: RunRecord, machine: "Machine") -> _Timed:
@@ -148,18 +179,23 @@ def _timed_run(run: RunRecord, machine: "Machine") -> _Timed:
     from paratune.planning.profiles import Profiles
     from paratune.planning.refit import MeasuredStep
     from paratune.planning.time import TERMS
-    from paratune.reports.measures import step_ms, step_part_ms
+    from paratune.reports.measures import step_part_ms
 
-    throughput, record = run.summary.throughput, run.run
-    whole_ms, tokens, samples = step_ms(run), throughput.padded_tokens_per_s, throughput.samples_per_s
+    record, mean_step = run.run, _mean_step(run)
     num_ranks, num_nodes = int(record.world_size or 1), len(record.hardware)
-    if not whole_ms or not tokens or not samples:
+    if mean_step is None:
         raise _impossible(run.name, "it has no measured steps; train at least 20, or use a longer run")
-    loaded = load_values(record.config)
-    # The data may be elsewhere: the record has the mean number of computed tokens.
-    job = make_job(loaded, tokens_per_sample=tokens / samples)
+    whole_s, tokens_per_sample = mean_step
+    try:
+        loaded = load_values(record.config)
+        # The data may be elsewhere: the record has the mean number of computed tokens.
+        job = make_job(loaded, tokens_per_sample=tokens_per_sample)
+    except ConfigError as error:
+        raise _impossible(run.name, f"its configuration cannot be planned: {error}") from error
     predictor = JobPredictor(job, machine, Profiles(job, is_cuda=machine.is_cuda).of)
-    sizes = (record.batch.changes or [record.batch.model_dump()])[-1]
+    micro_batch_size = (record.batch.changes or [record.batch.model_dump()])[-1].get("micro_batch_size")
+    if not micro_batch_size:
+        raise _impossible(run.name, "batch in its run.json has no micro_batch_size")
     option = _option(
         predictor,
         loaded,
@@ -168,7 +204,7 @@ def _timed_run(run: RunRecord, machine: "Machine") -> _Timed:
         precision=loaded.config.precision,
         num_ranks=num_ranks,
         num_nodes=num_nodes,
-        micro_batch_size=sizes["micro_batch_size"],
+        micro_batch_size=micro_batch_size,
     )
     prediction = predictor.predict(option)
     if prediction.time is None:
@@ -177,8 +213,8 @@ def _timed_run(run: RunRecord, machine: "Machine") -> _Timed:
     own = [phase for phase in ("forward", "backward", "optimizer") if phase in option.setup.traits.own_phases]
     phases = [(name, (step_part_ms(run, name) or 0.0) / 1000) for name in own]
     parts = [MeasuredStep(case, seconds, (name,)) for name, seconds in phases if seconds > 0]
-    text = f"{whole_ms / 1000:.3g} s a step by {run.name} ({_way_text(option, num_ranks)})"
-    return _Timed(text, [MeasuredStep(case, whole_ms / 1000, TERMS), *parts])
+    text = f"{whole_s:.3g} s a step by {run.name} ({_way_text(option, num_ranks)})"
+    return _Timed(text, [MeasuredStep(case, whole_s, TERMS), *parts])
 
 
 def _impossible(name: str, reason: str) -> ConfigError:

@@ -144,16 +144,15 @@ def planned_machine(
                 "FILE.yaml, or set --set device=auto"
             )
             raise ConfigError(message, code="device.conflict", key="device")
+    # The file of a CPU has a name of its own: any CPU may have been measured, but only one.
+    measured = ran_on[0] if ran_on and not (machine.is_cuda or ran_on[0].is_cuda) else machine
     names = {machine.name.lower()} | ({machine.device.key} if machine.device is not None else set())
     others = [figure.device for figure in figures if figure.device not in names]
-    others += [other.name for other in ran_on if not other.is_same_kind(machine)]
+    others += [other.description for other in ran_on if not other.is_same_kind(measured)]
     if others:
-        message = (
-            f"--measured: the plan is for {machine.name}, and {others[0]} was measured; give the measurements of one"
-        )
-        raise ConfigError(
-            f"{message} device, or --device", code="plan.measured_device", devices=[machine.name, others[0]]
-        )
+        devices = [measured.description, others[0]]
+        message = f"--measured: the plan is for {devices[0]}, and {devices[1]} was measured; give the measurements of"
+        raise ConfigError(f"{message} one device, or --device", code="plan.measured_device", devices=devices)
     return machine if options.price is None else replace(machine, price_per_hour=options.price)
 
 

@@ -28,7 +28,7 @@ def plan(
 
     Args:
         measured: runs or matrices on the machine, 20 steps are enough, or figures such as "310 s an epoch on 1 x
-            a100-40gb, fp16": times follow them; needed for times on a CPU
+            a100-40gb, fp16": times follow them; needed for times on a CPU or an unlisted GPU
         write: YAML file for the recommended configuration; of a matrix, JSON file for its plan
         run_code: import the Python code that CONFIG names: its data sets, head, class, strategy, and that of its model
     """

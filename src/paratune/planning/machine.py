@@ -42,7 +42,7 @@ class Machine:
     """Memory of one device that programs can use (`usable_bytes`); for a CPU the memory of the node, which its ranks
     share. None if unknown."""
     constants: Constants | None
-    """None if its speed is unknown: a CPU without a measured run, or an unlisted device."""
+    """None if its speed is unknown: a CPU or an unlisted device, before a fit to a run on it."""
     price_per_hour: float | None = None
     """Price of one device, in the user's currency."""
     num_cores: float | None = None
@@ -68,10 +68,15 @@ class Machine:
         return given or max(1, int((self.num_cores or 1) // ranks_per_node))
 
     def is_same_kind(self, other: "Machine") -> bool:
-        """Return whether figures measured on one are valid for the other: equal devices, or two CPUs."""
+        """Return whether figures measured on one are valid for the other: equal devices, or equal CPUs and cores."""
         if self.device is None or other.device is None:
-            return self.is_cuda == other.is_cuda and (not self.is_cuda or self.name == other.name)
+            return (self.is_cuda, self.name, self.num_cores) == (other.is_cuda, other.name, other.num_cores)
         return self.device.key == other.device.key
+
+    @property
+    def description(self) -> str:
+        """The name, and for a CPU its number of cores."""
+        return self.name if self.num_cores is None else f"{self.name} ({self.num_cores:g} cores)"
 
 
 class PeakTflops(Section):

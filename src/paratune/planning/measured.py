@@ -13,8 +13,6 @@ from paratune.base.text import plain
 from paratune.base.units import GIB, MIB
 from paratune.errors import ConfigError
 from paratune.hardware.devices import ARITHMETICS
-from paratune.records import SUMMARY_FILE
-from paratune.records.sweep import RUNS_FOLDER, holds_sweep
 
 Quantity = Literal["step", "epoch", "run", "samples_per_s", "memory", "allocated"]
 
@@ -104,19 +102,17 @@ def _syntax(text: str, reason: str) -> ConfigError:
 
 
 def divide_measured(arguments: Sequence[str]) -> tuple[list[MeasuredFigure], list[Path]]:
-    """Divide the arguments of `--measured` into figures and folders of runs; a matrix stands for its finished runs.
+    """Divide the arguments of `--measured` into figures and folders, of runs and matrices.
 
     Raises:
         ConfigError: A text is neither an existing folder nor a figure.
     """
     figures: list[MeasuredFigure] = []
-    runs: list[Path] = []
+    folders: list[Path] = []
     for argument in arguments:
         folder = Path(argument)
-        if holds_sweep(folder):
-            runs += sorted(summary.parent for summary in (folder / RUNS_FOLDER).glob(f"*/{SUMMARY_FILE}"))
-        elif folder.exists():
-            runs.append(folder)
+        if folder.exists():
+            folders.append(folder)
         else:
             figures.append(parse_figure(argument))
-    return figures, runs
+    return figures, folders

@@ -5,7 +5,9 @@ benchmarks/published.yaml; benchmarks/plan_published_202611.md has the accuracy 
 assumptions.
 """
 
-from paratune.hardware.devices import ARITHMETICS, Device
+import statistics
+
+from paratune.hardware.devices import ARITHMETICS, DEVICES, Device
 from paratune.planning.constants import BoundedConstant, Constants
 
 _PUBLISHED = "published (benchmarks/published.yaml)"
@@ -169,6 +171,21 @@ def assumed_cpu_constants() -> Constants:
     for name, spread in (("communication", 1.6), ("sharding", 2.0)):  # over gloo: 0.7 to 1.9 of the prediction
         constants[f"factor.{name}"] = BoundedConstant(1.0, 1 / spread, spread, _ONE_CPU)
     return Constants({**common_constants(), **constants})
+
+
+def assumed_gpu_constants() -> Constants:
+    """Return the constants of a GPU that is not listed, which are only useful after a fit to a run on it.
+
+    Each is the median of those of the listed devices; its bounds contain the bounds of all of them.
+    """
+    listed = [constants for device in DEVICES if (constants := assumed_constants(device)) is not None]
+    bounded: dict[str, BoundedConstant] = {}
+    for name in sorted(set().union(*listed)):
+        values = [constants[name] for constants in listed if name in constants]
+        low, high = min(each.low for each in values), max(each.high for each in values)
+        value = statistics.median(each.value for each in values)
+        bounded[name] = BoundedConstant(value, low, high, "assumed: as those of the listed devices")
+    return Constants(bounded)
 
 
 def common_constants() -> dict[str, BoundedConstant]:

@@ -19,6 +19,7 @@ from paratune.commands.plan import plan
 from paratune.config.load import load_config
 from paratune.errors import EXIT_FAILED, EXIT_OK
 from paratune.records.finished import read_record
+from paratune.records.sweep import SWEEP_FILE
 from paratune.reports.measures import step_ms
 
 CONFIG = """\
@@ -238,23 +239,38 @@ def test_a_figure_that_needs_an_unknown_constant_is_refused(path: Path, tmp_path
         plan(path, options=options, measured=("1 s a step on 2 x alone, ddp",), json=True)
 
 
-def test_a_run_on_a_cpu_gives_times_to_the_options_of_a_plan(
-    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+NODE = {"gpus": [], "cpu_model": "EPYC", "num_usable_cores": 4.0, "ram_bytes": 8 * 2**30}
+UNLISTED = {"name": "NVIDIA Foo 9000", "memory_bytes": 48 * 2**30}
+
+
+@pytest.fixture
+def measured_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Writes the record of a run of `path` with one process on a node."""
     from make_run import make_run
 
-    config = load_config(path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    node = {"gpus": [], "cpu_model": "EPYC", "num_usable_cores": 4.0, "ram_bytes": 8 * 2**30}
-    changes = {
-        "config": config.config.model_dump(mode="json", by_alias=True),
-        "hardware": [node],
-        "num_threads": 1,
-        "world_size": 1,
-        "device": "cpu",
-        "batch": {"global_batch_size": 8, "micro_batch_size": 8, "grad_accum_steps": 1},
-    }
-    run = make_run(tmp_path / "a", run_changes=changes)
+
+    def write(
+        name: str, node: dict[str, Any] = NODE, config: dict[str, Any] | None = None, summary: Any = None
+    ) -> Path:
+        values = load_config(path).config.model_dump(mode="json", by_alias=True) | (config or {})
+        changes = {
+            "config": values,
+            "hardware": [node],
+            "num_threads": 1,
+            "world_size": 1,
+            "device": "cuda" if node["gpus"] else "cpu",
+            "batch": {"global_batch_size": 8, "micro_batch_size": 8, "grad_accum_steps": 1},
+        }
+        return make_run(tmp_path / name, run_changes=changes, summary_changes=summary)
+
+    return write
+
+
+def test_a_run_on_a_cpu_gives_times_to_the_options_of_a_plan(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], measured_run: Callable[..., Path]
+) -> None:
+    run = measured_run("a")
     measured_s = step_ms(read_record(run, "a")) / 1000
     options = PlanOptions(devices="1,2", strategies="single,ddp")
     assert plan(path, options=options, measured=(str(run), str(run)), json=True) == EXIT_OK
@@ -270,6 +286,83 @@ def test_a_run_on_a_cpu_gives_times_to_the_options_of_a_plan(
         plan(path, options=replace(options, device="t4"), measured=(str(run),))
     with raises_code("run.not_a_run"):
         plan(path, options=options, measured=(str(tmp_path),))
+
+
+@pytest.mark.parametrize("has_file", [False, True], ids=["name of the driver", "file"])
+def test_a_run_on_an_unlisted_gpu_gives_times_to_the_options_of_a_plan(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], measured_run: Callable[..., Path], has_file: bool
+) -> None:
+    run = measured_run("a", NODE | {"gpus": [UNLISTED]})
+    measured_s = step_ms(read_record(run, "a")) / 1000
+    file = tmp_path / "foo.yaml"
+    file.write_text(
+        "name: NVIDIA Foo 9000\nmemory_gib: 48\nmemory_gb_per_s: 1500\npeak_tflops: {fp32: 19}\nlink_gb_per_s: 50\n"
+    )
+    options = PlanOptions(devices="1,2", strategies="single,ddp", device=str(file) if has_file else None)
+    assert plan(path, options=options, measured=(str(run),), json=True) == EXIT_OK
+    result = json.loads(capsys.readouterr().out)
+    assert result["machine"] == {"name": UNLISTED["name"], "memory_bytes": 48 * 2**30, "price_per_hour": None}
+    single, ddp = (option for option in result["options"] if (option["strategy"], option["num_ranks"]) != ("ddp", 1))
+    assert single["step_s"][1] < measured_s < single["step_s"][2]
+    assert single["step_s"][0] == pytest.approx(measured_s, rel=0.1)
+    assert ddp["step_s"] is not None
+
+
+def test_runs_on_two_cpus_are_refused(path: Path, measured_run: Callable[..., Path], tmp_path: Path) -> None:
+    small = str(measured_run("small"))
+    file = tmp_path / "node.yaml"
+    file.write_text("cores: 4\nmemory_gib: 8\n")
+    for name, change in (("large", {"num_usable_cores": 8.0}), ("other", {"cpu_model": "Xeon"})):
+        runs = (small, str(measured_run(name, NODE | change)))
+        for device in (None, str(file)):
+            with raises_code("plan.measured_device", "EPYC (4 cores)"):
+                plan(path, options=PlanOptions(devices="1", device=device), measured=runs)
+
+
+def test_times_of_another_cpu_have_a_note(planned: Planned, measured_run: Callable[..., Path], tmp_path: Path) -> None:
+    run, file = str(measured_run("a")), tmp_path / "node.yaml"
+    notes = []
+    for text in ("name: EPYC\ncores: 4\nmemory_gib: 8\n", "name: planned\ncores: 16\nmemory_gib: 8\n"):
+        file.write_text(text)
+        notes.append(planned(devices="1", strategies="single", device=str(file), measured=(run,))["notes"])
+    equal, other = (
+        [note for note in each if "EPYC (4 cores)" in note and run in note and "planned" in note] for each in notes
+    )
+    assert (len(equal), len(other)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "values"),
+    [
+        ({"node": NODE | {"gpus": [{"name": "NVIDIA Foo 9000"}]}}, ("memory_bytes",)),
+        ({"config": {"trainer": {"output_dir": "x"}}}, ("trainer",)),
+        ({"config": {"model": {"name": "/nowhere/model"}}}, ("/nowhere/model",)),
+        ({"summary": {"throughput": {}}}, ()),
+    ],
+)
+def test_a_run_that_cannot_be_an_anchor_is_named(
+    path: Path, measured_run: Callable[..., Path], changes: dict[str, Any], values: tuple[str, ...]
+) -> None:
+    run = str(measured_run("bad", **changes))
+    with raises_code("plan.measured_impossible", run, *values, option="--measured", value=run):
+        plan(path, options=PlanOptions(devices="1"), measured=(run,))
+
+
+def test_a_matrix_stands_for_its_finished_runs_with_measured_steps(
+    planned: Planned, path: Path, measured_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    (tmp_path / "matrix").mkdir()
+    (tmp_path / "matrix" / SWEEP_FILE).touch()
+    matrix = str(tmp_path / "matrix")
+    with raises_code("plan.measured_impossible", matrix, option="--measured", value=matrix):
+        plan(path, options=PlanOptions(devices="1"), measured=(matrix,))
+    measured_run("matrix/runs/tfidf", summary={"throughput": {}, "phases": {}})
+    (measured_run("matrix/runs/open") / "summary.json").unlink()
+    with raises_code("plan.measured_impossible", matrix, option="--measured", value=matrix):
+        plan(path, options=PlanOptions(devices="1"), measured=(matrix,))
+    measured_run("matrix/runs/ddp")
+    (measured,) = planned(devices="1", device=None, strategies="single", measured=(matrix,))["measured"]
+    assert "runs/ddp" in measured["measured"]
 
 
 def test_a_cpu_has_memory_and_no_time_without_a_run(

@@ -142,6 +142,9 @@ def test_the_machine_of_a_recorded_node() -> None:
     assert gpu.is_same_kind(find_machine("a100-40gb"))
     assert not gpu.is_same_kind(find_machine("t4"))
     assert not gpu.is_same_kind(cpu)
+    assert cpu.is_same_kind(machine_of_node({**node, "ram_bytes": GIB}))
+    assert not cpu.is_same_kind(machine_of_node({**node, "cpu_model": "Xeon"}))
+    assert not cpu.is_same_kind(machine_of_node({**node, "num_usable_cores": 8.0}))
 
 
 def test_no_constants_without_memory_bandwidth() -> None:

@@ -7,7 +7,6 @@ import pytest
 from raised import raises_code
 
 from paratune.planning.measured import MeasuredFigure, divide_measured, parse_figure
-from paratune.records.sweep import SWEEP_FILE
 
 
 @pytest.mark.parametrize(
@@ -51,11 +50,6 @@ def test_invalid_figure_is_refused(text: str) -> None:
         parse_figure(text)
 
 
-def test_folders_are_runs_and_a_matrix_stands_for_its_finished_runs(tmp_path: Path) -> None:
-    run, matrix = tmp_path / "run", tmp_path / "matrix"
-    for folder in (run, matrix / "runs" / "done", matrix / "runs" / "open"):
-        folder.mkdir(parents=True)
-    (matrix / "runs" / "done" / "summary.json").touch()
-    (matrix / SWEEP_FILE).touch()
-    figures, folders = divide_measured([str(run), "2 s a step on 1 x t4", str(matrix)])
-    assert ([figure.value for figure in figures], folders) == ([2.0], [run, matrix / "runs" / "done"])
+def test_arguments_are_folders_and_figures(tmp_path: Path) -> None:
+    figures, folders = divide_measured([str(tmp_path), "2 s a step on 1 x t4"])
+    assert ([figure.value for figure in figures], folders) == ([2.0], [tmp_path])
