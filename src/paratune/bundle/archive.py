@@ -7,12 +7,12 @@ import errno
 import hashlib
 import io
 import json
+import os
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 from paratune.base.atomic import fill_folder, replace_file
 from paratune.base.units import MIB, format_bytes
@@ -87,8 +87,8 @@ def read_manifest(path: Path) -> Manifest:
     Raises:
         DataError: The file is not a bundle, or is truncated.
     """
-    with _open(path) as tar:
-        return _manifest(tar, path)
+    with _open(path) as file:
+        return _manifest(file, path)
 
 
 def unpack(
@@ -106,12 +106,12 @@ def unpack(
     Raises:
         DataError: The bundle is truncated, damaged or unsafe; nothing is unpacked.
     """
-    with _open(path) as tar:
-        manifest = _manifest(tar, path)
+    with _open(path) as file:
+        manifest = _manifest(file, path)
         _check_sizes(manifest, path, folder)
         try:
             with fill_folder(folder) as aside:
-                _write_files(tar, manifest, path, aside, on_progress)
+                _write_files(file, manifest, path, aside, on_progress)
                 complete(manifest, aside)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR):
@@ -122,31 +122,20 @@ def unpack(
     return manifest
 
 
-def _open(path: Path) -> tarfile.TarFile:
-    with (
-        os_error_as(DataError, f"{path} cannot be read", code="data.unreadable", path=path),
-        _tar_error_as_data_error(path),
-    ):
-        return tarfile.open(path, "r:")  # not compressed, so that it cannot unpack to more than its size
+def _open(path: Path) -> BinaryIO:
+    with os_error_as(DataError, f"{path} cannot be read", code="data.unreadable", path=path):
+        return path.open("rb")
 
 
-@contextmanager
-def _tar_error_as_data_error(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except tarfile.TarError as error:
-        message = f"{path} is not a bundle, or is truncated ({error})"
-        raise DataError(message, code="bundle.not_a_bundle", path=path) from error
-
-
-def _manifest(tar: tarfile.TarFile, path: Path) -> Manifest:
-    info = _next(tar, path)
-    if info is None or info.name != MANIFEST or not 0 <= info.size <= MAX_MANIFEST_BYTES:
-        found = "is empty" if info is None else f"starts with {info.name!r} ({format_bytes(info.size)})"
-        message = f"{path} is not a bundle: it {found} instead of {MANIFEST}"
-        raise DataError(message, code="bundle.not_a_bundle", path=path, name=info and info.name)
-    with _tar_error_as_data_error(path):
-        raw = _content(tar, info).read()
+def _manifest(file: BinaryIO, path: Path) -> Manifest:
+    info = _next_header(file, path)
+    if info.name != MANIFEST or not 0 <= info.size <= MAX_MANIFEST_BYTES:
+        message = (
+            f"{path} is not a bundle: it starts with {info.name!r} ({format_bytes(info.size)}) instead of {MANIFEST}"
+        )
+        raise DataError(message, code="bundle.not_a_bundle", path=path, name=info.name)
+    raw = file.read(info.size)
+    file.seek(-info.size % tarfile.BLOCKSIZE, os.SEEK_CUR)
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -154,20 +143,20 @@ def _manifest(tar: tarfile.TarFile, path: Path) -> Manifest:
     return parse_manifest(value, str(path))
 
 
-def _next(tar: tarfile.TarFile, path: Path) -> tarfile.TarInfo | None:
-    """Return the header of the next file, which must be a plain file; None at the end."""
-    with _tar_error_as_data_error(path):
-        info = tar.next()
-    if info is not None and (info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.pax_headers):
-        kind = "an extended header" if info.pax_headers else _KINDS.get(info.type, "no plain file")
-        raise _unsafe(path, f"contains {kind} ({info.name!r}); only plain files are allowed", kind=kind, name=info.name)
+def _next_header(file: BinaryIO, path: Path) -> tarfile.TarInfo:
+    """Return the header of the next file, which must be a plain file."""
+    try:
+        # Not with `TarFile.next`: it parses extended headers and follows long names before it returns, and takes an
+        # invalid header after the first for the end.
+        info = tarfile.TarInfo.frombuf(file.read(tarfile.BLOCKSIZE), "ascii", "strict")
+    except (tarfile.TarError, UnicodeDecodeError) as error:
+        message = f"{path} is not a bundle, or is truncated ({error})"
+        raise DataError(message, code="bundle.not_a_bundle", path=path) from error
+    if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+        kind = _KINDS.get(info.type, "an extended header")
+        problem = f"contains {kind} ({info.name!r}); only plain files are allowed"
+        raise _unsafe(path, problem, kind=kind, name=info.name)
     return info
-
-
-def _content(tar: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
-    file = tar.extractfile(info)
-    assert file is not None, "a plain file"
-    return file
 
 
 def _unsafe(path: Path, problem: str, **facts: Any) -> DataError:
@@ -190,23 +179,32 @@ def _check_sizes(manifest: Manifest, path: Path, folder: Path) -> None:
         )
 
 
-def _write_files(tar: tarfile.TarFile, manifest: Manifest, path: Path, aside: Path, on_progress: OnProgress) -> None:
+def _write_files(file: BinaryIO, manifest: Manifest, path: Path, aside: Path, on_progress: OnProgress) -> None:
     done = 0
     for packed in manifest.files:
-        info = _next(tar, path)
-        if info is None or (info.name, info.size) != (packed.name, packed.num_bytes):
-            found = "ends" if info is None else f"contains {info.name!r} ({info.size} bytes)"
+        info = _next_header(file, path)
+        if (info.name, info.size) != (packed.name, packed.num_bytes):
             listed = f"where its manifest lists {packed.name!r} ({packed.num_bytes} bytes)"
-            message = f"{path} {found} {listed}; nothing was unpacked"
-            raise DataError(message, code="bundle.damaged", path=path, name=info and info.name)
+            message = f"{path} contains {info.name!r} ({info.size} bytes) {listed}; nothing was unpacked"
+            raise DataError(message, code="bundle.damaged", path=path, name=info.name)
         target = aside / packed.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _tar_error_as_data_error(path), target.open("xb") as out:
-            shutil.copyfileobj(_content(tar, info), out, _CHUNK_BYTES)
-        if hash_file(target, packed.name) != packed:
+        if _copy(file, target, info.size) != packed.sha256:
             message = f"{path}: {packed.name} is damaged: its SHA-256 differs from the manifest; copy the bundle again"
             raise DataError(message, code="bundle.damaged", path=path, name=packed.name)
         done += packed.num_bytes
         on_progress(done, manifest.num_bytes)
-    if _next(tar, path) is not None:
+    if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
         raise _unsafe(path, "contains files that its manifest does not list")
+
+
+def _copy(file: BinaryIO, target: Path, num_bytes: int) -> str:
+    """Copy the content of a file, and return its SHA-256."""
+    digest, left = hashlib.sha256(), num_bytes
+    with target.open("xb") as out:
+        while left and (chunk := file.read(min(left, _CHUNK_BYTES))):
+            digest.update(chunk)
+            out.write(chunk)
+            left -= len(chunk)
+    file.seek(-num_bytes % tarfile.BLOCKSIZE, os.SEEK_CUR)
+    return digest.hexdigest()

@@ -155,16 +155,17 @@ def test_a_file_over_8_gib_is_in_a_tar_that_others_read(large_bundle):
 
 def test_a_file_over_8_gib_is_unpacked_to_its_size(large_bundle, tmp_path, monkeypatch):
     path, packed = large_bundle
-    copied, hashed = shutil.copyfileobj, archive.hash_file
+    copy = archive._copy
 
-    def copy_but_the_large(file, out, length):
-        out.truncate(OVER_8_GIB) if file.raw.size == OVER_8_GIB else copied(file, out, length)
+    def copy_but_the_large(file, target, num_bytes):
+        if num_bytes != OVER_8_GIB:
+            return copy(file, target, num_bytes)
+        with target.open("xb") as out:
+            out.truncate(num_bytes)
+        file.seek(num_bytes + -num_bytes % 512, os.SEEK_CUR)
+        return packed[0].sha256
 
-    def hash_but_the_large(target, name):
-        return packed[0] if name == packed[0].name else hashed(target, name)
-
-    monkeypatch.setattr(archive.shutil, "copyfileobj", copy_but_the_large)
-    monkeypatch.setattr(archive, "hash_file", hash_but_the_large)
+    monkeypatch.setattr(archive, "_copy", copy_but_the_large)
     usage = shutil.disk_usage(tmp_path)._replace(free=2**40)
     monkeypatch.setattr(archive.shutil, "disk_usage", lambda _path: usage)
     received = []
@@ -267,6 +268,41 @@ def test_names_that_lead_elsewhere(tmp_path, name):
 def test_members_that_are_no_plain_files(tmp_path, changed, refused):
     path = evil(tmp_path / "b.tar", [member("a.txt", **changed)], [named("a.txt")])
     with raises_code(*refused):
+        unpack(path, tmp_path / "out")
+    assert nothing_is_left(tmp_path)
+
+
+EXTENDED = {
+    "long name": [(tarfile.GNUTYPE_LONGNAME, b"a.txt\0")],
+    "long link": [(tarfile.GNUTYPE_LONGLINK, b"a.txt\0")],
+    "sparse map": [(tarfile.XHDTYPE, b"27 GNU.sparse.map=a,b\n")],
+    "sparse size": [(tarfile.XHDTYPE, b"47 GNU.sparse.major=1\n"), (tarfile.XHDTYPE, b"31 GNU.sparse.realsize=x\n")],
+    "chain": [(tarfile.XHDTYPE, b"")] * 5000,
+    "global": [(tarfile.XGLTYPE, b"13 path=../x\n")],
+}
+
+
+@pytest.mark.parametrize("case", EXTENDED)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_extended_headers_are_refused_before_they_are_parsed(tmp_path, case, is_first):
+    path = evil(tmp_path / "b.tar", [member("a.txt")], [named("a.txt")])
+    raw = path.read_bytes()
+    at = 0 if is_first else raw.rindex(b"a.txt")
+    extra = b"".join(
+        member("h", text, type=kind)[0].tobuf(tarfile.GNU_FORMAT) + text.ljust(-len(text) % 512 + len(text), b"\0")
+        for kind, text in EXTENDED[case]
+    )
+    path.write_bytes(raw[:at] + extra + raw[at:])
+    with raises_code("bundle.unsafe", kind="an extended header"):
+        unpack(path, tmp_path / "out")
+    assert nothing_is_left(tmp_path)
+
+
+def test_bytes_after_the_last_file_are_refused(tmp_path):
+    path = evil(tmp_path / "b.tar", [member("a.txt")], [named("a.txt")])
+    end = path.read_bytes().rindex(b"x") // 512 * 512 + 512
+    path.write_bytes(path.read_bytes()[:end] + b"no header!" * 100)
+    with raises_code("bundle.unsafe"):
         unpack(path, tmp_path / "out")
     assert nothing_is_left(tmp_path)
 
