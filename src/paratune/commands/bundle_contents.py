@@ -3,6 +3,7 @@
 import logging
 import re
 import shlex
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,13 +73,19 @@ def print_contents(manifest: Manifest, contents: BundleContents, out: Path, *, a
 
 def add_model(contents: BundleContents, loaded: LoadedConfig) -> None:
     model = loaded.config.model
-    folder = _model_folder("model.name", model.name, model.revision)
-    _require_safe_weights(folder, from_scratch=model.from_scratch)
+    folder, download = _model_folder("model.name", model.name, model.revision)
+    if not (folder / "config.json").is_file() and download is not None:
+        raise _files_missing(folder, "model.name", ["config.json"], download)
+    if not model.from_scratch:
+        _require_weights(folder, "model.name", download)
+    if model.tokenizer is None:
+        _require_tokenizer(folder, "model.name", download)
     with_code = model.trust_remote_code
     _add_folder(contents, "model.name", "model", folder, with_code=with_code, with_weights=not model.from_scratch)
     contents.sources["model.name"] = f"{model.name} ({folder})"
     if model.tokenizer is not None:
-        tokenizer_folder = _model_folder("model.tokenizer", model.tokenizer, model.tokenizer_revision)
+        tokenizer_folder, download = _model_folder("model.tokenizer", model.tokenizer, model.tokenizer_revision)
+        _require_tokenizer(tokenizer_folder, "model.tokenizer", download)
         _add_folder(contents, "model.tokenizer", "tokenizer", tokenizer_folder, with_code=with_code, with_weights=False)
         contents.sources["model.tokenizer"] = f"{model.tokenizer} ({tokenizer_folder})"
 
@@ -94,7 +101,7 @@ def add_teachers(contents: BundleContents, loaded: LoadedConfig) -> None:
     tops = [f"teacher_{number}" for number in range(len(names))]
     for name, top in zip(names, tops, strict=True):
         folder = teacher_folder(name)
-        _require_safe_weights(folder, from_scratch=False, key="distil.teacher")
+        _require_weights(folder, "distil.teacher", None)
         for path in sorted(folder.iterdir()):
             if path.is_file() and path.suffix in (*MODEL_SUFFIXES, ".md"):
                 contents.add(f"{top}/{path.name}", path, folder=folder)
@@ -102,31 +109,49 @@ def add_teachers(contents: BundleContents, loaded: LoadedConfig) -> None:
     contents.sources["distil.teacher"] = ", ".join(names)
 
 
-def _model_folder(key: str, name: str, revision: str | None) -> Path:
-    """Return the folder of a model: a local one, or one in the cache of the hub."""
+def _model_folder(key: str, name: str, revision: str | None) -> tuple[Path, str | None]:
+    """Return the folder of a model, and for one in the cache of the hub the command that completes it."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    from paratune.commands.doctor_model import cached_folder
     from paratune.models.locate import locate
 
     folder = Path(locate(name))
     if folder.is_dir():
-        return folder
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, revision=revision, local_files_only=True))
-    except LocalEntryNotFoundError as error:
-        at = "" if revision is None else f" --revision {shlex.quote(revision)}"
-        message = (
-            f"{key}: {name} is not in the cache of the hub; download it first: hf download {shlex.quote(name)}{at}"
-        )
-        raise ConfigError(message, code="model.not_found", key=key, name=name) from error
+        return folder, None
+    at = "" if revision is None else f" --revision {shlex.quote(revision)}"
+    download = f"hf download {shlex.quote(name)}{at}"
+    cached = cached_folder(Path(HF_HUB_CACHE), name, revision)
+    if cached is None:
+        message = f"{key}: {name} is not in the cache of the hub; download it first: {download}"
+        raise ConfigError(message, code="model.not_found", key=key, name=name)
+    return cached, download
 
 
-def _require_safe_weights(folder: Path, *, from_scratch: bool, key: str = "model.name") -> None:
-    if from_scratch or any(folder.glob("*.safetensors")):
+def _files_missing(folder: Path, key: str, names: Sequence[str], download: str | None) -> ConfigError:
+    remedy = "copy them" if download is None else f"download them first: {download}"
+    message = f"{key}: {folder} lacks {', '.join(names)}; {remedy}"
+    return ConfigError(message, code="model.files_missing", key=key, files=list(names))
+
+
+def _require_tokenizer(folder: Path, key: str, download: str | None) -> None:
+    from paratune.models.load import TOKENIZER_FILES
+
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise _files_missing(folder, key, ["the files of a tokenizer"], download)
+
+
+def _require_weights(folder: Path, key: str, download: str | None) -> None:
+    from paratune.commands.doctor_model import weight_files
+
+    if missing := weight_files(folder)[1]:
+        raise _files_missing(folder, key, missing, download)
+    if any(path.is_file() for path in folder.glob("*.safetensors")):
         return
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
     if not pickles:
+        if download is not None:
+            raise _files_missing(folder, key, ["model.safetensors"], download)
         message = (
             f"{key}: {folder} has no weights in safetensors, the only format of a bundle; name a model that has "
             "them, or set model.from_scratch: true"

@@ -118,7 +118,7 @@ def _files(model: ModelOptions, cache: Path) -> ModelFacts:
     folder = Path(source)
     is_on_hub = not folder.is_dir()
     if is_on_hub:
-        cached = _cached(cache, source, model.revision)
+        cached = cached_folder(cache, source, model.revision)
         if cached is None:
             return ModelFacts(model.name, is_on_hub=True)
         folder = cached
@@ -135,7 +135,7 @@ def _nearest(path: Path) -> str:
     return str(path.with_name(nearest)) if nearest else ""
 
 
-def _cached(cache: Path, name: str, revision: str | None) -> Path | None:
+def cached_folder(cache: Path, name: str, revision: str | None) -> Path | None:
     """Return the folder of a model in the hub's cache, also if it is incomplete; None if it is not there."""
     top = cache / f"models--{name.replace('/', '--')}"
     commit = revision or "main"
@@ -159,7 +159,7 @@ def _inspect(facts: ModelFacts, folder: Path, model: ModelOptions, cache: Path) 
             ("config.json", f"has id2label: {config.pop('id2label')!r}; its keys are the numbers of classes")
         )
     missing = [] if (folder / "config.json").is_file() else ["config.json"]
-    weights, lacking = _weights(folder)
+    weights, lacking = weight_files(folder)
     pickles: tuple[str, ...] = ()
     if not model.from_scratch:
         missing += lacking
@@ -194,7 +194,7 @@ def _has_tokenizer(folder: Path, model: ModelOptions, cache: Path) -> bool:
         except ParatuneError:
             return False
         if not folder.is_dir():
-            return _cached(cache, str(folder), model.tokenizer_revision) is not None
+            return cached_folder(cache, str(folder), model.tokenizer_revision) is not None
     return any((folder / name).is_file() for name in TOKENIZER_FILES)
 
 
@@ -206,7 +206,7 @@ def _json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _weights(folder: Path) -> tuple[list[Path], list[str]]:
+def weight_files(folder: Path) -> tuple[list[Path], list[str]]:
     """Return the files of the weights, and the names in the index without a file."""
     index = _json(folder / "model.safetensors.index.json").get("weight_map")
     if isinstance(index, dict):

@@ -59,6 +59,7 @@ def model_folder(folder: Path) -> Path:
     (folder / "m").mkdir()
     (folder / "m" / "config.json").write_text("{}")
     (folder / "m" / "model.safetensors").write_text("")
+    (folder / "m" / "vocab.txt").write_text("")
     return folder / "m"
 
 
@@ -81,4 +82,70 @@ def test_a_link_inside_its_folder_is_packed(tmp_path: Path):
     (tmp_path / "c.yaml").write_text(CONFIG.replace("name: m", f"name: {model}"))
     contents = BundleContents()
     add_model(contents, load_config(tmp_path / "c.yaml"))
-    assert sorted(contents.files) == ["model/config.json", "model/model.safetensors", "model/tokenizer.json"]
+    assert sorted(contents.files) == [
+        *("model/config.json", "model/model.safetensors", "model/tokenizer.json", "model/vocab.txt"),
+    ]
+
+
+SHARDS = ("model-1.safetensors", "model-2.safetensors")
+INDEX = f'{{"weight_map": {{"a": "{SHARDS[0]}", "b": "{SHARDS[1]}"}}}}'
+WHOLE = {"config.json": "{}", "tokenizer.json": "{}"}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of org/model in an empty cache of the hub."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    top = tmp_path / "hub" / "models--org--model"
+    (top / "refs").mkdir(parents=True)
+    (top / "refs" / "main").write_text("0" * 40)
+    (top / "snapshots" / ("0" * 40)).mkdir(parents=True)
+    return top / "snapshots" / ("0" * 40)
+
+
+def packed(folder: Path, name: str, *more: str) -> list[str]:
+    contents = BundleContents()
+    add_model(contents, load_config(folder / "c.yaml", (f"model.name={name}", *more)))
+    return sorted(contents.files)
+
+
+@pytest.mark.parametrize("name", ["foo bar", "org/x--y", "org/absent"])
+def test_a_model_that_is_not_in_the_cache_of_the_hub(tmp_path: Path, cache: Path, name: str):
+    with raises_code("model.not_found", "hf download", key="model.name", name=name):
+        packed(tmp_path, name)
+
+
+@pytest.mark.parametrize(
+    ("files", "missing"),
+    [
+        ({"tokenizer.json": "{}"}, ["config.json"]),
+        (WHOLE, ["model.safetensors"]),
+        ({**WHOLE, "model.safetensors.index.json": INDEX, SHARDS[0]: ""}, [SHARDS[1]]),
+    ],
+)
+def test_a_model_with_a_part_of_its_files_in_the_cache(
+    tmp_path: Path, cache: Path, files: dict[str, str], missing: list[str]
+):
+    for name, text in files.items():
+        (cache / name).write_text(text)
+    with raises_code("model.files_missing", "hf download org/model", key="model.name", files=missing):
+        packed(tmp_path, "org/model")
+
+
+def test_a_model_without_a_tokenizer(tmp_path: Path, cache: Path):
+    (cache / "config.json").write_text("{}")
+    (cache / "model.safetensors").write_text("")
+    with raises_code("model.files_missing", "hf download org/model", key="model.name"):
+        packed(tmp_path, "org/model")
+    with raises_code("model.files_missing", "hf download org/model", key="model.tokenizer"):
+        packed(tmp_path, "org/model", "model.tokenizer=org/model")
+
+
+def test_a_cache_without_the_files_that_no_bundle_has_is_packed(tmp_path: Path, cache: Path):
+    for name in (*WHOLE, "model.safetensors.index.json", *SHARDS):
+        (cache / name).write_text(INDEX if "index" in name else WHOLE.get(name, ""))
+    assert packed(tmp_path, "org/model") == [
+        *("model/config.json", *(f"model/{name}" for name in SHARDS)),
+        *("model/model.safetensors.index.json", "model/tokenizer.json"),
+    ]
