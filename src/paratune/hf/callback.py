@@ -25,6 +25,7 @@ from paratune.hf.record import TrainerRun, read_evaluation
 from paratune.records import EventLog
 from paratune.records.run_folder import Mode, check_usable, folder_state, take_folder
 from paratune.strategies.process_group import reduce_over_ranks
+from paratune.strategies.protocol import on_rank_0
 
 LOG_EVERY = 10
 """Steps between two writes of the event log."""
@@ -64,7 +65,7 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         if self._is_training:
             # The Trainer starts again, with `auto_find_batch_size` or after an error in a notebook.
             self._close()
-        lock = take_folder(self._folder, mode) if args.process_index == 0 else None
+        lock = on_rank_0(args.process_index, reduce_over_ranks, lambda: take_folder(self._folder, mode))
         run = TrainerRun(self._folder, args, state, kwargs["model"], kwargs["train_dataloader"])
         run.write(warmup_steps=self._warmup_steps)
         self._run = run
@@ -294,7 +295,7 @@ def _time_loader(loader: DataLoader[Any], clock: PhaseClock, on_batch: Callable[
 def _watch_backward(callback: PhaseCallback) -> Callable[[], None]:
     """Notify the callback of each call of `Tensor.backward` in this process; return the function that ends this.
 
-    Without a strong reference: a training that fails does not end it.
+    Without a strong reference: a training that fails does not end it, and the next call without a callback does.
     """
     reference = weakref.ref(callback)
     original: Callable[..., None] = torch.Tensor.backward
@@ -302,6 +303,7 @@ def _watch_backward(callback: PhaseCallback) -> Callable[[], None]:
     def backward(self: Tensor, *args: Any, **kwargs: Any) -> None:
         current = reference()
         if current is None:
+            end()
             original(self, *args, **kwargs)
             return
         current.before_backward(self)

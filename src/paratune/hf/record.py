@@ -170,6 +170,13 @@ class TrainerRun:
         metric = self.args.metric_for_best_model
         return None if metric is None else metric.removeprefix("eval_")
 
+    def _value(self, evaluation: Mapping[str, Any]) -> float | None:
+        """Return the value of the metric in an evaluation; that of one of several sets begins with the set's name."""
+        prefix = "" if evaluation["split"] == "validation" else f"{evaluation['split']}_"
+        scores = {f"{prefix}{key}": value for key, value in evaluation["scores"].items()}
+        value: float | None = scores.get(str(self._metric))
+        return value
+
     @property
     def _steps_per_epoch(self) -> int | None:
         num_batches = _length(self.loader)
@@ -211,6 +218,11 @@ class TrainerRun:
             profile_reason=_NOT_MEASURED,
             communication_reason=_NOT_MEASURED,
         )
+        if summary["best"] is None and state.best_metric is not None:
+            # Without checkpoints the Trainer has no step of the best metric.
+            equal = (entry["step"] for entry in summary["evaluations"] if self._value(entry) == state.best_metric)
+            if (step := next(equal, None)) is not None:
+                summary["best"] = {"step": step, "metric": self._metric, "value": state.best_metric}
         summary["time"]["tokenize_s"] = None
         summary |= {
             "kind": "trainer",

@@ -7,7 +7,7 @@ a step, because the schedule of a pipeline interleaves forward and backward pass
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,9 @@ from torch.optim import Optimizer
 
 from paratune.batch import Batch
 from paratune.config.traits import Traits
+from paratune.errors import LaunchError
 
+T = TypeVar("T")
 ReduceOp = Literal["sum", "max", "min", "concat"]
 MakeOptimizer = Callable[[Iterable[tuple[str, nn.Parameter]]], Optimizer]
 Phases = Callable[[str], AbstractContextManager[None]]
@@ -195,3 +197,16 @@ def raise_on_all_ranks(reduce: Callable[[Tensor, ReduceOp], Tensor], error: Exce
         raise error
     if float(failed):
         raise other
+
+
+def on_rank_0(rank: int, reduce: Callable[[Tensor, ReduceOp], Tensor], act: Callable[[], T]) -> T | None:
+    """Call `act` on rank 0 while the others wait; when it fails, every rank raises. Collective."""
+    result, error = None, None
+    if rank == 0:
+        try:
+            result = act()
+        except Exception as problem:
+            error = problem
+    message = "rank 0 could not use the run folder; its message has the reason"
+    raise_on_all_ranks(reduce, error, LaunchError(message, code="launch.rank_0_failed"))
+    return result

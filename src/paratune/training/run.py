@@ -7,10 +7,10 @@ The order is that of the functions: `train` prepares and connects the processes,
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from paratune import hardware, records
 from paratune.config.advice import JobSizes, advice
@@ -35,7 +35,7 @@ from paratune.engine.profiling import StepProfiler
 from paratune.engine.recorder import Recorder
 from paratune.engine.sampler import Sampler
 from paratune.engine.stop import StopRequest, before_the_first_step
-from paratune.errors import CheckpointError, ConfigError, LaunchError, Stopped, coded
+from paratune.errors import CheckpointError, ConfigError, Stopped, coded
 from paratune.errors.system import forward_error
 from paratune.hangs.diagnosis import JOINING, PREPARING
 from paratune.hangs.progress import RankProgress, working
@@ -44,7 +44,7 @@ from paratune.models.load import log_new_weights
 from paratune.models.task_model import find_blocks
 from paratune.processes.place import local_world_size, place_from_environment
 from paratune.records.run_folder import Mode, check_same_run, take_folder
-from paratune.strategies.protocol import Strategy, raise_on_all_ranks
+from paratune.strategies.protocol import on_rank_0
 from paratune.trackers.protocol import TrackedRun
 from paratune.trackers.session import TrackerSession
 from paratune.training.baseline import fit_baseline
@@ -83,7 +83,6 @@ from paratune.training.values import PlacedRun, Session, SizedRun, TrainedRun
 log = logging.getLogger(__name__)
 MAX_MESSAGE = 2000
 """Longest error message in the event log, in characters."""
-T = TypeVar("T")
 
 
 def train(
@@ -128,8 +127,9 @@ def _run(session: Session) -> dict[str, Any]:
     sized = _choose_sizes(session, activity)
     run = _place_model(sized, activity)
     # After these checks, so that a mistake in the configuration or a model that does not fit leaves no run folder.
-    callbacks = _on_rank_0(sized.strategy, lambda: make_callbacks(session.config.run.callbacks)) or []
-    lock = _on_rank_0(sized.strategy, lambda: take_folder(session.folder, session.mode))
+    rank, reduce = sized.strategy.layout.rank, sized.strategy.reduce
+    callbacks = on_rank_0(rank, reduce, lambda: make_callbacks(session.config.run.callbacks)) or []
+    lock = on_rank_0(rank, reduce, lambda: take_folder(session.folder, session.mode))
     session.rank_progress.set_run_folder(session.folder)
     guard = MemoryGuard(session.prepared, sized.batch, activity, model=run.model, holds_folder=True)
     try:
@@ -153,7 +153,7 @@ def _choose_sizes(session: Session, activity: Activity) -> SizedRun:
     if session.stop.agreed(strategy):
         raise Stopped(before_the_first_step(session.stop.signal_name(), "preparing"), code="stopped.signal")
     if session.mode == "resume":
-        _on_rank_0(strategy, lambda: _check_same_run(session, batch))
+        on_rank_0(strategy.layout.rank, strategy.reduce, lambda: _check_same_run(session, batch))
     with reports_out_of_memory(MemoryGuard(prepared, batch, activity)):
         choice = choose_micro_batch(
             prepared,
@@ -450,19 +450,6 @@ def _advice(run: PlacedRun, nodes: Sequence[Mapping[str, Any]]) -> list[str]:
         **device_facts(prepared, nodes),
     )
     return advice(prepared.traits, job)
-
-
-def _on_rank_0(strategy: Strategy, act: Callable[[], T]) -> T | None:
-    """Call `act` on rank 0 while the others wait; when it fails, every rank raises. Collective."""
-    result, error = None, None
-    if strategy.layout.rank == 0:
-        try:
-            result = act()
-        except Exception as problem:
-            error = problem
-    message = "rank 0 could not use the run folder; its message has the reason"
-    raise_on_all_ranks(strategy.reduce, error, LaunchError(message, code="launch.rank_0_failed"))
-    return result
 
 
 def note_failure(events: records.EventLog, error: Exception) -> None:

@@ -1,5 +1,6 @@
 """The record of a Trainer run: phases, counts, evaluations, and what is refused."""
 
+import gc
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from raised import raises_code
 from tiny import tiny_model
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
@@ -15,6 +17,7 @@ from paratune.config.load import load_config
 from paratune.engine.stop import StopRequest
 from paratune.errors import CheckpointError, ConfigError
 from paratune.hf import PhaseCallback
+from paratune.hf import callback as callback_module
 from paratune.records import ALL_PHASES, RUN_FILE, SUMMARY_FILE, read_events
 from paratune.records.run_folder import is_in_use
 from paratune.reports import make
@@ -275,6 +278,20 @@ def test_evaluations_have_their_scores_and_no_step_has_their_time(tmp_path: Path
     assert [event["step"] for event in read_events(tmp_path / "run") if event["event"] == "checkpoint"] == [3, 6]
 
 
+def test_the_best_evaluation_is_known_without_checkpoints(tmp_path: Path):
+    sets = {"a": rows()[:2], "b": rows()[2:5]}
+    for number, (metric, values) in enumerate({"loss": rows()[:4], "b_loss": sets}.items()):
+        instance = trainer(tmp_path / str(number), eval_strategy="epoch", metric_for_best_model=metric)
+        instance.eval_dataset = values
+        instance.train()
+        assert instance.state.best_global_step is None
+        logged = {
+            entry["step"]: entry[f"eval_{metric}"] for entry in instance.state.log_history if f"eval_{metric}" in entry
+        }
+        step = min(logged, key=logged.__getitem__)
+        assert summary(tmp_path / str(number))["best"] == {"step": step, "metric": metric, "value": logged[step]}
+
+
 def test_an_evaluation_after_the_training_joins_the_scores(tmp_path: Path):
     instance = trainer(tmp_path)
     instance.train()
@@ -310,6 +327,45 @@ def test_a_training_that_fails_leaves_no_summary(tmp_path: Path):
     with pytest.raises(CheckpointError) as refused:
         PhaseCallback(tmp_path / "run")
     assert refused.value.code == "run.exists"
+
+
+def test_backward_is_restored_after_a_training_that_failed(tmp_path: Path):
+    before = torch.Tensor.backward
+    instance = trainer(tmp_path, others=(FailsFirst(),))
+    with pytest.raises(MemoryError):
+        instance.train()
+    del instance
+    gc.collect()
+    weight = torch.ones(1, requires_grad=True)
+    (2 * weight).sum().backward()
+    assert weight.grad is not None
+    assert float(weight.grad) == 2
+    assert torch.Tensor.backward is before
+
+
+class FailsFirst(TrainerCallback):
+    def on_step_begin(self, *_: Any, **kwargs: Any) -> None:
+        raise MemoryError
+
+
+@pytest.mark.parametrize(("rank", "code"), [(0, "run.folder_taken"), (1, "launch.rank_0_failed")])
+def test_every_rank_learns_that_rank_0_cannot_take_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, code: str
+):
+    reduced = []
+
+    def reduce(value: torch.Tensor, _op: str) -> torch.Tensor:
+        reduced.append(float(value))
+        return torch.ones(1)
+
+    monkeypatch.setattr(callback_module, "reduce_over_ranks", reduce)
+    monkeypatch.setattr(TrainingArguments, "process_index", rank)
+    instance = trainer(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("x")
+    with raises_code(code):
+        instance.train()
+    assert reduced == [1.0 - rank]
 
 
 def test_a_training_that_starts_again_writes_its_record_from_the_start(tmp_path: Path):
