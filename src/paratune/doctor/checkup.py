@@ -125,7 +125,9 @@ def print_findings(findings: list[Finding], machine: MachineFacts, setup: Queued
             repair += f"   ({finding.remedy})"
         lines = [plain(line) for line in (place + finding.fact, finding.why, repair and f"-> {repair}") if line]
         if finding.level == "note":
-            notes.append(f"note: {lines[0]}" + (plain(f" -> {finding.line}") if finding.line else ""))
+            fact, *others = lines
+            stop = "." if finding.why else ""
+            notes.append(" ".join((f"note: {fact}{stop}", *others)))
             continue
         style = {"warning": "yellow", "problem": "bold red"}[finding.level]
         grid.add_row(Text(finding.level, style), Text("\n".join(lines)))
