@@ -109,7 +109,7 @@ def _use(name: str, words: tuple[str, ...], result: Callable[[Path], Result], **
 _TRAIN = ("train", "c.yaml")
 _LORA = "model.adapter={kind: lora, rank: 4, dropout: 0.1}"
 _NO_PEFT = None if find_spec("peft") else "the extra peft is not installed"
-_BUNDLE = ("bundle", "c.yaml", "-o", "b.tar", "--tokens")
+_BUNDLE = ("bundle", "c.yaml", "-o", "b.tar")
 _OUTPUT = ("--input", "new.csv", "--output", "out.parquet", "--overwrite")
 
 KINDS: tuple[Kind, ...] = (

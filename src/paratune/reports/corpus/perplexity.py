@@ -11,13 +11,11 @@ from paratune.reports.figures.plots import Bars, histogram
 from paratune.reports.page.document import document_html, made_by
 from paratune.reports.tables.table import TableCell, make_table
 
-_SCORERS = {"ngram": "an n-gram model", "mlm": "a masked language model (pseudo-perplexity)"}
-
 
 def perplexity_page(scores: Mapping[str, Any]) -> str:
     """Return a page that needs no other file from the contents of perplexity.json."""
     num_unknown = scores["num_unknown"]
-    scorer = f", scored by {_SCORERS[scores['scorer']]}" if scores["scorer"] in _SCORERS else ""
+    scorer = ", scored by an n-gram model" if scores["scorer"] == "ngram" else ""
     unknown = f"; {num_unknown:,} more have no perplexity" if num_unknown else ""
     lead = f"{scores['num_sentences'] - num_unknown:,} sentences{scorer}{unknown}."
     title = "Perplexity of the sentences"

@@ -46,9 +46,9 @@ def test_bars_have_the_counts_and_lines_the_thresholds():
 
 
 def test_page_names_the_threshold_above_which_sentences_are_dropped():
-    page = perplexity_page(found(max_perplexity=20.0, scorer="mlm"))
+    page = perplexity_page(found(max_perplexity=20.0))
     assert "Sentences above 20 are dropped" in page
-    assert "pseudo-perplexity" in page
+    assert "n-gram" in page
 
 
 def test_sentences_are_escaped():
