@@ -3,14 +3,15 @@
 import contextlib
 import os
 import platform
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from paratune.base.atomic import delete_remains, temporary_path
+from paratune.base.process_state import is_running
 from paratune.base.text import plain
-from paratune.errors import DataError, require
+from paratune.errors import CheckpointError, DataError, require
 
 MEMORY = "256MiB"
 """Memory limit of a connection, above which DuckDB uses files."""
@@ -20,6 +21,9 @@ NUM_FETCHED = 1 << 15
 """Rows of a result in memory."""
 _ROWS = 1 << 40
 """More than the rows of a table."""
+_SCRATCH = ".duckdb-"
+"""Start of the name of a temporary folder. It is no name of `base.atomic`: a build deletes those in `work`, where
+queries may run without its lock."""
 
 
 @contextlib.contextmanager
@@ -28,13 +32,14 @@ def connection(folder: Path) -> Iterator[Any]:
 
     Raises:
         MissingDependency: DuckDB is not installed.
-        DataError: A table is missing or damaged, or memory or disk is full.
+        DataError: A table is damaged.
+        CheckpointError: Memory or disk is full, or a table cannot be opened.
     """
     duckdb = require("duckdb", extra="corpus")
-    # With the name of the machine: tasks on other machines may use the same folder.
-    scratch = folder / f"duckdb-{platform.node()}"
-    delete_remains(folder, name=scratch.name)
-    own = temporary_path(scratch)
+    delete_scratch(folder)
+    # With the name of the machine: tasks on other machines may use the same folder. DuckDB creates it when it needs it,
+    # since statistics of a corpus need no permission to write.
+    own = folder / f"{_SCRATCH}{platform.node()}.{os.getpid()}"
     settings = {
         "threads": THREADS,
         "memory_limit": MEMORY,
@@ -48,9 +53,22 @@ def connection(folder: Path) -> Iterator[Any]:
         try:
             yield opened
         except duckdb.Error as error:
-            raise DataError(f"DuckDB: {plain(str(error).splitlines()[0])}", code="corpus.query") from error
+            problem = f"DuckDB: {plain(str(error).splitlines()[0])}"
+            if isinstance(error, duckdb.OutOfMemoryException | duckdb.IOException):
+                message = f"{problem}; free space in {folder}, or change work"
+                raise CheckpointError(message, code="corpus.not_writable", folder=folder) from error
+            raise DataError(problem, code="corpus.query") from error
         finally:
             shutil.rmtree(own, ignore_errors=True)
+
+
+def delete_scratch(folder: Path, *, is_locked: bool = False) -> None:
+    """Delete the temporary folders of killed processes of this machine; with a lock on the folder, those of all."""
+    for path in folder.glob(f"{_SCRATCH}*"):
+        name, _, pid = path.name.rpartition(".")
+        is_ended = name == f"{_SCRATCH}{platform.node()}" and (int(pid) == os.getpid() or not is_running(int(pid)))
+        if is_locked or is_ended:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def query(folder: Path, sql: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
@@ -62,9 +80,10 @@ def query(folder: Path, sql: str, values: Sequence[Any] = ()) -> Iterator[tuple[
 
 
 def parquet(tables: Sequence[Path]) -> str:
-    """Return SQL for the rows of tables in order; patterns in names are not expanded."""
-    names = ["'" + str(table).replace("'", "''") + "'" for table in tables]  # file names cannot be parameters
-    return f"read_parquet([{', '.join(names)}])"
+    """Return SQL for the rows of tables in order; patterns in names are not expanded, name=value adds no column."""
+    names = [re.sub(r"([\[*?])", r"[\1]", str(table)) for table in tables]
+    quoted = ["'" + name.replace("'", "''") + "'" for name in names]  # file names cannot be parameters
+    return f"read_parquet([{', '.join(quoted)}], hive_partitioning = false)"
 
 
 def repeated_rows(folder: Path, tables: Sequence[Path], column: str) -> Iterator[tuple[int, int]]:

@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from paratune.base.atomic import delete_remains
 from paratune.console import Display
+from paratune.corpus.database import delete_scratch
 from paratune.corpus.shard import counts_file, part_file, write_shard, writing
 from paratune.errors import CheckpointError, DataError, coded
 from paratune.records import read_json, write_json
@@ -196,6 +197,7 @@ def begin(stage: Stage, *, keep: Collection[str] = ()) -> None:
     if path.exists():
         if read_record(path, "fingerprint")["fingerprint"] == fingerprint(stage):
             delete_remains(stage.folder, is_locked=True)
+            delete_scratch(stage.folder, is_locked=True)
             return
         log.info("%s: settings or input have changed; starting again", stage.name)
         _empty(stage.folder, keep)

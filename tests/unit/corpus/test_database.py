@@ -11,8 +11,26 @@ import pyarrow.parquet as pq
 import pytest
 from raised import raises_code
 
+from paratune.base.atomic import delete_remains
 from paratune.corpus import database
-from paratune.corpus.database import connection, parquet, query, repeated_rows
+from paratune.corpus.database import connection, delete_scratch, parquet, query, repeated_rows
+
+NAMES = (
+    "a[b]c",
+    "abc",
+    "st*r",
+    "star",
+    "wh?",
+    "why",
+    "**",
+    "[[]",
+    "[!a]",
+    "{a,b}",
+    "a",
+    "it's",
+    "run=3",
+    "key=x/host=y",
+)
 
 
 def write(folder, *shards):
@@ -48,18 +66,36 @@ def test_errors_of_duckdb_become_data_errors(tmp_path, monkeypatch):
     with raises_code("corpus.query", "nothing"):
         list(query(tmp_path, f"SELECT nothing FROM {parquet([table])}"))
     monkeypatch.setattr(database, "MEMORY", "1MiB")
-    with raises_code("corpus.query", "Out of Memory Error"):
+    with raises_code("corpus.not_writable", "Out of Memory Error", folder=tmp_path):
         list(query(tmp_path, "SELECT sum(i), list(i) FROM range(1000000) numbers(i)"))
+    with raises_code("corpus.not_writable", "IO Error"):  # as when the disk is full
+        list(query(tmp_path, f"FROM {parquet([tmp_path / 'missing'])}"))
+
+
+def test_names_of_folders_are_not_interpreted(tmp_path):
+    paths = [tmp_path / name / "it.parquet" for name in NAMES]
+    for name, path in zip(NAMES, paths, strict=True):
+        path.parent.mkdir(parents=True)
+        pq.write_table(pa.table({"key": [name]}), path)
+    assert [list(query(tmp_path, f"FROM {parquet([path])}")) for path in paths] == [[(name,)] for name in NAMES]
+    assert list(query(tmp_path, f"FROM {parquet(paths)}")) == [(name,) for name in NAMES]
 
 
 def test_processes_keep_the_temporary_folders_of_others(tmp_path):
     ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
     name = f".duckdb-{platform.node()}"
-    alive, dead = (tmp_path / f"{name}.{pid}.tmp" for pid in (os.getppid(), ended.stdout.strip()))
-    alive.mkdir()
-    dead.mkdir()
+    alive, dead, of_another = (
+        tmp_path / f"{start}.{pid}"
+        for start, pid in ((name, os.getppid()), (name, ended.stdout.strip()), (f"{name}2", ended.stdout.strip()))
+    )
+    for folder in (alive, dead, of_another):
+        folder.mkdir()
     list(query(tmp_path, "SELECT 1"))
-    assert list(tmp_path.iterdir()) == [alive]
+    assert sorted(tmp_path.iterdir()) == [alive, of_another]
+    delete_remains(tmp_path, is_locked=True)  # as a build does in `work`, while others may read the corpus
+    assert sorted(tmp_path.iterdir()) == [alive, of_another]
+    delete_scratch(tmp_path, is_locked=True)  # as a build does in the folder of a stage
+    assert not list(tmp_path.iterdir())
 
 
 def test_data_larger_than_memory_uses_files(tmp_path, monkeypatch):

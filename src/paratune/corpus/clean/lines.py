@@ -146,7 +146,9 @@ def _common_lines(folder: Path, number: int) -> frozenset[tuple[int, int]]:
     """Return hashes of host and line of the common lines of a shard of documents."""
     common, own = folder / COMMON_FOLDER / part_file(0), folder / HASHES_FOLDER / part_file(number)
     lines = f"SELECT host, unnest(lines) AS line FROM {parquet([own])}"
-    return frozenset(query(folder, f"FROM {parquet([common])} SEMI JOIN ({lines}) USING (host, line)"))
+    return frozenset(
+        query(folder, f"SELECT host, line FROM {parquet([common])} SEMI JOIN ({lines}) USING (host, line)")
+    )
 
 
 def _reasons(lines: Sequence[str], host: int, common: frozenset[tuple[int, int]], options: Lines) -> dict[int, str]:

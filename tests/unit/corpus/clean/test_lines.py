@@ -39,6 +39,12 @@ def test_a_line_of_many_pages_of_a_host_is_cut_and_the_others_stay(tmp_path):
     assert cut == [{"id": "d2", "position": 1, "reason": "boilerplate", "text": FOOTER.format(2)}]
 
 
+def test_the_name_of_the_work_folder_is_not_interpreted(tmp_path):
+    work = tmp_path / "run=3" / "a[b]"
+    extracted(work, [page(number) for number in range(3)])
+    assert run(work)["lines"] == {"boilerplate": 3}
+
+
 def test_captures_of_one_page_are_not_many_pages(tmp_path):
     same = ["http://a.pt/x", "https://www.a.pt/x", "http://a.pt/x/", "http://a.pt/x#top"]
     extracted(tmp_path, [page(number, url=url) for number, url in enumerate(same)])
