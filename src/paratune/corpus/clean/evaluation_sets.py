@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 
 from paratune.errors import DataError, did_you_mean
 
@@ -42,7 +44,7 @@ def read_texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
             yield from _texts(cell)
     except DataError:
         raise
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, TypeError, pa.ArrowException) as error:
         raise DataError(f"{path} cannot be read: {error}", code="data.unreadable", path=path) from error
 
 
@@ -73,17 +75,40 @@ def _squad_cells(path: Path, columns: Sequence[str]) -> Iterator[Any]:
 
 
 def _table_cells(path: Path, kind: str, columns: Sequence[str]) -> Iterator[Any]:
-    import pandas as pd
+    if kind in (".jsonl", ".ndjson"):
+        import pandas as pd
 
+        # Lines that are lists give columns with numbers.
+        table = pd.read_json(path, lines=True, dtype=False, encoding="utf-8").rename(columns=str)
+        _refuse_missing(path, columns, list(table.columns))
+        for cells in table[list(columns)].itertuples(index=False):
+            yield from cells
+        return
+    for batch in _batches(path, kind, columns):
+        for row in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+            yield from row
+
+
+def _batches(path: Path, kind: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a Parquet, CSV or TSV file, with these columns, some at a time.
+
+    Raises:
+        DataError: The file lacks a column.
+    """
     if kind == ".parquet":
-        table = pd.read_parquet(path)
-    elif kind in DELIMITERS:
-        table = pd.read_csv(path, sep=DELIMITERS[kind], dtype=str, keep_default_na=False, encoding="utf-8")
+        with pq.ParquetFile(path) as table:
+            _refuse_missing(path, columns, table.schema_arrow.names)
+            yield from table.iter_batches(columns=list(columns))
     else:
-        table = pd.read_json(path, lines=True, dtype=False, encoding="utf-8")
-    _refuse_missing(path, columns, list(table.columns))
-    for row in table[list(columns)].itertuples(index=False):
-        yield from row
+        parse = pyarrow.csv.ParseOptions(delimiter=DELIMITERS[kind], newlines_in_values=True)
+        with pyarrow.csv.open_csv(path, parse_options=parse) as table:
+            _refuse_missing(path, columns, table.schema.names)
+        # The types of other columns would be guessed from the first rows, and later ones may differ.
+        as_text = pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(columns, pa.string()), include_columns=list(columns)
+        )
+        with pyarrow.csv.open_csv(path, parse_options=parse, convert_options=as_text) as table:
+            yield from table
 
 
 def _refuse_missing(path: Path, columns: Sequence[str], names: Sequence[str]) -> None:
@@ -97,6 +122,6 @@ def _texts(cell: Any) -> Iterator[str]:
     """Yield the text of a cell, or the texts of its list."""
     if isinstance(cell, str):
         yield cell
-    elif isinstance(cell, list | np.ndarray):
+    elif isinstance(cell, list):
         for item in cell:
             yield from _texts(item)

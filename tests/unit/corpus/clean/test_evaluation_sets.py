@@ -1,6 +1,7 @@
 import gzip
 import json
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -31,6 +32,16 @@ def test_lists_hold_texts_and_numbers_are_none(tmp_path):
     # A column of numbers in CSV is text there.
     (tmp_path / "a.csv").write_text("n\n007\n")
     assert list(read_texts(tmp_path / "a.csv", ["n"])) == ["007"]
+
+
+def test_the_index_of_a_table_and_the_types_of_other_columns_do_not_matter(tmp_path):
+    table = pd.DataFrame({"a": ["um", "dois"], "n": [1, 2]}).set_index("a")
+    table.to_parquet(tmp_path / "a.parquet")
+    assert list(read_texts(tmp_path / "a.parquet", ["a"])) == ["um", "dois"]
+    # Arrow guesses the type of n from the first MiB, where it is a number.
+    rows = [f"{number},{'um' * 500}" for number in range(2000)]
+    (tmp_path / "a.csv").write_text("\n".join(["n,a", *rows, "x,dois"]))
+    assert list(read_texts(tmp_path / "a.csv", ["a"]))[-1] == "dois"
 
 
 SQUAD = {
@@ -72,10 +83,16 @@ def test_json_in_the_layout_of_squad_has_its_texts_once(tmp_path):
         ("a.xml", b"x", ["a"], ("data.format",)),
         ("a.csv", b"text,label\na,b\n", ["txt"], ("data.column_missing",)),
         ("a.csv", b"text,label\na,b\n", [], ("data.columns_unfit",)),
+        ("a.csv", b"a,b\n1,2,3\n", ["b"], ("data.unreadable", "3")),
+        ("a.tsv", b"a\tb\n1\t2\n1\n", ["b"], ("data.unreadable", "1")),
         ("a.txt", b"a\n", ["text"], ("data.columns_unfit",)),
         ("a.txt", b"\xff\n", [], ("data.unreadable", "utf-8", "codec")),
         ("a.parquet", b"PAR", ["a"], ("data.unreadable", "Parquet")),
         ("a.jsonl", b'{"a": \n', ["a"], ("data.unreadable", "a.jsonl")),
+        ("a.jsonl", b"[1, 2]\n", ["a"], ("data.column_missing", "0, 1")),
+        ("a.jsonl", b"1\n", ["a"], ("data.column_missing",)),
+        ("a.jsonl", b'{"a": "x"}\n[1]\n', ["a"], ("data.unreadable",)),
+        ("a.jsonl", b'[1]\n{"a": "x"}\n', ["b"], ("data.column_missing",)),
         ("a.jsonl.gz", b"x", ["a"], ("data.unreadable",)),
     ],
 )
