@@ -31,6 +31,9 @@ def extract(document, limits):
     if action == "garbage":
         os.write(int(sys.argv[3]), b"\xff" * 1000)
         os._exit(0)
+    if action == "half":
+        os.write(int(sys.argv[3]), (1000).to_bytes(4, "big") + b"{")
+        time.sleep(10_000)
     if action == "lie":
         answer = {"result": {"mime": "text/plain", "text": ["no text"]}, "strained": False}
         Connection(int(sys.argv[3])).send_bytes(json.dumps(answer).encode())

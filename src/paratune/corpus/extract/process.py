@@ -12,8 +12,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -142,7 +144,8 @@ class _Process:
         finally:
             own.close()
         try:
-            self._receive(START_S, OTHER_BYTES)
+            with self._time_limit(START_S):
+                self._connection.recv_bytes(OTHER_BYTES)
         except (EOFError, OSError):
             message = self._output_end()
             self.end()
@@ -155,23 +158,35 @@ class _Process:
             _Died: There was no valid answer.
         """
         try:
-            self._connection.send_bytes(json.dumps(header).encode())
-            self._connection.send_bytes(payload)
-            answer = _ANSWER.validate_python(json.loads(self._receive(CLOCK_FACTOR * self._time_s, max_bytes)))
+            with self._time_limit(CLOCK_FACTOR * self._time_s):
+                self._connection.send_bytes(json.dumps(header).encode())
+                self._connection.send_bytes(payload)
+                received = self._connection.recv_bytes(max_bytes)
+            answer = _ANSWER.validate_python(json.loads(received))
             "".join(filter(None, vars(answer.result).values())).encode()  # raises for lone surrogates
             return answer.result, answer.strained
         except (EOFError, ConnectionError):
             raise self._death() from None
         except (OSError, ValueError) as error:  # too long, or not an answer
+            if self._was_late:  # an answer that ends in the middle
+                raise self._death() from None
             raise _Died(NoText("crashed", f"its answer cannot be read: {plain(error)}")) from error
 
-    def _receive(self, seconds: float, max_bytes: int) -> bytes:
-        """Return the next answer; kill the process if there is none in time."""
-        if not self._connection.poll(seconds):
+    @contextmanager
+    def _time_limit(self, seconds: float) -> Iterator[None]:
+        """Kill the process if the block takes longer: a process may also block in the middle of a message."""
+
+        def end_late() -> None:
             self._was_late = True
             self._process.kill()
-            raise EOFError
-        return self._connection.recv_bytes(max_bytes)
+
+        timer = threading.Timer(seconds, end_late)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def end(self) -> None:
         """Kill the process and close its files."""

@@ -6,19 +6,22 @@ the other half. Files train one model, which scores all sentences.
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paratune.corpus.database import parquet, query
 from paratune.corpus.index.inputs import find_files
 from paratune.corpus.sentences.ngram import train
-from paratune.corpus.sentences.rows import REPEATED_FOLDER, SPLIT_FOLDER, read_sentences
+from paratune.corpus.sentences.rows import REPEATED_FOLDER, SPLIT_FOLDER
 from paratune.corpus.sentences.split import ngram_words, rejection_reason, split_sentences
 from paratune.corpus.settings import SentenceSettings
+from paratune.corpus.shard import BUFFER_BYTES
 from paratune.corpus.stage import stage_tables
 from paratune.errors import DataError
 
@@ -39,13 +42,15 @@ def clean_text_files(settings: SentenceSettings) -> list[Path]:
     """Return the files with training texts; empty if the corpus is used.
 
     Raises:
-        DataError: A file is missing, or is neither .parquet with a column `text` nor .txt.
+        DataError: A file is missing, or is neither .parquet with a column `text` nor .txt, or is damaged.
     """
     files = find_files(settings.clean.files, KEY)
     for path in files:
         if path.suffix not in (".parquet", ".txt"):
             raise DataError(f"{KEY}: {path} is neither .parquet nor .txt", code="data.format", key=KEY, path=path)
-        if path.suffix == ".parquet" and "text" not in pq.read_schema(path).names:
+        with _readable(path):
+            has_text = path.suffix != ".parquet" or "text" in pq.read_schema(path).names
+        if not has_text:
             message = f"{KEY}: {path} has no column text"
             raise DataError(message, code="data.column_missing", key=KEY, path=path, column="text")
     return files
@@ -97,14 +102,22 @@ def file_sentences(files: Sequence[Path], settings: SentenceSettings) -> Iterato
 
 def _texts(files: Sequence[Path]) -> Iterator[str]:
     for path in files:
-        if path.suffix == ".parquet":
-            yield from (row["text"] or "" for row in read_sentences(path, ["text"]))
-            continue
-        try:
-            with path.open(encoding="utf-8-sig") as file:
-                yield from file
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{path} cannot be read: {error}", code="data.unreadable", path=path) from error
+        with _readable(path):
+            if path.suffix == ".parquet":
+                with pq.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False) as table:
+                    for batch in table.iter_batches(2_000, columns=["text"], use_threads=False):
+                        yield from (text or "" for text in batch["text"].to_pylist())
+            else:
+                with path.open(encoding="utf-8-sig") as file:
+                    yield from file
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        raise DataError(f"{path} cannot be read: {error}", code="data.unreadable", path=path) from error
 
 
 def corpus_sentences(folder: Path, settings: SentenceSettings, half: int) -> Iterator[list[str]]:

@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 16
 RETRY_STATUSES = (429, 500, 502, 503, 504)
+CONNECT_S = 15.0
+"""Longest time from the slot of a request, in the limit, to its departure."""
 LONGEST_WAIT_S = 300.0
 """Longest wait between two attempts, if the archive sends no Retry-After."""
 LOGGED_WAIT_S = 5.0
@@ -157,23 +159,30 @@ class Client(AbstractContextManager["Client"]):
         self, target: str, headers: Mapping[str, str], file: BinaryIO, max_bytes: int
     ) -> tuple[int, http.client.HTTPMessage]:
         timeout_s, deadline_s = self._network.timeout_s, self._network.deadline_s
+        connect_s = min(timeout_s, CONNECT_S)
         if self._is_tls:
             context = ssl.create_default_context()
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=timeout_s, context=context
+                self._host, self._port, timeout=connect_s, context=context
             )
         else:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=connect_s)
+        start_s = time.monotonic()
         try:
             connection.connect()
+            if time.monotonic() - start_s > CONNECT_S:  # several addresses, or an encryption in many steps
+                raise TimeoutError(f"connecting takes longer than {CONNECT_S:g} s")
         except OSError as error:
+            connection.close()
             raise _NoConnection(str(error)) from error
         sock, is_late = connection.sock, threading.Event()
+        sock.settimeout(timeout_s)
 
         def end_late() -> None:
             is_late.set()
             with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+                # That of an SSLSocket also ends its encryption, and the thread that is reading fails in any way.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
         # The timeout of a socket is for each read: an archive that sends a byte a minute never exceeds it.
         deadline = threading.Timer(deadline_s, end_late)

@@ -49,10 +49,11 @@ def test_a_document_that_ends_its_process_is_dropped_and_the_next_is_read(hostil
     assert hostile.read(document("good")).text == "ok"
 
 
-def test_a_document_that_takes_too_long_by_the_clock_is_dropped(hostile, monkeypatch):
+@pytest.mark.parametrize("url", ["sleep", "half"])  # no answer; the first byte of an answer
+def test_a_document_that_takes_too_long_by_the_clock_is_dropped(hostile, monkeypatch, url):
     with monkeypatch.context() as hurried:
         hurried.setattr(process, "CLOCK_FACTOR", 2)
-        result = hostile.read(document("sleep"))
+        result = hostile.read(document(url))
     assert result.reason == "time"
     assert "2 s" in result.detail
     assert hostile.read(document("good")).text == "ok"

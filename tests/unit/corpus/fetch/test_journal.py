@@ -1,8 +1,10 @@
 import signal
+import sqlite3
 import subprocess
 import sys
 
 import pytest
+from raised import raises_code
 
 from paratune.corpus.fetch.journal import Journal
 from paratune.corpus.rows import DroppedRow
@@ -55,3 +57,26 @@ def test_a_file_that_is_not_a_journal_counts_as_empty(tmp_path, content):
         assert 7 not in journal
         journal.add(7, ROWS[7])
         assert journal.read(7) == ROWS[7]
+
+
+def test_a_journal_that_cannot_be_opened_now_is_kept(tmp_path, monkeypatch):
+    path = fill(tmp_path / "journal")
+    content, connect = path.read_bytes(), sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *more, **options: connect(*more, **options, timeout=0))
+    with connect(path) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with raises_code("corpus.not_writable", "locked", path=path):
+            Journal(path)
+        other.rollback()
+    other.close()
+    assert path.read_bytes() == content
+    path.write_bytes(b"rubbish")  # replaced, and the new file cannot be opened
+
+    def connect_to_damaged(*more, **options):
+        if not path.exists():
+            raise sqlite3.OperationalError("unable to open database file")
+        return connect(*more, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", connect_to_damaged)
+    with raises_code("corpus.not_writable", "unable to open", path=path):
+        Journal(path)

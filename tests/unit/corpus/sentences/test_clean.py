@@ -60,6 +60,18 @@ def test_files_teach_one_model(tmp_path):
     assert [item["num_sentences"] for item in learnt(tmp_path)] == [3]
 
 
+@pytest.mark.parametrize("damage", [slice(-20, None), slice(4, 40)])
+def test_a_damaged_file_of_the_user_is_named_and_not_to_be_deleted(tmp_path, damage):
+    path = tmp_path / "mine.parquet"
+    pq.write_table(pa.table({"text": [sentence(1)]}), path)
+    content = bytearray(path.read_bytes())
+    content[damage] = bytes(len(content[damage]))
+    path.write_bytes(content)
+    with raises_code("data.unreadable", path, path=path) as error:
+        run_sentences(make_corpus(tmp_path, [[sentence(7)]], clean=CleanPart(files=[str(path)])), 1, DISPLAY)
+    assert "delete" not in str(error.value)
+
+
 def test_no_more_is_read_of_files_than_wanted(tmp_path):
     (tmp_path / "a.txt").write_text("\n".join(sentence(n) for n in range(50)))
     settings = SentenceSettings(clean=CleanPart(files=["unused"], max_words=20))

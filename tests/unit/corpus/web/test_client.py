@@ -1,10 +1,12 @@
 import itertools
 import json
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from http.client import HTTPConnection
 
 import pytest
 from archive import network, stand_in
@@ -209,6 +211,51 @@ def test_a_body_that_drips_has_a_deadline(server, tmp_path, slow):
     server.answers["/x"] = [slow]
     with pytest.raises(Unavailable, match=r"longer than 0\.5 s"):
         ask(server, tmp_path, tries=1, deadline_s=0.5)
+
+
+def test_a_request_leaves_at_most_15_seconds_after_its_slot(server, tmp_path, monkeypatch):
+    connect, request, timeouts = HTTPConnection.connect, HTTPConnection.request, []
+
+    def note_timeout(self):
+        timeouts.append(self.timeout)
+        connect(self)
+
+    def note_timeout_of_socket(self, *more, **options):
+        timeouts.append(self.sock.gettimeout())
+        request(self, *more, **options)
+
+    monkeypatch.setattr(HTTPConnection, "connect", note_timeout)
+    monkeypatch.setattr(HTTPConnection, "request", note_timeout_of_socket)
+    server.answers["/x"] = [OK]
+    ask(server, tmp_path, timeout_s=40)
+    ask(server, tmp_path, timeout_s=7)
+    assert timeouts == [15, 40, 7, 7]
+    # Each step of connecting is shorter than the timeout, and their sum is not.
+    monkeypatch.setattr(client, "CONNECT_S", -1.0)
+    monkeypatch.setattr(HTTPConnection, "connect", lambda self: (setattr(self, "timeout", 7), connect(self)))
+    with pytest.raises(Unavailable, match="no connection"):
+        ask(server, tmp_path, tries=1)
+    assert len(server.log) == 2
+
+
+def test_the_deadline_does_not_end_the_encryption_of_a_socket_that_is_read(server, tmp_path, monkeypatch):
+    connect, shutdowns = HTTPConnection.connect, []
+
+    def connect_and_watch(self):
+        connect(self)
+        self.sock.__class__ = WatchedSocket
+
+    class WatchedSocket(socket.socket):
+        __slots__ = ()
+
+        def shutdown(self, how):
+            shutdowns.append(how)
+
+    monkeypatch.setattr(HTTPConnection, "connect", connect_and_watch)
+    server.answers["/x"] = [drip]
+    with pytest.raises(Unavailable, match=r"longer than 0\.5 s"):
+        ask(server, tmp_path, tries=1, deadline_s=0.5)
+    assert shutdowns == []
 
 
 def test_a_silent_server_is_an_error(server, tmp_path):
