@@ -94,9 +94,8 @@ class RowOutput:
 
     def __init__(self, trained: TrainedModel, row: TokenRow, target: ExplainedOutput, batch_size: int) -> None:
         self.row, self.target, self.batch_size = row, target, batch_size
-        self._model, self._device = trained.model, trained.device
+        self.model, self._device = trained.model, trained.device
         self.replacement_id, self.replacement = replacement(trained.tokenizer)
-        self.embedding = trained.model.hf.get_input_embeddings()
 
     def values(self, visible: Bools) -> Floats:
         """Return the number with only some words visible, (B,), from `visible`, (B, W)."""
@@ -116,7 +115,7 @@ class RowOutput:
 
     def read(self, ids: Tensor) -> Tensor:
         """Return the number for each row of token ids, (B,); gradients flow to hooked embeddings."""
-        return self.target.read(self._model(self._batch(ids)).float())
+        return self.target.read(self.model(self._batch(ids)).float())
 
     def _batch(self, ids: Tensor) -> Batch:
         types = self.row.type_ids
@@ -131,14 +130,14 @@ class RowOutput:
         None where the model does not return it.
         """
         batch = self._batch(torch.from_numpy(self.row.ids).to(self._device).unsqueeze(0))
-        config = self._model.hf.config
+        config = self.model.hf.config
         earlier = config._attn_implementation
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         inputs |= {} if batch.token_type_ids is None else {"token_type_ids": batch.token_type_ids}
         config._attn_implementation = "eager"  # the fast functions do not return it
         try:
             with torch.inference_mode():
-                layers = self._model.hf(**inputs, output_attentions=True).get("attentions")
+                layers = self.model.hf(**inputs, output_attentions=True).get("attentions")
         finally:
             config._attn_implementation = earlier
         if not layers or layers[-1] is None or layers[-1].shape[2:] != (len(self.row.ids),) * 2:

@@ -38,18 +38,27 @@ def by_word(output: RowOutput, tokens: Any) -> Any:
 def test_integrated_gradients_are_those_of_autograd(output: RowOutput):
     """The integral written out: the gradients at 200 midpoints between the embeddings of hidden words and the words."""
     width = len(output.row.words)
+    embedding = output.model.hf.get_input_embeddings()
     with torch.no_grad():
-        given, hidden = output.embedding(output.ids(np.asarray([[True] * width, [False] * width])))
+        given, hidden = embedding(output.ids(np.asarray([[True] * width, [False] * width])))
     total = torch.zeros_like(given)
     for share in (np.arange(200) + 0.5) / 200:
         point = (hidden + share * (given - hidden))[None].requires_grad_(True)
-        handle = output.embedding.register_forward_hook(lambda *_, point=point: point)
+        handle = embedding.register_forward_hook(lambda *_, point=point: point)
         total += torch.autograd.grad(output.read(torch.from_numpy(output.row.ids)[None]).sum(), point)[0][0] / 200
         handle.remove()
     expected = by_word(output, ((given - hidden) * total).sum(dim=1))
     found = integrated_gradients(output, 25, 200)
     assert found == pytest.approx(expected, abs=2e-3)
     assert np.abs(found).max() > 0.01
+
+
+def test_other_methods_need_no_embeddings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    trained, split = save_tiny(tmp_path, "classification").read(TEXT)
+    row = read_rows(trained, split)[0]
+    monkeypatch.setattr(type(trained.model.hf), "get_input_embeddings", lambda self: pytest.fail("no embeddings"))
+    output = RowOutput(trained, row, NEGATIVE, 8)
+    assert len(occlusion(output, np.arange(len(row.words)))) == len(row.words)
 
 
 def test_integrated_gradients_become_complete_with_steps(output: RowOutput):
