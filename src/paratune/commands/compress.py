@@ -4,7 +4,7 @@ import json as json_format
 import logging
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -65,7 +65,7 @@ def compress(
     """Make smaller forms of RUN, and measure each beside its model: size, speed, memory and scores.
 
     Each form is a run folder, RUN/compressed/FORM, for paratune report and compare. Finished forms are kept, so that an
-    interrupted command can be repeated.
+    interrupted command can be repeated; with other options they are only measured again.
 
     Args:
         to: forms of paratune quantize, separated by commas
@@ -160,7 +160,9 @@ def _split(run: Path, wanted: str | None) -> str:
 
 
 def _make(run: Path, settings: "MeasureSettings", rows_file: Path, *, run_code: bool) -> None:
-    """Make a form in an empty folder, and measure it in a separate process, which ends with this one.
+    """Make a form, unless it was made from these weights, and measure it in a separate process.
+
+    The process ends with this one.
 
     Raises:
         LaunchError: The process failed.
@@ -168,13 +170,21 @@ def _make(run: Path, settings: "MeasureSettings", rows_file: Path, *, run_code: 
     from paratune.launch.local import end_with_the_parent
 
     folder = form_folder(run, settings.form)
-    if folder.exists():
+    model = folder / MODEL_FOLDER
+    is_made = settings.form == FP32 or _is_made(model, settings.weights_sha256)
+    if folder.exists() and not is_made:
         delete_folder(folder)
-    folder.mkdir()
-    if settings.form != FP32:
+    folder.mkdir(exist_ok=True)
+    (folder / SUMMARY_FILE).unlink(missing_ok=True)  # first: a form without it is not finished
+    for path in folder.iterdir():
+        if path.is_dir() and path != model:
+            delete_folder(path)
+        elif path != model:
+            path.unlink()
+    if not is_made:
         from paratune.commands.quantize import make_form
 
-        make_form(str(run), settings.form, folder / MODEL_FOLDER)  # type: ignore[arg-type]
+        make_form(str(run), settings.form, model)  # type: ignore[arg-type]
     log.info("%s", plain(f"measure {settings.form} of {run}"))
     words = [str(run), json_format.dumps(asdict(settings)), str(rows_file), *(["--run-code"] if run_code else [])]
     # The peak of memory belongs to one form only in a process that loads nothing else.
@@ -201,3 +211,14 @@ def _make(run: Path, settings: "MeasureSettings", rows_file: Path, *, run_code: 
             settings.form,
             extra=coded("compress.other_load", form=settings.form),
         )
+
+
+def _is_made(model: Path, weights_sha256: Mapping[str, str]) -> bool:
+    """Return whether a smaller model was made from the weights with these hashes."""
+    from paratune.compress.quantize import RECORD_FILE
+
+    try:
+        source = read_json(model / RECORD_FILE)["source"]["weights_sha256"]
+    except (CheckpointError, KeyError, TypeError):  # missing or damaged: made again
+        return False
+    return bool(source) and source == weights_sha256

@@ -66,14 +66,21 @@ def _finished_model(run: Path) -> tuple[Path, str | None]:
 
     if not (run / RUN_FILE).is_file():
         raise CheckpointError(f"{run} is no run folder: it has no {RUN_FILE}", code="run.not_found", target=run)
-    folder = run_model_folder(run)
+    folder, record = run_model_folder(run), read_run(run)
+    is_form = record.get("kind") == "form"
     if not is_finished(run):
-        raise CheckpointError(f"{run} is not finished; continue it with --resume", code="run.not_finished", target=run)
+        remedy = "repeat paratune compress" if is_form else "continue it with --resume"
+        raise CheckpointError(f"{run} is not finished; {remedy}", code="run.not_finished", target=run)
     _refuse_local_base(folder)
     if (folder / CARD_FILE).is_file():
         return folder, None
+    if is_form:
+        message = (
+            f"{run} is a smaller form, whose record does not describe a training; write {folder / CARD_FILE} yourself"
+        )
+        raise CheckpointError(message, code="push.no_card", target=run)
     try:
-        return folder, card_text(run, read_run(run), read_json(run / SUMMARY_FILE))
+        return folder, card_text(run, record, read_json(run / SUMMARY_FILE))
     except (KeyError, TypeError, AttributeError) as error:
         message = f"{run}: its record lacks what a model card needs ({error!r}); write {folder / CARD_FILE} yourself"
         raise CheckpointError(message, code="run.damaged", target=run) from error

@@ -69,7 +69,7 @@ def run_model_folder(path: Path) -> Path:
     """Return the folder of a run's model; other folders as they are.
 
     Raises:
-        CheckpointError: The run has no model: it is not finished, a probe, or a fitted baseline.
+        CheckpointError: The run has no model: it is not finished, a probe, a fitted baseline, or the form fp32.
     """
     if not (path / RUN_FILE).is_file():
         return path
@@ -80,6 +80,7 @@ def run_model_folder(path: Path) -> Path:
         problem = {
             "baseline": "is a fitted baseline, which has no saved model: give the run of a model",
             "probe": "is a probe, which has no saved model: train the whole run",
+            "form": "is a form of a run without a model of its own: give the run, or a smaller form",
         }.get(str(kind), "is a run without a model: it is not finished; continue it with --resume")
         raise CheckpointError(
             f"{path} {problem}",

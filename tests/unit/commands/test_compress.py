@@ -1,5 +1,6 @@
 """`paratune compress`: refused options, and the results that a repeated command keeps."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +40,8 @@ def test_finished_forms_are_kept(run: Path, monkeypatch: pytest.MonkeyPatch, cap
     def make(model: str, form: str, out: Path) -> None:
         made.append(form)
         out.mkdir()
+        sha256 = hashlib.sha256((run / "model" / "model.safetensors").read_bytes()).hexdigest()
+        write_json(out / "quantized.json", {"source": {"weights_sha256": {"model.safetensors": sha256}}})
 
     def start(words: Sequence[str], **_: Any) -> Any:
         settings = json.loads(words[-2])
@@ -60,11 +63,16 @@ def test_finished_forms_are_kept(run: Path, monkeypatch: pytest.MonkeyPatch, cap
     assert (len(made), len(measured)) == (2, 3)
     assert command.compress(run.parent / "." / run.name / ".." / run.name, to=["bf16"]) == EXIT_OK  # another name
     assert (len(made), len(measured)) == (2, 3)
-    assert command.compress(run, to=["bf16"], timed_rows=5) == EXIT_OK  # other settings: made again
-    assert (made[2:], measured[3:]) == (["bf16"], ["fp32", "bf16"])
+    (form_folder(run, "bf16") / "left.parquet").write_text("of the first measurement")
+    assert command.compress(run, to=["bf16"], timed_rows=5) == EXIT_OK  # other settings: only measured again
+    assert (made[2:], measured[3:]) == ([], ["fp32", "bf16"])
+    assert {path.name for path in form_folder(run, "bf16").iterdir()} == {"model", "run.json", "summary.json"}
     (run / "model" / "model.safetensors").write_bytes(b"other weights")
     assert command.compress(run, to=["bf16"], timed_rows=5) == EXIT_OK
-    assert (made[3:], measured[5:]) == (["bf16"], ["fp32", "bf16"])
+    assert (made[2:], measured[5:]) == (["bf16"], ["fp32", "bf16"])
+    (form_folder(run, "bf16") / "model" / "quantized.json").unlink()
+    assert command.compress(run, to=["bf16"], timed_rows=6) == EXIT_OK
+    assert (made[3:], measured[7:]) == (["bf16"], ["fp32", "bf16"])
 
 
 def test_wrong_input_is_refused(run: Path, tmp_path: Path):

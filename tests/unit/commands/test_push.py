@@ -136,6 +136,17 @@ def test_runs_that_are_not_finished_are_refused(run: Path, tmp_path: Path):
         push(run, to=TO)
 
 
+def test_a_smaller_form_needs_a_card_of_its_user(run: Path):
+    write_run(run, {"kind": "form"})
+    with raises_code("push.no_card", run / "model" / "README.md", target=run):
+        push(run, to=TO)
+    (run / "model" / "README.md").write_text("mine")
+    assert push(run, to=TO, dry_run=True) == EXIT_OK
+    (run / SUMMARY_FILE).unlink()
+    with raises_code("run.not_finished", "paratune compress"):
+        push(run, to=TO)
+
+
 def test_an_adapter_of_a_local_folder_is_refused(run: Path):
     (run / "model" / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/home/me/base"}))
     with raises_code("push.local_base", "/home/me/base"):

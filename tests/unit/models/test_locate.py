@@ -30,12 +30,19 @@ def test_a_run_gives_the_folder_of_its_model(run: Path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "code"), [("full", "run.not_finished"), ("probe", "run.not_finished"), ("baseline", "baseline.no_model")]
+    ("kind", "code"),
+    [
+        ("full", "run.not_finished"),
+        ("probe", "run.not_finished"),
+        ("form", "run.not_finished"),
+        ("baseline", "baseline.no_model"),
+    ],
 )
 def test_a_run_without_a_model_is_refused(run: Path, kind: str, code: str):
     write_run(run, {"kind": kind})
-    with raises_code(code, run):
+    with raises_code(code, run) as error:
         locate(str(run))
+    assert ("--resume" in str(error.value)) == (kind == "full")
     assert num_layers(ModelOptions(name=str(run))) is None
 
 

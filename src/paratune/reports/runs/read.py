@@ -87,7 +87,9 @@ def _read_run(folder: Path) -> RunRecord | Unfinished:
         text = f"{plain(folder)}/run.json is damaged: run_id is {run.run_id!r}, a name is needed"
         raise CheckpointError(text, code="run.damaged", folder=folder, name=run.run_id)
     if record is None:
-        return Unfinished(run.run_id, folder, _progress_text(folder, run.plan.num_steps))
+        is_form = run.kind == "form"
+        reason = "not measured; repeat paratune compress" if is_form else _progress_text(folder, run.plan.num_steps)
+        return Unfinished(run.run_id, folder, reason)
     return with_curves(replace(record, name=run.run_id))
 
 

@@ -36,6 +36,14 @@ def test_read_runs_names_the_signal_that_stopped_a_run(tmp_path):
     assert "SIGTERM" in read_runs([make_run(tmp_path / "a"), cut]).unfinished[0].reason
 
 
+def test_read_runs_names_the_command_that_measures_a_form(tmp_path):
+    form = make_run(tmp_path / "fp32", finished=False)
+    edit_json(form / "run.json", kind="form")
+    reason = read_runs([make_run(tmp_path / "a"), form]).unfinished[0].reason
+    assert "paratune compress" in reason
+    assert "--resume" not in reason
+
+
 def test_read_runs_refuses_when_no_run_is_finished(tmp_path):
     with raises_code("report.no_run", "step 112", "225"):
         read_runs([make_run(tmp_path / "cut", finished=False)])
