@@ -173,9 +173,10 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> tuple[S
     held = tuple(label for label in labels if label not in wanted) if wanted else record.select_per
     compared = [axis for axis in axes if axis.label not in held]
     named = {label: name for label, name in record.baseline.items() if label not in held}
+    systems = build_systems(folder, record)
     if baseline is not None:
-        named = _baseline_values(record, compared, baseline)
-    systems = build_systems(folder, replace(record, select_per=held, baseline=named))
+        named = _baseline_values(systems.configurations, compared, baseline)
+    systems = replace(systems, record=replace(record, select_per=held, baseline=named))
     unfinished = tuple(
         Unfinished(item.cell.name, item.folder, item.reason or "")
         for item in systems.cell_runs
@@ -188,17 +189,15 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> tuple[S
     return systems, found
 
 
-def _baseline_values(record: SweepRecord, compared: Sequence[Axis], wanted: str) -> dict[str, str]:
-    """Return the values of the axes that name a baseline: one value, or those of a configuration."""
-    for axis in compared:
-        for name, shown in axis.values.items():
-            if wanted in (name, shown):
-                return {axis.label: name}
-    by_label = {label_of(compared, cell.values): cell.values for cell in record.cells}
-    if wanted in by_label:
-        return {axis.label: by_label[wanted][axis.label] for axis in compared}
-    values = {name for axis in compared for pair in axis.values.items() for name in pair}
-    raise _unknown_baseline(wanted, sorted(by_label), values | by_label.keys())
+def _baseline_values(members: Sequence[Configuration], compared: Sequence[Axis], wanted: str) -> dict[str, str]:
+    """Return the values of the compared axes that name a baseline: one value, or a label of them or of all axes."""
+    by_label = {member.label: member.values for member in members}
+    known = by_label | {label_of(compared, values): values for values in by_label.values()}
+    for axis in reversed(compared):
+        known |= {word: {axis.label: name} for name, shown in axis.values.items() for word in (shown, name)}
+    if wanted not in known:
+        raise _unknown_baseline(wanted, list(by_label), known)
+    return {axis.label: known[wanted][axis.label] for axis in compared if axis.label in known[wanted]}
 
 
 def systems_of_runs(runs: Sequence[RunRecord], baseline: str | None = None, price: float | None = None) -> Systems:
@@ -218,11 +217,11 @@ def systems_of_runs(runs: Sequence[RunRecord], baseline: str | None = None, pric
         ((configuration_key(run), _environment(run), machine), run)
         for run, machine in zip(runs, machine_kinds(runs), strict=True)
     )
-    labels = [_label(group) for group in by_key.values()]
-    configurations = {
-        label if labels.count(label) == 1 else group[0].name: group
-        for label, group in zip(labels, by_key.values(), strict=True)
-    }
+    groups, labels = [*by_key.values()], [_label(group) for group in by_key.values()]
+    labels = [label if labels.count(label) == 1 else group[0].name for label, group in zip(labels, groups, strict=True)]
+    if len(set(labels)) < len(labels):  # the name of a run may be the common prefix of others
+        labels = [group[0].name for group in groups]
+    configurations = dict(zip(labels, groups, strict=True))
     cell_runs = tuple(
         CellRun(_cell(run, label), run.folder, run) for label, group in configurations.items() for run in group
     )

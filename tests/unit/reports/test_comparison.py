@@ -42,6 +42,15 @@ def test_names_with_a_common_prefix_get_the_differing_part(tmp_path):
     assert [*groups_of(one + two)[0]] == ["run-1", "run-3"]
 
 
+def test_no_group_is_lost_if_its_label_is_the_name_of_a_run(tmp_path):
+    kinds = {"x_seed1": "single", "x_seed2": "single", "x_seed3": "ddp", "x_seed4": "ddp"}
+    words = [str(make_run(tmp_path / name, kind=kind, seed=int(name[-1]))) for name, kind in kinds.items()]
+    for seed in (1, 2):
+        changes = {"config.precision": "bf16"}
+        words.append(str(make_run(tmp_path / f"x_seed1-{seed}", seed=seed, run_changes=changes)))
+    assert [len(runs) for runs in groups_of(words)[0].values()] == [2, 2, 2]
+
+
 def test_patterns_name_runs(tmp_path):
     make_runs(tmp_path)
     groups, baseline = groups_of([f"{tmp_path}/single*", f"{tmp_path}/ddp_seed[13]"])
@@ -161,13 +170,16 @@ def test_a_matrix_by_itself_compares_all_that_it_chooses_among(tmp_path):
     assert baselines == dict.fromkeys(others, "DDP, batch 32")
     named, _ = baselines_of(tmp_path / "m", baseline="single, batch 64")
     assert {*named.values()} == {"single, batch 64"}
+    # Printed labels also name the values of axes that are not compared.
+    named, _ = baselines_of(tmp_path / "m", by=["strategy"], baseline="DDP, batch 64")
+    assert named == {f"single, batch {batch}": f"DDP, batch {batch}" for batch in (32, 64)}
 
 
 @pytest.mark.parametrize(
     ("options", "refused"),
     [
         ({"by": ["stratgy"]}, ("cli.unknown_name", "--by", "stratgy")),
-        ({"by": ["strategy"], "baseline": "zero1"}, ("compare.unknown_run", "--baseline", "zero1", "DDP")),
+        ({"by": ["strategy"], "baseline": "zero1"}, ("compare.unknown_run", "--baseline", "zero1", "DDP, batch 64")),
     ],
 )
 def test_axes_and_values_that_are_not_there_are_named(tmp_path, options, refused):
@@ -270,3 +282,20 @@ def test_different_threads_are_a_note(tmp_path: Path):
     )
     comparison = make_comparison([str(tmp_path)])
     assert any("ddp 2; zero3 1" in note for note in comparison.notes)
+
+
+def test_a_failed_baseline_is_not_replaced_by_one_of_another_model(tmp_path: Path):
+    models = Axis("model.name", "model", {"small": "small", "large": "large"}, keys=("model.name",))
+    kinds = Axis("strategy", "strategy", {kind: kind for kind in ("ddp", "zero2", "zero3")}, keys=("strategy.kind",))
+    failed = {f"large_ddp_{seed}": ("failed", "out of memory") for seed in SEED.values}
+
+    def made(values) -> Made:
+        return Made(kind=values["strategy"], run={"config.model.name": values["model"]})
+
+    make_of(tmp_path, (models, kinds, SEED), made, states=failed, select_per=("model",))
+    baselines, _ = baselines_of(tmp_path)
+    assert baselines == {
+        "small, zero2": "small, ddp",
+        "small, zero3": "small, ddp",
+        "large, zero3": "large, zero2",
+    }

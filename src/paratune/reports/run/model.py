@@ -123,8 +123,9 @@ def build_report(
     warnings, notes = _notes(runs)
     systems = systems_of_runs(runs, name, price)
     verdicts, verdict_notes = judged(systems, margins)
-    if name is not None and len(systems.measured) == 1:
-        verdict_notes = (f"Nothing is compared with {name}: all runs are of its configuration.",)
+    if name is not None and not verdicts and not verdict_notes:
+        why = "all runs are of its configuration" if len(systems.measured) == 1 else "probes are not whole runs"
+        verdict_notes = (f"Nothing is compared with {name}: {why}.",)
     rows = build_rows(runs, found.certificates, reference=base, targets=targets, price=price)
     differences = (*config_differences(runs), *execution_differences(runs))
     return Report(

@@ -1,6 +1,7 @@
 """Differences between runs: whether they are the same experiment, which may differ, and which settings differ."""
 
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -214,11 +215,12 @@ def setting_text(difference: Difference, run: str) -> str:
 
 
 def configuration_key(run: RunRecord) -> str:
-    """Return a text that is equal for runs that differ only in their seed."""
+    """Return a text that is equal for runs that differ only in their seed, or in that of their teachers."""
     left_out = {*_RUN_SPECIFIC, "run.seed"}
     settings = {key: value for key, value in _settings_of_sessions(run).items() if key not in left_out}
+    teachers = re.sub(r"seed[-_]?\d+", "seed", canonical(settings.pop("distil.teacher", None)))
     data = [_fingerprint(run, split) for split in ("train", "validation", "test")]
-    return canonical([settings, data, run.session_values("run.world_size")])
+    return canonical([settings, teachers, data, run.session_values("run.world_size")])
 
 
 def _differing_parts(values: Mapping[str, Any]) -> Mapping[str, Any]:

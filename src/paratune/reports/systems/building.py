@@ -155,9 +155,10 @@ def _compared(
     The change is that of the two values, or one that is adjusted, which a mark names.
     """
     differs, key = systems.differing[configuration.label], measure.key
-    is_placebo = differs.placebo and is_of_a_step(key)
+    base, is_placebo = systems.baseline_of(configuration), differs.placebo and is_of_a_step(key)
     is_of_budget = differs.samples is not None and not (is_of_a_step(key) or key == GOODPUT.key)
-    if configuration is systems.baseline_of(configuration) or entry.value is None or before is None or is_placebo:
+    is_alone = configuration is base or configuration.is_probe != base.is_probe
+    if is_alone or entry.value is None or before is None or is_placebo:
         return entry
     if differs.refused:
         return replace(entry, text=f"{entry.text} (no comparison)")
@@ -201,12 +202,13 @@ def comparisons(
 
     That of the verdict for speed, goodput and scores, else the ratio with its interval and no outcome: times and rates
     have the variances and the adjustment of verdicts on speed, all else has those of the two alone. There is none for
-    different experiments, and where a value is not above 0 or is one for all runs.
+    different experiments, for a probe and a full run, and where a value is not above 0 or is one for all runs.
     """
     found: dict[str, MeasureComparison] = {}
     for family in grouped((systems.baseline_of(member).label, member) for member in members).values():
         base = systems.baseline_of(family[0])
-        compared = [one for one in family if one is not base and not systems.differing[one.label].refused]
+        others = [one for one in family if one is not base and one.is_probe == base.is_probe]
+        compared = [one for one in others if not systems.differing[one.label].refused]
         known = [(one, group_of_runs) for one in (base, *compared) if (group_of_runs := _group(systems, one, amounts))]
         if not known or known[0][0] is not base:
             continue

@@ -32,7 +32,7 @@ class Systems:
     prices: Mapping[str, float | None] = field(default_factory=dict)
     """Prices of a device-hour of several matrices, by their names."""
     allowed: frozenset[str] = frozenset()
-    """Names of `runs.differing.ALLOW`: differences that are allowed besides those that the axes make."""
+    """Names of `runs.sameness.ALLOW`: differences that are allowed besides those that the axes make."""
 
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
@@ -122,12 +122,11 @@ class Systems:
         found = {}
         for member in self.configurations:
             own = {label: member.values[label] for label in held if label in member.values}
-            # A joined matrix may have no run with the other values of the baseline: then its first configuration is its
-            # baseline.
-            of_matrix = {label: name for label, name in own.items() if label in self._matrix_labels}
-            nearest = (other for other in self.measured if of_matrix and of_matrix.items() <= other.values.items())
+            # Without a run with the other values of the baseline, the first configuration with equal held values is
+            # the baseline: comparing across held axes would compare models, or machines of joined matrices.
+            nearest = (other for other in self.measured if own.items() <= other.values.items())
             named = by_values.get(_key({**base.values, **own}, member.is_probe))
-            found[_key(member.values, member.is_probe)] = named or next(nearest, base)
+            found[_key(member.values, member.is_probe)] = named or (next(nearest, member) if own else base)
         return found
 
     def amount(self, measure: Measure, configuration: Configuration) -> Amount:

@@ -9,6 +9,8 @@ from paratune.commands.report import report
 from paratune.reports import make
 from paratune.reports.matrix import make_sweep
 from paratune.reports.run.make import run_document
+from paratune.reports.systems.building import findings
+from paratune.reports.systems.main_table import main_table
 from paratune.reports.tables.table import make_table
 
 
@@ -68,3 +70,14 @@ def test_csv_of_a_matrix_has_time_speed_and_memory_of_each_run(tmp_path):
 def test_a_chosen_line_needs_the_next_column_to_be_identified():
     rows = [("* ddp", "1e-5", "0.8"), ("ddp", "2e-5", "0.7")]
     assert make_table("a", "A", ("way", "rate", "score"), rows, 2).num_names == 2
+
+
+def test_a_probe_is_not_compared_with_a_whole_run(tmp_path):
+    changes = {"config.measure": {"probe": True}}
+    runs = [make_run(tmp_path / "whole"), make_run(tmp_path / "probe", kind="ddp", step_ms=40.0, run_changes=changes)]
+    found = make(runs, None, baseline=runs[0])
+    assert findings(found.systems) == {}
+    assert [column.label for column in main_table(found.systems).columns][-1] != "Change"
+    assert "probes" in found.verdict_notes[0]
+    (alone,) = make(seeds_of(tmp_path / "b", "ddp", 80.0), None, baseline=tmp_path / "b" / "ddp_seed1").verdict_notes
+    assert "configuration" in alone

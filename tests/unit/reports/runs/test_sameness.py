@@ -152,6 +152,16 @@ def test_runs_that_differ_in_seed_alone_are_seeds_of_one_experiment(tmp_path):
     assert len(set(map(configuration_key, runs))) == 1
 
 
+def test_students_of_teachers_of_their_own_seeds_are_one_configuration(tmp_path):
+    def student(name: str, seed: int, teacher: str) -> Path:
+        distil = {"config.distil": {"teacher": [teacher], "weight": 0.5}}
+        return make_run(tmp_path / name, seed=seed, run_changes=distil)
+
+    runs = [student(f"s{seed}", seed, f"runs/layers12_seed-{seed}") for seed in (1, 2)]
+    one, two, other = map(configuration_key, _runs(*runs, student("other", 1, "runs/layers6_seed-1")))
+    assert one == two != other
+
+
 def test_runs_of_other_world_size_are_no_seed_group(tmp_path):
     runs = _runs(
         make_run(tmp_path / "a", kind="ddp", seed=1), make_run(tmp_path / "b", kind="ddp", seed=2, world_size=2)

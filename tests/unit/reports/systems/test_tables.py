@@ -354,13 +354,14 @@ def test_probes_have_neither_quality_nor_the_time_of_a_run(tmp_path: Path):
         return replace(cell, kind="probe" if cell.values["kind"] == "probe" else "full")
 
     def made(values: Mapping[str, str]) -> Made:
-        return Made(run={"config.measure.probe": values["kind"] == "probe"})
+        is_probe = values["kind"] == "probe"
+        return Made(40.0 if is_probe else 80.0, run={"config.measure.probe": is_probe})
 
     make_matrix(tmp_path / "m", (probe,), made, changes=as_probe)
     table = configurations_table(systems_of(tmp_path / "m"))
     assert texts(table, "train_s") == ["18.0", "n/a"]
     assert texts(table, "validation_loss") == ["0.2104", "n/a"]
-    assert texts(table, "samples_per_s")[1] == "400 (0.0%)"
+    assert texts(table, "samples_per_s") == ["400", "800"]  # a few steps are not compared with a whole run
     assert any("a probe: a few timed steps" in note for note in table.notes)
 
 
@@ -437,6 +438,12 @@ def test_a_matrix_without_any_run(tmp_path: Path):
         "candidates",
         "reproduce",
     ]
+
+
+def test_candidates_open_on_request_below_the_chosen_ones(tmp_path: Path):
+    make_matrix(tmp_path / "m", (NPROC,), lambda values: Made(world_size=size_of(values)))
+    shown = {section.key: section.is_short for section in matrix_sections(make_sweep(tmp_path / "m", None))}
+    assert (shown["chosen"], shown["candidates"]) == (True, False)
 
 
 def test_each_cell_of_report_json_names_its_runs(tmp_path: Path):
