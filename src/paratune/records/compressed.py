@@ -34,7 +34,6 @@ def weight_files(folder: Path) -> list[Path]:
 def is_measured(folder: Path, settings: Mapping[str, Any]) -> bool:
     """Return whether a form is measured with these settings, which its run.json has as `measured`."""
     try:
-        made = read_run(folder)["measured"] if is_finished(folder) else {}
-    except (CheckpointError, KeyError, TypeError):  # damaged: measured again
+        return is_finished(folder) and settings.items() <= read_run(folder)["measured"].items()
+    except (CheckpointError, KeyError, TypeError, AttributeError):  # damaged: measured again
         return False
-    return bool(made) and all(made.get(key) == value for key, value in settings.items())

@@ -61,7 +61,7 @@ def amount(measure: Measure, runs: Sequence[RunRecord]) -> Amount:
     if min(known.values()) <= 0:
         return replace(found, center=None)
     if len(work) < len(known):
-        return replace(found, center=statistics.harmonic_mean(known.values()))
+        return replace(found, center=statistics.harmonic_mean([*known.values()]))
     total_s = sum(samples / rate for samples, rate in zip(work, known.values(), strict=True))
     return replace(found, center=sum(work) / total_s if total_s else None)
 

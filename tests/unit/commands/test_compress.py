@@ -48,9 +48,11 @@ def test_finished_forms_are_kept(run: Path, monkeypatch: pytest.MonkeyPatch, cap
         measured.append(settings["form"])
         folder = form_folder(Path(words[-3]), settings["form"])
         record = json.loads((run / "run.json").read_text())
+        record["config"]["form"] = settings["form"]
         write_json(folder / "run.json", record | {"run_id": settings["form"], "measured": settings})
         inference = {"latency_p50_ms": 2.5, "latency_p95_ms": 3.0, "weights_bytes": 4_000_000, "cpu_share": 1.0}
-        write_json(folder / "summary.json", {"schema_version": 1, "scores": {}, "inference": inference})
+        rates = {"throughput": {"samples_per_s": 30.0}}  # without num_steps_measured, which a form does not have
+        write_json(folder / "summary.json", {"schema_version": 1, "scores": {}, "inference": inference, **rates})
         return SimpleNamespace(returncode=0)
 
     monkeypatch.setattr(quantize, "make_form", make)
@@ -59,7 +61,9 @@ def test_finished_forms_are_kept(run: Path, monkeypatch: pytest.MonkeyPatch, cap
     assert [found["run"] for found in json.loads(capsys.readouterr().out)["runs"]] == ["fp32", "bf16", "int8"]
     assert (made, measured) == (["bf16", "int8"], ["fp32", "bf16", "int8"])
     assert command.compress(run, to=["bf16", "int8"]) == EXIT_OK
-    assert "3.81" in capsys.readouterr().out  # MiB, as a report of runs
+    printed = capsys.readouterr().out
+    assert "3.81" in printed  # MiB, as a report of runs
+    assert "30.0" in printed
     assert (len(made), len(measured)) == (2, 3)
     assert command.compress(run.parent / "." / run.name / ".." / run.name, to=["bf16"]) == EXIT_OK  # another name
     assert (len(made), len(measured)) == (2, 3)

@@ -18,6 +18,7 @@ from paratune.records import write_json
 from paratune.records.compressed import form_folder, is_measured
 from paratune.records.finished import read_record
 from paratune.records.predictions import write_table
+from paratune.reports.run.make import run_document
 
 TEXTS = ["good film", "bad", "the story was really good", "never again " * 20]
 LABELS = [0, 2, 0, 1]
@@ -72,7 +73,10 @@ def test_the_record_of_a_form(run: Path):
 
 
 def test_reports_compare_forms_as_runs(run: Path):
-    found = report(measured(run, "fp32"), measured(run, "bf16")).as_dict()
+    comparison = report(measured(run, "fp32"), measured(run, "bf16"))
+    drawn = {drawing.key for section in run_document(comparison).sections for drawing in section.drawings}
+    assert not drawn & {"loss", "phases"}  # forms have no steps
+    found = comparison.as_dict()
     first, second = found["runs"]
     assert (first["run"], second["run"]) == ("fp32-run", "bf16-run")
     assert found["same_experiment"]["differ"] == {}
@@ -90,3 +94,10 @@ def test_a_form_and_its_training_are_not_the_same_experiment(run: Path):
 def test_evenly_spaced_rows():
     assert evenly(10, 4) == [0, 3, 6, 9]
     assert evenly(3, 10) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("damage", ["[1]", '{"measured": [1]}', "{}"])
+def test_a_form_with_a_damaged_record_is_not_measured(run: Path, damage: str):
+    assert not is_measured(run, {"rows": 4})  # the run itself: finished, and no form
+    (run / "run.json").write_text(damage)
+    assert not is_measured(run, {"rows": 4})

@@ -150,7 +150,7 @@ def _sections(report: Report) -> Iterator[ReportSection]:
 
 def _drawings(runs: Sequence[RunRecord]) -> Iterator[Drawing]:
     """Yield the loss curves of each task and the phases of a step, if a run has steps."""
-    with_steps = [run for run in runs if not run.is_baseline]
+    with_steps = [run for run in runs if run.summary.num_steps]
     by_task = sorted(grouped((run.task, run) for run in with_steps).items())
     styles = {run.name: position for position, run in enumerate(runs)}
     for number, (_, of_task) in enumerate(by_task, start=1):
