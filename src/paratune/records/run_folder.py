@@ -4,7 +4,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -244,7 +243,7 @@ def _empty(folder: Path) -> None:
     others = sorted(path.name for path in folder.iterdir() if path.name not in (*first, *last, LOCK_FILE, SLURM_FOLDER))
     for path in (folder / name for name in (*first, *others, *last)):
         if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
+            atomic.delete_folder(path)  # a half-deleted checkpoint would fail --resume
         else:
             path.unlink(missing_ok=True)
 

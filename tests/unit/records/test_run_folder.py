@@ -359,6 +359,26 @@ def test_a_process_that_is_killed_while_it_overwrites_leaves_a_folder_that_can_b
     assert [path.name for path in folder.iterdir()] == [LOCK_FILE]
 
 
+def test_a_process_that_is_killed_while_it_deletes_checkpoints_leaves_none_that_looks_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def kill(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    folder = begun(tmp_path / "run")
+    (folder / "checkpoints" / "step_000001").mkdir(parents=True)
+    (folder / "checkpoints" / "step_000001" / "manifest.json").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", kill)
+        with pytest.raises(KeyboardInterrupt):
+            take_folder(folder, "overwrite")
+    assert not (folder / "checkpoints").exists()
+    assert (folder / RUN_FILE).exists()
+    (folder / LOCK_FILE).unlink()
+    take_folder(folder, "resume").release()
+    assert {path.name for path in folder.iterdir()} == {RUN_FILE, LOCK_FILE}
+
+
 def test_a_damaged_run_json_is_read_from_its_copy_and_written_again(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     folder = begun(tmp_path / "run")
     record = json.loads((folder / RUN_FILE).read_text())
