@@ -54,11 +54,12 @@ class Screen:
         foot = [Text(self._footer, style="dim")] if self._footer else []
         room = sys.maxsize if self._height is None else max(0, self._height - len(head) - len(foot))
         runs = sorted(view.runs, key=lambda run: (not run.is_running, run.folder))
-        lines = _listed(runs, (), view.time, width, room - len(view.sweeps))
+        is_full = len(view.sweeps) + bool(runs) > room  # not even a line for each matrix: a line each, and a count
+        lines = _listed(runs, (), view.time, width, len(runs) if is_full else room - len(view.sweeps))
         for place, sweep in enumerate(view.sweeps):
             share = max(1, (room - len(lines)) // (len(view.sweeps) - place))
             lines += _sweep(sweep, view.time, width, share)
-        return [*head, *lines[:room], *foot]
+        return [*head, *_counted(lines, room), *foot]
 
 
 def _styled(state: str, before: str = "") -> Text:
@@ -137,7 +138,11 @@ def _listed(full: Sequence[RunView], rest: Sequence[RunView], now: float, width:
     lines = [line for run in full for line in _flow(_items(run, now), width)]
     if len(lines) + min(2, len(rest)) > room:
         lines, rest = [], [*full, *rest]
-    lines += [_flow(_items(run, now), sys.maxsize)[0] for run in rest]
+    return _counted([*lines, *(_flow(_items(run, now), sys.maxsize)[0] for run in rest)], room)
+
+
+def _counted(lines: list[Text], room: int) -> list[Text]:
+    """Return the lines that fit; the last one counts the others."""
     if len(lines) > room:
         lines[max(0, room - 1) :] = [Text(f"... and {len(lines) - room + 1} more", style="dim")]
     return lines[: max(0, room)]

@@ -93,6 +93,17 @@ def test_many_runs_fit_into_the_height(height: int):
     assert lines[-1] == "Ctrl-C"
 
 
+@pytest.mark.parametrize("height", range(4, 16))
+def test_runs_and_matrices_without_a_line_are_counted(height: int):
+    runs = tuple(replace(RUN, name=f"run{number}", folder=f"runs/{number}") for number in range(3))
+    sweeps = tuple(sweep_of(f"m{number}", RUN) for number in range(7))
+    lines = drawn(board(*runs, sweeps=sweeps), 100, height)
+    assert len(lines) <= height
+    num_shown = sum(line.startswith(("run", "m")) for line in lines)
+    num_counted = sum(int(line.split()[2]) for line in lines if line.startswith("... and"))
+    assert num_shown + num_counted == 10
+
+
 def test_those_that_do_not_fit_whole_keep_a_line_each():
     runs = tuple(replace(RUN, name=f"run{number}", folder=f"runs/{number}") for number in range(4))
     lines = drawn(board(*runs), 100, 12)
