@@ -127,7 +127,8 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
     if report.measured:
         yield from _closed_sections(report)
     groups = tuple(candidates(report, group, number) for number, group in enumerate(report.groups))
-    yield ReportSection("candidates", "All candidates" if report.record.select_per else "Candidates", groups)
+    heading = "All candidates" if report.record.select_per else "Candidates"
+    yield ReportSection("candidates", heading, groups, is_short=not scores.lines)
     how = reproduction(reproduced_runs(report), report.runs, report.matrices)
     yield ReportSection("reproduce", reproduce.HEADING, how, is_short=False)
 
