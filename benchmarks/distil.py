@@ -49,7 +49,7 @@ def main() -> None:
         peer(runs, seed)
     print("\n".join([*machine_lines(), "", *table(figures(runs, options.seeds))]))
     comparison = paratune.compare(str(runs / "labels_seed*"), str(runs / "distilled_seed*"), allow=["distil"])
-    sentences = [verdict["sentence"] for family in comparison.as_dict()["families"] for verdict in family["verdicts"]]
+    sentences = [verdict["sentence"] for verdict in comparison.as_dict()["verdicts"]]
     print("\n".join(["", *sentences]))
 
 

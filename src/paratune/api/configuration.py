@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,7 @@ def load(config: Configuration, overrides: Mapping[str, Any] | None, run_name: s
     Raises:
         ConfigError: The configuration has problems; the error lists all of them.
     """
-    return _load(config, set_texts(overrides, run_name))
-
-
-def load_again(config: Configuration, overrides: Mapping[str, Any] | None, texts: Sequence[str]) -> LoadedConfig:
-    """Load and check a configuration with further settings, each `section.key=value`; see `load`."""
-    return _load(config, [*set_texts(overrides), *texts])
-
-
-def _load(config: Configuration, texts: Sequence[str]) -> LoadedConfig:
+    texts = set_texts(overrides, run_name)
     return load_values(config, texts) if isinstance(config, Mapping) else load_config(Path(config), texts)
 
 

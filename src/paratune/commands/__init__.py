@@ -18,7 +18,7 @@ COMMANDS = {
     "toy-cluster": "Start or stop a Slurm cluster on this machine, to try jobs on.",
     "evaluate": "Print the metrics of MODEL (a run, a model folder or a hub name) on a labelled file.",
     "predict": "Write the rows of a file and the predictions of MODEL for them, as .csv, .jsonl or .parquet.",
-    "explain": "Show which words and sentences of rows drive the output of MODELS, and whether that holds.",
+    "explain": "Show which words and sentences of rows drive the output of MODEL, and whether that holds.",
     "feedback": "Write feedback on the essays of a file: an interval for each score, and what the score rests on.",
     "push": "Upload the model of RUN, a finished run, with its model card, to the Hugging Face hub as OWNER/NAME.",
     "quantize": "Write a smaller form of MODEL as a folder, and compare its outputs and decisions with those of MODEL.",
@@ -26,7 +26,7 @@ COMMANDS = {
     "serve": "Answer HTTP requests with the predictions of RUN (a run, a model folder or a hub name) until a signal.",
     "fill-mask": "Show the words that MODEL, a masked language model, predicts for the masks in TEXTS.",
     "pseudo-label": "Label the texts of a file for which MODELS (runs, model folders or hub names) are confident.",
-    "glue-submit": "Write predictions of GLUE's test sets in the format of its site, or check such a zip file.",
+    "glue-submit": "Write predictions of GLUE's test sets in the format of its site.",
     "report": "Compare finished runs, or the runs of a matrix: the conclusions in the terminal, all figures in --out.",
     "watch": "Show the progress, loss, speed, memory and remaining time of runs and matrices.",
     "compare": "Compare the speed and the quality of runs with a baseline, with intervals and a verdict in words.",
@@ -37,7 +37,7 @@ COMMANDS = {
     "unbundle": "Check and unpack FILE, written by paratune bundle; DIR/config.yaml can be trained without changes.",
     "config": "Show, describe or create a configuration file.",
     "corpus": "Build the corpus in CONFIG from a web archive, stage by stage.",
-    "tokenizer": "Train a tokenizer on texts, or compare tokenizers on them.",
+    "tokenizer": "Train a tokenizer on texts.",
 }
 """Command -> the first line of its docstring, with which `paratune --help` imports no command."""
 
