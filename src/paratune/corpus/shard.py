@@ -7,7 +7,7 @@ counts-00000.json       counts of both; written last, so that its presence means
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,15 @@ def writing(failed: str = "written", **place: Path) -> AbstractContextManager[No
     )
 
 
-def reading(path: Path) -> AbstractContextManager[None]:
-    """Raise CheckpointError instead of an OSError of the block, which reads a file that a stage has written."""
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise CheckpointError where the block cannot read a file that a stage has written: absent or damaged."""
     remedy = f"delete {path.parent} to make it again"
-    return os_error_as(CheckpointError, f"{path} cannot be read", remedy, code="corpus.damaged", path=path)
+    with os_error_as(CheckpointError, f"{path} cannot be read", remedy, code="corpus.damaged", path=path):
+        try:
+            yield
+        except pa.ArrowException as error:
+            raise OSError(str(error)) from error
 
 
 def part_file(number: int) -> str:
@@ -57,7 +62,7 @@ def read_rows(path: Path, columns: list[str] | None = None, *, batch_size: int =
     """Yield the rows of a Parquet table, with one batch in memory at a time.
 
     Raises:
-        CheckpointError: The table is missing.
+        CheckpointError: The table is missing or damaged.
     """
     # Otherwise the stage that is reading it would report that it cannot write.
     with reading(path), closing(pq.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False)) as table:

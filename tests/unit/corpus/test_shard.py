@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from raised import raises_code
 
 from paratune.corpus.memory import save_memory
-from paratune.corpus.shard import ShardWriter
+from paratune.corpus.shard import ShardWriter, read_rows
 
 SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
 
@@ -64,3 +65,11 @@ def test_a_choice_of_arrows_pool_stays(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL")
     save_memory()
     assert os.environ["ARROW_DEFAULT_MEMORY_POOL"] == "system"
+
+
+@pytest.mark.parametrize("left", [None, b"", b"torn", b"PAR1 torn", b"PAR1" + bytes(40) + b"PAR1"])
+def test_a_table_that_cannot_be_read_is_named(left: bytes | None, tmp_path: Path):
+    if left is not None:
+        (tmp_path / "part-00001.parquet").write_bytes(left)
+    with raises_code("corpus.damaged", "part-00001.parquet"):
+        list(read_rows(tmp_path / "part-00001.parquet"))
