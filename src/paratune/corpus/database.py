@@ -1,6 +1,7 @@
 """Opens DuckDB connections without network and with limited memory, for queries on the tables of a corpus."""
 
 import contextlib
+import itertools
 import os
 import platform
 import re
@@ -24,6 +25,9 @@ _ROWS = 1 << 40
 _SCRATCH = ".duckdb-"
 """Start of the name of a temporary folder. It is no name of `base.atomic`: a build deletes those in `work`, where
 queries may run without its lock."""
+_NUMBERS = itertools.count()
+_OPEN: set[str] = set()
+"""Names of the temporary folders of the open connections of this process; a connection may open while another reads."""
 
 
 @contextlib.contextmanager
@@ -39,7 +43,8 @@ def connection(folder: Path) -> Iterator[Any]:
     delete_scratch(folder)
     # With the name of the machine: tasks on other machines may use the same folder. DuckDB creates it when it needs it,
     # since statistics of a corpus need no permission to write.
-    own = folder / f"{_SCRATCH}{platform.node()}.{os.getpid()}"
+    own = folder / f"{_SCRATCH}{platform.node()}.{os.getpid()}-{next(_NUMBERS)}"
+    _OPEN.add(own.name)
     settings = {
         "threads": THREADS,
         "memory_limit": MEMORY,
@@ -48,26 +53,29 @@ def connection(folder: Path) -> Iterator[Any]:
         "autoload_known_extensions": False,
         "python_enable_replacements": False,
     }
-    with duckdb.connect(":memory:", config=settings) as opened:
-        opened.execute("SET enable_progress_bar = false")
-        try:
+    try:
+        with duckdb.connect(":memory:", config=settings) as opened:
+            opened.execute("SET enable_progress_bar = false")
             yield opened
-        except duckdb.Error as error:
-            problem = f"DuckDB: {plain(str(error).splitlines()[0])}"
-            if isinstance(error, duckdb.OutOfMemoryException | duckdb.IOException):
-                message = f"{problem}; free space in {folder}, or change work"
-                raise CheckpointError(message, code="corpus.not_writable", folder=folder) from error
-            raise DataError(problem, code="corpus.query") from error
-        finally:
-            shutil.rmtree(own, ignore_errors=True)
+    except duckdb.Error as error:
+        problem = f"DuckDB: {plain(str(error).splitlines()[0])}"
+        if isinstance(error, duckdb.OutOfMemoryException | duckdb.IOException):
+            message = f"{problem}; free space in {folder}, or change work"
+            raise CheckpointError(message, code="corpus.not_writable", folder=folder) from error
+        raise DataError(problem, code="corpus.query") from error
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+        _OPEN.discard(own.name)
 
 
 def delete_scratch(folder: Path, *, is_locked: bool = False) -> None:
     """Delete the temporary folders of killed processes of this machine; with a lock on the folder, those of all."""
     for path in folder.glob(f"{_SCRATCH}*"):
-        name, _, pid = path.name.rpartition(".")
-        is_ended = name == f"{_SCRATCH}{platform.node()}" and (int(pid) == os.getpid() or not is_running(int(pid)))
-        if is_locked or is_ended:
+        name, _, number = path.name.rpartition(".")
+        pid = int(number.partition("-")[0]) if number[:1].isdigit() else 0
+        # A number of a process is used again: one of an earlier process may be that of this one.
+        is_ended = path.name not in _OPEN if pid == os.getpid() else not is_running(pid)
+        if is_locked or (name == f"{_SCRATCH}{platform.node()}" and is_ended):
             shutil.rmtree(path, ignore_errors=True)
 
 

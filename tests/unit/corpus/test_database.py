@@ -98,6 +98,18 @@ def test_processes_keep_the_temporary_folders_of_others(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_connection_keeps_the_files_of_another_one_of_its_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(database, "MEMORY", "64MiB")
+    monkeypatch.setattr(database, "THREADS", 1)
+    with connection(tmp_path) as db:
+        db.execute("CREATE TABLE texts AS SELECT i, repeat('x', 200) AS text FROM range(600000) numbers(i)")
+        (own,) = tmp_path.iterdir()
+        assert list(query(tmp_path, "SELECT 1")) == [(1,)]
+        assert list(tmp_path.iterdir()) == [own]
+        assert db.execute("SELECT count(*), sum(length(text)) FROM texts").fetchone() == (600_000, 120_000_000)
+    assert not list(tmp_path.iterdir())
+
+
 def test_data_larger_than_memory_uses_files(tmp_path, monkeypatch):
     # 600,000 texts of 200 letters are 120 MB, ordered by something else than their order.
     monkeypatch.setattr(database, "MEMORY", "64MiB")
