@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from record_fields import record_fields_page
@@ -9,7 +10,10 @@ from record_fields import record_fields_page
 import paratune
 from paratune.cli import app, complete_help
 from paratune.commands import COMMANDS
-from paratune.config.schema import options_markdown
+from paratune.config.options import Option, kinds, outside_kind, section_options
+from paratune.config.plain import one_line
+from paratune.config.section import Section
+from paratune.config.sections import Config
 
 
 def options_page() -> str:
@@ -18,9 +22,42 @@ def options_page() -> str:
         "# Options\n\n"
         "Every option of a configuration file, generated from the code. "
         "[Configuration](configuration.md) describes how files are read and combined. "
-        "`paratune config init FILE --full --task TASK` writes a file that holds these options with the same text.\n\n"
-        + options_markdown()
+        "`paratune config show FILE` prints the value of each one in a file.\n\n" + _options_markdown()
     )
+
+
+def _options_markdown() -> str:
+    """Return all options as Markdown, one table per section."""
+    return "\n".join(_tables(Config, "", "")).strip() + "\n"
+
+
+def _tables(section: type[Section], path: str, condition: str) -> Iterator[str]:
+    options = section_options(section)
+    plain = [option for option in options.values() if not option.sections or option.listed or option.words]
+    title = f"`{path}`{condition}" if path else "Options without a section"
+    about = " ".join((section.__doc__ or "").split()) if path else ""
+    rows = [_row(option) for option in plain]
+    head = ["| option | default | allowed | what it does |", "|---|---|---|---|"] if rows else []
+    table = [f"### {title}", "", about, "", *head, *rows]
+    inner = [line for option in options.values() for line in _inner_tables(option, path)]
+    yield from [*table, "", *inner] if path else [*inner, *table]
+
+
+def _inner_tables(option: Option, path: str) -> Iterator[str]:
+    dotted = f"{path}.{option.key}" if path else option.key
+    if not option.by_kind:
+        for inner in option.sections[:1]:
+            yield from _tables(inner, dotted, "")
+        return
+    for kind, section in {**kinds(option), "package.module:Class": outside_kind(option)}.items():
+        if section is not None:
+            yield from _tables(section, dotted, f" with `kind: {kind}`")
+
+
+def _row(option: Option) -> str:
+    default = "required" if option.required else f"`{one_line(option.default)}`"
+    cells = (f"`{option.key}`", default, option.allowed, option.help)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def commands_page() -> str:

@@ -47,14 +47,12 @@ def init(
     label: LabelColumn = None,
     task: TaskKind | None = None,
     model: str | None = None,
-    full: bool = False,
     run_code: RunCode = False,
     json: Json = False,
 ) -> int:
     """Write a configuration file that runs: task, columns and labels are read from the data in --train.
 
-    A comment gives the reason for each guess. Give an option to replace a guess. With --full the file has every
-    option with its help, and needs no data.
+    A comment gives the reason for each guess. Give an option to replace a guess.
 
     Args:
         train: training data, as data.train
@@ -62,13 +60,13 @@ def init(
         test: test data; default: a tenth of --train, unless --validation is given
         task: kind of the task
         model: model folder or hub name
-        full: write every option with its help
         run_code: read data sets of Python code (code:...)
     """
     if path.exists():
         write_new(path, "")  # refuses it, before the data is read
     if train is None:
-        return _write_template(path, task, full=full, as_json=json)
+        message = "name the training data: paratune config init my.yaml --train reviews.csv"
+        raise ConfigError(message, code="cli.argument_missing", option="--train")
     sources = {"train": train, "validation": validation, "test": test}
     for source in sources.values() if run_code else ():
         allow_source(source or "")
@@ -78,7 +76,7 @@ def init(
         task,
         model,
     )
-    content = _checked_text(guess, path, full=full)
+    content = _checked_text(guess, path)
     write_new(path, content)
     if json:
         print_json({"path": str(path), "task": guess.kind, "config": guess.values, "reasons": guess.reasons})
@@ -86,24 +84,6 @@ def init(
     lines = [f"{key} = {guess.values[key]}: {reason}" for key, reason in guess.reasons.items()]
     lines.append(f"written: {path}; look at the data: paratune data {path}; train: paratune train {path}")
     print("\n".join(map(plain, lines)))  # noqa: T201
-    return EXIT_OK
-
-
-def _write_template(path: Path, task: str | None, *, full: bool, as_json: bool) -> int:
-    """Write the file with every option, which needs no data."""
-    from paratune.config.schema import init_text
-
-    if not full or task is None:
-        message = (
-            "name the training data: paratune config init my.yaml --train reviews.csv; or write a file with every "
-            "option and example values: paratune config init my.yaml --full --task classification"
-        )
-        raise ConfigError(message, code="cli.argument_missing", option="--train")
-    write_new(path, init_text(task))
-    if as_json:
-        print_json({"path": str(path), "task": task})
-    else:
-        print(f"{path}: fill in the data files, columns and model; then: paratune data {path}")  # noqa: T201
     return EXIT_OK
 
 
@@ -164,20 +144,15 @@ def _batch_size(num_rows: int) -> int:
     return size
 
 
-def _checked_text(guess: "OptionGuess", path: Path, *, full: bool) -> str:
+def _checked_text(guess: "OptionGuess", path: Path) -> str:
     """Return the text of the file, after it was loaded, and its rows were read, as a run does."""
     from paratune.config.layers import Layer, expand_shorthands
     from paratune.config.load import check_layer
-    from paratune.config.schema import init_text
     from paratune.config.yaml_tree import read_tree
     from paratune.data.load import load_samples
 
     head = f"Written by paratune config init from {plain(str(guess.values['data.train']))}; a comment has the reason."
-    content = (
-        init_text(guess.kind, {**guess.values, "strategy.kind": "single"})
-        if full
-        else short_text(guess.values, guess.reasons, head)
-    )
+    content = short_text(guess.values, guess.reasons, head)
     tree = read_tree(content, str(path))
     assert isinstance(tree.value, dict), tree.problems
     loaded, problems = check_layer(expand_shorthands(Layer(tree.value, tree.places)), path)

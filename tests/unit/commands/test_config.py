@@ -12,40 +12,36 @@ from paratune.config.load import load_config
 from paratune.errors import EXIT_OK
 
 
-@pytest.mark.parametrize("task", ["classification", "regression"])
-def test_init_writes_a_valid_file_and_overwrites_none(task: str, tmp_path: Path, capsys):
+@pytest.fixture
+def written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A configuration file that `config init` wrote."""
     path = tmp_path / "mine.yaml"
-    assert init(path, task=task, full=True) == EXIT_OK
+    assert init(path, train=str(_reviews(tmp_path))) == EXIT_OK
     assert f"paratune data {path}" in capsys.readouterr().out
-    assert load_config(path).config.task.kind == task
+    return path
 
-    written = path.read_text()
+
+def test_init_overwrites_no_file_and_needs_data(written: Path, tmp_path: Path):
+    before = written.read_text()
     with raises_code("output.exists"):
-        init(path, task="regression", full=True)
-    assert path.read_text() == written
-
-
-def test_init_names_a_folder_that_is_not_writable(tmp_path: Path):
+        init(written, train="reviews.csv")
+    assert written.read_text() == before
     with raises_code("output.not_writable"):
-        init(tmp_path / "nowhere" / "mine.yaml", task="regression", full=True)
+        init(tmp_path / "nowhere" / "mine.yaml", train=str(tmp_path / "reviews.csv"))
+    with raises_code("cli.argument_missing", "--train"):
+        init(tmp_path / "other.yaml")
 
 
-def test_show_prints_a_configuration_that_loads_as_the_same(tmp_path: Path, capsys):
-    first = tmp_path / "mine.yaml"
-    init(first, task="regression", full=True)
-    capsys.readouterr()
-    assert show(first, set_=["train.learning_rate=1e-4"]) == EXIT_OK
+def test_show_prints_a_configuration_that_loads_as_the_same(written: Path, tmp_path: Path, capsys):
+    assert show(written, set_=["train.learning_rate=1e-4"]) == EXIT_OK
     second = tmp_path / "again" / "mine.yaml"
     second.parent.mkdir()
     second.write_text(capsys.readouterr().out)
-    assert load_config(second).values == load_config(first, ["train.learning_rate=1e-4"]).values
+    assert load_config(second).values == load_config(written, ["train.learning_rate=1e-4"]).values
 
 
-def test_show_as_json_contains_the_origin_of_values(tmp_path: Path, capsys):
-    path = tmp_path / "mine.yaml"
-    init(path, task="regression", full=True)
-    capsys.readouterr()
-    show(path, set_=["train.learning_rate=1e-4"], json=True)
+def test_show_as_json_contains_the_origin_of_values(written: Path, capsys):
+    show(written, set_=["train.learning_rate=1e-4"], json=True)
     shown = json.loads(capsys.readouterr().out)
     assert shown["config"]["train"]["learning_rate"] == 1e-4
     assert shown["origin"]["train.learning_rate"] == "--set"
@@ -76,14 +72,6 @@ def test_init_from_data_writes_a_short_file_that_loads(tmp_path: Path, monkeypat
     assert (config.data.columns.text, config.data.columns.label) == ("review", "sentiment")
     assert (config.data.train, config.model.name) == ("reviews.csv", "google-bert/bert-base-uncased")
     assert config.batch.global_ == 8  # 120 rows: the largest power of two with 10 batches
-
-
-def test_init_from_data_can_write_all_options(tmp_path: Path):
-    train = str(_reviews(tmp_path))
-    init(tmp_path / "short.yaml", train=train, validation=None)
-    init(tmp_path / "full.yaml", train=train, full=True)
-    short, full = (load_config(tmp_path / name).values for name in ("short.yaml", "full.yaml"))
-    assert {**full, "run": None} == {**short, "run": None}
 
 
 def test_init_with_a_validation_file_splits_nothing(tmp_path: Path):
