@@ -1,19 +1,17 @@
 """Advice before the first step: options that do not help in this run, with numbers; only where the sizes are known."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from paratune.base.units import format_bytes, format_duration
+from paratune.base.units import format_bytes
 from paratune.config.batch_size import divisors
-from paratune.config.model_states import StateBytes, adam_bytes, model_state_bytes, shard_count
+from paratune.config.model_states import adam_bytes, model_state_bytes, shard_count
 from paratune.config.traits import Traits
 
 ROOMY = 4
 """Memory is sufficient when the model states fit this many times: three quarters of it remain for activations."""
 BUBBLE_FREE = 4
 """With this many micro-batches per stage the bubble is negligible (Huang et al., GPipe, NeurIPS 2019, section 2.3)."""
-SLOW_S = 0.1
-"""Minimum seconds of communication per step for advice."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +30,6 @@ class JobSizes:
     device_bytes: int | None
     """Memory of the device; on a CPU this process's part of it."""
     device_name: str
-    link_bytes_per_s: float | None
-    """Between ranks, one direction, of the slowest link; None when not known."""
     is_per_device: bool = False
     """Whether `batch.per_device` sets the batch; `batch.micro_batch_size` has no effect then."""
     num_workers: int = 0
@@ -43,107 +39,45 @@ class JobSizes:
     num_cores: float | None = None
     """Logical cores that these ranks may use together; None when not known."""
 
-    @property
-    def states_bytes(self) -> int:
-        """Weights, gradients and both moments: 16 bytes a trained parameter in fp32."""
-        return self.states_per_rank().total
-
-    def states_per_rank(self, shards: Collection[str] = (), num_shards: int = 1) -> StateBytes:
-        """Return the bytes on one rank; see `model_state_bytes`."""
+    def states_bytes(self, shards: tuple[str, ...] = (), num_shards: int = 1) -> int:
+        """Return the bytes of weights, gradients and both moments on one rank; see `model_state_bytes`."""
+        numbers, trained = adam_bytes(self.bytes_per_value), self.num_trainable
         return model_state_bytes(
-            self.num_parameters,
-            num_trained=self.num_trainable,
-            shards=shards,
-            num_shards=num_shards,
-            numbers=adam_bytes(self.bytes_per_value),
-        )
+            self.num_parameters, num_trained=trained, shards=shards, num_shards=num_shards, numbers=numbers
+        ).total
 
 
 def advice(traits: Traits, job: JobSizes) -> list[str]:
     """Return one line for each option that does not help, or that costs much.
 
-    Source: bytes of model states and of communication: Rajbhandari et al., ZeRO, SC 2020, sections 3 and 7.
+    Source: bytes of model states: Rajbhandari et al., ZeRO, SC 2020, section 3.
     """
-    return [*_sharding(traits, job), *_slow_links(traits, job), *_pipeline(traits, job), *_loader(job)]
+    return [*_sharding(traits, job), *_pipeline(traits, job), *_loader(job)]
 
 
 def _sharding(traits: Traits, job: JobSizes) -> Iterator[str]:
-    offloads = traits.states_on == "cpu"
-    is_pipeline = traits.ranks_per_replica > 1
+    offloads, kind = traits.states_on == "cpu", f"strategy.kind: {traits.kind}"
     if traits.shards and job.world_size == 1:
-        yield (
-            f"strategy.kind: {traits.kind} in one process does not shard {_and(traits.shards)}: it is the same as "
-            "single, but slower"
-        )
+        yield f"{kind} in one process does not shard {' and '.join(traits.shards)}: it is single, but slower"
         if not offloads:
             return
-    times = 0 if job.device_bytes is None else job.device_bytes // max(1, job.states_bytes)
+    states = job.states_bytes()
+    times = 0 if job.device_bytes is None else job.device_bytes // max(1, states)
     if times < ROOMY:
         return
     fit = (
         f"weights, gradients and optimizer states of {job.num_parameters / 1e6:.3g} M parameters take "
-        f"{format_bytes(job.states_bytes)} and would fit {times} times in the {format_bytes(job.device_bytes)} of "
-        f"{job.device_name}"
+        f"{format_bytes(states)} and would fit {times} times in the "
+        f"{format_bytes(job.device_bytes)} of {job.device_name}"
     )
     if offloads:
         yield f"offload to the CPU moves states in every step and does not help: {fit}; switch it off"
-    elif is_pipeline:
-        yield f"strategy.kind: {traits.kind} is for models that do not fit: {fit}; strategy.kind: ddp has no bubble"
+    elif traits.ranks_per_replica > 1:
+        yield f"{kind} is for models that do not fit: {fit}; strategy.kind: ddp has no bubble"
     elif traits.shards and job.world_size > 1:
         num_shards = shard_count(traits, job.world_size, job.num_local_ranks)
-        saved = job.states_bytes - job.states_per_rank(traits.shards, num_shards).total
-        yield (
-            f"strategy.kind: {traits.kind} saves at most {format_bytes(saved)} per rank, costs communication, and "
-            f"memory is sufficient without it: {fit}; strategy.kind: ddp is simpler"
-        )
-
-
-def _slow_links(traits: Traits, job: JobSizes) -> Iterator[str]:
-    """Yield the cost of communication where weights are gathered or gradients reduced more often than in ddp."""
-    if job.link_bytes_per_s is None or traits.ranks_per_replica > 1 or job.world_size == 1:
-        return
-    m, by_ddp = job.num_micro_batches, 2 * job.states_per_rank().gradients * _others(job.world_size)
-    moved = moved_bytes(traits, job)
-    seconds = moved / job.link_bytes_per_s
-    if moved <= by_ddp or seconds < SLOW_S:
-        return
-    reductions = m if traits.reduces_each_micro_step else 1
-    yield (
-        f"strategy.kind: {traits.kind} gathers the weights {_times(max(1, traits.gathers_per_micro_step * m))} a step "
-        f"and reduces the gradients {_times(reductions)} ({m} micro-batch{'es' * (m > 1)}): {format_bytes(moved)} a "
-        f"rank, {format_duration(seconds)} or more over links of {job.link_bytes_per_s / 1e9:.3g} GB/s; ddp moves "
-        f"{format_bytes(by_ddp)}"
-    )
-
-
-def moved_bytes(traits: Traits, job: JobSizes) -> float:
-    """Return the bytes that a rank sends in an optimizer step, overlapped or not; not for a pipeline.
-
-    N ranks in groups of S that shard the states, m micro-steps: (S - 1)/S of the weights in each gathering and of the
-    gradients in each reduction; then, between the N/S groups, 2 (N/S - 1)/(N/S) of the gradients' shards, once.
-
-    Source: of a collective: Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms, 2009. Of ZeRO: Rajbhandari et
-        al., ZeRO, SC 2020, section 7. Of hybrid sharding: Zhao et al., PyTorch FSDP, VLDB 2023, section 3.2.2.
-    """
-    m, size = job.num_micro_batches, shard_count(traits, job.world_size, job.num_local_ranks)
-    reductions = m if traits.reduces_each_micro_step else 1
-    states = job.states_per_rank()
-    gradients = states.gradients
-    # Backward gathers only the trained weights.
-    gathered = gradients  # the second half of an all-reduce, or the weights that other ranks updated
-    if traits.gathers_per_micro_step:
-        gathered = m * (states.weights + (traits.gathers_per_micro_step - 1) * gradients)
-    within = (gathered + reductions * gradients) * _others(size)
-    return within + 2 * gradients / size * _others(job.world_size // size)
-
-
-def _others(num_ranks: int) -> float:
-    """Return the part of an evenly sharded state that is on other ranks."""
-    return (num_ranks - 1) / num_ranks
-
-
-def _times(number: int) -> str:
-    return "once" if number == 1 else f"{number} times"
+        saved = format_bytes(states - job.states_bytes(traits.shards, num_shards))
+        yield f"{kind} saves at most {saved} per rank and costs communication: {fit}; strategy.kind: ddp is simpler"
 
 
 def _pipeline(traits: Traits, job: JobSizes) -> Iterator[str]:
@@ -152,14 +86,15 @@ def _pipeline(traits: Traits, job: JobSizes) -> Iterator[str]:
         return
     possible = [n for n in divisors(job.share) if n % traits.micro_batch_multiple == 0 and n <= BUBBLE_FREE * p]
     more = max(possible, default=m)
+    now, then = (f"{100 * (traits.ideal_bubble_share(number) or 0):.0f}%" for number in (m, more))
     remedy = ""
     if more > m:
         key = f"batch.grad_accum_steps: {more} and batch.per_device" if job.is_per_device else "batch.micro_batch_size"
-        remedy = f"; {key}: {job.share // more} makes {more} and leaves {_percent(traits, more)}"
+        remedy = f"; {key}: {job.share // more} makes {more} and leaves {then}"
     formula = "(p-1)/(m+p-1)" if v == 1 else f"(p-1)/({v}m+p-1)"
     yield (
-        f"{m} micro-batch{'es' * (m > 1)} in {p} stages leave each device idle for {formula} = "
-        f"{_percent(traits, m)} of forward and backward{remedy}"
+        f"{m} micro-batch{'es' * (m > 1)} in {p} stages leave each device idle for {formula} = {now} of forward and "
+        f"backward{remedy}"
     )
 
 
@@ -169,17 +104,7 @@ def _loader(job: JobSizes) -> Iterator[str]:
     if job.num_cores is None or not workers or n + workers <= job.num_cores:
         return
     most = max(0, int(job.num_cores // n) - 1)
-    cores = f"{job.num_cores:.3g} core{'s' * (job.num_cores != 1)}"
     yield (
-        f"data.num_workers: {job.num_workers} makes {workers} worker process{'es' * (workers > 1)} in addition to "
-        f"{n} training process{'es' * (n > 1)}, and this machine has {cores}: they take turns; "
-        f"data.num_workers: {most} " + ("leaves each a core" if most else "makes batches in the training process")
+        f"data.num_workers: {job.num_workers} makes {workers} worker processes in addition to {n} training processes, "
+        f"and this machine has {job.num_cores:.3g} cores: they take turns; set data.num_workers: {most}"
     )
-
-
-def _percent(traits: Traits, num_micro_batches: int) -> str:
-    return f"{100 * (traits.ideal_bubble_share(num_micro_batches) or 0):.0f}%"
-
-
-def _and(words: tuple[str, ...]) -> str:
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

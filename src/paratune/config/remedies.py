@@ -8,19 +8,6 @@ from paratune.config.traits import Traits
 
 
 @dataclass(frozen=True)
-class Remedy:
-    """A change of an option, and the memory that it saves."""
-
-    change: str
-    """The option with its value."""
-    saves_bytes: int
-    """Upper limit, on the rank that ran out of memory."""
-
-    def text(self) -> str:
-        return f"{self.change} (saves up to {format_bytes(self.saves_bytes)})"
-
-
-@dataclass(frozen=True)
 class Shortage:
     """Use of memory and options at the time when memory ran out."""
 
@@ -53,49 +40,41 @@ class Shortage:
     is_gpu: bool
 
 
-def remedies(shortage: Shortage, traits: Traits, most: int = 3) -> list[Remedy]:
-    """Return the changes that save the most memory, at most `most` of them.
+def remedies(shortage: Shortage, traits: Traits, most: int = 3) -> list[str]:
+    """Return the changes that save the most memory, at most `most` of them, each with the upper limit of its bytes.
 
     Source: activation checkpointing keeps the inputs of the blocks and the activations of one: Chen et al., Training
         deep nets with sublinear memory cost, 2016; sharding over N ranks leaves 1/N: Rajbhandari et al., ZeRO, SC 2020.
     """
-    useful = [remedy for remedy in _all_remedies(shortage, traits) if remedy.saves_bytes > 0]
-    return sorted(useful, key=lambda remedy: -remedy.saves_bytes)[:most]
+    useful = [(saves, change) for change, saves in _changes(shortage, traits) if saves > 0]
+    useful.sort(key=lambda remedy: -remedy[0])
+    return [f"{change} (saves up to {format_bytes(saves)})" for saves, change in useful[:most]]
 
 
-def _all_remedies(short: Shortage, traits: Traits) -> Iterator[Remedy]:
-    if short.doing == "evaluating":
-        if short.evaluate_batch_size > 1:
-            half = short.evaluate_batch_size // 2
-            change = f"evaluate.batch_size: {half} instead of {short.evaluate_batch_size}"
-            yield Remedy(change, round(short.rest_bytes * (1 - half / short.evaluate_batch_size)))
-    elif short.doing == "training":
-        yield from _less_activations(short)
-    yield from _less_states(short, traits)
-    if short.is_gpu:
-        yield Remedy("PYTORCH_ALLOC_CONF=expandable_segments:True in the environment", short.unallocated_bytes)
-        yield Remedy("end the other processes on this GPU (nvidia-smi)", short.others_bytes)
-
-
-def _less_activations(short: Shortage) -> Iterator[Remedy]:
-    if short.smaller_micro_batch_size is not None:
+def _changes(short: Shortage, traits: Traits) -> Iterator[tuple[str, int]]:
+    """Yield changes of an option, with the bytes that they save on the rank that ran out of memory."""
+    if short.doing == "evaluating" and short.evaluate_batch_size > 1:
+        half = short.evaluate_batch_size // 2
+        change = f"evaluate.batch_size: {half} instead of {short.evaluate_batch_size}"
+        yield change, round(short.rest_bytes * (1 - half / short.evaluate_batch_size))
+    if short.doing == "training" and short.smaller_micro_batch_size is not None:
         left = short.smaller_micro_batch_size / short.micro_batch_size
         change = f"{short.batch_key}: {short.smaller_micro_batch_size} instead of {short.micro_batch_size}"
         if short.smaller_grad_accum_steps is not None:
             change += f" and batch.grad_accum_steps: {short.smaller_grad_accum_steps}"
-        yield Remedy(change, round(short.rest_bytes * (1 - left)))
-    if not short.checkpoints_activations and short.num_blocks > 1:
-        yield Remedy("train.activation_checkpointing: 1", round(short.rest_bytes * (1 - 1 / short.num_blocks)))
-
-
-def _less_states(short: Shortage, traits: Traits) -> Iterator[Remedy]:
+        yield change, round(short.rest_bytes * (1 - left))
+    if short.doing == "training" and not short.checkpoints_activations and short.num_blocks > 1:
+        yield "train.activation_checkpointing: 1", round(short.rest_bytes * (1 - 1 / short.num_blocks))
+    if not short.is_gpu:  # on a CPU all ranks of a machine share one memory
+        return
     states = short.weights_bytes + short.gradients_bytes + short.optimizer_bytes
-    if short.offload_option is not None and short.is_gpu:
-        yield Remedy(f"strategy.{short.offload_option}: true", states)
-    if traits.ranks_per_replica > 1 or "weights" in traits.shards or not short.is_gpu:
-        return  # on a CPU all ranks of a machine share one memory
-    ranks = max(2, short.world_size)
-    where = f"on the {ranks} processes" if short.world_size > 1 else "on 2 GPUs"
-    yield Remedy(f"strategy.kind: zero3 {where}", round(states * (1 - 1 / ranks)))
-    if not traits.shards:
-        yield Remedy(f"strategy.kind: zero1 {where}", round(short.optimizer_bytes * (1 - 1 / ranks)))
+    if short.offload_option is not None:
+        yield f"strategy.{short.offload_option}: true", states
+    if traits.ranks_per_replica == 1 and "weights" not in traits.shards:
+        ranks = max(2, short.world_size)
+        where = f"on the {ranks} processes" if short.world_size > 1 else "on 2 GPUs"
+        yield f"strategy.kind: zero3 {where}", round(states * (1 - 1 / ranks))
+        if not traits.shards:
+            yield f"strategy.kind: zero1 {where}", round(short.optimizer_bytes * (1 - 1 / ranks))
+    yield "PYTORCH_ALLOC_CONF=expandable_segments:True in the environment", short.unallocated_bytes
+    yield "end the other processes on this GPU (nvidia-smi)", short.others_bytes

@@ -16,9 +16,6 @@ from paratune.hardware.system_files import command_output, read_text
 
 LINKS = ("SYS", "NODE", "PHB", "PXB", "PIX")
 """PCIe paths between two GPUs from the slowest to the fastest, as `nvidia-smi topo -m` names them; NV<n> is NVLink."""
-NVLINK_BYTES_PER_S = {"6": 20e9, "7": 25e9, "8": 25e9, "9": 25e9, "10": 50e9}
-"""Speed of one link in one direction, by the major compute capability (NVIDIA's white papers on P100, V100, A100, H100
-and Blackwell)."""
 _PCIE_LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 """nvmlGpuTopologyLevel_t of nvml.h with the names of `nvidia-smi topo -m`; 0 is two GPUs on one board."""
 _IS_SWITCH = 2
@@ -169,18 +166,6 @@ def _text(value: str | bytes) -> str:
 
 def _joined(kinds: set[str]) -> str:
     return "+".join(sorted(kinds, key=lambda kind: (LINKS.index(kind) if kind in LINKS else len(LINKS), kind)))
-
-
-def link_bytes_per_s(link: str | None, capability: str) -> float | None:
-    """Return the speed of the slowest link of a GPU, one direction; None where unknown, as for PCIe.
-
-    `link` is from `describe_gpus`: "NV18", or several joined by "+"; `capability` is such as "9.0".
-    """
-    link_speed = NVLINK_BYTES_PER_S.get(capability.partition(".")[0])
-    kinds = [re.fullmatch(r"NV(\d+)", kind) for kind in (link or "").split("+")]
-    if link_speed is None or not all(kinds):
-        return None
-    return link_speed * min(int(kind.group(1)) for kind in kinds if kind)
 
 
 def gpu_driver(proc: Path = _PROC, sys_root: Path = _SYS) -> str | None:

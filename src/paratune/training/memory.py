@@ -29,7 +29,6 @@ from paratune.engine.memory import MemoryUse, is_out_of_memory, memory_use
 from paratune.engine.recorder import Recorder
 from paratune.errors import OutOfMemory, coded
 from paratune.hangs.progress import RankProgress
-from paratune.hardware.gpus import link_bytes_per_s
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.processes.elastic import note_micro_batch, noted_micro_batch, will_restart
 from paratune.processes.place import MICRO_BATCH_LIMIT_VARIABLE, OUT_OF_MEMORY_VARIABLE, local_world_size
@@ -183,7 +182,7 @@ class MemoryGuard:
     def _note(self, step: int | None, use: MemoryUse, smaller: ResolvedBatch | None) -> str:
         """Write the event to the event log and to the out-of-memory file; return the message."""
         shortage = self._shortage(use, smaller)
-        changes = [remedy.text() for remedy in remedies(shortage, self.prepared.traits)]
+        changes = remedies(shortage, self.prepared.traits)
         text = self._message(step, use, smaller, changes)
         happening = {
             "step": step,
@@ -318,16 +317,12 @@ def limit_from_environment() -> int | None:
 
 
 def device_facts(prepared: Prepared, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return device_bytes, device_name and link_bytes_per_s for `config.advice`, from all nodes; None if unknown."""
+    """Return device_bytes and device_name for `config.advice`, from all nodes; None if unknown."""
     if prepared.device.type != "cuda":
         part = hardware.total_memory_bytes() // local_world_size(prepared.place)
-        return {"device_bytes": part, "device_name": "memory a process has here", "link_bytes_per_s": None}
+        return {"device_bytes": part, "device_name": "memory a process has here"}
     gpus = [gpu for node in nodes for gpu in node["gpus"] or []]
-    links = [link_bytes_per_s(gpu["link"], gpu["capability"]) for gpu in gpus]
-    known = [link for link in links if link is not None]
     return {
         "device_bytes": min((gpu["memory_bytes"] for gpu in gpus), default=None),
         "device_name": torch.cuda.get_device_name(prepared.device),
-        # The speed of the network between nodes is not known.
-        "link_bytes_per_s": min(known) if len(nodes) == 1 and known and len(known) == len(links) else None,
     }

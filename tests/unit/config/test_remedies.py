@@ -28,7 +28,7 @@ SHORT = Shortage(
 
 
 def remedy_texts(shortage: Shortage, kind: str = "ddp") -> list[str]:
-    return [remedy.text() for remedy in remedies(shortage, TRAITS[kind])]
+    return remedies(shortage, TRAITS[kind])
 
 
 def test_the_three_changes_that_save_the_most():

@@ -366,22 +366,6 @@ def test_a_command_that_fails_or_hangs_has_no_output(monkeypatch):
     assert hardware.command_output("anything") is None
 
 
-@pytest.mark.parametrize(
-    ("link", "capability", "expected"),
-    [
-        ("NV18", "9.0", 450e9),  # H100 and H200: 900 GB/s in both directions together
-        ("NV12", "8.0", 300e9),  # A100: 600 GB/s in both
-        ("NV1+NV2", "7.0", 25e9),  # the slower pair decides
-        ("PHB", "8.0", None),  # which PCIe is not known
-        ("PHB+NV4", "8.6", None),
-        (None, "9.0", None),
-        ("NV4", "99.0", None),
-    ],
-)
-def test_link_speeds_are_those_of_nvlink_or_unknown(link, capability, expected):
-    assert gpus.link_bytes_per_s(link, capability) == expected
-
-
 def test_memory_that_is_left_minds_the_containers_limit(tmp_path):
     proc, sys_root = tmp_path / "proc", tmp_path / "sys"
     folder = sys_root / "fs" / "cgroup" / "job"
