@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import paratune
 from paratune import errors
-from paratune.config.feasibility.words import _ERRORS
+from paratune.config.problems import ERRORS
 
 SOURCE = Path(paratune.__file__).parent
 PAGE = Path(__file__).parents[1] / "docs" / "errors.md"
@@ -69,16 +69,18 @@ def _of_call(call: ast.Call, place: str) -> Iterator[Site]:
     codes += {"coded": call.args[:1], "print_warning": call.args[1:2], "refuse": call.args[2:3]}.get(name, [])
     kind = getattr(call.args[0], "id", "") if name == "os_error_as" else {"option_error": "ConfigError"}.get(name, name)
     exit_code = EXIT_CODES.get(kind, EXIT_CODES["DataError"] if kind == "__init__" else None)
-    if name == "Reason":  # in feasibility; words.error chooses the class
-        codes, exit_code = call.args[:1], _ERRORS.get(_constant(call.args[0]), errors.ConfigError).exit_code
     for node in codes:
         for part in ast.walk(node):
             if isinstance(part, ast.Constant) and isinstance(part.value, str) and CODE.fullmatch(part.value):
+                if name == "Problem" and part.value in ERRORS:
+                    exit_code = ERRORS[part.value].exit_code
                 yield Site(place, part.value, None if name in WARNINGS else exit_code)
 
 
-def _constant(node: ast.AST) -> str:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+def feasibility_codes() -> set[str]:
+    """Return the codes of all rules of `config.feasibility`."""
+    folders = ("config/feasibility/", "config/batch_size.py")
+    return {site.code for site in sites() if site.place.startswith(folders)}
 
 
 def uncoded_warnings() -> Iterator[str]:

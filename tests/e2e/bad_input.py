@@ -111,7 +111,7 @@ SETTINGS = [
         "--nproc 2 with strategy single",
         ("train", "c.yaml", "--nproc", "2"),
         EXIT_CONFIG,
-        ("strategy.kind: single runs in 1 process, and 2 were started", "set strategy.kind: ddp"),
+        ("strategy.kind: single runs in 1 process, and the run has 2", "set strategy.kind: ddp"),
     ),
     Case("--resume and --overwrite", ("train", "c.yaml", "--resume", "--overwrite"), EXIT_CONFIG, ("use one of them",)),
     Case(

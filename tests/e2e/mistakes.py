@@ -201,7 +201,7 @@ VALUES = [
     ),
     Mistake(
         "same file twice",
-        "data.same_files",
+        "config.conflict",
         ("data.csv",),
         changed("  split: {validation: 0.2}\n", "  validation: data.csv\n"),
     ),
@@ -211,7 +211,7 @@ VALUES = [
         ("data.split.validation", "1.0"),
         changed("validation: 0.2", "validation: 1.0"),
     ),
-    Mistake("label as text", "data.column_conflict", ("label",), changed("text: text", "text: label")),
+    Mistake("label as text", "config.conflict", ("label",), changed("text: text", "text: label")),
 ]
 
 FILES = [
@@ -231,7 +231,7 @@ FILES = [
         written("c.yaml", "task: {kind: classification, labels: [a, b}\n"),
     ),
     Mistake("key twice", "config.duplicate_key", ("epochs",), changed("epochs: 1", "epochs: 1, epochs: 2")),
-    Mistake("empty configuration", "config.empty", ("c.yaml", "config init"), written("c.yaml", "")),
+    Mistake("empty configuration", "config.not_mapping", ("c.yaml", "config init"), written("c.yaml", "")),
     Mistake("data as configuration", "config.other_file", ("data.csv", "data.train"), arguments=("train", "data.csv")),
     Mistake(
         "settings of a Trainer as configuration",

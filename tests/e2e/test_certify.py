@@ -42,7 +42,7 @@ def test_correct_strategies_pass_and_a_wrong_one_fails(world: Path, cli: Cli):
     assert averages["norm_difference"] == pytest.approx(0.5, rel=1e-3)  # also in later steps, whose weights differ
     assert (averages["same_samples"], averages["same_weights"]) == (True, True)
     assert hsdp["status"] == "cannot run"
-    assert "hsdp needs 4 processes or more, and 2 were started" in hsdp["reason"]
+    assert "hsdp needs 4 processes or more, and the run has 2" in hsdp["reason"]
 
 
 @pytest.mark.slow

@@ -102,7 +102,7 @@ def test_nothing_possible_is_an_error(cli: Cli, world: Path):
     result = cli("sweep", "m.yaml")
     assert result.code == 2
     check_shown(result.stderr, "sweep.none_possible")
-    assert "single runs in 1 process, and 3 were started" in result.stderr
+    assert "single runs in 1 process, and the run has 3" in result.stderr
     plan = cli("sweep", "m.yaml", "--dry-run")
     assert plan.code == 2
     check_shown(plan.stderr, "sweep.none_possible")

@@ -27,7 +27,7 @@ def usage_error(error: CycloptsError) -> str:
 
 def _set_for_option(error: UnknownOptionError) -> str | None:
     """Return a message with the `--set` for an unknown option of a command that has `--set`; None for other options."""
-    from paratune.config.flags import set_for_flag
+    from paratune.config.validate import set_for_flag
 
     option = (error.token.keyword or error.token.value).partition("=")[0]
     has_set = any("--set" in argument.names for argument in error.argument_collection)

@@ -13,11 +13,10 @@ from paratune import records
 from paratune.base.text import plain
 from paratune.config.candidates import StrategyCandidate
 from paratune.config.check import check
-from paratune.config.feasibility.rules import reasons_against
-from paratune.config.feasibility.target import Ranks
-from paratune.config.feasibility.words import CERTIFY, refuse
+from paratune.config.feasibility.rules import Ranks, reasons_against
 from paratune.config.load import LoadedConfig
 from paratune.config.permission import is_trusted
+from paratune.config.problems import refuse
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import strategy_traits
@@ -233,7 +232,7 @@ def _check(config: Config, world_size: int, sections: tuple[str, ...]) -> None:
     if problems:
         raise ConfigError("; ".join(problem.message for problem in problems), code=problems[0].code)
     traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
-    refuse(reasons_against(config, traits, None, Ranks(world_size)), CERTIFY)
+    refuse(reasons_against(config, traits, None, Ranks(world_size)))
 
 
 def _run(

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paratune.config.feasibility.reason import Reason
-from paratune.config.feasibility.words import error
+from paratune.config.problems import Problem, refuse
 from paratune.config.sections import BatchSize
+from paratune.config.traits import Traits
 
 MAX_SAMPLES = 2**24
 """Maximum number of samples of a step: hundreds of times the largest published batch, and few enough that `plan` can
@@ -63,28 +63,7 @@ def divisors(number: int) -> list[int]:
     return small + large[small[-1] == large[0] :]
 
 
-@dataclass(frozen=True)
-class BatchRule:
-    """Requirements of a strategy on the batch."""
-
-    data_world_size: int
-    """Ranks that see different data, at least 1."""
-    num_micro_batches: int = 1
-    """Minimum number of micro-batches of a step: the stages of a pipeline."""
-    micro_batch_multiple: int = 1
-    """The number of micro-batches of a step must be a multiple of this."""
-    group_size: int = 1
-    """The size of micro-batches must be a multiple of this."""
-
-
-def resolve_batch(
-    batch: BatchSize,
-    *,
-    data_world_size: int,
-    num_micro_batches: int = 1,
-    micro_batch_multiple: int = 1,
-    group_size: int = 1,
-) -> ResolvedBatch:
+def resolve_batch(batch: BatchSize, traits: Traits, *, data_world_size: int, group_size: int = 1) -> ResolvedBatch:
     """Return the work of each rank in one optimizer step.
 
     `global` is the same for every number of ranks: each rank takes an equal share of it, in micro-steps of at most
@@ -93,112 +72,111 @@ def resolve_batch(
 
     Args:
         batch: Exactly one of `global` and `per_device` is set.
-        data_world_size: As in `BatchRule`.
-        num_micro_batches: As in `BatchRule`. Where `batch` sets no size and it is possible, a step has four times as
-            many: the bubble is then a fifth.
-        micro_batch_multiple: As in `BatchRule`.
-        group_size: As in `BatchRule`.
+        traits: Its `num_micro_batches` is the minimum number of a step, such as the stages of a pipeline. Where `batch`
+            sets no size and it is possible, a step has four times as many: the bubble is then a fifth.
+        data_world_size: Ranks that see different data, at least 1.
+        group_size: The size of micro-batches must be a multiple of this; see `task_sections.group_size`.
 
     Raises:
         ConfigError: The global batch is more than `MAX_SAMPLES`, or is not a multiple of the ranks, or a share not of
             the micro-batch; or the number of micro-steps is too small, or not a multiple.
     """
-    resolved = find_batch(batch, BatchRule(data_world_size, num_micro_batches, micro_batch_multiple, group_size))
-    if isinstance(resolved, Reason):
-        raise error([resolved])
+    resolved = find_batch(batch, traits, data_world_size=data_world_size, group_size=group_size)
+    if isinstance(resolved, Problem):
+        refuse([resolved])
+        raise AssertionError  # `refuse` raises
     return resolved
 
 
-def find_batch(batch: BatchSize, rule: BatchRule) -> ResolvedBatch | Reason:
-    """Return the work of each rank in one optimizer step, or the reason why it is not possible; see `resolve_batch`."""
-    resolved = _too_large(batch, rule.data_world_size) or _resolved(batch, rule)
-    if isinstance(resolved, Reason):
-        return resolved
-    resolved = replace(resolved, group_size=rule.group_size)
-    if resolved.micro_batch_size % rule.group_size:
-        return _group_is_cut(batch, resolved, rule)
-    if resolved.grad_accum_steps < rule.num_micro_batches:
-        return _too_few_micro_batches(batch, resolved, rule)
-    if resolved.grad_accum_steps % rule.micro_batch_multiple:
-        return _not_multiple(batch, resolved, rule.micro_batch_multiple)
-    return replace(resolved, micro_batch_multiple=rule.micro_batch_multiple)
-
-
-def _group_is_cut(batch: BatchSize, resolved: ResolvedBatch, rule: BatchRule) -> Reason:
-    """Return the reason, with the sizes of which each rank takes whole groups."""
-    key, size, unit = "batch.global", resolved.global_batch_size, rule.group_size * rule.data_world_size
-    if batch.per_device is not None:
-        key, size, unit = "batch.per_device", batch.per_device, rule.group_size
-    elif rule.num_micro_batches > 1:
-        unit *= rule.num_micro_batches
-    below = size // unit * unit
-    facts = {
-        "group_size": rule.group_size,
-        "global_batch_size": resolved.global_batch_size,
-        "data_world_size": rule.data_world_size,
-        "nearest": [near for near in (below, below + unit) if near],
-    }
-    return Reason("batch.group", (key, "task.group_size"), facts)
-
-
-def _too_large(batch: BatchSize, data_world_size: int) -> Reason | None:
+def find_batch(
+    batch: BatchSize, traits: Traits, *, data_world_size: int, group_size: int = 1
+) -> ResolvedBatch | Problem:
+    """Return the work of each rank in one optimizer step, or the problem if it is not possible; see `resolve_batch`."""
     size = batch.global_ or (batch.per_device or 1) * (batch.grad_accum_steps or 1) * data_world_size
-    if size <= MAX_SAMPLES:
-        return None
-    keys = ("batch.global",) if batch.global_ else ("batch.per_device", "batch.grad_accum_steps")
-    return Reason("batch.too_large", keys, {"global_batch_size": size, "max": MAX_SAMPLES})
+    if size > MAX_SAMPLES:
+        keys = ("batch.global",) if batch.global_ else ("batch.per_device", "batch.grad_accum_steps")
+        message = f"{keys[0]}: a step has {size} samples; at most {MAX_SAMPLES} are possible"
+        facts: dict[str, Any] = {"global_batch_size": size, "max": MAX_SAMPLES}
+        return Problem(message, keys, code="batch.too_large", facts=facts)
+    found = _divided(batch, traits, data_world_size, group_size)
+    if isinstance(found, Problem):
+        return found
+    num_micro_batches, is_per_device = found.grad_accum_steps, batch.per_device is not None
+    if found.micro_batch_size % group_size:
+        key, unit = "batch.per_device", group_size
+        if not is_per_device:
+            key, unit = "batch.global", group_size * data_world_size * traits.num_micro_batches
+        below = (batch.per_device or size) // unit * unit
+        near = [nearest for nearest in (below, below + unit) if nearest]
+        message = f"{key}: a step has {size} samples on {data_world_size} ranks, not in whole groups of {group_size} "
+        message += f"(task.group_size); set {key} to {_either(near)}"
+        facts = {"group_size": group_size, "global_batch_size": size, "data_world_size": data_world_size}
+        return Problem(message, (key, "task.group_size"), code="batch.group", facts={**facts, "nearest": near})
+    if num_micro_batches < (least := traits.num_micro_batches):
+        key, advice, limit = "batch.global", "at least", least * data_world_size
+        if is_per_device:
+            key, advice, limit = "batch.grad_accum_steps", "at least", least
+        elif found.share >= least:
+            key, advice, limit = "batch.micro_batch_size", "at most", found.share // least
+        plural = "es" * (num_micro_batches > 1)
+        message = (
+            f"batch: a step has {num_micro_batches} micro-batch{plural}, and {least} stages need {least} or more, "
+        )
+        message += f"better {4 * least}; set {key} to {advice} {limit}"
+        facts = {"num_micro_batches": num_micro_batches, "min": least, "limit": limit}
+        return Problem(message, (key,), code="batch.too_few_micro_batches", facts=facts)
+    if num_micro_batches % (multiple := traits.micro_batch_multiple):
+        key, below = "batch.grad_accum_steps", num_micro_batches // multiple * multiple
+        near = [below, below + multiple]
+        if not is_per_device:
+            key, near = "batch.micro_batch_size", found.possible()
+            near = sorted(near, key=lambda size: abs(size - found.micro_batch_size))[:1]
+        advice = f"set {key} to {_either(near)}"
+        advice = advice if near else f"change batch.global, of which each replica's share is now {found.share}"
+        message = f"batch: a step has {num_micro_batches} micro-batches; this schedule needs a multiple of {multiple}"
+        facts = {"num_micro_batches": num_micro_batches, "multiple": multiple, "share": found.share, "nearest": near}
+        return Problem(f"{message}; {advice}", (key,), code="batch.micro_batches_not_multiple", facts=facts)
+    return found
 
 
-def _too_few_micro_batches(batch: BatchSize, resolved: ResolvedBatch, rule: BatchRule) -> Reason:
-    least, share = rule.num_micro_batches, resolved.global_batch_size // rule.data_world_size
-    if batch.per_device is not None:
-        key, limit = "batch.grad_accum_steps", least
-    elif share >= least:
-        key, limit = "batch.micro_batch_size", share // least
-    else:
-        key, limit = "batch.global", least * rule.data_world_size
-    facts = {"num_micro_batches": resolved.grad_accum_steps, "min": least, "limit": limit}
-    return Reason("batch.too_few_micro_batches", (key,), facts)
-
-
-def _not_multiple(batch: BatchSize, resolved: ResolvedBatch, multiple: int) -> Reason:
-    """Return the reason, with values for which the number of micro-batches is a multiple."""
-    facts = {"num_micro_batches": resolved.grad_accum_steps, "multiple": multiple, "share": resolved.share}
-    if batch.per_device is not None:
-        key, below = "batch.grad_accum_steps", resolved.grad_accum_steps // multiple * multiple
-        nearest = [below, below + multiple]
-    else:
-        key, sizes = "batch.micro_batch_size", replace(resolved, micro_batch_multiple=multiple).possible()
-        nearest = sorted(sizes, key=lambda size: abs(size - resolved.micro_batch_size))[:1]
-    return Reason("batch.micro_batches_not_multiple", (key,), {**facts, "nearest": nearest})
-
-
-def _resolved(batch: BatchSize, rule: BatchRule) -> ResolvedBatch | Reason:
-    num_ranks = rule.data_world_size
+def _divided(batch: BatchSize, traits: Traits, num_ranks: int, group_size: int) -> ResolvedBatch | Problem:
+    """Return the samples of a rank in micro-steps, not yet checked against groups and the strategy."""
+    rules = {"micro_batch_multiple": traits.micro_batch_multiple, "group_size": group_size}
     if batch.per_device is not None:
         steps = batch.grad_accum_steps or 1
-        return ResolvedBatch(batch.per_device * steps * num_ranks, batch.per_device, steps)
+        return ResolvedBatch(batch.per_device * steps * num_ranks, batch.per_device, steps, **rules)
     assert batch.global_ is not None, "config.check refuses a batch without a size"
     facts: dict[str, Any] = {"global_batch_size": batch.global_, "data_world_size": num_ranks}
     share, rest = divmod(batch.global_, num_ranks)
     if rest:
-        nearest = [size for size in (share * num_ranks, (share + 1) * num_ranks) if size]
-        return Reason("batch.uneven_share", ("batch.global",), {**facts, "nearest": nearest})
+        near = [size for size in (share * num_ranks, (share + 1) * num_ranks) if size]
+        message = f"batch.global is {batch.global_}, which {num_ranks} ranks cannot share evenly; nearest"
+        facts["nearest"] = near
+        return Problem(f"{message}: {_either(near)}", ("batch.global",), code="batch.uneven_share", facts=facts)
     size = batch.micro_batch_size
     if size is None or size == "auto":
-        size = _micro_batch_size(share, rule)
+        size = _micro_batch_size(share, traits, group_size)
     micro = min(size, share)
     if share % micro:
         sizes = divisors(share)
-        nearest = [max(size for size in sizes if size < micro), min(size for size in sizes if size > micro)]
-        facts |= {"micro_batch_size": micro, "share": share, "nearest": nearest}
-        return Reason("batch.micro_batch_not_divisor", ("batch.micro_batch_size", "batch.global"), facts)
-    return ResolvedBatch(batch.global_, micro, share // micro)
+        near = [max(size for size in sizes if size < micro), min(size for size in sizes if size > micro)]
+        message = (
+            f"batch.micro_batch_size is {micro}, which does not divide {share}, a rank's samples of batch.global: "
+        )
+        message += f"{batch.global_}; the nearest that do: {_either(near)}"
+        facts |= {"micro_batch_size": micro, "share": share, "nearest": near}
+        keys = ("batch.micro_batch_size", "batch.global")
+        return Problem(message, keys, code="batch.micro_batch_not_divisor", facts=facts)
+    return ResolvedBatch(batch.global_, micro, share // micro, **rules)
 
 
-def _micro_batch_size(share: int, rule: BatchRule) -> int:
+def _either(sizes: list[int]) -> str:
+    return " or ".join(map(str, sizes))
+
+
+def _micro_batch_size(share: int, traits: Traits, group_size: int) -> int:
     """Return the largest size, in whole groups, with which a rank's share has enough micro-batches."""
-    wanted = 4 * rule.num_micro_batches if rule.num_micro_batches > 1 else 1
-    counts = {size: share // size for size in divisors(share) if size % rule.group_size == 0}
-    fitting = [size for size, count in counts.items() if count >= wanted and count % rule.micro_batch_multiple == 0]
+    wanted = 4 * traits.num_micro_batches if traits.num_micro_batches > 1 else 1
+    counts = {size: share // size for size in divisors(share) if size % group_size == 0}
+    fitting = [size for size, count in counts.items() if count >= wanted and count % traits.micro_batch_multiple == 0]
     return max(fitting, default=min(counts, default=1))

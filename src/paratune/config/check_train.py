@@ -1,167 +1,182 @@
-"""Checks the section `train`: the length, the schedule and the weights that are trained."""
+"""Checks how the model is trained: length, schedule, trained weights, own code, strategy and distillation."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from typing import Any, Final
 
-from paratune.config.contradictions import exclusive, unused
-from paratune.config.distil_section import Distil, distance_of, teacher_names
-from paratune.config.problems import Problem
-from paratune.config.sections import Config, FreezeOptions
-from paratune.config.strategy_sections import strategy_options
+from paratune.config.contradictions import NOT_GIVEN, Contradictions, given
+from paratune.config.deepspeed_limits import STAGES
+from paratune.config.distil_section import distance_of, teacher_names
+from paratune.config.feasibility.rules import excluded_settings
+from paratune.config.own_code import CLASS_KEY, HEAD_KEY
+from paratune.config.plain import one_line
+from paratune.config.section import OwnOptimizer
+from paratune.config.sections import FreezeOptions
+from paratune.config.strategy_sections import DeepSpeedOptions, OutsideStrategy, PipelineOptions, strategy_options
 from paratune.config.task_sections import ClassificationTask, ClassTask, RegressionTask
 from paratune.config.traits import strategy_traits
 
-
-def _length(config: Config) -> Iterator[Problem]:
-    train = config.train
-    keys = ("train.epochs", "train.max_steps")
-    if train.epochs is None and train.max_steps is None:
-        yield Problem("train.epochs or train.max_steps is required: how long to train", keys, code="config.required")
-    yield from exclusive(config, "train.epochs", "train.max_steps")
-
-
-def _continued(config: Config) -> Iterator[Problem]:
-    """Check for settings without a checkpoint of the Trainer to continue."""
-    yield from exclusive(config, "train.continue_trainer", "model.from_scratch")
-    if config.baseline is not None:
-        wanted = f"with baseline: {config.baseline.kind}, which has no steps"
-        yield from unused(config, "train.continue_trainer", wanted, "baseline")
-
-
-def _warmup(config: Config) -> Iterator[Problem]:
-    train = config.train
-    yield from exclusive(config, "train.warmup_steps", "train.warmup_ratio")
-    if train.warmup_steps and train.max_steps and train.warmup_steps > train.max_steps:
-        message = (
-            f"train.warmup_steps is {train.warmup_steps}, more than train.max_steps: {train.max_steps}; "
-            "the learning rate would never reach its peak"
-        )
-        yield Problem(message, ("train.warmup_steps", "train.max_steps"), code="config.never_due")
-
-
-SCHEDULES_OF = {
+ONE_ANSWER: Final = ("classification", "multi_label", "ordinal", "regression")
+"""Kinds of tasks with one answer for each text."""
+FREEZE_KEYS: Final = ("train.freeze_encoder", *(f"train.freeze.{name}" for name in FreezeOptions.model_fields))
+"""Options that freeze weights."""
+LOSS_KEYS: Final = ("task.loss.function", "task.class_weights", "task.label_smoothing", "task.focal_gamma")
+"""Options of the loss: of the user's own one, and of the one of a classification."""
+SCHEDULES_OF: Final = {
     "schedule_cycles": ("cosine_with_restarts",),
     "schedule_power": ("polynomial",),
     "schedule_end_ratio": ("linear", "cosine", "cosine_with_restarts", "polynomial", "warmup_stable_decay"),
     "decay_ratio": ("warmup_stable_decay",),
 }
 """Schedules that have an option."""
+_EFFECTIVE_WITH: Final[dict[str, tuple[str, tuple[Any, ...]]]] = {
+    **{f"train.{name}": ("train.schedule", schedules) for name, schedules in SCHEDULES_OF.items()},
+    **{f"strategy.{name}": ("strategy.stage", stages) for name, stages in STAGES.items()},
+    "strategy.offload_optimizer": ("strategy.stage", (1, 2, 3)),
+    "strategy.offload_parameters": ("strategy.stage", (3,)),
+    "strategy.cpu_adam": ("strategy.offload_optimizer", (True,)),
+    "strategy.chunks": ("strategy.schedule", ("interleaved",)),
+    "evaluate.steps": ("evaluate.every", ("steps",)),
+    "checkpoint.steps": ("checkpoint.every", ("steps",)),
+    "data.head_tokens": ("data.truncation", ("head_tail",)),
+    "data.columns.answer_start": ("task.kind", ("qa",)),
+    "data.columns.choices": ("task.kind", ("multiple_choice",)),
+    "data.columns.negative": ("task.kind", ("embedding",)),
+    "task.strict": ("task.scheme", ("iob2",)),
+    "task.null_threshold": ("task.unanswerable", (True, None)),
+    "task.group_size": ("task.loss", ("multiple_negatives_ranking",)),
+    "task.scale": ("task.loss", ("multiple_negatives_ranking",)),
+    "task.margin": ("task.loss", ("triplet", "contrastive")),
+    "task.score_range": ("task.loss", ("cosine_similarity",)),
+}
+"""Options that have an effect only with some values of another option."""
 
 
-def _schedule(config: Config) -> Iterator[Problem]:
-    train = config.train
-    for name, schedules in SCHEDULES_OF.items():
-        if train.schedule not in schedules:
-            chosen = train.schedule if isinstance(train.schedule, str) else train.schedule.function
-            wanted = f"with train.schedule: {chosen}; it is for {', '.join(schedules)}"
-            yield from unused(config, f"train.{name}", wanted, "train.schedule")
+def _effective(found: Contradictions) -> None:
+    for key, (other, allowed) in _EFFECTIVE_WITH.items():
+        value = given(found.config, other, also_default=True)
+        value = getattr(value, "function", value)  # of the user's own schedule
+        if value is not NOT_GIVEN and value not in allowed:
+            names = " or ".join(map(one_line, allowed))
+            found.unused(key, f"with {other}: {one_line(value)}; it is for {other}: {names}", other)
 
 
-FREEZE_KEYS = ("train.freeze_encoder", *(f"train.freeze.{name}" for name in FreezeOptions.model_fields))
-"""Options that freeze weights."""
-LOSS_KEYS = ("task.class_weights", "task.label_smoothing", "task.focal_gamma")
-"""Options of the loss of a classification."""
+def _length(found: Contradictions) -> None:
+    train, keys = found.config.train, ("train.epochs", "train.max_steps")
+    if train.epochs is None and train.max_steps is None:
+        message = "train.epochs or train.max_steps is required: how long to train"
+        found.add(message, *keys, code="config.required")
+    found.exclusive(*keys)
+    found.exclusive("train.warmup_steps", "train.warmup_ratio")
+    if train.warmup_steps and train.max_steps and train.warmup_steps > train.max_steps:
+        message = f"train.warmup_steps is {train.warmup_steps}, more than train.max_steps: {train.max_steps}"
+        keys = ("train.warmup_steps", "train.max_steps")
+        found.add(f"{message}; the learning rate would never reach its peak", *keys, code="config.never_due")
+    if train.optimizer == "adafactor":
+        wanted = "with train.optimizer: adafactor, which has neither; leave it out"
+        found.unused(("train.betas", "train.eps"), wanted, "train.optimizer")
+    elif isinstance(train.optimizer, OwnOptimizer):
+        wanted = f"with train.optimizer.function: {train.optimizer.function}; put it into train.optimizer.options"
+        found.unused(("train.betas", "train.eps"), wanted, "train.optimizer")
 
 
-def _freeze(config: Config) -> Iterator[Problem]:
-    """Check for options without effect where the encoder is frozen."""
+def _weights(found: Contradictions) -> None:
+    """Check which weights are loaded and trained."""
+    config, model = found.config, found.config.model
+    if model.name.startswith("demo:"):
+        found.unused("model.revision", f"with model.name: {model.name}", "model.name")
+    if model.tokenizer is None:
+        wanted = "without model.tokenizer; the tokenizer of the model has model.revision"
+        found.unused("model.tokenizer_revision", wanted, "model.tokenizer")
+    found.exclusive("train.continue_trainer", "model.from_scratch")
+    found.exclusive("model.keep_layers", "model.from_scratch")
+    found.exclusive(f"{HEAD_KEY}.function", CLASS_KEY)
+    for key, name in ((HEAD_KEY, model.head and model.head.function), (CLASS_KEY, model.class_)):
+        if name is not None and config.task.kind not in ONE_ANSWER:
+            message = f"{key}: {name} is for task.kind: {', '.join(ONE_ANSWER)}, and task.kind is {config.task.kind}"
+            found.add(f"{message}; leave it out", key, "task.kind", code="task.unsupported")
     if config.train.freeze_encoder:
-        keys = (*FREEZE_KEYS[1:], "train.layer_decay")
-        yield from unused(config, keys, "with train.freeze_encoder: true", "train.freeze_encoder")
+        keys = (*FREEZE_KEYS[1:], "train.layer_decay", "train.activation_checkpointing")
+        found.unused(keys, "with train.freeze_encoder: true", "train.freeze_encoder")
+    found.exclusive("model.adapter.kind", *FREEZE_KEYS, "model.from_scratch")  # an adapter freezes the encoder itself
+    if model.adapter is not None and model.adapter.save == "adapter" and config.task.kind == "mlm":
+        message = "model.adapter.save: adapter cannot be combined with task.kind: mlm, whose head shares weights with"
+        found.add(f"{message} the embeddings; use merged", "model.adapter.save", "task.kind")
 
 
-def _adapter(config: Config) -> Iterator[Problem]:
-    """Check for settings that an adapter excludes: it freezes the encoder itself."""
-    adapter = config.model.adapter
-    if adapter is None:
-        return
-    yield from exclusive(config, "model.adapter.kind", *FREEZE_KEYS, "model.from_scratch")
-    if adapter.save == "adapter" and config.task.kind == "mlm":
-        message = (
-            "model.adapter.save: adapter cannot be combined with task.kind: mlm, whose head shares weights with the "
-            "embeddings; use merged"
+def _strategy(found: Contradictions) -> None:
+    """Check for settings that the strategy excludes; `feasibility` has the rules that need more than the file."""
+    config, strategy, options = found.config, found.config.strategy, strategy_options(found.config.strategy)
+    traits = strategy_traits(strategy.kind, options)
+    for reason in excluded_settings(config, traits.excludes) if traits else ():
+        found.add(reason.message, *reason.keys, code=reason.code, is_impossible=True)
+    for key, value in options.items() if config.device == "cpu" else ():
+        if "offload" in key and value is True:
+            wanted = "with device: cpu, where all states are in host memory"
+            found.no_effect(f"strategy.{key}", True, wanted, "device", is_impossible=True)
+    dtype = "fp32" if isinstance(strategy, OutsideStrategy) else options.get("param_dtype", "fp32")
+    if dtype not in ("fp32", config.precision):  # forward and backward compute in it
+        message = f"strategy.param_dtype: {dtype} needs precision: {dtype}, and it is {config.precision}"
+        found.add(
+            f"{message}; set precision: {dtype}, or leave strategy.param_dtype out",
+            *("strategy.param_dtype", "precision"),
+            code="precision.conflict",
+            is_impossible=True,
         )
-        yield Problem(message, ("model.adapter.save", "task.kind"), code="config.conflict")
+    found.exclusive("strategy.bucket_cap_mb", "strategy.reduce_bucket_size", "strategy.allgather_bucket_size")
+    if isinstance(strategy, DeepSpeedOptions) and dtype != "fp32" and strategy.stage == 0:
+        message = f"strategy.param_dtype: {dtype} cannot be combined with strategy.stage: 0, where"
+        found.add(
+            f"{message} DeepSpeed has another optimizer; use stage 1, 2 or 3",
+            *("strategy.param_dtype", "strategy.stage"),
+            code="precision.conflict",
+            is_impossible=True,
+        )
+    if isinstance(strategy, PipelineOptions):
+        num_stages = strategy.stages * (traits.stages_per_rank if traits else 1)
+        if isinstance(strategy.balance, list) and len(strategy.balance) != num_stages:
+            message = f"strategy.balance: {one_line(strategy.balance)} names {len(strategy.balance)} stages, and there"
+            message += f" are {num_stages} (strategy.stages times the chunks of each rank)"
+            found.add(message, "strategy.balance", "strategy.stages")
 
 
-def _kept_layers(config: Config) -> Iterator[Problem]:
-    """Check that the layers to keep are loaded, in their order, each of them once."""
-    kept = config.model.keep_layers
-    if kept is None:
-        return
-    yield from exclusive(config, "model.keep_layers", "model.from_scratch")
-    if kept != sorted(set(kept)):
-        message = f"model.keep_layers: {kept} must ascend, and name each layer once"
-        yield Problem(message, ("model.keep_layers",), code="config.invalid_value")
-
-
-def _distil(config: Config) -> Iterator[Problem]:
+def _distil(found: Contradictions) -> None:
     """Check for tasks and settings that a distillation does not support."""
-    distil, task = config.distil, config.task
+    config, distil, task = found.config, found.config.distil, found.config.task
     if distil is None:
         return
     if not isinstance(task, ClassTask | RegressionTask):
-        message = (
-            f"distil is for tasks with one answer for each text, and task.kind is {task.kind}; leave distil out, or "
-            "use classification, multi_label, ordinal or regression"
-        )
-        yield Problem(message, ("distil", "task.kind"), code="task.unsupported")
+        message = f"distil is for tasks with one answer for each text, and task.kind is {task.kind}; leave distil out, "
+        message += "or use classification, multi_label, ordinal or regression"
+        found.add(message, "distil", "task.kind", code="task.unsupported")
         return
     kind = distance_of(distil, task.kind)
     if kind == "kl" and not isinstance(task, ClassificationTask):
-        wanted = "which compares the probabilities of one class among several; use mse"
-        message = f"distil.distance: kl does not fit task.kind: {task.kind}, {wanted}"
-        yield Problem(message, ("distil.distance", "task.kind"), code="config.conflict")
+        message = f"distil.distance: kl does not fit task.kind: {task.kind}, which compares the probabilities of one"
+        found.add(f"{message} class among several; use mse", "distil.distance", "task.kind")
     if kind != "kl":
-        yield from unused(config, "distil.temperature", "without distil.distance: kl", "distil.distance")
+        found.unused("distil.temperature", "without distil.distance: kl", "distil.distance")
     if distil.weight == 1:
-        keys = ("task.loss.function", *LOSS_KEYS)
-        yield from unused(config, keys, "with distil.weight: 1, which leaves out the labels", "distil.weight")
-    yield from _hidden_states(config, distil)
-    names = teacher_names(distil)
+        found.unused(LOSS_KEYS, "with distil.weight: 1, which leaves out the labels", "distil.weight")
+    names, hidden = teacher_names(distil), distil.hidden
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         message = f"distil.teacher: {repeated[0]} is named twice; an ensemble needs different models"
-        yield Problem(message, ("distil.teacher",), code="config.invalid_value")
-
-
-def _hidden_states(config: Config, distil: Distil) -> Iterator[Problem]:
-    """Check the layers whose states are learned, and what cannot be combined with them."""
-    hidden = distil.hidden
+        found.add(message, "distil.teacher", code="config.invalid_value")
     if hidden is None:
         return
-    for key, layers in (("layers", hidden.layers), ("teacher_layers", hidden.teacher_layers)):
-        if layers != sorted(set(layers)):
-            message = f"distil.hidden.{key}: {layers} must ascend, and name each layer once"
-            yield Problem(message, (f"distil.hidden.{key}",), code="config.invalid_value")
     if len(hidden.layers) != len(hidden.teacher_layers):
-        message = (
-            f"distil.hidden: {len(hidden.layers)} layers and {len(hidden.teacher_layers)} teacher_layers; each layer "
-            "of the student learns from one of the teacher"
-        )
-        yield Problem(message, ("distil.hidden.layers", "distil.hidden.teacher_layers"), code="config.conflict")
-    if len(teacher_names(distil)) > 1:
+        message = f"distil.hidden: {len(hidden.layers)} layers and {len(hidden.teacher_layers)} teacher_layers; each "
+        message += "layer of the student learns from one of the teacher"
+        found.add(message, "distil.hidden.layers", "distil.hidden.teacher_layers")
+    if len(names) > 1:
         message = "distil.hidden is for one teacher, and distil.teacher names several; name one, or leave hidden out"
-        yield Problem(message, ("distil.hidden", "distil.teacher"), code="config.conflict")
+        found.add(message, "distil.hidden", "distil.teacher")
     if config.train.compile:
         message = "distil.hidden cannot be combined with train.compile: true, which hides the states of layers"
-        yield Problem(message, ("distil.hidden", "train.compile"), code="config.conflict")
+        found.add(message, "distil.hidden", "train.compile")
     traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
     if traits is not None and traits.cuts_blocks:
-        message = (
-            f"distil.hidden cannot be combined with strategy.kind: {config.strategy.kind}, which divides the layers "
-            "among processes; use another strategy, or leave hidden out"
-        )
-        yield Problem(message, ("distil.hidden", "strategy.kind"), code="config.conflict")
+        message = f"distil.hidden cannot be combined with strategy.kind: {config.strategy.kind}, which divides layers"
+        found.add(f"{message}; use another strategy, or leave hidden out", "distil.hidden", "strategy.kind")
 
 
-TRAIN_CHECKS: tuple[Callable[[Config], Iterator[Problem]], ...] = (
-    _length,
-    _warmup,
-    _continued,
-    _schedule,
-    _freeze,
-    _adapter,
-    _kept_layers,
-    _distil,
-)
-"""Checks of the section, for `config.check`."""
+TRAIN_CHECKS: Final = (_effective, _length, _weights, _strategy, _distil)

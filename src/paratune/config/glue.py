@@ -17,8 +17,6 @@ from paratune.config.task_sections import EmbeddingTask, OwnTask, Task
 class GlueTask:
     """One of the nine tasks."""
 
-    title: str
-    """Name in the benchmark."""
     metrics: tuple[str, ...]
     """Metrics of the benchmark."""
     texts: tuple[str, ...]
@@ -46,15 +44,15 @@ class GlueTask:
 _ENTAILMENT: Final = ("entailment", "not_entailment")
 _SENTENCES: Final = ("sentence1", "sentence2")
 GLUE: Final[dict[str, GlueTask]] = {
-    "cola": GlueTask("CoLA", ("matthews",), ("sentence",), ("unacceptable", "acceptable")),
-    "sst2": GlueTask("SST-2", ("accuracy",), ("sentence",), ("negative", "positive")),
-    "mrpc": GlueTask("MRPC", ("accuracy", "f1"), _SENTENCES, ("not_equivalent", "equivalent")),
-    "stsb": GlueTask("STS-B", ("pearson", "spearman"), _SENTENCES),
-    "qqp": GlueTask("QQP", ("accuracy", "f1"), ("question1", "question2"), ("not_duplicate", "duplicate")),
-    "mnli": GlueTask("MNLI", ("accuracy",), ("premise", "hypothesis"), ("entailment", "neutral", "contradiction")),
-    "qnli": GlueTask("QNLI", ("accuracy",), ("question", "sentence"), _ENTAILMENT),
-    "rte": GlueTask("RTE", ("accuracy",), _SENTENCES, _ENTAILMENT),
-    "wnli": GlueTask("WNLI", ("accuracy",), _SENTENCES, ("not_entailment", "entailment")),
+    "cola": GlueTask(("matthews",), ("sentence",), ("unacceptable", "acceptable")),
+    "sst2": GlueTask(("accuracy",), ("sentence",), ("negative", "positive")),
+    "mrpc": GlueTask(("accuracy", "f1"), _SENTENCES, ("not_equivalent", "equivalent")),
+    "stsb": GlueTask(("pearson", "spearman"), _SENTENCES),
+    "qqp": GlueTask(("accuracy", "f1"), ("question1", "question2"), ("not_duplicate", "duplicate")),
+    "mnli": GlueTask(("accuracy",), ("premise", "hypothesis"), ("entailment", "neutral", "contradiction")),
+    "qnli": GlueTask(("accuracy",), ("question", "sentence"), _ENTAILMENT),
+    "rte": GlueTask(("accuracy",), _SENTENCES, _ENTAILMENT),
+    "wnli": GlueTask(("accuracy",), _SENTENCES, ("not_entailment", "entailment")),
 }
 """Tasks by the name in `task: NAME`.
 
@@ -95,7 +93,7 @@ def fill_glue(layer: Layer) -> None:
     if isinstance(task.get("kind"), str) and task["kind"] in GLUE:
         if task.get("glue", task["kind"]) != task["kind"]:
             message = f"task.kind: {task['kind']} and task.glue: {task['glue']} are different tasks; keep one of them"
-            layer.problems.append(Problem(message, ("task.kind", "task.glue"), code="task.glue"))
+            layer.problems.append(Problem(message, ("task.kind", "task.glue"), code="config.conflict"))
         task["glue"] = task.pop("kind")
         if "task.kind" in layer.places:
             layer.places["task.glue"] = layer.places.pop("task.kind")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paratune.config.other_files import refuse_other_file
-from paratune.config.problems import SET, Problem, SourceLocation, without_content
+from paratune.config.problems import SET, Problem, SourceLocation, place_of, without_content
 from paratune.config.yaml_tree import read_scalar, read_tree
 from paratune.errors import ConfigError, did_you_mean
 
@@ -38,11 +38,7 @@ class Layer:
 
     def place(self, key: str) -> SourceLocation | None:
         """Return the place of a key, or of the nearest section that contains it and has one."""
-        while key:
-            if key in self.places:
-                return self.places[key]
-            key = key.rpartition(".")[0]
-        return None
+        return place_of(key, self.places)
 
 
 def read_layers(path: Path, overrides: Sequence[str]) -> Layer:
@@ -110,15 +106,9 @@ def layers_of_mapping(values: Mapping[str, Any], overrides: Sequence[str], path:
         values: Sections, or single settings by dotted key, and perhaps `extends`.
         path: In place of the file of the mapping.
     """
-    place = SourceLocation(label(path, path.parent))
-    own = Layer()
-    for key, value in values.items():
-        if key != EXTENDS:
-            plain = _plain_mappings(value)
-            own = merge(own, layer_of(key, plain, dict.fromkeys([key, *_keys_inside(plain, key)], place)))
-    if EXTENDS in values:
-        own = _on_top_of(own, values[EXTENDS], place, path, path.parent, (path.resolve(),))
-    return expand_shorthands(read_overrides(own, overrides))
+    plain, place = _plain_mappings(values), SourceLocation(label(path, path.parent))
+    below, own = layers_within(plain, dict.fromkeys(_keys_inside(plain, path.name), place), path.name, path)
+    return expand_shorthands(read_overrides(merge(below, own), overrides))
 
 
 def _plain_mappings(value: Any) -> Any:
@@ -194,23 +184,18 @@ def _read_file(path: Path, folder: Path, chain: tuple[Path, ...]) -> Layer:
     refuse_other_file(path)
     name = label(path, folder)
     tree = read_tree(read_text(path), name)
-    layer = Layer({}, tree.places, tree.problems, isinstance(tree.value, dict))
-    if isinstance(tree.value, dict):
-        layer.values = tree.value
-    elif tree.value is None and not tree.problems:
-        layer.problems.append(
-            Problem(f"{name} is empty; `paratune config init` writes a file to start from", code="config.empty")
-        )
-    elif not tree.problems:
-        content = "a list" if isinstance(tree.value, list) else repr(str(tree.value)[:40])
-        message = f"the file has {content}; write sections (task:, data:, ...), each with `key: value` lines"
+    is_mapping = isinstance(tree.value, dict)
+    layer = Layer(tree.value if is_mapping else {}, tree.places, tree.problems, is_mapping)
+    if not is_mapping and not tree.problems:
+        content = f"has {'a list' if isinstance(tree.value, list) else repr(str(tree.value)[:40])}; write sections"
+        content = "is empty; `paratune config init` writes a file with sections" if tree.value is None else content
+        message = f"{name} {content} (task:, data:, ...), each with `key: value` lines"
         layer.problems.append(Problem(message, place=SourceLocation(name, 1), code="config.not_mapping"))
     if _is_outside(path, folder):
         layer.places = {key: replace(place, is_outside=True) for key, place in layer.places.items()}
-        lines = [problem.place.line if problem.place else 1 for problem in layer.problems]
-        places = [SourceLocation(name, line, is_outside=True) for line in lines]
-        found = zip(layer.problems, places, strict=True)
-        layer.problems = [without_content(replace(problem, place=place)) for problem, place in found]
+        for number, problem in enumerate(layer.problems):
+            place = SourceLocation(name, problem.place.line if problem.place else 1, is_outside=True)
+            layer.problems[number] = without_content(replace(problem, place=place))
     place = layer.places.pop(EXTENDS, SourceLocation(name, 1))
     return _on_top_of(layer, layer.values.pop(EXTENDS, []), place, path, folder, (*chain, path.resolve()))
 

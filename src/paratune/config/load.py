@@ -18,7 +18,7 @@ from paratune.config.permission import NamedCode, allow, trust
 from paratune.config.plain import yaml_lines
 from paratune.config.problems import Problem, failure, overlap, without_content
 from paratune.config.sections import Config
-from paratune.config.validate import Findings, validate
+from paratune.config.validate import validate
 from paratune.errors import ConfigError
 
 DEFAULT = "default"
@@ -112,15 +112,25 @@ def check_layer(layer: Layer, path: Path) -> tuple[LoadedConfig | None, list[Pro
         return None, [_placed(problem, layer) for problem in layer.problems]
     fill_glue(layer)
     fill_columns(layer)
+    name, run = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-"), layer.values.get("run") or {}
+    is_unnamed = isinstance(run, dict) and run.get("name") is None
+    if is_unnamed and name:
+        layer.values["run"] = {**run, "name": name}
     values, findings = validate(layer.values)
-    _name_run(values, path, findings)
+    if is_unnamed and not name and "run.name" not in findings.bad:
+        message = f"run.name is required: the file's name, {path.name}, cannot be the name of a folder"
+        findings.add(message, "run.name", code="config.required")
     try:
         config: Config | None = Config.model_validate(values)
     except ValidationError:
         if not findings.problems:
             raise
         config = None
-    problems = [*layer.problems, *findings.problems, *(_cross_problems(config, findings) if config else [])]
+    problems = [*layer.problems, *findings.problems]
+    for problem in check(config) if config else ():
+        # Without those that could come from a problem already found.
+        if not any(overlap(key, bad) for key in problem.keys for bad in findings.bad):
+            problems.append(problem)
     placed = [_placed(problem, layer) for problem in problems]
     if config is None or not all(problem.is_impossible for problem in problems):
         return None, placed
@@ -135,15 +145,6 @@ def show_text(loaded: LoadedConfig) -> str:
     return "\n".join(yaml_lines(values, lambda key: loaded.origin.get(key, DEFAULT))) + "\n"
 
 
-def _cross_problems(config: Config, findings: Findings) -> list[Problem]:
-    """Return the problems between sections, without those that could come from a problem already found."""
-
-    def is_known(problem: Problem) -> bool:
-        return any(overlap(key, bad) for key in problem.keys for bad in findings.bad)
-
-    return [problem for problem in check(config) if not is_known(problem)]
-
-
 def _placed(problem: Problem, layer: Layer) -> Problem:
     """Return the problem with the place of its first key in the file, or of a key inside or around it."""
     if problem.place is not None:
@@ -152,14 +153,3 @@ def _placed(problem: Problem, layer: Layer) -> Problem:
     inside = [at for key in problem.keys for name, at in layer.places.items() if name.startswith(f"{key}.")]
     around = [place for key in problem.keys if (place := layer.place(key))]
     return without_content(replace(problem, place=next(iter((*written, *inside, *around)), None)))
-
-
-def _name_run(values: dict[str, Any], path: Path, findings: Findings) -> None:
-    if values["run"].get("name") is not None or "run.name" in findings.bad:
-        return
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-")
-    if name:
-        values["run"]["name"] = name
-    else:
-        message = f"run.name is required: the file's name, {path.name}, cannot be the name of a folder"
-        findings.add(message, "run.name", code="config.required")

@@ -25,10 +25,6 @@ class NumberBytes:
         return self.weight + self.gradient + self.optimizer
 
 
-MIXED_ADAM = NumberBytes(weight=2, gradient=2, optimizer=12)
-"""Weights and gradients in 16 bits; the fp32 copy and both moments of Adam (K = 12 in the paper on ZeRO)."""
-
-
 @dataclass(frozen=True)
 class StateBytes:
     """Bytes of the model states on one rank."""

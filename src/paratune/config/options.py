@@ -179,6 +179,8 @@ def _range(constraints: tuple[Any, ...]) -> str:
         words.append(f"at least {lowest}" if lowest is not None else f"above {above}")
     if highest is not None or below is not None:
         words.append(f"at most {highest}" if highest is not None else f"below {below}")
+    if (multiple := _constraint(constraints, "multiple_of")) is not None:
+        words.append(f"a multiple of {multiple}")
     return f" {' and '.join(words)}" if words else ""
 
 

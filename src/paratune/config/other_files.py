@@ -8,22 +8,15 @@ from paratune.errors import ConfigError
 _HEAD_BYTES = 65_536
 """Bytes at the start of a file that are read."""
 _DATA_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow")
-_BINARIES = {
-    b"PAR1": "a Parquet file",
-    b"ARROW1": "an Arrow file",
-    b"\x1f\x8b": "a compressed file",
-    b"PK\x03\x04": "a zip archive or a file of torch.save",
-    b"\x80": "a pickle",
-    b"\x89PNG": "a picture",
-    b"%PDF": "a PDF file",
+_BINARIES = (b"PAR1", b"ARROW1", b"\x1f\x8b", b"PK\x03\x04", b"\x80", b"\x89PNG", b"%PDF")
+"""First bytes of Parquet, Arrow, compressed files, zip archives, pickles, pictures and PDF files."""
+_KINDS = {
+    "data": ("data", "name it in a configuration as data.train; `paratune config init` writes one"),
+    "trainer": ("settings of a Trainer", "convert it: paratune config from-trainer {path} -o my.yaml"),
+    "model": ("the config.json of a model", "name its folder in a configuration as model.name"),
+    "binary": ("a binary file", "name a YAML file"),
 }
-"""What a binary file is, by its first bytes."""
-_TODO = {
-    "data": "name it in a configuration as data.train; `paratune config init` writes one",
-    "trainer": "convert it: paratune config from-trainer {path} -o my.yaml",
-    "model": "name its folder in a configuration as model.name",
-    "binary": "name a YAML file",
-}
+"""By kind, what a file is, and what to do."""
 
 
 def refuse_other_file(path: Path) -> None:
@@ -39,29 +32,27 @@ def refuse_other_file(path: Path) -> None:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return  # `layers.read_text` reports it
-    kind, described = _recognise(path, head)
-    if kind is not None:
-        message = f"{path} is {described}, and a configuration is a YAML file; {_TODO[kind].format(path=path)}"
+    if (kind := _kind(path, head)) is not None:
+        described, advice = _KINDS[kind]
+        message = f"{path} is {described}, and a configuration is a YAML file; {advice.format(path=path)}"
         raise ConfigError(message, code="config.other_file", path=path, kind=kind)
 
 
-def _recognise(path: Path, head: bytes) -> tuple[str | None, str]:
+def _kind(path: Path, head: bytes) -> str | None:
+    """Return the kind of a file; None for one that may be a configuration."""
     if path.suffix in _DATA_SUFFIXES:
-        return "data", "a data file"
-    named = next((described for start, described in _BINARIES.items() if head.startswith(start)), None)
+        return "data"
     is_utf_16 = head.startswith((b"\xff\xfe", b"\xfe\xff"))
-    if named or (b"\0" in head and not is_utf_16):
-        return "binary", named or "a binary file"
+    if head.startswith(_BINARIES) or (b"\0" in head and not is_utf_16):
+        return "binary"
     text = head.decode("utf-8-sig", errors="replace").lstrip()
     first, _, rest = text.partition("\n")
     if text.startswith("{"):
         if re.search(r'"(per_device_train_batch_size|num_train_epochs|log_history)"\s*:', text):
-            return "trainer", "a JSON file with settings of a Trainer"
+            return "trainer"
         if re.search(r'"(model_type|architectures)"\s*:', text):
-            return "model", "the config.json of a model"
-    is_json_data = first.rstrip().endswith("}") and rest.lstrip().startswith("{")
-    if (text.startswith("{") and is_json_data) or re.match(r"\[\s*\{", text):
-        return "data", "a JSON file with rows of data"
-    if rest.strip() and re.fullmatch(r"[^:#\[{]*[,\t][^:#]*", first.rstrip()) and not first.startswith("-"):
-        return "data", "a table"
-    return None, ""
+            return "model"
+    has_json_rows = text.startswith("{") and first.rstrip().endswith("}") and rest.lstrip().startswith("{")
+    # The first line of a table has commas or tabs, and no sign of YAML.
+    is_table = re.fullmatch(r"[^:#\[{]*[,\t][^:#]*", first.rstrip()) and not first.startswith("-") and rest.strip()
+    return "data" if has_json_rows or re.match(r"\[\s*\{", text) or is_table else None

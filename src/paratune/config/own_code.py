@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import inspect
+import json
 import os
 import sys
 import sysconfig
@@ -19,7 +20,7 @@ from paratune.errors import ConfigError, ParatuneError, did_you_mean
 
 if TYPE_CHECKING:  # pydantic, which commands such as watch do not need
     from paratune.config.section import OwnCode
-    from paratune.config.sections import Config, OwnMetric
+    from paratune.config.sections import Config
 
 RECIPE_KEY = "task.recipe"
 HEAD_KEY = "model.head"
@@ -48,11 +49,16 @@ def named_code(values: Mapping[str, Any]) -> list[NamedCode]:
             found.append(_code(key, value, _unchecked(values, "task.options") if key == RECIPE_KEY else None))
     for key in (CALLBACKS_KEY, METRICS_KEY):
         entries = _unchecked(values, key)
-        for entry in entries if isinstance(entries, list | tuple) else ():
+        for number, entry in enumerate(entries if isinstance(entries, list | tuple) else ()):
             if isinstance(entry, Mapping):
-                found.append(_code(key, entry.get("function") or entry.get("evaluate"), entry.get("options")))
-    for key, source in _own_sources(values.get("data")):
-        found.append(source_code(source, key))
+                inside = f"{key}[{number}]" if key == CALLBACKS_KEY else f"{key}.{entry.get('name')}"
+                found.append(_code(inside, entry.get("function") or entry.get("evaluate"), entry.get("options")))
+    for key in ("train", "validation", "test", "extra", "predict"):
+        value = _unchecked(values, f"data.{key}")
+        named = value.items() if isinstance(value, Mapping) else [(None, one) for one in _as_list(value)]
+        for name, source in named:
+            if isinstance(source, str) and source.startswith(CODE):
+                found.append(source_code(source, f"data.{key}" if name is None else f"data.{key}.{name}"))
     if _unchecked(values, REMOTE_CODE):
         names = (_unchecked(values, "model.name"), _unchecked(values, "model.tokenizer"))
         found += [NamedCode(REMOTE_CODE, str(name), shown="true") for name in dict.fromkeys(names) if name]
@@ -115,15 +121,8 @@ def own_model_options(model: Any) -> dict[str, Any]:
     return {key: known[key] for key in ("head", "class") if known.get(key) is not None}
 
 
-def _own_sources(data: Any) -> Iterator[tuple[str, str]]:
-    """Yield the options of the section data that name code, with their values."""
-    for key in ("train", "validation", "test", "extra", "predict") if isinstance(data, Mapping) else ():
-        value = data.get(key)
-        sources = value if isinstance(value, list) else [value]
-        named = value.items() if isinstance(value, Mapping) else [(None, source) for source in sources]
-        for name, source in named:
-            if isinstance(source, str) and source.startswith(CODE):
-                yield f"data.{key}" if name is None else f"data.{key}.{name}", source
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def add_to_path(folder: Path) -> None:
@@ -153,17 +152,14 @@ def import_callable(name: str, key: str, options: Mapping[str, Any] | None = Non
             f"{key}: {name} cannot be imported: {type(error).__name__}: {error}. Python looks in installed packages, "
             "PYTHONPATH, the folder of the configuration file and the current folder"
         )
-        raise ConfigError(message, code="own_code.no_module", key=key, value=name) from error
-    if not hasattr(module, attribute):
-        message = (
-            f"{key}: {name} cannot be imported: {getattr(module, '__file__', module_name)} has no {attribute}"
-            f"{did_you_mean(attribute, [other for other in vars(module) if not other.startswith('_')])}"
-        )
-        raise ConfigError(message, code="own_code.no_attribute", key=key, value=name)
-    value = getattr(module, attribute)
+        raise ConfigError(message, code="own_code.not_found", key=key, value=name) from error
+    value = getattr(module, attribute, None)
     if not callable(value):
-        message = f"{key}: {name} is of type {type(value).__name__}, which cannot be called; name a function or a class"
-        raise ConfigError(message, code="own_code.not_callable", key=key, value=name)
+        near = did_you_mean(attribute, [other for other in vars(module) if not other.startswith("_")])
+        reason = f"{getattr(module, '__file__', module_name)} has no {attribute}{near}"
+        if hasattr(module, attribute):
+            reason = f"it is of type {type(value).__name__}, which cannot be called; name a function or a class"
+        raise ConfigError(f"{key}: {name} cannot be used: {reason}", code="own_code.not_found", key=key, value=name)
     return value
 
 
@@ -250,9 +246,14 @@ def wrong_result(function: str, key: str, returned: str, wanted: str) -> ConfigE
 def source_hash(name: str, key: str) -> str | None:
     """Return the SHA-256 of the file that defines the object of an option; None where it has no Python source.
 
+    Args:
+        name: package.module:attribute, or a script of the library `evaluate`.
+
     Raises:
         ConfigError: As `import_callable`.
     """
+    if ":" not in name:
+        return hashlib.sha256(metric_script(name, key).read_bytes()).hexdigest()
     value = import_callable(name, key)
     defined_in = getattr(value, "__module__", None) or name.partition(":")[0]
     try:
@@ -265,48 +266,19 @@ def source_hash(name: str, key: str) -> str | None:
 def own_code_record(config: "Config") -> dict[str, dict[str, Any]]:
     """Return the code outside paratune that a run calls, by option: `function`, `options` and `sha256`.
 
-    The hash is that of the file that defines the function; None where it has no Python source.
+    The hash is that of the file that defines the function; None where it has no Python source. The strategy, and files
+    of a model folder, are recorded elsewhere.
 
     Raises:
         ConfigError: The code cannot be imported.
     """
-    from paratune.config.section import OwnCode
-
-    own_class = config.model.class_
-    recipe = getattr(config.task, "recipe", None)
-    named: dict[str, Any] = {
-        HEAD_KEY: config.model.head,
-        "task.loss": getattr(config.task, "loss", None),
-        "train.optimizer": config.train.optimizer,
-        "train.schedule": config.train.schedule,
-        **{f"{CALLBACKS_KEY}[{number}]": callback for number, callback in enumerate(config.run.callbacks)},
-    }
-    record: dict[str, dict[str, Any]] = {
-        key: {**code.model_dump(), "sha256": source_hash(code.function, f"{key}.function")}
-        for key, code in named.items()
-        if isinstance(code, OwnCode)
-    }
-    if recipe is not None:
-        options = config.task.model_dump(exclude={"kind", "recipe"})
-        record[RECIPE_KEY] = {"function": recipe, **options, "sha256": source_hash(recipe, RECIPE_KEY)}
-    if own_class is not None:
-        record[CLASS_KEY] = {"function": own_class, "options": {}, "sha256": source_hash(own_class, CLASS_KEY)}
-    for key, source in _own_sources(config.data.model_dump()):
-        name, _, arguments = source.removeprefix(CODE).partition("?")
-        code = {"function": name, "options": arguments, "sha256": source_hash(name, key)}
-        record[f"{key}: {name}"] = code
-    for metric in config.evaluate.metrics:
-        key = f"{METRICS_KEY}.{metric.name}"
-        record[key] = {**metric.model_dump(exclude={"name"}, exclude_none=True), "sha256": _metric_hash(metric)}
+    record: dict[str, dict[str, Any]] = {}
+    for code in named_code(config.model_dump(by_alias=True)):
+        if code.key not in ("strategy.kind", REMOTE_CODE):
+            key = f"{code.key}: {code.name}" if code.key.startswith("data.") else code.key.removesuffix(".function")
+            options, sha256 = json.loads(code.options), source_hash(code.name, code.key)
+            record[key] = {"function": code.name, "options": options, "sha256": sha256}
     return record
-
-
-def _metric_hash(metric: "OwnMetric") -> str | None:
-    if metric.evaluate is not None:
-        script = metric_script(metric.evaluate, f"{METRICS_KEY}.evaluate")
-        return hashlib.sha256(script.read_bytes()).hexdigest()
-    assert metric.function is not None
-    return source_hash(metric.function, f"{METRICS_KEY}.function")
 
 
 def metric_script(name: str, key: str) -> Path:
@@ -322,5 +294,5 @@ def metric_script(name: str, key: str) -> Path:
             f"{key}: {name} is not a metric of the library evaluate on this machine: {script} does not exist. Metrics "
             "of the hub are Python code and are not downloaded; copy the folder of the metric, and name it"
         )
-        raise ConfigError(message, code="own_code.no_module", key=key, value=name)
+        raise ConfigError(message, code="own_code.not_found", key=key, value=name)
     return script

@@ -8,8 +8,6 @@ from typing import Any
 from paratune.config.layers import OPAQUE
 from paratune.config.yaml_tree import is_plain_text
 
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:-")
-
 
 def one_line(value: Any) -> str:
     """Return plain data as YAML on one line; reading it returns the same data."""
@@ -20,7 +18,7 @@ def one_line(value: Any) -> str:
     if isinstance(value, float):
         return _number(value)
     if isinstance(value, str):
-        return value if value and set(value) <= _PLAIN and is_plain_text(value) else _quoted(value)
+        return value if is_plain_text(value) else _quoted(value)
     return json.dumps(value)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -16,6 +16,18 @@ LONGEST_S = 100_000_000
 Duration = Annotated[float, Field(gt=0, le=LONGEST_S)]
 """Seconds."""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _ascending(numbers: list[Any]) -> list[Any]:
+    if numbers != sorted(set(numbers)):
+        raise ValueError("ascending, each number once")
+    return numbers
+
+
+Span = Annotated[list[Finite], Field(min_length=2, max_length=2), AfterValidator(_ascending)]
+"""A lower and then a higher number."""
+LayerNumbers = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1), AfterValidator(_ascending)]
+"""Layers of a model, counted from 0."""
 
 
 class Section(BaseModel):

@@ -1,6 +1,5 @@
 """Reads a YAML file that contains one section, and reports all problems at once."""
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any, TypeVar
 
 from paratune.config.layers import read_text
 from paratune.config.options import section_options
-from paratune.config.problems import Problem, SourceLocation, failure
+from paratune.config.problems import Problem, SourceLocation, failure, place_of
 from paratune.config.section import Section
 from paratune.config.validate import describe_value, validate_as
 from paratune.config.yaml_tree import read_tree
@@ -29,26 +28,21 @@ def read_section_file(
         ConfigError: The file is unreadable, or has problems, which are listed with their lines.
     """
     tree = read_tree(read_text(path), path.name)
-    problems = list(tree.problems)
     options = {} if tree.value is None else tree.value
     if not isinstance(options, dict):
-        message = (
-            f"it is {describe_value(options)}; {name} is a mapping of options ({', '.join(section_options(section))})"
-        )
-        raise failure(path, [*problems, Problem(message, code="config.not_mapping")], path.name)
+        allowed = f"{name} is a mapping of options ({', '.join(section_options(section))})"
+        problem = Problem(f"it is {describe_value(options)}; {allowed}", code="config.not_mapping")
+        raise failure(path, [*tree.problems, problem], path.name)
     values, findings = validate_as(section, options, name)
-    problems += findings.problems
+    problems = [*tree.problems, *findings.problems]
     problems += check(values, options, not problems)
-    if problems:
-        raise failure(path, [_located(problem, tree.places, path.name) for problem in problems], path.name)
-    return section.model_validate(values)
-
-
-def _located(problem: Problem, places: dict[str, SourceLocation], file: str) -> Problem:
-    """Return a problem with the location of its key, or of the closest parent of the key."""
-    if problem.place is not None or not problem.keys:
-        return problem
-    key = problem.keys[0]
-    while key and key not in places:
-        key = re.sub(r"(\.[^.]*|\[\d+\])$", "", key) if re.search(r"\.|\[", key) else ""
-    return replace(problem, place=places.get(key, SourceLocation(file, 1)))
+    if not problems:
+        return section.model_validate(values)
+    top = SourceLocation(path.name, 1)
+    placed = [
+        replace(problem, place=problem.place or (place_of(problem.keys[0], tree.places) or top))
+        if problem.keys
+        else problem
+        for problem in problems
+    ]
+    raise failure(path, placed, path.name)

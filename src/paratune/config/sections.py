@@ -1,6 +1,6 @@
 """All options of a run: one frozen class for each section.
 
-The text under a field is its help, also in the JSON schema and in the file that `paratune config init --full` writes.
+The text under a field is its help, also in the JSON schema and on the page *Options* of the documentation.
 """
 
 from collections.abc import Iterator
@@ -15,6 +15,7 @@ from paratune.config.section import (
     LONGEST_S,
     CodeName,
     Columnar,
+    LayerNumbers,
     NonNegative,
     OwnCode,
     OwnOptimizer,
@@ -227,7 +228,7 @@ class ModelOptions(Section):
     tokenizer's."""
     overrides: dict[str, Any] = Field(default_factory=dict)
     """Values to change in the model's configuration, such as hidden_dropout_prob: 0.0."""
-    keep_layers: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = None
+    keep_layers: LayerNumbers | None = None
     """Keep only these layers of the encoder, counted from 0 and ascending, such as [0, 2, 4]: a smaller model, which is
     then trained."""
     adapter: LoraOptions | None = None

@@ -6,6 +6,18 @@ from pydantic import Field
 
 from paratune.config.section import Positive, PositiveFloat, Section
 
+_BUCKET = "Size in MiB of the buckets in which gradients are reduced."
+BucketCap = Annotated[PositiveFloat, Field(description=_BUCKET)]
+_UNUSED = (
+    "Search in each step for parameters without a gradient; needed for models that do not use all their parameters."
+)
+FindUnused = Annotated[bool, Field(description=_UNUSED)]
+_OFFLOAD = "Keep the shards of weights, gradients and optimizer states in CPU memory, and update them there; for GPUs."
+CpuOffload = Annotated[bool, Field(description=_OFFLOAD)]
+_DTYPE = """Dtype of the weights in forward and backward: fp32 (under autocast), or 16-bit copies with the same name as
+`precision`."""
+ParamDtype = Annotated[Literal["fp32", "bf16", "fp16"], Field(description=_DTYPE)]
+
 
 class SingleOptions(Section):
     """One process on one device."""
@@ -19,10 +31,8 @@ class DDPOptions(Section):
 
     kind: Literal["ddp"]
     """The strategy."""
-    bucket_cap_mb: PositiveFloat = 25.0
-    """Size in MiB of the buckets in which gradients are reduced."""
-    find_unused_parameters: bool = False
-    """Search in each step for parameters without a gradient; needed for models that do not use all their parameters."""
+    bucket_cap_mb: BucketCap = 25.0
+    find_unused_parameters: FindUnused = False
 
 
 class Zero1Options(Section):
@@ -30,10 +40,8 @@ class Zero1Options(Section):
 
     kind: Literal["zero1"]
     """The strategy."""
-    bucket_cap_mb: PositiveFloat = 25.0
-    """Size in MiB of the buckets in which gradients are reduced."""
-    find_unused_parameters: bool = False
-    """Search in each step for parameters without a gradient; needed for models that do not use all their parameters."""
+    bucket_cap_mb: BucketCap = 25.0
+    find_unused_parameters: FindUnused = False
 
 
 class Zero2Options(Section):
@@ -41,11 +49,8 @@ class Zero2Options(Section):
 
     kind: Literal["zero2"]
     """The strategy."""
-    cpu_offload: bool = False
-    """Keep the shards of weights, gradients and optimizer states in CPU memory, and update them there; for GPUs."""
-    param_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Dtype of the weights in forward and backward: fp32 (under autocast), or 16-bit copies with the same name as
-    `precision`."""
+    cpu_offload: CpuOffload = False
+    param_dtype: ParamDtype = "fp32"
 
 
 class Zero3Options(Section):
@@ -53,11 +58,8 @@ class Zero3Options(Section):
 
     kind: Literal["zero3"]
     """The strategy."""
-    cpu_offload: bool = False
-    """Keep the shards of weights, gradients and optimizer states in CPU memory, and update them there; for GPUs."""
-    param_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Dtype of the weights in forward and backward: fp32 (under autocast), or 16-bit copies with the same name as
-    `precision`."""
+    cpu_offload: CpuOffload = False
+    param_dtype: ParamDtype = "fp32"
 
 
 class HSDPOptions(Section):
@@ -68,11 +70,8 @@ class HSDPOptions(Section):
     shard_size: Positive | None = None
     """Number of ranks that share one copy of the states; default: the ranks of one node. There must be at least two
     groups."""
-    cpu_offload: bool = False
-    """Keep the shards of weights, gradients and optimizer states in CPU memory, and update them there; for GPUs."""
-    param_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Dtype of the weights in forward and backward: fp32 (under autocast), or 16-bit copies with the same name as
-    `precision`."""
+    cpu_offload: CpuOffload = False
+    param_dtype: ParamDtype = "fp32"
 
 
 class PipelineOptions(Section):
@@ -111,7 +110,7 @@ class DeepSpeedOptions(Section):
     """Size in MiB of the buckets in which gradients and weights are sent (stages 1 to 3); default in fp32: 100."""
     reduce_bucket_size: Positive | None = None
     """Size of the buckets of gradients in elements (stages 1 to 3); default with a 16-bit `param_dtype`: 500000000."""
-    allgather_bucket_size: Positive | None = None
+    allgather_bucket_size: Annotated[int, Field(ge=2, multiple_of=2)] | None = None
     """Size of the buckets of updated weights in elements, an even number (stages 1 and 2); default: as
     `reduce_bucket_size`."""
     prefetch_bucket_size: Annotated[int, Field(ge=0)] | None = None

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from paratune.config.section import CodeName, Finite, OwnCode, Part, Positive, PositiveFloat, Section, Share, Text
+from paratune.config.section import CodeName, Finite, OwnCode, Part, Positive, PositiveFloat, Section, Share, Span, Text
 
 
 class WindowOptions(Section):
@@ -16,6 +16,13 @@ class WindowOptions(Section):
     """Tokens that two neighbouring windows share."""
     max_windows: Positive = 8
     """Most windows of a text; its text behind them is truncated."""
+
+
+_WINDOWS = """Cut texts that are longer than `data.max_length` into windows, and pool their outputs; null: truncate such
+texts. See docs/howto/long_documents.md."""
+Windows = Annotated[WindowOptions | None, Field(description=_WINDOWS)]
+_OWN_LOSS = "Your own loss of each row, in place of the usual one; see docs/howto/extend.md."
+OwnLoss = Annotated[OwnCode | None, Field(description=_OWN_LOSS)]
 
 
 class ClassificationTask(Section):
@@ -36,11 +43,8 @@ class ClassificationTask(Section):
     focal_gamma: PositiveFloat | None = None
     """Exponent of the focal loss, which reduces the loss of rows that are predicted well; 2 is usual. null: the
     cross-entropy."""
-    windows: WindowOptions | None = None
-    """Cut texts that are longer than `data.max_length` into windows, and pool their outputs; null: truncate such texts.
-    See docs/howto/long_documents.md."""
-    loss: OwnCode | None = None
-    """Your own loss of each row, in place of the usual one; see docs/howto/extend.md."""
+    windows: Windows = None
+    loss: OwnLoss = None
 
     @property
     def has_plain_loss(self) -> bool:
@@ -59,11 +63,8 @@ class MultiLabelTask(Section):
     """Text between the labels of a row, for a column of text; a column of lists needs none."""
     threshold: Part = 0.5
     """Smallest probability with which a class is predicted."""
-    windows: WindowOptions | None = None
-    """Cut texts that are longer than `data.max_length` into windows, and pool their outputs; null: truncate such texts.
-    See docs/howto/long_documents.md."""
-    loss: OwnCode | None = None
-    """Your own loss of each row, in place of the usual one; see docs/howto/extend.md."""
+    windows: Windows = None
+    loss: OwnLoss = None
 
 
 class OrdinalTask(Section):
@@ -74,11 +75,8 @@ class OrdinalTask(Section):
     labels: list[str | int] | dict[str | int, str]
     """The label values of the data from the lowest to the highest, or a mapping of each value to the name to show for
     it."""
-    windows: WindowOptions | None = None
-    """Cut texts that are longer than `data.max_length` into windows, and pool their outputs; null: truncate such texts.
-    See docs/howto/long_documents.md."""
-    loss: OwnCode | None = None
-    """Your own loss of each row, in place of the usual one; see docs/howto/extend.md."""
+    windows: Windows = None
+    loss: OwnLoss = None
 
 
 class RegressionTask(Section):
@@ -94,16 +92,13 @@ class RegressionTask(Section):
     round_to: PositiveFloat | None = None
     """Step of the scale of reported scores, such as 0.5 for half bands. Prediction files have the rounded and the raw
     value; agreement and kappa use the rounded one."""
-    range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
+    range: Span | None = None
     """Lowest and highest score, such as [0, 9]. Reported values are clipped to it; targets outside are an error."""
     grades: Annotated[list[Finite], Field(min_length=3, max_length=3)] | None = None
     """Lowest grade, highest grade and step, such as [0, 9, 0.5], on which agreement and kappa are computed, for a task
     without `round_to`; null: those of the training targets, if all are multiples of 1 or of 0.5."""
-    windows: WindowOptions | None = None
-    """Cut texts that are longer than `data.max_length` into windows, and pool their outputs; null: truncate such texts.
-    See docs/howto/long_documents.md."""
-    loss: OwnCode | None = None
-    """Your own loss of each row, in place of the usual one; see docs/howto/extend.md."""
+    windows: Windows = None
+    loss: OwnLoss = None
 
 
 class MaskedLMTask(Section):
@@ -193,9 +188,7 @@ class EmbeddingTask(Section):
     margin: PositiveFloat | None = None
     """triplet: by how much the negative must be farther away than the positive, as a Euclidean distance (default: 5).
     contrastive: smallest cosine distance of unrelated texts without loss (default: 0.5)."""
-    score_range: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = Field(
-        default_factory=lambda: [0.0, 1.0]
-    )
+    score_range: Span | None = Field(default_factory=lambda: [0.0, 1.0])
     """cosine_similarity: the scores of the data that stand for the cosines 0 and 1, such as [0, 5] for STS. null: the
     lowest and the highest score of the training data."""
 

@@ -1,7 +1,7 @@
 """Checks each section by itself: unknown and missing keys, wrong types and values, with the nearest valid key."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,19 +127,21 @@ def _section(
         elif key in values and key not in wrong:
             good[key] = values[key]
         else:
-            _note_value(option, values, dotted, findings)
+            _note_value(option, values, dotted, findings, wrong.get(key, ""))
             if option.required:
                 good[key] = _STAND_INS.get(dotted, f"<{dotted}>")
     return good
 
 
-def _note_value(option: Option, values: Mapping[Any, Any], dotted: str, findings: Findings) -> None:
+def _note_value(option: Option, values: Mapping[Any, Any], dotted: str, findings: Findings, reason: str) -> None:
     """Add a finding for a plain value that is wrong, or missing without a default."""
     if option.key in values:
         shown = describe_value(values[option.key])
         hint = SWITCHES.get(dotted) if values[option.key] is True else None
         hint = f"; {hint}" if hint else _hint(option, values[option.key])
-        findings.add(f"{dotted} is {shown}; allowed: {option.allowed}{hint}", dotted, code="config.invalid_value")
+        findings.add(
+            f"{dotted} is {shown}; allowed: {option.allowed}{reason}{hint}", dotted, code="config.invalid_value"
+        )
     elif option.required and dotted not in findings.bad:
         findings.add(f"{dotted} is required: {option.help} Allowed: {option.allowed}", dotted, code="config.required")
 
@@ -243,18 +245,22 @@ def _other_kind(section: type[Section], key: Any, path: str) -> str | None:
     )
 
 
-def _wrong_values(section: type[Section], values: Mapping[Any, Any], path: str, findings: Findings) -> set[str]:
-    """Return the keys of plain values that the section's class refuses; add a finding where it refuses the whole."""
+def _wrong_values(section: type[Section], values: Mapping[Any, Any], path: str, findings: Findings) -> dict[str, str]:
+    """Return the keys of plain values that the section's class refuses, with what a validator of its own says of them.
+
+    Add a finding where it refuses the whole.
+    """
+    wrong: dict[str, str] = {}
     try:
         section.model_validate({key: value for key, value in values.items() if isinstance(key, str)})
     except ValidationError as error:
         for detail in error.errors():
-            if not detail["loc"] and detail["type"] != "model_type":
-                findings.add(
-                    f"{path}: {detail['msg'].removeprefix('Value error, ')}", path, code="config.invalid_value"
-                )
-        return {str(detail["loc"][0]) for detail in error.errors() if detail["loc"]}
-    return set()
+            reason = detail["msg"].removeprefix("Value error, ")
+            if detail["loc"]:
+                wrong[str(detail["loc"][0])] = f", {reason}" if detail["type"] == "value_error" else ""
+            elif detail["type"] != "model_type":
+                findings.add(f"{path}: {reason}", path, code="config.invalid_value")
+    return wrong
 
 
 def _hint(option: Option, value: Any) -> str:
@@ -289,3 +295,24 @@ def describe_value(value: Any) -> str:
     shown = f'"{value}"' if isinstance(value, str) else one_line(value)
     short = shown if len(shown) <= 80 else f"{shown[:76]} ..."
     return f"{short} ({names.get(type(value), 'a mapping')})"
+
+
+def set_for_flag(flag: str, words: Sequence[str] = ()) -> str | None:
+    """Return the `--set` that has the effect of a flag, such as "--set train.epochs=3"; None for other flags.
+
+    Names of our options and of arguments of the Hugging Face Trainer are known.
+
+    Args:
+        words: All words of the command line; one has the value: "--epochs=3", or the word after "--epochs".
+    """
+    key = flag.removeprefix("--").replace("-", "_")
+    if key in ("fp16", "bf16", "tf32", "fp32"):
+        return f"--set precision={key}"
+    dotted = "model.name" if key == "model" else ELSEWHERE.get(key) or find_key(key, Config)
+    dotted = key if "." in key else dotted
+    if dotted is None:
+        return None
+    attached = next((word for word in words if word.startswith(f"{flag}=")), None)
+    following = next(iter(words[words.index(flag) + 1 :]), "--") if flag in words else "--"
+    value = "VALUE" if following.startswith("--") else following
+    return f"--set {dotted}={value if attached is None else attached.partition('=')[2]}"

@@ -1,18 +1,16 @@
-"""Reads YAML 1.2 as plain values, with the line of each key.
+"""Reads YAML 1.2 as plain values, with the line of each key, and explains mistakes to the author of a file.
 
 PyYAML itself follows YAML 1.1: `2e-5` is text, `no` is false, and a duplicate key is no error.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import yaml
 
 from paratune.config.problems import Problem, SourceLocation
-from paratune.config.yaml_errors import explain
 
 MAX_NODES = 100_000
 """Maximum number of values in one file; aliases of aliases could otherwise fill the memory."""
@@ -90,16 +88,13 @@ def read_scalar(text: str) -> Any:
     return tree.value
 
 
-@lru_cache(maxsize=16_384)
-def is_plain_text(text: str) -> bool:
-    """Return whether YAML reads text without quotes as the same text, also in a list or a mapping.
+_PLAIN = re.compile(r"(?!\.\.\.)[A-Za-z0-9_./][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*")
 
-    Results are cached: a matrix writes the same names again for each of its runs.
-    """
-    try:
-        return bool(read_scalar(text) == text and read_scalar(f"{{a: [{text}, {text}]}}") == {"a": [text, text]})
-    except ValueError:
-        return False
+
+def is_plain_text(text: str) -> bool:
+    """Return whether text needs no quotes: YAML reads it as the same text, also in a list or a mapping."""
+    resolvers = _Loader.yaml_implicit_resolvers.get(text[:1], ())
+    return bool(_PLAIN.fullmatch(text)) and not any(pattern.match(text) for _, pattern in resolvers)
 
 
 class _Reader:
@@ -121,7 +116,7 @@ class _Reader:
             if root is not None:
                 self._tree.value = self._build(root, "")
         except yaml.MarkedYAMLError as error:
-            reason, line = explain(error, text.splitlines())
+            reason, line = _explain(error, text.splitlines())
             self._refuse(f"not valid YAML: {reason}", line)
         except yaml.reader.ReaderError as error:
             line = text[: error.position].count("\n") + 1
@@ -130,36 +125,34 @@ class _Reader:
             self._refuse("not valid as a configuration: brackets are nested too deep", 1)
         return self._tree
 
-    def _refuse(self, message: str, line: int) -> None:
-        self._tree.problems.append(Problem(message, place=SourceLocation(self._file, line), code="config.syntax"))
+    def _refuse(self, message: str, line: int, code: str = "") -> None:
+        self._tree.problems.append(
+            Problem(message, place=SourceLocation(self._file, line), code=code or "config.syntax")
+        )
 
     def _build(self, node: yaml.Node, path: str) -> Any:
+        """Return the value of a node; None for one that is not allowed, which is a problem."""
         line = node.start_mark.line + 1
         self._num_nodes += 1
         if self._num_nodes > MAX_NODES:
             raise yaml.MarkedYAMLError(problem=f"more than {MAX_NODES:,} values", problem_mark=node.start_mark)
         if id(node) in self._open:
             raise yaml.MarkedYAMLError(problem="an alias that contains itself", problem_mark=node.start_mark)
-        if isinstance(node, yaml.ScalarNode):
-            return self._scalar(node, line)
-        if node.tag not in (f"{_TAG}map", f"{_TAG}seq"):
-            self._refuse(f"the tag {_short(node.tag)} is not allowed; write plain values", line)
+        kind = node.tag.removeprefix(_TAG) if node.tag.startswith(_TAG) else ""
+        if kind not in (_SCALARS if isinstance(node, yaml.ScalarNode) else ("map", "seq")):
+            shown = node.tag.replace(_TAG, "!!")
+            self._refuse(f"the tag {shown} is not allowed; write plain values", line)
             return None
+        if isinstance(node, yaml.ScalarNode):
+            try:
+                return _SCALARS[kind](node.value)
+            except ValueError:
+                self._refuse(f"{node.value[:40]!r} cannot be read as {kind}", line)
+                return None
         self._open.add(id(node))
         value = self._mapping(node, path) if isinstance(node, yaml.MappingNode) else self._sequence(node, path)
         self._open.discard(id(node))
         return value
-
-    def _scalar(self, node: yaml.ScalarNode, line: int) -> Any:
-        convert = _SCALARS.get(node.tag.removeprefix(_TAG)) if node.tag.startswith(_TAG) else None
-        if convert is None:
-            self._refuse(f"the tag {_short(node.tag)} is not allowed; write plain values", line)
-            return None
-        try:
-            return convert(node.value)
-        except ValueError:
-            self._refuse(f"{node.value[:40]!r} cannot be read as {node.tag.removeprefix(_TAG)}", line)
-            return None
 
     def _sequence(self, node: yaml.Node, path: str) -> list[Any]:
         values = []
@@ -176,12 +169,11 @@ class _Reader:
             if not isinstance(key_node, yaml.ScalarNode):
                 self._refuse("a key must be a word or a number", line)
                 continue
-            key = self._scalar(key_node, line)
+            key = self._build(key_node, path)
             dotted = f"{path}.{key}" if path else str(key)
             if key in lines:
                 where = f"lines {lines[key]} and {line}" if lines[key] != line else f"twice on line {line}"
-                message, place = f"{dotted} is given twice: {where}; keep one of them", SourceLocation(self._file, line)
-                self._tree.problems.append(Problem(message, place=place, code="config.duplicate_key"))
+                self._refuse(f"{dotted} is given twice: {where}; keep one of them", line, "config.duplicate_key")
                 continue
             lines[key] = line
             self._tree.places[dotted] = SourceLocation(self._file, line)
@@ -189,5 +181,90 @@ class _Reader:
         return values
 
 
-def _short(tag: str) -> str:
-    return f"!!{tag.removeprefix(_TAG)}" if tag.startswith(_TAG) else tag
+_CLOSING = {"[": "]", "{": "}"}
+_ADVICE = (
+    ("'\\t' that cannot start", "a tab character; replace it with spaces"),
+    ("unknown escape character", "a backslash in double quotes starts an escape; use single quotes: {line}"),
+    ("sequence entries are not", "a list starts behind its key; write [a, b], or each item on its own line: {line}"),
+    ("found another document", "a second document starts; a file has one"),
+    ("scanning an alias", "a value that starts with * needs quotes: {line}"),
+    ("scanning an anchor", "a value that starts with & needs quotes: {line}"),
+    ("scanning a directive", "a value that starts with % needs quotes: {line}"),
+)
+"""Words of PyYAML's messages, and what to tell the author of a file."""
+
+
+def _explain(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> tuple[str, int]:
+    """Return a message with the mistake and the correction, and the number of the line to correct, from 1."""
+    context, problem = error.context or "", error.problem or ""
+    mark = error.problem_mark or error.context_mark
+    start = error.context_mark or mark
+    if mark is None or start is None:
+        return problem, 1
+    number, line = mark.line, lines[mark.line] if mark.line < len(lines) else ""
+    first = lines[start.line] if start.line < len(lines) else ""
+    opening = first[start.column : start.column + 1]
+    if problem.startswith("mapping values are not allowed"):
+        return _unexpected_colon(lines, number, mark.column)
+    if problem.startswith("could not find expected ':'"):
+        return _missing_colon(first), start.line + 1
+    if problem.startswith("expected <block end>") and not problem.endswith("'<scalar>'"):
+        return _indentation(lines, number)
+    if "while parsing a flow" in context and opening in _CLOSING:
+        return f"{opening} has no {_CLOSING[opening]}, or a comma is missing: {_short(first)}", start.line + 1
+    if problem.startswith("found unexpected end of stream"):
+        return f"the closing {opening} is missing: {_short(first)}", start.line + 1
+    for words, advice in _ADVICE:
+        if words in f"{context} {problem}":
+            return advice.format(line=_short(line)), number + 1
+    if problem.endswith("'<stream end>'"):
+        number = max((n for n, text in enumerate(lines) if "[" in text or "{" in text), default=0)
+        return f"a bracket is not closed: {_short(lines[number])}", number + 1
+    if not context and not problem.startswith(("expected", "found")):
+        return problem, number + 1  # of `_Reader`
+    if cannot_start := re.match(r"found character '(.)' that cannot start", problem):
+        return f"a value that starts with {cannot_start[1]} needs quotes: {_short(line)}", number + 1
+    return f"check quotes, brackets and colons: {_short(line)}", number + 1
+
+
+def _unexpected_colon(lines: Sequence[str], number: int, column: int) -> tuple[str, int]:
+    """Explain a key where a value was expected: a colon in a value, a line too far right, or no colon before it."""
+    line, above = lines[number], _line_above(lines, number)
+    name = line[:column].strip()
+    if ": " in name:
+        return f"the value has a colon and needs quotes: {_short(line)}", number + 1
+    if above is None or re.search(r":(\s|$)", lines[above]):
+        return f"{name} is indented by more spaces than the line above, which has a value", number + 1
+    return _missing_colon(lines[above]), above + 1
+
+
+def _missing_colon(line: str) -> str:
+    text = line.partition(" #")[0].strip()
+    if re.match(r"-[^\s-]", text):
+        return f"a hyphen needs a space: write - {text[1:]}"
+    name, rest = re.match(r"([\w.-]*)\s*[:=]?\s*(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    if not name:
+        return f"a colon is missing: {_short(line)}"
+    return f"{_short(line)} has no colon with a space; write {_short(f'{name}: {rest}')}"
+
+
+def _indentation(lines: Sequence[str], number: int) -> tuple[str, int]:
+    line, above = lines[number], _line_above(lines, number)
+    if above is not None and not re.search(r":(\s|$)|^\s*-", lines[above]):
+        return _missing_colon(lines[above]), above + 1
+    spaces = [len(text) - len(text.lstrip(" ")) for text in (line, "" if above is None else lines[above])]
+    before = "" if above is None else f", and the line above by {spaces[1]}"
+    message = (
+        f"{_short(line)} is indented by {spaces[0]}{before}; the lines of a section have the same number of spaces"
+    )
+    return message, number + 1
+
+
+def _line_above(lines: Sequence[str], number: int) -> int | None:
+    """Return the number of the nearest line above that is neither empty nor a comment."""
+    return next((n for n in range(number - 1, -1, -1) if lines[n].strip() and lines[n].lstrip()[0] != "#"), None)
+
+
+def _short(line: str) -> str:
+    text = line.strip()
+    return text if len(text) <= 60 else f"{text[:56]} ..."

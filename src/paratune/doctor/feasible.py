@@ -4,13 +4,12 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from paratune.config.feasibility.reason import Reason
-from paratune.config.feasibility.rules import reasons_against
-from paratune.config.feasibility.target import Ranks, Target
-from paratune.config.feasibility.words import error, text
+from paratune.config.feasibility.rules import Ranks, Target, reasons_against
+from paratune.config.problems import ERRORS, Problem
 from paratune.config.task_sections import cuts_windows
 from paratune.doctor.finding import Finding
 from paratune.doctor.setup import QueuedRun, has_bf16
+from paratune.errors import ConfigError
 
 FP16_HOSTILE = frozenset({"t5", "mt5", "umt5", "longt5", "deberta-v2", "gpt_neo", "gemma3", "gemma3_text"})
 """Types with reported activations outside the range of fp16; docs/explanation/precision.md lists the reports."""
@@ -44,14 +43,16 @@ def check_feasible(setup: QueuedRun) -> Iterator[Finding]:
         yield Finding(
             FINDING_CODES.get(reason.code, reason.code),
             "problem",
-            text(reason),
-            _WHY.get(reason.code, f"Every process ends with exit code {error([reason]).exit_code}."),
+            reason.message,
+            _WHY.get(
+                reason.code, f"Every process ends with exit code {ERRORS.get(reason.code, ConfigError).exit_code}."
+            ),
             where=where,
             line=_LINES[reason.code](setup, reason.facts, reason.keys[0]) if reason.code in _LINES else "",
         )
 
 
-def reasons(setup: QueuedRun) -> tuple[Reason, ...]:
+def reasons(setup: QueuedRun) -> tuple[Problem, ...]:
     """Return the known reasons why the run cannot start."""
     config, train = setup.config, setup.data.split("train") if setup.data else None
     has_rows = train is not None and not cuts_windows(config.task)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paratune.config.feasibility.rules import stage_reasons
-from paratune.config.feasibility.words import refuse
+from paratune.config.problems import refuse
 from paratune.config.sections import ModelOptions
 from paratune.config.strategy_sections import PipelineOptions
 from paratune.config.task_sections import Task

@@ -12,10 +12,7 @@ from typing import Any
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.candidates import strategy_section
 from paratune.config.check import check
-from paratune.config.feasibility.rules import reasons_against
-from paratune.config.feasibility.target import Ranks, Target
-from paratune.config.feasibility.words import PLAN
-from paratune.config.feasibility.words import text as in_words
+from paratune.config.feasibility.rules import Ranks, Target, reasons_against
 from paratune.config.load import LoadedConfig
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
@@ -202,7 +199,7 @@ def _option(
         num_blocks=num_layers if isinstance(num_layers, int) else None,
     )
     if reasons:
-        sentence, codes = "; ".join(in_words(reason, PLAN) for reason in reasons), (reason.code for reason in reasons)
+        sentence, codes = "; ".join(reason.message for reason in reasons), (reason.code for reason in reasons)
         return Impossible(variant.name, config.precision, num_ranks, sentence, tuple(codes))
     sizes = job.sizes(config.batch, traits, num_ranks)
     layout = job.layout(traits, is_cuda=machine.is_cuda)

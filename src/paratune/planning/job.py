@@ -81,9 +81,8 @@ class PlannedJob:
         """
         return resolve_batch(
             batch,
+            traits,
             data_world_size=num_ranks // traits.ranks_per_replica,
-            num_micro_batches=traits.num_micro_batches,
-            micro_batch_multiple=traits.micro_batch_multiple,
             group_size=group_size(self.config.task),
         )
 

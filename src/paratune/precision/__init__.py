@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from paratune import hardware
-from paratune.config.feasibility.rules import precision_reasons
-from paratune.config.feasibility.target import Target
-from paratune.config.feasibility.words import refuse
+from paratune.config.feasibility.rules import Target, precision_reasons
+from paratune.config.problems import refuse
 from paratune.errors import ConfigError
 
 

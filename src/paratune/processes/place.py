@@ -10,11 +10,10 @@ from pathlib import Path
 
 from paratune.base.text import plain
 from paratune.base.units import parse_count
-from paratune.config.batch_size import ResolvedBatch, find_batch
+from paratune.config.batch_size import resolve_batch
 from paratune.config.feasibility.layers import num_layers
-from paratune.config.feasibility.rules import batch_rule, reasons_against
-from paratune.config.feasibility.target import Ranks
-from paratune.config.feasibility.words import refuse
+from paratune.config.feasibility.rules import Ranks, reasons_against
+from paratune.config.problems import refuse
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import group_size
@@ -127,6 +126,6 @@ def global_batch_size(config: Config, num_processes: int, num_nodes: int | None 
     if traits is None:
         return None
     refuse(reasons_against(config, traits, None, Ranks(num_processes, num_nodes), num_blocks=num_layers(config.model)))
-    resolved = find_batch(config.batch, batch_rule(traits, num_processes, group_size(config.task)))
-    assert isinstance(resolved, ResolvedBatch), "why_not looks at the batch"
-    return resolved.global_batch_size
+    num_replicas = num_processes // traits.ranks_per_replica
+    batch = resolve_batch(config.batch, traits, data_world_size=num_replicas, group_size=group_size(config.task))
+    return batch.global_batch_size

@@ -17,9 +17,8 @@ from torch.optim import Optimizer
 
 from paratune.base.units import parse_count
 from paratune.batch import Batch
-from paratune.config.feasibility.rules import world_size_reasons
-from paratune.config.feasibility.target import Ranks
-from paratune.config.feasibility.words import refuse
+from paratune.config.feasibility.rules import Ranks, world_size_reasons
+from paratune.config.problems import refuse
 from paratune.config.traits import TRAITS, Traits, strategy_traits
 from paratune.precision import Precision
 from paratune.strategies import whole

@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from paratune.config.feasibility.layers import num_layers
-from paratune.config.feasibility.rules import reasons_against
-from paratune.config.feasibility.target import Ranks, Target
-from paratune.config.feasibility.words import SWEEP, text
+from paratune.config.feasibility.rules import Ranks, Target, reasons_against
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import strategy_traits
@@ -86,7 +84,7 @@ def why_impossible(
         num_blocks=num_layers(config.model),
         is_installed=is_installed if here else None,
     )
-    return text(reasons[0], SWEEP) if reasons else None
+    return reasons[0].message if reasons else None
 
 
 def _target(num_processes: int, environment: Mapping[str, str | None], gpus: Gpus) -> Target | None:

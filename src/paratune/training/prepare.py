@@ -16,11 +16,10 @@ import torch
 
 from paratune import hardware
 from paratune.config.batch_size import ResolvedBatch, resolve_batch
-from paratune.config.feasibility.rules import reasons_against, sample_reasons, stages
-from paratune.config.feasibility.target import Ranks
-from paratune.config.feasibility.words import refuse
+from paratune.config.feasibility.rules import Ranks, reasons_against, sample_reasons, stages
 from paratune.config.load import LoadedConfig
 from paratune.config.own_code import OWN_ERRORS, described_error
+from paratune.config.problems import refuse
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import OutsideStrategy, strategy_options
 from paratune.config.traits import Traits, strategy_traits
@@ -340,9 +339,8 @@ def batch_sizes(prepared: Prepared, layout: Layout) -> ResolvedBatch:
     """
     sizes = resolve_batch(
         prepared.config.batch,
+        prepared.traits,
         data_world_size=layout.data_world_size,
-        num_micro_batches=prepared.traits.num_micro_batches,
-        micro_batch_multiple=prepared.traits.micro_batch_multiple,
         group_size=prepared.recipe.group_size,
     )
     check_micro_batches(sizes, prepared.splits["train"].num_samples)

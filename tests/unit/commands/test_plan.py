@@ -80,7 +80,7 @@ def test_a_plan_needs_only_data_and_architecture(planned: Planned) -> None:
     assert sum(single["memory"]["terms"].values()) == single["memory"]["total_bytes"]
     assert ways["zero3", 2]["memory"]["terms"]["optimizer"] < single["memory"]["terms"]["optimizer"]
     assert {entry["reason"] for entry in result["impossible"]} == {
-        "strategy.kind: single runs in 1 process, and 2 are requested; start one"
+        "strategy.kind: single runs in 1 process, and the run has 2; start one, or set strategy.kind: ddp"
     }
 
 

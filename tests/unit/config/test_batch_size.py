@@ -1,11 +1,19 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from raised import raises_code
 
-from paratune.config.batch_size import ResolvedBatch, divisors, resolve_batch
+from paratune.config.batch_size import ResolvedBatch, divisors
+from paratune.config.batch_size import resolve_batch as resolve
 from paratune.config.sections import BatchSize
+from paratune.config.traits import TRAITS
 from paratune.errors import ConfigError
+
+
+def resolve_batch(batch: BatchSize, *, data_world_size: int, group_size: int = 1, **limits: int) -> ResolvedBatch:
+    return resolve(batch, replace(TRAITS["ddp"], **limits), data_world_size=data_world_size, group_size=group_size)
 
 
 def batch(**values: int) -> BatchSize:
@@ -34,9 +42,9 @@ def test_resolve_batch(options, ranks, resolved):
     ("options", "ranks", "parts"),
     [
         ({"global": 32}, 3, ["batch.global is 32", "3 ranks", "30 or 33"]),
-        ({"global": 2}, 4, ["batch.global is 2", "4 ranks", "can: 4"]),
-        ({"global": 32, "micro_batch_size": 5}, 2, ["micro_batch_size is 5", "the 16 samples", "4 or 8"]),
-        ({"global": 7, "micro_batch_size": 3}, 1, ["size is 3", "the 7 samples that one rank takes", "1 or 7"]),
+        ({"global": 2}, 4, ["batch.global is 2", "4 ranks", ": 4"]),
+        ({"global": 32, "micro_batch_size": 5}, 2, ["micro_batch_size is 5", "divide 16", "4 or 8"]),
+        ({"global": 7, "micro_batch_size": 3}, 1, ["size is 3", "divide 7", "1 or 7"]),
     ],
 )
 def test_a_size_that_does_not_divide_is_refused_with_the_nearest_sizes(options, ranks, parts):
@@ -100,7 +108,7 @@ def test_a_pipeline_gets_enough_micro_batches(options, ranks, stages, resolved):
             4,
             ["has 2 micro-batches", "4 stages", "micro_batch_size to at most 8"],
         ),
-        ({"per_device": 8}, 2, ["has 1 micro-batch,", "batch.grad_accum_steps to 2 or more"]),
+        ({"per_device": 8}, 2, ["has 1 micro-batch,", "batch.grad_accum_steps to at least 2"]),
         ({"global": 3}, 4, ["has 3 micro-batches", "batch.global to at least 4"]),
     ],
 )

@@ -5,9 +5,9 @@ import pytest
 from raised import check_code, raises_code
 
 from paratune.config.feasibility.rules import stage_reasons
-from paratune.config.feasibility.words import refuse
 from paratune.config.load import load_config
 from paratune.config.metric_names import METRICS
+from paratune.config.problems import refuse
 from paratune.config.traits import TRAITS
 
 REGRESSION = ("  kind: classification\n  labels: [negative, positive]\n", "  kind: regression\n")
@@ -61,17 +61,17 @@ MASKED_LM = "task=mlm", "data.columns.label="
         ("evaluate.every=steps evaluate.steps=2 data.split=", "data.validation_missing", ["evaluate.every: steps"]),
         ("data.train=", "config.required", ["data.train"]),
         ("data.max_rows.test=5", "config.no_effect", ["data.max_rows.test: 5", "data.test", "data.split.test"]),
-        ("data.split= data.validation=train.csv", "data.same_files", ["data.validation", "data.train: train.csv"]),
-        ("data.test=./x/../train.csv", "data.same_files", ["data.test", "data.train: ./x/../train.csv"]),
+        ("data.split= data.validation=train.csv", "config.conflict", ["data.validation", "data.train: train.csv"]),
+        ("data.test=./x/../train.csv", "config.conflict", ["data.test", "data.train: ./x/../train.csv"]),
         (
             "data.split= data.validation=v.csv data.test=v.csv",
-            "data.same_files",
+            "config.conflict",
             ["data.test", "data.validation: v.csv"],
         ),
-        ("data.train=[a.csv,./a.csv]", "data.same_files", ["data.train", "./a.csv"]),
+        ("data.train=[a.csv,./a.csv]", "config.conflict", ["data.train", "./a.csv"]),
         (
             "data.split= data.train=[a.csv,v.csv] data.validation=v.csv",
-            "data.same_files",
+            "config.conflict",
             ["data.validation", "data.train"],
         ),
         ("data.hub_revision=main", "config.no_effect", ["data.hub_revision: main"]),
@@ -86,19 +86,19 @@ MASKED_LM = "task=mlm", "data.columns.label="
         ("data.split={validation: null, folds: 5, fold: 5}", "config.invalid_value", ["data.split.fold: 5"]),
         ("train.continue_trainer=true model.from_scratch=true", "config.conflict", ["model.from_scratch: true"]),
         ("data.split.fold=1", "config.no_effect", ["data.split.fold: 1"]),
-        ("data.split={validation: null, seed: 1}", "data.split_shares", ["data.split"]),
-        ("data.split={validation: 0.5, test: 0.5}", "data.split_shares", ["data.split", "1"]),
+        ("data.split={validation: null, seed: 1}", "config.no_effect", ["data.split"]),
+        ("data.split={validation: 0.5, test: 0.5}", "config.invalid_value", ["data.split", "1"]),
         (
             "data.split.stratify=true data.split.group_by=g",
             "config.conflict",
             ["data.split.stratify: true", "data.split.group_by: g"],
         ),
-        ("data.columns.text=label", "data.column_conflict", ["data.columns.text", "data.columns.label"]),
-        ("data.columns.text_pair=[a,label]", "data.column_conflict", ["data.columns.text_pair", "data.columns.label"]),
-        ("data.columns.text=[a,a]", "data.column_conflict", ["data.columns.text", "2"]),
+        ("data.columns.text=label", "config.conflict", ["data.columns.text", "data.columns.label"]),
+        ("data.columns.text_pair=[a,label]", "config.conflict", ["data.columns.text_pair", "data.columns.label"]),
+        ("data.columns.text=[a,a]", "config.conflict", ["data.columns.text", "2"]),
         (
             "data.columns.text_pair=sentence",
-            "data.column_conflict",
+            "config.conflict",
             ["data.columns.text_pair", "data.columns.text: sentence"],
         ),
         ("data.columns.separator=x", "config.no_effect", ["data.columns.separator: x"]),
@@ -141,7 +141,7 @@ MASKED_LM = "task=mlm", "data.columns.label="
         (
             "strategy={kind: deepspeed, stage: 2, offload_parameters: true}",
             "config.no_effect",
-            ["strategy.stage: 2", "stage 3"],
+            ["strategy.stage: 2", "strategy.stage: 3"],
         ),
         ("strategy={kind: deepspeed, cpu_adam: true}", "config.no_effect", ["strategy.cpu_adam: true"]),
         (
@@ -206,8 +206,8 @@ MASKED_LM = "task=mlm", "data.columns.label="
             "config.conflict",
             ["model.keep_layers: [0]", "model.from_scratch: true"],
         ),
-        ("model.keep_layers=[2,1]", "config.invalid_value", ["model.keep_layers: [2, 1]"]),
-        ("model.keep_layers=[1,1]", "config.invalid_value", ["model.keep_layers: [1, 1]"]),
+        ("model.keep_layers=[2,1]", "config.invalid_value", ["model.keep_layers", "[2, 1]"]),
+        ("model.keep_layers=[1,1]", "config.invalid_value", ["model.keep_layers", "[1, 1]"]),
         (
             "precision=bf16;train.freeze_encoder=true;strategy={kind: deepspeed, param_dtype: bf16}",
             "strategy.excluded",
@@ -221,7 +221,7 @@ MASKED_LM = "task=mlm", "data.columns.label="
         (
             "strategy={kind: deepspeed, stage: 3, allgather_bucket_size: 4}",
             "config.no_effect",
-            ["strategy.stage: 3", "stage 1", "2"],
+            ["strategy.stage: 3", "1 or 2"],
         ),
         (
             "strategy={kind: deepspeed, bucket_cap_mb: 5.0, reduce_bucket_size: 7}",
@@ -231,7 +231,7 @@ MASKED_LM = "task=mlm", "data.columns.label="
         (
             "strategy={kind: deepspeed, allgather_bucket_size: 5}",
             "config.invalid_value",
-            ["strategy.allgather_bucket_size: 5"],
+            ["strategy.allgather_bucket_size", "5"],
         ),
         ("baseline=tfidf strategy=ddp", "config.no_effect", ["strategy.kind: ddp", "baseline: tfidf"]),
         (
@@ -294,7 +294,7 @@ def test_an_invalid_combination_is_one_problem(reject, overrides, code, values):
 def test_two_spellings_of_a_home_folder_are_the_same_file(reject, monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     error = reject("data.test=~/t.csv", "data.extra={x: /home/me/t.csv}")
-    check_code(error, "data.same_files", "data.extra.x", "data.test: /home/me/t.csv")
+    check_code(error, "config.conflict", "data.extra.x", "data.test: /home/me/t.csv")
 
 
 def test_labels_must_not_contain_the_separator(reject):
@@ -312,7 +312,7 @@ def test_labels_must_not_contain_the_separator(reject):
         ("data.extra={test: t.csv}", "config.invalid_value", ["data.extra.test: test"]),
         ("data.predict={validation: t.csv}", "config.invalid_value", ["data.predict.validation: validation"]),
         ("data.extra={a/b: t.csv}", "config.invalid_value", ["data.extra: a/b"]),
-        ("data.extra={x: train.csv}", "data.same_files", ["data.extra.x", "data.train"]),
+        ("data.extra={x: train.csv}", "config.conflict", ["data.extra.x", "data.train"]),
         ("data.predict=[t.csv]", "config.invalid_value", ["data.predict", "[t.csv]"]),
     ],
 )
@@ -421,7 +421,7 @@ def test_options_without_effect_in_masked_language_modelling_are_refused(reject,
 @pytest.mark.parametrize(
     ("options", "code", "values"),
     [
-        ("range=[9, 0]", "task.range", ["task.range: [9.0, 0.0]"]),
+        ("range=[9, 0]", "config.invalid_value", ["task.range", "[9, 0]"]),
         ("range=[0, 8.8] round_to=0.5", "task.range", ["8.8", "task.round_to: 0.5"]),
         ("round_to=0", "config.invalid_value", ["task.round_to", "0"]),
         ("grades=[9, 0, 1]", "task.range", ["task.grades", "[9.0, 0.0, 1.0]"]),
@@ -466,10 +466,10 @@ def test_a_setting_that_a_strategy_excludes_is_refused_with_the_reason(reject, g
     ("strategy", "code", "values"),
     [
         ("{kind: pipeline, chunks: 2}", "config.no_effect", ["strategy.chunks: 2", "strategy.schedule: 1f1b"]),
-        ("{kind: pipeline, stages: 4, balance: [2, 2]}", "strategy.stages", ["strategy.balance: [2, 2]", "4"]),
+        ("{kind: pipeline, stages: 4, balance: [2, 2]}", "config.conflict", ["strategy.balance: [2, 2]", "4"]),
         (
             "{kind: pipeline, schedule: interleaved, balance: [2, 2]}",
-            "strategy.stages",
+            "config.conflict",
             ["strategy.balance: [2, 2]", "4"],
         ),
         ("{kind: pipeline, stages: 1}", "config.invalid_value", ["strategy.stages", "1", "2"]),
@@ -541,7 +541,7 @@ def test_a_file_of_squad_needs_no_columns(good):
 @pytest.mark.parametrize(
     ("override", "code", "values"),
     [
-        ("data.columns.text_pair=[a, b]", "data.column_conflict", ["data.columns.text_pair: [a, b]"]),
+        ("data.columns.text_pair=[a, b]", "config.conflict", ["data.columns.text_pair: [a, b]"]),
         ("data.truncation=only_second", "config.no_effect", ["data.truncation: only_second", "qa"]),
         ("data.truncation_side=left", "config.no_effect", ["data.truncation_side: left", "qa"]),
         ("data.max_length=128", "task.stride", ["task.stride: 128", "data.max_length: 128"]),
@@ -566,12 +566,12 @@ def test_answer_start_is_only_for_question_answering(reject):
 @pytest.mark.parametrize(
     ("override", "code", "values"),
     [
-        ("task.labels=[O]", "task.labels", ["1 tags"]),
+        ("task.labels=[O]", "task.labels", ["task.labels", "1"]),
         ("task.labels=[O, B-PER, B-PER]", "task.labels", ["B-PER twice"]),
         ("task.labels=[O, NOUN]", "task.labels", ["NOUN", "task.scheme: none"]),
         ("task.labels=[O, B-PER, I-LOC]", "task.labels", ["I-LOC"]),
         ("task.labels=[B-PER, I-PER]", "task.labels", ["no O"]),
-        ("data.columns.text=[a, b]", "data.column_conflict", ["data.columns.text"]),
+        ("data.columns.text=[a, b]", "config.conflict", ["data.columns.text"]),
         ("data.columns.text_pair=b", "config.no_effect", ["data.columns.text_pair: b"]),
         ("evaluate.slices=[label]", "config.no_effect", ["evaluate.slices"]),
         ("data.split.stratify=true", "config.no_effect", ["data.split.stratify"]),
@@ -594,10 +594,10 @@ def test_classes_of_words_have_no_entities(reject):
     ("override", "code", "values"),
     [
         ("data.columns.choices=null", "config.required", ["data.columns.choices", "multiple_choice"]),
-        ("data.columns.choices=[a]", "data.column_conflict", ["data.columns.choices"]),
-        ("data.columns.choices=[a, a]", "data.column_conflict", ["data.columns.choices names a 2 times"]),
-        ("data.columns.choices=[a, label]", "data.column_conflict", ["data.columns.choices", "label"]),
-        ("data.columns.choices=[a, sentence]", "data.column_conflict", ["data.columns.choices has sentence"]),
+        ("data.columns.choices=[a]", "config.conflict", ["data.columns.choices"]),
+        ("data.columns.choices=[a, a]", "config.conflict", ["data.columns.choices names a 2 times"]),
+        ("data.columns.choices=[a, label]", "config.conflict", ["data.columns.choices", "label"]),
+        ("data.columns.choices=[a, sentence]", "config.conflict", ["data.columns.choices has sentence"]),
         ("data.truncation=head_tail", "config.conflict", ["data.truncation", "data.columns.choices"]),
         ("evaluate.slices=[label]", "config.no_effect", ["evaluate.slices"]),
     ],

@@ -109,7 +109,7 @@ def test_ids_and_names_are_both_read_as_labels(tmp_path):
         ("rt", "config.unknown_kind", ["mean rte"]),
         ("{glue: mrcp}", "config.invalid_value", ["mean mrpc"]),
         ("{glue: mrpc, kind: regression}", "config.invalid_value", ["task.glue", "mrpc"]),
-        ("{glue: mrpc, kind: rte}", "task.glue", ["task.kind: rte", "task.glue: mrpc"]),
+        ("{glue: mrpc, kind: rte}", "config.conflict", ["task.kind: rte", "task.glue: mrpc"]),
     ],
 )
 def test_settings_that_do_not_fit_the_glue_task_are_refused(tmp_path, task, code, values):

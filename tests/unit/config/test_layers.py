@@ -7,11 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raised import raises_code
 
+from paratune.config import yaml_tree
 from paratune.config.layers import MAPPINGS, OWN_CODE, Layer, merge, read_layers
 from paratune.config.options import section_options
 from paratune.config.problems import SET, SourceLocation
 from paratune.config.section import Section
 from paratune.config.sections import Config
+from paratune.sweeps.cells import cells_of
+from paratune.sweeps.matrix import read_matrix
 
 
 def write(folder: Path, **files: str) -> None:
@@ -226,3 +229,15 @@ def test_the_top_layer_wins_and_merging_again_changes_nothing(a, b, c):
         if not isinstance(value, dict):
             assert merged[key] == value
     assert set(merged) == {*a, *b, *c}
+
+
+def test_a_matrix_of_480_cells_parses_its_file_once(tmp_path, monkeypatch, good_text):
+    base = "".join(f"  {line}\n" for line in good_text.splitlines())
+    axes = f"  run.seed: {[*range(8)]}\n  train.warmup_steps: {[*range(6)]}\n  data.max_length: {[*range(64, 74)]}\n"
+    (tmp_path / "m.yaml").write_text(f"base:\n{base}axes:\n{axes}")
+    texts = []
+    read = yaml_tree._Reader.read
+    monkeypatch.setattr(yaml_tree._Reader, "read", lambda reader, text: texts.append(text) or read(reader, text))
+    cells = cells_of(read_matrix(tmp_path / "m.yaml"), need_files=False)
+    assert len([cell for cell in cells if cell.loaded is not None]) == 480
+    assert len(texts) == 1

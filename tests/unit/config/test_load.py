@@ -149,8 +149,8 @@ def test_one_problem_is_one_problem(complain):
 @pytest.mark.parametrize(
     ("text", "code", "values"),
     [
-        ("", "config.empty", ["x.yaml", "paratune config init"]),
-        ("# nothing\n", "config.empty", ["x.yaml"]),
+        ("", "config.not_mapping", ["x.yaml", "paratune config init"]),
+        ("# nothing\n", "config.not_mapping", ["x.yaml"]),
         ("- a\n", "config.not_mapping", ["line 1", "a list"]),
         ("hello\n", "config.not_mapping", ["line 1", "hello"]),
         ("task: [\n", "config.syntax", ["line 1"]),

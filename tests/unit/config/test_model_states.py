@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from paratune.config.model_states import MIXED_ADAM, adam_bytes, model_state_bytes, shard_count
+from paratune.config.model_states import NumberBytes, adam_bytes, model_state_bytes, shard_count
 from paratune.config.traits import strategy_traits
 
 PARAMETERS = 7_500_000_000
@@ -32,7 +32,7 @@ def test_states_are_those_of_figure_1(kind: str, options: dict[str, int], gb: fl
     traits = strategy_traits(kind, options)
     assert traits is not None
     num_shards = shard_count(traits, 64, ranks_per_node=8)
-    states = model_state_bytes(PARAMETERS, shards=traits.shards, num_shards=num_shards, numbers=MIXED_ADAM)
+    states = model_state_bytes(PARAMETERS, shards=traits.shards, num_shards=num_shards, numbers=NumberBytes(2, 2, 12))
     assert states.total / 1e9 == pytest.approx(gb, abs=0.05)
 
 

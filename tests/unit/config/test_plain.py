@@ -5,9 +5,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paratune.config import yaml_tree
 from paratune.config.plain import one_line, yaml_lines
-from paratune.config.yaml_tree import read_scalar, read_tree
+from paratune.config.yaml_tree import read_tree
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 TREES = st.recursive(
@@ -64,12 +63,3 @@ def test_yaml_lines_put_a_remark_behind_each_leaf():
         "    d: 1  # <b.c.d>",
         "e: {}  # <e>",
     ]
-
-
-def test_a_word_is_looked_at_once(monkeypatch):
-    # A matrix of 1,000 runs wrote 200,000 words of some 200, and took 40 s to read each of them back.
-    read = []
-    monkeypatch.setattr(yaml_tree, "read_scalar", lambda text: read.append(text) or read_scalar(text))
-    yaml_tree.is_plain_text.cache_clear()
-    assert one_line(["ddp", {"ddp": "ddp"}] * 3) == f"[{', '.join(['ddp, {ddp: ddp}'] * 3)}]"
-    assert read == ["ddp", "{a: [ddp, ddp]}"]

@@ -1,7 +1,10 @@
 import math
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from paratune.config.problems import SourceLocation
 from paratune.config.yaml_tree import MAX_NODES, is_plain_text, read_scalar, read_tree
@@ -155,3 +158,21 @@ def test_plain_text_needs_no_quotes(text):
 @pytest.mark.parametrize("text", ["1", "true", "null", "", "a: b", "a #b", "-", "---", "a,b", "]", "2e-5", "*a", "a:"])
 def test_other_text_needs_quotes(text):
     assert not is_plain_text(text)
+
+
+def _booleans(value: Any) -> int:
+    if isinstance(value, dict | list):
+        return sum(map(_booleans, [*value, *value.values()] if isinstance(value, dict) else value))
+    return int(isinstance(value, bool))
+
+
+def test_configs_and_docs_have_no_booleans_that_only_yaml_1_1_knows():
+    root = Path(__file__).parents[3]
+    texts = [path.read_text() for path in (root / "configs").rglob("*.yaml")]
+    for page in (root / "README.md", *(root / "docs").rglob("*.md")):
+        texts += re.findall(r"^```yaml\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert len(texts) > 100
+    for text in texts:
+        tree = read_tree(text, "f")
+        if not tree.problems:  # an example of a mistake
+            assert _booleans(yaml.load(text, yaml.SafeLoader)) == _booleans(tree.value), text

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from errors_page import feasibility_codes
 
 from paratune import doctor
-from paratune.config.feasibility.words import CODES
 from paratune.doctor import checkup, devices, installation, processes, storage
 from paratune.doctor.feasible import FINDING_CODES
 from paratune.doctor.files import CODES_OF_ERRORS
@@ -112,7 +112,7 @@ def test_the_page_lists_every_code():
     used |= {"run_disk", "cache_disk"}
     # The file decides on the first, nodes have equal numbers of processes, and `device: cpu` hides GPUs.
     elsewhere = {"strategy.excluded", "ranks.uneven_nodes", "device.is_gpu"}
-    used |= {FINDING_CODES.get(code, code) for code in CODES - elsewhere}
+    used |= {FINDING_CODES.get(code, code) for code in feasibility_codes() - elsewhere}
     assert documented == used
 
 

@@ -92,7 +92,7 @@ def test_results():
     assert own_score(metric("Largest", options={"scale": 2.0}), values, labels) == 6.0
     for function, code in [
         *(("several", "own_code.wrong_result"), ("shaped", "own_code.wrong_result"), ("text", "own_code.wrong_result")),
-        *(("fails", "own_code.raised"), ("absent", "own_code.no_attribute")),
+        *(("fails", "own_code.raised"), ("absent", "own_code.not_found")),
     ]:
         with raises_code(code):
             own_score(metric(function), values, labels)
@@ -127,8 +127,8 @@ class Right(evaluate.Metric):
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ("{name: gap, higher_is_better: false, function: 'm:f'}", "metric.own_name"),
-        ("{name: gap_loss, higher_is_better: true, function: 'm:f'}", "metric.own_name"),
+        ("{name: gap, higher_is_better: false, function: 'm:f'}", "config.conflict"),
+        ("{name: gap_loss, higher_is_better: true, function: 'm:f'}", "config.conflict"),
         ("{name: gap, higher_is_better: true}", "config.required"),
         ("{name: gap, higher_is_better: true, function: 'm:f', evaluate: a}", "config.conflict"),
         ("{name: Gap, higher_is_better: true, function: 'm:f'}", "config.invalid_value"),

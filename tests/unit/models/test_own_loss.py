@@ -64,9 +64,9 @@ def mean_of_classes(outputs, labels):
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        ("absent_module:loss", "own_code.no_module"),
-        ("my_losses:margn", "own_code.no_attribute"),
-        ("my_losses:VALUE", "own_code.not_callable"),
+        ("absent_module:loss", "own_code.not_found"),
+        ("my_losses:margn", "own_code.not_found"),
+        ("my_losses:VALUE", "own_code.not_found"),
         ("my_losses:fails", "own_code.raised"),
         ("my_losses:mean", "own_code.wrong_result"),
     ],

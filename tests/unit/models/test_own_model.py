@@ -159,7 +159,7 @@ def test_an_own_class_takes_packed_rows_and_its_parameters_are_initialised(base)
             for kind in ("wide", "tokens", "unused", "scalar", "batch norm")
         ),
         ({"head": {"function": "my_heads:Wrong", "options": {"kind": "fails"}}}, "own_code.raised"),
-        ({"head": {"function": "my_heads:Absent"}}, "own_code.no_attribute"),
+        ({"head": {"function": "my_heads:Absent"}}, "own_code.not_found"),
         ({"class": "my_heads:AttentionPooling"}, "model.class_unfit"),
         ({"class": "transformers:RobertaForSequenceClassification"}, "model.class_unfit"),
     ],

@@ -82,7 +82,7 @@ def test_batch_that_cannot_be_divided_is_impossible() -> None:
         (rejected.num_ranks, "batch.global is 30, which 4 ranks" in rejected.reason) for rejected in impossible
     ] == [(4, True)]
     _, impossible = ways(strategies=("ddp",), num_ranks=(2,), micro_batch_sizes=(3,))
-    assert "batch.micro_batch_size is 3, which does not divide the 16 samples" in impossible[0].reason
+    assert "batch.micro_batch_size is 3, which does not divide 16" in impossible[0].reason
 
 
 def test_equal_micro_batches_are_one_option() -> None:

@@ -137,7 +137,7 @@ def test_a_number_of_processes_that_cannot_be(matrix_file: Path):
     _add(matrix_file, "nproc: 3\n")
     matrix = read_matrix(matrix_file)
     error = str(none_possible(matrix, cells_of(matrix)))
-    assert "strategy.kind: single runs in 1 process, and 3 were started" in error
+    assert "strategy.kind: single runs in 1 process, and the run has 3" in error
     assert "(in all 4 runs)" in error
 
 

@@ -35,7 +35,7 @@ def _config(path: Path, *overrides: str) -> Config:
     [
         (["strategy=ddp"], 4, None),
         (["strategy=ddp"], 5, "batch.global is 8, which 5 ranks cannot share evenly"),
-        (["strategy=single"], 2, "single runs in 1 process, and 2 were started"),
+        (["strategy=single"], 2, "single runs in 1 process, and the run has 2"),
         (["strategy={kind: pipeline, stages: 2}"], 1, "pipeline needs 2 processes or more"),
         (["strategy={kind: pipeline, stages: 2}"], 3, "needs a multiple of 2 processes"),
         (["strategy={kind: pipeline, stages: 4}"], 4, "4 parts, and it has 3 blocks"),
@@ -60,7 +60,7 @@ def test_runs_that_are_impossible_on_every_machine(
     [
         ([], 1, NO_GPU, None),
         (["strategy=ddp"], 4, NO_GPU, None),  # more processes than cores are slow, and possible
-        (["strategy=ddp"], 4, TWO_A100, "nproc: 4 needs as many GPUs on a machine, and there are 2"),
+        (["strategy=ddp"], 4, TWO_A100, "4 processes on a machine need as many GPUs, and it has 2"),
         (["strategy=ddp", "device=cpu"], 4, TWO_A100, None),
         (["device=cuda"], 1, NO_GPU, "device: cuda, but PyTorch sees no GPU here"),
         (

@@ -223,7 +223,7 @@ def test_a_callback_that_changes_the_folder_or_is_interrupted(tmp_path: Path):
 
 
 def test_a_module_that_ends_the_process_cannot_be_imported():
-    with raises_code("own_code.no_module", "own_leaves:f", "SystemExit"):
+    with raises_code("own_code.not_found", "own_leaves:f", "SystemExit"):
         import_callable("own_leaves:f", "task.loss.function")
 
 

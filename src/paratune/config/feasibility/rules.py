@@ -1,17 +1,17 @@
 """Rules: which strategy, precision, batch and device can be combined, and with how many processes.
 
-`paratune train` raises the reasons that the rules return, `sweep` and `plan` skip such runs, `doctor` prints findings,
+`paratune train` raises the problems that the rules return, `sweep` and `plan` skip such runs, `doctor` prints findings,
 and `launch` refuses to submit. Rules that need only the file are in `config.check`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from paratune.config.batch_size import BatchRule, find_batch
+from paratune.config.batch_size import find_batch
 from paratune.config.differences import flatten
-from paratune.config.feasibility.reason import Reason
-from paratune.config.feasibility.target import Ranks, Target
 from paratune.config.plain import one_line
+from paratune.config.problems import Problem
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.task_sections import group_size
@@ -23,6 +23,30 @@ GPU_PRECISIONS = ("fp16", "tf32")
 """Precisions that do not run on a CPU."""
 
 
+@dataclass(frozen=True)
+class Target:
+    """The device of each process, as far as it is known to a command."""
+
+    is_cpu: bool
+    description: str
+    """Part of a message after "and": "this run computes on the CPU", "Tesla T4 has 7.5"."""
+    missing_precisions: frozenset[str] = frozenset()
+    """Any of bf16 and tf32, where the device has a compute capability below 8.0."""
+    num_devices: int | None = None
+    """Devices of one machine that the processes may use; None where it is not known."""
+    is_tf32_disabled: bool = False
+    """Whether the environment has NVIDIA_TF32_OVERRIDE=0."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes of a run."""
+
+    world_size: int
+    num_nodes: int | None = 1
+    """None where it is not known."""
+
+
 def reasons_against(
     config: Config,
     traits: Traits | None,
@@ -32,7 +56,7 @@ def reasons_against(
     num_blocks: int | None = None,
     num_samples: int | None = None,
     is_installed: Callable[[str], bool] | None = None,
-) -> tuple[Reason, ...]:
+) -> tuple[Problem, ...]:
     """Return the reasons why a configuration cannot run; none where it can, as far as is known.
 
     Args:
@@ -44,7 +68,7 @@ def reasons_against(
         num_samples: Rows, or windows, of the training data.
         is_installed: Returns whether a Python package is installed; None skips this rule.
     """
-    reasons: list[Reason] = []
+    reasons: list[Problem] = []
     if traits is not None:
         reasons += excluded_settings(config, traits.excludes)
         reasons += _processes(config, traits, ranks) if ranks is not None else ()
@@ -56,55 +80,66 @@ def reasons_against(
     return tuple(reasons)
 
 
-def excluded_settings(config: Config, excludes: Mapping[str, str]) -> Iterator[Reason]:
+def excluded_settings(config: Config, excludes: Mapping[str, str]) -> Iterator[Problem]:
     """Yield the settings that a strategy excludes.
 
     Args:
         excludes: From the traits of the strategy: "key=value", or "key!=value" for all other values, with the reason.
     """
     values = flatten(config.model_dump(mode="json", by_alias=True)) if excludes else {}
+    kind = config.strategy.kind
     for setting, why in excludes.items():
         key, _, value = setting.partition("=")
         given = one_line(values.get(key.removesuffix("!")))
         if (given != value) if key.endswith("!") else (given == value):
             key = key.removesuffix("!")
-            facts = {"kind": config.strategy.kind, "value": given, "why": why}
-            yield Reason("strategy.excluded", (key, "strategy.kind"), facts)
+            yield Problem(
+                f"{key}: {given} cannot be combined with strategy.kind: {kind}: {why}",
+                (key, "strategy.kind"),
+                code="strategy.excluded",
+                is_impossible=True,
+                facts={"kind": kind, "value": given, "why": why},
+            )
 
 
-def _processes(config: Config, traits: Traits, ranks: Ranks) -> Iterator[Reason]:
+def _processes(config: Config, traits: Traits, ranks: Ranks) -> Iterator[Problem]:
     """Yield the reasons against the number of processes or, without any, against their shares of the batch."""
     reasons = [*world_size_reasons(traits, ranks)]
     yield from reasons
     if not reasons:
-        batch = find_batch(config.batch, batch_rule(traits, ranks.world_size, group_size(config.task)))
-        if isinstance(batch, Reason):
+        num_replicas = ranks.world_size // traits.ranks_per_replica
+        batch = find_batch(config.batch, traits, data_world_size=num_replicas, group_size=group_size(config.task))
+        if isinstance(batch, Problem):
             yield batch
 
 
-def world_size_reasons(traits: Traits, ranks: Ranks) -> Iterator[Reason]:
+def world_size_reasons(traits: Traits, ranks: Ranks) -> Iterator[Problem]:
     """Yield the reason against the number of processes, at most one."""
-    world_size, keys = ranks.world_size, ("strategy.kind",)
-    facts = {"kind": traits.kind, "world_size": world_size}
-    if world_size < traits.min_world_size:
-        yield Reason("strategy.too_few_ranks", keys, {**facts, "min": traits.min_world_size})
-    elif world_size % traits.world_size_multiple:
-        yield Reason("strategy.ranks_not_multiple", keys, {**facts, "multiple": traits.world_size_multiple})
-    elif traits.max_world_size is not None and world_size > traits.max_world_size:
-        yield Reason("strategy.too_many_ranks", keys, {**facts, "max": traits.max_world_size})
-    elif ranks.num_nodes is not None and world_size % ranks.num_nodes:
-        yield Reason("ranks.uneven_nodes", keys, {**facts, "num_nodes": ranks.num_nodes})
+    size, keys = ranks.world_size, ("strategy.kind",)
+    facts: dict[str, Any] = {"kind": traits.kind, "world_size": size}
+    name, has = f"strategy.kind: {traits.kind}", f"and the run has {size}"
+    least, multiple, most = traits.min_world_size, traits.world_size_multiple, traits.max_world_size
+    if size < least:
+        other = "single" if size == 1 else "ddp"
+        message = f"{name} needs {least} processes or more, {has}; start {least}, or set strategy.kind: {other}"
+        yield Problem(message, keys, code="strategy.too_few_ranks", facts={**facts, "min": least})
+    elif size % multiple:
+        near = f"{size // multiple * multiple} or {(size // multiple + 1) * multiple}"
+        message = f"{name} needs a multiple of {multiple} processes, {has}; the nearest: {near}"
+        yield Problem(message, keys, code="strategy.ranks_not_multiple", facts={**facts, "multiple": multiple})
+    elif most is not None and size > most:
+        message = f"{name} runs in {most} process, {has}; start one, or set strategy.kind: ddp"
+        yield Problem(message, keys, code="strategy.too_many_ranks", facts={**facts, "max": most})
+    elif ranks.num_nodes is not None and size % ranks.num_nodes:
+        message = f"{size} processes cannot be spread evenly over {ranks.num_nodes} nodes"
+        yield Problem(message, keys, code="ranks.uneven_nodes", facts={**facts, "num_nodes": ranks.num_nodes})
     elif traits.shards_within_node and ranks.num_nodes == 1:
-        yield Reason("strategy.single_group", ("strategy.shard_size", *keys), facts)
+        message = f"{name} has one group on one machine, which is zero3; set strategy.shard_size to half of the"
+        message += " processes or less, or use several nodes"
+        yield Problem(message, ("strategy.shard_size", *keys), code="strategy.single_group", facts=facts)
 
 
-def batch_rule(traits: Traits, world_size: int, group_size: int = 1) -> BatchRule:
-    """Return the requirements of a strategy and of a task (its `task_sections.group_size`) on the batch."""
-    num_replicas = world_size // traits.ranks_per_replica
-    return BatchRule(num_replicas, traits.num_micro_batches, traits.micro_batch_multiple, group_size)
-
-
-def _packages(config: Config, traits: Traits | None, is_installed: Callable[[str], bool]) -> Iterator[Reason]:
+def _packages(config: Config, traits: Traits | None, is_installed: Callable[[str], bool]) -> Iterator[Problem]:
     """Yield the missing extras."""
     needed: dict[str, tuple[str, str, str]] = {}
     if traits is not None and traits.package is not None:
@@ -117,54 +152,68 @@ def _packages(config: Config, traits: Traits | None, is_installed: Callable[[str
         needed[f"trackers.{tracker}"] = "", tracker, PACKAGES[tracker]
     for key, (value, extra, package) in needed.items():
         if not is_installed(package):
-            yield Reason("dependency.missing", (key,), {"value": value, "extra": extra})
+            message = f"{f'{key}: {value}' if value else key} needs the extra {extra}: pip install 'paratune[{extra}]'"
+            yield Problem(message, (key,), code="dependency.missing", facts={"value": value, "extra": extra})
 
 
-def _device(config: Config, traits: Traits | None, target: Target, ranks: Ranks | None) -> Iterator[Reason]:
-    facts = {"description": target.description}
+def _device(config: Config, traits: Traits | None, target: Target, ranks: Ranks | None) -> Iterator[Problem]:
+    facts: dict[str, Any] = {"description": target.description}
     if config.device == "cuda" and target.is_cpu:
-        yield Reason("device.no_gpu", ("device",), facts)
+        message = "device: cuda, but PyTorch sees no GPU here (paratune doctor gives the reason); set device: cpu"
+        yield Problem(message, ("device",), code="device.no_gpu", facts=facts)
     if config.device == "cpu" and not target.is_cpu:
-        yield Reason("device.is_gpu", ("device",), facts)
+        message = f"device: cpu, and {target.description}; set device: auto"
+        yield Problem(message, ("device",), code="device.is_gpu", facts=facts)
     if traits is not None and traits.needs_accelerator and target.is_cpu:
-        yield _needs_accelerator(config, traits, target)
+        options = strategy_options(config.strategy)
+        given: dict[str, Any] = {
+            f"strategy.{key}": value for key, value in options.items() if "offload" in key and value
+        }
+        given = given or {"strategy.kind": traits.kind}
+        shown = ", ".join(f"{key}: {one_line(value)}" for key, value in given.items())
+        message = (
+            f"{shown} moves states between a GPU and the host, and {target.description}; leave it out, or use a GPU"
+        )
+        keys = (*given, "strategy.kind")
+        yield Problem(message, keys, code="strategy.needs_accelerator", facts={**facts, "given": given})
     if not config.train.deterministic and target.is_cpu:
-        yield Reason("train.order_of_sums_on_cpu", ("train.deterministic",), facts)
+        message = f"train.deterministic: false has an effect only on a GPU, and {target.description}; leave it out"
+        yield Problem(message, ("train.deterministic",), code="train.order_of_sums_on_cpu", facts=facts)
     yield from precision_reasons(config.precision, target)
     if ranks is not None and ranks.num_nodes and target.num_devices is not None and not target.is_cpu:
-        num_local = ranks.world_size // ranks.num_nodes
-        if num_local > target.num_devices:
-            counts = {"num_processes": num_local, "num_devices": target.num_devices}
-            yield Reason("device.too_few_gpus", ("device",), counts)
+        num_local, num = ranks.world_size // ranks.num_nodes, target.num_devices
+        if num_local > num:
+            message = f"{num_local} processes on a machine need as many GPUs, and it has {num}"
+            counts = {"num_processes": num_local, "num_devices": num}
+            yield Problem(message, ("device",), code="device.too_few_gpus", facts=counts)
 
 
-def _needs_accelerator(config: Config, traits: Traits, target: Target) -> Reason:
-    options: dict[str, Any] = strategy_options(config.strategy)
-    given = {f"strategy.{key}": value for key, value in options.items() if "offload" in key and value}
-    facts = {"given": given or {"strategy.kind": traits.kind}, "description": target.description}
-    return Reason("strategy.needs_accelerator", (*facts["given"], "strategy.kind"), facts)
-
-
-def precision_reasons(precision: str, target: Target) -> Iterator[Reason]:
+def precision_reasons(precision: str, target: Target) -> Iterator[Problem]:
     """Yield the reason why a device cannot compute in a precision, at most one."""
     facts = {"precision": precision, "description": target.description}
-    if target.is_cpu:
-        if precision in GPU_PRECISIONS:
-            yield Reason("precision.needs_gpu", ("precision",), facts)
-    elif precision in target.missing_precisions:
-        yield Reason("precision.needs_newer_gpu", ("precision",), facts)
-    elif precision == "tf32" and target.is_tf32_disabled:
-        yield Reason("precision.tf32_disabled", ("precision",), facts)
+    if target.is_cpu and precision in GPU_PRECISIONS:
+        slow = " (4 to 300 times slower than fp32 on a CPU: docs/explanation/precision.md#on-a-cpu)"
+        slow *= precision == "fp16"
+        message = f"precision: {precision} is for GPUs{slow}, and {target.description}; use precision: fp32"
+        yield Problem(message, ("precision",), code="precision.needs_gpu", facts=facts)
+    elif not target.is_cpu and precision in target.missing_precisions:
+        other = ", or fp16" * (precision == "bf16")
+        message = f"precision: {precision} needs a GPU of compute capability 8.0 or newer, and {target.description}"
+        message += f"; use precision: fp32{other}"
+        yield Problem(message, ("precision",), code="precision.needs_newer_gpu", facts=facts)
+    elif not target.is_cpu and precision == "tf32" and target.is_tf32_disabled:
+        message = "precision: tf32 has no effect with NVIDIA_TF32_OVERRIDE=0 in the environment; unset it, or use fp32"
+        yield Problem(message, ("precision",), code="precision.tf32_disabled", facts=facts)
 
 
-def stages(config: Config, traits: Traits, num_blocks: int) -> Iterator[Reason]:
+def stages(config: Config, traits: Traits, num_blocks: int) -> Iterator[Problem]:
     """Yield the reason against the stages of a pipeline; nothing for other strategies."""
     if traits.cuts_blocks:
         balance = strategy_options(config.strategy).get("balance", "estimated")
         yield from stage_reasons(traits.ranks_per_replica, traits.stages_per_rank, balance, num_blocks)
 
 
-def stage_reasons(num_ranks: int, chunks: int, balance: str | list[int], num_blocks: int) -> Iterator[Reason]:
+def stage_reasons(num_ranks: int, chunks: int, balance: str | list[int], num_blocks: int) -> Iterator[Problem]:
     """Yield the reason against the stages of a pipeline, at most one.
 
     Args:
@@ -172,16 +221,28 @@ def stage_reasons(num_ranks: int, chunks: int, balance: str | list[int], num_blo
         chunks: Stages on each rank.
     """
     if num_ranks * chunks > num_blocks:
+        per_rank = "" if chunks == 1 else f" with {chunks} chunks each"
+        most = num_blocks // chunks
+        message = (
+            f"strategy.stages: {num_ranks}{per_rank} divides the model into {num_ranks * chunks} parts, and it has "
+        )
+        message += f"{num_blocks} block{'s' * (num_blocks != 1)}; set "
+        message += f"strategy.stages to at most {most}, or strategy.kind: ddp" if most >= 2 else "strategy.kind: ddp"
         facts = {"stages": num_ranks, "chunks": chunks, "num_blocks": num_blocks}
-        yield Reason("strategy.too_many_stages", ("strategy.stages", "strategy.kind"), facts)
+        yield Problem(message, ("strategy.stages", "strategy.kind"), code="strategy.too_many_stages", facts=facts)
     elif isinstance(balance, list) and sum(balance) != num_blocks:
+        message = f"strategy.balance: {balance} is {sum(balance)} blocks together, and the model has {num_blocks}"
         sizes = {"balance": balance, "num_blocks": num_blocks}
-        yield Reason("strategy.balance_mismatch", ("strategy.balance", "strategy.stages"), sizes)
+        keys = ("strategy.balance", "strategy.stages")
+        yield Problem(message, keys, code="strategy.balance_mismatch", facts=sizes)
 
 
-def sample_reasons(traits: Traits, ranks: Ranks, num_samples: int) -> Iterator[Reason]:
+def sample_reasons(traits: Traits, ranks: Ranks, num_samples: int) -> Iterator[Problem]:
     """Yield the reason why there are too few samples (rows, or windows) for the data ranks, at most one."""
     if num_samples < ranks.world_size // traits.ranks_per_replica:
         most = num_samples * traits.ranks_per_replica
+        message = (
+            f"data.train: {num_samples} samples are too few for {ranks.world_size} processes; start {most} at most"
+        )
         facts = {"num_samples": num_samples, "world_size": ranks.world_size, "most": most}
-        yield Reason("data.too_few_rows", ("data.train",), facts)
+        yield Problem(message, ("data.train",), code="data.too_few_rows", facts=facts)
