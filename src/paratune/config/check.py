@@ -147,8 +147,9 @@ def _metric(found: Contradictions, key: str, metric: OwnMetric) -> None:
     if metric.name.endswith(LOWER_ENDINGS) == metric.higher_is_better:
         # Reports find the better direction of a metric by its name.
         must = "must not end" if metric.higher_is_better else "must end"
-        message = f"{key}.name: {metric.name} {must} in one of {', '.join(LOWER_ENDINGS)}, because higher_is_better is"
-        found.add(f"{message} {str(metric.higher_is_better).lower()}", f"{key}.name", key, METRICS_KEY)
+        message = f"{key}.name: {metric.name} {must} in one of {', '.join(LOWER_ENDINGS)}"
+        reason = f"because higher_is_better is {one_line(metric.higher_is_better)}"
+        found.add(f"{message}, {reason}", f"{key}.name", key, METRICS_KEY)
     if metric.input == "probabilities" and isinstance(found.config.task, RegressionTask):
         message = f"{key}.input: a regression has no probabilities; use predictions or outputs"
         found.add(message, f"{key}.input", key, METRICS_KEY, code="task.unsupported")
@@ -180,9 +181,9 @@ def _baseline(found: Contradictions) -> None:
         found.no_effect("evaluate.best", "loss", wanted, "baseline.estimator", "baseline")
     key, count = "baseline.inverse_regularization", len(baseline.inverse_regularization)
     if count > 1 and not _has_part(config, "validation"):
-        message = f"{key} has {count} values, and only a validation set can select one; set data.validation or "
+        message = f"{key} has {count} values, and only a validation set can select one"
         found.add(
-            f"{message}data.split.validation, or give one value",
+            f"{message}; set data.validation or data.split.validation, or give one value",
             *(key, "baseline", "data.validation", "data.split"),
             code="data.validation_missing",
         )

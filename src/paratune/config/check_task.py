@@ -67,8 +67,8 @@ def _columns(found: Contradictions) -> None:
 def _stride(found: Contradictions, key: str, stride: int) -> None:
     limit = found.config.data.max_length
     if limit is not None and stride >= limit:
-        message = f"{key}: {stride} must be less than data.max_length: {limit}, because neighbouring windows share"
-        found.add(f"{message} that many tokens; a third of it is usual", key, "data.max_length", code="task.stride")
+        message = f"{key}: {stride} must be less than data.max_length: {limit}"
+        found.add(f"{message}; a third of it is usual", key, "data.max_length", code="task.stride")
 
 
 def _labels(found: Contradictions) -> None:
@@ -115,8 +115,8 @@ def _choices(found: Contradictions) -> None:
     if not isinstance(task, MultipleChoiceTask):
         return
     if isinstance(choices, list) and len(choices) < 2:
-        message = f"data.columns.choices: {one_line(choices)} must name at least two columns, or one column with lists"
-        found.add(f"{message} (without brackets)", "data.columns.choices")
+        message = f"data.columns.choices: {one_line(choices)} must name two columns or more"
+        found.add(f"{message}, or one column with lists (without brackets)", "data.columns.choices")
     if task.label_format == "name" and isinstance(choices, str):
         wanted = f"with data.columns.choices: {choices}, one column, whose choices have no names"
         found.no_effect("task.label_format", task.label_format, wanted, "data.columns.choices")
@@ -129,8 +129,8 @@ def _text_windows(found: Contradictions) -> None:
         return
     _stride(found, "task.windows.stride", windows.stride)
     if data.columns.text_pair is not None and data.truncation not in ("only_first", "only_second"):
-        message = f"data.truncation: {data.truncation} does not name the text of a pair that task.windows cuts; set"
-        found.add(f"{message} only_first or only_second", "data.truncation", "task.windows")
+        message = f"data.truncation: {data.truncation} does not name the text of a pair that task.windows cuts"
+        found.add(f"{message}; set only_first or only_second", "data.truncation", "task.windows")
     if data.columns.text_pair is None and data.truncation == "head_tail":
         message = "data.truncation: head_tail and task.windows are both given; keep one of them"
         found.add(message, "data.truncation", "task.windows.max_windows")
@@ -149,20 +149,32 @@ def _class_loss(found: Contradictions) -> None:
     given = list(map(str, weights)) if isinstance(weights, dict) else None
     if given is not None and sorted(given) != sorted(names):
         message = f"task.class_weights has the classes {', '.join(map(one_line, given))}, and task.labels "
-        message += f"{', '.join(map(one_line, names))}; give one weight for each class by its name"
-        found.add(message, "task.class_weights", "task.labels", code="task.class_weights")
+        message += ", ".join(map(one_line, names))
+        found.add(
+            f"{message}; give one weight for each class by its name",
+            "task.class_weights",
+            "task.labels",
+            code="task.class_weights",
+        )
     if isinstance(weights, list) and len(weights) != len(names):
         message = f"task.class_weights has {len(weights)} weights, and task.labels {len(names)} classes "
-        message += f"({', '.join(map(one_line, names))}); give one weight for each class, in this order"
-        found.add(message, "task.class_weights", "task.labels", code="task.class_weights")
+        message += f"({', '.join(map(one_line, names))})"
+        found.add(
+            f"{message}; give one weight for each class, in this order",
+            "task.class_weights",
+            "task.labels",
+            code="task.class_weights",
+        )
     if task.glue is None:
         return
     # The scores of the benchmark and its submission depend on the classes.
     wanted = list(GLUE[task.glue].classes)
     if sorted(names) != sorted(wanted):
-        message = f"task.labels has the classes {', '.join(names)}, and {task.glue} has {', '.join(wanted)}; map the "
-        message += f"values of your files to these, as in {{{names[0]}: {wanted[0]}, ...}}, or leave task.glue out"
-        found.add(message, "task.labels", "task.glue", code="task.labels")
+        message = f"task.labels has the classes {', '.join(names)}, and {task.glue} has {', '.join(wanted)}"
+        advice = (
+            f"map the values of your files to these, as in {{{names[0]}: {wanted[0]}, ...}}, or leave task.glue out"
+        )
+        found.add(f"{message}; {advice}", "task.labels", "task.glue", code="task.labels")
     elif names != wanted and "f1" in GLUE[task.glue].metrics:
         message = f"task.labels has {names[-1]} last, and the F1 of {task.glue} is that of {wanted[-1]}"
         found.add(f"{message}; list the values of {wanted[0]} first", "task.labels", "task.glue", code="task.labels")
@@ -184,9 +196,8 @@ def _bands(found: Contradictions) -> None:
             found.add(f"{message}, such as [0, 9, 0.5]", "task.grades", code="task.range")
     for end in task.range or ():
         if task.round_to is not None and not is_on_scale(end, task.round_to):
-            message = f"task.range: {one_line(task.range)} ends at {one_line(end)}, which is not a multiple of "
-            message += f"task.round_to: {one_line(task.round_to)}; change one of them"
-            found.add(message, "task.range", "task.round_to", code="task.range")
+            message = f"task.range: {one_line(end)} is not a multiple of task.round_to: {one_line(task.round_to)}"
+            found.add(f"{message}; change one of them", "task.range", "task.round_to", code="task.range")
 
 
 def is_on_scale(value: float, step: float) -> bool:

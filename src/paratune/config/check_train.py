@@ -99,8 +99,8 @@ def _weights(found: Contradictions) -> None:
         found.unused(keys, "with train.freeze_encoder: true", "train.freeze_encoder")
     found.exclusive("model.adapter.kind", *FREEZE_KEYS, "model.from_scratch")  # an adapter freezes the encoder itself
     if model.adapter is not None and model.adapter.save == "adapter" and config.task.kind == "mlm":
-        message = "model.adapter.save: adapter cannot be combined with task.kind: mlm, whose head shares weights with"
-        found.add(f"{message} the embeddings; use merged", "model.adapter.save", "task.kind")
+        message = "model.adapter.save: adapter cannot be combined with task.kind: mlm, whose head has weights of others"
+        found.add(f"{message}; use merged", "model.adapter.save", "task.kind")
 
 
 def _strategy(found: Contradictions) -> None:
@@ -124,9 +124,9 @@ def _strategy(found: Contradictions) -> None:
         )
     found.exclusive("strategy.bucket_cap_mb", "strategy.reduce_bucket_size", "strategy.allgather_bucket_size")
     if isinstance(strategy, DeepSpeedOptions) and dtype != "fp32" and strategy.stage == 0:
-        message = f"strategy.param_dtype: {dtype} cannot be combined with strategy.stage: 0, where"
+        message = f"strategy.param_dtype: {dtype} cannot be combined with strategy.stage: 0"
         found.add(
-            f"{message} DeepSpeed has another optimizer; use stage 1, 2 or 3",
+            f"{message}; use stage 1, 2 or 3",
             *("strategy.param_dtype", "strategy.stage"),
             code="precision.conflict",
             is_impossible=True,
@@ -134,9 +134,12 @@ def _strategy(found: Contradictions) -> None:
     if isinstance(strategy, PipelineOptions):
         num_stages = strategy.stages * (traits.stages_per_rank if traits else 1)
         if isinstance(strategy.balance, list) and len(strategy.balance) != num_stages:
-            message = f"strategy.balance: {one_line(strategy.balance)} names {len(strategy.balance)} stages, and there"
-            message += f" are {num_stages} (strategy.stages times the chunks of each rank)"
-            found.add(message, "strategy.balance", "strategy.stages")
+            message = f"strategy.balance: {one_line(strategy.balance)} names {len(strategy.balance)} stages"
+            found.add(
+                f"{message}, and strategy.stages times the chunks of each rank is {num_stages}",
+                "strategy.balance",
+                "strategy.stages",
+            )
 
 
 def _distil(found: Contradictions) -> None:
@@ -145,14 +148,13 @@ def _distil(found: Contradictions) -> None:
     if distil is None:
         return
     if not isinstance(task, ClassTask | RegressionTask):
-        message = f"distil is for tasks with one answer for each text, and task.kind is {task.kind}; leave distil out, "
-        message += "or use classification, multi_label, ordinal or regression"
-        found.add(message, "distil", "task.kind", code="task.unsupported")
+        message = f"distil is for task.kind: {', '.join(ONE_ANSWER)}, and task.kind is {task.kind}"
+        found.add(f"{message}; leave distil out", "distil", "task.kind", code="task.unsupported")
         return
     kind = distance_of(distil, task.kind)
     if kind == "kl" and not isinstance(task, ClassificationTask):
-        message = f"distil.distance: kl does not fit task.kind: {task.kind}, which compares the probabilities of one"
-        found.add(f"{message} class among several; use mse", "distil.distance", "task.kind")
+        message = f"distil.distance: kl is for task.kind: classification, and task.kind is {task.kind}"
+        found.add(f"{message}; use mse", "distil.distance", "task.kind")
     if kind != "kl":
         found.unused("distil.temperature", "without distil.distance: kl", "distil.distance")
     if distil.weight == 1:
@@ -164,9 +166,12 @@ def _distil(found: Contradictions) -> None:
     if hidden is None:
         return
     if len(hidden.layers) != len(hidden.teacher_layers):
-        message = f"distil.hidden: {len(hidden.layers)} layers and {len(hidden.teacher_layers)} teacher_layers; each "
-        message += "layer of the student learns from one of the teacher"
-        found.add(message, "distil.hidden.layers", "distil.hidden.teacher_layers")
+        message = f"distil.hidden: {len(hidden.layers)} layers and {len(hidden.teacher_layers)} teacher_layers"
+        found.add(
+            f"{message}; each layer of the student learns from one of the teacher",
+            "distil.hidden.layers",
+            "distil.hidden.teacher_layers",
+        )
     if len(names) > 1:
         message = "distil.hidden is for one teacher, and distil.teacher names several; name one, or leave hidden out"
         found.add(message, "distil.hidden", "distil.teacher")

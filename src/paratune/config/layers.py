@@ -215,31 +215,25 @@ def _on_top_of(
     called: str = EXTENDS,
 ) -> Layer:
     """Return the layer merged with the files of its `extends`."""
-    names = [names] if isinstance(names, str) else names
-    below = Layer()
+    names, below, reasons = [names] if isinstance(names, str) else names, Layer(), []
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
-        layer.problems.append(
-            Problem(f"{called}: allowed: a file name, or a list of file names", place=place, code="config.extends")
-        )
-        layer.whole = False
-        return layer
+        names, reasons = [], ["allowed: a file name, or a list of file names"]
     for name in names:
         base = path.parent / name
         if base.resolve() in chain:
             cycle = " -> ".join(label(file, folder.resolve()) for file in (*chain, base.resolve()))
-            layer.problems.append(
-                Problem(f"{called}: {name} extends itself: {cycle}", place=place, code="config.extends")
-            )
-            layer.whole = False
+            reasons.append(f"{name} extends itself: {cycle}")
             continue
         try:
             below = merge(below, _read_file(base, folder, chain))
         except ConfigError as error:
-            reason: Any = error
+            reason = str(error)
             if _is_outside(base, folder):  # else names of a foreign folder would be shown, or bytes of a foreign file
                 reason = f"{base} {'is no configuration' if base.exists() else 'does not exist'}"
-            layer.problems.append(Problem(f"{called}: {reason}", place=place, code="config.extends"))
-            layer.whole = False
+            reasons.append(reason)
+    for reason in reasons:
+        layer.problems.append(Problem(f"{called}: {reason}", place=place, code="config.extends"))
+        layer.whole = False
     return merge(below, layer)
 
 
@@ -252,19 +246,15 @@ def read_text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        raise ConfigError(
-            f"{path} does not exist{_nearest_file(path)}", code="config.file_not_found", path=path
-        ) from None
+        message = f"{path} does not exist{_nearest_file(path)}"
+        raise ConfigError(message, code="config.file_not_found", path=path) from None
     except IsADirectoryError:
         message = f"{path} is a folder; name a YAML file in it{_nearest_file(path / 'x')}"
-        raise ConfigError(message, code="config.file_unreadable", path=path) from None
     except UnicodeDecodeError as error:
         message = f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} at {error.start}; save it as UTF-8"
-        raise ConfigError(message, code="config.file_unreadable", path=path, start=error.start) from None
     except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error.strerror}", code="config.file_unreadable", path=path
-        ) from None
+        message = f"{path} cannot be read: {error.strerror}"
+    raise ConfigError(message, code="config.file_unreadable", path=path)
 
 
 def _nearest_file(path: Path) -> str:
