@@ -124,7 +124,7 @@ SETTINGS = [
         "batch not divisible by micro-batches",
         train_with("batch.micro_batch_size=5"),
         EXIT_CONFIG,
-        ("batch.micro_batch_size is 5, which does not divide the 16 samples", "4 or 8"),
+        ("batch.micro_batch_size is 5, which does not divide 16", "4 or 8"),
     ),
     Case(
         "no GPU",

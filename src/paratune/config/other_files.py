@@ -11,7 +11,7 @@ _DATA_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow")
 _BINARIES = (b"PAR1", b"ARROW1", b"\x1f\x8b", b"PK\x03\x04", b"\x80", b"\x89PNG", b"%PDF")
 """First bytes of Parquet, Arrow, compressed files, zip archives, pickles, pictures and PDF files."""
 _KINDS = {
-    "data": ("data", "name it in a configuration as data.train; `paratune config init` writes one"),
+    "data": ("a data file", "name it in a configuration as data.train; `paratune config init` writes one"),
     "trainer": ("settings of a Trainer", "convert it: paratune config from-trainer {path} -o my.yaml"),
     "model": ("the config.json of a model", "name its folder in a configuration as model.name"),
     "binary": ("a binary file", "name a YAML file"),
