@@ -74,7 +74,7 @@ class Findings:
     root: type[Section] = Config
     """Class of the file: a configuration, or another kind of file."""
 
-    def add(self, message: str, key: str, *also: str, code: str) -> None:
+    def add(self, message: str, key: str, *also: str, code: str = "config.invalid_value") -> None:
         """Add a problem of a key; `also` are further keys without a known value because of it."""
         self.problems.append(Problem(message, (key,), code=code))
         self.bad.update((key, *also))
@@ -139,9 +139,7 @@ def _note_value(option: Option, values: Mapping[Any, Any], dotted: str, findings
         shown = describe_value(values[option.key])
         hint = SWITCHES.get(dotted) if values[option.key] is True else None
         hint = f"; {hint}" if hint else _hint(option, values[option.key])
-        findings.add(
-            f"{dotted} is {shown}; allowed: {option.allowed}{reason}{hint}", dotted, code="config.invalid_value"
-        )
+        findings.add(f"{dotted} is {shown}; allowed: {option.allowed}{reason}{hint}", dotted)
     elif option.required and dotted not in findings.bad:
         findings.add(f"{dotted} is required: {option.help} Allowed: {option.allowed}", dotted, code="config.required")
 
@@ -151,7 +149,7 @@ def _sections(option: Option, value: Any, path: str, findings: Findings) -> list
         value = option.default or []
     if not isinstance(value, list):
         message = f"{path} is {describe_value(value)}; allowed: {option.allowed}, each after a hyphen"
-        findings.add(message, path, code="config.invalid_value")
+        findings.add(message, path)
         return []
     return [_subsection(option, item, f"{path}[{number}]", findings) for number, item in enumerate(value)]
 
@@ -166,7 +164,7 @@ def _subsection(option: Option, value: Any, path: str, findings: Findings) -> di
         name, rest = re.match(r"(\w*)[\s:=]*(.*)", str(value), re.DOTALL).groups()  # type: ignore[union-attr]
         hint = f"; did you mean {name}: {rest}?" if rest and name in known else ""
         message = f"{path} is {describe_value(value)}; allowed: a mapping of options ({', '.join(known)}){hint}"
-        findings.add(message, path, code="config.invalid_value")
+        findings.add(message, path)
         return _stand_in(option, path)
     if not option.by_kind:
         return _section(option.sections[0], value, path, path, findings)
@@ -191,9 +189,8 @@ def _section_of_kind(option: Option, kind: Any, path: str, findings: Findings) -
     if isinstance(kind, str) and ":" in kind and outside is not None:
         return outside
     if kind is None:
-        findings.add(
-            f"{path}.kind is required; allowed: {allowed_kinds(option)}", f"{path}.kind", path, code="config.required"
-        )
+        message = f"{path}.kind is required; allowed: {allowed_kinds(option)}"
+        findings.add(message, f"{path}.kind", path, code="config.required")
         return None
     hint = kind_hint if path == "strategy" else did_you_mean
     named = GLUE if path == "task" else ()
@@ -259,7 +256,7 @@ def _wrong_values(section: type[Section], values: Mapping[Any, Any], path: str, 
             if detail["loc"]:
                 wrong[str(detail["loc"][0])] = f", {reason}" if detail["type"] == "value_error" else ""
             elif detail["type"] != "model_type":
-                findings.add(f"{path}: {reason}", path, code="config.invalid_value")
+                findings.add(f"{path}: {reason}", path)
     return wrong
 
 
