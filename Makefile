@@ -8,7 +8,7 @@ export TOKENIZERS_PARALLELISM ?= true
 # Tests start hundreds of processes: without bytecode files, each of them would compile torch and paratune again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install dev release chromium slurm quickstart test check test-slow test-dist test-slurm test-gpu test-oldest \
+.PHONY: install dev release chromium slurm quickstart test check test-slow test-slurm test-gpu test-oldest \
 	test-all gpu soak guard lint docs format clean
 
 install dev: $(STAMP)
@@ -25,7 +25,7 @@ $(QUICK): pyproject.toml constraints.txt
 
 # All extras and the development tools, in the same environment.
 $(STAMP): pyproject.toml constraints.txt | $(QUICK)
-	$(PIP) -e '.[plots,datasets,deepspeed,peft,search,corpus,onnx,serve,docs,dev]'
+	$(PIP) -e '.[plots,hub,deepspeed,search,corpus,serve,docs,dev]'
 	touch $@
 
 # --overwrite: a second `make quickstart` replaces the runs of the first.
@@ -72,10 +72,6 @@ check: lint
 test-slow: install
 	$(BIN)/python -m pytest -m 'slow and not slurm and not gpu' -n 2 --dist worksteal --reruns 1
 
-# pytest enters a folder with the name dist only if it is named. The slow ones: -m slow.
-test-dist: install
-	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 2 --dist worksteal --reruns 1 tests/dist
-
 test-slurm: install slurm
 	$(BIN)/python -m pytest -m slurm tests/slurm
 
@@ -98,7 +94,7 @@ soak: install
 guard: install
 	$(BIN)/python benchmarks/guard.py $(if $(SEED),--seed $(SEED))
 
-test-all: test test-dist test-slow test-slurm
+test-all: test test-slow test-slurm
 
 lint: install
 	$(BIN)/ruff check src tests benchmarks docs/site

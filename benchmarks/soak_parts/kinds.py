@@ -108,7 +108,7 @@ def _use(name: str, words: tuple[str, ...], result: Callable[[Path], Result], **
 
 _TRAIN = ("train", "c.yaml")
 _LORA = "model.adapter={kind: lora, rank: 4, dropout: 0.1}"
-_NO_PEFT = None if find_spec("peft") else "the extra peft is not installed"
+_NO_PEFT = None if find_spec("peft") else "the extra hub is not installed"
 _BUNDLE = ("bundle", "c.yaml", "-o", "b.tar")
 _OUTPUT = ("--input", "new.csv", "--output", "out.parquet", "--overwrite")
 
@@ -193,7 +193,7 @@ KINDS: tuple[Kind, ...] = (
         lambda folder: files_below(folder / "out", ("*.onnx", "config.json", "tokenizer.json")),
         before=_TRAIN,
         refuses=(2,),
-        missing=None if find_spec("onnxruntime") and find_spec("onnx") else "the extra onnx is not installed",
+        missing=None if find_spec("onnxruntime") and find_spec("onnx") else "the extra serve is not installed",
     ),
     _use(
         "compress",

@@ -104,5 +104,5 @@ def test_a_missing_package_is_reported_before_the_data_is_read(world: Path, cli:
     (world / "wandb").mkdir()  # the folder of the package's files
     result = cli("train", "c.yaml", "--set", "trackers.wandb={}")
     assert result.code == EXIT_MISSING, result.stderr
-    check_shown(result.stderr, "dependency.missing", "paratune[wandb]")
+    check_shown(result.stderr, "dependency.missing", "paratune[trackers]")
     assert not (world / "runs").exists()

@@ -53,7 +53,7 @@ def executor_spread(
         return ShardExecutor(work, tasks, start_local(workers))
     memory = memory_gib or 2
     if executor == "ray":
-        require_installed("ray", extra="ray")
+        require_installed("ray", extra="corpus")
         return ShardExecutor(work, tasks, start_ray(memory))
     assert site is not None
     if tasks > MAX_TASKS:

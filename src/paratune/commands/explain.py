@@ -96,7 +96,7 @@ def explain(
         seed=seed,
     )
     if "integrated_gradients" in options.methods:
-        require_installed("captum", extra="explain")
+        require_installed("captum", extra="serve")
     chosen = select_rows(table, numbers, input)
     with stdout_for_results():
         trained = load_trained(model, NamedColumns(text=text, text_pair=text_pair, label=label), device)

@@ -36,9 +36,9 @@ class _Exported(nn.Module):
 
 
 def require_onnx() -> None:
-    """Raise MissingDependency where a package of the extra `onnx` is not installed."""
+    """Raise MissingDependency where a package of the extra `serve` is not installed."""
     for name in ("onnx", "onnxruntime"):
-        require_installed(name, extra="onnx")
+        require_installed(name, extra="serve")
 
 
 def batch_inputs(batch: Batch) -> dict[str, Tensor]:
@@ -97,7 +97,7 @@ def export_onnx(hf: Any, batch: Batch, path: Path, target: str) -> None:
 
 def quantize_dynamic(source: Path, path: Path) -> None:
     """Write a file with integer weights; the range of activations is computed for each batch, while it runs."""
-    quantization: Any = require("onnxruntime.quantization", extra="onnx")
+    quantization: Any = require("onnxruntime.quantization", extra="serve")
     with _quiet():
         quantization.quantize_dynamic(
             source,

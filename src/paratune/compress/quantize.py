@@ -62,7 +62,7 @@ def require_quantizable(trained: TrainedModel, target: str, form: Form) -> None:
 
     Raises:
         ConfigError: It is a masked language model, a model for multiple choice or sentence embeddings, or an ONNX file.
-        MissingDependency: The extra `onnx` is not installed, and the form needs it.
+        MissingDependency: The extra `serve` is not installed, and the form needs it.
     """
     if trained.task.kind in ("mlm", "multiple_choice", "embedding"):
         raise ConfigError(

@@ -232,7 +232,7 @@ class ModelOptions(Section):
     """Keep only these layers of the encoder, counted from 0 and ascending, such as [0, 2, 4]: a smaller model, which is
     then trained."""
     adapter: LoraOptions | None = None
-    """Train an adapter and the head in place of the whole model (extra `peft`)."""
+    """Train an adapter and the head in place of the whole model (extra `hub`)."""
     head: OwnCode | None = None
     """Your own head on the encoder, for classification, multi_label, ordinal and regression; see
     docs/howto/extend.md."""

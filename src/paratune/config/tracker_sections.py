@@ -8,7 +8,7 @@ from pydantic import Field
 from paratune.config.section import Section, Text
 
 PACKAGES: Mapping[str, str] = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
-"""Package of each tracker; the extra with the package has the name of the tracker."""
+"""Package of each tracker, in the extra `trackers`."""
 
 
 class TensorBoard(Section):
@@ -53,11 +53,11 @@ class Trackers(Section):
     docs/howto/trackers.md)."""
 
     tensorboard: TensorBoard | None = None
-    """TensorBoard (extra: tensorboard)."""
+    """TensorBoard (extra: trackers)."""
     mlflow: MLflow | None = None
-    """MLflow (extra: mlflow)."""
+    """MLflow (extra: trackers)."""
     wandb: WandB | None = None
-    """Weights & Biases (extra: wandb)."""
+    """Weights & Biases (extra: trackers)."""
 
     def named(self) -> dict[str, Section]:
         """Return the sections of the trackers that are on, by name."""

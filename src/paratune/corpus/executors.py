@@ -118,7 +118,7 @@ def start_ray(memory_gib: int) -> StartTasks:
     """Return a function that starts tasks on the Ray cluster in RAY_ADDRESS."""
 
     def start(make: MakeShards, tasks: int, logs: Path) -> Callable[[], bool]:
-        ray, executor = require("ray", extra="ray"), _executor("ray", "RayPipelineExecutor")
+        ray, executor = require("ray", extra="corpus"), _executor("ray", "RayPipelineExecutor")
         if not ray.is_initialized():
             try:
                 ray.init(address="auto", log_to_driver=False)

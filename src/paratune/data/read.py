@@ -198,7 +198,7 @@ def _read_datasets_folder(path: Path, split: str | None) -> pa.Table:
             code="data.format",
             path=path,
         )
-    datasets = require("datasets", extra="datasets")
+    datasets = require("datasets", extra="hub")
     try:
         dataset = datasets.load_from_disk(str(path))
     except Exception as error:  # `datasets` raises many kinds for a damaged folder
@@ -252,7 +252,7 @@ def _read_hub(source: str, revision: str | None) -> pa.Table:
     )
     if len(parts) == 2:
         readings.append((parts[0], parts[1]))
-    datasets = require("datasets", extra="datasets")
+    datasets = require("datasets", extra="hub")
     readings = [(data_set, config) for data_set, config in readings if not _is_local(data_set)]
     if not readings:
         message = (

@@ -83,8 +83,8 @@ def check_needed_extras(setup: QueuedRun) -> Iterator[Finding]:
     """Check the package for data sets of the hub; `feasible` checks those of strategies and trackers."""
     on_hub = [key for key, source in data_sources(setup.config.data) if source.startswith("hub:")]
     if on_hub and not setup.probes.is_installed("datasets"):
-        fact, why = "extra datasets is not installed", "The run ends before its first step."
-        line = "pip install 'paratune[datasets]'"
+        fact, why = "extra hub is not installed", "The run ends before its first step."
+        line = "pip install 'paratune[hub]'"
         yield Finding("extra_missing", "problem", fact, why, where=setup.where(on_hub[0]), line=line)
 
 

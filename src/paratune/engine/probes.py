@@ -260,7 +260,7 @@ def make_probe(device: torch.device, place: Place) -> tuple[DeviceProbe | None, 
         num_cores = (hardware.usable_cores() or 1) / local_world_size(place)
         return CpuProbe(num_cores=num_cores, is_first=place.local_rank == 0), None
     try:
-        nvml = require("pynvml", extra="nvml")
+        nvml = require("pynvml", extra="gpu")
         return NvmlProbe(nvml, str(torch.cuda.get_device_properties(device).uuid)), None
     except MissingDependency as error:
         return None, str(error)

@@ -32,7 +32,7 @@ def integrated_gradients(output: RowOutput, num_steps: int, max_steps: int) -> F
 
     Source: Sundararajan, Taly and Yan, Axiomatic Attribution for Deep Networks, ICML 2017.
     """
-    captum: Any = require("captum.attr", extra="explain")
+    captum: Any = require("captum.attr", extra="serve")
     method = captum.LayerIntegratedGradients(output.read, output.model.hf.get_input_embeddings())
     width, owners = len(output.row.words), output.row.token_words
     ends = np.asarray([[True] * width, [False] * width])

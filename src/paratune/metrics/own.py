@@ -43,7 +43,7 @@ def _result(metric: OwnMetric, predictions: Array, labels: Array) -> Any:
     if metric.evaluate is not None:
         require_allowed(metric.evaluate, f"{METRICS_KEY}.evaluate", metric.options)
         script = metric_script(metric.evaluate, f"{METRICS_KEY}.evaluate")
-        module = require("evaluate", extra="metrics").load(str(script), keep_in_memory=True)
+        module = require("evaluate", extra="hub").load(str(script), keep_in_memory=True)
         return module.compute(predictions=predictions, references=labels, **metric.options)
     function = import_callable(str(metric.function), f"{METRICS_KEY}.function", metric.options)
     if isinstance(function, type) and hasattr(function, "update") and hasattr(function, "compute"):

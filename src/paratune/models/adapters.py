@@ -76,7 +76,7 @@ def _lora_config(hf: Any, options: LoraOptions) -> Any:
 
 
 def _peft() -> Any:
-    return require("peft", extra="peft")
+    return require("peft", extra="hub")
 
 
 def _targets(hf: Any, options: LoraOptions) -> list[str]:

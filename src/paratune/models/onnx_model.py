@@ -44,7 +44,7 @@ def open_session(path: Path) -> Any:
         CheckpointError: The file cannot be read.
         MissingDependency: onnxruntime is not installed.
     """
-    onnxruntime = require("onnxruntime", extra="onnx")
+    onnxruntime = require("onnxruntime", extra="serve")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3  # errors

@@ -317,4 +317,4 @@ def require_packages(matrix: Matrix) -> None:
         require_installed("optuna", extra="search")
     if compress is not None and any(form != "bf16" for form in compress.forms):
         for name in ("onnx", "onnxruntime"):
-            require_installed(name, extra="onnx")
+            require_installed(name, extra="serve")

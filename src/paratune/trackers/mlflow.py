@@ -32,8 +32,8 @@ class MLflowTracker:
 
     def start(self, about: TrackedRun) -> None:
         os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-        mlflow = require("mlflow", extra=NAME)
-        self._entities = require("mlflow.entities", extra=NAME)
+        mlflow = require("mlflow", extra="trackers")
+        self._entities = require("mlflow.entities", extra="trackers")
         self._client = mlflow.MlflowClient(tracking_uri=self._options.uri or default_uri(about.folder))
         self._step = about.step
         known = load_run_id(about, NAME)

@@ -20,7 +20,7 @@ class TensorBoardTracker:
         self._step = 0
 
     def start(self, about: TrackedRun) -> None:
-        module = require("torch.utils.tensorboard", extra="tensorboard")
+        module = require("torch.utils.tensorboard", extra="trackers")
         folder = Path(self._options.folder) if self._options.folder is not None else about.folder / FOLDER
         # Hides what an interrupted session wrote after the checkpoint.
         purge = {"purge_step": about.step + 1} if about.step > 0 else {}

@@ -23,7 +23,7 @@ class WandBTracker:
         options = self._options
         if options.mode == "offline":
             os.environ["WANDB_ERROR_REPORTING"] = "false"  # the package sends its errors over the network
-        wandb = require("wandb", extra=NAME)
+        wandb = require("wandb", extra="trackers")
         known = load_run_id(about, NAME)
         # A resumed run has its configuration; offline, the same id joins the sessions.
         more: dict[str, Any] = {"id": known} if known is not None else {"config": dict(about.config)}

@@ -142,7 +142,7 @@ def test_requirements_are_read_from_the_metadata(monkeypatch):
     lines = [
         "torch>=2.11",
         "gt-demo==0.1.0 ; extra == 'demo'",
-        'paratune[plots,datasets]; extra == "dev"',
+        'paratune[plots,hub]; extra == "dev"',
         "x (<3,>=1)",
     ]
     monkeypatch.setattr(installation.metadata, "requires", lambda _package: lines)

@@ -1,4 +1,4 @@
-"""Which steps are sampled, and what their events say; that all strategies see the same is held in tests/dist."""
+"""Which steps are sampled, and what their events say; that all strategies see the same is held in tests/two_processes."""
 
 import math
 from dataclasses import replace

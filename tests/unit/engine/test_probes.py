@@ -158,7 +158,7 @@ def test_without_the_package_the_reason_names_the_extra(monkeypatch, cuda):
     monkeypatch.setattr(probes, "require", missing)
     probe, reason = make_probe(cuda, Place(0, 0, 1))
     assert probe is None
-    assert reason == "pynvml is not installed; pip install 'paratune[nvml]'"
+    assert reason == "pynvml is not installed; pip install 'paratune[gpu]'"
 
 
 def test_the_device_is_found_by_its_uuid(monkeypatch, cuda):

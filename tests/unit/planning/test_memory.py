@@ -1,4 +1,4 @@
-"""Peaks held to PyTorch's own tracker; tests/dist holds those of several ranks to real steps."""
+"""Peaks held to PyTorch's own tracker; tests/two_processes holds those of several ranks to real steps."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""States by written-out arithmetic; tests/dist holds them to the tensors of real ranks."""
+"""States by written-out arithmetic; tests/two_processes holds them to the tensors of real ranks."""
 
 from dataclasses import replace
 from typing import Any

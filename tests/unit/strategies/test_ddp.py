@@ -1,4 +1,4 @@
-"""What is DDP's own; tests/dist holds it to one process."""
+"""What is DDP's own; tests/two_processes holds it to one process."""
 
 from contextlib import nullcontext
 

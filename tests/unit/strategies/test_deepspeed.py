@@ -1,4 +1,4 @@
-"""What is DeepSpeed's own; tests/dist holds its stages to one process."""
+"""What is DeepSpeed's own; tests/two_processes holds its stages to one process."""
 
 import importlib.util
 import logging

@@ -210,7 +210,7 @@ def test_an_overflow_in_the_first_step_does_not_change_later_steps(is_fused: boo
 
 @pytest.mark.parametrize("kind", ["ddp", "zero1", "zero2", "zero3"])
 def test_strategies_of_several_processes_skip_an_overflow_without_a_wait(kind: str):
-    """In one process each: tests/dist holds several to one."""
+    """In one process each: tests/two_processes holds several to one."""
     open_process_group(Place(0, 0, 1), CPU)
     try:
         strategy = strategy_class(kind)(device=CPU, precision=FP32_SCALED, rank=0, world_size=1)

@@ -1,4 +1,4 @@
-"""The process group where there is one process, or none; two of them are in tests/dist."""
+"""The process group where there is one process, or none; two of them are in tests/two_processes."""
 
 from collections.abc import Iterator
 

@@ -109,7 +109,7 @@ def test_a_tracker_that_is_not_there(matrix_file: Path, monkeypatch: pytest.Monk
     config = _config(matrix_file, "trackers={mlflow: {}}")
     assert (
         why_impossible(config, 1, here=True, gpus=NO_GPU)
-        == "trackers.mlflow needs the extra mlflow: pip install 'paratune[mlflow]'"
+        == "trackers.mlflow needs the extra trackers: pip install 'paratune[trackers]'"
     )
 
 

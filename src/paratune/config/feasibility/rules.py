@@ -147,9 +147,9 @@ def _packages(config: Config, traits: Traits | None, is_installed: Callable[[str
     if config.model.name == DEMO_MODEL:
         needed["model.name"] = config.model.name, "demo", DEMO_PACKAGE
     if config.model.adapter is not None:
-        needed["model.adapter"] = config.model.adapter.kind, "peft", "peft"
+        needed["model.adapter"] = config.model.adapter.kind, "hub", "peft"
     for tracker in config.trackers.named():
-        needed[f"trackers.{tracker}"] = "", tracker, PACKAGES[tracker]
+        needed[f"trackers.{tracker}"] = "", "trackers", PACKAGES[tracker]
     for key, (value, extra, package) in needed.items():
         if not is_installed(package):
             message = f"{f'{key}: {value}' if value else key} needs the extra {extra}: pip install 'paratune[{extra}]'"

@@ -1,4 +1,4 @@
-"""How gradients travel; what a pipeline trains is held to one process in tests/dist."""
+"""How gradients travel; what a pipeline trains is held to one process in tests/two_processes."""
 
 import numpy as np
 import pytest
