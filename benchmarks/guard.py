@@ -171,7 +171,7 @@ def _soak_note(record: Path, output: str) -> str:
 
 
 def _plans() -> Part:
-    return Part("plans", _pytest(*(f"tests/dist/{name}.py" for name in PLANS)))
+    return Part("plans", _pytest(*(f"tests/two_processes/{name}.py" for name in PLANS)))
 
 
 def _code_table() -> Part:

@@ -101,6 +101,7 @@ def write_csv(path: Path, table: list[dict[str, Any]]) -> None:
         writer.writeheader()
         writer.writerows(table)
 
+
 IN_EXTRA = {"trackers": {"mlflow", "tensorboard", "wandb"}, "hub": {"datasets", "peft"}}
 """Packages of the extras whose name is not that of a package."""
 

@@ -1,4 +1,4 @@
-"""Which steps are sampled, and what their events say; that all strategies see the same is held in tests/two_processes."""
+"""Which steps are sampled, and what their events say; tests/two_processes holds that all strategies see the same."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The arguments of FSDP2; tests/two_processes checks its results. Offload needs a GPU, so only its option is checked here."""
+"""The arguments of FSDP2; tests/two_processes checks its results. Offload needs a GPU: only its option is checked."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -6,7 +6,6 @@ Its ranks cannot be threads, unlike those of `tests/unit/planning/test_traffic.p
 import importlib.util
 import json
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -34,18 +33,20 @@ OPTIONS: list[dict[str, Any]] = [
     *({"stage": stage} for stage in range(4)),
     {"stage": 3, "param_persistence_threshold": 0},
 ]
-JOBS = [Job(json.dumps(options), strategy="deepspeed", options=options, accumulation=NUM_MICRO_STEPS) for options in OPTIONS]
+JOBS = [
+    Job(json.dumps(options), strategy="deepspeed", options=options, accumulation=NUM_MICRO_STEPS) for options in OPTIONS
+]
 KINDS = {"allreduce_": "all_reduce", "_allgather_base_": "all_gather", "_reduce_scatter_base_": "reduce_scatter"}
 
 
 @pytest.fixture(scope="module")
-def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str, list[Call]]]]:
-    """Yield the collectives of the second step of each job, rank by rank."""
+def calls(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[Call]]]:
+    """Return the collectives of the second step of each job, rank by rank."""
     folder = tmp_path_factory.mktemp("traffic")
     jobs = [asdict(job) for job in JOBS]
     torch.multiprocessing.spawn(one_rank, (str(folder), jobs, WORLD_SIZE), nprocs=WORLD_SIZE)
     ranks = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(WORLD_SIZE)]
-    yield [{name: [Call(**call) for call in calls] for name, calls in rank.items()} for rank in ranks]
+    return [{name: [Call(**call) for call in calls] for name, calls in rank.items()} for rank in ranks]
 
 
 def _planned(job: Job) -> list[Transfer]:

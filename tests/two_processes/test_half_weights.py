@@ -43,7 +43,11 @@ def tensors(folder: Path, job: Job, size: int, name: str) -> dict[str, torch.Ten
 
 
 def reference(folder: Path, job: Job) -> Job:
-    return next(candidate for candidate in references() if (candidate.architecture, candidate.task) == (job.architecture, job.task))
+    return next(
+        candidate
+        for candidate in references()
+        if (candidate.architecture, candidate.task) == (job.architecture, job.task)
+    )
 
 
 FULL = [job for job in jobs() if job.load_from is None]

@@ -5,7 +5,6 @@ counted once.
 """
 
 import json
-from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -37,11 +36,13 @@ SECTIONS = {
 
 
 @pytest.fixture(scope="module")
-def bytes_by_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[int, int], dict[str, dict[str, int]]]]:
-    """Yield the bytes of each rank of each world size, by job."""
+def bytes_by_rank(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[tuple[int, int], dict[str, dict[str, int]]]:
+    """Return the bytes of each rank of each world size, by job."""
     folder = tmp_path_factory.mktemp("states")
     torch.multiprocessing.spawn(one_rank, (str(folder),), nprocs=max(JOBS))
-    yield {
+    return {
         (size, rank): json.loads((folder / f"{size}.{rank}.json").read_text()) for size in JOBS for rank in range(size)
     }
 
@@ -53,7 +54,9 @@ def _profile(task_kind: str, freeze: bool, precision: Precision) -> Profile:
         MaskedLMTask(kind="mlm") if task_kind == "mlm" else ClassificationTask(kind="classification", labels=labels)
     )
     config = tiny_config(num_labels=3, num_layers=4)
-    return profile(config, task, Shape((5, 5)), precision, on_cuda=False, train=Train(freeze_encoder=freeze), with_division=True)
+    return profile(
+        config, task, Shape((5, 5)), precision, on_cuda=False, train=Train(freeze_encoder=freeze), with_division=True
+    )
 
 
 def _planned(job: Job, rank: int, world_size: int) -> States:

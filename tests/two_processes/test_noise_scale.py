@@ -78,9 +78,7 @@ def _batches(variant: str, rank: int, world_size: int, *, equal_shapes: bool = F
     indices = np.arange(8)
     denominator = collator.loss_denominator(indices, epoch=0)
     shape = {"num_rows": 3, "length": int(collator.store.lengths[:8].max())} if equal_shapes else {}
-    return [
-        collator(indices[begin:end], denominator, epoch=0, **shape) for begin, end in PARTS[rank::world_size]
-    ]
+    return [collator(indices[begin:end], denominator, epoch=0, **shape) for begin, end in PARTS[rank::world_size]]
 
 
 def _measured(name: str, variant: str, rank: int, world_size: int) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def _profile(precision: Precision) -> Profile:
 def test_the_memory_peak_is_as_predicted(case: Case, measured: dict[tuple[int, int], dict[str, int]]) -> None:
     for rank in range(case.world_size):
         planned = peak_of_rank(_profile(case.precision), case.setup, rank, on_cuda=False)
-        # On a CPU, offloaded tensors are in the same memory as all others. FSDP2 has no gradient shards yet at that time.
+        # On a CPU, offloaded tensors are in the same memory as all others. FSDP2 has no gradient shards yet.
         everywhere = planned.total + planned.host_total
         everywhere -= planned.host_terms["gradients"] if "cpu_offload" in case.options else 0
         real = measured[case.world_size, rank][case.name]

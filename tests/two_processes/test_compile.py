@@ -1,7 +1,7 @@
 """`train.compile` with the strategies that support it: losses, weights and names equal those of one process without it.
 
-Two processes with gloo, in float64; the jobs are those of the contract (`ranks`). Graphs are compiled to C++ here, which
-takes minutes, so only `make test-all` runs these tests.
+Two processes with gloo, in float64; the jobs are those of the contract (`ranks`). Graphs are compiled to C++ here,
+which takes minutes, so only `make test-all` runs these tests.
 """
 
 import importlib.util
