@@ -6,7 +6,6 @@ The model is demo:minilm with an untrained head of two classes: its speed does n
 the same server, queue and limits, on 127.0.0.1, in a separate process:
 
 - packed: `paratune serve` as it is
-- packed, explain: the same, while a client requests one explanation after the other
 - padded: its batches padded to the longest row
 - pipeline: instead of the batch, `transformers.pipeline("text-classification")` with its defaults: row by row
 
@@ -23,7 +22,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +32,7 @@ from typing import Any
 import psutil
 from machine import machine_lines
 
-CASES = ("packed", "packed, explain", "padded", "pipeline")
+CASES = ("packed", "padded", "pipeline")
 LIMIT_S = 600
 
 
@@ -59,10 +57,9 @@ def main() -> None:
             for case in CASES:
                 with server(case, folder) as (port, process):
                     ask(port, "/predict", texts[0])
-                    with explanations(port, texts[0], enabled=case == "packed, explain"):
-                        before = cpu_s(process)
-                        measured, scores[case] = load(port, texts, options.clients)
-                        measured["cpu_ms"] = 1000 * (cpu_s(process) - before) / len(texts)
+                    before = cpu_s(process)
+                    measured, scores[case] = load(port, texts, options.clients)
+                    measured["cpu_ms"] = 1000 * (cpu_s(process) - before) / len(texts)
                 results[case].append(measured)
     print(
         "\n".join([*machine_lines(), "", *table(results), "", f"largest difference of a score: {spread(scores):.1g}"])
@@ -103,7 +100,7 @@ def serve(case: str, folder: str) -> None:
     trained = load_trained(folder, NamedColumns(text="text"), "cpu")
     if case == "padded":
         trained.model.entry = None
-    service = Service(trained, ServingLimits(rate_per_s=1e9, max_explain_s=1e9))
+    service = Service(trained, ServingLimits(rate_per_s=1e9))
     if case == "pipeline":
         service.batcher._predict = with_pipeline(folder, trained.max_length)
     listener = open_socket("127.0.0.1", 0)
@@ -161,27 +158,6 @@ def ask(port: int, path: str, text: str) -> dict[str, Any]:
         connection.close()
     assert response.status == 200, answer
     return answer
-
-
-@contextmanager
-def explanations(port: int, text: str, *, enabled: bool) -> Iterator[None]:
-    """Request one explanation after the other inside the block, if enabled."""
-    is_over = threading.Event()
-
-    def explain() -> None:
-        while not is_over.is_set():
-            try:
-                ask(port, "/explain", text)
-            except (OSError, http.client.HTTPException):  # the server was killed
-                return
-
-    thread = threading.Thread(target=explain, daemon=True)
-    if enabled:
-        thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
 
 
 def load(port: int, texts: Sequence[str], num_clients: int) -> tuple[dict[str, Any], list[float]]:

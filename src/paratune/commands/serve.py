@@ -51,7 +51,7 @@ def serve(
     limits = ServingLimits(max_wait_s=max_wait_ms / 1000, max_tokens=max_tokens, max_queue=max_queue, rate_per_s=rate)
     token = read_token(token_file)
     require_token(host, token)
-    for module in ("captum", "fastapi", "uvicorn"):
+    for module in ("fastapi", "uvicorn"):
         require_installed(module, extra="serve")
     outlive_readers()  # the reader of the access log may end before the server
     set_up_logging(speaks=True)

@@ -1,10 +1,9 @@
-"""The paths of the server: `/predict`, `/explain`, `/health`, and the page `/`."""
+"""The paths of the server: `/predict`, `/health`, and the page `/`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -12,20 +11,18 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from paratune.errors import ConfigError, DataError, ParatuneError
-from paratune.explain.explain import METHODS
+from paratune.errors import DataError, ParatuneError
 from paratune.infer.trained import TrainedModel
 from paratune.records import finite
 from paratune.serving.access import ClientRateLimit
 from paratune.serving.batcher import Batcher
-from paratune.serving.explainer import Explainer, read_options
 from paratune.serving.gate import Gate, error_response
 from paratune.serving.page.response import page_response
 from paratune.serving.predictor import Predictor, describe, read_calibration
-from paratune.serving.rows import Row, column_names, read_rows
+from paratune.serving.rows import column_names, read_rows
 from paratune.serving.settings import ServingLimits
 
-PATHS = frozenset({"/", "/predict", "/explain", "/health"})
+PATHS = frozenset({"/", "/predict", "/health"})
 
 
 class Service:
@@ -37,12 +34,6 @@ class Service:
         self.calibration = read_calibration(trained)
         self.predictor = Predictor(trained, self.calibration)
         self.batcher = Batcher(self.predictor.predict, limits)
-        self.explainer: Explainer | None = None
-        self.why_unexplained: ConfigError | None = None
-        try:
-            self.explainer = Explainer(trained, limits, lambda: self.batcher.is_busy)
-        except ConfigError as error:
-            self.why_unexplained = error
         found = trained.not_better
         self.warning = {} if found is None else {"warning": {"code": "model.not_better", "message": found.warning}}
         """Part of every answer of a model that is not better than a constant answer."""
@@ -51,17 +42,12 @@ class Service:
     @asynccontextmanager
     async def running(self, app: FastAPI) -> AsyncIterator[None]:
         """Start the queue, and stop it after the block."""
-        # The switches are those of the process. A prediction sets them again, to the same values: without this block,
-        # the end of one would change them under an explanation that another thread computes.
-        with self.trained.switched():
-            self.batcher.start()
-            try:
-                yield
-            finally:
-                if self.explainer is not None:
-                    self.explainer.close()
-                await self.batcher.close()
-                self.tokenizing.shutdown(wait=False)
+        self.batcher.start()
+        try:
+            yield
+        finally:
+            await self.batcher.close()
+            self.tokenizing.shutdown(wait=False)
 
     async def predict(self, request: Request) -> dict[str, Any]:
         """Return the answer to `/predict`.
@@ -69,7 +55,9 @@ class Service:
         Raises:
             DataError: The request is refused.
         """
-        rows = await self._read_rows(request, self.limits)
+        is_words = self.trained.task.kind == "token_classification"
+        body = await read_body(request, self.limits)
+        rows = read_rows(body, self.trained.columns, is_words=is_words, limits=self.limits)
         loop = asyncio.get_running_loop()
         tokenized = await loop.run_in_executor(self.tokenizing, self.predictor.tokenize, rows)
         num_tokens = [row.num_tokens for row in tokenized]
@@ -78,26 +66,6 @@ class Service:
         answer = {"predictions": [answer.columns for answer in answers], "num_tokens": sum(num_tokens)}
         answer |= {"intervals": [answer.interval for answer in answers]} if self.calibration else {}
         return answer | self.warning
-
-    async def explain(self, request: Request) -> dict[str, Any]:
-        """Return the answer to `/explain`.
-
-        Raises:
-            DataError: The request is refused.
-            ConfigError: The model cannot be explained.
-        """
-        if self.explainer is None:
-            assert self.why_unexplained is not None
-            raise self.why_unexplained
-        options = read_options(request.query_params.multi_items(), self.trained)
-        rows = await self._read_rows(request, replace(self.limits, max_rows=1))
-        request.state.num_rows = 1
-        return await self.explainer.explain(rows[0], options, request.is_disconnected) | self.warning
-
-    async def _read_rows(self, request: Request, limits: ServingLimits) -> list[Row]:
-        body = await read_body(request, limits)
-        is_words = self.trained.task.kind == "token_classification"
-        return read_rows(body, self.trained.columns, is_words=is_words, limits=limits)
 
     def health(self, *, needs_token: bool) -> dict[str, Any]:
         """Return the answer to `/health`.
@@ -110,8 +78,6 @@ class Service:
             "columns": list(dict.fromkeys(column_names(self.trained.columns).values())),
             "max_chars": self.limits.max_chars,
             "needs_token": needs_token,
-            "can_explain": self.explainer is not None,
-            "methods": METHODS,
             "interval": describe(self.calibration),
         } | self.warning
 
@@ -175,10 +141,6 @@ def make_app(
     @app.post("/predict")
     async def predict(request: Request) -> JSONResponse:
         return JSONResponse(finite(await service.predict(request)))
-
-    @app.post("/explain")
-    async def explain(request: Request) -> JSONResponse:
-        return JSONResponse(finite(await service.explain(request)))
 
     @app.get("/")
     async def page() -> Response:

@@ -60,17 +60,11 @@ class Batcher:
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="paratune-predict")
         self._task: asyncio.Task[None] | None = None
-        self._is_computing = False
 
     @property
     def num_queued(self) -> int:
         """Rows that wait; those of the current batch are not counted."""
         return len(self._queue)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether rows wait or are computed; may be read by other threads."""
-        return self._is_computing or bool(self._queue)
 
     def start(self) -> None:
         """Start the task; call it in the event loop."""
@@ -135,11 +129,7 @@ class Batcher:
             await self._wait_for_batch()
             batch = self.take()
             if batch:
-                self._is_computing = True
-                try:
-                    await self._compute(batch)
-                finally:
-                    self._is_computing = False
+                await self._compute(batch)
 
     async def _wait_for_batch(self) -> None:
         """Wait for rows, and then until they fill a batch or the oldest has waited `max_wait_s`."""

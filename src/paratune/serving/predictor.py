@@ -46,8 +46,8 @@ class Answer:
 
     columns: dict[str, Any]
     """The columns that `paratune predict` writes, by name."""
-    interval: list[float] | list[str] | None
-    """Bounds of the score; None where they are not known."""
+    interval: list[Any] | None
+    """Bounds of the score, numbers or names of ordered classes; None where they are not known."""
 
 
 class Predictor:
@@ -87,13 +87,13 @@ class Predictor:
         outputs = self.trained.apply(split, len(rows), lambda done, total: None).outputs
         columns = self.trained.recipe.prediction_columns(split, outputs, self.trained.tokenizer)
         values = {name: pa.array(column).to_pylist() for name, column in columns.items()}
-        scores = None if self._calibration is None else numbers(self.trained, outputs)
+        intervals: list[list[Any] | None] = [None] * len(rows)
+        if (calibration := self._calibration) is not None:
+            bounds = map(calibration.interval, numbers(self.trained, outputs).tolist())
+            intervals = [list(map(calibration.text, both)) if calibration.names else list(both) for both in bounds]
         return [
-            Answer(
-                {name: column[number] for name, column in values.items()},
-                None if scores is None or self._calibration is None else interval(self._calibration, scores[number]),
-            )
-            for number in range(len(rows))
+            Answer({name: column[number] for name, column in values.items()}, interval)
+            for number, interval in enumerate(intervals)
         ]
 
 
@@ -124,12 +124,6 @@ def read_calibration(trained: TrainedModel) -> ScoreCalibration | None:
             raise
         log.info("scores have no interval: %s", error)
         return None
-
-
-def interval(calibration: ScoreCalibration, value: float) -> list[float] | list[str]:
-    """Return the bounds of a score: numbers, or names of ordered classes."""
-    low, high = calibration.interval(value)
-    return [calibration.text(low), calibration.text(high)] if calibration.names else [low, high]
 
 
 def describe(calibration: ScoreCalibration | None) -> dict[str, Any] | None:

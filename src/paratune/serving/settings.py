@@ -13,10 +13,8 @@ STATUS = {
     "serve.content_type": 415,
     "serve.rate": 429,
     "serve.queue_full": 429,
-    "serve.explain_queue_full": 429,
     "serve.client_gone": 499,
     "serve.failed": 500,
-    "serve.explain_timeout": 503,
 }
 """HTTP status by the code of an error; other errors of a request are `DEFAULT_STATUS`."""
 
@@ -38,9 +36,5 @@ class ServingLimits:
     """Most rows in the queue."""
     rate_per_s: float = 50.0
     """Requests per second of a client, with a burst of twice as many."""
-    max_explain_queue: int = 4
-    """Most explanations that wait or are computed."""
-    max_explain_s: float = 60.0
-    """Longest time that the explanation of a row takes, pauses for predictions included."""
     body_timeout_s: float = 30.0
     """Longest time in which a client sends its body."""

@@ -102,10 +102,9 @@ def test_each_answer_of_a_model_that_is_not_better_than_a_constant_one_has_a_war
     known = json.loads((folder / TASK_FILE).read_text())
     (folder / TASK_FILE).write_text(json.dumps(known | {CONSTANT: compared}))
     with client(folder) as (http, _):
-        answers = [http.get("/health"), http.post("/predict", json={"text": "good"}),
-                   http.post("/explain?method=occlusion", json={"text": "good film"})]  # fmt: skip
+        answers = [http.get("/health"), http.post("/predict", json={"text": "good"})]
     warnings = [answer.json().get("warning") for answer in answers]
-    assert [warning is not None and warning["code"] == "model.not_better" for warning in warnings] == [is_warned] * 3
+    assert [warning is not None and warning["code"] == "model.not_better" for warning in warnings] == [is_warned] * 2
     assert all("0.2500" in warning["message"] and "0.5000" in warning["message"] for warning in warnings if warning)
 
 
@@ -238,13 +237,13 @@ def test_a_token_is_required_and_no_text_is_logged(folder: Path):
     with client(folder, listens_on="0.0.0.0", token="t" * 16, write_line=lines.append) as (http, _):
         row = {"text": "a secret text"}
         check(http.post("/predict", json=row), 401, "serve.token")
-        check(http.post("/explain", headers={"Authorization": "Bearer ttt"}), 401, "serve.token")
+        check(http.post("/predict", headers={"Authorization": "Bearer ttt"}), 401, "serve.token")
         good = {"Authorization": "Bearer " + "t" * 16}
         assert http.post("/predict?text=secret", json=row, headers=good).status_code == 200
     logged = [json.loads(line) for line in lines]
     assert [(line["path"], line["status"], line["code"]) for line in logged] == [
         ("/predict", 401, "serve.token"),
-        ("/explain", 401, "serve.token"),
+        ("/predict", 401, "serve.token"),
         ("/predict", 200, None),
     ]
     assert (logged[2]["num_rows"], logged[2]["client"]) == (1, "testclient")

@@ -39,7 +39,7 @@ def test_a_batch_of_several_requests_is_computed_on_a_gpu(tmp_path: Path, monkey
     assert (outputs.device.type, outputs.shape) == ("cuda", (3, 3))
 
 
-def test_an_onnx_folder_is_served_without_explanations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_onnx_folder_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("onnxruntime")
     monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
     trained = load_trained(str(save_tiny(tmp_path / "model", "classification").folder), NamedColumns(), "cpu")
@@ -48,9 +48,6 @@ def test_an_onnx_folder_is_served_without_explanations(tmp_path: Path, monkeypat
     service = Service(load_trained(str(tmp_path / "out"), NamedColumns(), "cpu"), ServingLimits())
     with TestClient(make_app(service), base_url="http://127.0.0.1") as http:
         found = http.post("/predict", json={"rows": [{"text": text} for text in TEXTS]}).json()["predictions"]
-        refused = http.post("/explain", json={"text": "good"})
-        assert http.get("/health").json()["can_explain"] is False
     expected = Predictor(trained).predict(Predictor(trained).tokenize([{"text": text} for text in TEXTS]))
     for answer, row in zip(found, expected, strict=True):
         assert answer == {name: pytest.approx(value, abs=1e-5) for name, value in row.columns.items()}
-    assert (refused.status_code, refused.json()["errors"][0]["code"]) == (422, "explain.onnx")
