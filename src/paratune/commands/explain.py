@@ -26,7 +26,7 @@ from paratune.errors import EXIT_OK, DataError, option_error, require_at_least, 
 
 _ROWS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _MAX_LISTED = 6
-Method = Literal["integrated_gradients", "occlusion", "partition_shap"]
+Method = Literal["integrated_gradients", "occlusion", "shapley"]
 
 
 def explain(
@@ -95,7 +95,7 @@ def explain(
         batch_size=batch_size,
         seed=seed,
     )
-    if "integrated_gradients" in options.methods:
+    if options.methods != ("occlusion",):
         require_installed("captum", extra="serve")
     chosen = select_rows(table, numbers, input)
     with stdout_for_results():

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from paratune.data.load import Split
 from paratune.errors import ConfigError, DataError
-from paratune.explain.effects import integrated_gradients, occlusion, partition_shap
+from paratune.explain.effects import integrated_gradients, occlusion, shapley
 from paratune.explain.faithfulness import Faithfulness, measure
 from paratune.explain.outputs import Bools, ExplainedOutput, Floats, RowOutput, explained_output
 from paratune.explain.rows import TokenRow, read_rows
@@ -21,7 +21,7 @@ from paratune.models.onnx_model import OnnxModel
 METHODS = {
     "integrated_gradients": "integrated gradients",
     "occlusion": "occlusion by word",
-    "partition_shap": "Shapley values (partition)",
+    "shapley": "Shapley values",
 }
 """Methods with their names for readers."""
 EXPLAINED_KINDS = ("classification", "multi_label", "ordinal", "regression")
@@ -42,7 +42,7 @@ class ExplainOptions:
     """Most outputs that Shapley values may compute for a row."""
     batch_size: int = 32
     seed: int = 0
-    """Determines the random orders of `faithfulness`."""
+    """Determines the random orders of Shapley values and of `faithfulness`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class RowExplanation:
 
         None for a method that promises nothing.
         """
-        if method not in ("integrated_gradients", "partition_shap"):
+        if method not in ("integrated_gradients", "shapley"):
             return None
         return float(self.effects[method].sum()) - (self.value - self.hidden_value)
 
@@ -153,7 +153,7 @@ def _explain(output: RowOutput, predicted: str, options: ExplainOptions) -> RowE
     compute: dict[str, Callable[[], Floats]] = {
         "integrated_gradients": lambda: integrated_gradients(output, options.num_steps, options.max_steps),
         "occlusion": lambda: occlusion(output, np.arange(width)),
-        "partition_shap": lambda: partition_shap(output, options.max_evals),
+        "shapley": lambda: shapley(output, options.max_evals, options.seed),
     }
     effects = {method: compute[method]() for method in options.methods}
     value, hidden_value = output.values(np.asarray([[True] * width, [False] * width])).tolist()

@@ -1,4 +1,4 @@
-"""Words, sentences and paragraphs of a text, as ranges of its characters. Imports no torch."""
+"""Words and sentences of a text, as ranges of its characters. Imports no torch."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ _WORD = re.compile(
     r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+(?:['’-]\w+)*|[^\w\s]+"
 )
 """A character of Chinese or Japanese, which have no spaces; a word with its apostrophes and hyphens; punctuation."""
-_PARAGRAPH = re.compile(r"\S[^\n]*")
+_LINE = re.compile(r"\S[^\n]*")
 _SENTENCE = re.compile(r"\S.*?(?:[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+|$)", re.DOTALL)
 
 
@@ -26,22 +26,15 @@ def words(text: str) -> list[CharRange]:
     return [CharRange(*match.span()) for match in _WORD.finditer(text)]
 
 
-def paragraphs(text: str) -> list[CharRange]:
-    """Return the lines of a text that are not empty, without white space around them."""
-    return [
-        CharRange(match.start(), match.start() + len(match.group().rstrip())) for match in _PARAGRAPH.finditer(text)
-    ]
-
-
 def sentences(text: str) -> list[CharRange]:
     """Return the sentences of a text.
 
-    A sentence ends at the end of a paragraph, or at . ! ? … before white space; abbreviations end sentences, too.
+    A sentence ends at the end of a line, or at . ! ? … before white space; abbreviations end sentences, too.
     """
     return [
-        CharRange(paragraph.start + match.start(), paragraph.start + match.end())
-        for paragraph in paragraphs(text)
-        for match in _SENTENCE.finditer(text[paragraph.start : paragraph.end])
+        CharRange(line.start() + match.start(), line.start() + match.end())
+        for line in _LINE.finditer(text)
+        for match in _SENTENCE.finditer(line.group().rstrip())
     ]
 
 

@@ -1,4 +1,4 @@
-"""The rows that are explained: their tokens, and the words, sentences and paragraphs that the tokens belong to.
+"""The rows that are explained: their tokens, and the words and sentences that the tokens belong to.
 
 Dimensions: `T` tokens, `W` words, `N` rows.
 """
@@ -15,7 +15,7 @@ from paratune.data.load import Split
 from paratune.data.long_texts import PAIRED_TEXT, cut_long_texts
 from paratune.data.tokenizers import pair_separator, preserve_state
 from paratune.errors import ConfigError
-from paratune.explain.parts import CharRange, containing, paragraphs, sentences, words
+from paratune.explain.parts import CharRange, containing, sentences, words
 from paratune.infer.trained import TrainedModel
 
 IntArray = npt.NDArray[np.int64]
@@ -49,8 +49,6 @@ class TokenRow:
     """(T,): index of the word of each token, -1 for special tokens."""
     sentences: IntArray
     """(W,): index of the sentence of each word, counted over all texts."""
-    paragraphs: IntArray
-    """(W,): index of the paragraph of each word, counted over all texts."""
     num_unread_words: int
     """Words behind the last token."""
 
@@ -134,8 +132,7 @@ def _token_row(
     token_words = np.full(len(ids), -1, dtype=np.int64)
     read: list[Word] = []
     sentence_ids: list[int] = []
-    paragraph_ids: list[int] = []
-    num_unread = num_sentences = num_paragraphs = 0
+    num_unread = num_sentences = 0
     for number, text in enumerate(texts):
         tokens = [(position, span) for position, (which, span) in enumerate(characters) if which == number]
         found, owners = _words_of_tokens(text, [span for _, span in tokens], shift if number else 0)
@@ -143,15 +140,11 @@ def _token_row(
             token_words[position] = -1 if owner is None else len(read) + owner
         starts = [place.start for place in found]
         sentence_ids += [num_sentences + index for index in containing(starts, sentences(text))]
-        paragraph_ids += [num_paragraphs + index for index in containing(starts, paragraphs(text))]
-        num_sentences, num_paragraphs = num_sentences + len(sentences(text)), num_paragraphs + len(paragraphs(text))
+        num_sentences += len(sentences(text))
         read += [Word(number, place) for place in found]
         end = found[-1].end if found else 0
         num_unread += sum(place.start >= end for place in words(text))
-    return TokenRow(
-        row, texts, tuple(read), ids, type_ids, token_words, np.asarray(sentence_ids), np.asarray(paragraph_ids),
-        num_unread,
-    )  # fmt: skip
+    return TokenRow(row, texts, tuple(read), ids, type_ids, token_words, np.asarray(sentence_ids), num_unread)
 
 
 def _words_of_tokens(

@@ -1,8 +1,8 @@
-"""Methods that give effects to words: against autograd, shap, all orders, and arithmetic."""
+"""Methods that give effects to words: against autograd, all orders, and arithmetic."""
 
-import warnings
 from itertools import permutations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,7 @@ import torch
 from explained import TEXT, save_tiny
 from transformers import AutoModelForSequenceClassification
 
-from paratune.explain.effects import (
-    integrated_gradients,
-    occlusion,
-    owen_values,
-    partition_shap,
-    partition_tree,
-)
+from paratune.explain.effects import integrated_gradients, occlusion, shapley
 from paratune.explain.outputs import ExplainedOutput, RowOutput
 from paratune.explain.rows import read_rows
 
@@ -87,66 +81,33 @@ def game(visible: Any) -> Any:
     return 2 * a - b + 3 * a * b + c * d - 4 * a * e + b * c * e
 
 
-def owen_by_orders(groups: list[list[int]]) -> list[float]:
-    """Return the mean contribution of each word over all orders that keep groups together: Owen's definition."""
-    totals, count = np.zeros(5), 0
-    for order in permutations(range(5)):
-        places = [[order.index(word) for word in group] for group in groups]
-        if any(max(place) - min(place) >= len(place) for place in places):
-            continue
-        count += 1
+def shapley_by_orders() -> list[float]:
+    """Return the mean contribution of each word over all orders: the definition."""
+    totals, orders = np.zeros(5), list(permutations(range(5)))
+    for order in orders:
         visible = np.zeros((6, 5), dtype=bool)
         for step, word in enumerate(order):
             visible[step + 1 :, word] = True
-        gains = np.diff(game(visible))
-        totals[list(order)] += gains
-    return (totals / count).tolist()
+        totals[list(order)] += np.diff(game(visible))
+    return (totals / len(orders)).tolist()
 
 
-def test_owen_values_are_means_over_orders_that_keep_groups_together():
-    # Words 0, 1 and 2, 3 are sentences of one paragraph, word 4 is another one.
-    tree = partition_tree([np.asarray([0, 0, 0, 0, 1]), np.asarray([0, 0, 1, 1, 2])])
-    values = owen_values(game, tree, 5, 1000, 4)
-    assert values == pytest.approx(owen_by_orders([[0, 1], [2, 3], [0, 1, 2, 3]]))
+def played(sentences: list[int]) -> Any:
+    return SimpleNamespace(
+        values=game, batch_size=4, row=SimpleNamespace(words=range(5), sentences=np.asarray(sentences))
+    )
 
 
-def test_few_evaluations_share_the_effect_of_a_branch():
-    tree = partition_tree([np.zeros(5, dtype=int)])
-    calls = []
-    values = owen_values(lambda visible: calls.append(len(visible)) or game(visible), tree, 5, 4, 8)
-    # The root is halved into words 0, 1 and 2, 3, 4, which then share its parts: 4 evaluations.
-    left, right = game(np.asarray([[1, 1, 0, 0, 0], [0, 0, 1, 1, 1]])).tolist()
-    whole = game(np.ones((1, 5)))[0]
-    assert sum(calls) == 4
-    assert values[:2] == pytest.approx([(left + whole - right) / 4] * 2)
-    assert values[2:] == pytest.approx([(right + whole - left) / 6] * 3)
+def test_shapley_values_are_means_over_orders():
+    values = shapley(played([0] * 5), 20_000, seed=0)
+    assert values == pytest.approx(shapley_by_orders(), abs=0.05)
+    assert values.sum() == pytest.approx(2 - 1 + 3 + 1 - 4 + 1)
+    assert shapley(played([0] * 5), 60, seed=1).tolist() == shapley(played([0] * 5), 60, seed=1).tolist()
 
 
-def test_one_word_has_the_whole_effect():
-    assert owen_values(lambda visible: visible[:, 0] * 3.0, partition_tree([np.zeros(1, dtype=int)]), 1, 10, 4) == [3.0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("max_evals", [60, 2000])
-def test_shapley_values_are_those_of_shap(output: RowOutput, max_evals: int):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of shap, while it is imported
-        shap = pytest.importorskip("shap")
-        tree = partition_tree([output.row.paragraphs, output.row.sentences])
-        width = len(output.row.words)
-        sizes = [1] * width
-        clustering = []
-        for left, right in tree:
-            sizes.append(sizes[left] + sizes[right])
-            clustering.append([left, right, 1.0, sizes[-1]])
-
-        def masker(mask: Any, row: Any) -> Any:
-            return (np.asarray([mask]),)
-
-        masker.shape = (1, width)  # type: ignore[attr-defined]
-        masker.clustering = np.asarray(clustering)  # type: ignore[attr-defined]
-        explainer = shap.explainers.Partition(lambda visible: output.values(visible.astype(bool)), masker)
-        expected = explainer(np.ones((1, width)), max_evals=max_evals, batch_size=8, silent=True)
-    found = partition_shap(output, max_evals)
-    assert found == pytest.approx(expected.values[0], abs=1e-5)
-    assert np.abs(found).max() > 0.01
+def test_words_of_a_sentence_share_its_value_where_evaluations_are_few():
+    values = shapley(played([0, 0, 2, 2, 2]), 30, seed=0)
+    # Two sentences: the first alone gives 4, the second alone 1, both 2.
+    assert values.tolist() == pytest.approx([values[0]] * 2 + [values[2]] * 3)
+    assert 2 * values[0] + 3 * values[2] == pytest.approx(2.0)
+    assert 2 * values[0] == pytest.approx((4 + (2 - 1)) / 2, abs=1.0)

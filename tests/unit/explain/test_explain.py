@@ -50,7 +50,7 @@ def test_the_explained_number_is_that_of_the_prediction(tmp_path: Path, kind: st
         "regression": float(logits[0]),
     }
     assert found.value == pytest.approx(expected[kind], abs=1e-4)
-    assert found.gap("partition_shap") == pytest.approx(0, abs=1e-5)
+    assert found.gap("shapley") == pytest.approx(0, abs=1e-5)
     assert found.sentences.shape == (3,)
     assert found.attention is not None
     assert found.attention.shape == (len(found.row.words),) * 2
@@ -185,6 +185,6 @@ def test_files_of_a_report(tmp_path: Path):
     (row,) = json.loads(json.dumps(as_dict(found)))["rows"]
     assert written["rows"] == [row]
     assert [word["text"] for word in row["words"]][:2] == ["good", "<"]
-    assert sum(word["effects"]["partition_shap"] for word in row["words"]) == pytest.approx(
+    assert sum(word["effects"]["shapley"] for word in row["words"]) == pytest.approx(
         row["output"] - row["output_hidden"], abs=1e-4
     )

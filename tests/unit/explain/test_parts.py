@@ -1,8 +1,8 @@
-"""Words, sentences and paragraphs."""
+"""Words and sentences."""
 
 import pytest
 
-from paratune.explain.parts import containing, paragraphs, sentences, words
+from paratune.explain.parts import containing, sentences, words
 
 
 def texts(text: str, ranges: list) -> list[str]:
@@ -29,10 +29,9 @@ def test_words_cover_all_characters_but_white_space():
     assert covered == {place for place, letter in enumerate(text) if not letter.isspace()}
 
 
-def test_sentences_end_at_marks_and_at_paragraphs():
+def test_sentences_end_at_marks_and_at_lines():
     text = 'One is 3.5 here. "Two?" she said\n\n  three\r\nFour!! Five'
     assert texts(text, sentences(text)) == ["One is 3.5 here.", '"Two?"', "she said", "three", "Four!!", "Five"]
-    assert texts(text, paragraphs(text)) == ['One is 3.5 here. "Two?" she said', "three", "Four!! Five"]
 
 
 def test_containing_returns_the_range_of_each_position():

@@ -27,12 +27,11 @@ def test_each_token_belongs_to_the_word_with_its_characters(tmp_path: Path):
     assert (row.token_words[[0, -1]] == -1).all()
 
 
-def test_sentences_and_paragraphs_of_words(tmp_path: Path):
+def test_sentences_of_words(tmp_path: Path):
     trained, split = save_tiny(tmp_path, "regression").read(TEXT)
     (row,) = read_rows(trained, split)
-    # 6 + 5 words with their marks in the first paragraph, 7 in the second.
+    # 6 + 5 words with their marks in the first line, 7 in the second.
     assert np.bincount(row.sentences).tolist() == [6, 5, 7]
-    assert np.bincount(row.paragraphs).tolist() == [11, 7]
     assert row.part_text(row.sentences == 1) == "But not the story!"
 
 
