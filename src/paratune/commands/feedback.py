@@ -1,4 +1,4 @@
-"""`paratune feedback`: what the score of an essay rests on, how sure it is, and which essays a person should read."""
+"""`paratune feedback`: what the score of an essay rests on, and how sure it is."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +23,6 @@ def feedback(
     split: str | None = None,
     out: Path,
     coverage: float = 0.9,
-    agreement: float | None = None,
     batch_size: BatchSize = 32,
     device: Device = "auto",
     run_code: RunCode = False,
@@ -36,8 +35,6 @@ def feedback(
         split: the essays of this split of the run, such as test, in place of --input
         out: folder for the pages (overview, one page for each essay) and report.json
         coverage: share of essays whose score should be inside its interval
-        agreement: quadratic weighted kappa to reach by sending essays to a person; without it none is marked, unless
-            the model is not better than a constant score
     """
     from paratune.api.split_rows import split_table
     from paratune.data.read import read_table
@@ -46,8 +43,6 @@ def feedback(
     require_at_least("--batch-size", batch_size)
     if not 0 < coverage < 1:
         raise option_error("--coverage", coverage, "a share between 0 and 1, such as 0.9", code="cli.out_of_range")
-    if agreement is not None and not 0 < agreement <= 1:
-        raise option_error("--agreement", agreement, "it is above 0 and at most 1", code="cli.out_of_range")
     if (input is None) == (split is None):
         raise ConfigError(
             "name the essays with one of --input FILE and --split NAME, such as --split test",
@@ -68,7 +63,7 @@ def feedback(
             from paratune.infer.trained import NamedColumns, load_trained
 
         trained = load_trained(run, NamedColumns(), device)
-    calibration = calibrate(trained, run, level=coverage, agreement=agreement)
+    calibration = calibrate(trained, run, level=coverage)
     rows = trained.read(source, table, require_labels=False)
     with Display(speaks=True).bar("score essays with parts removed", 1) as bar:
         essays = give_feedback(
@@ -96,7 +91,7 @@ def show(result: Any) -> None:
     rows = []
     for essay in result.essays[:_MAX_LISTED]:
         score, interval = calibration.text(essay.predicted), interval_text(calibration, essay)
-        rows.append((essay_name(essay), score, interval, "yes" if essay.is_sent else "no"))
-    print_table(("essay", "score", "interval", "for a person"), rows)
+        rows.append((essay_name(essay), score, interval))
+    print_table(("essay", "score", "interval"), rows)
     if len(result.essays) > _MAX_LISTED:
         print_result(f"and {len(result.essays) - _MAX_LISTED} more essays")

@@ -1,1 +1,1 @@
-"""Feedback on essays from a scoring model: intervals, effects of parts, and essays that a person should read."""
+"""Feedback on essays from a scoring model: intervals of scores, and effects of sentences."""

@@ -1,5 +1,10 @@
-"""Feedback on the essays of a file, from a run for regression or ordered labels with saved predictions."""
+"""Feedback on the essays of a file, from a run for regression or ordered labels with saved predictions.
 
+Intervals of scores are made by split conformal prediction: calibrated on validation, checked on test. Dimensions: `N`
+rows of the calibration, `M` rows of the check.
+"""
+
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +18,80 @@ from paratune.config.sections import named_columns
 from paratune.data.load import Split
 from paratune.errors import CheckpointError, ConfigError, DataError
 from paratune.explain.outputs import smallest_effect
-from paratune.feedback.conformal import Coverage, check_coverage, half_width
-from paratune.feedback.human import HumanRule, Scored, make_rule, signals
 from paratune.feedback.removal import RemovedPart, numbers, removed_parts
 from paratune.infer.trained import TrainedModel
 from paratune.records import RUN_FILE, predictions_file
 from paratune.records.constant import ConstantComparison
-from paratune.records.predictions import NumberScale, ordinal_columns
-from paratune.tasks.answers import number_scale, scale_of_grades
+from paratune.records.predictions import NumberScale
+from paratune.tasks.answers import number_scale
+from paratune.verdicts.slices import wilson
 
 Floats = npt.NDArray[np.float64]
 KINDS = ("regression", "ordinal")
+
+
+def rank_of_half_width(num_rows: int, level: float) -> int:
+    """Return the rank, from 1, of the absolute residual that is the half-width: ceil((N + 1) level)."""
+    # Without rounding, 100 * 0.07 = 7.000000000000001 would have the rank 8.
+    return math.ceil(round((num_rows + 1) * level, 9))
+
+
+def half_width(residuals: Floats, level: float) -> float | None:
+    """Return the half-width of intervals with at least this coverage; None where there are too few rows.
+
+    Args:
+        residuals: (N,), label minus prediction, of rows that the model was not trained on.
+        level: Wanted coverage, between 0 and 1.
+
+    Source: Lei et al., Distribution-Free Predictive Inference for Regression, JASA 2018, algorithm 2.
+    """
+    rank = rank_of_half_width(len(residuals), level)
+    return None if rank > len(residuals) else float(np.sort(np.abs(residuals))[rank - 1])
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many labels of other rows are inside their intervals."""
+
+    num_rows: int
+    num_inside: int
+    low: float
+    high: float
+    """95% interval of the share (Wilson)."""
+    p_value: float
+    """Probability of at most so many rows inside, if calibration and check have rows of the same kind."""
+
+    @property
+    def share(self) -> float:
+        return self.num_inside / self.num_rows
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the promise is compatible with the check: p is at least 0.025."""
+        return self.p_value >= 0.025
+
+
+def check_coverage(residuals: Floats, half: float, num_calibrated: int, level: float) -> Coverage:
+    """Return the coverage of intervals on other rows.
+
+    Given the calibration, the number of rows inside has a beta-binomial distribution: the coverage of a calibration
+    with N rows is Beta(k, N + 1 - k) for the rank k of the half-width.
+
+    Args:
+        residuals: (M,), label minus prediction; at least one.
+        half: Result of `half_width`.
+        num_calibrated: N.
+        level: Wanted coverage.
+
+    Source: Vovk, Conditional Validity of Inductive Conformal Predictors, ACML 2012.
+    """
+    from scipy.stats import betabinom
+
+    count, inside = len(residuals), int((np.abs(residuals) <= half).sum())
+    rank = rank_of_half_width(num_calibrated, level)
+    p: Any = betabinom.cdf(inside, count, rank, num_calibrated + 1 - rank)
+    low, high = wilson(inside, count)
+    return Coverage(count, inside, low, high, float(p))
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +108,10 @@ class ScoreCalibration:
     """Rows of the validation set."""
     coverage: Coverage | None
     """On the test set; None where the run has none."""
-    rule: HumanRule
-    centre: float
-    """Median prediction of the validation set."""
     smallest: float
     """Smallest effect on the score that counts."""
     not_better: ConstantComparison | None
-    """The comparison with a constant answer, if the model is not better: then a person reads all essays."""
+    """The comparison with a constant answer, if the model is not better."""
 
     def text(self, value: float) -> str:
         """Return a number on the scale of the labels for readers: of ordered classes the name of the nearest one."""
@@ -71,22 +136,17 @@ class EssayFeedback:
     text: str
     predicted: float
     interval: tuple[float, float]
-    is_sent: bool
-    """Whether a person should read it."""
     parts: tuple[RemovedPart, ...]
     is_truncated: bool
     """Whether the model does not read its end."""
 
 
-def calibrate(
-    trained: TrainedModel, target: str, *, level: float = 0.9, agreement: float | None = None
-) -> ScoreCalibration:
+def calibrate(trained: TrainedModel, target: str, *, level: float = 0.9) -> ScoreCalibration:
     """Return the calibration of a run, from its saved predictions on validation and test.
 
     Args:
         target: Name of the model in messages.
         level: Coverage of the intervals.
-        agreement: Quadratic weighted kappa that model and person should reach together.
 
     Raises:
         CheckpointError: The run has no saved predictions of a validation set.
@@ -94,7 +154,7 @@ def calibrate(
         DataError: The validation set is too small for the coverage.
     """
     run = require_scores(trained, target)
-    validation = read_scored(run, "validation", trained)
+    validation = read_residuals(run, "validation", trained)
     if validation is None:
         raise CheckpointError(
             f"{target} has no {predictions_file('validation')}, with which intervals are calibrated; train it with "
@@ -102,26 +162,23 @@ def calibrate(
             code="feedback.no_validation",
             target=target,
         )
-    num_rows, half = len(validation.labels), half_width(validation.residuals, level)
+    num_rows, half = len(validation), half_width(validation, level)
     if half is None:
         message = (
             f"{target}: {num_rows} validation rows are too few for intervals with a coverage of {level:g}; lower "
             "--coverage"
         )
         raise DataError(message, code="feedback.too_few_rows", num_rows=num_rows, coverage=level)
-    test, scale = read_scored(run, "test", trained), number_scale(trained.task) or NumberScale()
+    test, scale = read_residuals(run, "test", trained), number_scale(trained.task) or NumberScale()
     if trained.names:
         scale = NumberScale(1.0, (0.0, float(len(trained.names) - 1)))
-    splits = {"validation": validation} | ({} if test is None else {"test": test})
     return ScoreCalibration(
         names=tuple(trained.names),
         scale=scale,
         level=level,
         half=half,
         num_rows=num_rows,
-        coverage=None if test is None else check_coverage(test.residuals, half, num_rows, level),
-        rule=make_rule(splits, scale, scale_of_grades(trained.task) or scale, agreement),
-        centre=float(np.median(validation.predicted)),
+        coverage=None if test is None else check_coverage(test, half, num_rows, level),
         smallest=smallest_effect(trained),
         not_better=trained.not_better,
     )
@@ -145,8 +202,8 @@ def require_scores(trained: TrainedModel, target: str) -> Path:
     return trained.run
 
 
-def read_scored(run: Path, split: str, trained: TrainedModel) -> Scored | None:
-    """Return the saved predictions of a split; None where the run has none.
+def read_residuals(run: Path, split: str, trained: TrainedModel) -> Floats | None:
+    """Return label minus prediction of the rows of a split, (N,), as the run has saved them; None where it has not.
 
     Raises:
         CheckpointError: The file is damaged.
@@ -160,11 +217,12 @@ def read_scored(run: Path, split: str, trained: TrainedModel) -> Scored | None:
         table = parquet.read_table(path)
         if trained.task.kind == "regression":
             predicted, labels = (table[name].to_numpy().astype(np.float64) for name in ("prediction", "label"))
-            return Scored(predicted, labels)
+            residuals: Floats = labels - predicted
+            return residuals
         shares = np.stack([table[f"score_{at}"].to_numpy() for at in range(len(trained.names))], axis=1)
         rank_of = {name: rank for rank, name in enumerate(trained.names)}
         ranks = np.asarray([rank_of[name] for name in table["label"].to_pylist()], dtype=np.float64)
-        return Scored(shares.astype(np.float64) @ np.arange(shares.shape[1]), ranks, 1 - shares.max(axis=1))
+        return ranks - shares.astype(np.float64) @ np.arange(shares.shape[1])
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged: {error}", code="run.damaged", record=path) from error
 
@@ -192,7 +250,6 @@ def give_feedback(
     outputs = trained.apply(split, batch_size, lambda done, total: None).outputs
     predicted = numbers(trained, outputs)
     parts = removed_parts(trained, columns, predicted, batch_size, on_batch)
-    is_sent = sent_rows(calibration, predicted, outputs, trained)
     is_truncated = np.asarray(split.store.full_lengths) > np.diff(np.asarray(split.store.offsets))
     return [
         EssayFeedback(
@@ -202,26 +259,8 @@ def give_feedback(
             text=text,
             predicted=float(predicted[at]),
             interval=calibration.interval(float(predicted[at])),
-            is_sent=bool(is_sent[at]),
             parts=tuple(parts[at]),
             is_truncated=bool(is_truncated[at]),
         )
         for at, text in enumerate(texts)
     ]
-
-
-def sent_rows(
-    calibration: ScoreCalibration, predicted: Floats, outputs: npt.NDArray[Any], trained: TrainedModel
-) -> npt.NDArray[np.bool_]:
-    """Return which rows a person should read, (N,): those of the rule; all of a model that is not of use."""
-    rule = calibration.rule
-    if calibration.not_better is not None or rule.threshold is None:
-        return np.full(len(predicted), calibration.not_better is not None)
-    doubt = None
-    if trained.task.kind == "ordinal":
-        columns = ordinal_columns(outputs, trained.names)
-        doubt = 1 - np.stack([columns[f"score_{at}"] for at in range(len(trained.names))]).max(axis=0)
-    is_sent: npt.NDArray[np.bool_] = (
-        signals(predicted, doubt, calibration.scale, calibration.centre)[rule.signal] >= rule.threshold
-    )
-    return is_sent

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from paratune.base.units import counted
-from paratune.explain.faithfulness import AS_CHANCE
 from paratune.explain.page import FULL_COLOUR
 from paratune.feedback.feedback import EssayFeedback, ScoreCalibration
-from paratune.feedback.human import SIGNALS, HumanRule, ShareSent
 from paratune.feedback.removal import RemovedPart
 from paratune.reports.document import (
     MarkedText,
@@ -26,7 +24,7 @@ from paratune.reports.document import (
 )
 from paratune.reports.output import write_page
 from paratune.reports.page.document import document_html, made_by
-from paratune.reports.tables.table import Column, Table, TableCell, make_table, number_cell
+from paratune.reports.tables.table import Column, Table, TableCell, make_table
 from paratune.reports.text import shorten
 
 FOLDER = "essays"
@@ -82,10 +80,6 @@ def essay_document(feedback: ClassFeedback, essay: EssayFeedback) -> ReportDocum
     """Return the page of an essay: score, coloured text and strongest sentences; the rest on request."""
     calibration = feedback.calibration
     notices = _warnings(calibration)
-    if essay.is_sent and calibration.not_better is None:
-        rule = calibration.rule
-        signal = SIGNALS[rule.signal]
-        notices.append(Notice(f"For a person: this essay is among the {rule.share:.0%} with the largest {signal}."))
     if essay.is_truncated:
         notices.append(Notice("The model does not read the end of this essay: it is too long."))
     sections = (
@@ -179,17 +173,11 @@ def class_document(feedback: ClassFeedback) -> ReportDocument:
     sections = (
         ReportSection("essays", "Essays", (_essays_table(feedback),)),
         ReportSection("coverage", "Intervals", tuple(_coverage_parts(calibration)), is_short=False),
-        ReportSection(
-            "person", "Which essays a person should read", tuple(_rule_parts(calibration.rule)), is_short=False
-        ),
         ReportSection("limits", "Limits of these pages", (Remarks(_LIMITS),), is_short=False),
     )
-    num_sent = sum(essay.is_sent for essay in feedback.essays)
-    is_marked = calibration.rule.threshold is not None or calibration.not_better is not None
-    sent = f"; {counted(num_sent, 'essay')} for a person" if is_marked else ""
     return ReportDocument(
         title="Feedback on essays",
-        lead=(f"{counted(len(feedback.essays), 'essay')} of {feedback.source}, scored by {feedback.run}{sent}.",),
+        lead=(f"{counted(len(feedback.essays), 'essay')} of {feedback.source}, scored by {feedback.run}.",),
         sections=sections,
         footer=made_by(),
         notices=tuple(_warnings(calibration)),
@@ -204,15 +192,14 @@ def _essays_table(feedback: ClassFeedback) -> Table:
         lines.append(
             (
                 TableCell(essay_name(essay), link=essay_file(essay)),
-                TableCell("yes" if essay.is_sent else "no"),
                 TableCell(calibration.text(essay.predicted), essay.predicted),
                 TableCell(interval_text(calibration, essay)),
                 TableCell(shorten(lowering[-1].text, 60) if lowering else "none"),
             )
         )
     lowest = Column("Lowers the score most", is_text=True)
-    header = ("Essay", "For a person", "Score", f"{calibration.level:.0%} interval", lowest)
-    return make_table("essays-table", "Essays", header, lines, 2)
+    header = ("Essay", "Score", f"{calibration.level:.0%} interval", lowest)
+    return make_table("essays-table", "Essays", header, lines, 1)
 
 
 def _coverage_parts(calibration: ScoreCalibration) -> Iterator[Part]:
@@ -224,53 +211,10 @@ def _coverage_parts(calibration: ScoreCalibration) -> Iterator[Part]:
     yield coverage_sentence(calibration)
 
 
-def _rule_parts(rule: HumanRule) -> Iterator[Part]:
-    known = "n/a" if rule.correlation is None else signed(round(rule.correlation, 2))
-    yield (
-        f"Essays are ordered by the {SIGNALS[rule.signal]}, the signal that follows the errors on the validation set "
-        f"best (Spearman's ρ {known}). The agreement is Cohen's kappa with quadratic weights (QWK) of all scores with "
-        "the examiners', when a person gives the examiner's score to the share that is sent."
-    )
-    for split, lines in rule.tables.items():
-        yield _share_table(split, lines)
-    if not rule.is_known:
-        yield Notice("No signal grows with the errors on the validation set. The rule marks no essay.")
-        return
-    if not rule.beats_chance:
-        yield Notice(
-            f"This signal {AS_CHANCE}: sending essays by it gives no higher agreement than sending as many at random. "
-            "The gain in the table comes from the person alone."
-        )
-    if rule.wanted is None:
-        yield "The rule marks no essay for a person: --agreement was not given."
-    elif rule.share is None:
-        yield f"No share up to 50% reaches a QWK of {rule.wanted:g} on the validation set: the rule marks no essay."
-    else:
-        test = next((line for line in rule.tables.get("test", ()) if line.share == rule.share), None)
-        there = "" if test is None or test.qwk is None else f"; on the test set this share reaches {test.qwk:.2f}"
-        yield f"For a QWK of {rule.wanted:g}, {rule.share:.0%} are sent, chosen on the validation set{there}."
-
-
-def _share_table(split: str, lines: Sequence[ShareSent]) -> Table:
-    rows = []
-    for line in lines:
-        random = TableCell("n/a")
-        if line.random is not None:
-            mean, low, high = line.random
-            random = TableCell(f"{mean:.3f} [{low:.3f}, {high:.3f}]", mean)
-        rows.append((f"{line.share:.0%}", number_cell(line.num_sent, "d"), number_cell(line.qwk, ".3f"), random))
-    header = ("Share", "Essays", "QWK of all", "QWK, random choice")
-    note = "Share: part that a person reads. Random choice: mean and 95% range of 200 choices of as many essays."
-    return make_table(f"shares-{split}", f"Share and agreement, {split} set", header, rows, 1, notes=(note,))
-
-
 def as_dict(feedback: ClassFeedback) -> dict[str, Any]:
     """Return feedback as JSON values."""
     calibration = feedback.calibration
-    coverage, rule = calibration.coverage, calibration.rule
-    tables = {
-        split: [vars(line) | {"is_better": line.is_better} for line in lines] for split, lines in rule.tables.items()
-    }
+    coverage = calibration.coverage
     return {
         "run": feedback.run,
         "source": feedback.source,
@@ -280,7 +224,6 @@ def as_dict(feedback: ClassFeedback) -> dict[str, Any]:
         "smallest_effect": calibration.smallest,
         "num_calibrated": calibration.num_rows,
         "coverage": coverage and vars(coverage) | {"share": coverage.share, "is_kept": coverage.is_kept},
-        "rule": vars(rule) | {"tables": tables},
         "essays": [
             {
                 "row": essay.row,
@@ -290,7 +233,6 @@ def as_dict(feedback: ClassFeedback) -> dict[str, Any]:
                 "score": calibration.text(essay.predicted),
                 "low": essay.interval[0],
                 "high": essay.interval[1],
-                "for_a_person": essay.is_sent,
                 "is_truncated": essay.is_truncated,
                 "parts": [
                     {"start": part.place.start, "end": part.place.end, "effect": part.effect,

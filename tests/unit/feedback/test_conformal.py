@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from paratune.feedback.conformal import check_coverage, half_width
+from paratune.feedback.feedback import check_coverage, half_width
 
 
 def test_half_width_is_the_ranked_residual():
