@@ -90,8 +90,8 @@ def compress(
             import torch
 
             from paratune.api.split_rows import split_table
-            from paratune.compress.check import evenly
             from paratune.compress.measure import MeasureSettings
+            from paratune.compress.quantize import evenly
             from paratune.records.predictions import write_table
             from paratune.reports import make
             from paratune.reports.terminal import terminal_runs

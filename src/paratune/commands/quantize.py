@@ -77,8 +77,7 @@ def make_form(
 
     `data` is a file on whose rows outputs are compared; None: that of the run.
     """
-    from paratune.compress.check import evenly
-    from paratune.compress.quantize import QuantizeJob, quantize_model, require_quantizable
+    from paratune.compress.quantize import QuantizeJob, evenly, quantize_model, require_quantizable
     from paratune.data.read import read_table
     from paratune.infer.trained import NamedColumns, load_trained
 

@@ -20,7 +20,7 @@ import torch
 
 from paratune import hardware, records
 from paratune.batch import Batch
-from paratune.compress.check import evenly, num_weight_bytes
+from paratune.compress.quantize import evenly, num_weight_bytes
 from paratune.config.permission import trust
 from paratune.data.load import Split
 from paratune.data.read import read_table

@@ -52,7 +52,7 @@ def export_onnx(hf: Any, batch: Batch, path: Path, target: str) -> None:
     """Write a model as an ONNX file for any batch size and length.
 
     The exporter follows the operators of one batch: it takes a second, where that of `torch.export` takes ten and needs
-    onnxscript. It would not notice a model that decides by its inputs; `check.compare` does, on other rows.
+    onnxscript. It would not notice a model that decides by its inputs; `quantize.compare` does, on other rows.
 
     Args:
         hf: Model of transformers, float32, on the CPU, in evaluation mode.

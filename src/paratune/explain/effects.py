@@ -79,7 +79,7 @@ def shapley(output: RowOutput, max_evals: int, seed: int) -> Floats:
     Source: Castro, Gómez and Tejada, Polynomial calculation of the Shapley value based on sampling, 2009; Lundberg and
     Lee, A Unified Approach to Interpreting Model Predictions, NeurIPS 2017.
     """
-    captum: Any = require("captum.attr", extra="explain")
+    captum: Any = require("captum.attr", extra="serve")
     width = len(output.row.words)
     parts = np.arange(width) if width * MIN_ORDERS <= max_evals else output.row.sentences
     _, parts, sizes = np.unique(parts, return_inverse=True, return_counts=True)

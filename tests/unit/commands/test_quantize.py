@@ -11,7 +11,7 @@ from raised import check_logged, raises_code
 
 from paratune.commands import quantize as command
 from paratune.compress import quantize as work
-from paratune.compress.check import OutputDifference
+from paratune.compress.quantize import OutputDifference
 from paratune.errors import EXIT_OK
 
 

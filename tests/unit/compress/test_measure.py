@@ -12,8 +12,8 @@ from finished_run import write_finished_run
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from paratune import report
-from paratune.compress.check import evenly, num_weight_bytes
 from paratune.compress.measure import MeasureSettings, measure
+from paratune.compress.quantize import evenly, num_weight_bytes
 from paratune.records import write_json
 from paratune.records.compressed import form_folder, is_measured
 from paratune.records.finished import read_record

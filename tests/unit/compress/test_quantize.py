@@ -25,8 +25,7 @@ from transformers import (
 )
 
 from paratune.compress import onnx_export
-from paratune.compress.check import ModelOutputs, compare
-from paratune.compress.quantize import QuantizeJob, quantize_model, require_quantizable
+from paratune.compress.quantize import ModelOutputs, QuantizeJob, compare, quantize_model, require_quantizable
 from paratune.data.load import Split
 from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
 from paratune.models.files import TASK_FILE
