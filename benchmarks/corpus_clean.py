@@ -72,8 +72,7 @@ def steps(table: Path) -> None:
 
 
 def variety(path: Path) -> None:
-    from paratune.corpus.clean.variety import train
-    from paratune.corpus.clean.variety_texts import read_sources
+    from paratune.corpus.clean.variety import read_sources, train
 
     options = read_settings(path).clean.variety
     started = time.process_time()

@@ -24,10 +24,10 @@ import pyarrow.parquet as pq
 
 from paratune.console import Display
 from paratune.corpus.clean.decontaminate import run_decontaminate
-from paratune.corpus.clean.duplicates import run_duplicates
+from paratune.corpus.clean.duplicates import candidate_probability, run_duplicates, shingles
 from paratune.corpus.clean.lines import run_lines
 from paratune.corpus.clean.settings import Clean, Decontaminate, EvaluationSet
-from paratune.corpus.clean.signatures import candidate_probability, normalized_words, shingles
+from paratune.corpus.clean.step import normalized_words
 from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA
 from paratune.corpus.settings import Corpus
@@ -122,8 +122,7 @@ def planted_pairs(words: list[str], arguments: argparse.Namespace, work: Path) -
     write(work / "pairs", (document(n, " ".join(text)) for n, text in enumerate(texts)), len(texts))
     corpus = Corpus(work=str(work / "pairs"))
     run_duplicates(corpus, work / "pairs/3_extract", work / "pairs/4_clean/4_duplicates", RUN)
-    near = corpus.clean.duplicates.near
-    assert near is not None
+    near = corpus.clean.duplicates
     first_of = {}
     for number in range(-(-len(texts) // PER_SHARD)):
         for row in pq.read_table(work / "pairs/4_clean/4_duplicates" / dropped_file(number)).to_pylist():

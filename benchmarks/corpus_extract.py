@@ -25,13 +25,13 @@ from corpus_files import docx, fetched, fetched_row, odt, pdf, rtf
 
 from paratune.console import Display
 from paratune.corpus.extract.document import extract
-from paratune.corpus.extract.results import Document, ExtractedText, TextLimits
+from paratune.corpus.extract.results import ExtractedText
 from paratune.corpus.extract.run import LIBRARIES, run_extract
 from paratune.corpus.memory import save_memory
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Corpus, Extract
 from paratune.hardware import peak_memory_bytes
 
-KEPT = TextLimits(min_characters=1, max_characters=10**7, charset="windows-1252")
+KEPT = Extract(min_characters=1, max_characters=10**7, charset="windows-1252")
 SECONDS, RUNS = 1.5, 3
 MIB = 2**20
 
@@ -69,7 +69,7 @@ def rate(payloads: list[bytes]) -> tuple[float, int]:
     began, num_read, num_characters = time.process_time(), 0, 0
     while time.process_time() - began < SECONDS:
         for payload in payloads:
-            extracted = extract(Document(payload, "http://a.pt/", None, None), KEPT)
+            extracted = extract(payload, None, KEPT)
             num_read += 1
             if num_read <= len(payloads) and isinstance(extracted, ExtractedText):
                 num_characters += len(extracted.text)

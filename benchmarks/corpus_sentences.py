@@ -26,9 +26,9 @@ from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
 from paratune.corpus.memory import save_memory
 from paratune.corpus.rows import DOCUMENT_SCHEMA
+from paratune.corpus.sentences.models import load_ngram, ngram_perplexity
 from paratune.corpus.sentences.ngram import train
 from paratune.corpus.sentences.run import run_sentences
-from paratune.corpus.sentences.score import load_ngram, ngram_perplexity
 from paratune.corpus.sentences.split import ngram_words, rejection_reason, split_sentences
 from paratune.corpus.settings import CleanPart, Corpus, Index, SentenceSettings
 from paratune.corpus.shard import write_shard

@@ -1,4 +1,4 @@
-"""A child process that misbehaves for some documents; their URLs select the misbehaviour."""
+"""A child process that misbehaves for some documents; their declared types select the misbehaviour."""
 
 import json
 import os
@@ -16,8 +16,8 @@ from paratune.corpus.extract import child  # noqa: E402
 from paratune.corpus.extract.results import ExtractedText, NoText  # noqa: E402
 
 
-def extract(document, limits):
-    action, _, flag = document.url.partition(" ")
+def extract(payload, declared, settings):
+    action, _, flag = declared.partition(" ")
     if flag:
         is_first = not Path(flag).exists()
         with Path(flag).open("a") as file:
@@ -29,14 +29,14 @@ def extract(document, limits):
     if action == "exit":
         sys.exit("the library gave up")
     if action == "garbage":
-        os.write(int(sys.argv[3]), b"\xff" * 1000)
+        os.write(int(sys.argv[2]), b"\xff" * 1000)
         os._exit(0)
     if action == "half":
-        os.write(int(sys.argv[3]), (1000).to_bytes(4, "big") + b"{")
+        os.write(int(sys.argv[2]), (1000).to_bytes(4, "big") + b"{")
         time.sleep(10_000)
     if action == "lie":
-        answer = {"result": {"mime": "text/plain", "text": ["no text"]}, "strained": False}
-        Connection(int(sys.argv[3])).send_bytes(json.dumps(answer).encode())
+        answer = [{"mime": "text/plain", "text": ["no text"]}, False]
+        Connection(int(sys.argv[2])).send_bytes(json.dumps(answer).encode())
         time.sleep(10_000)
     if action == "surrogate":
         return ExtractedText("text/plain", "\ud800", "test")
@@ -45,8 +45,8 @@ def extract(document, limits):
     if action == "sleep":
         time.sleep(10_000)
     if action == "hoard":
-        return ExtractedText("text/plain", str(len(bytearray(int(document.payload)))), "test")
-    return ExtractedText("text/plain", document.payload.decode(), "test")
+        return ExtractedText("text/plain", str(len(bytearray(int(payload)))), "test")
+    return ExtractedText("text/plain", payload.decode(), "test")
 
 
 child.extract = extract

@@ -12,11 +12,12 @@ from typing import Any
 from archive import sha1, write_warc
 from hypothesis import strategies as st
 
-from paratune.corpus.fetch.payload import PayloadChoice, fetched_row
-from paratune.corpus.fetch.records import from_file
+from paratune.corpus.fetch.payload import fetched_row
+from paratune.corpus.fetch.sources import from_file
 from paratune.corpus.index.cdx import read_lines
 from paratune.corpus.index.warcs import read_records
 from paratune.corpus.rows import CaptureRow, DroppedRow
+from paratune.corpus.settings import Fetch
 from paratune.errors import DataError
 
 from .fuzz import Difference, Reader, differ
@@ -92,7 +93,7 @@ def _fetched(row: CaptureRow, path: Path) -> Any:
     return (
         received
         if isinstance(received, DroppedRow)
-        else fetched_row(asdict(row), received, PayloadChoice((200,), _MAX_BYTES, None))
+        else fetched_row(asdict(row), received, Fetch(max_payload_mib=_MAX_BYTES / 2**20), (200,))
     )
 
 

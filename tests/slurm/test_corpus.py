@@ -26,17 +26,16 @@ from pathlib import Path
 from paratune.commands.corpus_executor import executor_spread
 from paratune.console import Display
 from paratune.corpus.settings import Corpus
-from paratune.corpus.stage import shards_made_by
 from paratune.corpus.store.run import run_store
 from paratune.errors import ParatuneError
 
 corpus = Corpus.model_validate_json(sys.argv[1])
 site = Path("site.yaml")
-with shards_made_by(executor_spread(Path(corpus.work), executor="slurm", tasks=2, workers=1, site=site, memory_gib=1)):
-    try:
-        run_store(corpus, 1, Display(speaks=False))
-    except ParatuneError as error:
-        sys.exit(error.text())
+tasks = executor_spread(Path(corpus.work), tasks=2, site=site, memory_gib=1)
+try:
+    run_store(corpus, tasks, Display(speaks=False))
+except ParatuneError as error:
+    sys.exit(error.text())
 """
 STEPS = ["lines", "language", "variety", "quality", "duplicates", "decontaminate", "personal"]
 

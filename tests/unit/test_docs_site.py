@@ -54,7 +54,7 @@ def test_generated_pages_have_options_and_commands(pages: Path):
     commands = (pages / "docs/reference/commands.md").read_text(encoding="utf-8")
     assert "### `strategy` with `kind: pipeline`" in options
     assert "| `hang_timeout_s` | `1800` |" in options
-    for command in ("train", "sweep", "config from-trainer", "corpus search"):
+    for command in ("train", "sweep", "config from-trainer", "corpus sample"):
         assert f"## paratune {command}\n" in commands, command
 
 

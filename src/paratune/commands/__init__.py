@@ -74,7 +74,6 @@ EXAMPLES = {
     "corpus": "paratune corpus corpus.yaml",
     "corpus stats": "paratune corpus stats corpus.yaml",
     "corpus sample": "paratune corpus sample corpus.yaml -n 5",
-    "corpus search": "paratune corpus search corpus.yaml votação",
     "tokenizer train": "paratune tokenizer train texts.parquet --output tokenizer",
     "config show": "paratune config show my.yaml",
     "config from-trainer": "paratune config from-trainer training_args.json -o my.yaml",

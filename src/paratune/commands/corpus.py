@@ -1,16 +1,15 @@
 """`paratune corpus`: builds a corpus, and shows its content."""
 
 from pathlib import Path
-from typing import Literal
 
 from cyclopts import App
 
-from paratune.commands.corpus_look import sample, search, stats
+from paratune.commands.corpus_look import sample, stats
 from paratune.commands.options import Json
 from paratune.errors import ConfigError
 
 corpus_app = App(name="corpus")
-for _command in (stats, sample, search):
+for _command in (stats, sample):
     corpus_app.command(_command)
 
 
@@ -20,9 +19,8 @@ def corpus(
     *,
     only: str | None = None,
     workers: int | None = None,
-    executor: Literal["local", "slurm", "ray"] | None = None,
-    tasks: int | None = None,
     site: Path | None = None,
+    tasks: int | None = None,
     task_gib: int | None = None,
     json: Json = False,
 ) -> int:
@@ -34,19 +32,16 @@ def corpus(
     Args:
         only: repeat only this stage: index, fetch, extract, clean, sentences, store
         workers: number of processes, instead of that of CONFIG
-        executor: executor of datatrove that runs the shards on many machines
-        tasks: with --executor: maximum number of tasks of a stage
-        site: with --executor slurm: file that describes the cluster
-        task_gib: with --executor: memory of a task in GiB; default: 2
+        site: file that describes a Slurm cluster, whose tasks make the shards
+        tasks: with --site: maximum number of tasks of a stage
+        task_gib: with --site: memory of a task in GiB; default: 2
     """
     from paratune.corpus.memory import save_memory
 
     save_memory()  # before pyarrow is imported
     from paratune.commands.corpus_run import Executor, build_corpus
 
-    if (executor is None) != (tasks is None) or (executor is None and (site, task_gib) != (None, None)):
-        raise ConfigError(
-            "--executor and --tasks go together; --site and --task-gib need them", code="cli.option_missing"
-        )
-    chosen = None if executor is None or tasks is None else Executor(executor, tasks, site, task_gib)
+    if (site is None) != (tasks is None) or (site is None and task_gib is not None):
+        raise ConfigError("--site and --tasks go together; --task-gib needs them", code="cli.option_missing")
+    chosen = None if site is None or tasks is None else Executor(tasks, site, task_gib)
     return build_corpus(config, only=only, workers=workers, as_json=json, executor=chosen)

@@ -1,9 +1,8 @@
-"""`paratune corpus stats`, `sample` and `search`: show the content of a corpus, also while it is built."""
+"""`paratune corpus stats` and `sample`: show the content of a corpus, also while it is built."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Group
@@ -12,7 +11,7 @@ from rich.text import Text
 from paratune.base.text import plain, plain_lines
 from paratune.commands.options import Json
 from paratune.console import print_json, print_result
-from paratune.errors import EXIT_OK, CheckpointError, ConfigError, require_at_least
+from paratune.errors import EXIT_OK, CheckpointError, require_at_least
 
 _MAX_CHARACTERS = 1000
 """Characters of one text in a terminal."""
@@ -38,36 +37,12 @@ def stats(path: Path, *, json: Json = False) -> int:
     return EXIT_OK
 
 
-@dataclass(frozen=True)
-class TextOptions:
-    """The options that select texts.
-
-    Args:
-        unit: unit of the finished corpus
-        stage: stage that kept or dropped the texts, such as clean/quality; default: the finished corpus
-        language: ISO 639-1 code, such as pt
-        variety: such as pt-PT
-        year: year of the capture
-        host: host, with its subdomains
-    """
-
-    unit: Literal["documents", "sentences"] = "documents"
-    stage: str | None = None
-    language: str | None = None
-    variety: str | None = None
-    year: int | None = None
-    host: str | None = None
-
-
-Where = Annotated[TextOptions, Parameter(name="*")]
-
-
 def sample(
     path: Path,
     *,
     num: Annotated[int, Parameter(alias="-n")] = 10,
     seed: int = 0,
-    where: Where = TextOptions(),
+    stage: str | None = None,
     dropped: bool = False,
     reason: str | None = None,
     json: Json = False,
@@ -79,51 +54,21 @@ def sample(
     Args:
         num: number of texts
         seed: seed; the same seed shows the same texts
+        stage: stage that kept or dropped the texts, such as clean/quality or store/sentences; default: the documents of
+            the finished corpus
         dropped: show dropped texts
         reason: show only texts that were dropped for this reason
     """
     from paratune.corpus.finished import name_damaged_table
-    from paratune.corpus.store.queries import TextFilter, draw_dropped, draw_kept
+    from paratune.corpus.store.queries import draw_dropped, draw_kept
 
     require_at_least("--num", num)
-    if is_dropped := dropped or reason is not None:
-        filters = [name for name in ("language", "variety", "year", "host") if getattr(where, name) is not None]
-        if filters:
-            message = f"--{filters[0]} selects kept texts; select dropped ones with --stage and --reason"
-            raise ConfigError(message, code="cli.no_effect")
     work = work_folder(path)
     with name_damaged_table(work):
-        if is_dropped:
-            rows = draw_dropped(work, stage=where.stage, reason=reason, num=num, seed=seed)
+        if dropped or reason is not None:
+            rows = draw_dropped(work, stage=stage, reason=reason, num=num, seed=seed)
         else:
-            rows = draw_kept(work, TextFilter(**asdict(where)), num=num, seed=seed)
-    return _print(rows, as_json=json)
-
-
-def search(
-    path: Path,
-    *words: str,
-    regex: bool = False,
-    limit: int = 20,
-    where: Where = TextOptions(),
-    json: Json = False,
-) -> int:
-    """Show the first texts that contain all WORDS, with url and time; case and accents are ignored.
-
-    A quoted phrase must occur as it is. PATH is the configuration of a corpus, or its work folder.
-
-    Args:
-        regex: WORDS are regular expressions in the syntax of RE2
-        limit: maximum number of texts
-    """
-    from paratune.corpus.finished import name_damaged_table
-    from paratune.corpus.store.queries import TextFilter
-    from paratune.corpus.store.queries import search as search_texts
-
-    require_at_least("--limit", limit)
-    work = work_folder(path)
-    with name_damaged_table(work):
-        rows = search_texts(work, words, TextFilter(**asdict(where)), is_regex=regex, limit=limit)
+            rows = draw_kept(work, stage=stage, num=num, seed=seed)
     return _print(rows, as_json=json)
 
 
@@ -162,7 +107,6 @@ def _shown(row: Mapping[str, Any]) -> Iterator[Text]:
     if row.get("reason") is not None and row.get("detail"):
         about.append(shorten(row["detail"], _MAX_CHARACTERS))
     yield Text("  ".join(about), style="dim")
-    text = row.get("found") or row.get("text")
-    if text:
+    if text := row.get("text"):
         yield Text(plain_lines(text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"))
     yield Text()

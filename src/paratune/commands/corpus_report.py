@@ -6,7 +6,7 @@ from typing import Any
 
 from paratune.corpus.finished import finished_stages
 from paratune.corpus.store.figures import corpus_figures
-from paratune.corpus.store.queries import TextFilter, draw_dropped, draw_kept
+from paratune.corpus.store.queries import draw_dropped, draw_kept
 from paratune.reports.corpus.report import corpus_html
 from paratune.sweeps.run import write_text
 
@@ -33,7 +33,7 @@ def write_report(work: Path) -> None:
 def _kept(work: Path, has_sentences: bool) -> list[tuple[str, Iterable[Mapping[str, Any]]]]:
     units = ["documents", *(["sentences"] if has_sentences else [])]
     return [
-        (f"Samples of the {unit}", draw_kept(work, TextFilter(unit=unit), num=_NUM_KEPT, seed=SEED)) for unit in units
+        (f"Samples of the {unit}", draw_kept(work, stage=f"store/{unit}", num=_NUM_KEPT, seed=SEED)) for unit in units
     ]
 
 

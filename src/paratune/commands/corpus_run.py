@@ -2,9 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +22,18 @@ from paratune.corpus.index import run as index
 from paratune.corpus.input_check import check_inputs
 from paratune.corpus.sentences import run as sentences
 from paratune.corpus.settings import Corpus, read_settings
-from paratune.corpus.stage import STAGE_FILE, shards_made_by
+from paratune.corpus.stage import STAGE_FILE, Workers
 from paratune.corpus.store import run as store
 from paratune.errors import EXIT_OK, CheckpointError, coded, did_you_mean, option_error, require_at_least
-from paratune.reports.corpus.perplexity import perplexity_page
 
 log = logging.getLogger(__name__)
 
-STAGES: dict[str, tuple[str, Callable[[Corpus, int, Display], dict[str, Any]]]] = {
+STAGES: dict[str, tuple[str, Callable[[Corpus, Workers, Display], dict[str, Any]]]] = {
     "index": (index.FOLDER, index.run_index),
     "fetch": (fetch.FOLDER, fetch.run_fetch),
     "extract": (extract.FOLDER, extract.run_extract),
     "clean": (clean.FOLDER, clean.run_clean),
-    "sentences": (sentences.FOLDER, partial(sentences.run_sentences, page=perplexity_page)),
+    "sentences": (sentences.FOLDER, sentences.run_sentences),
     "store": (store.FOLDER, store.run_store),
 }
 """Name of a stage -> its folder and function, in order."""
@@ -48,11 +45,10 @@ LOCK_TIMEOUT_S = 0.2
 
 @dataclass(frozen=True)
 class Executor:
-    """An executor of datatrove that makes the shards, instead of processes of this command."""
+    """Tasks of a Slurm job that make the shards, instead of processes of this command."""
 
-    name: str
     tasks: int
-    site: Path | None = None
+    site: Path
     memory_gib: int | None = None
 
 
@@ -77,7 +73,8 @@ def build_corpus(
     outlive_readers()
     set_up_logging(speaks=True)
     work = Path(corpus.work)
-    spread = None if executor is None else _spread(work, executor, workers or corpus.workers)
+    here: Workers = workers or corpus.workers
+    spread = here if executor is None else _spread(work, executor)
     lock = _lock(work)
     try:
         delete_remains(work, is_locked=True)
@@ -87,8 +84,7 @@ def build_corpus(
                 if only in (None, name):
                     if only is not None and (work / folder / STAGE_FILE).exists():
                         delete_folder(work / folder)
-                    with nullcontext() if spread is None or name in LOCAL_STAGES else shards_made_by(spread):
-                        totals[name] = run(corpus, workers or corpus.workers, Display(speaks=True))
+                    totals[name] = run(corpus, here if name in LOCAL_STAGES else spread, Display(speaks=True))
         if STORE in totals:
             with name_damaged_table(work):
                 write_report(work)
@@ -107,20 +103,9 @@ def build_corpus(
     return EXIT_OK
 
 
-def _spread(work: Path, executor: Executor, workers: int) -> ShardExecutor:
-    spread = executor_spread(
-        work,
-        executor=executor.name,
-        tasks=executor.tasks,
-        workers=workers,
-        site=executor.site,
-        memory_gib=executor.memory_gib,
-    )
-    log.info(
-        "%s: %s run on this machine, because they may send requests to an archive",
-        executor.name,
-        ", ".join(LOCAL_STAGES),
-    )
+def _spread(work: Path, executor: Executor) -> ShardExecutor:
+    spread = executor_spread(work, tasks=executor.tasks, site=executor.site, memory_gib=executor.memory_gib)
+    log.info("%s run on this machine, because they may send requests to an archive", ", ".join(LOCAL_STAGES))
     return spread
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Collection, Iterator
 
 from paratune.corpus.clean.language import check_languages
+from paratune.corpus.clean.personal import check_region
 from paratune.corpus.clean.run import is_step_enabled
 from paratune.corpus.index.inputs import find_files
-from paratune.corpus.sentences.clean import clean_text_files
+from paratune.corpus.sentences.models import clean_text_files
 from paratune.corpus.settings import Corpus
 from paratune.errors import ConfigError, DataError
 
@@ -14,12 +15,12 @@ EXAMPLE_CONTACTS = ("name@your.institution.pt", "name@institution.pt")
 
 
 def check_inputs(corpus: Corpus, stages: Collection[str]) -> None:
-    """Check that the input files of some stages exist, that languages are known, and that the contact is real.
+    """Check that input files of some stages exist, that languages and region are known, and that the contact is real.
 
     Raises:
         DataError: Names or patterns match no file (the message lists all), or a file has an unsupported format.
-        ConfigError: A language is unknown, or the contact is a placeholder.
-        MissingDependency: The package that identifies languages is not installed.
+        ConfigError: A language or region is unknown, or the contact is a placeholder.
+        MissingDependency: A package of the cleaning is not installed.
     """
     missing = []
     for key, pattern in dict.fromkeys(_patterns(corpus, stages)):
@@ -35,6 +36,8 @@ def check_inputs(corpus: Corpus, stages: Collection[str]) -> None:
         clean_text_files(corpus.sentences)
     if "clean" in stages and is_step_enabled(corpus, "language"):
         check_languages(corpus.clean.language)
+    if "clean" in stages and is_step_enabled(corpus, "personal"):
+        check_region(corpus.clean.personal)
     uses_network = {"index": corpus.index.servers, "fetch": corpus.fetch.ranges or corpus.fetch.replay}
     if corpus.network.contact in EXAMPLE_CONTACTS and any(uses_network.get(stage) for stage in stages):
         raise ConfigError(

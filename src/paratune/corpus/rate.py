@@ -7,7 +7,6 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,6 @@ WINDOW_S = 60.0
 LONGEST_HOLD_S = 86_400.0
 """One day: the longest time for which an archive can stop requests. A longer Retry-After counts as one day."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-@dataclass(frozen=True)
-class _LimitState:
-    """Content of the file. Times are of the monotonic clock."""
-
-    next_s: float = 0.0
-    """Earliest time of the next request."""
-    held_s: float = 0.0
-    """Time until which no request may be sent."""
 
 
 class RateLimit:
@@ -52,14 +41,14 @@ class RateLimit:
         is_held = True
         while is_held:
             with self._lock:
-                state = self._read()
-                moment = max(time.monotonic(), state.next_s, state.held_s)
+                next_s, held_s = self._read()
+                moment = max(time.monotonic(), next_s, held_s)
                 # Saved before use: a process that is killed here loses its turn, and the limit is not exceeded.
-                self._save(replace(state, next_s=moment + self._spacing_s))
+                self._save(moment + self._spacing_s, held_s)
             while (left := moment - time.monotonic()) > 0:
                 (sleep or time.sleep)(left)
             # The archive may have asked to wait since this time was assigned.
-            is_held = self._read().held_s > moment
+            is_held = self._read()[1] > moment
 
     def hold(self, seconds: float) -> None:
         """Stop all requests for some seconds, as the archive asked for (Retry-After).
@@ -73,36 +62,37 @@ class RateLimit:
         if math.isnan(seconds):
             raise ValueError("seconds is NaN; allowed: a number")
         with self._lock:
-            state = self._read()
-            until_s = time.monotonic() + min(seconds, LONGEST_HOLD_S)
-            self._save(replace(state, held_s=max(until_s, state.held_s)))
+            next_s, held_s = self._read()
+            self._save(next_s, max(time.monotonic() + min(seconds, LONGEST_HOLD_S), held_s))
 
     def held_s(self) -> float:
         """Return the seconds for which no request may be sent."""
-        return max(0.0, self._read().held_s - time.monotonic())
+        return max(0.0, self._read()[1] - time.monotonic())
 
-    def _read(self) -> _LimitState:
-        """Return the content of the file; if it is damaged, the next request must wait for a whole window.
+    def _read(self) -> tuple[float, float]:
+        """Return the earliest time of the next request, and the time until which the archive asked to wait.
+
+        Times are of the monotonic clock. If the file is damaged, the next request must wait for a whole window.
 
         A file with a time that is NaN, infinite or too far ahead counts as damaged; the next request replaces it.
         """
         try:
             values: Any = json.loads(self.path.read_bytes())
             if values["boot"] == _boot_id():
-                times = _LimitState(float(values["next_s"]), float(values["held_s"]))
+                next_s, held_s = float(values["next_s"]), float(values["held_s"])
                 # A hold, and the requests after it. Comparisons with NaN are false.
                 latest_s = time.monotonic() + 2 * LONGEST_HOLD_S
-                if all(until_s <= latest_s for until_s in (times.next_s, times.held_s)):
-                    return times
+                if next_s <= latest_s and held_s <= latest_s:
+                    return next_s, held_s
         except FileNotFoundError:
-            return _LimitState()
+            return 0.0, 0.0
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             pass  # truncated by a power cut, or of another program
-        return _LimitState(next_s=time.monotonic() + WINDOW_S)
+        return time.monotonic() + WINDOW_S, 0.0
 
-    def _save(self, state: _LimitState) -> None:
+    def _save(self, next_s: float, held_s: float) -> None:
         with replace_file(self.path, is_durable=False) as temporary:  # its times are invalid after a reboot
-            temporary.write_text(json.dumps({"boot": _boot_id(), **vars(state)}))
+            temporary.write_text(json.dumps({"boot": _boot_id(), "next_s": next_s, "held_s": held_s}))
 
 
 def _boot_id() -> str:

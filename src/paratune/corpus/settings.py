@@ -1,16 +1,15 @@
 """Reads the settings of a corpus, a YAML file with a section for each stage."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
 from paratune.config.problems import Problem
 from paratune.config.section import Part, Positive, PositiveFloat, Section, Share, Text
 from paratune.config.section_file import read_section_file
-from paratune.corpus.clean.settings import Clean
-from paratune.corpus.index.settings import Server
-from paratune.corpus.web.settings import Endpoint, Network
+from paratune.corpus.clean.settings import Clean, StepName
+from paratune.corpus.web.settings import Endpoint, Network, Server
 
 MIMES = [
     "text/html",
@@ -92,10 +91,8 @@ class CleanPart(Section):
     """Training texts of the n-gram model."""
 
     files: list[Text] = Field(default_factory=list)
-    """Texts of good quality: .parquet with a column `text`, or .txt; paths or patterns. By default, documents of the
-    corpus."""
-    pick: Literal["best", "first"] = "best"
-    """Documents of the corpus to use: those with the highest language score, or the first."""
+    """Texts of good quality: tables with a column `text`, or .txt; paths or patterns. By default, the documents of the
+    corpus with the highest language score."""
     max_words: Positive = 5_000_000
     """Approximate maximum number of training words. Memory grows with it."""
     vocabulary: Annotated[int, Field(ge=1, le=2_000_000)] = 200_000
@@ -120,16 +117,14 @@ class SentenceSettings(Section):
     clean: CleanPart = Field(default_factory=CleanPart)
     """Training texts of the n-gram model."""
     max_perplexity: PositiveFloat | None = None
-    """Sentences with a higher perplexity are dropped. By default all are kept; perplexity.html shows the effect."""
-    thresholds: list[PositiveFloat] = Field(default_factory=list)
-    """Perplexities at which perplexity.html shows samples; by default the quantiles 50, 75, 90, 95 and 99%."""
+    """Sentences with a higher perplexity are dropped. By default all are kept."""
 
     @model_validator(mode="after")
     def _fits(self) -> "SentenceSettings":
         if self.min_words > self.max_words:
             raise ValueError(f"min_words {self.min_words} is above max_words {self.max_words}")
-        if self.scorer == "none" and (self.clean != CleanPart() or self.max_perplexity is not None or self.thresholds):
-            raise ValueError("clean, max_perplexity and thresholds have no effect with scorer none; leave them out")
+        if self.scorer == "none" and (self.clean != CleanPart() or self.max_perplexity is not None):
+            raise ValueError("clean and max_perplexity have no effect with scorer none; leave them out")
         return self
 
 
@@ -190,8 +185,13 @@ def _check(values: dict[str, Any], options: dict[str, Any], is_valid: bool) -> l
     if uses_network and corpus.network.contact is None:
         message = "network.contact is required for requests to archives: your e-mail address or web page"
         problems.append(Problem(message, ("network",), code="config.required"))
-    problems += [
-        Problem(f"{name} {problem}", (name,), code="config.no_effect")
-        for name, problem in corpus.clean.without_effect(options.get("clean") or {})
-    ]
+    for name in (name for name in get_args(StepName) if name in (options.get("clean") or {})):
+        key, needed = f"clean.{name}", {"variety": "sources", "decontaminate": "sets"}.get(name)
+        message = ""
+        if name in corpus.clean.skip:
+            message = f"{key} has no effect: clean.skip contains {name}; remove one of them"
+        elif needed is not None and not getattr(getattr(corpus.clean, name), needed):
+            message = f"{key} has no effect without {needed}; name {key}.{needed}, or leave the section out"
+        if message:
+            problems.append(Problem(message, (key,), code="config.no_effect"))
     return problems

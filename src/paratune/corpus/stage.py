@@ -19,10 +19,8 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,18 +62,8 @@ class Stage:
 Shards = Sequence[tuple[int, tuple[Any, ...]]]
 """Numbers of shards, each with the arguments of `Stage.work`."""
 
-
-_MAKE_SHARDS: ContextVar[Callable[[Stage, Shards], Iterator[int]] | None] = ContextVar("make_shards", default=None)
-
-
-@contextmanager
-def shards_made_by(make: Callable[[Stage, Shards], Iterator[int]]) -> Iterator[None]:
-    """Replace local processes by `make`, which makes shards and yields their numbers, for all stages in the block."""
-    token = _MAKE_SHARDS.set(make)
-    try:
-        yield
-    finally:
-        _MAKE_SHARDS.reset(token)
+Workers = int | Callable[[Stage, Shards], Iterator[int]]
+"""Number of local processes, or a function that makes shards elsewhere and yields their numbers."""
 
 
 def fingerprint(stage: Stage) -> str:
@@ -155,7 +143,7 @@ def run_stage(
     stage: Stage,
     inputs: Sequence[tuple[Any, ...]],
     *,
-    workers: int,
+    workers: Workers,
     display: Display,
     more: Callable[[], dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
@@ -255,11 +243,10 @@ def finish(stage: Stage, num_shards: int, **more: Any) -> dict[str, Any]:
     return totals
 
 
-def _make_shards(stage: Stage, todo: Shards, workers: int) -> Iterator[int]:
+def _make_shards(stage: Stage, todo: Shards, workers: Workers) -> Iterator[int]:
     """Make shards and yield the number of each complete one."""
-    make = _MAKE_SHARDS.get()
-    if make is not None and todo:
-        yield from make(stage, todo)
+    if not isinstance(workers, int):
+        yield from workers(stage, todo) if todo else ()
         return
     if workers == 1 or len(todo) < 2:
         for number, arguments in todo:
@@ -290,22 +277,15 @@ def _make_shards(stage: Stage, todo: Shards, workers: int) -> Iterator[int]:
 
 
 def _in_processes(stage: Stage, left: dict[int, tuple[Any, ...]], workers: int) -> Iterator[int]:
-    """Yield complete shards; at most two per process are submitted at a time."""
-    waiting = iter(list(left.items()))
+    """Yield the number of each complete shard."""
     # Not fork: a forked process would inherit locks that threads of Arrow have locked.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(workers, len(left)), mp_context=context, initializer=_start_worker) as pool:
-        open_: dict[Future[None], int] = {}
         try:
-            while True:
-                while len(open_) < 2 * workers and (following := next(waiting, None)) is not None:
-                    open_[pool.submit(make_shard, stage, following[0], *following[1])] = following[0]
-                if not open_:
-                    return
-                for done in wait(open_, return_when=FIRST_COMPLETED).done:
-                    number = open_.pop(done)
-                    done.result()
-                    yield number
+            numbers = {pool.submit(make_shard, stage, number, *arguments): number for number, arguments in left.items()}
+            for done in as_completed(numbers):
+                done.result()
+                yield numbers[done]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():  # not waited for: a shard may take minutes

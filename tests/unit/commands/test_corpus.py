@@ -7,7 +7,7 @@ from archive import write_warc
 from filelock import FileLock
 from raised import check_shown, raises_code
 
-from paratune.commands.corpus_look import TextOptions, sample
+from paratune.commands.corpus_look import sample
 from paratune.commands.corpus_run import STAGES, build_corpus
 from paratune.records import read_json
 
@@ -125,7 +125,7 @@ def test_a_damaged_table_is_named_and_can_be_rebuilt(config, tmp_path, capsys, b
     with raises_code(*refused):
         build_corpus(config, only="clean", workers=None, as_json=True)
     with raises_code(*refused):
-        sample(config, where=TextOptions(stage="extract"), num=1, seed=1, json=True)
+        sample(config, stage="extract", num=1, seed=1, json=True)
     shutil.rmtree(damaged.parent)
     assert build_corpus(config, only=None, workers=None, as_json=True) == 0
     assert damaged.read_bytes() == whole

@@ -6,11 +6,13 @@ import pytest
 from raised import raises_code
 
 from paratune.commands import corpus_executor
+from paratune.commands.corpus import corpus
 from paratune.commands.corpus_executor import executor_spread
 from paratune.commands.corpus_run import Executor, build_corpus
-from paratune.errors import EXIT_LAUNCH, MissingDependency
+from paratune.errors import EXIT_LAUNCH
 
-GIVEN = {"executor": "slurm", "tasks": 4, "workers": 1, "site": None, "memory_gib": None}
+SITE = "partition: a\ntime: '10'\n"
+GIVEN = {"tasks": 4, "site": SITE, "memory_gib": None}
 
 
 def site(folder, text):
@@ -21,33 +23,18 @@ def site(folder, text):
 @pytest.mark.parametrize(
     ("changed", "refused"),
     [
-        ({"executor": "slrum"}, ("cli.unknown_name", "--executor", "slrum", "slurm")),
         ({"tasks": 0}, ("cli.out_of_range", "--tasks", "0", "1")),
-        ({}, ("cli.option_missing", "--executor", "--site")),
-        ({"executor": "local", "memory_gib": 4}, ("cli.no_effect", "--task-gib")),
+        ({"memory_gib": 0}, ("cli.out_of_range", "--task-gib", "0", "1")),
         ({"site": "time: '10'\n"}, ("site.incomplete", "partition", "time")),
         ({"site": "partition: a\n"}, ("site.incomplete", "partition", "time")),
         ({"site": "partition: a\ntime: '10'\ncontainer: {image: x.sif}\n"}, ("site.invalid_value", "--site")),
-        ({"site": "partition: a\ntime: '10'\n", "tasks": 1002}, ("cli.out_of_range", "1001 of")),
-        ({"executor": "local", "site": "partition: a\n"}, ("cli.option_missing", "--site")),
+        ({"tasks": 1002}, ("cli.out_of_range", "1001 of")),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, changed, refused):
     given = {**GIVEN, **changed}
-    if given["site"] is not None:
-        given["site"] = site(tmp_path, given["site"])
     with raises_code(*refused):
-        executor_spread(tmp_path, **given)
-
-
-def test_a_missing_ray_is_named_with_its_extra(tmp_path, monkeypatch):
-    def absent(module, *, extra):
-        if module == "ray":
-            raise MissingDependency(f"{module} of {extra}", code="dependency.missing")
-
-    monkeypatch.setattr(corpus_executor, "require_installed", absent)
-    with raises_code("dependency.missing"):
-        executor_spread(tmp_path, **{**GIVEN, "executor": "ray"})
+        executor_spread(tmp_path, **given | {"site": site(tmp_path, given["site"])})
 
 
 def test_the_site_file_becomes_slurm_options(tmp_path, monkeypatch):
@@ -92,9 +79,16 @@ def test_a_task_fails_if_a_module_cannot_be_loaded():
     assert done.stderr == "gcc cannot be loaded: the task was not started\n"
 
 
-def test_invalid_executors_are_refused_before_the_first_stage(tmp_path):
+def test_a_site_that_does_not_fit_is_refused_before_the_first_stage(tmp_path):
     (tmp_path / "x.cdx").touch()
     (tmp_path / "c.yaml").write_text(f"work: {tmp_path}/work\nindex: {{files: [{tmp_path}/x.cdx]}}\n")
-    with raises_code("cli.option_missing", "--executor", "--site"):
-        build_corpus(tmp_path / "c.yaml", only=None, workers=None, as_json=False, executor=Executor("slurm", 2))
+    chosen = Executor(2, site(tmp_path, "partition: a\n"))
+    with raises_code("site.incomplete", "partition", "time"):
+        build_corpus(tmp_path / "c.yaml", only=None, workers=None, as_json=False, executor=chosen)
     assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize("given", [{"tasks": 2}, {"site": "x.yaml"}, {"task_gib": 2}])
+def test_the_options_of_a_cluster_go_together(tmp_path, given):
+    with raises_code("cli.option_missing", "--site", "--tasks"):
+        corpus(tmp_path / "c.yaml", **given)

@@ -8,22 +8,21 @@ Source: Brown et al., Language Models are Few-Shot Learners, 2020, appendix C (s
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from paratune.base.atomic import replace_file
-from paratune.corpus.clean.evaluation_sets import read_texts
 from paratune.corpus.clean.settings import Decontaminate
-from paratune.corpus.clean.signatures import normalized_words
-from paratune.corpus.clean.step import Document, drop, hash_64, require_unique_names
+from paratune.corpus.clean.step import Document, drop, hash_64, normalized_words, require_unique_names
 from paratune.corpus.index.inputs import file_identity, find_files
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import read_rows, reading, writing
 from paratune.corpus.stage import RunStage, Stage, begin, is_finished, stage_output, stage_tables
+from paratune.corpus.text_files import read_texts
 from paratune.errors import DataError
 
 FORMAT = 1  # version of the rows; increased when the same input gives other rows
@@ -63,7 +62,7 @@ def run_decontaminate(corpus: Corpus, before: Path, folder: Path, run: RunStage)
 
 def write_sets(options: Decontaminate, paths: Sequence[Sequence[Path]], target: Path) -> list[int]:
     """Write the sequences of the texts to find, see SETS_FILE, and return the number of the first text of each set."""
-    hashes, found, starts, number = _Hashes(), list[np.ndarray](), list[int](), 0
+    found, starts, number = list[np.ndarray](), list[int](), 0
     for evaluation_set, files in zip(options.sets, paths, strict=True):
         starts.append(number)
         num_found = len(found)
@@ -71,7 +70,7 @@ def write_sets(options: Decontaminate, paths: Sequence[Sequence[Path]], target: 
             words = normalized_words(text)
             if len(words) >= options.min_words:
                 size = min(len(words), options.words)
-                (*_, longest_hashes) = sequences(hashes(words), size)
+                (*_, longest_hashes) = sequences(word_hashes(words), size)
                 columns = np.full((3, len(longest_hashes)), size, np.uint64)
                 columns[1], columns[2] = longest_hashes, number
                 found.append(columns)
@@ -99,27 +98,20 @@ def sequences(hashes: np.ndarray, longest: int) -> Iterator[np.ndarray]:
         yield sequence_hashes
 
 
-class _Hashes:
-    """Computes hashes of words, with a cache of frequent words."""
+@lru_cache(maxsize=KNOWN_WORDS)
+def _word_hash(word: str) -> int:
+    return hash_64(word.encode())
 
-    def __init__(self) -> None:
-        self._known: dict[str, int] = {}
 
-    def __call__(self, words: Sequence[str]) -> np.ndarray:
-        """Return a 64-bit hash of each word."""
-        if len(self._known) > KNOWN_WORDS:
-            self._known = {}
-        for word in words:
-            if word not in self._known:
-                self._known[word] = hash_64(word.encode())
-        return np.array([self._known[word] for word in words], np.uint64)
+def word_hashes(words: Sequence[str]) -> np.ndarray:
+    """Return a 64-bit hash of each word, (words,), uint64."""
+    return np.fromiter(map(_word_hash, words), np.uint64, len(words))
 
 
 def drop_contaminated(
     options: Decontaminate, starts: Sequence[int], sets_file: Path, path: Path
 ) -> Iterator[Document | DroppedRow]:
     """Yield the documents that contain no text of the sets, and drop the others."""
-    hashes = _Hashes()
     with reading(sets_file):
         sizes, highs, texts = np.load(sets_file, mmap_mode="r", allow_pickle=False)
     edges = {size: np.searchsorted(sizes, [size, size + 1]).tolist() for size in np.unique(sizes).tolist()}
@@ -127,7 +119,7 @@ def drop_contaminated(
     for document in read_rows(path):
         words = normalized_words(document["text"])
         hits = []
-        for size, sequence_hashes in enumerate(sequences(hashes(words), options.words), start=1):
+        for size, sequence_hashes in enumerate(sequences(word_hashes(words), options.words), start=1):
             if size in by_size:
                 known, numbers = by_size[size]
                 places = np.minimum(np.searchsorted(known, sequence_hashes), len(known) - 1)

@@ -6,7 +6,7 @@ signatures agree in a band (locality-sensitive hashing). Queries of DuckDB sort 
 
 Intermediate results, which are deleted at the end:
 
-    signatures/   for each shard its signatures, and the keys of each document: a hash of its words, and its bands
+    signatures/   for each shard the signatures of its documents, and their keys: a hash of the words, and the bands
     pairs/        for each range of keys the pairs that are similar enough, by position in the corpus
     clusters/     for each document but the first of a cluster, the first one
 
@@ -14,6 +14,7 @@ Source: Broder, On the resemblance and containment of documents, SEQUENCES 1997;
 of Massive Datasets, chapter 3.
 """
 
+import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -27,29 +28,36 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from paratune.base.atomic import replace_file
-from paratune.corpus.clean import signatures as minhash
-from paratune.corpus.clean.settings import Near
-from paratune.corpus.clean.step import Document, drop
+from paratune.corpus.clean.settings import Duplicates
+from paratune.corpus.clean.step import Document, drop, normalized_words
 from paratune.corpus.database import NUM_FETCHED, connection, parquet, query
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import part_file, read_rows
 from paratune.corpus.stage import RunStage, Stage, begin, finished_record, is_finished, stage_output, stage_tables
-from paratune.errors import DataError, require_installed
+from paratune.errors import require
 
 FORMAT = 2  # version of the rows; increased when the same input gives other rows
-SIGNATURES_FOLDER, PAIRS_FOLDER, CLUSTERS_FOLDER = "signatures", "pairs", "clusters"
-KEYS_SCHEMA = pa.schema({"position": pa.int64(), "highs": pa.list_(pa.uint64()), "lows": pa.list_(pa.uint64())})
-"""Position of a document, and its keys of 128 bits: a hash of its words; hash and number of each band."""
+PARTS = ("signatures", "pairs", "clusters")
+"""Folders of intermediate results."""
+SIGNATURES_SCHEMA = pa.schema(
+    {"position": pa.int64(), "id": pa.string()}
+    | dict.fromkeys(("sha256", "signature"), pa.binary())
+    | dict.fromkeys(("highs", "lows"), pa.list_(pa.uint64()))
+)
+"""Position of a document, its id, SHA-256 of its words, signature (uint32), and the upper and lower halves of its keys
+of 128 bits: a hash of its words; hash and number of each band."""
 PAIRS_SCHEMA = pa.schema([("first", pa.int64()), ("other", pa.int64())])
-CLUSTERS_SCHEMA = pa.schema([("document", pa.int64()), ("root", pa.int64())])
+CLUSTERS_SCHEMA = pa.schema([("document", pa.int64()), ("first", pa.string()), ("similarity", pa.float64())])
+"""Position of a document, id of the first document of its cluster, and similarity to it; null for equal words."""
 KEYS_PER_RANGE = 1 << 22
 """Keys that one process compares."""
 MAX_REPRESENTATIVES = 16
 """Dissimilar documents with the same key, with which each later one is compared."""
 BATCH_SIZE = 200
 """Documents in memory."""
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 divided by the golden ratio: odd, without a pattern."""
 
 
 def run_duplicates(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
@@ -57,102 +65,103 @@ def run_duplicates(corpus: Corpus, before: Path, folder: Path, run: RunStage) ->
 
     Returns:
         Totals; `pairs` is the number of pairs, `found_at_threshold` the expected share of pairs at the threshold that
-        are found, None without near-duplicates.
+        are found.
 
     Raises:
-        DataError: A document has an id of more than 16 bytes.
         MissingDependency: rensa is not installed.
         CheckpointError: The previous stage is not finished, or the folder is not writable.
     """
     options = corpus.clean.duplicates
-    settings = {**options.model_dump(), "format": FORMAT}
-    if options.near is not None:
-        require_installed("rensa", extra="corpus")
-        settings["rensa"] = version("rensa")
-    paths = stage_tables(before)
+    require("rensa", extra="corpus")
+    settings = {**options.model_dump(), "format": FORMAT, "rensa": version("rensa")}
+    paths, source = stage_tables(before), stage_output(before)
     counts = [pq.read_metadata(path).num_rows for path in paths]
-    starts = tuple(accumulate(counts[:-1], initial=0)) if counts else ()
-    work = partial(drop_duplicates, folder, starts, num_hashes(options.near))
-    stage = Stage("duplicates", folder, DOCUMENT_SCHEMA, work, settings, stage_output(before))
+    *starts, num_documents = accumulate(counts, initial=0)
+    signatures, pairs, clusters = (folder / name for name in PARTS)
+    stage = Stage("duplicates", folder, DOCUMENT_SCHEMA, partial(drop_duplicates, clusters), settings, source)
     if not is_finished(stage):
         begin(stage)
-        _cluster(stage, paths, starts, sum(counts), options.near, run)
-    inputs = list(zip(paths, starts, counts, strict=True))
-    totals = run(stage, inputs, more=lambda: _more(folder, options.near))
-    for name in (SIGNATURES_FOLDER, PAIRS_FOLDER, CLUSTERS_FOLDER):
+        part = partial(Stage, settings=settings, source=source)
+        signed = part("duplicates: sign", signatures, SIGNATURES_SCHEMA, partial(sign, options))
+        run(signed, list(zip(paths, starts, strict=True)))
+        compared = part("duplicates: compare", pairs, PAIRS_SCHEMA, partial(compare, options, signatures))
+        num_ranges = max(1, -(-num_documents * (1 + options.bands) // KEYS_PER_RANGE))
+        run(compared, list(pairwise((1 << 64) * n // num_ranges for n in range(num_ranges + 1))))
+        clustered = part("duplicates: cluster", clusters, CLUSTERS_SCHEMA, partial(find_clusters, clusters))
+        run(clustered, [(stage_tables(pairs), stage_tables(signatures))])
+
+    def more() -> dict[str, Any]:
+        share = candidate_probability(options.threshold, options.bands, options.rows)
+        return {"pairs": finished_record(pairs)["kept"], "found_at_threshold": round(share, 4)}
+
+    totals = run(stage, list(zip(paths, starts, counts, strict=True)), more=more)
+    for name in PARTS:
         shutil.rmtree(folder / name, ignore_errors=True)
     return totals
 
 
-def num_hashes(near: Near | None) -> int:
-    """Return the length of a signature; 0 without near-duplicates."""
-    return 0 if near is None else near.bands * near.rows
+def sign(options: Duplicates, path: Path, position: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of SIGNATURES_SCHEMA for a table of documents; `position` is that of the first one."""
+    seen, all_documents = set[bytes](), read_rows(path)
+    while documents := list(islice(all_documents, BATCH_SIZE)):
+        words = [normalized_words(document["text"]) for document in documents]
+        sets = [shingles(own, options.shingle_words) for own in words]
+        signed = signatures_of(sets, options.bands * options.rows, options.seed)
+        bands = band_keys(signed, options.bands, options.rows).tolist()
+        for document, own, signature, keys in zip(documents, words, signed, bands, strict=True):
+            sha256 = hashlib.sha256((" ".join(own) or document["text"].strip()).encode()).digest()
+            high, low = np.frombuffer(sha256[:16], "<u8").tolist()
+            # Equal texts have equal bands: those of the first one are enough. Texts without words have no shingles.
+            own_bands = keys if own and sha256 not in seen else []
+            seen.add(sha256)
+            known = {"id": document["id"], "sha256": sha256, "signature": signature.tobytes()}
+            yield {"position": position, **known, "highs": [high, *own_bands], "lows": [low, *range(len(own_bands))]}
+            position += 1
 
 
-def _more(folder: Path, near: Near | None) -> dict[str, Any]:
-    share = None if near is None else round(minhash.candidate_probability(near.threshold, near.bands, near.rows), 4)
-    return {"pairs": finished_record(folder / PAIRS_FOLDER)["kept"], "found_at_threshold": share}
+def shingles(words: Sequence[str], size: int) -> list[str]:
+    """Return all sequences of `size` words; one of all words if there are fewer."""
+    return [" ".join(words[start : start + size]) for start in range(max(1, len(words) - size + 1))]
 
 
-def _cluster(
-    stage: Stage, paths: Sequence[Path], starts: tuple[int, ...], num_documents: int, near: Near | None, run: RunStage
-) -> None:
-    """Write the first document of the cluster of each document that is not the first."""
-    signatures, pairs, clusters = (stage.folder / name for name in (SIGNATURES_FOLDER, PAIRS_FOLDER, CLUSTERS_FOLDER))
+def signatures_of(documents: Sequence[Sequence[str]], num_hashes: int, seed: int) -> np.ndarray:
+    """Return the MinHash signatures of sets of shingles.
 
-    def part(name: str, folder: Path, schema: pa.Schema, work: Any) -> Stage:
-        return Stage(f"duplicates: {name}", folder, schema, work, stage.settings, stage.source)
+    Args:
+        documents: Shingles of each document; duplicates count once.
 
-    signed = part("sign", signatures, KEYS_SCHEMA, partial(sign, near, signatures))
-    run(signed, [(path, number, start) for number, (path, start) in enumerate(zip(paths, starts, strict=True))])
-    compared = part("compare", pairs, PAIRS_SCHEMA, partial(compare, near, signatures, starts))
-    num_keys = num_documents * (1 + (0 if near is None else near.bands))
-    num_ranges = max(1, -(-num_keys // KEYS_PER_RANGE))
-    run(compared, list(pairwise((1 << 64) * n // num_ranges for n in range(num_ranges + 1))))
-    run(part("cluster", clusters, CLUSTERS_SCHEMA, partial(find_roots, clusters)), [(stage_tables(pairs),)])
-
-
-def sign(near: Near | None, folder: Path, path: Path, number: int, position: int) -> Iterator[dict[str, Any]]:
-    """Write the signatures of the documents in a table, and yield their keys."""
-    signatures_path, seen, all_documents = folder / minhash.signature_file(number), set[bytes](), read_rows(path)
-    with replace_file(signatures_path) as temporary, temporary.open("wb") as file:
-        while documents := list(islice(all_documents, BATCH_SIZE)):
-            words = [minhash.normalized_words(document["text"]) for document in documents]
-            rows = signed_rows(documents, words, near)
-            rows.tofile(file)
-            bands = None if near is None else minhash.band_keys(rows["signature"], near.bands, near.rows).tolist()
-            for at, (row, document_words) in enumerate(zip(rows, words, strict=True)):
-                sha256 = row["sha256"].tobytes()
-                high, low = np.frombuffer(sha256[:16], "<u8").tolist()
-                # Equal texts have equal bands: those of the first one are enough. Texts without words have no shingles.
-                own = bands[at] if bands is not None and document_words and sha256 not in seen else []
-                seen.add(sha256)
-                yield {"position": position, "highs": [high, *own], "lows": [low, *range(len(own))]}
-                position += 1
-
-
-def signed_rows(documents: Sequence[Document], words: Sequence[Sequence[str]], near: Near | None) -> np.ndarray:
-    """Return the rows of a file of signatures, see `row_dtype`; `words` are those of each document.
-
-    Raises:
-        DataError: A document has an id of more than 16 bytes.
+    Returns:
+        (documents, num_hashes), uint32. Values of two sets with Jaccard similarity J are equal with probability J.
     """
-    rows = np.zeros(len(documents), minhash.row_dtype(num_hashes(near)))
-    for row, document, document_words in zip(rows, documents, words, strict=True):
-        if len(document["id"].encode()) > minhash.ID_BYTES:
-            message = f"the id {document['id']} is longer than {minhash.ID_BYTES} bytes; extract the documents again"
-            raise DataError(message, code="corpus.id_too_long")
-        row["id"] = document["id"]
-        row["sha256"] = np.frombuffer(minhash.words_sha256(document["text"], document_words), np.uint8)
-    if near is not None:
-        sets = [minhash.shingles(document_words, near.shingle_words) for document_words in words]
-        rows["signature"] = minhash.signatures(sets, num_hashes(near), near.seed)
-    return rows
+    digests = require("rensa", extra="corpus").RMinHash.digests_from_token_sets(documents, num_hashes, seed)
+    return np.array(digests, np.uint32).reshape(len(documents), num_hashes)
 
 
-def compare(
-    near: Near | None, folder: Path, starts: tuple[int, ...], start: int, stop: int
-) -> Iterator[dict[str, int]]:
+def band_keys(signatures: np.ndarray, bands: int, rows: int) -> np.ndarray:
+    """Return a 64-bit hash of each band, (documents, bands); it is equal if all rows of a band are equal."""
+    keys = np.zeros((len(signatures), bands), np.uint64)
+    values = signatures.reshape(len(signatures), bands, rows).astype(np.uint64)
+    for row in range(rows):
+        # Plus 1: otherwise any number of zeros would have the same hash.
+        keys = (keys + values[:, :, row] + np.uint64(1)) * _FACTOR
+        keys ^= keys >> np.uint64(29)
+    return keys
+
+
+def candidate_probability(similarity: float, bands: int, rows: int) -> float:
+    """Return the probability that two documents are compared: 1 - (1 - s^r)^b.
+
+    Args:
+        similarity: Jaccard similarity of their shingles, from 0 to 1.
+        bands: b, number of bands, of which at least one must be equal.
+        rows: r, values of a band.
+
+    Source: Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, section 3.4.2.
+    """
+    return float(1 - (1 - similarity**rows) ** bands)
+
+
+def compare(options: Duplicates, folder: Path, start: int, stop: int) -> Iterator[dict[str, int]]:
     """Yield the pairs of documents that have an equal key, from `start` to below `stop`, and are similar enough."""
     tables = stage_tables(folder)
     if not tables:
@@ -160,42 +169,39 @@ def compare(
     rows = query(
         folder,
         f"""
-        SELECT high, low, position
-        FROM (SELECT unnest(highs) AS high, unnest(lows) AS low, position FROM {parquet(tables)})
-        WHERE high BETWEEN ?::UBIGINT AND ?::UBIGINT
-        QUALIFY count(*) OVER (PARTITION BY high, low) > 1
-        ORDER BY ALL
+        WITH keys AS (
+            SELECT high, low, position
+            FROM (SELECT unnest(highs) AS high, unnest(lows) AS low, position FROM {parquet(tables)})
+            WHERE high BETWEEN ?::UBIGINT AND ?::UBIGINT
+            QUALIFY count(*) OVER (PARTITION BY high, low) > 1
+        )
+        SELECT high, low, position, signature FROM keys JOIN {parquet(tables)} USING (position)
+        ORDER BY high, low, position
         """,
         [start, stop - 1],
     )
-    representatives = np.empty((MAX_REPRESENTATIVES, num_hashes(near)), np.uint32)
+    least = options.threshold * options.bands * options.rows
     for _, members in groupby(rows, key=itemgetter(0, 1)):
-        positions: list[int] = []
-        for _, _, position in members:
-            if near is None:
-                similar = positions[:1]
-            else:
-                signature = minhash.signature_at(folder, starts, num_hashes(near), position)["signature"]
-                equal = np.count_nonzero(representatives[: len(positions)] == signature, axis=1)
-                similar = [positions[at] for at in np.flatnonzero(equal >= near.threshold * num_hashes(near))]
-            if similar:
-                yield {"first": similar[0], "other": position}
-            elif len(positions) < MAX_REPRESENTATIVES:
-                if near is not None:
-                    representatives[len(positions)] = signature
-                positions.append(position)
+        representatives: list[tuple[int, np.ndarray]] = []
+        for _, _, position, signature in members:
+            own = np.frombuffer(signature, np.uint32)
+            similar = (first for first, other in representatives if np.count_nonzero(own == other) >= least)
+            if (first := next(similar, None)) is not None:
+                yield {"first": first, "other": position}
+            elif len(representatives) < MAX_REPRESENTATIVES:
+                representatives.append((position, own))
 
 
-def find_roots(folder: Path, tables: Sequence[Path]) -> Iterator[dict[str, int]]:
-    """Yield each document that is not the first of its cluster, with the first one, its root; in order.
+def find_clusters(folder: Path, pairs: Sequence[Path], signatures: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of CLUSTERS_SCHEMA for each document that is not the first of its cluster, in order.
 
-    The clusters are the connected components of the pairs. Each round joins every root to the smallest root that a pair
-    connects it with, and halves the ways to the roots.
+    The clusters are the connected components of the pairs. Each round joins every root, the first document of a
+    cluster, to the smallest root that a pair connects it with, and halves the ways to the roots.
 
     Source: Shiloach and Vishkin, An O(log n) parallel connectivity algorithm, Journal of Algorithms 1982.
     """
     with connection(folder) as db:
-        db.execute(f"CREATE TABLE pairs AS SELECT DISTINCT first, other FROM {parquet(tables)}")
+        db.execute(f"CREATE TABLE pairs AS SELECT DISTINCT first, other FROM {parquet(pairs)}")
         documents = "SELECT first AS document FROM pairs UNION SELECT other FROM pairs"
         db.execute(f"CREATE TABLE roots AS SELECT document, document AS root FROM ({documents})")
         while True:
@@ -222,29 +228,33 @@ def find_roots(folder: Path, tables: Sequence[Path]) -> Iterator[dict[str, int]]
                 SELECT roots.document, above.root FROM roots JOIN roots above ON above.document = roots.root
                 """
             )
-        rows = db.execute("SELECT document, root FROM roots WHERE document <> root ORDER BY document")
+        if not signatures:
+            return
+        rows = db.execute(
+            f"""
+            SELECT document, kept.id, own.sha256 = kept.sha256, own.signature, kept.signature
+            FROM roots JOIN {parquet(signatures)} own ON own.position = document
+            JOIN {parquet(signatures)} kept ON kept.position = root
+            WHERE document <> root ORDER BY document
+            """
+        )
         while batch := rows.fetchmany(NUM_FETCHED):
-            yield from ({"document": document, "root": root} for document, root in batch)
+            for document, first, is_equal, *both in batch:
+                one, other = (np.frombuffer(signature, np.uint32) for signature in both)
+                yield {"document": document, "first": first, "similarity": None if is_equal else np.mean(one == other)}
 
 
-def drop_duplicates(
-    folder: Path, starts: tuple[int, ...], num_hashes: int, path: Path, start: int, count: int
-) -> Iterator[Document | DroppedRow]:
+def drop_duplicates(folder: Path, path: Path, start: int, count: int) -> Iterator[Document | DroppedRow]:
     """Yield the documents that are the first of their cluster, and drop the others with the id of the first one."""
-    clusters, signatures = folder / CLUSTERS_FOLDER / part_file(0), folder / SIGNATURES_FOLDER
     own_range = [("document", ">=", start), ("document", "<", start + count)]
-    columns = pq.read_table(clusters, filters=own_range, partitioning=None).to_pydict()
-    roots = dict(zip(columns["document"], columns["root"], strict=True))
+    columns = pq.read_table(folder / part_file(0), filters=own_range, partitioning=None).to_pydict()
+    found = dict(zip(columns["document"], zip(columns["first"], columns["similarity"], strict=True), strict=True))
     for position, document in enumerate(read_rows(path), start=start):
-        if position not in roots:
+        if position not in found:
             yield document
             continue
-        own, first = (
-            minhash.signature_at(signatures, starts, num_hashes, place) for place in (position, roots[position])
-        )
-        name = first["id"].decode()
-        if bytes(own["sha256"]) == bytes(first["sha256"]):
-            yield drop(document, "duplicate", name)
+        first, similarity = found[position]
+        if similarity is None:
+            yield drop(document, "duplicate", first)
         else:
-            similarity = np.count_nonzero(own["signature"] == first["signature"]) / num_hashes
-            yield drop(document, "near-duplicate", f"{name} {similarity:.3f}")
+            yield drop(document, "near-duplicate", f"{first} {similarity:.3f}")

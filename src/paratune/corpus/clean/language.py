@@ -4,17 +4,14 @@ The probability is that of py3langid: naive Bayes over byte n-grams, tempered by
 """
 
 from collections.abc import Iterator
-from functools import cache
-from importlib.metadata import version
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from paratune.corpus.clean.settings import Language
 from paratune.corpus.clean.step import Document, drop, run_documents, unknown_value
 from paratune.corpus.rows import DroppedRow
-from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import read_rows
-from paratune.corpus.stage import RunStage
 from paratune.errors import require
 
 FORMAT = 1  # version of the rows; increased when the same input gives other rows
@@ -22,19 +19,6 @@ NUM_DIGITS = 4
 """Decimal places of the probability."""
 MAX_CHARACTERS = 10_000
 """Characters at the start of a document that are read."""
-
-
-def run_language(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
-    """Run the step.
-
-    Raises:
-        ConfigError: A language is unknown.
-        MissingDependency: py3langid is not installed.
-    """
-    options = corpus.clean.language
-    check_languages(options)
-    settings = {**options.model_dump(), "format": FORMAT, "py3langid": version("py3langid")}
-    return run_documents(folder, before, keep_languages, options, settings, run)
 
 
 def check_languages(options: Language) -> None:
@@ -62,6 +46,10 @@ def keep_languages(options: Language, path: Path) -> Iterator[Document | Dropped
                 yield drop(document, "language unsure", f"{language} {score}")
             else:
                 yield {**document, "language": language, "language_score": score}
+
+
+run_language = partial(run_documents, keep_languages, FORMAT, ("py3langid",))
+"""Runs the step."""
 
 
 def identify_language(text: str) -> tuple[str, float]:

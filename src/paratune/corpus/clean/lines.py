@@ -105,11 +105,22 @@ def find_common_lines(folder: Path, min_pages: int, tables: Sequence[Path]) -> I
 
 def cut_lines(options: Lines, folder: Path, path: Path, number: int) -> Iterator[Document | DroppedRow]:
     """Yield documents without removed lines, which are written to cut-*.parquet, and drop those with too few words."""
-    common = frozenset() if options.min_pages is None else _common_lines(folder, number)
+    common: frozenset[tuple[Any, ...]] = frozenset()  # hashes of host and line, of the lines in this table
+    if options.min_pages is not None:
+        found, own = folder / COMMON_FOLDER / part_file(0), folder / HASHES_FOLDER / part_file(number)
+        lines_here = f"SELECT host, unnest(lines) AS line FROM {parquet([own])}"
+        sql = f"SELECT host, line FROM {parquet([found])} SEMI JOIN ({lines_here}) USING (host, line)"
+        common = frozenset(query(folder, sql))
     with replace_file(folder / cut_file(number)) as temporary, ShardWriter(temporary, CUT_SCHEMA) as cut:
         for document in read_rows(path):
             lines = document["text"].split("\n")
-            reasons = _reasons(lines, host_and_page(document["url"])[0], common, options)
+            host, _ = host_and_page(document["url"])
+            reasons = dict.fromkeys(menu_lines(lines), "menu") if options.menus else {}
+            for position, line in enumerate(lines):
+                if common and line.strip() and (host, line_key(line)) in common:
+                    reasons[position] = "boilerplate"
+                elif options.cookies and is_cookie_notice(line):
+                    reasons[position] = "cookies"
             for position, reason in sorted(reasons.items()):
                 cut.add({"id": document["id"], "position": position, "reason": reason, "text": lines[position]})
             left = "\n".join(line for position, line in enumerate(lines) if position not in reasons)
@@ -140,28 +151,6 @@ def host_and_page(url: str) -> tuple[int, int]:
 def line_key(line: str) -> int:
     """Return a 64-bit hash of a line that ignores case, white space and numbers."""
     return hash_64(_DIGITS.sub("0", " ".join(line.split()).casefold()).encode())
-
-
-def _common_lines(folder: Path, number: int) -> frozenset[tuple[int, int]]:
-    """Return hashes of host and line of the common lines of a shard of documents."""
-    common, own = folder / COMMON_FOLDER / part_file(0), folder / HASHES_FOLDER / part_file(number)
-    lines = f"SELECT host, unnest(lines) AS line FROM {parquet([own])}"
-    return frozenset(
-        query(folder, f"SELECT host, line FROM {parquet([common])} SEMI JOIN ({lines}) USING (host, line)")
-    )
-
-
-def _reasons(lines: Sequence[str], host: int, common: frozenset[tuple[int, int]], options: Lines) -> dict[int, str]:
-    """Return the reasons for removing lines, by position."""
-    reasons: dict[int, str] = {}
-    if options.menus:
-        reasons.update(dict.fromkeys(menu_lines(lines), "menu"))
-    for position, line in enumerate(lines):
-        if common and line.strip() and (host, line_key(line)) in common:
-            reasons[position] = "boilerplate"
-        elif options.cookies and is_cookie_notice(line):
-            reasons[position] = "cookies"
-    return reasons
 
 
 def is_cookie_notice(line: str) -> bool:

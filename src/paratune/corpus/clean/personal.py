@@ -7,15 +7,11 @@ money, numbers of laws and parts of web addresses are not changed.
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from paratune.corpus.clean.settings import Personal
 from paratune.corpus.clean.step import Document, run_documents, unknown_value, with_text
-from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import read_rows
-from paratune.corpus.stage import RunStage
 from paratune.errors import require
 
 FORMAT = 6  # version of the rows; increased when the same input gives other rows
@@ -60,22 +56,18 @@ _SPACES = dict.fromkeys([0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0
 Span = tuple[int, int]
 
 
-def run_personal(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
-    """Run the step; the column `num_masked` counts the replaced parts.
+def check_region(options: Personal) -> None:
+    """Check that the region is known.
 
     Raises:
-        ConfigError: The region is unknown.
+        ConfigError: It is not.
         MissingDependency: phonenumbers or python-stdnum is not installed.
     """
-    options = corpus.clean.personal
     regions = require("phonenumbers", extra="corpus").SUPPORTED_REGIONS
     require("stdnum", extra="corpus")
     if options.region not in regions:
         allowed = "allowed: ISO 3166 codes of two letters"
         raise unknown_value("clean.personal.region", options.region, regions, allowed)
-    versions = {name: version(name) for name in ("phonenumbers", "python-stdnum")}
-    settings = {**options.model_dump(), "format": FORMAT, **versions}
-    return run_documents(folder, before, mask_documents, options, settings, run)
 
 
 def mask_documents(options: Personal, path: Path) -> Iterator[Document]:
@@ -86,6 +78,10 @@ def mask_documents(options: Personal, path: Path) -> Iterator[Document]:
             title, more = mask(document["title"], options)
             document, num_masked = {**document, "title": title}, num_masked + more
         yield with_text(document, text, num_masked=num_masked)
+
+
+run_personal = partial(run_documents, mask_documents, FORMAT, ("phonenumbers", "python-stdnum"))
+"""Runs the step; the column `num_masked` counts the replaced parts."""
 
 
 def mask(text: str, options: Personal) -> tuple[str, int]:

@@ -6,14 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from paratune.corpus.clean.settings import Quality
 from paratune.corpus.clean.step import Document, drop, run_documents
 from paratune.corpus.rows import DroppedRow
-from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import read_rows
-from paratune.corpus.stage import RunStage
 
 FORMAT = 1  # version of the rows; increased when the same input gives other rows
 SHORT_LINE = 30
@@ -59,19 +56,16 @@ QualityRule = tuple[str, float | None, float | None, Callable[[MeasuredText], fl
 """Reason, smallest and largest value, and measure."""
 
 
-def run_quality(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> dict[str, Any]:
-    """Run the step."""
-    options = corpus.clean.quality
-    settings = {**options.model_dump(), "format": FORMAT}
-    return run_documents(folder, before, keep_running_text, options, settings, run)
-
-
 def keep_running_text(options: Quality, path: Path) -> Iterator[Document | DroppedRow]:
     """Yield the documents of a table that pass all rules, and drop the others with the first failed rule."""
     rules = quality_rules(options)
     for document in read_rows(path):
         problem = failed_rule(document["text"], options, rules)
         yield document if problem is None else drop(document, *problem)
+
+
+run_quality = partial(run_documents, keep_running_text, FORMAT, ())
+"""Runs the step."""
 
 
 def failed_rule(text: str, options: Quality, rules: Sequence[QualityRule]) -> tuple[str, str] | None:

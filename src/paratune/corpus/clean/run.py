@@ -25,6 +25,7 @@ from paratune.corpus.stage import (
     BEGUN_FILE,
     STAGE_FILE,
     RunStage,
+    Workers,
     finished_record,
     refuse_other_files,
     run_stage,
@@ -70,7 +71,7 @@ def output_folder(corpus: Corpus) -> Path:
     return work / FOLDER / steps[-1][2] if steps else work / BEFORE
 
 
-def run_clean(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
+def run_clean(corpus: Corpus, workers: Workers, display: Display) -> dict[str, Any]:
     """Run the steps that are not finished.
 
     Returns:

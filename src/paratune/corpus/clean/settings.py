@@ -1,6 +1,5 @@
 """Settings of the cleaning: a section for each step."""
 
-from collections.abc import Collection
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -121,26 +120,19 @@ class Quality(Section):
     """Largest shares of characters in sequences of 5 to 10 words that repeat an earlier one (G)."""
 
 
-class Near(Section):
-    """How near-duplicates are found."""
+class Duplicates(Section):
+    """Which documents are dropped as duplicates."""
 
     shingle_words: Positive = 5
     """Words of a shingle; documents are compared as sets of shingles."""
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.7
-    """Minimum Jaccard similarity, estimated from signatures."""
+    """Minimum Jaccard similarity of near-duplicates, estimated from signatures."""
     bands: Positive = 20
     """Bands of a signature; documents are compared if they agree in at least one band."""
     rows: Positive = 6
     """Hash values of a band; a signature has bands times rows values."""
     seed: Annotated[int, Field(ge=0)] = 1
     """Seed of the hash functions."""
-
-
-class Duplicates(Section):
-    """Which documents are dropped as duplicates."""
-
-    near: Near | None = Field(default_factory=Near)
-    """Near-duplicates; null drops only equal texts."""
 
 
 class EvaluationSet(Section):
@@ -195,20 +187,3 @@ class Clean(Section):
     """Evaluation texts that must not occur in documents."""
     personal: Personal = Field(default_factory=Personal)
     """Which personal data is masked."""
-
-    def without_effect(self, given: Collection[str]) -> list[tuple[str, str]]:
-        """Return key and problem of each section in `given`, the sections in the file, that has no effect."""
-        given = [name for name in get_args(StepName) if name in given]
-        problems = [
-            (f"clean.{name}", f"has no effect: clean.skip contains {name}; remove one of them")
-            for name in given
-            if name in self.skip
-        ]
-        for name, works_with in (("variety", "sources"), ("decontaminate", "sets")):
-            section: Section = getattr(self, name)
-            if name in given and name not in self.skip and not getattr(section, works_with):
-                problem = (
-                    f"has no effect without {works_with}; name clean.{name}.{works_with}, or leave the section out"
-                )
-                problems.append((f"clean.{name}", problem))
-        return problems

@@ -1,18 +1,23 @@
 """Functions that all cleaning steps use: read documents, change or drop them, run a step."""
 
 import hashlib
+import re
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from paratune.corpus.clean.settings import EvaluationSet, VarietySource
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
+from paratune.corpus.settings import Corpus
 from paratune.corpus.stage import RunStage, Stage, stage_output, stage_tables
 from paratune.errors import ConfigError, did_you_mean
 
 Document = dict[str, Any]
 """A row of DOCUMENT_SCHEMA."""
+_WORD = re.compile(r"\w+")
 
 
 def drop(document: Document, reason: str, detail: str) -> DroppedRow:
@@ -23,6 +28,11 @@ def drop(document: Document, reason: str, detail: str) -> DroppedRow:
 def hash_64(text: bytes) -> int:
     """Return a 64-bit BLAKE2b hash."""
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
+def normalized_words(text: str) -> list[str]:
+    """Return the words of a text: sequences of letters, digits and underscores, in NFKC and casefolded."""
+    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
 def with_text(document: Document, text: str, **more: Any) -> Document:
@@ -46,25 +56,29 @@ def unknown_value(key: str, value: str, known: Collection[str], allowed: str) ->
 
 
 def run_documents(
-    folder: Path,
-    before: Path,
     work: Callable[[Any, Path], Iterable[Document | DroppedRow]],
-    options: Any,
-    settings: Any,
+    rows_format: int,
+    packages: Sequence[str],
+    corpus: Corpus,
+    before: Path,
+    folder: Path,
     run: RunStage,
 ) -> dict[str, Any]:
     """Run a step that decides on each document separately, and return its totals.
 
     Args:
-        folder: Folder of the step, `<n>_<step>`.
-        work: Takes `options` and a table; returns its documents in order, and `DroppedRow` for dropped ones.
-        options: Options of `work`; must be picklable.
-        settings: JSON value of all settings that the result depends on.
+        work: Takes the options of the step and a table; returns its documents in order, and `DroppedRow` for dropped
+            ones.
+        rows_format: Version of the rows; increased when the same input gives other rows.
+        packages: Packages on whose version the rows depend.
+        folder: Folder of the step, `<n>_<step>`, with the name of its section in `clean`.
 
     Raises:
         DataError: A table is unreadable.
         CheckpointError: The previous stage is not finished, or the folder is not writable.
     """
     name = folder.name.partition("_")[2]
+    options = getattr(corpus.clean, name)
+    settings = {**options.model_dump(), "format": rows_format, **{package: version(package) for package in packages}}
     stage = Stage(name, folder, DOCUMENT_SCHEMA, partial(work, options), settings, stage_output(before))
     return run(stage, [(path,) for path in stage_tables(before)])

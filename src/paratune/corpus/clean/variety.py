@@ -7,6 +7,7 @@ WORK/4_clean/variety/model.safetensors   weights and calibration
 WORK/4_clean/variety/evaluation.json     training texts and evaluation; written last
 """
 
+import hashlib
 import logging
 import re
 import warnings
@@ -20,14 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.base.atomic import replace_file
-from paratune.corpus.clean.settings import Variety
-from paratune.corpus.clean.step import Document, drop, require_unique_names, run_documents
-from paratune.corpus.clean.variety_texts import read_sources, source_files
-from paratune.corpus.rows import DroppedRow
+from paratune.corpus.clean.settings import Variety, VarietySource
+from paratune.corpus.clean.step import Document, drop, require_unique_names
+from paratune.corpus.index.inputs import find_files
+from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import read_rows, writing
-from paratune.corpus.stage import RunStage, read_record
-from paratune.errors import CheckpointError, require
+from paratune.corpus.stage import RunStage, Stage, read_record, stage_output, stage_tables
+from paratune.corpus.text_files import read_texts
+from paratune.errors import CheckpointError, DataError, require
 from paratune.records import file_sha256, write_json
 
 if TYPE_CHECKING:
@@ -49,6 +51,14 @@ C = 10.0
 """Inverse strength of the regularisation, as in scikit-learn."""
 MAX_STEPS = 50
 """Maximum iterations of L-BFGS; more change the scores in the third digit."""
+MIN_WORDS = 4
+"""Minimum number of words of a line."""
+GROUP = 8
+"""Lines of a group; a group is also used as a document."""
+MIN_GROUPS, MAX_GROUPS = 10, 200
+"""Groups of each variety of a source; of more groups, those with the smallest hashes are used."""
+HELD_OUT = 10
+"""One of so many groups is held out."""
 _NAME = re.compile(r"\b[^\W\d_a-zß-öø-ÿ]\w*")
 _NUMBER = re.compile(r"\d+")
 
@@ -87,13 +97,13 @@ def run_variety(corpus: Corpus, before: Path, folder: Path, run: RunStage) -> di
     evaluation = _trained(options, model)
     hashed = file_sha256(model / MODEL_FILE)
     settings = {"keep": options.keep, "min_score": options.min_score, "format": FORMAT, "model": hashed}
-    totals = run_documents(folder, before, keep_varieties, (options, model.resolve()), settings, run)
-    return {**totals, "evaluation": evaluation}
+    work = partial(keep_varieties, options, model.resolve())
+    stage = Stage("variety", folder, DOCUMENT_SCHEMA, work, settings, stage_output(before))
+    return {**run(stage, [(path,) for path in stage_tables(before)]), "evaluation": evaluation}
 
 
-def keep_varieties(chosen: tuple[Variety, Path], path: Path) -> Iterator[Document | DroppedRow]:
+def keep_varieties(options: Variety, folder: Path, path: Path) -> Iterator[Document | DroppedRow]:
     """Yield the documents of a table that are in one of the varieties or not in Portuguese, and drop the others."""
-    options, folder = chosen
     model = load(folder)
     for document in read_rows(path):
         if document["language"] not in (LANGUAGE, None):
@@ -124,6 +134,73 @@ def _trained(options: Variety, folder: Path) -> dict[str, Any]:
         save(model, folder)
         write_json(path, {"trained_on": seen, "evaluation": evaluation})
     return evaluation
+
+
+def source_files(source: VarietySource) -> list[Path]:
+    """Find the files of a source: those in Brazilian Portuguese, then those in European Portuguese.
+
+    Raises:
+        DataError: A path or pattern matches no file.
+    """
+    return find_files([*source.brazilian, *source.european], f"clean.variety.sources: {source.name}")
+
+
+def read_sources(sources: Sequence[VarietySource]) -> "pd.DataFrame":
+    """Return the training texts of sources.
+
+    Lines in both varieties of a source are left out. A line of several sources counts for the first only, so that no
+    test line of a source is in a training source.
+
+    Returns:
+        A row for each line, and for each group of lines, joined by spaces, with the columns source, is_european, length
+        (line or document), text, and is_held_out.
+
+    Raises:
+        DataError: A file is missing, is unreadable or lacks a column, or there is too little text.
+    """
+    import pandas as pd
+
+    rows: list[tuple[str, bool, str, str, bool]] = []
+    seen: set[str] = set()
+    for source in sources:
+        key = f"clean.variety.sources: {source.name}"
+        sides = [
+            list(dict.fromkeys(line for path in find_files(patterns, key) for line in _lines(path, source.columns)))
+            for patterns in (source.brazilian, source.european)
+        ]
+        left_out = seen | (set(sides[0]) & set(sides[1]))
+        for is_european, lines in enumerate(sides):
+            groups = _groups([line for line in lines if line not in left_out])
+            if len(groups) < MIN_GROUPS:
+                variety = ("brazilian", "european")[is_european]
+                raise DataError(
+                    f"{key}, {variety} has fewer than {MIN_GROUPS * GROUP} lines of {MIN_WORDS} words that neither the "
+                    "other variety nor a source before has; name more files",
+                    code="corpus.too_little_text",
+                    key="clean.variety.sources",
+                    name=source.name,
+                    variety=variety,
+                )
+            for group, is_held_out in groups:
+                seen.update(group)
+                texts = [*(("line", line) for line in group), ("document", " ".join(group))]
+                rows += [(source.name, bool(is_european), length, text, is_held_out) for length, text in texts]
+    return pd.DataFrame(rows, columns=["source", "is_european", "length", "text", "is_held_out"])
+
+
+def _groups(lines: Sequence[str]) -> list[tuple[tuple[str, ...], bool]]:
+    """Return groups of lines, and whether they are held out; only their hashes decide which are used and held out."""
+    cut = [tuple(lines[start : start + GROUP]) for start in range(0, len(lines) - GROUP + 1, GROUP)]
+    order = sorted(cut, key=lambda group: hashlib.sha256(" ".join(group).encode("utf-8", "replace")).digest())
+    place = {group: number for number, group in enumerate(order[:MAX_GROUPS])}
+    return [(group, place[group] % HELD_OUT == 0) for group in cut if group in place]
+
+
+def _lines(path: Path, columns: Sequence[str]) -> Iterator[str]:
+    for text in read_texts(path, [] if path.name.removesuffix(".gz").endswith(".txt") else columns):
+        for line in text.split("\n"):
+            if len(line.split()) >= MIN_WORDS:
+                yield " ".join(line.split())
 
 
 def save(model: VarietyModel, folder: Path) -> None:

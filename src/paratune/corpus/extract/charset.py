@@ -16,8 +16,6 @@ import cchardet
 import ftfy.bad_codecs  # noqa: F401 - registers the sloppy-* codecs
 import webencodings
 
-from paratune.corpus.extract.mime import unmarked_utf16
-
 META_BYTES = 4096
 """Bytes at the start of a page that are searched for a charset; 1024 in the standard, too few for old pages."""
 DETECT_BYTES = 1 << 16
@@ -61,9 +59,6 @@ def decode(payload: bytes, content_type: str | None, *, fallback: str) -> tuple[
 
 
 def _candidates(payload: bytes, content_type: str | None) -> Iterator[str]:
-    without_mark = unmarked_utf16(payload)
-    if without_mark:
-        yield without_mark
     yield from _declared(payload, content_type)
     detected = cchardet.detect(payload[:DETECT_BYTES])
     name = _name(detected["encoding"] or "")

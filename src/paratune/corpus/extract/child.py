@@ -1,10 +1,11 @@
 """The child process that extracts text from documents, with limits of memory and time.
 
-    python -m paratune.corpus.extract.child MEMORY_BYTES TIME_S SOCKET
+    python -m paratune.corpus.extract.child SETTINGS SOCKET
 
-It reads messages from a socket and sends answers until the socket is closed. A message is a JSON object, and the bytes
-of the document. An answer is a JSON object and never a pickle, because this process reads untrusted documents. The
-operating system enforces the limits, address space and CPU seconds, which do not depend on other processes.
+It reads messages from a socket and sends answers until the socket is closed. A message is the declared MIME type in
+JSON, and the bytes of the document. An answer is JSON and never a pickle, because this process reads untrusted
+documents. The operating system enforces the limits, address space and CPU seconds, which do not depend on other
+processes.
 """
 
 import contextlib
@@ -18,11 +19,11 @@ import warnings
 from dataclasses import asdict, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from paratune.base.text import plain
 from paratune.corpus.extract.document import extract, warm_up
-from paratune.corpus.extract.results import Document, ExtractedText, NoText, TextLimits
+from paratune.corpus.extract.results import ExtractedText, NoText
+from paratune.corpus.settings import Extract
 
 MAX_FILE_BYTES = 1 << 20
 """Maximum size of a file, such as that of its output."""
@@ -36,8 +37,8 @@ FAILED = "unreadable"
 
 def main() -> None:
     """Read documents until the socket is closed."""
-    memory_bytes, time_s, handle = map(int, sys.argv[1:])
-    connection = Connection(handle)
+    settings, connection = Extract.model_validate_json(sys.argv[1]), Connection(int(sys.argv[2]))
+    memory_bytes = settings.memory_mib << 20
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.disable()
     warnings.simplefilter("ignore")
@@ -51,23 +52,23 @@ def main() -> None:
     connection.send_bytes(b"{}")
     while True:
         try:
-            header, payload = json.loads(connection.recv_bytes()), connection.recv_bytes()
+            declared, payload = json.loads(connection.recv_bytes()), connection.recv_bytes()
         except EOFError:
             return
         used = resource.getrusage(resource.RUSAGE_SELF)
-        _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + time_s)
-        result = _read(header, payload)
+        _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + settings.time_s)
+        result = _read(payload, declared, settings)
         strained = _peak_bytes() - start_bytes > STRAINED * memory_bytes
         if strained and isinstance(result, NoText) and result.reason == FAILED:  # libraries hide memory errors
-            result = NoText("memory", result.detail, result.mime)
+            result = NoText("memory", result.detail)
         if isinstance(result, NoText):  # messages of libraries may contain bytes of the document
             result = replace(result, detail=plain(result.detail)[:MAX_DETAIL])
-        connection.send_bytes(json.dumps({"result": asdict(result), "strained": strained}).encode())
+        connection.send_bytes(json.dumps([asdict(result), strained]).encode())
 
 
-def _read(header: dict[str, Any], payload: bytes) -> ExtractedText | NoText:
+def _read(payload: bytes, declared: str | None, settings: Extract) -> ExtractedText | NoText:
     try:
-        return extract(Document(payload, **header["document"]), TextLimits(**header["limits"]))
+        return extract(payload, declared, settings)
     except MemoryError:
         return NoText("memory", "out of memory")
     except RecursionError:

@@ -1,7 +1,6 @@
 """Extracts the text of a document: finds its MIME type, calls a library, and normalises the text."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import kreuzberg
@@ -11,51 +10,45 @@ from paratune.corpus.extract.html import read_html
 from paratune.corpus.extract.mime import DOC, DOCX, HTML, ODT, PDF, RTF, TEXT, XHTML, mime_type
 from paratune.corpus.extract.pdf import read_pdf
 from paratune.corpus.extract.repair import repair, repair_line, without_mojibake
-from paratune.corpus.extract.results import Document, ExtractedText, NoText, TextLimits
+from paratune.corpus.extract.results import ExtractedText, NoText
 from paratune.corpus.extract.unwrap import unwrap
+from paratune.corpus.settings import Extract
 
 _ESCAPED = re.compile(r"\\'([0-9a-fA-F]{2})")
 
-Read = tuple[dict[str, str | None] | NoText, str | None]
-"""Result of a reader, and the charset."""
 
+def extract(payload: bytes, declared: str | None, settings: Extract) -> ExtractedText | NoText:
+    """Return the text of a document, or the reason why there is none.
 
-def extract(document: Document, limits: TextLimits) -> ExtractedText | NoText:
-    """Return the text of a document, or the reason why there is none."""
-    mime = mime_type(document.payload, document.content_type or document.mime)
-    if not document.payload:
-        return NoText("empty", "0 bytes", mime)
-    if mime not in READERS:
-        return NoText("kind", mime, mime)
-    extractor, read = READERS[mime]
-    fields, charset = read(document, mime, limits)
+    Args:
+        declared: MIME type of the HTTP header, or else of the index.
+        settings: Limits of the length of a text, and the fallback charset.
+    """
+    if not payload:
+        return NoText("empty", "0 bytes")
+    mime, charset = mime_type(payload, declared), None
+    fields: dict[str, str | None] | NoText
+    if mime in (HTML, XHTML, TEXT):
+        page, charset = decode(payload, declared, fallback=settings.charset)
+        if mime == TEXT:
+            # Mojibake makes lines longer, so that unwrapping would fail.
+            extractor, fields = "plain", {"text": "\n".join(unwrap(without_mojibake(page).split("\n")))}
+        else:
+            extractor, fields = "trafilatura", read_html(page)
+    elif mime == PDF:
+        extractor, fields = "pypdfium2", read_pdf(payload)
+    elif mime in (RTF, DOC, DOCX, ODT):
+        extractor, fields = "kreuzberg", read_office(payload, mime)
+    else:
+        return NoText("kind", mime)
     if isinstance(fields, NoText):
-        return NoText(fields.reason, fields.detail, mime)
+        return fields
     text = repair(fields["text"] or "")
-    if len(text) < limits.min_characters:
-        return NoText("short" if text else "empty", f"{len(text)} characters", mime)
-    if len(text) > limits.max_characters:
-        return NoText("long", f"{len(text)} characters", mime)
-    return ExtractedText(
-        mime=mime,
-        text=text,
-        extractor=extractor,
-        title=repair_line(fields.get("title")),
-        charset=charset,
-        licence=repair_line(fields.get("licence")),
-        robots=repair_line(fields.get("robots")),
-    )
-
-
-def _html(document: Document, _: str, limits: TextLimits) -> Read:
-    page, charset = decode(document.payload, document.content_type or document.mime, fallback=limits.charset)
-    return read_html(page, document.url), charset
-
-
-def _text(document: Document, _: str, limits: TextLimits) -> Read:
-    text, charset = decode(document.payload, document.content_type or document.mime, fallback=limits.charset)
-    # Mojibake makes lines longer, so that unwrapping would fail.
-    return {"text": "\n".join(unwrap(without_mojibake(text).split("\n")))}, charset
+    if len(text) < settings.min_characters:
+        return NoText("short" if text else "empty", f"{len(text)} characters")
+    if len(text) > settings.max_characters:
+        return NoText("long", f"{len(text)} characters")
+    return ExtractedText(mime, text, extractor, title=repair_line(fields.get("title")), charset=charset)
 
 
 def read_office(payload: bytes, mime: str) -> dict[str, str | None] | NoText:
@@ -67,30 +60,13 @@ def read_office(payload: bytes, mime: str) -> dict[str, str | None] | NoText:
         raise
     except Exception as error:  # exceptions of kreuzberg and of its parsers
         return NoText("unreadable", " ".join(str(error).split()))
-    return {"text": extracted.content, "title": _title(extracted.metadata)}
+    metadata: Any = extracted.metadata
+    title = metadata.get("title") or (metadata.get("core_properties") or {}).get("title")
+    if isinstance(title, str):  # in RTF with escapes, which kreuzberg does not decode
+        title = _ESCAPED.sub(lambda match: bytes.fromhex(match[1]).decode("windows-1252", "replace"), title)
+    return {"text": extracted.content, "title": title if isinstance(title, str) else None}
 
 
 def warm_up() -> None:
     """Start the threads of kreuzberg, which take address space until the process ends."""
     read_office(b"{\\rtf1 .}", "application/rtf")
-
-
-def _title(metadata: Any) -> str | None:
-    title = metadata.get("title") or (metadata.get("core_properties") or {}).get("title")
-    if not isinstance(title, str):
-        return None
-    # kreuzberg does not decode RTF escapes in a title.
-    return _ESCAPED.sub(lambda match: bytes.fromhex(match[1]).decode("windows-1252", "replace"), title)
-
-
-READERS: dict[str, tuple[str, Callable[[Document, str, TextLimits], Read]]] = {
-    HTML: ("trafilatura", _html),
-    XHTML: ("trafilatura", _html),
-    TEXT: ("plain", _text),
-    PDF: ("pypdfium2", lambda document, mime, limits: (read_pdf(document.payload), None)),
-    **dict.fromkeys(
-        (RTF, DOC, DOCX, ODT),
-        ("kreuzberg", lambda document, mime, limits: (read_office(document.payload, mime), None)),
-    ),
-}
-"""Library and reader of each MIME type."""

@@ -1,9 +1,8 @@
-"""Extracts text, title, licence and robots of an HTML page; Trafilatura extracts the text."""
+"""Extracts text and title of an HTML page; Trafilatura extracts the text."""
 
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urljoin
 
 import trafilatura
 from ftfy.badness import is_bad
@@ -15,14 +14,12 @@ LAYOUT_CHARACTERS = 200
 """Minimum number of characters of a cell that makes its table a layout table, not a data table."""
 _PARTS = ("table", "thead", "tbody", "tfoot", "tr", "td", "th")
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
-_LICENCE = "//*[self::a or self::link][@rel and @href]"
 _LINES = "//text()[contains(., '\n') and not(ancestor::pre)]"
 _LINES_OF_PRE = "//pre//text()[contains(., '\n')]"
-_ROBOTS = "//meta[@name and @content]"
 
 
-def read_html(page: str, url: str) -> dict[str, str | None]:
-    """Return text, title, licence and robots of a page; the text is empty if Trafilatura finds none."""
+def read_html(page: str) -> dict[str, str | None]:
+    """Return text and title of a page; the text is empty if Trafilatura finds none."""
     tree = trafilatura.load_html(page)
     if tree is None:  # Trafilatura refuses a fragment of a page
         tree = trafilatura.load_html(f"<html><body>{page}</body></html>")
@@ -32,9 +29,7 @@ def read_html(page: str, url: str) -> dict[str, str | None]:
     for node in tree.xpath("//text()"):
         if not node.isascii() and is_bad(node):
             _set_text(node, without_mojibake(node))
-    metas = [meta for meta in tree.xpath(_ROBOTS) if meta.get("name").strip().lower() == "robots"]
-    robots = ", ".join(meta.get("content") for meta in metas) or None
-    known = {"title": tree.findtext(".//title"), "licence": _licence(tree, url), "robots": robots}
+    title = tree.findtext(".//title")
     # Turn layout tables into blocks, so that their paragraphs are kept.
     layouts = []
     for table in tree.iter("table"):
@@ -52,18 +47,7 @@ def read_html(page: str, url: str) -> dict[str, str | None]:
         _set_text(node, "\n".join(unwrap(node.splitlines())))
     extracted = trafilatura.bare_extraction(tree, fast=True, include_comments=False)
     lines = extracted.text.split("\n") if extracted is not None and extracted.text else []
-    return {"text": "\n".join(part for line in lines for part in _cells(line)), **known}
-
-
-def _licence(tree: Any, url: str) -> str | None:
-    """Return the URL of the first link with rel="license"."""
-    for link in tree.xpath(_LICENCE):
-        if "license" in link.get("rel").lower().split():
-            try:
-                return str(urljoin(url, link.get("href").strip()))
-            except ValueError:  # not a URL
-                continue
-    return None
+    return {"text": "\n".join(part for line in lines for part in _cells(line)), "title": title}
 
 
 def _set_text(node: Any, text: str) -> None:

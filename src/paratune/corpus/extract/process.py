@@ -16,13 +16,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any
 
 from pydantic import TypeAdapter
 
 from paratune.base.text import plain
-from paratune.corpus.extract.results import Document, ExtractedText, NoText, TextLimits
+from paratune.corpus.extract.results import ExtractedText, NoText
 from paratune.corpus.settings import Extract
 from paratune.errors import LaunchError
 
@@ -51,14 +49,8 @@ ENVIRONMENT = {
 _NO_MEMORY = ("memory allocation of", "bad_alloc", "MemoryError", "ut of memory", "annot allocate memory")
 """Messages of libraries when memory runs out."""
 
-
-@dataclass(frozen=True)
-class _Answer:
-    result: ExtractedText | NoText
-    strained: bool
-
-
-_ANSWER = TypeAdapter(_Answer)
+_ANSWER = TypeAdapter(tuple[ExtractedText | NoText, bool])
+"""Result, and whether the process needed much memory."""
 
 
 class DocumentReader(AbstractContextManager["DocumentReader"]):
@@ -66,28 +58,25 @@ class DocumentReader(AbstractContextManager["DocumentReader"]):
 
     def __init__(self, settings: Extract) -> None:
         self._settings = settings
-        self._limits = TextLimits(settings.min_characters, settings.max_characters, settings.charset)
         self._max_answer_bytes = OTHER_BYTES + BYTES_A_CHARACTER * settings.max_characters
         self._process: _Process | None = None
 
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def read(self, document: Document) -> ExtractedText | NoText:
-        """Return the text of a document, or the reason why there is none.
+    def read(self, payload: bytes, declared: str | None) -> ExtractedText | NoText:
+        """Return the text of a document, or the reason why there is none; `declared` is its declared MIME type.
 
         Raises:
             LaunchError: The process cannot be started.
         """
-        known = {name: value for name, value in vars(document).items() if name != "payload"}
-        header = {"document": known, "limits": asdict(self._limits)}
         num_tries = num_killed = 0
         while True:
             process = self._process = self._process or _Process(self._settings)
             is_new, process.is_new = process.is_new, False
             num_tries += 1
             try:
-                result, strained = process.request(header, document.payload, self._max_answer_bytes)
+                result, strained = process.request(payload, declared, self._max_answer_bytes)
             except _Died as death:
                 self._end()
                 result = death.refused
@@ -129,10 +118,9 @@ class _Process:
         self._was_late = False
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._connection, own = multiprocessing.Pipe()
-        limits = [int(settings.memory_mib) << 20, settings.time_s]
         try:
             self._process = subprocess.Popen(
-                [sys.executable, *COMMAND, *map(str, [*limits, own.fileno()])],
+                [sys.executable, *COMMAND, settings.model_dump_json(), str(own.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
@@ -151,7 +139,7 @@ class _Process:
             self.end()
             raise _not_started(f"the process that reads documents does not start: {message or 'no output'}") from None
 
-    def request(self, header: dict[str, Any], payload: bytes, max_bytes: int) -> tuple[ExtractedText | NoText, bool]:
+    def request(self, payload: bytes, declared: str | None, max_bytes: int) -> tuple[ExtractedText | NoText, bool]:
         """Send a document and return the answer, and whether the process needed much memory.
 
         Raises:
@@ -159,12 +147,12 @@ class _Process:
         """
         try:
             with self._time_limit(CLOCK_FACTOR * self._time_s):
-                self._connection.send_bytes(json.dumps(header).encode())
+                self._connection.send_bytes(json.dumps(declared).encode())
                 self._connection.send_bytes(payload)
                 received = self._connection.recv_bytes(max_bytes)
-            answer = _ANSWER.validate_python(json.loads(received))
-            "".join(filter(None, vars(answer.result).values())).encode()  # raises for lone surrogates
-            return answer.result, answer.strained
+            result, strained = _ANSWER.validate_python(json.loads(received))
+            "".join(filter(None, vars(result).values())).encode()  # raises for lone surrogates
+            return result, strained
         except (EOFError, ConnectionError):
             raise self._death() from None
         except (OSError, ValueError) as error:  # too long, or not an answer

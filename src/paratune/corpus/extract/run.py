@@ -2,18 +2,18 @@
 
 import hashlib
 import importlib.metadata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from paratune.console import Display
 from paratune.corpus.extract.process import DocumentReader
-from paratune.corpus.extract.results import Document, ExtractedText, NoText
+from paratune.corpus.extract.results import ExtractedText, NoText
 from paratune.corpus.rows import DOCUMENT_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus, Extract
 from paratune.corpus.shard import read_rows
-from paratune.corpus.stage import Stage, run_stage, stage_output, stage_tables
+from paratune.corpus.stage import Stage, Workers, run_stage, stage_output, stage_tables
 from paratune.errors import LaunchError, require_installed
 
 FOLDER = "3_extract"
@@ -32,7 +32,7 @@ LIBRARIES = {
 STATUS_FILE = Path("/proc/self/status")
 
 
-def run_extract(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
+def run_extract(corpus: Corpus, workers: Workers, display: Display) -> dict[str, Any]:
     """Run the stage, or return its totals (stage.json) if it is finished.
 
     Raises:
@@ -66,24 +66,10 @@ def extract_table(settings: Extract, path: Path) -> Iterator[dict[str, Any] | Dr
             if len(payload) > max_bytes:
                 result: ExtractedText | NoText = NoText("large", f"{len(payload)} bytes")
             else:
-                result = reader.read(Document(payload, row["url"], row["mime"], row["content_type"]))
+                result = reader.read(payload, row["content_type"] or row["mime"])
             if isinstance(result, NoText):
                 yield DroppedRow(reason=result.reason, detail=result.detail, **known)
-            else:
-                yield {**known, **_document_fields(row, result)}
-
-
-def _document_fields(row: Mapping[str, Any], extracted: ExtractedText) -> dict[str, Any]:
-    return {
-        "timestamp": row["timestamp"],
-        "digest": row["digest"] or row["sha1"],
-        "source": row["source"],
-        "mime": extracted.mime,
-        "charset": extracted.charset,
-        "extractor": extracted.extractor,
-        "licence": row["licence"] or extracted.licence,
-        "robots": row["robots"] or extracted.robots,
-        "title": extracted.title,
-        "text": extracted.text,
-        "sha256": hashlib.sha256(extracted.text.encode()).hexdigest(),
-    }
+                continue
+            known |= {name: row[name] for name in ("timestamp", "source", "licence", "robots")}
+            sha256 = hashlib.sha256(result.text.encode()).hexdigest()
+            yield {**known, **vars(result), "digest": row["digest"] or row["sha1"], "sha256": sha256}

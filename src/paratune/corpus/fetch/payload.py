@@ -5,12 +5,13 @@ import hashlib
 import importlib.util
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from paratune.corpus.index.cdx import essence
 from paratune.corpus.rows import DroppedRow
+from paratune.corpus.settings import Fetch
 
 SCANNED_BYTES = 2 << 20
 """Bytes of a page that are searched for licence and robots."""
@@ -42,28 +43,27 @@ class Received:
     """file, range or replay."""
 
 
-@dataclass(frozen=True)
-class PayloadChoice:
-    """Which payloads are accepted, and the default licence."""
+def fetched_row(
+    row: Mapping[str, Any], received: Received, fetch: Fetch, statuses: Sequence[int]
+) -> dict[str, Any] | DroppedRow:
+    """Return the row of a fetched capture, or a dropped row.
 
-    statuses: tuple[int, ...]
-    max_bytes: int
-    licence: str | None
-
-
-def fetched_row(row: Mapping[str, Any], received: Received, wanted: PayloadChoice) -> dict[str, Any] | DroppedRow:
-    """Return the row of a fetched capture, or a dropped row."""
-    url = row["url"]
-    if received.status not in wanted.statuses:
+    Args:
+        row: The capture in the index.
+        fetch: Settings with the largest payload and the default licence.
+        statuses: HTTP status codes to keep.
+    """
+    url, max_bytes = row["url"], int(fetch.max_payload_mib * 2**20)
+    if received.status not in statuses:
         to = received.headers.get("location")
         status = "n/a" if received.status is None else str(received.status)
         return DroppedRow(url, "status", f"{status} to {to}" if to else status)
     try:
-        payload = decode_content(received.body, received.headers.get("content-encoding"), wanted.max_bytes)
+        payload = decode_content(received.body, received.headers.get("content-encoding"), max_bytes)
     except ValueError as error:
         return DroppedRow(url, "content encoding", str(error))
     if payload is None:
-        return DroppedRow(url, "too large", f"unpacks to more than {wanted.max_bytes} bytes")
+        return DroppedRow(url, "too large", f"unpacks to more than {max_bytes} bytes")
     own = sha1(payload)
     is_other = bool(received.timestamp) and received.timestamp != row["timestamp"]
     digest = sha1(received.body) if is_other else row["digest"]
@@ -83,7 +83,7 @@ def fetched_row(row: Mapping[str, Any], received: Received, wanted: PayloadChoic
         "content_type": content_type,
         "sha1": own,
         "how": received.how,
-        "licence": licence or wanted.licence,
+        "licence": licence or fetch.licence,
         "robots": robots,
         "payload": payload,
     }

@@ -5,10 +5,9 @@ complete, so that an interrupted command requests nothing twice.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -16,17 +15,15 @@ from typing import Any
 
 from paratune.console import Display
 from paratune.corpus.fetch.journal import Journal
-from paratune.corpus.fetch.payload import PayloadChoice, Received, fetched_row
-from paratune.corpus.fetch.records import MISSING, from_file, from_range
-from paratune.corpus.fetch.replay import REDIRECT, from_replay
+from paratune.corpus.fetch.payload import Received, fetched_row
+from paratune.corpus.fetch.sources import MISSING, REDIRECT, from_file, from_range, from_replay
 from paratune.corpus.index.inputs import file_identity, find_files
 from paratune.corpus.index.run import FOLDER as INDEX_FOLDER
 from paratune.corpus.rows import FETCHED_SCHEMA, DroppedRow
 from paratune.corpus.settings import Corpus, Fetch
 from paratune.corpus.shard import counts_file, read_rows
-from paratune.corpus.stage import Stage, run_stage, stage_output, stage_tables
+from paratune.corpus.stage import Stage, Workers, run_stage, stage_output, stage_tables
 from paratune.corpus.web.client import Unavailable, archive_client
-from paratune.corpus.web.settings import Network
 from paratune.errors import DataError, require_installed
 
 FOLDER = "2_fetch"
@@ -41,22 +38,7 @@ UNAVAILABLE = "unavailable"
 FetchResult = dict[str, Any] | DroppedRow
 
 
-@dataclass(frozen=True)
-class FetchShard:
-    """A shard of the index, and what is needed to fetch it."""
-
-    number: int
-    table: Path
-    """Table of the index."""
-    folder: Path
-    files: Mapping[str, Path]
-    """Archive files on this machine, by name."""
-    fetch: Fetch
-    network: Network
-    wanted: PayloadChoice
-
-
-def run_fetch(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
+def run_fetch(corpus: Corpus, workers: Workers, display: Display) -> dict[str, Any]:
     """Run the stage, or return its totals (stage.json) if it is finished.
 
     Raises:
@@ -74,14 +56,10 @@ def run_fetch(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
             "for the index only, use --only index",
             code="config.required",
         )
-    wanted = PayloadChoice(tuple(corpus.index.statuses), int(fetch.max_payload_mib * 2**20), fetch.licence)
     settings = {**fetch.model_dump(), "warcs": others, "statuses": corpus.index.statuses, "format": FORMAT}
-    source = stage_output(before)
-    stage = Stage("fetch", folder, FETCHED_SCHEMA, fetch_shard, settings, source)
-    shards = [
-        (FetchShard(number, table, folder, files, fetch, corpus.network, wanted),)
-        for number, table in enumerate(tables)
-    ]
+    work = partial(fetch_shard, corpus, folder, files)
+    stage = Stage("fetch", folder, FETCHED_SCHEMA, work, settings, stage_output(before))
+    shards = list(enumerate(tables))
     totals = run_stage(stage, shards, workers=workers, display=display)
     _forget_finished(folder)
     (folder / WARNED_FILE).unlink(missing_ok=True)
@@ -108,26 +86,48 @@ def _forget_finished(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def fetch_shard(shard: FetchShard) -> Iterator[FetchResult]:
-    """Yield the captures of a shard with their content, in order, and drop those that cannot be fetched."""
-    _forget_finished(shard.folder)
-    fetch, max_bytes, connections = shard.fetch, shard.wanted.max_bytes, shard.network.connections
+def fetch_shard(
+    corpus: Corpus, folder: Path, files: Mapping[str, Path], number: int, table: Path
+) -> Iterator[FetchResult]:
+    """Yield the captures of a shard with their content, in order, and drop those that cannot be fetched.
+
+    Args:
+        folder: Folder of the stage.
+        files: Archive files on this machine, by name.
+        number: Number of the shard.
+        table: Its table of the index.
+    """
+    _forget_finished(folder)
+    fetch, statuses, connections = corpus.fetch, corpus.index.statuses, corpus.network.connections
+    max_bytes = int(fetch.max_payload_mib * 2**20)
     with ExitStack() as stack:
         endpoints = {endpoint for endpoint in (fetch.ranges, fetch.replay) if endpoint is not None}
-        clients = {name: stack.enter_context(archive_client(name, shard.network)) for name in endpoints}
+        clients = {name: stack.enter_context(archive_client(name, corpus.network)) for name in endpoints}
         if clients:
-            journal = stack.enter_context(Journal(shard.folder / f"journal-{shard.number:05d}"))
+            journal = stack.enter_context(Journal(folder / f"journal-{number:05d}"))
             threads = ThreadPoolExecutor(connections)
             # Last in, first out: end waits, end threads, then close the journal.
             stack.callback(threads.shutdown, cancel_futures=True)
             for client in clients.values():
                 stack.callback(client.stop)
 
+        def fetch_remote(
+            position: int, row: Mapping[str, Any], source: Callable[[], Received | DroppedRow]
+        ) -> FetchResult:
+            try:
+                result = _fetch(row, fetch, statuses, source)
+            except Unavailable as error:
+                if error.is_out:
+                    raise
+                return DroppedRow(row["url"], UNAVAILABLE, str(error))  # requested again when the command is repeated
+            journal.add(position, result)
+            return result
+
         def start(position: int, row: Mapping[str, Any]) -> Callable[[], FetchResult]:
             """Start to fetch a capture; return a function that waits for the result."""
-            path = shard.files.get(Path(row["filename"]).name) if row["filename"] else None
+            path = files.get(Path(row["filename"]).name) if row["filename"] else None
             if path is not None and row["offset"] is not None:
-                return partial(_fetch, row, shard.wanted, partial(from_file, row, path, max_bytes))
+                return partial(_fetch, row, fetch, statuses, partial(from_file, row, path, max_bytes))
             source: Callable[[], Received | DroppedRow]
             if fetch.ranges is not None and None not in (row["filename"], row["offset"], row["length"]):
                 source = partial(from_range, row, clients[fetch.ranges], fetch.ranges, max_bytes)
@@ -140,10 +140,10 @@ def fetch_shard(shard: FetchShard) -> Iterator[FetchResult]:
                 return partial(DroppedRow, row["url"], "no way to it", f"{problem} fetch.replay")
             if position in journal:
                 return partial(journal.read, position)
-            return threads.submit(_fetch_remote, position, row, shard.wanted, source, journal).result
+            return threads.submit(fetch_remote, position, row, source).result
 
-        started = map(start, count(), read_rows(shard.table, batch_size=1000))
-        yield from _checked(_in_order(started, 2 * connections), shard.folder / WARNED_FILE)
+        started = map(start, count(), read_rows(table, batch_size=1000))
+        yield from _checked(_in_order(started, 2 * connections), folder / WARNED_FILE)
 
 
 def _checked(results: Iterator[FetchResult], warned: Path) -> Iterator[FetchResult]:
@@ -186,23 +186,8 @@ def _in_order(started: Iterator[Callable[[], FetchResult]], num_ahead: int) -> I
         yield pending.popleft()()
 
 
-def _fetch(row: Mapping[str, Any], wanted: PayloadChoice, source: Callable[[], Received | DroppedRow]) -> FetchResult:
-    received = source()
-    return received if isinstance(received, DroppedRow) else fetched_row(row, received, wanted)
-
-
-def _fetch_remote(
-    position: int,
-    row: Mapping[str, Any],
-    wanted: PayloadChoice,
-    source: Callable[[], Received | DroppedRow],
-    journal: Journal,
+def _fetch(
+    row: Mapping[str, Any], fetch: Fetch, statuses: Sequence[int], source: Callable[[], Received | DroppedRow]
 ) -> FetchResult:
-    try:
-        result = _fetch(row, wanted, source)
-    except Unavailable as error:
-        if error.is_out:
-            raise
-        return DroppedRow(row["url"], UNAVAILABLE, str(error))  # requested again when the command is repeated
-    journal.add(position, result)
-    return result
+    received = source()
+    return received if isinstance(received, DroppedRow) else fetched_row(row, received, fetch, statuses)

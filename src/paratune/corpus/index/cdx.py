@@ -85,10 +85,10 @@ def _fields(line: str, header: list[str] | None) -> Mapping[str, Any]:
         ValueError: The line has another format.
     """
     if line.startswith("{"):
-        return _json_fields(line)
+        return dict(_json(line, dict))
     words = line.split(" ")
     if len(words) > 2 and words[2].startswith("{"):
-        return {"timestamp": words[1], **_json_fields(line.split(" ", 2)[2])}
+        return {"timestamp": words[1], **_json(line.split(" ", 2)[2], dict)}
     letters = header or BY_NUM_FIELDS.get(len(words), "").split()
     if not letters:
         raise ValueError(
@@ -99,28 +99,21 @@ def _fields(line: str, header: list[str] | None) -> Mapping[str, Any]:
     return {LETTERS[letter]: word for letter, word in zip(letters, words, strict=True) if letter in LETTERS}
 
 
-def _json_fields(text: str) -> dict[str, Any]:
-    value = _json(text)
-    if not isinstance(value, dict):
-        raise ValueError("not a JSON object")
-    return {str(key): item for key, item in value.items()}
-
-
-def _json(text: str) -> Any:
+def _json(text: str, kind: type) -> Any:
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except RecursionError:
         raise ValueError("JSON is nested too deeply") from None
+    if not isinstance(value, kind):
+        raise ValueError(f"not a JSON {'object' if kind is dict else 'array'}")
+    return value
 
 
 def _array(line: str) -> list[Any]:
     """Return one line of an array of arrays; the outer brackets are on the first and last line."""
     text = line.strip().rstrip(",")
     text = text[1:] if text.startswith("[[") else text
-    value = _json(text[:-1] if text.endswith("]]") else text)
-    if not isinstance(value, list):
-        raise ValueError("not a JSON array")
-    return value
+    return list(_json(text[:-1] if text.endswith("]]") else text, list))
 
 
 def capture_row(fields: Mapping[str, Any], source: str) -> CaptureRow:

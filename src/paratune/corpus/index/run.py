@@ -6,8 +6,10 @@ merges these shards in order.
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import astuple
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,9 @@ from paratune.corpus.index.inputs import Source, find_files, index_sources, open
 from paratune.corpus.index.servers import Query, read_query, server_queries
 from paratune.corpus.index.warcs import read_records
 from paratune.corpus.rows import INDEX_SCHEMA, CaptureOrDropped, CaptureRow, DroppedRow
-from paratune.corpus.settings import Corpus
+from paratune.corpus.settings import Corpus, Index
 from paratune.corpus.shard import write_shard
-from paratune.corpus.stage import Stage, begin, finish, is_finished, run_stage, stage_tables
+from paratune.corpus.stage import Stage, Workers, begin, finish, is_finished, run_stage, stage_tables
 from paratune.corpus.web.settings import Network
 from paratune.errors import DataError, coded, os_error_as, require_installed
 
@@ -37,18 +39,7 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+-]*):(?![0-9])", re.IGNORECASE)
 """Scheme of a URL; a URL without one begins with a host, and possibly a port."""
 
 
-@dataclass(frozen=True)
-class IndexInput:
-    """A file or query with the filters of captures."""
-
-    source: Source | Query
-    mimes: tuple[str, ...]
-    statuses: tuple[int, ...]
-    max_bytes: int
-    network: Network
-
-
-def run_index(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
+def run_index(corpus: Corpus, workers: Workers, display: Display) -> dict[str, Any]:
     """Run the stage, or return its totals (stage.json, with those of `read`) if it is finished.
 
     Raises:
@@ -56,33 +47,27 @@ def run_index(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
         Unavailable: A server does not respond.
         CheckpointError: The folder is not writable.
     """
-    inputs, ignored = _inputs(corpus)
+    sources, ignored = _sources(corpus.index)
     folder = Path(corpus.work) / FOLDER
     read_settings = {"mimes": corpus.index.mimes, "statuses": corpus.index.statuses, "format": FORMAT}
-    read = Stage(
-        "read", folder / READ_FOLDER, INDEX_SCHEMA, read_input, read_settings, [_identity(task) for task in inputs]
-    )
+    work = partial(read_source, corpus.index, corpus.network)
+    identities = [_identity(source) for source in sources]
+    read = Stage("read", folder / READ_FOLDER, INDEX_SCHEMA, work, read_settings, identities)
     settings = {**read_settings, "unique": corpus.index.unique, "rows_per_shard": corpus.rows_per_shard}
     # Reading takes the most time: it is kept if only settings of the merge have changed.
-    whole = Stage("index", folder, INDEX_SCHEMA, _unused, settings, read.source)
+    whole = Stage("index", folder, INDEX_SCHEMA, iter, settings, read.source)  # written by one process, see `_merge`
     if is_finished(whole):
         return run_stage(whole, [], workers=workers, display=display)
     for name in ignored:
         log.warning("%s is not read: it has no suffix of an index", name, extra=coded("corpus.file_skipped", name=name))
     begin(whole, keep=(READ_FOLDER,))
-    first = run_stage(read, [(task,) for task in inputs], workers=workers, display=display)
+    first = run_stage(read, [(source,) for source in sources], workers=workers, display=display)
     num_shards = _merge(whole, stage_tables(read.folder), unique=corpus.index.unique, rows=corpus.rows_per_shard)
     return finish(whole, num_shards, read={key: first[key] for key in ("kept", "dropped", "output")}, ignored=ignored)
 
 
-def _unused(_: object) -> Iterable[CaptureOrDropped]:
-    raise AssertionError("the shards of the index are written by one process")
-
-
-def _inputs(corpus: Corpus) -> tuple[list[IndexInput], list[str]]:
-    """Return the inputs in order, and the names of other files in ZIPs."""
-    index = corpus.index
-    max_bytes = int(index.max_unpacked_gib * 2**30)
+def _sources(index: Index) -> tuple[list[Source | Query], list[str]]:
+    """Return the files and queries in order, and the names of other files in ZIPs."""
     sources: list[Source | Query] = []
     ignored: list[str] = []
     for path in find_files(index.files, "index.files"):
@@ -93,39 +78,41 @@ def _inputs(corpus: Corpus) -> tuple[list[IndexInput], list[str]]:
     if warcs:
         require_installed("warcio", extra="corpus")
     sources += [Source(path, "warc") for path in warcs]
-    sources += [query for server in index.servers for query in server_queries(server)]
-    wanted = tuple(essence(mime) for mime in index.mimes)
-    return [IndexInput(source, wanted, tuple(index.statuses), max_bytes, corpus.network) for source in sources], ignored
+    return [*sources, *(query for server in index.servers for query in server_queries(server))], ignored
 
 
-def _identity(task: IndexInput) -> list[Any]:
+def _identity(source: Source | Query) -> list[Any]:
     """Return a JSON value that identifies a file or query."""
-    if isinstance(task.source, Query):
-        return ["server", *astuple(task.source)]
-    with os_error_as(DataError, f"{task.source.path} cannot be read", code="data.unreadable", path=task.source.path):
-        stat = task.source.path.stat()
-    return [task.source.kind, task.source.path.as_posix(), task.source.member, stat.st_size, stat.st_mtime_ns]
+    if isinstance(source, Query):
+        return ["server", *astuple(source)]
+    with os_error_as(DataError, f"{source.path} cannot be read", code="data.unreadable", path=source.path):
+        stat = source.path.stat()
+    return [source.kind, source.path.as_posix(), source.member, stat.st_size, stat.st_mtime_ns]
 
 
-def read_input(task: IndexInput) -> Iterator[CaptureOrDropped]:
-    """Yield the captures of an input that pass the filters, and drop the others."""
-    for result in _read(task):
-        reason = None if isinstance(result, DroppedRow) else _unwanted(result, task)
-        yield result if isinstance(result, DroppedRow) or reason is None else DroppedRow(result.url, *reason)
+def read_source(index: Index, network: Network, source: Source | Query) -> Iterator[CaptureOrDropped]:
+    """Yield the captures of a file or query that pass the filters, and drop the others."""
+    max_bytes = int(index.max_unpacked_gib * 2**30)
+    mimes = [essence(mime) for mime in index.mimes]
+    # Results of a search may have neither type nor status; they are documents, and are checked when they are fetched.
+    is_search = isinstance(source, Query) and source.per_request is not None
+    with ExitStack() as stack:
+        if isinstance(source, Query):
+            results = read_query(source, network, max_bytes)
+        elif source.kind == "warc":
+            results = read_records(source.path)
+        else:
+            results = read_lines(stack.enter_context(open_index(source, max_bytes)), source.name)
+        for result in results:
+            reason = None
+            if isinstance(result, CaptureRow):
+                reason = _unwanted(result, mimes, index.statuses, is_search=is_search)
+            yield result if reason is None else DroppedRow(result.url, *reason)
 
 
-def _read(task: IndexInput) -> Iterator[CaptureOrDropped]:
-    if isinstance(task.source, Query):
-        yield from read_query(task.source, task.network, task.max_bytes)
-        return
-    if task.source.kind == "warc":
-        yield from read_records(task.source.path)
-        return
-    with open_index(task.source, task.max_bytes) as file:
-        yield from read_lines(file, task.source.name)
-
-
-def _unwanted(row: CaptureRow, task: IndexInput) -> tuple[str, str] | None:
+def _unwanted(
+    row: CaptureRow, mimes: Sequence[str], statuses: Sequence[int], *, is_search: bool
+) -> tuple[str, str] | None:
     """Return reason and detail for dropping a capture, or None."""
     scheme = _SCHEME.match(row.url)
     if scheme and scheme[1].lower() not in SCHEMES:
@@ -134,11 +121,9 @@ def _unwanted(row: CaptureRow, task: IndexInput) -> tuple[str, str] | None:
     kind = essence(mime or "")
     if kind == "warc/revisit":
         return "revisit", "the document is in another record"
-    # Results of a search may have neither; they are documents, and are checked when they are fetched.
-    is_search = isinstance(task.source, Query) and task.source.per_request is not None
-    if kind not in task.mimes and not (is_search and mime is None):
+    if kind not in mimes and not (is_search and mime is None):
         return "mime", mime or "n/a"
-    if status not in task.statuses and not (is_search and status is None):
+    if status not in statuses and not (is_search and status is None):
         return "status", "n/a" if status is None else str(status)
     return None
 

@@ -2,17 +2,16 @@
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlencode, urlsplit
 
 from paratune.corpus.index.cdx import capture_row, read_lines
-from paratune.corpus.index.settings import CdxServer, Server, TextSearchServer, Windowed, after, first_moment
 from paratune.corpus.rows import CaptureOrDropped, CaptureRow, DroppedRow
 from paratune.corpus.web.client import ArchiveResponse, Client, TooLarge, archive_client
-from paratune.corpus.web.settings import Network
+from paratune.corpus.web.settings import CdxServer, Network, Server, TextSearchServer, Windowed, after, first_moment
 from paratune.errors import DataError
 
 IN_MEMORY_BYTES = 16 << 20
@@ -146,7 +145,12 @@ def _searched(query: Query, client: Client) -> Iterator[CaptureOrDropped]:
         target = query.target(offset=offset, maxItems=query.per_request, prettyPrint="false")
         answer = client.request(target, max_bytes=MAX_PAGE_BYTES)
         _check(query, answer)
-        items = _items(query, answer.body)
+        try:
+            items = json.loads(answer.body)["response_items"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            items = None
+        if not isinstance(items, list):
+            raise query.error(f"the response is not JSON with response_items: {answer.body[:80]!r}")
         offset += len(items)
         num_seen = len(seen)
         for number, item in enumerate(items):
@@ -158,17 +162,6 @@ def _searched(query: Query, client: Client) -> Iterator[CaptureOrDropped]:
         if len(seen) == num_seen:
             return
     raise query.error(f"no end after {MAX_PAGES} responses; use a shorter window")
-
-
-def _items(query: Query, body: bytes) -> Sequence[Any]:
-    try:
-        value = json.loads(body)
-        items = value["response_items"]
-        if isinstance(items, list):
-            return items
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
-    raise query.error(f"the response is not JSON with response_items: {body[:80]!r}")
 
 
 def _result(item: Any, source: str, number: int) -> CaptureOrDropped:

@@ -12,11 +12,11 @@ interpolated with the uniform distribution.
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +29,8 @@ _BITS = 21
 """Bits of a word's number; three of them fit in a 64-bit key."""
 USUAL_DISCOUNTS = (0.5, 1.0, 1.5)
 """Discounts of n-grams with count 1, 2, and more, for texts that are too short to compute them (KenLM's lmplz)."""
+BATCH_SIZE = 100_000
+"""N-grams that are written at a time, as Python numbers."""
 _NO_WORD = -99.0
 """log10 of the probability of <s>, which follows no word."""
 
@@ -93,8 +95,11 @@ def train(
     known = sorted(counts, key=lambda word: (-counts[word], word))[:vocabulary]
     names = [UNKNOWN, BEGIN, END, *known]
     numbers = {word: number for number, word in enumerate(names) if number > _END}
-    tokens, num_sentences = _numbered(sentences(), numbers)
-    orders = _adjusted(_counted(tokens, order))
+    tokens, num_sentences = array("i"), 0
+    for sentence in sentences():
+        tokens.extend([_BEGIN, *(numbers.get(word, _UNKNOWN) for word in sentence), _END])
+        num_sentences += 1
+    orders = _adjusted(_counted(np.frombuffer(tokens, np.int32), order))
     discounts = [_discounts(ngrams.counts) for ngrams in orders]
     num_left_out = len(counts) - len(known)
     levels = _levels(orders, discounts, len(known), max(1, num_left_out))
@@ -107,17 +112,6 @@ def train(
         num_ngrams=[len(level.keys) for level in levels],
         discounts=discounts,
     )
-
-
-def _numbered(sentences: Iterable[Sequence[str]], numbers: dict[str, int]) -> tuple[Any, int]:
-    """Return the numbers of all words, with <s> and </s> around each sentence, and the number of sentences."""
-    tokens, num_sentences = array("i"), 0
-    for sentence in sentences:
-        tokens.append(_BEGIN)
-        tokens.extend(numbers.get(word, _UNKNOWN) for word in sentence)
-        tokens.append(_END)
-        num_sentences += 1
-    return np.frombuffer(tokens, np.int32), num_sentences
 
 
 def _counted(tokens: Any, order: int) -> list[_Order]:
@@ -214,25 +208,18 @@ def _write(path: Path, names: list[str], levels: list[_Level], num_left_out: int
         file.writelines(f"ngram {number}={len(level.keys)}\n" for number, level in enumerate(levels, start=1))
         for number, level in enumerate(levels, start=1):
             file.write(f"\n\\{number}-grams:\n")
-            _write_level(file, names, level, number, num_left_out, is_highest=number == len(levels))
+            logs = np.full(len(level.keys), _NO_WORD)
+            is_unknown = level.keys & _mask(1) == _UNKNOWN
+            probabilities = np.where(is_unknown, level.shares / num_left_out, level.shares)
+            np.log10(probabilities, out=logs, where=probabilities > 0)
+            weights = np.log10(level.weights)
+            for start in range(0, len(logs), BATCH_SIZE):
+                columns = (column[start : start + BATCH_SIZE].tolist() for column in (level.keys, logs, weights))
+                for key, log, weight in zip(*columns, strict=True):
+                    words = " ".join(
+                        names[(key >> (_BITS * place)) % (1 << _BITS)] for place in reversed(range(number))
+                    )
+                    file.write(
+                        f"{log:.7g}\t{words}\n" if number == len(levels) else f"{log:.7g}\t{words}\t{weight:.7g}\n"
+                    )
         file.write("\n\\end\\\n")
-
-
-def _write_level(
-    file: TextIO, names: list[str], level: _Level, number: int, num_left_out: int, *, is_highest: bool
-) -> None:
-    last = level.keys & _mask(1)
-    logs = np.full(len(level.keys), _NO_WORD)
-    probabilities = np.where(last == _UNKNOWN, level.shares / num_left_out, level.shares)
-    np.log10(probabilities, out=logs, where=probabilities > 0)
-    weights = np.log10(level.weights)
-    for row in _rows(level.keys, logs, weights):
-        key, log, weight = row
-        words = " ".join(names[(key >> (_BITS * place)) % (1 << _BITS)] for place in reversed(range(number)))
-        file.write(f"{log:.7g}\t{words}\n" if is_highest else f"{log:.7g}\t{words}\t{weight:.7g}\n")
-
-
-def _rows(*columns: Any, batch_size: int = 100_000) -> Iterator[tuple[Any, ...]]:
-    """Yield rows of arrays as Python numbers, a batch at a time."""
-    for start in range(0, len(columns[0]), batch_size):
-        yield from zip(*(column[start : start + batch_size].tolist() for column in columns), strict=True)

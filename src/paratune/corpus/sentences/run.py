@@ -6,32 +6,37 @@ Each step is a stage with a separate folder, so that a new threshold needs only 
     WORK/5_sentences/repeated/   sentences that repeat an earlier one
     WORK/5_sentences/model/      n-gram models
     WORK/5_sentences/scored/     perplexities
-    WORK/5_sentences/            shards, perplexity.json and perplexity.html
+    WORK/5_sentences/            shards
 """
 
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paratune.base.atomic import write_text
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
 from paratune.corpus.database import repeated_rows
 from paratune.corpus.index.inputs import file_identity
-from paratune.corpus.rows import SENTENCE_SCHEMA, DroppedRow
-from paratune.corpus.sentences import rows
-from paratune.corpus.sentences.clean import clean_text_files, model_file, train_models
-from paratune.corpus.sentences.rows import read_sentences, repeated_in
-from paratune.corpus.sentences.score import score_shard
+from paratune.corpus.rows import SENTENCE_SCHEMA, DroppedRow, text_columns
+from paratune.corpus.sentences.models import (
+    clean_text_files,
+    corpus_half,
+    load_ngram,
+    model_file,
+    ngram_perplexity,
+    train_models,
+)
 from paratune.corpus.sentences.split import rejection_reason, split_sentences
-from paratune.corpus.sentences.thresholds import evaluate_thresholds
 from paratune.corpus.settings import Corpus, SentenceSettings
 from paratune.corpus.shard import dropped_file, read_rows, writing
-from paratune.corpus.stage import Stage, begin, is_finished, read_record, run_stage, stage_output, stage_tables
+from paratune.corpus.stage import Stage, Workers, begin, is_finished, read_record, run_stage, stage_output, stage_tables
 from paratune.errors import coded
 from paratune.records import write_json
 
@@ -39,18 +44,27 @@ log = logging.getLogger(__name__)
 
 FOLDER = "5_sentences"
 FORMAT = 1  # version of the rows; increased when the same input gives other rows
-PERPLEXITY_FILE, PAGE_FILE, MODEL_FILE = "perplexity.json", "perplexity.html", "model.json"
+SPLIT_FOLDER, REPEATED_FOLDER, MODEL_FOLDER, SCORED_FOLDER = "split", "repeated", "model", "scored"
+MODEL_FILE = "model.json"
 RULE = ("min_words", "max_words", "min_letters", "max_capitals", "whole")
 """Settings that the step `split` depends on."""
+SPLIT_SCHEMA = pa.schema(
+    text_columns("document_id", "url")
+    | {"language_score": pa.float32(), "position": pa.int32(), "num_words": pa.int32()}
+    | text_columns("text", "sha256")
+)
+"""Sentences as in SENTENCE_SCHEMA, with columns of their document; `num_words` counts words between white space."""
+REPEATED_SCHEMA = pa.schema([("shard", pa.int64()), ("row", pa.int64())])
+"""Shard of `split` and row in it of each sentence that repeats an earlier one, in order."""
+SCORED_SCHEMA = pa.schema([("row", pa.int64()), ("perplexity", pa.float32())])
+"""Row of each sentence that repeats no earlier one in its shard of `split`, and its perplexity."""
+
+read_sentences = partial(read_rows, batch_size=2_000)
+"""Yields the rows of a table of sentences."""
 
 
-def run_sentences(
-    corpus: Corpus, workers: int, display: Display, page: Callable[[dict[str, Any]], str] | None = None
-) -> dict[str, Any]:
+def run_sentences(corpus: Corpus, workers: Workers, display: Display) -> dict[str, Any]:
     """Run the stage, or return its totals (stage.json) if it is finished.
-
-    Args:
-        page: Returns perplexity.html for the content of perplexity.json; this package does not import reports.
 
     Raises:
         DataError: A table or a training file is unreadable.
@@ -65,25 +79,20 @@ def run_sentences(
     run = partial(run_stage, workers=workers, display=display)
     if is_finished(whole):
         return run(whole, [])
-    begin(whole, keep=(rows.SPLIT_FOLDER, rows.REPEATED_FOLDER, rows.MODEL_FOLDER, rows.SCORED_FOLDER))
+    begin(whole, keep=(SPLIT_FOLDER, REPEATED_FOLDER, MODEL_FOLDER, SCORED_FOLDER))
 
     rule = {name: described[name] for name in (*RULE, "format")}
-    split = Stage("split", folder / rows.SPLIT_FOLDER, rows.SPLIT_SCHEMA, partial(split_shard, settings), rule, source)
+    split = Stage("split", folder / SPLIT_FOLDER, SPLIT_SCHEMA, partial(split_shard, settings), rule, source)
     split_output = run(split, [(path,) for path in documents])["output"]
-    tables, repeated_folder = stage_tables(split.folder), folder / rows.REPEATED_FOLDER
+    tables, repeated_folder = stage_tables(split.folder), folder / REPEATED_FOLDER
     find_repeated = partial(_find_repeated, repeated_folder)
-    repeated = Stage("repeated", repeated_folder, rows.REPEATED_SCHEMA, find_repeated, None, split_output)
+    repeated = Stage("repeated", repeated_folder, REPEATED_SCHEMA, find_repeated, None, split_output)
     run(repeated, [(tables,)])
-    paths, models_id = _models(folder, settings, [split_output, learnt_from])
+    paths, models_id = _models(folder / MODEL_FOLDER, tables, settings, [split_output, learnt_from])
     # Perplexities depend only on the models and the sentences.
     score = partial(score_shard, paths, models_id, folder)
-    scored = Stage("scored", folder / rows.SCORED_FOLDER, rows.SCORED_SCHEMA, score, models_id, split_output)
+    scored = Stage("scored", folder / SCORED_FOLDER, SCORED_SCHEMA, score, models_id, split_output)
     run(scored, [(path, number) for number, path in enumerate(tables)])
-    evaluation = evaluate_thresholds(folder, tables, stage_tables(scored.folder), settings)
-    write_json(folder / PERPLEXITY_FILE, evaluation)
-    if page is not None:
-        with writing(path=folder / PAGE_FILE):
-            write_text(folder / PAGE_FILE, page(evaluation))
     return run(whole, [(number,) for number in range(len(tables))])
 
 
@@ -107,20 +116,31 @@ def _find_repeated(folder: Path, tables: Sequence[Path]) -> Iterator[dict[str, i
         yield {"shard": shard, "row": row}
 
 
-def _models(folder: Path, settings: SentenceSettings, source: list[Any]) -> tuple[tuple[str, ...], str]:
+def _repeated_in(folder: Path, shard: int) -> set[int]:
+    """Return the rows of a shard of `split` that repeat an earlier sentence; `folder` is that of the stage."""
+    (path,) = stage_tables(folder / REPEATED_FOLDER)
+    table = pq.read_table(path, columns=["row"], filters=[("shard", "=", shard)], partitioning=None)
+    return set(table["row"].to_pylist())
+
+
+def _models(
+    folder: Path, split: Sequence[Path], settings: SentenceSettings, source: list[Any]
+) -> tuple[tuple[str, ...], str]:
     """Return the paths of the models, trained if necessary, and their fingerprint."""
-    made_of = {"scorer": settings.scorer, "source": source}
+    made_of: dict[str, Any] = {"scorer": settings.scorer, "source": source}
+    if settings.scorer == "ngram":
+        made_of["clean"] = settings.clean.model_dump()
+    fingerprint = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
     if settings.scorer == "none":
-        return (), _digest(made_of)
-    folder = folder / rows.MODEL_FOLDER
-    fingerprint = _digest({**made_of, "clean": settings.clean.model_dump()})
+        return (), fingerprint
     path = folder / MODEL_FILE
     if not path.exists() or read_record(path, "fingerprint")["fingerprint"] != fingerprint:
         with writing("made", folder=folder):
             folder.mkdir(exist_ok=True)
             path.unlink(missing_ok=True)
         log.info("sentences: training the n-gram model")
-        write_json(path, {"fingerprint": fingerprint, "models": train_models(folder, folder.parent, settings)})
+        models = train_models(folder, split, stage_tables(folder.parent / REPEATED_FOLDER), settings)
+        write_json(path, {"fingerprint": fingerprint, "models": models})
     learnt = read_record(path, "models")["models"]
     if not learnt:
         log.warning(
@@ -130,15 +150,31 @@ def _models(folder: Path, settings: SentenceSettings, source: list[Any]) -> tupl
     return tuple(str(folder / model_file(number)) for number in range(len(learnt))), fingerprint
 
 
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+def score_shard(
+    models: Sequence[str], fingerprint: str, folder: Path, path: Path, number: int
+) -> Iterator[dict[str, Any]]:
+    """Yield row and perplexity of each sentence that repeats no earlier one.
+
+    Args:
+        models: ARPA files: one for all sentences, or one trained on each half; without any, perplexities are None.
+        fingerprint: Fingerprint of the models.
+        folder: Folder of the stage.
+        path: Table number `number` of split sentences.
+    """
+    repeated = _repeated_in(folder, number)
+    ngrams = [load_ngram(model, fingerprint) for model in models]
+    for row, sentence in enumerate(read_sentences(path, ["document_id", "text"])):
+        if row not in repeated:
+            # The model of half 0 scores half 1, and the other way round.
+            other = corpus_half(sentence["document_id"]) - 1 if len(ngrams) > 1 else 0
+            yield {"row": row, "perplexity": ngram_perplexity(ngrams[other], sentence["text"]) if ngrams else None}
 
 
 def _finish_shard(folder: Path, max_perplexity: float | None, number: int) -> Iterator[dict[str, Any] | DroppedRow]:
     """Yield the sentences of a shard, and drop repeated ones and those with a high perplexity."""
-    split, scored = (stage_tables(folder / name)[number] for name in (rows.SPLIT_FOLDER, rows.SCORED_FOLDER))
-    repeated = repeated_in(folder, number)
-    dropped = read_sentences(folder / rows.SPLIT_FOLDER / dropped_file(number))
+    split, scored = (stage_tables(folder / name)[number] for name in (SPLIT_FOLDER, SCORED_FOLDER))
+    repeated = _repeated_in(folder, number)
+    dropped = read_sentences(folder / SPLIT_FOLDER / dropped_file(number))
     yield from (DroppedRow(row["url"], row["reason"], row["detail"], row["id"]) for row in dropped)
     perplexities = (row["perplexity"] for row in read_sentences(scored, ["perplexity"]))
     for place, row in enumerate(read_sentences(split)):

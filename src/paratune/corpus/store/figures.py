@@ -1,23 +1,19 @@
 """Computes statistics of a corpus: kept and dropped rows of each stage, documents and sentences of the store."""
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from paratune.corpus.clean.variety import EVALUATION_FILE
-from paratune.corpus.clean.variety import FOLDER as VARIETY_FOLDER
 from paratune.corpus.database import connection, parquet
-from paratune.corpus.finished import FinishedStage, finished_stages
-from paratune.records import read_json
+from paratune.corpus.finished import finished_stages
 
 MOST_HOSTS = 50
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 _GROUPS = ("language", "variety", "year", "mime", "extractor", "charset", "licence", "split")
 """Columns of documents whose values are counted, besides hosts."""
-_DUPLICATE = "duplicate"
-VARIETY_STEP = "clean/variety"
 
 
 def corpus_figures(work: Path) -> dict[str, Any]:
@@ -29,9 +25,6 @@ def corpus_figures(work: Path) -> dict[str, Any]:
             and num_words, the most frequent first (years in order); words: number of words, see `distribution`; None
             before the store is finished.
         sentences: num, words, perplexity (see `distribution`, None if unknown); None without sentences.
-        duplicates: stage, reason, num of each reason that is about duplicates.
-        varieties: evaluation of the classifier of varieties: texts (held out, or of an unseen source), source, length,
-            european, brazilian (recall) and auc; empty without that step.
 
     Raises:
         CheckpointError: No stage is finished, or a record is damaged.
@@ -50,31 +43,7 @@ def corpus_figures(work: Path) -> dict[str, Any]:
             ],
             "documents": _documents(db, documents.parts) if documents and documents.parts else None,
             "sentences": _sentences(db, sentences.parts) if sentences and sentences.parts else None,
-            "duplicates": _duplicates(stages),
-            "varieties": _varieties(by_name.get(VARIETY_STEP)),
         }
-
-
-def _duplicates(stages: Sequence[FinishedStage]) -> list[dict[str, Any]]:
-    return [
-        {"stage": stage.name, "reason": reason, "num": count}
-        for stage in stages
-        for reason, count in stage.totals["dropped"].items()
-        if _DUPLICATE in reason or _DUPLICATE in stage.name
-    ]
-
-
-def _varieties(step: FinishedStage | None) -> list[dict[str, Any]]:
-    if step is None:
-        return []
-    evaluation = read_json(step.folder.parent / VARIETY_FOLDER / EVALUATION_FILE)["evaluation"]
-    return [
-        {"texts": texts, "source": source, "length": length}
-        | {key: figures[key] for key in ("european", "brazilian", "auc")}
-        for texts, name in (("held out", "held_out"), ("of a source not seen", "unseen"))
-        for source, lengths in (evaluation[name] or {}).items()
-        for length, figures in lengths.items()
-    ]
 
 
 def _documents(db: Any, tables: Sequence[Path]) -> dict[str, Any]:
@@ -124,34 +93,16 @@ def distribution(counts: Mapping[float, int]) -> dict[str, Any]:
     """Return the distribution of a quantity, given the count of each value.
 
     Returns:
-        mean; quantiles, by share ("0.5" is the median); histogram: [from, below, num], with doubling bounds. None and
-        empty without values.
+        mean; quantiles, by share ("0.5" is the median). None and empty without values.
     """
     num = sum(counts.values())
     if not num:
-        return {"mean": None, "quantiles": {}, "histogram": []}
+        return {"mean": None, "quantiles": {}}
     ordered = sorted(counts.items())
+    seen = list(accumulate(count for _, count in ordered))
     return {
         "mean": sum(value * count for value, count in ordered) / num,
-        "quantiles": {f"{share:g}": _quantile(ordered, share * num) for share in QUANTILES},
-        "histogram": _histogram(ordered),
+        "quantiles": {
+            f"{share:g}": ordered[min(bisect_left(seen, share * num), len(seen) - 1)][0] for share in QUANTILES
+        },
     }
-
-
-def _quantile(ordered: Sequence[tuple[float, int]], rank: float) -> float:
-    seen = 0
-    for value, count in ordered:
-        seen += count
-        if seen >= rank and seen:
-            return value
-    return ordered[-1][0]
-
-
-def _histogram(ordered: Iterable[tuple[float, int]]) -> list[list[float]]:
-    bins: Counter[int] = Counter()
-    for value, count in ordered:
-        bins[max(0, math.floor(math.log2(value)) + 1) if value >= 1 else 0] += count
-    return [
-        [0 if exponent == 0 else 2 ** (exponent - 1), 2**exponent, bins[exponent]]
-        for exponent in range(min(bins), max(bins) + 1)
-    ]

@@ -9,19 +9,25 @@ WORK/6_store/stage.json   totals; written last
 import hashlib
 import json
 import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import pyarrow as pa
+
+from paratune.base.atomic import replace_folder
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
 from paratune.corpus.rows import STORED_DOCUMENT_SCHEMA, STORED_SENTENCE_SCHEMA
 from paratune.corpus.settings import Corpus
-from paratune.corpus.shard import writing
+from paratune.corpus.shard import ShardWriter, read_rows, writing
 from paratune.corpus.stage import (
     STAGE_FILE,
-    RunStage,
     Stage,
+    Workers,
     finished_record,
     refuse_other_files,
     run_stage,
@@ -29,8 +35,7 @@ from paratune.corpus.stage import (
     stage_tables,
     write_begun,
 )
-from paratune.corpus.store.tables import stored_documents, stored_sentences, write_texts
-from paratune.errors import CheckpointError, ConfigError, coded
+from paratune.errors import CheckpointError, ConfigError, DataError, coded
 from paratune.records import write_json
 
 log = logging.getLogger(__name__)
@@ -39,9 +44,14 @@ FOLDER = "6_store"
 DOCUMENTS, SENTENCES = "documents", "sentences"
 BEFORE_SENTENCES = "5_sentences"
 FORMAT = 1  # version of the files; increased when the same input gives other files
+TRAIN, VALIDATION = "train", "validation"
+SPLITS = (TRAIN, VALIDATION)
+TEXTS_FOLDER = "texts"
+_TEXTS_SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
+_OF_DOCUMENT = ("url", "timestamp", "digest", "split")
 
 
-def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
+def run_store(corpus: Corpus, workers: Workers, display: Display) -> dict[str, Any]:
     """Run the stage, or return its totals if it is finished.
 
     Returns:
@@ -52,16 +62,28 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
         CheckpointError: A previous stage is not finished, the sentences were made of other documents, or the folder is
             not writable.
     """
-    work = Path(corpus.work)
-    folder = work / FOLDER
-    if corpus.store.unit == SENTENCES and not _has_sentences(work):
+    work, unit = Path(corpus.work), corpus.store.unit
+    folder, before, sentences_folder = work / FOLDER, output_folder(corpus), work / BEFORE_SENTENCES
+    has_sentences = (sentences_folder / STAGE_FILE).exists()
+    if unit == SENTENCES and not has_sentences:
         message = "store.unit is sentences, but the corpus has none; set store.unit: documents"
         raise ConfigError(message, code="config.conflict", key="store.unit")
     refuse_other_files(folder)
     write_begun(folder, {"format": FORMAT})
     run = partial(run_stage, workers=workers, display=display)
-    documents = _documents(corpus, run)
-    sentences = _sentences(corpus, documents, run) if _has_sentences(work) else None
+    settings = {"validation": corpus.store.validation, "format": FORMAT}
+    make, source = partial(stored_documents, corpus.store.validation), stage_output(before)
+    stage = Stage("store documents", folder / DOCUMENTS, STORED_DOCUMENT_SCHEMA, make, settings, source)
+    documents, sentences = run(stage, [(table,) for table in stage_tables(before)]), None
+    if has_sentences:
+        tables, document_tables = stage_tables(sentences_folder), stage_tables(folder / DOCUMENTS)
+        if finished_record(sentences_folder)["input"] != source or len(tables) != len(document_tables):
+            message = f"{sentences_folder} was made of other documents; run the stage sentences again"
+            raise CheckpointError(message, code="corpus.not_finished", path=sentences_folder)
+        sources = [stage_output(sentences_folder), documents["output"]]
+        place = folder / SENTENCES
+        stage = Stage("store sentences", place, STORED_SENTENCE_SCHEMA, stored_sentences, {"format": FORMAT}, sources)
+        sentences = run(stage, list(zip(tables, document_tables, strict=True)))
     outputs = [totals and totals["output"] for totals in (documents, sentences)]
     described = json.dumps([FORMAT, corpus.store.model_dump(mode="json"), outputs], sort_keys=True)
     made = hashlib.sha256(described.encode()).hexdigest()
@@ -69,7 +91,6 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
         log.info("store: already finished")
         return finished_record(folder)
     (folder / STAGE_FILE).unlink(missing_ok=True)
-    unit = corpus.store.unit
     log.info("store: writing texts")
     with writing(folder=folder):
         counts = write_texts(folder, stage_tables(folder / unit), key="id" if unit == DOCUMENTS else "document_id")
@@ -92,29 +113,69 @@ def run_store(corpus: Corpus, workers: int, display: Display) -> dict[str, Any]:
     return totals
 
 
-def _has_sentences(work: Path) -> bool:
-    return (work / BEFORE_SENTENCES / STAGE_FILE).exists()
+def stored_documents(validation: float, table: Path) -> Iterator[dict[str, Any]]:
+    """Yield the documents of a table with additional columns; `validation` is the share of the validation split."""
+    for row in read_rows(table):
+        text = row["text"]
+        yield row | {
+            "host": url_host(row["url"]),
+            "year": int(row["timestamp"][:4]),
+            "num_characters": len(text),
+            "num_words": len(text.split()),
+            "split": text_split(row["sha256"], validation),
+        }
 
 
-def _documents(corpus: Corpus, run: RunStage) -> dict[str, Any]:
-    before = output_folder(corpus)
-    settings = {"validation": corpus.store.validation, "format": FORMAT}
-    folder = Path(corpus.work) / FOLDER / DOCUMENTS
-    work = partial(stored_documents, corpus.store.validation)
-    stage = Stage("store documents", folder, STORED_DOCUMENT_SCHEMA, work, settings, stage_output(before))
-    return run(stage, [(table,) for table in stage_tables(before)])
+def stored_sentences(table: Path, documents_table: Path) -> Iterator[dict[str, Any]]:
+    """Yield the sentences of a table with the capture and the split of their document.
+
+    Raises:
+        DataError: The document of a sentence is not in the table of documents.
+    """
+    documents = {
+        row["id"]: {name: row[name] for name in _OF_DOCUMENT}
+        for row in read_rows(documents_table, ["id", *_OF_DOCUMENT])
+    }
+    for row in read_rows(table):
+        document = documents.get(row["document_id"])
+        if document is None:
+            message = f"{table}: {row['document_id']} is not a document of {documents_table}"
+            raise DataError(message, code="data.damaged", table=table)
+        yield row | document
 
 
-def _sentences(corpus: Corpus, documents: dict[str, Any], run: RunStage) -> dict[str, Any]:
-    work = Path(corpus.work)
-    before, folder = work / BEFORE_SENTENCES, work / FOLDER
-    tables, document_tables = stage_tables(before), stage_tables(folder / DOCUMENTS)
-    made_of = finished_record(before)["input"]
-    if made_of != stage_output(output_folder(corpus)) or len(tables) != len(document_tables):
-        message = f"{before} was made of other documents; run the stage sentences again"
-        raise CheckpointError(message, code="corpus.not_finished", path=before)
-    source = [stage_output(before), documents["output"]]
-    stage = Stage(
-        "store sentences", folder / SENTENCES, STORED_SENTENCE_SCHEMA, stored_sentences, {"format": FORMAT}, source
-    )
-    return run(stage, list(zip(tables, document_tables, strict=True)))
+def write_texts(folder: Path, tables: Sequence[Path], *, key: str) -> dict[str, int]:
+    """Write the texts of tables in order to texts/train.parquet and texts/validation.parquet, complete or absent.
+
+    Args:
+        folder: Folder of the store; earlier files are replaced.
+        key: Column with the id of the document, which becomes the column `id` next to `text`.
+
+    Returns:
+        Number of texts by split. An empty split has no file.
+    """
+    counts = dict.fromkeys(SPLITS, 0)
+    with replace_folder(folder / TEXTS_FOLDER) as temporary, ExitStack() as stack:
+        writers: dict[str, ShardWriter] = {}
+        for row in (row for table in tables for row in read_rows(table, [key, "text", "split"])):
+            split = row["split"]
+            if split not in writers:
+                writers[split] = stack.enter_context(ShardWriter(temporary / f"{split}.parquet", _TEXTS_SCHEMA))
+            writers[split].add({"id": row[key], "text": row["text"]})
+            counts[split] += 1
+    return counts
+
+
+def url_host(url: str) -> str | None:
+    """Return the host of a URL in lower case, without a leading "www."; None without a host."""
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:  # invalid port or address in brackets
+        return None
+    return host.removeprefix("www.") or None if host else None
+
+
+def text_split(sha256: str, validation: float) -> str:
+    """Return the split of a text by its SHA-256 (hexadecimal): equal texts get the same split in every corpus."""
+    # A float represents 52 bits exactly.
+    return VALIDATION if int(sha256[:13], 16) / 16**13 < validation else TRAIN

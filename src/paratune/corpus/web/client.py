@@ -127,17 +127,11 @@ class Client(AbstractContextManager["Client"]):
     def _log_wait(self, problem: str, wait_s: float) -> None:
         """Log a wait, once for all threads."""
         with self._lock:
-            is_new = time.monotonic() >= self._logged_until_s
-            if wait_s < LOGGED_WAIT_S or not is_new:
+            if wait_s < LOGGED_WAIT_S or time.monotonic() < self._logged_until_s:
                 return
             self._logged_until_s = time.monotonic() + wait_s
-        log.warning(
-            "%s: %s; retrying in %.0f s",
-            self.origin,
-            plain(problem),
-            wait_s,
-            extra=coded("corpus.server_retry", origin=self.origin),
-        )
+        extra = coded("corpus.server_retry", origin=self.origin)
+        log.warning("%s: %s; retrying in %.0f s", self.origin, plain(problem), wait_s, extra=extra)
 
     def _hold(self, status: int, headers: http.client.HTTPMessage, wait_s: float) -> None:
         """Stop all requests for the time in Retry-After."""

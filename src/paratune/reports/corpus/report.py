@@ -65,7 +65,7 @@ def _text(row: Mapping[str, Any]) -> str:
 def corpus_tables(figures: Mapping[str, Any]) -> list[Table]:
     """Return the tables of a corpus that are not empty, from `paratune.corpus.store.figures.corpus_figures`."""
     documents, sentences, funnel = figures["documents"], figures["sentences"], figures["funnel"]
-    tables = [funnel_table(funnel), reasons_table(funnel), _varieties(figures["varieties"])]
+    tables = [funnel_table(funnel), reasons_table(funnel)]
     if documents is not None and documents["num"]:
         labels = {"Documents": "num", "Words": "num_words", "Characters": "num_characters", "Hosts": "num_hosts"}
         counts = {name: documents[key] for name, key in (labels | {"Masked personal data": "num_masked"}).items()}
@@ -102,20 +102,6 @@ def reasons_table(funnel: Sequence[Mapping[str, Any]]) -> Table:
         lines += [(stage["stage"], reason, _count(count), _percent(count, read)) for reason, count in counts.items()]
     columns = ("Stage", "Reason", _DROPPED, ("Share of the rows read (%)", "percent"))
     return make_table("reasons", "Reasons for dropped rows", columns, lines, 2)
-
-
-def _varieties(varieties: Sequence[Mapping[str, Any]]) -> Table:
-    columns = (
-        "Texts", "Source", "Length", ("European recognised (%)", "european_percent"),
-        ("Brazilian recognised (%)", "brazilian_percent"), ("Area under the curve", "auc"),
-    )  # fmt: skip
-    rows = [
-        [*(entry[key] for key in ("texts", "source", "length")), _percent(entry["european"]),
-         _percent(entry["brazilian"]), _number(entry["auc"])]
-        for entry in varieties
-    ]  # fmt: skip
-    note = "Texts of unseen sources show what to expect for a corpus that differs from all of them."
-    return make_table("variety_evaluation", "Accuracy of the variety classifier", columns, rows, 3, [note])
 
 
 def _groups(documents: Mapping[str, Any]) -> Iterator[Table]:

@@ -5,14 +5,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from corpus_documents import content, document, dropped, extracted, kept, runner
-from raised import raises_code
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from paratune.corpus.clean import duplicates
-from paratune.corpus.clean.duplicates import find_roots, run_duplicates
-from paratune.corpus.clean.settings import Clean, Duplicates, Near
-from paratune.corpus.settings import Corpus, read_settings
+from paratune.corpus.clean.duplicates import (
+    band_keys,
+    candidate_probability,
+    find_clusters,
+    run_duplicates,
+    shingles,
+    signatures_of,
+)
+from paratune.corpus.clean.settings import Clean
+from paratune.corpus.clean.step import normalized_words
+from paratune.corpus.settings import Corpus
 
 FOLDER = "4_clean/4_duplicates"
 
@@ -25,8 +32,8 @@ def edited(result, places):
     return [f"outra{place}" if place in places else word for place, word in enumerate(result)]
 
 
-def run(work, workers=1, near=Near()):  # noqa: B008 - frozen
-    corpus = Corpus(work=str(work), clean=Clean(duplicates=Duplicates(near=near)))
+def run(work, workers=1, **options):
+    corpus = Corpus(work=str(work), clean=Clean(duplicates=options))
     return run_duplicates(corpus, work / "3_extract", work / FOLDER, runner(workers))
 
 
@@ -78,26 +85,25 @@ def test_the_first_of_each_cluster_stays_and_the_others_name_it(tmp_path):
     assert sorted(path.name for path in (tmp_path / FOLDER).iterdir() if path.is_dir()) == []
 
 
-@pytest.mark.parametrize("near", [Near(), None])
-def test_texts_without_words_are_only_exact_duplicates(tmp_path, near):
+def test_texts_without_words_are_only_exact_duplicates(tmp_path):
     extracted(tmp_path, ["* * *", "...", "——", "* * *", "☎ ☎"])
-    run(tmp_path, near=near)
+    run(tmp_path)
     assert ids(tmp_path) == ["d0", "d1", "d2", "d4"]
     assert drops(tmp_path) == [("d3", "duplicate", "d0")]
 
 
-def test_without_near_duplicates_only_equal_texts_are_dropped(tmp_path):
+def test_with_a_threshold_of_1_only_equal_sets_of_shingles_are_dropped(tmp_path):
     extracted(tmp_path, planted())
-    totals = run(tmp_path, near=None)
+    totals = run(tmp_path, threshold=1)
     assert [drop[:2] for drop in drops(tmp_path)] == [("d3", "duplicate"), ("d7", "duplicate")]
-    assert totals["found_at_threshold"] is None
+    assert totals["found_at_threshold"] == 1
 
 
 def test_the_threshold_decides(tmp_path):
     extracted(tmp_path, planted())
-    run(tmp_path, near=Near(threshold=0.9))
+    run(tmp_path, threshold=0.9)
     assert "d4" in ids(tmp_path)
-    run(tmp_path, near=Near(threshold=0.2, bands=60, rows=2))
+    run(tmp_path, threshold=0.2, bands=60, rows=2)
     assert ids(tmp_path) == ["d0", "d2", "d6", "d8"]
 
 
@@ -145,7 +151,13 @@ def roots(folder, num_documents, pairs, shards=1):
     for number, path in enumerate(paths):
         rows = [{"first": min(pair), "other": max(pair)} for pair in pairs[number::shards]]
         pq.write_table(pa.Table.from_pylist(rows, schema=duplicates.PAIRS_SCHEMA), path)
-    found = {row["document"]: row["root"] for row in find_roots(folder, paths)}
+    rows = [
+        {"position": number, "id": str(number), "sha256": bytes([number]), "signature": bytes([number] * 4)}
+        for number in range(num_documents)
+    ]
+    signatures = folder / "signatures.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema=duplicates.SIGNATURES_SCHEMA), signatures)
+    found = {row["document"]: int(row["first"]) for row in find_clusters(folder, paths, [signatures])}
     assert list(found) == sorted(found)
     return [found.get(number, number) for number in range(num_documents)]
 
@@ -170,20 +182,67 @@ def test_clusters_are_the_connected_components_of_scipy(tmp_path, seed):
 def test_a_bucket_of_many_documents_is_compared_with_a_few(tmp_path, monkeypatch):
     monkeypatch.setattr(duplicates, "MAX_REPRESENTATIVES", 2)
     extracted(tmp_path, many(10))
-    run(tmp_path, near=Near(bands=1, rows=1, threshold=0.5))
+    run(tmp_path, bands=1, rows=1, threshold=0.5)
     assert 10 <= len(ids(tmp_path)) < 40
 
 
-def test_a_long_id_is_refused(tmp_path):
-    extracted(tmp_path, [document("um texto", id="0123456789abcdefg")])
-    with raises_code("corpus.id_too_long", "0123456789", "16"):
-        run(tmp_path)
+def pair(num_shared, num_own, number=0):
+    """Return two sets that share so many shingles, and have so many each that the other has not."""
+    shared = [f"{number} both {n}" for n in range(num_shared)]
+    return [shared + [f"{number} {which} {n}" for n in range(num_own)] for which in "ab"]
 
 
-def test_null_in_a_file_leaves_near_duplicates_out(tmp_path):
-    path = tmp_path / "corpus.yaml"
-    text = "work: w\nindex: {warcs: [a]}\n"
-    path.write_text(text)
-    assert read_settings(path).clean.duplicates.near == Near()
-    path.write_text(f"{text}clean: {{duplicates: {{near: null}}}}\n")
-    assert read_settings(path).clean.duplicates.near is None
+def test_words_have_one_case_and_one_form():
+    # The c with a cedilla as one character and as two; the ligature fi; a no-break space.
+    assert normalized_words("Pre\u00e7o, PREC\u0327O!\u00a0\ufb01m-3") == ["preço", "preço", "fim", "3"]
+
+
+def test_shingles_are_all_sequences_or_the_whole_of_a_short_text():
+    assert shingles(list("abcd"), 3) == ["a b c", "b c d"]
+    assert shingles(list("ab"), 3) == ["a b"]
+    assert shingles([], 3) == [""]
+
+
+@pytest.mark.parametrize(
+    ("num_shared", "num_own", "similarity"), [(50, 25, 0.5), (80, 10, 0.8), (10, 45, 0.1), (100, 0, 1.0), (0, 30, 0.0)]
+)
+def test_signatures_estimate_the_jaccard_similarity(num_shared, num_own, similarity):
+    # 50 shared of 50 + 25 + 25 are a half. The deviation of 2000 hashes is at most sqrt(.25 / 2000) = .011.
+    first, other = signatures_of(pair(num_shared, num_own), 2000, seed=1)
+    assert np.mean(first == other) == pytest.approx(similarity, abs=0.045)
+
+
+def test_a_signature_depends_only_on_set_and_seed():
+    sets = pair(20, 5)
+    result = signatures_of([sets[0], sets[0][::-1] * 2, sets[1]], 60, seed=1)
+    assert result[0].tolist() == result[1].tolist()
+    assert result[2].tolist() == signatures_of([sets[1]], 60, seed=1)[0].tolist()
+    assert result[0].tolist() != signatures_of([sets[0]], 60, seed=2)[0].tolist()
+
+
+def test_the_s_curve_is_that_of_the_book():
+    # Leskovec, Rajaraman and Ullman, example 3.12: b = 20, r = 5.
+    book = {0.2: 0.006, 0.3: 0.047, 0.4: 0.186, 0.5: 0.470, 0.6: 0.802, 0.7: 0.975, 0.8: 0.9996}
+    for similarity, probability in book.items():
+        assert candidate_probability(similarity, 20, 5) == pytest.approx(probability, abs=0.0005)
+
+
+@pytest.mark.parametrize(("num_shared", "num_own", "similarity"), [(50, 25, 0.5), (60, 20, 0.6), (30, 35, 0.3)])
+def test_bands_agree_with_the_probability_of_the_s_curve(num_shared, num_own, similarity):
+    sets = [item for number in range(500) for item in pair(num_shared, num_own, number)]
+    keys = band_keys(signatures_of(sets, 100, seed=3), 20, 5)
+    result = np.mean((keys[::2] == keys[1::2]).any(axis=1))
+    # The deviation of a share of 500 is at most sqrt(.25 / 500) = .022.
+    assert result == pytest.approx(candidate_probability(similarity, 20, 5), abs=0.075)
+
+
+def test_a_band_agrees_where_all_of_its_rows_do():
+    rng = np.random.default_rng(0)
+    first = rng.integers(0, 2**32, 12, np.uint32)
+    other = first.copy()
+    other[[0, 5]] += 1
+    keys = band_keys(np.stack([first, other]), 4, 3)
+    assert (keys[0] == keys[1]).tolist() == [False, False, True, True]
+    # The order of the rows counts.
+    swapped = first[[1, 0, 2, *range(3, 12)]]
+    assert (band_keys(swapped[None], 4, 3)[0] == keys[0]).tolist() == [False, True, True, True]

@@ -2,7 +2,7 @@ import pytest
 from corpus_documents import dropped, extracted, kept, runner
 from raised import raises_code
 
-from paratune.corpus.clean.language import identify_language, run_language
+from paratune.corpus.clean.language import check_languages, identify_language, run_language
 from paratune.corpus.clean.settings import Clean, Language
 from paratune.corpus.settings import Corpus
 
@@ -54,9 +54,9 @@ def test_short_documents_are_dropped_as_unsure(tmp_path):
     assert len(kept(folder)[0]) == 1
 
 
-def test_a_language_that_is_not_known_is_refused_by_name(tmp_path):
+def test_a_language_that_is_not_known_is_refused_by_name():
     with raises_code("config.invalid_value", "clean.language.keep: por"):
-        run(tmp_path, [PORTUGUESE], keep=["por"])
+        check_languages(Language(keep=["por"]))
 
 
 def test_a_text_without_letters_has_one_of_all_probabilities():

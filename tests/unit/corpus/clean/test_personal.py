@@ -5,7 +5,7 @@ import pytest
 from corpus_documents import document, extracted, kept, runner
 from raised import raises_code
 
-from paratune.corpus.clean.personal import mask, run_personal
+from paratune.corpus.clean.personal import check_region, mask, run_personal
 from paratune.corpus.clean.settings import Clean, Personal
 from paratune.corpus.settings import Corpus
 
@@ -164,10 +164,9 @@ def test_documents_are_counted_and_hashed_anew(tmp_path):
     assert second["sha256"] == hashlib.sha256(b"Para <EMAIL> ou <PHONE>.").hexdigest()
 
 
-def test_a_region_that_is_not_known_is_refused(tmp_path):
-    corpus = Corpus(work=str(tmp_path), clean=Clean(personal=Personal(region="XY")))
+def test_a_region_that_is_not_known_is_refused():
     with raises_code("config.invalid_value", key="clean.personal.region", value="XY"):
-        run_personal(corpus, extracted(tmp_path, ["a"]), tmp_path / "4_clean" / "7_personal", runner())
+        check_region(Personal(region="XY"))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ META = '<meta http-equiv="Content-Type" content="text/html; charset={}">'
         (b"\xef\xbb\xbf" + UTF8, "text/html; charset=iso-8859-1", HEART, "utf-8"),
         (HEART.encode("utf-16"), "text/plain; charset=utf-8", HEART, "utf-16-le"),
         (b"\xfe\xff" + HEART.encode("utf-16-be"), None, HEART, "utf-16-be"),
-        (HEART.encode("utf-16-le"), None, HEART, "utf-16-le"),
         (b"plain", "text/plain; charset=iso-8859-15", "plain", "iso-8859-15"),
         (b"plain", None, "plain", "utf-8"),
     ],

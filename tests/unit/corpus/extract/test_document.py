@@ -1,17 +1,16 @@
-import dataclasses
-
 import pytest
 from corpus_files import HEART, docx, odt, pdf, rtf, word_file
 
 from paratune.corpus.extract.document import extract
-from paratune.corpus.extract.results import Document, ExtractedText, NoText, TextLimits
+from paratune.corpus.extract.results import ExtractedText, NoText
+from paratune.corpus.settings import Extract
 
-KEPT = TextLimits(min_characters=20, max_characters=100_000, charset="windows-1252")
+KEPT = Extract(min_characters=20, max_characters=100_000, charset="windows-1252")
 OTHER = "O segundo parágrafo não diz mais nada do que o primeiro, mas diz isso devagar e até ao fim."
 
 
 def read(payload, mime="text/html", content_type=None, kept=KEPT):
-    return extract(Document(payload, "http://a.pt/dir/page.html", mime, content_type), kept)
+    return extract(payload, content_type or mime, kept)
 
 
 def page(body, head=""):
@@ -40,14 +39,9 @@ def test_each_kind_gives_its_paragraphs(payload, extractor):
     assert result.extractor == extractor
 
 
-def test_html_gives_title_licence_and_robots():
-    head = '<meta name="Robots" content="noindex, nofollow"><link rel="stylesheet" href="a.css">'
-    payload = page(f'<p>{HEART}</p><a rel="nofollow license" href="../licenca.html">CC</a>', head).encode()
-    result = read(payload)
+def test_html_gives_its_title():
+    result = read(page(f"<p>{HEART}</p>").encode())
     assert (result.title, result.mime, result.charset) == ("Um título", "text/html", "utf-8")
-    assert (result.licence, result.robots) == ("http://a.pt/licenca.html", "noindex, nofollow")
-    without = read(page(f"<p>{HEART}</p>").encode())
-    assert without.licence is without.robots is None
 
 
 def test_tables_that_place_text_on_a_page_keep_its_paragraphs():
@@ -148,8 +142,8 @@ def test_documents_without_text_are_dropped_with_the_reason(payload, mime, reaso
 
 
 def test_a_text_that_is_too_long_is_dropped():
-    assert read(HEART.encode(), kept=dataclasses.replace(KEPT, max_characters=len(HEART))).text == HEART
-    result = read(HEART.encode(), kept=dataclasses.replace(KEPT, max_characters=len(HEART) - 1))
+    assert read(HEART.encode(), kept=KEPT.model_copy(update={"max_characters": len(HEART)})).text == HEART
+    result = read(HEART.encode(), kept=KEPT.model_copy(update={"max_characters": len(HEART) - 1}))
     assert (result.reason, result.detail) == ("long", f"{len(HEART)} characters")
 
 

@@ -67,13 +67,12 @@ def test_fetched_captures_become_documents_or_are_dropped(tmp_path):
     assert all(len(value["id"]) == 16 for value in lost)
 
 
-def test_licence_and_robots_of_the_capture_count_before_those_of_the_page(tmp_path):
-    head = '<meta name="robots" content="noindex"><link rel="license" href="/cc">'
-    payload = f"<html><head>{head}</head><body><p>{HEART}</body></html>".encode()
+def test_licence_and_robots_are_those_of_the_capture(tmp_path):
+    payload = f"<html><body><p>{HEART}</body></html>".encode()
     fetched(tmp_path, [fetched_row(1, payload), fetched_row(2, payload, licence="CC0", robots="all")])
     run_extract(make_corpus(tmp_path), 1, DISPLAY)
     (result,) = kept(tmp_path / "3_extract")
-    assert [(row["licence"], row["robots"]) for row in result] == [("http://a.pt/cc", "noindex"), ("CC0", "all")]
+    assert [(row["licence"], row["robots"]) for row in result] == [(None, None), ("CC0", "all")]
 
 
 @pytest.mark.slow

@@ -8,16 +8,12 @@ from raised import raises_code
 
 from paratune.corpus.extract import process
 from paratune.corpus.extract.process import DocumentReader
-from paratune.corpus.extract.results import Document, ExtractedText, NoText
+from paratune.corpus.extract.results import ExtractedText, NoText
 from paratune.corpus.settings import Extract
 
 CHILD = Path(__file__).parents[3] / "hostile_child.py"
 LIMITS = Extract(min_characters=1, time_s=1, memory_mib=128)
 MIB = 2**20
-
-
-def document(url, payload=b"ok"):
-    return Document(payload, url, None, None)
 
 
 @pytest.fixture
@@ -42,25 +38,25 @@ def hostile(monkeypatch):
     ],
 )
 def test_a_document_that_ends_its_process_is_dropped_and_the_next_is_read(hostile, url, reason, detail):
-    result = hostile.read(document(url))
+    result = hostile.read(b"ok", url)
     assert isinstance(result, NoText)
     assert result.reason == reason
     assert detail in result.detail
-    assert hostile.read(document("good")).text == "ok"
+    assert hostile.read(b"ok", "good").text == "ok"
 
 
 @pytest.mark.parametrize("url", ["sleep", "half"])  # no answer; the first byte of an answer
 def test_a_document_that_takes_too_long_by_the_clock_is_dropped(hostile, monkeypatch, url):
     with monkeypatch.context() as hurried:
         hurried.setattr(process, "CLOCK_FACTOR", 2)
-        result = hostile.read(document(url))
+        result = hostile.read(b"ok", url)
     assert result.reason == "time"
     assert "2 s" in result.detail
-    assert hostile.read(document("good")).text == "ok"
+    assert hostile.read(b"ok", "good").text == "ok"
 
 
 def test_messages_of_libraries_are_sanitised(hostile):
-    result = hostile.read(document("say"))
+    result = hostile.read(b"ok", "say")
     assert result.detail == "\\ud800\\x1b[31m" + "a" * 486  # 500 characters: 6 and 8 before
     assert result.reason == "unreadable"
 
@@ -69,13 +65,13 @@ def test_a_process_is_used_for_many_documents(hostile, monkeypatch):
     started = []
     start = process._Process.__init__
     monkeypatch.setattr(process._Process, "__init__", lambda self, *more: (started.append(1), start(self, *more))[1])
-    assert {hostile.read(document("good")).text for _ in range(50)} == {"ok"}
+    assert {hostile.read(b"ok", "good").text for _ in range(50)} == {"ok"}
     assert len(started) == 1
 
 
 def test_a_document_whose_process_others_kill_is_read_again(hostile, tmp_path):
-    assert hostile.read(document(f"once {tmp_path / 'once'}")).text == "ok"
-    result = hostile.read(document(f"killed {tmp_path / 'killed'}"))
+    assert hostile.read(b"ok", f"once {tmp_path / 'once'}").text == "ok"
+    result = hostile.read(b"ok", f"killed {tmp_path / 'killed'}")
     assert (result.reason, result.detail) == ("killed", "SIGKILL")
     assert (tmp_path / "killed").read_text() == "xxx"
 
@@ -83,11 +79,11 @@ def test_a_document_whose_process_others_kill_is_read_again(hostile, tmp_path):
 def test_memory_is_limited_by_the_settings(hostile):
     # The limit is 128 MiB beyond what the process has; an allocation needs a few pages more than its size.
     for mib, fits in ((1, True), (120, True), (140, False), (1 << 20, False)):
-        result = hostile.read(document("hoard", str(mib * MIB).encode()))
+        result = hostile.read(str(mib * MIB).encode(), "hoard")
         assert isinstance(result, ExtractedText) == fits
         if not fits:
             assert result.reason == "memory"
-    assert hostile.read(document("good")).text == "ok"
+    assert hostile.read(b"ok", "good").text == "ok"
 
 
 def test_memory_of_a_document_does_not_count_for_the_next(hostile, monkeypatch):
@@ -95,15 +91,15 @@ def test_memory_of_a_document_does_not_count_for_the_next(hostile, monkeypatch):
     ends = []
     end = process._Process.end
     monkeypatch.setattr(process._Process, "end", lambda self: (ends.append(1), end(self))[1])
-    hostile.read(document("good"))
-    assert hostile.read(document("hoard", str(100 * MIB).encode())).text == str(100 * MIB)
+    hostile.read(b"ok", "good")
+    assert hostile.read(str(100 * MIB).encode(), "hoard").text == str(100 * MIB)
     assert len(ends) == 2
-    hostile.read(document("good"))
+    hostile.read(b"ok", "good")
     assert len(ends) == 2
 
 
 def test_no_process_is_left_behind(hostile):
-    hostile.read(document("good"))
+    hostile.read(b"ok", "good")
     pid = hostile._process._process.pid
     hostile.__exit__()
     with pytest.raises(ProcessLookupError):
@@ -113,12 +109,12 @@ def test_no_process_is_left_behind(hostile):
 def test_a_process_that_does_not_start_is_an_error(monkeypatch):
     monkeypatch.setattr(process, "COMMAND", ("-c", "raise SystemExit('no library')"))
     with DocumentReader(LIMITS) as reader, raises_code("launch.not_started", "library"):
-        reader.read(document("good"))
+        reader.read(b"ok", "good")
 
 
 def test_an_answer_that_is_too_long_is_no_answer(hostile):
     hostile._max_answer_bytes = 1000
-    assert "cannot be read" in hostile.read(document("good", b"a" * 1000)).detail
+    assert "cannot be read" in hostile.read(b"a" * 1000, "good").detail
 
 
 # Against the real libraries.
@@ -135,10 +131,10 @@ def reader(monkeypatch):
 def test_pages_that_take_forever_end_by_time(reader):
     # libxml2 compares each attribute with all before it: 200,000 of them are 2 * 10^10 comparisons.
     attributes = " ".join(f"a{number}" for number in range(200_000))
-    result = reader.read(document("page", f"<html><body {attributes}><p>{HEART}".encode()))
+    result = reader.read(f"<html><body {attributes}><p>{HEART}".encode(), "page")
     assert result.reason == "time"
     assert "1 s" in result.detail
-    assert reader.read(document("next", f"<html><body><p>{HEART}".encode())).text == HEART
+    assert reader.read(f"<html><body><p>{HEART}".encode(), "next").text == HEART
 
 
 def test_a_bomb_of_a_word_file_ends_by_memory():
@@ -146,5 +142,5 @@ def test_a_bomb_of_a_word_file_ends_by_memory():
     bomb = docx_of(b"<w:p><w:r><w:t>" + b"a " * 500_000 + b"</w:t></w:r></w:p>" for _ in range(90))
     assert len(bomb) < 100_000
     with DocumentReader(Extract(min_characters=1, time_s=100, memory_mib=128)) as reader:
-        assert reader.read(document("bomb", bomb)).reason == "memory"
-        assert reader.read(document("next", f"<html><body><p>{HEART}".encode())).text == HEART
+        assert reader.read(bomb, "bomb").reason == "memory"
+        assert reader.read(f"<html><body><p>{HEART}".encode(), "next").text == HEART

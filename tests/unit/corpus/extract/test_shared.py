@@ -10,16 +10,17 @@ import pytest
 from warcio.archiveiterator import ArchiveIterator
 
 from paratune.corpus.extract.document import extract
-from paratune.corpus.extract.results import Document, ExtractedText, TextLimits
+from paratune.corpus.extract.results import ExtractedText
+from paratune.corpus.settings import Extract
 
 SHARED = Path(os.environ.get("PARATUNE_SHARED_DATA", "no such folder"))
 DOCS, ARCHIVE = SHARED / "pt_docs", SHARED / "webarchive"
-KEPT = TextLimits(min_characters=1, max_characters=10**7, charset="windows-1252")
+KEPT = Extract(min_characters=1, max_characters=10**7, charset="windows-1252")
 pytestmark = [pytest.mark.shared, pytest.mark.skipif(not DOCS.exists(), reason="the data sets are not here")]
 
 
-def read(payload, mime, url="http://a.pt/"):
-    result = extract(Document(payload, url, mime, None), KEPT)
+def read(payload, mime):
+    result = extract(payload, mime, KEPT)
     assert isinstance(result, ExtractedText), result
     return result
 
@@ -28,9 +29,7 @@ def pages(name):
     with (ARCHIVE / name).open("rb") as file:
         for record in ArchiveIterator(file):
             if record.rec_type == "response":
-                declared = record.http_headers.get_header("Content-Type")
-                url = record.rec_headers.get_header("WARC-Target-URI")
-                yield Document(record.content_stream().read(), url, None, declared)
+                yield record.content_stream().read(), record.http_headers.get_header("Content-Type")
 
 
 def words(text):
@@ -44,16 +43,15 @@ def share_found(expected, result):
 
 
 def test_a_wrong_charset_in_meta_is_ignored():
-    (page,) = pages("arquivo/problematic_encoding_record.warc.gz")
-    assert b"charset=iso-8859-1" in page.payload
-    result = extract(page, KEPT)
+    ((payload, declared),) = pages("arquivo/problematic_encoding_record.warc.gz")
+    assert b"charset=iso-8859-1" in payload
+    result = extract(payload, declared, KEPT)
     assert result.charset == "utf-8"
     assert result.title == "Dicionário Priberam da Língua Portuguesa"
     assert "perde o acento com o novo Acordo Ortográfico?" in result.text
     assert "Ã" not in result.text
     # The same page as windows-1252, as which it is declared in its `meta`.
-    latin = Document(page.payload.decode().encode("cp1252", "ignore"), page.url, None, "text/html; charset=utf-8")
-    again = extract(latin, KEPT)
+    again = extract(payload.decode().encode("cp1252", "ignore"), "text/html; charset=utf-8", KEPT)
     assert (again.charset, again.title) == ("windows-1252", result.title)
     assert share_found(result.text, again.text) > 0.99
 
@@ -75,17 +73,16 @@ def test_a_wrong_charset_in_meta_is_ignored():
 )
 def test_pages_of_the_archive(name, title, sentence):
     (page,) = pages(name)
-    result = extract(page, KEPT)
+    result = extract(*page, KEPT)
     assert result.title == title
     assert sentence in result.text
 
 
 def test_every_page_of_an_archive_is_read_or_dropped_with_a_reason():
-    result = [(page, extract(page, KEPT)) for page in pages("pywb/warcs/iana.warc.gz")]
-    html = [item for page, item in result if page.payload and item.mime == "text/html"]
-    assert len(html) == 18
-    assert all(isinstance(value, ExtractedText) for value in html)
-    assert {entry.reason for _, entry in result if not isinstance(entry, ExtractedText)} == {"kind", "empty"}
+    result = [extract(*page, KEPT) for page in pages("pywb/warcs/iana.warc.gz")]
+    texts = [entry for entry in result if isinstance(entry, ExtractedText)]
+    assert sum(entry.mime == "text/html" for entry in texts) == 18
+    assert {entry.reason for entry in result if not isinstance(entry, ExtractedText)} == {"kind", "empty"}
 
 
 def test_a_pdf_has_the_words_of_its_text():

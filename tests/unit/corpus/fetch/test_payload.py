@@ -5,7 +5,6 @@ import zlib
 import pytest
 
 from paratune.corpus.fetch.payload import (
-    PayloadChoice,
     Received,
     decode_content,
     fetched_row,
@@ -14,9 +13,10 @@ from paratune.corpus.fetch.payload import (
     usage_terms,
 )
 from paratune.corpus.rows import DroppedRow
+from paratune.corpus.settings import Fetch
 
 PAGE = b"<html><body>ol\xc3\xa1</body></html>"
-WANTED = PayloadChoice((200,), 1000, None)
+WANTED = Fetch(max_payload_mib=1000 / 2**20), (200,)
 
 
 def row(**more):
@@ -69,7 +69,7 @@ def test_a_truncated_page_is_decoded_as_far_as_possible():
 
 @pytest.mark.parametrize("packed", [gzip.compress(b"\0" * 50_000_000), b"x" * 1001], ids=["packed", "plain"])
 def test_payloads_that_unpack_to_too_much_are_dropped(packed):
-    result = fetched_row(row(), received(packed, content_encoding="gzip"), WANTED)
+    result = fetched_row(row(), received(packed, content_encoding="gzip"), *WANTED)
     assert (result.reason, result.detail) == ("too large", "unpacks to more than 1000 bytes")
 
 
@@ -83,13 +83,13 @@ def test_a_bomb_takes_no_memory():
 
 
 def test_an_unknown_encoding_is_dropped():
-    result = fetched_row(row(), received(content_encoding="sdch"), WANTED)
+    result = fetched_row(row(), received(content_encoding="sdch"), *WANTED)
     assert (result.reason, result.detail) == ("content encoding", "sdch is not known")
 
 
 def test_a_row_has_all_known_fields():
     headers = {"content_type": "text/html; charset=UTF-8", "x_robots_tag": "noarchive"}
-    result = fetched_row(row(digest=sha1(PAGE)), received(**headers), PayloadChoice((200,), 1000, "CC0-1.0"))
+    result = fetched_row(row(digest=sha1(PAGE)), received(**headers), Fetch(licence="CC0-1.0"), (200,))
     assert result == {
         "url": "http://a.pt/",
         "timestamp": "20010101000000",
@@ -108,17 +108,17 @@ def test_a_row_has_all_known_fields():
 
 @pytest.mark.parametrize("status", [404, None])
 def test_another_status_is_dropped(status):
-    result = fetched_row(row(), received(status=status), WANTED)
+    result = fetched_row(row(), received(status=status), *WANTED)
     assert (result.reason, result.detail) == ("status", str(status) if status else "n/a")
 
 
 def test_an_archived_redirect_has_its_target_as_detail():
-    result = fetched_row(row(), received(status=302, location="http://live.pt/"), WANTED)
+    result = fetched_row(row(), received(status=302, location="http://live.pt/"), *WANTED)
     assert result.detail == "302 to http://live.pt/"
 
 
 def test_a_payload_with_another_digest_is_dropped():
-    result = fetched_row(row(digest=sha1(b"as it was")), received(b"as it is"), WANTED)
+    result = fetched_row(row(digest=sha1(b"as it was")), received(b"as it is"), *WANTED)
     assert isinstance(result, DroppedRow)
     assert result.reason == "digest"
     assert sha1(b"as it was") in result.detail
@@ -137,12 +137,12 @@ def test_a_payload_with_another_digest_is_dropped():
 )
 def test_digests_that_fit_or_cannot_be_compared(digest, more):
     body = gzip.compress(PAGE, mtime=0)
-    result = fetched_row(row(digest=digest), received(body, content_encoding="gzip", **more), WANTED)
+    result = fetched_row(row(digest=digest), received(body, content_encoding="gzip", **more), *WANTED)
     assert (result["payload"], result["digest"]) == (PAGE, digest)
 
 
 def test_a_nearest_capture_keeps_its_own_time_and_digest():
-    result = fetched_row(row(digest=sha1(b"other")), received(timestamp="20020202020202"), WANTED)
+    result = fetched_row(row(digest=sha1(b"other")), received(timestamp="20020202020202"), *WANTED)
     assert (result["timestamp"], result["digest"]) == ("20020202020202", sha1(PAGE))
 
 

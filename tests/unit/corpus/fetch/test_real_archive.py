@@ -13,9 +13,9 @@ from archive import has_pywb, network, pywb, stand_in
 from paratune.console import Display
 from paratune.corpus.fetch.run import run_fetch
 from paratune.corpus.index.run import run_index
-from paratune.corpus.index.settings import CdxServer, TextSearchServer
 from paratune.corpus.settings import Corpus, Fetch, Index
 from paratune.corpus.stage import stage_tables
+from paratune.corpus.web.settings import CdxServer, TextSearchServer
 
 SHARED = Path(os.environ.get("PARATUNE_SHARED_DATA", "no such folder"))
 WARCS = [

@@ -10,10 +10,10 @@ from raised import raises_code
 from paratune.console import Display
 from paratune.corpus.index.run import run_index
 from paratune.corpus.index.servers import server_queries
-from paratune.corpus.index.settings import CdxServer, TextSearchServer, VersionsServer
 from paratune.corpus.settings import Corpus, Index, read_settings
 from paratune.corpus.stage import stage_tables
 from paratune.corpus.web.client import Unavailable
+from paratune.corpus.web.settings import CdxServer, TextSearchServer, VersionsServer
 from paratune.errors import ConfigError
 
 DISPLAY = Display(speaks=False)

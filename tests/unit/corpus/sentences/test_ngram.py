@@ -4,8 +4,8 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
+from paratune.corpus.sentences.models import load_ngram, ngram_perplexity
 from paratune.corpus.sentences.ngram import USUAL_DISCOUNTS, _discounts, train
-from paratune.corpus.sentences.score import load_ngram, ngram_perplexity
 
 kenlm = pytest.importorskip("kenlm")
 

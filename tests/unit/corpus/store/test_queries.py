@@ -1,4 +1,4 @@
-"""Samples, searches and figures of a small corpus whose every number is written out here."""
+"""Samples and figures of a small corpus whose every number is written out here."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from paratune.corpus.settings import Corpus
 from paratune.corpus.shard import write_shard
 from paratune.corpus.stage import Stage, begin, finish
 from paratune.corpus.store.figures import corpus_figures, distribution
-from paratune.corpus.store.queries import TextFilter, draw_dropped, draw_kept, search, word_pattern
+from paratune.corpus.store.queries import draw_dropped, draw_kept
 from paratune.corpus.store.run import run_store
 from paratune.records import read_json, write_json
 
@@ -66,93 +66,15 @@ def ids(rows):
     return [row["id"] for row in rows]
 
 
-@pytest.mark.parametrize(
-    ("phrase", "text", "is_found"),
-    [
-        ("acao", "uma ação.", True),
-        ("AÇÃO", "acao", True),
-        ("ação", "AÇÃO", True),
-        ("ação", "ações", False),
-        ("ação", "reação", False),
-        ("o vento", "O  vento", True),
-        ("o vento", "O\nvento", True),
-        ("o vento", "o-vento", True),
-        ("o vento", "o grande vento", False),
-        ("2009", "em 2009,", True),
-        ("200", "2009", False),
-        ("a.b", "a b", True),
-        ("αβ", "Αβ", True),
-    ],
-)
-def test_words_are_found_whole(phrase, text, is_found):
-    duckdb = pytest.importorskip("duckdb")
-    assert duckdb.execute("SELECT regexp_matches(?, ?)", [text, word_pattern(phrase)]).fetchone() == (is_found,)
-
-
-def test_a_search_needs_all_words(work):
-    assert ids(search(work, ["votacao"], TextFilter(), is_regex=False, limit=9)) == ["d0", "d3"]
-    assert ids(search(work, ["parlamento", "votação"], TextFilter(), is_regex=False, limit=9)) == ["d0"]
-    assert ids(search(work, ["parlamento"], TextFilter(), is_regex=False, limit=1)) == ["d0"]
-    assert ids(search(work, [r"(?i)vota[cç][aã]o|VOTA.*ES"], TextFilter(), is_regex=True, limit=9)) == [
-        "d0",
-        "d1",
-        "d3",
-    ]
-    (result,) = search(work, ["soprar"], TextFilter(), is_regex=False, limit=9)
-    assert result == {
-        "id": "d2",
-        "url": "http://noticias.a.pt/2",
-        "timestamp": "20090101000000",
-        "found": "O vento parou de soprar.",
-    }
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "expected"),
-    [
-        (2, 3, "xx vela yyy"),
-        (80, 81, f"{'x' * 80} vela {'y' * 80}…"),
-        (81, 80, f"…{'x' * 80} vela {'y' * 80}"),
-    ],
-)
-def test_matches_have_marks_where_the_text_is_cut(tmp_path, before, after, expected):
-    """80 characters are on each side of the word and the white space around it."""
-    extracted(tmp_path, [document(f"{'x' * before} vela {'y' * after}")])
-    (row,) = search(tmp_path, ["vela"], TextFilter(stage="extract"), is_regex=False, limit=9)
-    assert row["found"] == expected
-
-
-def test_an_invalid_expression_is_an_error(work):
-    for asked in ([], ["..."]):
-        with raises_code("cli.argument_missing"):
-            search(work, asked, TextFilter(), is_regex=False, limit=1)
-    with raises_code("cli.invalid_value"):
-        search(work, ["(a"], TextFilter(), is_regex=True, limit=1)
-
-
-@pytest.mark.parametrize(
-    ("conditions", "expected"),
-    [
-        ({}, ["d0", "d1", "d2", "d3", "d4", "d5"]),
-        ({"host": "a.pt"}, ["d0", "d2"]),
-        ({"host": "www.A.pt"}, ["d0", "d2"]),
-        ({"host": "noticias.a.pt"}, ["d2"]),
-        ({"year": 2009}, ["d1", "d2", "d4"]),
-        ({"year": 2009, "host": "b.pt"}, ["d1", "d4"]),
-        ({"language": "gl"}, ["d3"]),
-        ({"variety": "pt-BR"}, []),
-        ({"stage": "clean/quality"}, ["d0", "d1", "d2", "d3"]),
-        ({"stage": "clean/quality", "year": 2009}, ["d1", "d2"]),
-    ],
-)
-def test_conditions_hold(work, conditions, expected):
-    assert sorted(ids(draw_kept(work, TextFilter(**conditions), num=9, seed=0))) == expected
+def test_kept_rows_are_those_of_the_stage(work):
+    assert sorted(ids(draw_kept(work, stage=None, num=9, seed=0))) == ["d0", "d1", "d2", "d3", "d4", "d5"]
+    assert sorted(ids(draw_kept(work, stage="clean/quality", num=9, seed=0))) == ["d0", "d1", "d2", "d3"]
 
 
 def test_samples_are_a_function_of_the_seed(work):
-    drawn = {tuple(ids(draw_kept(work, TextFilter(), num=2, seed=seed))) for seed in range(30)}
+    drawn = {tuple(ids(draw_kept(work, stage=None, num=2, seed=seed))) for seed in range(30)}
     assert len(drawn) > 10
-    assert drawn == {tuple(ids(draw_kept(work, TextFilter(), num=2, seed=seed))) for seed in range(30)}
+    assert drawn == {tuple(ids(draw_kept(work, stage=None, num=2, seed=seed))) for seed in range(30)}
     firsts = [first for first, _ in drawn]
     assert set(firsts) == {"d0", "d1", "d2", "d3", "d4", "d5"}
 
@@ -186,8 +108,6 @@ def test_figures(work):
         "clean/quality": (4, {"near duplicate": 1, "symbols": 1}, False),
         "store/documents": (6, {}, False),
     }
-    assert result["duplicates"] == [{"stage": "clean/quality", "reason": "near duplicate", "num": 1}]
-    assert result["varieties"] == []
     documents = result["documents"]
     # 6 + 3 + 5 + 7 + 4 + 1 words.
     assert (documents["num"], documents["num_words"], documents["num_hosts"]) == (6, 26, 4)
@@ -203,13 +123,11 @@ def test_figures(work):
 
 
 def test_spreads():
-    # 1 1 2 3 8: mean 3, the third of five is 2; bounds are powers of two.
+    # 1 1 2 3 8: mean 3, the third of five is 2.
     result = distribution({1: 2, 2: 1, 3: 1, 8: 1})
     assert result["mean"] == 3
     assert result["quantiles"] == {"0": 1, "0.05": 1, "0.25": 1, "0.5": 2, "0.75": 3, "0.95": 8, "1": 8}
-    assert result["histogram"] == [[1, 2, 2], [2, 4, 2], [4, 8, 0], [8, 16, 1]]
-    assert distribution({0: 1, 1: 1})["histogram"] == [[0, 1, 1], [1, 2, 1]]
-    assert distribution({}) == {"mean": None, "quantiles": {}, "histogram": []}
+    assert distribution({}) == {"mean": None, "quantiles": {}}
 
 
 def test_a_stage_is_stale_when_the_one_before_was_made_anew(tmp_path):
@@ -236,10 +154,10 @@ def test_there_must_be_something(tmp_path):
         corpus_figures(tmp_path)
     extracted(tmp_path, ["Bom dia"])
     with raises_code("corpus.not_finished"):
-        draw_kept(tmp_path, TextFilter(), num=1, seed=0)
-    assert ids(draw_kept(tmp_path, TextFilter(stage="extract"), num=1, seed=0)) == ["d0"]
+        draw_kept(tmp_path, stage=None, num=1, seed=0)
+    assert ids(draw_kept(tmp_path, stage="extract", num=1, seed=0)) == ["d0"]
     with raises_code("cli.unknown_name", "--stage"):
-        search(tmp_path, ["dia"], TextFilter(stage="extrac"), is_regex=False, limit=1)
+        draw_kept(tmp_path, stage="extrac", num=1, seed=0)
 
 
 def test_the_commands_print_words_and_json(work, capsys):
@@ -249,11 +167,7 @@ def test_the_commands_print_words_and_json(work, capsys):
     text = capsys.readouterr().out
     for message in ("clean/quality", "near duplicate", "noticias.a.pt", "2008", "median"):
         assert message in text
-    corpus_look.search(work, "soprar", limit=3)
-    assert "http://noticias.a.pt/2" in capsys.readouterr().out
     corpus_look.sample(work, dropped=True, reason="symbols", num=3, seed=0)
     assert re.search(r"clean/quality  symbols  0.35\s+\$\$\$ compre já", capsys.readouterr().out)
-    corpus_look.sample(work, where=corpus_look.TextOptions(variety="pt-BR"), num=3, seed=0)
+    corpus_look.sample(work, stage="index", num=3, seed=0)
     assert capsys.readouterr().out == "nothing found\n"
-    with raises_code("cli.no_effect", "--year"):
-        corpus_look.sample(work, where=corpus_look.TextOptions(year=2009), dropped=True, num=3, seed=0)

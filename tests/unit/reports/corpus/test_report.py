@@ -5,7 +5,7 @@ import re
 from paratune.reports.corpus.report import corpus_html, corpus_tables, funnel_table, reasons_table
 
 EVIL = '<script>alert("x")</script>\x1b[31m'
-SPREAD = {"mean": 4.5, "quantiles": {"0": 1, "0.5": 4, "1": 9}, "histogram": [[1, 2, 3], [2, 4, 0], [4, 8, 5]]}
+SPREAD = {"mean": 4.5, "quantiles": {"0": 1, "0.5": 4, "1": 9}}
 
 
 def group(*pairs):
@@ -36,10 +36,7 @@ FOUND = {
         "words": SPREAD,
     },
     "sentences": {"num": 20, "words": SPREAD, "perplexity": SPREAD},
-    "duplicates": [{"stage": "clean/duplicates", "reason": "near duplicate", "num": 2}],
-    "varieties": [],
 }
-TOLD = {"texts": "held out", "source": "news", "length": "line", "european": 0.875, "brazilian": 0.5, "auc": 0.8125}
 ROWS = [{"reason": "short", "url": "http://a.pt/", "detail": "3 words", "text": f"Um  dois\n{EVIL}"}]
 SAMPLES = [("Dropped by clean/quality", ROWS), ("Nothing", [])]
 
@@ -69,14 +66,8 @@ def test_empty_tables_are_left_out():
         *("totals", "funnel", "reasons", "by_language", "by_year", "by_host", "by_mime", "by_split"),
         "lengths",
     ]
-    unfinished = {**FOUND, "documents": None, "sentences": None, "duplicates": []}
+    unfinished = {**FOUND, "documents": None, "sentences": None}
     assert [table.key for table in corpus_tables(unfinished)] == ["funnel", "reasons"]
-
-
-def test_accuracy_of_the_variety_classifier_is_shown():
-    (table,) = [each for each in corpus_tables({**FOUND, "varieties": [TOLD]}) if each.key == "variety_evaluation"]
-    assert [entry.text for entry in table.lines[0]][:5] == ["held out", "news", "line", "87.5%", "50.0%"]
-    assert table.lines[0][5].value == 0.8125
 
 
 def test_page_has_all_sections_and_escaped_texts():

@@ -1,4 +1,4 @@
-"""Trains the n-gram models on files of good quality, or on a part of the corpus.
+"""Trains n-gram models on files of good quality or on a part of the corpus, and computes perplexities with them.
 
 A model gives its own training texts a perplexity that is too low. So each half of the corpus trains a model that scores
 the other half. Files train one model, which scores all sentences.
@@ -6,24 +6,18 @@ the other half. Files train one model, which scores all sentences.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from paratune.corpus.database import parquet, query
 from paratune.corpus.index.inputs import find_files
 from paratune.corpus.sentences.ngram import train
-from paratune.corpus.sentences.rows import REPEATED_FOLDER, SPLIT_FOLDER
 from paratune.corpus.sentences.split import ngram_words, rejection_reason, split_sentences
 from paratune.corpus.settings import SentenceSettings
-from paratune.corpus.shard import BUFFER_BYTES
-from paratune.corpus.stage import stage_tables
-from paratune.errors import DataError
+from paratune.corpus.text_files import read_texts
+from paratune.errors import DataError, require
 
 KEY = "sentences.clean.files"
 NUM_HALVES = 2
@@ -42,26 +36,27 @@ def clean_text_files(settings: SentenceSettings) -> list[Path]:
     """Return the files with training texts; empty if the corpus is used.
 
     Raises:
-        DataError: A file is missing, or is neither .parquet with a column `text` nor .txt, or is damaged.
+        DataError: A file is missing, has another format, lacks the column `text`, or is damaged.
     """
     files = find_files(settings.clean.files, KEY)
     for path in files:
-        if path.suffix not in (".parquet", ".txt"):
-            raise DataError(f"{KEY}: {path} is neither .parquet nor .txt", code="data.format", key=KEY, path=path)
-        with _readable(path):
-            has_text = path.suffix != ".parquet" or "text" in pq.read_schema(path).names
-        if not has_text:
-            message = f"{KEY}: {path} has no column text"
-            raise DataError(message, code="data.column_missing", key=KEY, path=path, column="text")
+        next(_texts(path), None)
     return files
 
 
-def train_models(folder: Path, stage_folder: Path, settings: SentenceSettings) -> list[dict[str, Any]]:
+def _texts(path: Path) -> Iterator[str]:
+    return read_texts(path, [] if path.name.removesuffix(".gz").endswith(".txt") else ["text"])
+
+
+def train_models(
+    folder: Path, split: Sequence[Path], repeated: Sequence[Path], settings: SentenceSettings
+) -> list[dict[str, Any]]:
     """Train the models, write them, and return their figures.
 
     Args:
         folder: Existing folder of the models.
-        stage_folder: Folder of the stage, with split sentences and repeated rows.
+        split: Tables of split sentences.
+        repeated: Tables of repeated rows.
 
     Returns:
         One dict for files; two for the halves of the corpus; none if a half has no sentence.
@@ -78,7 +73,11 @@ def train_models(folder: Path, stage_folder: Path, settings: SentenceSettings) -
             raise DataError(message, code="corpus.too_little_text", key=KEY)
         return [asdict(learnt)]
     models = [
-        train(partial(corpus_sentences, stage_folder, settings, half), folder / model_file(half), vocabulary=vocabulary)
+        train(
+            partial(corpus_sentences, folder, split, repeated, settings.clean.max_words, half),
+            folder / model_file(half),
+            vocabulary=vocabulary,
+        )
         for half in range(NUM_HALVES)
     ]
     return [] if None in models else [asdict(model) for model in models if model is not None]
@@ -87,7 +86,7 @@ def train_models(folder: Path, stage_folder: Path, settings: SentenceSettings) -
 def file_sentences(files: Sequence[Path], settings: SentenceSettings) -> Iterator[list[str]]:
     """Yield the words of each different sentence in files."""
     num_words, seen = 0, set[bytes]()
-    for text in _texts(files):
+    for text in (text for path in files for text in _texts(path)):
         for sentence in split_sentences(text):
             digest = hashlib.sha256(sentence.encode()).digest()[:16]
             if digest in seen or rejection_reason(sentence, settings) is not None:
@@ -100,38 +99,21 @@ def file_sentences(files: Sequence[Path], settings: SentenceSettings) -> Iterato
             yield words
 
 
-def _texts(files: Sequence[Path]) -> Iterator[str]:
-    for path in files:
-        with _readable(path):
-            if path.suffix == ".parquet":
-                with pq.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False) as table:
-                    for batch in table.iter_batches(2_000, columns=["text"], use_threads=False):
-                        yield from (text or "" for text in batch["text"].to_pylist())
-            else:
-                with path.open(encoding="utf-8-sig") as file:
-                    yield from file
+def corpus_sentences(
+    folder: Path, split: Sequence[Path], repeated: Sequence[Path], max_words: int, half: int
+) -> Iterator[list[str]]:
+    """Yield the words of the training sentences of a half, in order, up to half of `max_words`.
 
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise DataError(f"{path} cannot be read: {error}", code="data.unreadable", path=path) from error
-
-
-def corpus_sentences(folder: Path, settings: SentenceSettings, half: int) -> Iterator[list[str]]:
-    """Yield the words of the training sentences of a half, in order, up to half of `clean.max_words`."""
-    split, repeated = stage_tables(folder / SPLIT_FOLDER), stage_tables(folder / REPEATED_FOLDER)
+    Those are the first sentences of the documents with the most certain language.
+    """
     if not split:
         return
-    # In thousandths; all sentences are equal for `first`.
-    score = "floor(coalesce(language_score, 0)::DOUBLE * 1000)" if settings.clean.pick == "best" else "0"
     rows = query(
         folder,
         f"""
         WITH sentences AS (
-            SELECT file_index AS shard, file_row_number AS row, num_words, {score} AS score FROM {parquet(split)}
+            SELECT file_index AS shard, file_row_number AS row, num_words,
+                floor(coalesce(language_score, 0)::DOUBLE * 1000) AS score FROM {parquet(split)}
             WHERE (instr('13579bdf', sha256(document_id)[2]) > 0) = ?  -- `corpus_half`: whether the first byte is odd
         ), chosen AS (
             SELECT shard, row, sum(num_words) OVER (ORDER BY score DESC, shard, row) AS num_words
@@ -140,6 +122,22 @@ def corpus_sentences(folder: Path, settings: SentenceSettings, half: int) -> Ite
         SELECT text FROM chosen JOIN {parquet(split)} texts ON texts.file_index = shard AND texts.file_row_number = row
         WHERE chosen.num_words <= ? ORDER BY shard, row
         """,
-        [bool(half), settings.clean.max_words // NUM_HALVES],
+        [bool(half), max_words // NUM_HALVES],
     )
     yield from (ngram_words(text) for (text,) in rows)
+
+
+@lru_cache(maxsize=2)
+def load_ngram(path: str, fingerprint: str) -> Any:
+    """Return a kenlm model; `fingerprint` distinguishes successive files with the same name in the cache."""
+    kenlm = require("kenlm", extra="corpus")
+    config = kenlm.Config()
+    config.show_progress = False
+    config.arpa_complain = kenlm.ARPALoadComplain.NONE
+    return kenlm.Model(path, config)
+
+
+def ngram_perplexity(model: Any, sentence: str) -> float | None:
+    """Return 10^(-log10 P / (N + 1)) for N words and the end of the sentence; None without words."""
+    words = ngram_words(sentence)
+    return float(10 ** (-model.score(" ".join(words)) / (len(words) + 1))) if words else None

@@ -4,7 +4,7 @@ import pytest
 from raised import check_logged, raises_code
 from sentence_documents import DISPLAY, make_corpus, name, sentence
 
-from paratune.corpus.sentences.clean import corpus_half, file_sentences
+from paratune.corpus.sentences.models import corpus_half, file_sentences
 from paratune.corpus.sentences.run import run_sentences
 from paratune.corpus.settings import CleanPart, SentenceSettings
 from paratune.records import read_json
@@ -35,16 +35,13 @@ def test_each_half_of_the_corpus_teaches_a_model(tmp_path):
 def test_the_best_documents_are_those_whose_language_is_most_certain(tmp_path):
     # 6 words a sentence; half of 72 is enough for 6 sentences of each half. Four documents are quite certain.
     texts = [(sentence(n), 0.99 if n in CERTAIN else 0.8 if n % 2 else 0.5) for n in range(80)]
-    for pick in ("best", "first"):
-        clean = {"max_words": 72, "pick": pick}
-        run_sentences(make_corpus(tmp_path, [texts[:50], texts[50:]], pick, clean=CleanPart(**clean)), 1, DISPLAY)
+    run_sentences(make_corpus(tmp_path, [texts[:50], texts[50:]], clean=CleanPart(max_words=72)), 1, DISPLAY)
     for half in (0, 1):
         numbers = [n for n in range(80) if corpus_half(f"{n // 50}-{n % 50}") == half]
         best = [n for n in numbers if n in CERTAIN]
         best += [n for n in numbers if n % 2 and n not in CERTAIN][: 6 - len(best)]
-        for pick, expected in (("first", numbers[:6]), ("best", sorted(best))):
-            words = words_of_model(tmp_path, half, pick)
-            assert [n for n in numbers if f"x{name(n)}" in words] == expected, (half, pick)
+        words = words_of_model(tmp_path, half)
+        assert [n for n in numbers if f"x{name(n)}" in words] == sorted(best), half
 
 
 def test_a_repeated_sentence_is_used_once_in_training(tmp_path):
@@ -81,10 +78,10 @@ def test_no_more_is_read_of_files_than_wanted(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "refused"),
-    [("a.csv", ("data.format", "a.csv")), ("a.parquet", ("data.column_missing",)), ("b.txt", ("data.not_found",))],
+    [("a.doc", ("data.format", "a.doc")), ("a.parquet", ("data.column_missing",)), ("b.txt", ("data.not_found",))],
 )
 def test_files_that_teach_nothing_are_named(tmp_path, name, refused):
-    (tmp_path / "a.csv").touch()
+    (tmp_path / "a.doc").touch()
     pq.write_table(pa.table({"texto": ["a"]}), tmp_path / "a.parquet")
     corpus = make_corpus(tmp_path, [[sentence(1)]], clean=CleanPart(files=[str(tmp_path / name)]))
     with raises_code(*refused):
@@ -107,4 +104,3 @@ def test_a_corpus_too_small_for_two_halves_has_no_perplexities(tmp_path, caplog)
     assert totals["kept"] == 1
     assert learnt(tmp_path) == []
     check_logged(caplog, "corpus.no_perplexity", "sentences.clean.files")
-    assert read_json(tmp_path / "work/5_sentences/perplexity.json")["num_unknown"] == 1

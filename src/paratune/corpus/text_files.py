@@ -1,4 +1,4 @@
-"""Reads texts of evaluation sets from Parquet, CSV, TSV, JSON lines, SQuAD's JSON, or lines of text files."""
+"""Reads texts of the user from Parquet, CSV, TSV, JSON lines, SQuAD's JSON, or lines of text files."""
 
 import gzip
 import json
@@ -10,11 +10,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from paratune.corpus.shard import BUFFER_BYTES
 from paratune.errors import DataError, did_you_mean
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 SQUAD_COLUMNS = ("title", "context", "question", "answers")
 """Texts in SQuAD's JSON, with the names of the columns in its tables."""
+BATCH_SIZE = 2_000
+"""Rows of a Parquet file in memory."""
 KINDS = (".parquet", *DELIMITERS, ".jsonl", ".ndjson", ".json", ".txt")
 """File formats; all but Parquet also as .gz."""
 
@@ -31,17 +34,18 @@ def read_texts(path: Path, columns: Sequence[str]) -> Iterator[str]:
         raise DataError(message, code="data.format", path=path)
     if (kind == ".txt") == bool(columns):
         problem = "has no columns; leave columns out" if columns else "needs columns; name those with texts"
-        message = f"{path}: a {kind} file {problem} (clean.decontaminate.sets.columns)"
+        message = f"{path}: a {kind} file {problem}"
         raise DataError(message, code="data.columns_unfit", path=path, kind=kind)
     try:
         if kind == ".txt":
             opened = gzip.open if path.suffix == ".gz" else open
-            with opened(path, "rt", encoding="utf-8") as file:
+            with opened(path, "rt", encoding="utf-8-sig") as file:
                 yield from (line.strip() for line in file)
             return
         cells = _squad_cells(path, columns) if kind == ".json" else _table_cells(path, kind, columns)
         for cell in cells:
-            yield from _texts(cell)
+            texts = cell if isinstance(cell, list) else [cell]
+            yield from (text for text in texts if isinstance(text, str))
     except DataError:
         raise
     except (OSError, EOFError, ValueError, TypeError, pa.ArrowException) as error:
@@ -96,9 +100,9 @@ def _batches(path: Path, kind: str, columns: Sequence[str]) -> Iterator[pa.Recor
         DataError: The file lacks a column.
     """
     if kind == ".parquet":
-        with pq.ParquetFile(path) as table:
+        with pq.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False) as table:
             _refuse_missing(path, columns, table.schema_arrow.names)
-            yield from table.iter_batches(columns=list(columns))
+            yield from table.iter_batches(BATCH_SIZE, columns=list(columns), use_threads=False)
     else:
         parse = pyarrow.csv.ParseOptions(delimiter=DELIMITERS[kind], newlines_in_values=True)
         with pyarrow.csv.open_csv(path, parse_options=parse) as table:
@@ -116,12 +120,3 @@ def _refuse_missing(path: Path, columns: Sequence[str], names: Sequence[str]) ->
     if missing:
         message = f"{path} has no column {missing[0]}{did_you_mean(missing[0], names)} ({', '.join(names)})"
         raise DataError(message, code="data.column_missing", path=path)
-
-
-def _texts(cell: Any) -> Iterator[str]:
-    """Yield the text of a cell, or the texts of its list."""
-    if isinstance(cell, str):
-        yield cell
-    elif isinstance(cell, list):
-        for item in cell:
-            yield from _texts(item)
