@@ -32,8 +32,6 @@ from paratune.errors import CheckpointError, coded, os_error_as
 _log = logging.getLogger(__name__)
 SCHEMA_VERSION = 1
 RUN_FILE = run_files.RUN_FILE
-RUN_COPY = ".run.json.copy"
-"""Copy of run.json, read when run.json is damaged: without it a run cannot be resumed."""
 SUMMARY_FILE = "summary.json"
 MODEL_FOLDER = run_files.MODEL_FOLDER
 CHECKPOINTS_FOLDER = "checkpoints"
@@ -103,7 +101,7 @@ def read_object(path: Path, remedy: str) -> dict[str, Any]:
     Raises:
         CheckpointError: It cannot be read, is no object, or has another schema version, for which `remedy` is shown.
     """
-    value = read_run(path.parent) if path.name == RUN_FILE else read_json(path)
+    value = read_json(path)
     if not isinstance(value, dict):
         text = f"{plain(path)} is damaged: it contains a {type(value).__name__}, an object is needed"
         raise CheckpointError(text, code="run.damaged", path=path)
@@ -115,24 +113,11 @@ def read_object(path: Path, remedy: str) -> dict[str, Any]:
 
 
 def write_run(folder: Path, record: Any) -> None:
-    write_json(folder / RUN_COPY, record)
     write_json(folder / RUN_FILE, record)
 
 
 def read_run(folder: Path) -> Any:
-    """Return run.json, or its copy with a warning where run.json is damaged.
-
-    Raises:
-        CheckpointError: Neither can be read.
-    """
-    try:
-        return read_json(folder / RUN_FILE)
-    except CheckpointError as error:
-        if not ((folder / RUN_FILE).exists() and (folder / RUN_COPY).exists()):
-            raise
-        record = read_json(folder / RUN_COPY)
-        _log.warning("%s; its copy is used", error, extra=coded("run.copy_used", folder=folder))
-        return record
+    return read_json(folder / RUN_FILE)
 
 
 def file_sha256(path: Path) -> str:

@@ -19,13 +19,10 @@ from paratune.config.own_code import CALLBACKS_KEY, NOT_COMPARED
 from paratune.errors import CheckpointError, os_error_as
 from paratune.records import (
     CHECKPOINTS_FOLDER,
-    RUN_COPY,
     RUN_FILE,
     SUMMARY_FILE,
     is_finished,
-    read_json,
     read_run,
-    write_json,
 )
 
 Mode = Literal["new", "resume", "overwrite"]
@@ -58,7 +55,8 @@ def check_usable(folder: Path, mode: Mode) -> None:
         CheckpointError: It contains a run without --resume or --overwrite, or other files, or another process trains in
             it, or it cannot be created or written.
     """
-    _check_free(folder)
+    if is_in_use(folder):
+        raise _in_use(folder)
     _check_content(folder, mode)
     place = next((path for path in (folder, *folder.parents) if path.exists()), Path())
     # Permissions are not enough: root has them also on a disk that is read-only or full.
@@ -94,30 +92,25 @@ def folder_state(folder: Path) -> Literal["finished", "unfinished", "foreign"] |
     try:
         if (folder / RUN_FILE).exists():
             return "finished" if is_finished(folder) else "unfinished"
-        is_free = not folder.exists() or all(_is_beginning(path.name) for path in folder.iterdir())
+        names = [path.name for path in folder.iterdir()] if folder.exists() else []
     except OSError:  # a file, or a folder without permission to read
         return "foreign"
+    # Files that may exist before run.json: of a job, or of a process that was killed early.
+    ours, begun = (LOCK_FILE, SLURM_FOLDER), ("log.rank", "events.rank")
+    is_free = all(name in ours or name.endswith(atomic.SUFFIX) or name.startswith(begun) for name in names)
     return None if is_free else "foreign"
 
 
 def is_in_use(folder: Path) -> bool:
     """Return whether a process trains in a folder, which may be missing."""
     try:
-        _check_free(folder)
-    except CheckpointError:
-        return True
-    return False
-
-
-def _check_free(folder: Path) -> None:
-    """Raise an error if a process trains there. The lock is shared, so that several ranks can check at once."""
-    try:
         with (folder / LOCK_FILE).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise _in_use(folder) from error
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that several ranks can check at once
+    except BlockingIOError:
+        return True
     except OSError:  # no lock file; or a file system without locks, which `take_folder` reports
-        return
+        return False
+    return False
 
 
 def check_same_run(
@@ -193,8 +186,6 @@ def take_folder(folder: Path, mode: Mode) -> FileLock:
             atomic.delete_remains(folder)
             if mode == "overwrite":
                 _empty(folder)
-            else:
-                _mend_run_file(folder)
         except Timeout as error:
             raise _in_use(folder) from error
         except (CheckpointError, OSError):
@@ -223,25 +214,15 @@ def locked_folder(folder: Path, command: str, remedy: str) -> Iterator[None]:
         yield
 
 
-def _mend_run_file(folder: Path) -> None:
-    """Replace a damaged run.json by its copy."""
-    if not (folder / RUN_FILE).exists():
-        return
-    try:
-        read_json(folder / RUN_FILE)
-    except CheckpointError:
-        write_json(folder / RUN_FILE, read_run(folder))
-
-
 def _empty(folder: Path) -> None:
     """Delete a run; links are deleted without their targets.
 
     A process that is killed meanwhile leaves a run that can be overwritten, or resumed from what is left: it counts as
     unfinished first, checkpoints are deleted before the events of their steps, and run.json is deleted last.
     """
-    first, last = (SUMMARY_FILE, CHECKPOINTS_FOLDER), (RUN_COPY, RUN_FILE)
-    others = sorted(path.name for path in folder.iterdir() if path.name not in (*first, *last, LOCK_FILE, SLURM_FOLDER))
-    for path in (folder / name for name in (*first, *others, *last)):
+    first, kept = (SUMMARY_FILE, CHECKPOINTS_FOLDER), (RUN_FILE, LOCK_FILE, SLURM_FOLDER)
+    others = sorted(path.name for path in folder.iterdir() if path.name not in (*first, *kept))
+    for path in (folder / name for name in (*first, *others, RUN_FILE)):
         if path.is_dir() and not path.is_symlink():
             atomic.delete_folder(path)  # a half-deleted checkpoint would fail --resume
         else:
@@ -261,16 +242,10 @@ def _refused(folder: Path, problem: str, *, code: str) -> CheckpointError:
     return CheckpointError(f"{folder} {problem}", code=code, folder=folder)
 
 
-def _is_beginning(name: str) -> bool:
-    """Return whether a file may exist before run.json: of a job, or of a process that was killed early."""
-    is_ours = name in (LOCK_FILE, SLURM_FOLDER, RUN_COPY) or name.endswith(atomic.SUFFIX)
-    return is_ours or name.startswith(("log.rank", "events.rank"))
-
-
 def trained_fingerprint(values: Mapping[str, Any]) -> str:
     """Return the SHA-256, in hexadecimal, of the options that decide what is trained: all except FREE_TO_CHANGE.
 
-    DECISIVE options count only where they differ from their defaults, so that older runs keep their fingerprints.
+    DECISIVE options count only where they differ from their defaults: not every strategy has them.
     """
     flat = flatten(values).items()
     decisive = {key: value for key, value in flat if not _is_free(key) and value != DECISIVE.get(key)}

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from raised import check_logged, raises_code
+from raised import raises_code
 
-from paratune.records import RUN_COPY, RUN_FILE, SUMMARY_FILE, read_json, write_json, write_run
+from paratune.records import RUN_FILE, SUMMARY_FILE, read_json, write_json
 from paratune.records.run_folder import (
     LOCK_FILE,
     check_same_run,
@@ -337,7 +337,7 @@ def test_a_process_that_is_killed_while_it_overwrites_leaves_a_folder_that_can_b
         pass
 
     folder = begun(tmp_path / "run", finished=True)
-    for name in ("events.rank0000.jsonl", RUN_COPY):
+    for name in ("events.rank0000.jsonl", "log.rank0000.txt"):
         (folder / name).write_text("")
     unlink, calls = Path.unlink, []
 
@@ -379,34 +379,8 @@ def test_a_process_that_is_killed_while_it_deletes_checkpoints_leaves_none_that_
     assert {path.name for path in folder.iterdir()} == {RUN_FILE, LOCK_FILE}
 
 
-def test_a_damaged_run_json_is_read_from_its_copy_and_written_again(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    folder = begun(tmp_path / "run")
-    record = json.loads((folder / RUN_FILE).read_text())
-    write_run(folder, record)
-    whole = (folder / RUN_FILE).read_bytes()
-    (folder / RUN_FILE).write_bytes(whole[:100] + b"\xff" + whole[101:])
-    check_same_run(folder, CONFIG)
-    check_logged(caplog, "run.copy_used", folder / RUN_FILE)
-    with raises_code("run.other_configuration"):
-        check_same_run(folder, {**CONFIG, "train": {"epochs": 3}})
-    take_folder(folder, "resume").release()
-    assert (folder / RUN_FILE).read_bytes() == whole
-
-
 def test_the_order_of_sums_may_change_when_a_run_is_resumed(tmp_path: Path):
     folder = begun(tmp_path / "run")
     other = {**CONFIG, "train": {**CONFIG["train"], "deterministic": False}}
     check_same_run(folder, other)
     assert trained_fingerprint(other) == trained_fingerprint(CONFIG)
-
-
-def test_resuming_replaces_only_a_damaged_run_json(tmp_path: Path):
-    folder = begun(tmp_path / "run")
-    record = (folder / RUN_FILE).read_bytes()
-    (folder / RUN_COPY).write_bytes(record)
-    number = (folder / RUN_FILE).stat().st_ino
-    take_folder(folder, "resume").release()
-    assert (folder / RUN_FILE).stat().st_ino == number
-    (folder / RUN_FILE).write_bytes(record[:-5])
-    take_folder(folder, "resume").release()
-    assert json.loads((folder / RUN_FILE).read_bytes()) == json.loads(record)
