@@ -73,7 +73,7 @@ class RankLog:
         """Its last logged activity since its last start."""
         self.ended: Event | None = None
         """Event with the reason of its end, if there is one."""
-        self.pauses_s = self.longest_pause_s = 0.0
+        self.pauses_s = 0.0
 
     def read(self) -> None:
         """Read the lines since the last call; an incomplete last line is read when it is complete.
@@ -122,7 +122,6 @@ class RankLog:
             self.steps = deque((old for old in self.steps if (old.step or 0) <= step), maxlen=WINDOW)
         elif kind in ("evaluation", "checkpoint"):
             self.pauses_s += event.time_s or 0.0
-            self.longest_pause_s = max(self.longest_pause_s, event.time_s or 0.0)
             self.evaluation = event if kind == "evaluation" else self.evaluation
         elif kind in ("stop", "failure") or (kind == "out_of_memory" and event.next_micro_batch_size is None):
             self.ended = event

@@ -11,26 +11,23 @@ from typing import Any, Literal
 
 from paratune.errors import CheckpointError
 from paratune.records import RUN_FILE, events_file, is_finished
-from paratune.records.finished import Record, RunRecord, last_session, number_in, read_typed
+from paratune.records.finished import Record, RunRecord, last_session, read_typed
 from paratune.records.run_folder import LOCK_FILE, is_in_use
 from paratune.records.typed import RunFile, Summary
 from paratune.watch.rank import Event, RankLog, total_rate
 
-MIN_SILENCE_S = 60.0
-"""Minimum seconds without an event before a training run is stalled."""
-MIN_PAUSE_S = 600.0
-"""The same for evaluations and checkpoints, whose duration is unknown at first."""
-SLOWER = 5
-"""A run is stalled after this many times its usual time between events."""
+SILENT_S = 60.0
+"""Seconds without an event after which the time of the last one is shown."""
+RECENT_S = 600.0
+"""Seconds without an event up to which a run of another machine counts as running, where its lock is not seen here."""
 MAX_RANKS = 4096
 State = Literal[
-    "starting", "training", "evaluating", "saving", "stalled", "finished", "stopped", "failed", "killed", "waiting",
+    "starting", "training", "evaluating", "saving", "finished", "stopped", "failed", "killed", "waiting",
     "skipped", "gone",
 ]  # fmt: skip
-"""stalled: a process trains it, but has logged nothing for too long; stopped: by a signal, after saving; killed: no
-process trains it, and it has no record of a reason; waiting, skipped: in a matrix; gone: its folder was deleted, or
-cannot be read."""
-RUNNING: tuple[State, ...] = ("starting", "training", "evaluating", "saving", "stalled")
+"""stopped: by a signal, after saving; killed: no process trains it, and it has no record of a reason; waiting, skipped:
+in a matrix; gone: its folder was deleted, or cannot be read."""
+RUNNING: tuple[State, ...] = ("starting", "training", "evaluating", "saving")
 _DOING: Mapping[str, State] = {
     "training": "training",
     "evaluating": "evaluating",
@@ -78,6 +75,14 @@ class RunView:
     def is_running(self) -> bool:
         return self.state in RUNNING
 
+    def silent_s(self, now: float) -> float | None:
+        """Return the seconds since the last event of a run that was killed, or is silent for long; else None."""
+        silence = None if self.since is None else now - self.since
+        # While a run starts, its log is that of the previous session.
+        is_active = self.is_running and self.state != "starting"
+        is_long = silence is not None and (self.state == "killed" or (is_active and silence > SILENT_S))
+        return silence if is_long else None
+
 
 class RunWatch:
     def __init__(self, folder: Path) -> None:
@@ -117,7 +122,7 @@ class RunWatch:
             with suppress(OSError):  # try again at the next look
                 log.read()
         last_event = max((log.time or 0.0 for log in self._logs), default=0.0) or None
-        state, reason = self._state(record, in_use, last_event, now, about["host"])
+        state, reason = self._state(in_use, last_event, now, about["host"])
         is_active = in_use or state in _DOING.values()
         return RunView(
             **about,
@@ -156,31 +161,18 @@ class RunWatch:
             "num_damaged_lines": sum(log.num_damaged for log in self._logs),
         }
 
-    def _state(
-        self, record: RunRecord, in_use: bool, last_event: float | None, now: float, host: str | None
-    ) -> tuple[State, str | None]:
-        first = self._logs[0]
-        doing = _DOING.get(first.doing or "", "starting")
+    def _state(self, in_use: bool, last_event: float | None, now: float, host: str | None) -> tuple[State, str | None]:
+        doing = _DOING.get(self._logs[0].doing or "", "starting")
         if in_use:
             with suppress(OSError):  # a start opens the lock file for writing
-                began = (self.folder / LOCK_FILE).stat().st_mtime
-                if last_event is None or last_event < began:
-                    last_event, doing = began, "starting"  # the log is that of the previous session
-        limit = max(MIN_PAUSE_S, SLOWER * first.longest_pause_s)
-        step_s = first.mean_wall_s()
-        if doing == "training" and step_s is not None:  # before the first logged steps their duration is unknown
-            log_every = number_in(record.setting("measure.log_every")) or 1
-            limit = max(MIN_SILENCE_S, SLOWER * log_every * step_s)
-        silence = now - last_event if last_event is not None else None
-        if in_use:
-            if doing != "starting" and silence is not None and silence > limit:
-                return "stalled", f"{doing}, without an event for longer than usual"
+                if last_event is None or last_event < (self.folder / LOCK_FILE).stat().st_mtime:
+                    doing = "starting"  # the log is that of the previous session
             return doing, None
         ended = next((log.ended for log in self._logs if log.ended is not None), None)
         if ended is not None:
             return _end_reason(ended)
         # Locks of another machine may be invisible here; its recent events are not.
-        if host not in (None, platform.node()) and silence is not None and silence < limit:
+        if host not in (None, platform.node()) and last_event is not None and now - last_event < RECENT_S:
             return doing, f"on {host}, whose lock this machine does not see"
         if last_event is None and not (self.folder / RUN_FILE).exists():
             return "killed", "before its first step, or before it started"

@@ -21,7 +21,6 @@ MAX_NAME = 48
 """Maximum width of a name on a terminal."""
 _GAP = "   "
 _STYLES = {
-    "stalled": "bold yellow",
     "failed": "bold red",
     "killed": "bold red",
     "gone": "yellow",
@@ -107,8 +106,8 @@ def _items(run: RunView, now: float) -> Iterator[Text | str]:
     yield _name(run.name)
     yield _styled(run.state)
     yield _first_line(run.reason)
-    if run.state in ("stalled", "killed") and run.since is not None:
-        yield Text(f"last sign of progress {format_duration(now - run.since)} ago", style="yellow")
+    if (silent_s := run.silent_s(now)) is not None:
+        yield Text(f"last sign of progress {format_duration(silent_s)} ago", style="yellow")
     if run.step is not None and run.state not in ("waiting", "skipped"):
         share = f" of {run.num_steps:,} ({format_share(run.step / run.num_steps)})" if run.num_steps else ""
         yield f"step {run.step:,}{share}"

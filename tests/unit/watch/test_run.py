@@ -13,7 +13,7 @@ from watched import NOW, begin, event, finish, held, log, step, training
 from paratune.records import RUN_FILE, events_file
 from paratune.watch import run as watched_run
 from paratune.watch.board import Board
-from paratune.watch.run import MIN_PAUSE_S, MIN_SILENCE_S, RunView, RunWatch
+from paratune.watch.run import RECENT_S, SILENT_S, RunView, RunWatch
 from paratune.watch.screen import Screen
 
 
@@ -90,23 +90,13 @@ def test_steps_that_are_trained_again_count_once(tmp_path: Path):
     assert (view.step, view.loss) == (6, 7.0)
 
 
-def test_a_run_without_events_is_stalled_but_not_while_it_evaluates(tmp_path: Path):
+def test_a_silent_run_shows_the_time_of_its_last_event(tmp_path: Path):
     folder = training(tmp_path / "r")
     with held(folder):
-        assert look(folder, MIN_SILENCE_S - 1).state == "training"
-        stalled = look(folder, MIN_SILENCE_S + 1)
-        assert (stalled.state, stalled.since, stalled.is_running) == ("stalled", NOW, True)
-        log(folder, event("begin", doing="evaluating"))
-        assert look(folder, MIN_SILENCE_S + 1).state == "evaluating"
-        assert look(folder, MIN_PAUSE_S + 1).state == "stalled"
-
-
-def test_a_run_with_slow_steps_is_stalled_after_five_times_a_step(tmp_path: Path):
-    folder = begin(tmp_path / "r")
-    log(folder, event("begin", doing="training"), step(1, wall_ms=60_000.0))
-    with held(folder):
-        assert look(folder, 299).state == "training"
-        assert look(folder, 301).state == "stalled"
+        view = look(folder)
+    assert (view.state, view.since) == ("training", NOW)
+    assert (view.silent_s(NOW + SILENT_S - 1), view.silent_s(NOW + SILENT_S + 1)) == (None, SILENT_S + 1)
+    assert look(finish(folder)).silent_s(NOW + 1000) is None
 
 
 def test_a_run_is_starting_until_its_first_event_of_training(tmp_path: Path):
@@ -121,7 +111,7 @@ def test_a_run_of_another_machine_without_a_visible_lock_has_the_state_of_its_ev
     begin(folder, host="node17")
     view = look(folder)
     assert (view.state, view.reason) == ("training", "on node17, whose lock this machine does not see")
-    assert look(folder, MIN_SILENCE_S + 1).state == "killed"
+    assert look(folder, RECENT_S + 1).state == "killed"
     begin(folder, host=platform.node())
     assert look(folder).state == "killed"
 
@@ -197,7 +187,7 @@ def test_any_content_of_a_record_is_shown(tmp_path: Path, change: dict):
     with held(folder):
         board = Board([folder])
         Console(file=io.StringIO(), width=80).print(Screen(board.look()))
-        assert look(folder).state in ("training", "stalled")
+        assert look(folder).state == "training"
 
 
 def test_an_event_of_a_step_that_is_no_number_of_a_step_is_damaged(tmp_path: Path):
