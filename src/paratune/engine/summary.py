@@ -96,7 +96,7 @@ def summarise(
             counted,
             global_batch_size=global_batch_size,
             reason=noise_reason,
-            why_not_preconditioned=None if why is None else (why.code, why.reason),
+            why_not_preconditioned=None if why is None else why.reason,
         ),
         "communication": communication(profiles, communication_reason),
         "profile": profile_summary(profiles, profile_reason),

@@ -76,7 +76,7 @@ def noise_summary(
     *,
     global_batch_size: int,
     reason: str | None,
-    why_not_preconditioned: tuple[str, str] | None = None,
+    why_not_preconditioned: str | None = None,
 ) -> dict[str, Any]:
     """Return `noise_scale` of a summary (see docs/reference/records.md): ratios of means, never means of ratios.
 
@@ -84,41 +84,36 @@ def noise_summary(
     """
     samples = [event["noise_scale"] for event in events if event.get("noise_scale") is not None]
     known = [sample["preconditioned"] for sample in samples if sample.get("preconditioned") is not None]
-    why = None if reason is None else ("not_sampled", reason)
     return {
-        **_estimate(samples, len(events), why),
+        **_estimate(samples, len(events), reason),
         "global_batch_size": global_batch_size,
-        "preconditioned": _estimate(known, len(events), None if known else why or why_not_preconditioned),
+        "preconditioned": _estimate(known, len(events), reason or why_not_preconditioned),
     }
 
 
-def _estimate(samples: Sequence[Mapping[str, float]], num_measured: int, why: tuple[str, str] | None) -> dict[str, Any]:
-    """Return the estimate of the sampled steps; `why` is the code and the reason where there are none."""
+def _estimate(samples: Sequence[Mapping[str, float]], num_measured: int, why: str | None) -> dict[str, Any]:
+    """Return the estimate of the sampled steps; `why` is the reason where there are none."""
     traces, norms = ([sample[name] for sample in samples] for name in ("trace", "squared_norm"))
     trace, squared_norm = (fmean(values) if values else None for values in (traces, norms))
     value = _ratio(trace, squared_norm) if len(samples) >= MIN_SAMPLES else None
     every = num_measured // MIN_SAMPLES
     advice = f"set measure.noise_scale_every: {every}" if every else f"train at least {MIN_SAMPLES} measured steps"
-    if value is not None:
-        code, reason = None, None
-    elif len(samples) >= MIN_SAMPLES:
-        code = "not_separated"
+    reason: str | None = None
+    if value is None and len(samples) >= MIN_SAMPLES:
         reason = (
             f"the {len(samples)} sampled steps do not separate the noise from the gradient: an estimate of tr(Sigma) "
             "or |G|^2 is not above 0; sample more steps (measure.noise_scale_every)"
         )
-    elif samples:
-        code = "few_samples"
+    elif samples and value is None:
         reason = f"only {len(samples)} steps were sampled and {MIN_SAMPLES} are needed; {advice}"
-    else:
-        code, reason = why or ("not_sampled", f"no step was sampled after the warm-up; {advice}")
+    elif not samples:
+        reason = why or f"no step was sampled after the warm-up; {advice}"
     return {
         "value": value,
         "standard_error": None if value is None else _jackknife(traces, norms),
         "trace": trace,
         "squared_norm": squared_norm,
         "num_steps": len(samples),
-        "code": code,
         "reason": reason,
     }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paratune import records
-from paratune.base.text import plain
+from paratune.base.text import listing, plain
 from paratune.errors import CheckpointError
 from paratune.records.efficiency import NoiseKind
 from paratune.records.typed import Noise, RecordedData, RecordPart, RunFile, Summary, checked
@@ -179,7 +179,7 @@ def _not_a_run_text(folder: Path, file: str) -> str:
     inside = sorted(path.parent.name for path in folder.glob(f"*/{file}"))
     if not inside:
         return f"{plain(folder)} is not a run: it has no {file}"
-    names = ", ".join(plain(name) for name in inside[:3]) + (", ..." if len(inside) > 3 else "")
+    names = listing(map(plain, inside), 3)
     return f"{plain(folder)} is not a run but contains {len(inside)} ({names}); give them: {plain(folder)}/*"
 
 

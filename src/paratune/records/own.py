@@ -14,7 +14,7 @@ import logging
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -44,22 +44,22 @@ def key_file() -> Path | None:
 
 def signed_run(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of run.json with a signature, for a run whose code the user's own configuration names."""
-    return _signed(record, _run_text(record))
+    return {**record, SIGNATURE: _signature(_run_text(record), create=True)}
 
 
 def is_own_run(record: Any) -> bool:
     """Return whether run.json has the signature of this user."""
-    return isinstance(record, dict) and _is_own(record, _run_text(record))
+    return isinstance(record, dict) and _is_signed(record, _run_text(record))
 
 
 def signed_model(folder: Path, record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of `paratune.json` with a signature, after all other files of the model folder are written."""
-    return _signed(record, _model_text(folder, record))
+    return {**record, SIGNATURE: _signature(_model_text(folder, record), create=True)}
 
 
 def is_own_model(folder: Path, record: Any) -> bool:
     """Return whether `paratune.json` has the signature of this user, for the Python files of the folder."""
-    return isinstance(record, dict) and _is_own(record, _model_text(folder, record))
+    return isinstance(record, dict) and _is_signed(record, _model_text(folder, record))
 
 
 def read_task_file(folder: Path) -> dict[str, Any]:
@@ -112,13 +112,16 @@ def admit_model(name: str, known: Mapping[str, Any], run: Path | None) -> bool:
     place: Path | str = folder / TASK_FILE if folder.is_dir() else name
     own_run, is_named = is_own_run(record), is_trusted(place)
     code = named_code({**known, "model": own_model_options(known.get("model")), "evaluate": known})
-    asks = _asks_for_files(record) and any(folder.glob("*.py"))
+    # A damaged record asks for nothing.
+    config = record.get("config") if isinstance(record, dict) else None
+    model = config.get("model") if isinstance(config, dict) else None
+    asks = isinstance(model, dict) and model.get("trust_remote_code") is True and any(folder.glob("*.py"))
     if asks or is_named:
         code.append(NamedCode(REMOTE_CODE, name, shown="true"))
     if not code:
         return False
     admit(code, place, is_own=is_own_model(folder, known) and (run is None or own_run))
-    if is_own_run(record) or is_named:
+    if own_run or is_named:
         _add_folder(record)
     return asks or is_named
 
@@ -134,12 +137,6 @@ def admit_base(folder: Path, base: str) -> None:
     admit(code, folder / TASK_FILE, is_own=is_own_model(folder, known))
 
 
-def _asks_for_files(record: Any) -> bool:
-    config = record.get("config") if isinstance(record, dict) else None
-    model = config.get("model") if isinstance(config, dict) else None
-    return isinstance(model, dict) and model.get("trust_remote_code") is True
-
-
 def _add_folder(record: Mapping[str, Any]) -> None:
     """Let Python find own code beside the configuration file of a run, as in its training."""
     config_file = record.get("config_file")  # None for a mapping
@@ -148,51 +145,36 @@ def _add_folder(record: Mapping[str, Any]) -> None:
 
 
 def _run_text(record: Mapping[str, Any]) -> str:
-    return _text("run", {name: record.get(name) for name in _SIGNED_OF_RUN})
+    return json.dumps(["run", finite({name: record.get(name) for name in _SIGNED_OF_RUN})], sort_keys=True)
 
 
 def _model_text(folder: Path, record: Mapping[str, Any]) -> str:
-    named = {name: value for name, value in record.items() if name != SIGNATURE}
-    return _text("model", {"record": named, "files": dict(_files_with_code(folder))})
-
-
-def _files_with_code(folder: Path) -> Iterator[tuple[str, Any]]:
-    """Yield what decides which Python files of a model folder run: hashes, and the classes that its files name."""
-    for path in sorted(folder.rglob("*.py")) if folder.is_dir() else ():
-        yield path.relative_to(folder).as_posix(), file_sha256(path)
+    """Return the record with what decides which Python files of the folder run: hashes, and classes that files name."""
+    paths = sorted(folder.rglob("*.py")) if folder.is_dir() else ()
+    files: dict[str, Any] = {path.relative_to(folder).as_posix(): file_sha256(path) for path in paths}
     for path in sorted(folder.glob("*config.json")):
         with suppress(OSError, ValueError, RecursionError):
             values = json.loads(path.read_bytes())
             known = values if isinstance(values, dict) else {}
-            yield path.name, {key: known.get(key) for key in ("auto_map", "base_model_name_or_path")}
+            files[path.name] = {key: known.get(key) for key in ("auto_map", "base_model_name_or_path")}
+    named = {name: value for name, value in record.items() if name != SIGNATURE}
+    return json.dumps(["model", finite({"record": named, "files": files})], sort_keys=True)
 
 
-def _text(kind: str, values: Mapping[str, Any]) -> str:
-    return json.dumps([kind, finite(values)], sort_keys=True)
-
-
-def _signed(record: Mapping[str, Any], text: str) -> dict[str, Any]:
-    return {**record, SIGNATURE: _signature(text, create=True)}
-
-
-def _is_own(record: Mapping[str, Any], text: str) -> bool:
+def _is_signed(record: Mapping[str, Any], text: str) -> bool:
     signature = record.get(SIGNATURE)
     own = _signature(text, create=False) if isinstance(signature, str) else None
     return own is not None and hmac.compare_digest(own.encode(), str(signature).encode())
 
 
 def _signature(text: str, *, create: bool) -> str | None:
-    key = _key(create=create)
-    return None if key is None else hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
-
-
-def _key(*, create: bool) -> bytes | None:
-    """Return the key of the user; None, with a warning where a record is to be signed, if it cannot be used."""
+    """Return the signature of a text; None, with a warning where a record is to be signed, without a usable key."""
     path = key_file()
     problem = "there is no home directory"
     if path is not None:
         try:
-            return _read_or_make(path) if create else _read(path)
+            key = _read_or_make(path) if create else _read(path)
+            return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
         except (OSError, ValueError) as error:
             problem = f"{path} cannot be used: {error}"
     if create and problem not in _warned:

@@ -167,7 +167,9 @@ def write_table(path: Path, table: pa.Table) -> None:
             elif path.suffix == ".parquet":
                 pyarrow.parquet.write_table(table, temporary)
             else:
-                _write_json_lines(temporary, table)
+                with temporary.open("w", encoding="utf-8") as file:
+                    for row in table.to_pylist():
+                        file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} could not be written: {error}", code="output.not_writable", path=path) from error
 
@@ -180,9 +182,3 @@ def _flattened(table: pa.Table) -> pa.Table:
             texts = [None if value is None else json.dumps(value, ensure_ascii=False, default=str) for value in values]
             table = table.set_column(number, field.name, pa.array(texts, type=pa.string()))
     return table
-
-
-def _write_json_lines(path: Path, table: pa.Table) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        for row in table.to_pylist():
-            file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")

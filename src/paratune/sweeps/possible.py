@@ -19,9 +19,6 @@ from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import strategy_traits
 from paratune.errors import is_installed
 
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
-_TF32 = "NVIDIA_TF32_OVERRIDE"
-_AMPERE = (8, 0)
 _ASK = """
 import json, torch
 count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -91,7 +88,7 @@ def _target(num_processes: int, environment: Mapping[str, str | None], gpus: Gpu
     """Return the device of each process; None when it is unknown."""
     if gpus is None:
         return None
-    words = environment.get(_VISIBLE)
+    words = environment.get("CUDA_VISIBLE_DEVICES")
     if words is not None:  # which of them are visible does not matter where all are alike
         named = itertools.takewhile(lambda word: word != "-1", (word.strip() for word in words.split(",")))
         gpus = gpus[: sum(map(bool, named))]
@@ -101,7 +98,7 @@ def _target(num_processes: int, environment: Mapping[str, str | None], gpus: Gpu
     return Target(
         is_cpu=False,
         description=f"one here has {'.'.join(map(str, oldest))}",
-        missing_precisions=frozenset(("bf16", "tf32")) if oldest < _AMPERE else frozenset(),
+        missing_precisions=frozenset(("bf16", "tf32")) if oldest < (8, 0) else frozenset(),
         num_devices=len(gpus),
-        is_tf32_disabled=environment.get(_TF32, os.environ.get(_TF32)) == "0",
+        is_tf32_disabled={**os.environ, **environment}.get("NVIDIA_TF32_OVERRIDE") == "0",
     )

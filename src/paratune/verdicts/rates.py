@@ -80,16 +80,13 @@ def noise_kind(runs: Iterable[RunRecord]) -> NoiseKind:
     return "preconditioned" if values and None not in values else "plain"
 
 
-def _sums(runs: Sequence[RunRecord], kind: NoiseKind) -> list[tuple[float, float]] | None:
-    """Return the sums of traces and of squared norms of each run that has them; None where a run has its noise scale
-    alone, as old records do."""
-    noises = [run.noise(kind) for run in runs]
-    sums = [
+def _sums(runs: Sequence[RunRecord], kind: NoiseKind) -> list[tuple[float, float]]:
+    """Return the sums of traces and of squared norms of each run that has them."""
+    return [
         (noise.trace * noise.num_steps, noise.squared_norm * noise.num_steps)
-        for noise in noises
+        for noise in (run.noise(kind) for run in runs)
         if noise.trace is not None and noise.squared_norm is not None and noise.num_steps is not None
     ]
-    return sums if len(sums) >= sum(noise.value is not None for noise in noises) else None
 
 
 def pooled_noise(runs: Sequence[RunRecord], kind: NoiseKind = "plain") -> float | None:
@@ -99,8 +96,6 @@ def pooled_noise(runs: Sequence[RunRecord], kind: NoiseKind = "plain") -> float 
     negative, the result would be too large. None where no run has an estimate.
     """
     sums = _sums(runs, kind)
-    if sums is None:
-        return statistics.fmean([value for run in runs if (value := run.noise(kind).value) is not None])
     trace, norm = math.fsum(trace for trace, _ in sums), math.fsum(norm for _, norm in sums)
     return trace / norm if norm > 0 and trace >= 0 else None
 
@@ -113,7 +108,7 @@ def noise_interval(runs: Sequence[RunRecord], kind: NoiseKind = "plain") -> tupl
     Source: Fieller, Journal of the Royal Statistical Society B 16(2), 1954.
     """
     sums = _sums(runs, kind)
-    if sums is None or len(sums) < 2:
+    if len(sums) < 2:
         return None
     traces, norms = zip(*sums, strict=True)
     trace, norm = statistics.fmean(traces), statistics.fmean(norms)

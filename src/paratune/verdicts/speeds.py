@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from paratune.base.grouping import grouped
-from paratune.base.text import plain
+from paratune.base.text import listing, plain
 from paratune.verdicts import special
 from paratune.verdicts.estimate import Estimate, Side, common_sides, moments, unpaired
 from paratune.verdicts.finding import MeasureComparison, change_of_log
@@ -38,8 +38,7 @@ def ratio(measure: str, base: Group, other: Group, first: Rates, second: Rates) 
     figures = zip((*base.runs, *other.runs), (*first, *second), strict=True)
     unknown = [plain(run.name) for run, value in figures if not logs_of([value])]
     if unknown:
-        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-        reason = f"unknown for {', '.join(unknown[:3])}{more}"
+        reason = f"unknown for {listing(unknown, 3)}"
         return MeasureComparison(measure, True, None, None, counts, code="unknown_value", reason=reason)
     logs = logs_of(first), logs_of(second)
     a, b = fmean(logs[0]), fmean(logs[1])

@@ -138,13 +138,13 @@ def test_a_file_that_cannot_be_written_is_unchanged(tmp_path: Path, monkeypatch:
     path.write_text("old")
 
     def half(*arguments: Any, **_: Any) -> None:
-        aside = next(argument for argument in arguments if isinstance(argument, Path))
-        aside.write_text("half")
+        for aside in (argument for argument in arguments if isinstance(argument, Path)):
+            aside.write_text("half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pyarrow.csv, "write_csv", half)
     monkeypatch.setattr(pyarrow.parquet, "write_table", half)
-    monkeypatch.setattr(predictions, "_write_json_lines", half)
+    monkeypatch.setattr(json, "dumps", half)
     with raises_code("output.not_writable", suffix):
         write_table(path, TABLE)
     assert path.read_text() == "old"

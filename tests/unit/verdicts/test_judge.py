@@ -247,7 +247,8 @@ def test_other_batches_are_compared_by_goodput():
     # Noise scale 100, batches of 32 and 64: a sample of the larger one is worth (100 + 32) / (100 + 64). That of the
     # baseline is worth one, whatever its own noise scale is.
     base = runs_of("a", [100.0, 101.0, 99.0], summary__noise_scale__value=7.0)
-    other = runs_of("b", [160.0, 163.0, 158.0], run__batch__global_batch_size=64, summary__noise_scale__value=100.0)
+    noise = {"value": 100.0, "trace": 200.0, "squared_norm": 2.0, "num_steps": 10}
+    other = runs_of("b", [160.0, 163.0, 158.0], run__batch__global_batch_size=64, summary__noise_scale=noise)
     other = with_noise_scale(other, None, [1])
     verdict = judge([base, other], "a", differs={"b": Differs(allowed=("the batch",), batch=True)})[0]
     rate = (160 * 163 * 158 / (100 * 101 * 99)) ** (1 / 3)

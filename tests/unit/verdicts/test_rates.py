@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fake_run import make_run
 
-from paratune.verdicts.rates import noise_interval, pooled_noise
+from paratune.verdicts.rates import noise_interval
 
 
 def runs_of(pairs):
@@ -21,15 +21,6 @@ def test_with_one_norm_it_is_the_interval_of_the_mean_trace():
 @pytest.mark.parametrize("pairs", [[(100.0, 2.0)], [(300.0, 3.0), (500.0, -1.0)], [(1.0, None), (2.0, 1.0)]])
 def test_one_run_or_a_norm_near_zero_has_no_interval(pairs):
     assert noise_interval(runs_of(pairs)) is None
-
-
-def test_runs_that_record_their_noise_scale_alone_leave_no_interval():
-    # `pooled_noise` is then the mean of noise scales, of which this would not be the interval.
-    old = [make_run(f"old{at}", 9, 1.0, summary__noise_scale__value=50.0) for at in range(4)]
-    runs = runs_of([(100.0, 2.0), (120.0, 2.0), (140.0, 2.0)])
-    assert noise_interval(runs) is not None
-    assert pooled_noise([*runs, *old]) == 50.0
-    assert noise_interval([*runs, *old]) is None
 
 
 @pytest.mark.parametrize("slope", [0.0, 60.0])
