@@ -23,14 +23,13 @@ from scipy.special import ndtri
 from verdict_orders import try_factors
 
 from paratune.records.finished import RunRecord
-from paratune.records.sweep import Axis, CellRecord, SweepRecord
+from paratune.records.sweep import Axis, CellRecord, Look, SweepRecord
 from paratune.records.typed import BatchSizes, RunFile, Summary, TaskFacts, Throughput
 from paratune.reports.matrix.outcomes import CandidateGroup, candidate_groups
 from paratune.reports.systems.configurations import CellRun
 from paratune.verdicts import Group, LookHistory, Margin, MeasureComparison, Verdict, finding, judge, scores
 from paratune.verdicts.estimate import ALPHA
 from paratune.verdicts.scoring import PredictionRows
-from paratune.verdicts.sequential import RecordedLook
 
 SHARED, OWN, NOISE = 1.0, 0.3, 0.8
 """Standard deviations of a row's effects: on all models, on those of a configuration, on one run."""
@@ -161,14 +160,14 @@ def judge_looks(setting: Setting, groups: Sequence[Group], margins: Mapping[str,
     """Return the verdicts of each look; the last one is when all scores are decided, or all runs are made."""
     planned = setting.num_seeds if setting.is_planned else None
     verdicts: list[list[Verdict]] = []
-    looks: list[RecordedLook] = []
+    looks: list[Look] = []
     for num in setting.looks or (setting.num_seeds,):
         some = [Group(group.label, group.runs[:num]) for group in groups]
         history = LookHistory(tuple(looks), planned)
         verdicts.append(judge(some, "0", margins, history=history if setting.looks else None))
         if all(verdict.quality[0].outcome in ("different", "equal") for verdict in verdicts[-1]):
             break
-        looks.append(RecordedLook({run.name for group in some for run in group.runs}, planned))
+        looks.append(Look("", tuple(run.name for group in some for run in group.runs), planned))
     return verdicts
 
 

@@ -11,7 +11,7 @@ from paratune.api.arguments import several
 from paratune.api.configuration import set_texts
 from paratune.api.process import process_as_before
 from paratune.api.sweep_result import Sweep
-from paratune.api.sweep_rounds import NextRuns, check_search, read_rounds, ready_runs, suggested_runs
+from paratune.api.sweep_rounds import read_rounds, ready_runs
 from paratune.api.sweep_train import TrainedSweep, train_steps
 from paratune.console import set_up_logging
 from paratune.errors import ConfigError, LaunchError
@@ -87,7 +87,6 @@ class PreparedSweep:
     """The runs of a matrix, compared with the content of its folder; nothing is written."""
 
     matrix: Matrix
-    overrides: tuple[str, ...]
     cells: tuple[Cell, ...]
     names: frozenset[str]
     """Of the selected runs."""
@@ -124,7 +123,6 @@ def prepare(
         raise ConfigError(message, code="cli.conflict", options=("--until", other))
     matrix = all_probes(read_matrix(path)) if probe else read_matrix(path)
     require_packages(matrix)
-    check_search(matrix, only=only, until=until)
     cells = cells_of(matrix, overrides, here=use != "list")
     if (error := invalid(matrix, cells)) is not None:
         raise error
@@ -134,7 +132,7 @@ def prepare(
     plan = plan_of(matrix, cells, sys.argv)
     plan = replace(plan, record=replace(plan.record, rounds=read_rounds(matrix, plan.record.cells, until)))
     names = frozenset(cell.name for cell in selected)
-    return PreparedSweep(matrix, tuple(overrides), cells, names, plan, retry_failed, overwrite)
+    return PreparedSweep(matrix, cells, names, plan, retry_failed, overwrite)
 
 
 def _present_plan(prepared: PreparedSweep) -> SweepPlan:
@@ -159,9 +157,7 @@ def train_matrix(prepared: PreparedSweep, *, run_code: bool) -> TrainedSweep:
     with locked(matrix.folder):
         plan = _present_plan(prepared)
         plan = replace(plan, record=replace(plan.record, rounds=prepared.plan.record.rounds))
-        return train_steps(
-            matrix, plan, prepared.names, prepared.overrides, retry_failed=prepared.retry_failed, run_code=run_code
-        )  # fmt: skip
+        return train_steps(matrix, plan, prepared.names, retry_failed=prepared.retry_failed, run_code=run_code)
 
 
 def steps_to_list(prepared: PreparedSweep, *, writes: bool = True) -> list[Cell]:
@@ -174,13 +170,10 @@ def steps_to_list(prepared: PreparedSweep, *, writes: bool = True) -> list[Cell]
         CheckpointError: Another sweep uses the folder, or runs in it have other settings than the matrix.
     """
     matrix = prepared.matrix
-    next_runs: NextRuns = ready_runs
-    if matrix.search is not None and matrix.search.method == "bayesian":
-        next_runs = suggested_runs(matrix, prepared.overrides, here=False, writes=writes)
     with locked(matrix.folder) if writes else nullcontext():
         plan = _present_plan(prepared)
         todo = plan.to_train(prepared.names, retry_failed=prepared.retry_failed)
-        record, todo = next_runs(plan.record, todo)
+        record, todo = ready_runs(plan.record, todo)
         if writes:
             write_listed(matrix.folder, record, todo)
     return todo

@@ -1,7 +1,6 @@
-"""The runs of a matrix that are trained next: all at once, or those that follow from verdicts or scores so far.
+"""The runs of a matrix that are trained next: all at once, or those that follow from verdicts so far.
 
-`paratune sweep --until` adds a seed or a repeat to the configurations whose verdicts are undecided; a Bayesian search
-adds trials.
+`paratune sweep --until` adds a seed or a repeat to the configurations whose verdicts are undecided.
 """
 
 import logging
@@ -12,15 +11,13 @@ from typing import Protocol
 
 from paratune.base.text import plain
 from paratune.base.units import counted, format_duration
-from paratune.errors import ConfigError, coded, option_error
+from paratune.errors import coded, option_error
 from paratune.records.sweep import CellRecord, Configuration, Rounds, SweepRecord, write_sweep
 from paratune.reports.systems.judging import judged
 from paratune.reports.systems.model import build_systems
-from paratune.sweeps.cell import Cell, invalid
-from paratune.sweeps.cells import cells_of
-from paratune.sweeps.matrix import Matrix, read_matrix
-from paratune.sweeps.plan import block_of, check_unchanged, now, plan_of
-from paratune.sweeps.search import next_trials, trial_scores, trial_title
+from paratune.sweeps.cell import Cell
+from paratune.sweeps.matrix import Matrix
+from paratune.sweeps.plan import block_of, now
 from paratune.sweeps.teachers import waits_for
 from paratune.verdicts import Verdict
 from paratune.verdicts.groups import SPEED
@@ -61,7 +58,7 @@ def train_rounds(record: SweepRecord, todo: Sequence[Cell], trainer: Trainer, ne
 
 
 def ready_runs(record: SweepRecord, left: Sequence[Cell]) -> tuple[SweepRecord, list[Cell]]:
-    """Return the runs whose teachers are finished; see `NextRuns`. It writes nothing."""
+    """Return the record, and the runs whose teachers are finished; write nothing."""
     ready = [cell for cell in left if waits_for(record, cell.record) is None]
     if len(ready) < len(left):
         waiting = counted(len(left) - len(ready), "run")
@@ -170,83 +167,3 @@ def judged_and_undecided(
 def _is_open(verdict: Verdict, until: str) -> bool:
     is_speed = [measure in (SPEED, GOODPUT) for measure in verdict.undecided]
     return {"speed": any(is_speed), "quality": not all(is_speed), "decided": bool(is_speed)}[until]
-
-
-def check_search(matrix: Matrix, *, only: Sequence[str], until: str | None) -> None:
-    """Check the options of a command line against a search that decides by scores.
-
-    Raises:
-        ConfigError: An option, or probes, contradict it.
-    """
-    if matrix.search is None or matrix.search.method != "bayesian":
-        return
-    is_probe = matrix.probe is not None or matrix.all_are_probes
-    for option, is_given in (("--only", bool(only)), ("--until", until is not None), ("probe", is_probe)):
-        if is_given:
-            message = (
-                f"{option} contradicts search.method: bayesian, where runs follow from the scores of all earlier "
-                "ones; leave it out, or use method: random"
-            )
-            raise ConfigError(message, code="cli.conflict", options=(option, "search.method"))
-
-
-def num_runs_of_search(matrix: Matrix, record: SweepRecord) -> int:
-    """Return the largest number of runs until the end of a Bayesian search."""
-    assert matrix.search is not None
-    assert record.search is not None
-    num_known = len(record.search.trials)
-    num_possible = sum(cell.state != "skipped" for cell in record.cells)
-    return num_possible + len(record.cells) // num_known * (matrix.search.trials - num_known)
-
-
-def suggested_runs(matrix: Matrix, overrides: Sequence[str], *, here: bool, writes: bool = True) -> NextRuns:
-    """Return a function that returns the runs of a Bayesian search: those of known trials, then those of new ones.
-
-    It raises CheckpointError where the files of the matrix were edited since the start, so that trained runs differ,
-    and ConfigError for an invalid new trial.
-
-    Args:
-        matrix: Its folder is locked by this process.
-        here: Whether the runs are to run on this machine.
-        writes: Whether new trials are suggested, which are written to `sweep.json`.
-    """
-    search = matrix.search
-    assert search is not None
-
-    def next_runs(record: SweepRecord, left: Sequence[Cell]) -> tuple[SweepRecord, list[Cell]]:
-        cells, names = list(left), {cell.name for cell in left}
-        open_ones = [cell for cell in record.cells if cell.state == "interrupted" and cell.name not in names]
-        if open_ones:  # killed, or another process still trains it; the scores of the round are not complete
-            why = f"{open_ones[0].name} is not finished ({open_ones[0].reason})"
-            log.info("%s", plain(f"the search stops: {why}; the same command continues it"))
-            return record, []
-        while not cells and writes and record.search and len(record.search.trials) < search.trials:
-            # Without a run where the new trials are impossible here.
-            record, cells = _with_next_trials(matrix, overrides, record, here=here)
-        if writes:
-            write_sweep(matrix.folder, record)
-        return record, cells
-
-    return next_runs
-
-
-def _with_next_trials(
-    matrix: Matrix, overrides: Sequence[str], record: SweepRecord, *, here: bool
-) -> tuple[SweepRecord, list[Cell]]:
-    """Return the record with the next trials, and their runs."""
-    assert matrix.search is not None
-    assert record.search is not None
-    trials = next_trials(matrix.search, record, trial_scores(matrix.folder, record.cells))
-    for name in [name for name in trials if name not in record.search.trials]:
-        log.info("%s", plain(f"next trial: {trial_title(name, trials[name])}"))
-    write_sweep(matrix.folder, replace(record, search=replace(record.search, trials=trials)))
-    matrix = read_matrix(matrix.source)
-    cells = cells_of(matrix, overrides, here=here)
-    if (error := invalid(matrix, cells)) is not None:
-        raise error
-    plan = plan_of(matrix, cells, record.command)
-    check_unchanged(matrix, plan.cells)  # an edit of a file since the start would train the new trials with it
-    old = {cell.name: cell for cell in record.cells}
-    cells_now = tuple(old.get(cell.name, cell) for cell in plan.record.cells)
-    new = [cell for cell in plan.in_order() if cell.name not in old and cell.record.state != "skipped"]
-    return replace(plan.record, cells=cells_now, listed=record.listed), new

@@ -5,18 +5,19 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from paratune.api.sweep_rounds import num_runs_of_search, suggested_runs, train_rounds, undecided_runs
+from paratune.api.sweep_rounds import train_rounds, undecided_runs
 from paratune.base.text import plain
 from paratune.base.units import format_duration
 from paratune.console import Bar, Display
 from paratune.errors import EXIT_FAILED, EXIT_OK, Stopped
 from paratune.launch.command_runner import CommandRunner
+from paratune.records.finished import read_typed
 from paratune.records.sweep import LOGS_FOLDER, CellRecord, SweepRecord, cell_run_folder, write_sweep
+from paratune.records.typed import Summary
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.matrix import Matrix, is_compressed
 from paratune.sweeps.plan import SweepPlan, now
 from paratune.sweeps.run import Start, run_cell, was_killed
-from paratune.sweeps.search import validation_score
 from paratune.sweeps.teachers import waits_for
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ class TrainedSweep:
 
     record: SweepRecord
     names: Collection[str]
-    """Of the selected runs, with those of new trials."""
+    """Of the selected runs."""
     signal: str | None
     """Signal that stopped the sweep."""
     not_compressed: tuple[str, ...] = ()
@@ -55,7 +56,6 @@ def train_steps(
     matrix: Matrix,
     plan: SweepPlan,
     names: Collection[str],
-    overrides: Sequence[str],
     *,
     retry_failed: bool,
     run_code: bool,
@@ -69,20 +69,13 @@ def train_steps(
     todo = plan.to_train(names, retry_failed=retry_failed)
     total = sum(cell.name in names and cell.record.state != "skipped" for cell in plan.cells)
     num_done = total - len(todo)
-    is_adaptive = matrix.search is not None and matrix.search.method == "bayesian"
-    if is_adaptive:
-        total = num_runs_of_search(matrix, plan.record)
     record = replace(plan.record, listed=())  # from here on this process starts them
     write_sweep(matrix.folder, record)
-    at_most = "at most " if is_adaptive else ""
-    _log(f"{matrix.name}: {plan.counts(names)}; {at_most}{total - num_done} to train now")
+    _log(f"{matrix.name}: {plan.counts(names)}; {total - num_done} to train now")
     with CommandRunner() as children, Display(speaks=True).bar("runs", total) as bar:
         trainer = _Trainer(matrix, children, bar, total, num_done, run_code)
         if record.rounds is not None:
             record = train_rounds(record, todo, trainer, undecided_runs(matrix.folder))
-        elif is_adaptive:
-            record = train_rounds(record, todo, trainer, suggested_runs(matrix, overrides, here=True))
-            names = {cell.name for cell in record.cells}
         else:
             record = trainer.train(record, todo)
         not_compressed = trainer.compress(record, names)
@@ -110,23 +103,21 @@ class _Trainer:
 
     @property
     def start(self) -> Start:
-        """Runs a command, within the time limit of the matrix."""
-        more, timeout_s = ["--run-code"] if self.run_code else [], self.matrix.options.timeout_s
-        return lambda words, output, environment: self.children.run(
-            [*words, *more], output, environment, timeout_s=timeout_s
-        )
+        """Runs a command."""
+        more = ["--run-code"] if self.run_code else []
+        return lambda words, output, environment: self.children.run([*words, *more], output, environment)
 
     def train(self, record: SweepRecord, cells: Sequence[Cell]) -> SweepRecord:
         """Train these runs until a signal stops the sweep, and return the record.
 
-        Where runs decide which others follow (--until, a search), a killed run is tried once more.
+        Where runs decide which others follow (--until), a killed run is tried once more.
         """
         for cell in cells:
             if self.is_stopped:
                 return record
             self.num_done += 1
             record = self._train_run(record, cell)
-        if record.rounds is None and record.search is None:
+        if record.rounds is None:
             return record
         for cell in cells:
             ended = record.cell(cell.name)
@@ -145,7 +136,10 @@ class _Trainer:
         _log(f"{number} {cell.name}{how if cell.changed or cell.is_begun else ''}")
         record = run_cell(self.matrix.folder, record, cell, self.start, stopped=lambda: self.is_stopped)
         ended = record.cell(cell.name)
-        score = None if ended.kind == "probe" else validation_score(self.matrix.folder, ended)
+        score = None
+        if ended.state == "finished" and ended.kind == "full":
+            scores = read_typed(cell_run_folder(self.matrix.folder, ended.name), Summary).scores
+            score = scores.get("validation", {}).get(ended.metric)
         shown = "" if score is None else f": {ended.metric} {score:.4f} on validation"
         _log(f"{number} {_end_note(ended)}{shown}")
         return record

@@ -79,7 +79,7 @@ def _plan_dict(matrix: Matrix, plan: SweepPlan, cells: Sequence[Cell], *, retry_
         "num_runs": len(plan.cells),
         "axes": {axis.label: list(axis.values.values()) for axis in matrix.axes},
         "select_per": list(matrix.select_per),
-        **({} if matrix.search is None else {"search": asdict(matrix.search.record(matrix.trials))}),
+        **({} if plan.record.search is None else {"search": asdict(plan.record.search)}),
         "runs": [
             {
                 "name": cell.name,

@@ -29,8 +29,6 @@ EXIT_HUNG = 10
 EXIT_STOPPED = 75
 """Stopped by a signal, after saving a checkpoint or before the first step (sysexits.h, EX_TEMPFAIL: try again
 later)."""
-EXIT_TIMED_OUT = 124
-"""In sweep.json: `paratune sweep` ended the run because it took too long; the same number as `timeout` of the shell."""
 
 
 @dataclass(frozen=True)

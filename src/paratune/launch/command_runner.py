@@ -15,11 +15,8 @@ from types import FrameType
 from typing import Any
 
 from paratune.base.stop_signals import handled_signals
-from paratune.errors import EXIT_TIMED_OUT, LaunchError, os_error_as
+from paratune.errors import LaunchError, os_error_as
 from paratune.launch.local import PROGRAM, end_with_the_parent
-
-GRACE_S = 60.0
-"""Seconds that a run has for saving a checkpoint after its time limit."""
 
 
 class CommandRunner:
@@ -44,22 +41,15 @@ class CommandRunner:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def run(
-        self,
-        arguments: Sequence[str],
-        output: Path,
-        environment: Mapping[str, str | None] | None = None,
-        timeout_s: float | None = None,
-    ) -> int:
+    def run(self, arguments: Sequence[str], output: Path, environment: Mapping[str, str | None] | None = None) -> int:
         """Run `paratune ARGUMENTS` and wait for it.
 
         Args:
             output: File to which the output is appended.
             environment: Additional variables; None unsets one.
-            timeout_s: Seconds after which it gets SIGTERM; after GRACE_S more it is killed with all of its processes.
 
         Returns:
-            The exit code; negative if a signal killed it, EXIT_TIMED_OUT after the timeout.
+            The exit code; negative if a signal killed it.
 
         Raises:
             LaunchError: The file is not writable, or the process cannot be started.
@@ -78,11 +68,7 @@ class CommandRunner:
             )
         if self.signal is not None:  # received while it was started
             self._process.send_signal(signal.Signals[self.signal])
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            end_tree(self._process, GRACE_S)
-            return EXIT_TIMED_OUT
+        return self._process.wait()
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
         if self.signal is None:
@@ -93,20 +79,3 @@ class CommandRunner:
             # same Ctrl-C: an error here would end the sweep before it records how the run ended.
             with suppress(OSError):
                 os.write(2, f"\n{signal.Signals(number).name}: forwarded to the run, which saves and ends\n".encode())
-
-
-def end_tree(process: "subprocess.Popen[bytes]", grace_s: float) -> None:
-    """Send SIGTERM to a process, and after `grace_s` kill it with its descendants, which may not react to SIGTERM."""
-    import psutil
-
-    process.terminate()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(grace_s)
-        return
-    with suppress(psutil.NoSuchProcess):  # a signal handler may have reaped the process meanwhile
-        # Listed before any is killed: the children of a killed process get another parent.
-        for descendant in reversed(psutil.Process(process.pid).children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                descendant.kill()
-    process.kill()
-    process.wait()

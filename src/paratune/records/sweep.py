@@ -15,8 +15,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from itertools import accumulate
-from operator import or_
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,7 +41,7 @@ NOT_COMPARED = (
 """Options that do not make a run a different one: they change neither the training nor the measurements."""
 
 Configuration = tuple[str, ...]
-"""Kind and values of a cell without its seed."""
+"""Values of a cell without its seed."""
 State = Literal["pending", "running", "finished", "interrupted", "failed", "skipped"]
 """skipped: the cell cannot run here, for the reason in `reason`."""
 Kind = Literal["full", "probe"]
@@ -138,18 +136,15 @@ class Rounds:
 class SearchRecord:
     """The search of a matrix: how its trials were sampled, and what they are."""
 
-    method: str
-    """`random` or `bayesian`."""
     seed: int
     num_trials: int
-    """Wanted trials; `trials` has fewer while a Bayesian search is running."""
     space: tuple[str, ...]
     """Each option with its range, in words."""
     trials: Mapping[str, Mapping[str, Any]]
     """Settings by the name of the trial, in the order of the trials."""
 
     def text(self) -> str:
-        return f"search: {self.method}, {self.num_trials} trials, seed {self.seed}; {'; '.join(self.space)}"
+        return f"search: {self.num_trials} random trials, seed {self.seed}; {'; '.join(self.space)}"
 
 
 @dataclass(frozen=True)
@@ -188,8 +183,6 @@ class SweepRecord:
     """Of `--until`; None where all runs are made."""
     search: SearchRecord | None = None
     compress: tuple[str, ...] = ()
-    notes: str | None = None
-    """The text of the file `notes`, without secrets."""
 
     def cell(self, name: str) -> CellRecord:
         return next(cell for cell in self.cells if cell.name == name)
@@ -198,27 +191,22 @@ class SweepRecord:
         return replace(self, cells=tuple(cell if old.name == cell.name else old for old in self.cells))
 
     def configuration_of(self, cell: CellRecord) -> Configuration:
-        """Return the kind and the values of a cell that its seeds and repeats share."""
-        return (cell.kind, *(cell.values[axis.label] for axis in self.axes if not axis.is_seed))
+        """Return the values of a cell that its seeds and repeats share."""
+        return tuple(cell.values[axis.label] for axis in self.axes if not axis.is_seed)
 
     @cached_property
-    def _mean_s(self) -> Mapping[Configuration, float]:
-        """Mean seconds of the finished runs, by configuration, by kind, and of all."""
-        took: dict[Configuration, list[float]] = {}
+    def _mean_s(self) -> Mapping[Configuration | None, float]:
+        """Mean seconds of the finished runs, by configuration, and of all below None."""
+        took: dict[Configuration | None, list[float]] = {}
         for cell in self.cells:
             if cell.state == "finished" and (seconds := cell.took_s) is not None:
-                for key in {self.configuration_of(cell), (cell.kind,), ()}:
+                for key in (self.configuration_of(cell), None):
                     took.setdefault(key, []).append(seconds)
         return {key: statistics.fmean(seconds) for key, seconds in took.items()}
 
     def expected_s(self, cell: CellRecord) -> float | None:
-        """Return the mean seconds of the finished runs of a cell's configuration, else of its kind, else of all; None
-        without any."""
-        keys: tuple[Configuration, ...] = (self.configuration_of(cell), (cell.kind,), ())
-        return next((self._mean_s[key] for key in keys if key in self._mean_s), None)
-
-    def finished_at_looks(self) -> list[frozenset[str]]:
-        return list(accumulate((frozenset(look.finished) for look in self.looks), or_))
+        """Return the mean seconds of the finished runs of a cell's configuration, else of all; None without any."""
+        return self._mean_s.get(self.configuration_of(cell), self._mean_s.get(None))
 
     def with_look(self, time: str) -> "SweepRecord":
         """Return the record with a look at this time; the same where no run has finished since the last look."""

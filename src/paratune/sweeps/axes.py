@@ -8,16 +8,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
-
-from pydantic import Field, model_validator
+from typing import Any
 
 from paratune.base.text import plain
 from paratune.config.differences import flatten
 from paratune.config.layers import SHORTHAND, Layer, layer_of, merge
 from paratune.config.plain import one_line
 from paratune.config.problems import Problem, overlap
-from paratune.config.section import Positive, Section
 from paratune.config.validate import describe_value
 from paratune.config.yaml_tree import read_scalar
 from paratune.errors import did_you_mean
@@ -31,33 +28,10 @@ SEEDS = frozenset({SEED, "data.split.seed", FOLD})
 """Settings in which repetitions of a run differ."""
 OURS = ("run.name", "run.folder")
 """Settings that the matrix sets for each run."""
-NPROC, NODES, ENV, PROBE = "nproc", "nodes", "env", "probe"
+NPROC, NODES, ENV = "nproc", "nodes", "env"
 """Settings that are not options of a run, for all runs, for a named value, or as axes (one for each `env.NAME`)."""
 Environment = dict[str, str | None]
 """Variables by name; None unsets one that runs would inherit."""
-
-
-class ProbeLength(Section):
-    """Length of a probe."""
-
-    steps: Positive = 20
-    """Optimizer steps, warm-up included."""
-    warmup_steps: Annotated[int, Field(ge=0)] = 5
-    """The first of them, which are left out of medians and rates."""
-
-    @model_validator(mode="after")
-    def _times_steps(self) -> "ProbeLength":
-        if self.warmup_steps >= self.steps:
-            order = f"warmup_steps: {self.warmup_steps} must be less than steps: {self.steps}"
-            raise ValueError(f"{order}; later steps are timed")
-        return self
-
-
-def read_probe(file: MatrixFile, content: Any, at: str) -> ProbeLength | None:
-    """Return the length of a probe from a mapping, or true for the defaults; None for a full run (false or null)."""
-    if content is None or content is False:
-        return None
-    return file.section(ProbeLength, {} if content is True else content, at) or ProbeLength()
 
 
 @dataclass(frozen=True)
@@ -75,7 +49,7 @@ class Value:
     own: Layer = field(default_factory=Layer)
     """Its own settings."""
     beside: Mapping[str, Any] = field(default_factory=dict)
-    """Its settings that are not options of a run: `nproc`, `nodes`, `env.NAME`, and `probe` (false for a full run)."""
+    """Its settings that are not options of a run: `nproc`, `nodes` and `env.NAME`."""
 
     @property
     def above(self) -> dict[str, Any]:
@@ -120,9 +94,6 @@ def _named(file: MatrixFile, name: str, settings: Any, at: str) -> Value:
     beside: dict[str, Any] = {
         key: file.count(options.pop(key), f"{at}.{key}") for key in (NPROC, NODES) if key in settings
     }
-    if PROBE in options:
-        probe = read_probe(file, options.pop(PROBE), f"{at}.{PROBE}")
-        beside[PROBE] = False if probe is None else probe.model_dump()
     if ENV in options:
         variables = read_environment(file, options.pop(ENV), f"{at}.{ENV}")
         beside |= {f"{ENV}.{variable}": text for variable, text in variables.items()}

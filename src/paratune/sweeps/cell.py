@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from paratune.base.grouping import grouped
+from paratune.base.text import listing
 from paratune.config.glue import headline_metrics
 from paratune.config.load import LoadedConfig
 from paratune.config.problems import Problem, failure
 from paratune.config.sections import Config
 from paratune.errors import ConfigError, option_error
 from paratune.records.sweep import CellRecord, run_fingerprint
-from paratune.sweeps.axes import ProbeLength, find_values
+from paratune.sweeps.axes import find_values
 from paratune.sweeps.matrix import Matrix
 
 IN_USE = "still trained by another process"
@@ -31,8 +32,6 @@ class Cell:
     """Settings with other values in the run in its folder, as "key: then, now"."""
     is_begun: bool = False
     """Whether its folder contains a run that can be resumed."""
-    probe: ProbeLength | None = None
-    """None for a full run."""
 
     @property
     def name(self) -> str:
@@ -105,10 +104,7 @@ def none_possible(matrix: Matrix, cells: Sequence[Cell]) -> ConfigError | None:
 
 def names_of(cells: Sequence[Cell], total: int) -> str:
     """Return the names of cells in words, at most three of them."""
-    if len(cells) == total > 1:
-        return f"all {total} runs"
-    names = ", ".join(cell.name for cell in cells[:3])
-    return f"{names} and {len(cells) - 3} more runs" if len(cells) > 3 else names
+    return f"all {total} runs" if len(cells) == total > 1 else listing((cell.name for cell in cells), 3)
 
 
 def select(matrix: Matrix, cells: Sequence[Cell], wanted: Sequence[str]) -> tuple[Cell, ...]:

@@ -21,9 +21,9 @@ from paratune.config.sources import local_path, path_and_split
 from paratune.config.validate import describe_value
 from paratune.errors import ConfigError, did_you_mean, option_error
 from paratune.records.sweep import RUNS_FOLDER, CellRecord
-from paratune.sweeps.axes import ENV, NODES, NPROC, OURS, PROBE, ProbeLength, Value
+from paratune.sweeps.axes import ENV, NODES, NPROC, OURS, Value
 from paratune.sweeps.cell import Cell
-from paratune.sweeps.matrix import Matrix
+from paratune.sweeps.matrix import Matrix, ProbeLength
 from paratune.sweeps.possible import why_impossible
 from paratune.sweeps.teachers import TEACHER, check_teachers, missing_teachers, resolve_teachers
 
@@ -61,15 +61,16 @@ def cells_of(
         raise ConfigError(f"{matrix.source}: {message}", code="sweep.exclude", source=matrix.source)
     cells = list(check_teachers(cells))
     _check_different(matrix, cells)
-    # Last, so that problems of the full run are reported for its probe too.
-    cells = [
-        cell if cell.probe is None or cell.loaded is None else replace(cell, loaded=as_probe(cell.loaded, cell.probe))
-        for cell in _check_comparable(matrix, cells)
-    ]
-    # Equal probes, such as those of runs of two lengths, are skipped except for the first.
-    probes = [cell for cell in cells if cell.probe is not None and cell.loaded is not None and cell.impossible is None]
-    twins = {cell.name: f"as a probe it is the same as {first.name}" for first, cell in _twins(probes, _identity)}
-    cells = [replace(cell, impossible=twins.get(cell.name, cell.impossible)) for cell in cells]
+    if matrix.probe is None:
+        cells = _check_comparable(matrix, cells)
+    else:  # after the checks, so that problems of the full run are reported for its probe too
+        cells = [
+            cell if cell.loaded is None else replace(cell, loaded=as_probe(cell.loaded, matrix.probe)) for cell in cells
+        ]
+        # Equal probes, such as those of runs of two lengths, are skipped except for the first.
+        probes = [cell for cell in cells if cell.loaded is not None and cell.impossible is None]
+        twins = {cell.name: f"as a probe it is the same as {first.name}" for first, cell in _twins(probes, _identity)}
+        cells = [replace(cell, impossible=twins.get(cell.name, cell.impossible)) for cell in cells]
     all_cells = tuple(again for cell in cells for again in _repeated(cell, matrix.options.repeats))
     for first, cell in _twins(all_cells, lambda cell: cell.name.lower()):
         both = f"{dict(first.values)} and {dict(cell.values)}; give the values of an axis other names"
@@ -125,7 +126,7 @@ def as_probe(loaded: LoadedConfig, probe: ProbeLength, *, reads_all: bool = Fals
     plain = config.model_dump(mode="json", by_alias=True)
     before, after = flatten(loaded.values), flatten(plain)
     origin = {key: origin for key, origin in loaded.origin.items() if key in after}
-    origin |= {key: PROBE for key, value in after.items() if before.get(key) != value}
+    origin |= {key: "probe" for key, value in after.items() if before.get(key) != value}
     return replace(loaded, config=config, values=plain, origin=origin)
 
 
@@ -155,16 +156,13 @@ def _cell(
     """Return a cell: the matrix has priority over files, and `--set` over both."""
     beside = {key: setting for value in values for key, setting in value.beside.items()}
     variables = {key.removeprefix(f"{ENV}."): text for key, text in beside.items() if key.startswith(f"{ENV}.")}
-    probe = matrix.probe if beside.get(PROBE) is None else ProbeLength(**beside[PROBE]) if beside[PROBE] else None
-    if matrix.all_are_probes:
-        probe = probe or matrix.probe or ProbeLength()
     record = CellRecord(
         name=_name(names),
         values=names,
         num_processes=beside.get(NPROC, matrix.options.nproc),
         num_nodes=beside.get(NODES, matrix.options.nodes),
         environment={**matrix.environment, **variables},
-        kind="full" if probe is None else "probe",
+        kind="full" if matrix.probe is None else "probe",
     )
     layer, teachers, unknown = resolve_teachers(matrix, names, _layer(matrix, values, above), _name)
     if unknown:
@@ -191,7 +189,7 @@ def _cell(
     reason = "; ".join(problem.message for problem in problems) or why_impossible(
         loaded.config, record.num_processes, record.num_nodes, record.environment, here=here
     )
-    return Cell(record, loaded, impossible=reason, probe=probe)
+    return Cell(record, loaded, impossible=reason)
 
 
 def _layer(matrix: Matrix, values: Sequence[Value], above: Layer) -> Layer:
@@ -240,20 +238,18 @@ _ANSWERS_ALIKE = {"start_at_mean", "threshold", "stride", "max_answer_tokens", "
 """Options of a task that leave rows and scores comparable: how a model is initialized or answers."""
 
 
-def _check_comparable(matrix: Matrix, cells: Sequence[Cell]) -> Iterator[Cell]:
-    """Yield the cells; those that cannot be compared with other candidates have a problem."""
+def _check_comparable(matrix: Matrix, cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells; those that cannot be compared with other candidates have a problem."""
     # Those that will have scores, as far as is known.
-    scored = (
-        cell for cell in cells if cell.loaded is not None and cell.record.kind == "full" and cell.impossible is None
-    )
+    scored = (cell for cell in cells if cell.loaded is not None and cell.impossible is None)
     groups = grouped((tuple(cell.values[label] for label in matrix.select_per), cell) for cell in scored)
     problems: dict[str, Problem] = {}
     for group in groups.values():
         if (problem := _why_not_comparable(matrix, group)) is not None:
             problems |= {cell.name: problem for cell in group}
-    for cell in cells:
-        problem = problems.get(cell.name)
-        yield cell if problem is None else replace(cell, loaded=None, problems=(problem,))
+    return [
+        replace(cell, loaded=None, problems=(problems[cell.name],)) if cell.name in problems else cell for cell in cells
+    ]
 
 
 def _why_not_comparable(matrix: Matrix, group: Sequence[Cell]) -> Problem | None:

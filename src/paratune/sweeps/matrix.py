@@ -1,44 +1,53 @@
 """A matrix file: a configuration, the axes along which it varies, and the excluded combinations."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from paratune.config.layers import EXTENDS, Layer, read_text
+from paratune.config.layers import EXTENDS, Layer
 from paratune.config.options import section_options
 from paratune.config.problems import failure, overlap
-from paratune.config.section import LONGEST_S, Duration, Positive, Section, Text
+from paratune.config.section import LONGEST_S, Positive, Section, Text
 from paratune.config.sections import Config
 from paratune.config.validate import describe_value, validate_as
-from paratune.errors import ConfigError, require_installed
+from paratune.errors import require_installed
 from paratune.records import MODEL_FOLDER
 from paratune.records.compressed import FP32, Form, ScoredSplit, form_folder, is_measured
 from paratune.records.published import Published
 from paratune.records.sweep import NAME, CellRecord
 from paratune.sweeps.axes import (
     ENV,
-    PROBE,
     MatrixAxis,
-    ProbeLength,
     find_axis,
     find_one_of_each,
     find_values,
     no_axis,
     read_axes,
     read_environment,
-    read_probe,
     slug,
 )
 from paratune.sweeps.matrix_file import MatrixFile
 from paratune.sweeps.published import published_beside
-from paratune.sweeps.search import TRIAL, Search, check_search, known_trials, read_search_axes
+from paratune.sweeps.search import TRIAL, Search, read_search, read_search_axes
 
-Axes = Sequence[MatrixAxis]
-MAX_NOTES = 100_000
-"""Characters of notes: they are in `sweep.json`, which is written after each run."""
+
+class ProbeLength(Section):
+    """Length of a probe."""
+
+    steps: Positive = 20
+    """Optimizer steps, warm-up included."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 5
+    """The first of them, which are left out of medians and rates."""
+
+    @model_validator(mode="after")
+    def _times_steps(self) -> "ProbeLength":
+        if self.warmup_steps >= self.steps:
+            order = f"warmup_steps: {self.warmup_steps} must be less than steps: {self.steps}"
+            raise ValueError(f"{order}; later steps are timed")
+        return self
 
 
 class Compress(Section):
@@ -81,7 +90,7 @@ class MatrixOptions(Section):
     """Lists of values of an option, or mappings of names to settings, such as {run.seed: [41, 42, 43]}."""
     search: Search | None = None
     """Trials with sampled settings."""
-    exclude: list[dict[str, Any]] = Field(default_factory=list)
+    exclude: list[Annotated[dict[str, Any], Field(min_length=1)]] = Field(default_factory=list)
     """Combinations to leave out, such as [{model: large, seed: [42, 43]}]."""
     baseline: Annotated[dict[str, Any], Field(min_length=1)] | None = None
     """Configuration with which tables compare the others, such as {strategy: ddp, nproc: 4}; default: the first."""
@@ -91,12 +100,10 @@ class MatrixOptions(Section):
     """Nodes over which the processes of each run are distributed, on a cluster; one node when not given."""
     env: Any = None
     """Environment variables of all runs; null unsets one."""
-    probe: Any = None
+    probe: ProbeLength | None = None
     """Length of runs that are only timed: {steps: 20, warmup_steps: 5}."""
     repeats: Positive = 1
     """Number of times that each run is trained, to measure the variation of speed."""
-    timeout_s: Duration | None = None
-    """Seconds after which a run is ended."""
     price_per_device_hour: Annotated[float, Field(ge=0, le=LONGEST_S)] | None = None
     """Price of one device for an hour, for the cost of runs."""
     select_per: list[str] | None = None
@@ -105,8 +112,6 @@ class MatrixOptions(Section):
     """Headings under which a table lists values of an axis: {model: {Encoders: [a, b], Decoders: [c]}}."""
     published: Text | None = None
     """A file of published figures and claims, relative to this one, for reports."""
-    notes: Text | None = None
-    """A file with your own words, relative to this one, for reports."""
     compress: Compress | None = None
     """Smaller forms of each finished run, measured beside it."""
 
@@ -129,25 +134,16 @@ class Matrix:
     environment: Mapping[str, str | None]
     """Variables of all runs; those of axes have priority."""
     probe: ProbeLength | None
-    """Length of the probes; None for full runs. Values of axes have priority."""
+    """Length of the runs, which are probes; None for full runs."""
     select_per: tuple[str, ...]
     """Labels of axes."""
     baseline: Mapping[str, str]
     """By label, the name of the value of the runs that tables compare the others with."""
     published: Published | None
-    notes: str | None
-    """Their text."""
     groups: Mapping[str, Mapping[str, tuple[str, ...]]]
     """By label and heading, the names of values."""
     trials: Mapping[str, Mapping[str, Any]]
-    """Settings of the trials that are known so far, by name."""
-    all_are_probes: bool = False
-    """Whether `probe: false` of a value of an axis is ignored."""
-
-    @property
-    def search(self) -> Search | None:
-        """Whose trials are the axis `trial`."""
-        return self.options.search
+    """Settings of the trials of a search, by name."""
 
 
 def read_matrix(path: Path) -> Matrix:
@@ -186,7 +182,8 @@ def _options(file: MatrixFile) -> MatrixOptions | None:
     if not findings.problems:
         return MatrixOptions.model_validate(values)
     # The others are still checked, so that all problems are reported at once.
-    instead: dict[str, Any] = {"search": None, "compress": None, **({"base": {}} if "base" in findings.bad else {})}
+    sections: dict[str, Any] = dict.fromkeys(("search", "compress", "probe"))
+    instead = {**sections, **({"base": {}} if "base" in findings.bad else {})}
     return MatrixOptions.model_construct(**{**values, **instead})
 
 
@@ -197,28 +194,27 @@ def _read(file: MatrixFile, options: MatrixOptions) -> Matrix:
         file.places[f"base.{EXTENDS}"] = file.places["base"]
         below, own = file.layers({EXTENDS: options.base}, "base", called="base")
     name = options.name or slug(file.path.stem)
-    folder = Path(options.folder) / name
-    search = None if options.search is None else check_search(file, options.search)
-    trials = {} if search is None else known_trials(search, folder)
+    trials = {} if options.search is None else read_search(file, options.search)
     given = options.axes or {}
-    axes = read_axes(file, given, own) if search is None else read_search_axes(file, given, own, search, trials)
+    axes = read_search_axes(file, given, own, trials) if trials else read_axes(file, given, own)
     baseline = None if options.baseline is None else find_one_of_each(file, axes, options.baseline, "baseline")
     return Matrix(
         name=name,
-        folder=folder,
+        folder=Path(options.folder) / name,
         source=file.path,
         options=options,
         below=below,
         own=own,
         axes=axes,
-        exclude=tuple(_exclude(file, options, axes)),
+        exclude=tuple(
+            _found(file, axes, combination, f"exclude[{number}]") for number, combination in enumerate(options.exclude)
+        ),
         environment={} if options.env is None else read_environment(file, options.env, ENV),
-        probe=read_probe(file, options.probe, PROBE),
+        probe=options.probe,
         select_per=_select_per(file, options, axes),
         baseline=baseline or {},
         published=published_beside(file, options.published, name, axes),
-        notes=None if options.notes is None else _notes(file, options.notes),
-        groups=dict(_groups(file, options.groups, axes)),
+        groups=_groups(file, options.groups, axes),
         trials=trials,
     )
 
@@ -228,49 +224,40 @@ def all_probes(matrix: Matrix) -> Matrix:
 
     A matrix of probes is returned unchanged.
     """
-    says_full = any(value.beside.get(PROBE) is False for axis in matrix.axes for value in axis.read)
-    if matrix.probe is not None and not says_full:
-        return matrix
-    name = f"{matrix.name}.{PROBE}"
-    return replace(matrix, name=name, folder=matrix.folder.with_name(name), all_are_probes=True)
+    name = f"{matrix.name}.probe"
+    folder = matrix.folder.with_name(name)
+    return matrix if matrix.probe else replace(matrix, name=name, folder=folder, probe=ProbeLength())
 
 
-def _found(file: MatrixFile, axes: Axes, wanted: Mapping[str, Any], at: str) -> dict[str, list[str]]:
+def _found(file: MatrixFile, axes: Sequence[MatrixAxis], wanted: Mapping[str, Any], at: str) -> dict[str, list[str]]:
     """Return the names of the wanted values by the label of their axis."""
     found, problems = find_values(axes, wanted, at)
     file.add(problems, at)
     return found
 
 
-def _exclude(file: MatrixFile, options: MatrixOptions, axes: Axes) -> Iterator[Mapping[str, Sequence[str]]]:
-    for number, combination in enumerate(options.exclude):
-        at = f"exclude[{number}]"
-        if not combination:
-            file.refuse(f"{at} is empty; allowed: a mapping of axes to values", at)
-        yield _found(file, axes, combination, at)
-
-
 def _groups(
-    file: MatrixFile, groups: Mapping[str, Mapping[str, Any]], axes: Axes
-) -> Iterator[tuple[str, dict[str, tuple[str, ...]]]]:
-    """Yield the label of each axis of `groups`, with the names of its values under each heading."""
+    file: MatrixFile, groups: Mapping[str, Mapping[str, Any]], axes: Sequence[MatrixAxis]
+) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Return the names of the values under each heading, by the label of their axis."""
+    found: dict[str, dict[str, tuple[str, ...]]] = {}
     for key, headings in groups.items():
         at, axis = f"groups.{key}", find_axis(axes, key)
         if axis is None:
             file.refuse(f"groups: {no_axis(axes, key)}", at, "config.unknown_key")
             continue
-        found = {
+        found[axis.label] = {
             heading: tuple(_found(file, axes, {key: values}, "groups")[axis.label])
             for heading, values in headings.items()
         }
-        names = [name for listed in found.values() for name in listed]
+        names = [name for listed in found[axis.label].values() for name in listed]
         for name in dict.fromkeys(names):
             if names.count(name) > 1:
                 file.refuse(f"{at} lists {name} twice; keep one", at)
-        yield axis.label, found
+    return found
 
 
-def _select_per(file: MatrixFile, options: MatrixOptions, axes: Axes) -> tuple[str, ...]:
+def _select_per(file: MatrixFile, options: MatrixOptions, axes: Sequence[MatrixAxis]) -> tuple[str, ...]:
     if options.select_per is None:
         # Trials of a search are selected among, whatever their settings are.
         candidates = (axis for axis in axes if not axis.is_seed and axis.key != TRIAL)
@@ -289,32 +276,14 @@ def _select_per(file: MatrixFile, options: MatrixOptions, axes: Axes) -> tuple[s
     return tuple(dict.fromkeys(per))
 
 
-def _notes(file: MatrixFile, name: str) -> str | None:
-    path = file.path.parent / name
-    # A matrix of others must not put a private file of the user into a report.
-    if not path.resolve().is_relative_to(file.path.parent.resolve()):
-        file.refuse(f"notes: {name} is outside the folder of this file; put it beside this file", "notes")
-        return None
-    try:
-        text = read_text(path)
-    except ConfigError as error:
-        file.refuse(f"notes: {error}", "notes", error.code)
-        return None
-    if len(text) > MAX_NOTES:
-        file.refuse(f"notes: {name} has {len(text):,} characters; allowed: at most {MAX_NOTES:,}", "notes")
-    return text
-
-
 def is_compressed(folder: Path, cell: CellRecord) -> bool:
     """Return whether smaller forms of a run are made: it is finished, its scores count, and it has a model."""
     return cell.state == "finished" and cell.counts and cell.task != "mlm" and (folder / MODEL_FOLDER).is_dir()
 
 
 def require_packages(matrix: Matrix) -> None:
-    """Raise MissingDependency, before runs are trained, where a search or a smaller form needs an extra."""
+    """Raise MissingDependency, before runs are trained, where a smaller form needs an extra."""
     compress = matrix.options.compress
-    if matrix.search is not None and matrix.search.method == "bayesian":
-        require_installed("optuna", extra="search")
     if compress is not None and any(form != "bf16" for form in compress.forms):
         for name in ("onnx", "onnxruntime"):
             require_installed(name, extra="serve")

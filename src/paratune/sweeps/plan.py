@@ -9,6 +9,7 @@ from pathlib import Path
 from paratune import __version__, hardware, records
 from paratune.base.grouping import grouped
 from paratune.base.secrets import hide_in_words, hide_secrets
+from paratune.base.text import listing
 from paratune.base.units import counted
 from paratune.config.differences import differences
 from paratune.config.layers import read_text
@@ -82,14 +83,13 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
             baseline=matrix.baseline,
             published=matrix.published,
             groups=matrix.groups,
-            notes=None if matrix.notes is None else hide_secrets(matrix.notes),
             past=tuple(name for name in past if cell_run_folder(matrix.folder, name).exists()),
             order=tuple(cell.name for cell in teachers_first(in_order(cells, matrix.name, axes))),
             price_per_device_hour=matrix.options.price_per_device_hour,
             listed=tuple(name for name in before.listed if name in names) if before else (),
             looks=before.looks if before else (),
             rounds=before.rounds if before else None,
-            search=None if matrix.search is None else matrix.search.record(matrix.trials),
+            search=None if matrix.options.search is None else matrix.options.search.record(matrix.trials),
             compress=() if matrix.options.compress is None else tuple(matrix.options.compress.forms),
         ),
     )
@@ -125,11 +125,9 @@ def check_unchanged(matrix: Matrix, cells: Sequence[Cell]) -> None:
     by_differences = grouped((cell.changed, cell.name) for cell in cells if cell.changed)
     if not by_differences:
         return
-    num_changed = sum(map(len, by_differences.values()))
-    lines = [f"{matrix.folder} has {counted(num_changed, 'run')} that {matrix.source} has changed since:"]
+    lines = [f"{matrix.folder} has runs that {matrix.source} has changed since:"]
     for changes, names in by_differences.items():
-        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        lines += [f"  {shown}:", *(f"    {change}" for change in changes)]
+        lines += [f"  {listing(names, 3)}:", *(f"    {change}" for change in changes)]
     lines += [
         "nothing was changed: change name: to start another matrix, or use --overwrite to delete these runs and train "
         "them again"

@@ -1,5 +1,6 @@
 """A file of published figures and claims, read beside the matrix that it is about."""
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ from paratune.records.published import (
     PublishedFigure,
     measure_units,
 )
-from paratune.sweeps.axes import MatrixAxis, find_axis, find_one_of_each, no_axis
+from paratune.sweeps.axes import MatrixAxis, find_one_of_each
 from paratune.sweeps.matrix_file import MatrixFile
 
 _AMOUNT = re.compile(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?)\s*([A-Za-z]*|%)\s*")
@@ -48,14 +49,10 @@ class Claim(Section):
     """The compared measure."""
     by: float | str | None = None
     """The share of `less` and `not_less`, such as 10%; the margin of a score otherwise."""
-    of: dict[str, Any] | None = None
-    """A configuration: values of axes."""
-    than: dict[str, Any] | None = None
+    of: dict[str, Any]
+    """A configuration: values of axes. A list of values is several configurations, each compared with the other one."""
+    than: dict[str, Any]
     """The other configuration."""
-    along: Text | None = None
-    """In place of `of` and `than`: an axis, whose values are compared with its first one."""
-    held: dict[str, Any] | None = None
-    """With `along`: values of other axes."""
     where: Text | None = None
     """Table, figure or page."""
 
@@ -159,30 +156,16 @@ def _claim(file: MatrixFile, axes: Sequence[MatrixAxis], line: Any, at: str, whe
 
 
 def _pairs(file: MatrixFile, axes: Sequence[MatrixAxis], claim: Claim, at: str) -> Iterator[ComparedPair]:
-    """Yield the compared configurations: `of` beside `than`, or each value `along` an axis beside the first one."""
-    given = [key for key in ("of", "than", "along", "held") if getattr(claim, key) is not None]
-    of, than, held = (
-        find_one_of_each(file, axes, getattr(claim, key), f"{at}.{key}", "published.values") if key in given else None
-        for key in ("of", "than", "held")
-    )
-    if given == ["of", "than"]:
-        if of == than and of is not None:
+    """Yield each configuration of `of` with that of `than`."""
+    than = find_one_of_each(file, axes, claim.than, f"{at}.than", "published.values")
+    listed = [given if isinstance(given, list) else [given] for given in claim.of.values()]
+    for values in itertools.product(*listed):
+        of = find_one_of_each(file, axes, dict(zip(claim.of, values, strict=True)), f"{at}.of", "published.values")
+        if of is None or than is None:
+            return
+        if of == than:
             file.refuse(f"{at}: of and than are the same configuration", at, "published.values")
-        elif of is not None and than is not None:
-            yield ComparedPair(of, than)
-    elif given in (["along"], ["along", "held"]):
-        axis = find_axis(axes, claim.along)
-        if axis is None:
-            file.refuse(f"{at}.along: {no_axis(axes, claim.along)}", at, "published.values")
-        elif held is not None or "held" not in given:
-            first, *others = ({**(held or {}), axis.label: name} for name in axis.values)
-            yield from (ComparedPair(other, first) for other in others)
-    else:
-        message = (
-            f"{at} has {' and '.join(given) or 'nothing to compare'}; give of: and than: (values of axes), or "
-            "along: (an axis) with held: (values of other axes)"
-        )
-        file.refuse(message, at, "published.values")
+        yield ComparedPair(of, than)
 
 
 def _amount(content: Any) -> tuple[float | None, str]:

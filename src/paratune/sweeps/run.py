@@ -22,14 +22,15 @@ from paratune.errors import (
     EXIT_OK,
     EXIT_OUT_OF_MEMORY,
     EXIT_STOPPED,
-    EXIT_TIMED_OUT,
     CheckpointError,
+    os_error_as,
 )
 from paratune.records.run_folder import is_in_use, locked_folder
 from paratune.records.sweep import (
     CONFIGS_FOLDER,
     LOGS_FOLDER,
     CellRecord,
+    State,
     SweepRecord,
     cell_run_folder,
     write_sweep,
@@ -114,22 +115,18 @@ def _is_free(run: Path, stopped: Callable[[], bool]) -> bool:
 
 
 def _ended(cell: CellRecord, run: Path, code: int, message: str, *, was_stopped: bool) -> CellRecord:
-    if code in (EXIT_OK, EXIT_TIMED_OUT) and records.is_finished(run):
+    if code == EXIT_OK and records.is_finished(run):
         return replace(cell, state="finished", exit_code=EXIT_OK)
     signal = -code if code < 0 else code - 128 if code > 128 else None  # 128 + n: signal n, of a shell or a container
-    if code == EXIT_TIMED_OUT:
-        end = f"; the end of its output: {message}" if message else ""
-        return _failed(cell, code, f"it took longer than timeout_s of the matrix, and was ended{end}")
+    state: State = "failed"
     if code == EXIT_OK:
-        return _failed(cell, code, "exit code 0, but its record is not finished")
-    if signal is None and code != EXIT_STOPPED and not was_stopped:
-        return _failed(cell, code, message or f"exit code {code}, no output")
-    killed = "stopped by a signal" if signal is None else f"killed by signal {signal}"
-    return replace(cell, state="interrupted", exit_code=code, reason=killed if code < 0 else message or killed)
-
-
-def _failed(cell: CellRecord, code: int, reason: str) -> CellRecord:
-    return replace(cell, state="failed", exit_code=code, reason=reason)
+        reason = "exit code 0, but its record is not finished"
+    elif signal is None and code != EXIT_STOPPED and not was_stopped:
+        reason = message or f"exit code {code}, no output"
+    else:
+        killed = "stopped by a signal" if signal is None else f"killed by signal {signal}"
+        state, reason = "interrupted", killed if code < 0 else message or killed
+    return replace(cell, state=state, exit_code=code, reason=reason)
 
 
 def was_killed(cell: CellRecord) -> bool:
@@ -157,12 +154,10 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         CheckpointError: It cannot be written.
     """
-    try:
+    remedy = "free some space there, or change folder:"
+    with os_error_as(CheckpointError, f"{path} cannot be written", remedy, code="run.not_writable", path=path):
         path.parent.mkdir(exist_ok=True)
         atomic.write_text(path, text)
-    except OSError as error:
-        message = f"{path} cannot be written: {error.strerror}; free some space there, or change folder:"
-        raise CheckpointError(message, code="run.not_writable", path=path) from error
 
 
 def write_listed(folder: Path, record: SweepRecord, cells: Sequence[Cell]) -> None:

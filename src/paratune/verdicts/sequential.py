@@ -10,14 +10,14 @@ Source: Lan and DeMets, Biometrika 70(3), 1983; Armitage, McPherson and Rowe, Jo
 
 import functools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from paratune.records.finished import RunRecord
-from paratune.records.sweep import SweepRecord
+from paratune.records.sweep import Look, SweepRecord
 from paratune.verdicts import special
 
 FIRST_SHARE = 0.7
@@ -35,23 +35,13 @@ FIRST_LOOK: Looks = ((1.0, FIRST_SHARE),)
 
 
 @dataclass(frozen=True)
-class RecordedLook:
-    """An earlier look at the runs of a matrix."""
-
-    finished: Collection[str]
-    """Names of the runs that were finished."""
-    num_planned: int | None = None
-    """Runs of a configuration after which `paratune sweep --until` ends; None where no rounds are planned."""
-
-
-@dataclass(frozen=True)
 class LookHistory:
     """The earlier looks at runs, from the record of their matrix."""
 
-    looks: tuple[RecordedLook, ...] = ()
+    looks: tuple[Look, ...] = ()
     """In time order."""
     num_planned: int | None = None
-    """Of the present look; see `RecordedLook`."""
+    """Of the present look: runs of a configuration after which `paratune sweep --until` ends; None without it."""
 
     def at(self, *sides: Sequence[RunRecord]) -> Looks:
         """Return the looks at the runs of two configurations, the present one included; one look where none counts.
@@ -61,8 +51,10 @@ class LookHistory:
         """
         first, second = ({run.name for run in side} for side in sides)
         looks: list[tuple[float, float]] = []
-        for look in (*self.looks, RecordedLook(first | second, self.num_planned)):
-            n, m = (len(side & set(look.finished)) for side in (first, second))
+        finished: set[str] = set()
+        for look in (*self.looks, Look("", (*first, *second), self.num_planned)):
+            finished |= {*look.finished}
+            n, m = len(first & finished), len(second & finished)
             before, spent = looks[-1] if looks else (0.0, 0.0)
             if min(n, m) > 1 and (now := n * m / (n + m)) > before:
                 share = spent_share(now, looks[0][0] if looks else now, look.num_planned)
@@ -72,9 +64,7 @@ class LookHistory:
 
 def look_history(record: SweepRecord) -> LookHistory:
     """Return the looks that the record of a matrix contains."""
-    finished = record.finished_at_looks()
-    looks = tuple(RecordedLook(names, look.num_planned) for names, look in zip(finished, record.looks, strict=True))
-    return LookHistory(looks, None if record.rounds is None else record.rounds.num_planned)
+    return LookHistory(record.looks, None if record.rounds is None else record.rounds.num_planned)
 
 
 def spent_share(information: float, first: float, num_planned: int | None = None) -> float:

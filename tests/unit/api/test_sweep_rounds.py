@@ -109,7 +109,7 @@ def test_rounds_end_when_all_is_decided_and_a_larger_matrix_continues(tmp_path: 
     trainer = FakeTrainer(tmp_path)
     record = train(tmp_path, record, todo, trainer)
     assert (len(trainer.trained), record.rounds.ended) == (6, "decided")
-    assert judged_and_undecided(tmp_path, record) == ({("full", "ddp"), ("full", "zero3")}, set())
+    assert judged_and_undecided(tmp_path, record) == ({("ddp",), ("zero3",)}, set())
 
 
 def test_configurations_whose_runs_fail_have_no_verdict(tmp_path: Path):
@@ -156,7 +156,7 @@ def test_runs_that_were_not_needed_are_no_missing_runs(tmp_path: Path):
 def test_a_round_is_a_block_of_those_that_are_needed(tmp_path: Path):
     record, todo = start(tmp_path, Rounds("speed", 8))
     assert next_round(record, todo, set()) == todo[:9]
-    later = next_round(record, todo[9:], {("full", "zero1"), ("full", "ddp")})
+    later = next_round(record, todo[9:], {("zero1",), ("ddp",)})
     assert [cell.record.name for cell in later] == ["ddp_seed-4", "zero1_seed-4"]
     assert next_round(record, todo[9:], set()) == []
 

@@ -37,7 +37,7 @@ class FakeRunner(CommandRunner):
         self.started: list[tuple[str, str]] = []
         """Name and last word of each start."""
 
-    def run(self, words: Sequence[str], log: Path, environment: Mapping[str, str | None], *, timeout_s: float) -> int:
+    def run(self, words: Sequence[str], log: Path, environment: Mapping[str, str | None]) -> int:
         name = Path(words[1]).stem
         self.started.append((name, words[-1]))
         code = self.codes.pop(0) if self.codes and name == self.started[0][0] else 0

@@ -12,11 +12,8 @@ import pytest
 from patience import wait_for
 from raised import raises_code
 
-from paratune.errors import EXIT_TIMED_OUT
-from paratune.launch import command_runner
 from paratune.launch.command_runner import CommandRunner
 
-TIME_S = 3.0
 SLOW = """
     import signal, sys, time
     from pathlib import Path
@@ -35,19 +32,6 @@ def program(folder: Path, body: str) -> list[str]:
     script = folder / "program.py"
     script.write_text(textwrap.dedent(body))
     return [sys.executable, "-S", "-E", str(script)]
-
-
-def time_is_up_at(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a process's time be up as soon as there is this file, however long it takes to come to that."""
-    wait = subprocess.Popen.wait
-
-    def wait_until(process: "subprocess.Popen[bytes]", timeout: float | None = None) -> int:
-        if timeout != TIME_S:
-            return wait(process, timeout)
-        wait_for(path.exists)
-        raise subprocess.TimeoutExpired(process.args, timeout)
-
-    monkeypatch.setattr(subprocess.Popen, "wait", wait_until)
 
 
 def test_its_output_is_added_to_the_file_and_its_exit_code_returned(tmp_path: Path):
@@ -137,42 +121,3 @@ def test_variables_are_given_and_unset(tmp_path: Path, monkeypatch: pytest.Monke
     with CommandRunner(program(tmp_path, show)) as children:
         assert children.run([], tmp_path / "out", {"GONE": None, "GIVEN": "a b"}) == 0
     assert (tmp_path / "out").read_text() == "yes None a b\n"
-
-
-def test_a_run_that_takes_too_long_is_asked_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    time_is_up_at(tmp_path / "ready", monkeypatch)
-    with CommandRunner(program(tmp_path, SLOW)) as children:
-        assert children.run([], tmp_path / "out", timeout_s=TIME_S) == EXIT_TIMED_OUT
-        assert children.signal is None
-    assert "heard SIGTERM" in (tmp_path / "out").read_text()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc says which processes a run has started")
-def test_a_command_that_ignores_sigterm_is_killed_with_its_descendants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command_runner, "GRACE_S", 0.2)
-    deaf = """
-        import os, signal, subprocess, sys, time
-        from pathlib import Path
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if len(sys.argv) < 3:
-            words = [sys.executable, "-S", "-E", sys.argv[0], *sys.argv[1:], "deeper"]
-            subprocess.Popen(words, start_new_session=True)
-        path = Path(f"process{len(sys.argv)}")
-        path.with_suffix(".tmp").write_text(str(os.getpid()))
-        for above in range(1, len(sys.argv)):
-            while not Path(f"process{above}").exists():
-                time.sleep(0.01)
-        path.with_suffix(".tmp").rename(path)
-        time.sleep(1000)
-    """
-    time_is_up_at(tmp_path / "process3", monkeypatch)
-    with CommandRunner(program(tmp_path, deaf)) as children:
-        assert children.run([], tmp_path / "out", timeout_s=TIME_S) == EXIT_TIMED_OUT
-    for path in (tmp_path / "process1", tmp_path / "process2", tmp_path / "process3"):
-        wait_for(lambda path=path: not Path("/proc", path.read_text(), "cmdline").exists() or is_zombie(path))
-
-
-def is_zombie(path: Path) -> bool:
-    return Path("/proc", path.read_text(), "stat").read_text().rpartition(")")[2].split()[0] == "Z"

@@ -64,12 +64,11 @@ def test_missing_packages_are_an_error_before_the_runs(monkeypatch: pytest.Monke
     asked: list[tuple[str, str]] = []
     monkeypatch.setattr(matrix_module, "require_installed", lambda name, extra: asked.append((name, extra)))
 
-    def require(compress: Compress | None, method: str | None = None) -> None:
-        search = None if method is None else SimpleNamespace(method=method)
-        require_packages(SimpleNamespace(options=SimpleNamespace(compress=compress), search=search))  # type: ignore
+    def require(compress: Compress | None) -> None:
+        require_packages(SimpleNamespace(options=SimpleNamespace(compress=compress)))  # type: ignore
 
-    require(Compress(forms=["bf16"]), "random")
+    require(Compress(forms=["bf16"]))
     require(None)
     assert asked == []
-    require(Compress(forms=["bf16", "int8"]), "bayesian")
-    assert asked == [("optuna", "search"), ("onnx", "onnx"), ("onnxruntime", "onnx")]
+    require(Compress(forms=["bf16", "int8"]))
+    assert asked == [("onnx", "onnx"), ("onnxruntime", "onnx")]

@@ -51,42 +51,33 @@ def test_a_probe_takes_its_steps_and_nothing_else(matrix_file: Path, tmp_path: P
 
 
 def test_a_probe_does_not_count_the_steps_of_a_checkpoint_of_the_trainer(matrix_file: Path):
-    cells = _cells(matrix_file, "probe: true\n", axes="{train.continue_trainer: [true]}")
+    cells = _cells(matrix_file, "probe: {}\n", axes="{train.continue_trainer: [true]}")
     assert [cell.config.train.continue_trainer for cell in cells] == [False]
 
 
 def test_rows_that_are_cut_from_the_training_set_stay_cut(matrix_file: Path):
     base = "{extends: full.yaml, data: {validation: null, split: {validation: 0.5}}}"
-    (cell,) = _cells(matrix_file, "probe: true\n", base)
+    (cell,) = _cells(matrix_file, "probe: {}\n", base)
     assert (cell.config.data.split.validation, cell.config.data.max_rows.validation) == (0.5, 5)
     assert (cell.config.train.max_steps, cell.config.measure.warmup_steps) == (20, 5)
 
 
 def test_an_option_of_a_set_that_a_probe_leaves_out_keeps_the_set(matrix_file: Path):
     base = "{extends: full.yaml, data: {validation: hub:some/set, hub_revision: abc}}"
-    (cell,) = _cells(matrix_file, "probe: true\n", base)
+    (cell,) = _cells(matrix_file, "probe: {}\n", base)
     assert (cell.config.data.validation, cell.config.evaluate.every) == ("hub:some/set", "never")
 
 
-def test_a_value_may_be_a_probe_or_a_full_run(matrix_file: Path):
-    axes = "{x: {a: {probe: {steps: 7}}, b: {probe: false, train.eps: 1}, c: {train.eps: 2}}}"
-    cells = _cells(matrix_file, "probe: {steps: 9}\n", axes=axes)
-    assert [cell.record.kind for cell in cells] == ["probe", "full", "probe"]
-    assert [cell.config.train.max_steps for cell in cells] == [7, None, 9]
-    assert read_matrix(matrix_file).axes[0].keys == ("probe", "train.eps")
-
-
 def test_the_same_matrix_as_probes_in_a_folder_of_its_own(matrix_file: Path):
-    axes = "{x: {a: {probe: {steps: 7}}, b: {probe: false, train.eps: 1}, c: {train.eps: 2}}}"
-    full = _cells(matrix_file, "", axes=axes)
+    full = _cells(matrix_file, "", axes="{train.eps: [1.0, 2.0]}")
     matrix = all_probes(read_matrix(matrix_file))
     cells = cells_of(matrix)
     assert (matrix.name, matrix.folder) == ("m.probe", Path("runs/m.probe"))
-    assert [cell.record.kind for cell in cells] == ["probe"] * 3
-    assert [cell.config.train.max_steps for cell in cells] == [7, 20, 20]
+    assert [cell.record.kind for cell in cells] == ["probe"] * 2
+    assert [cell.config.train.max_steps for cell in cells] == [20, 20]
     assert {cell.config.run.folder for cell in cells} == {"runs/m.probe/runs"}
     assert [cell.name for cell in cells] == [cell.name for cell in full]
-    assert not {cell.described().fingerprint for cell in cells} & {cell.described().fingerprint for cell in full[1:]}
+    assert not {cell.described().fingerprint for cell in cells} & {cell.described().fingerprint for cell in full}
     assert plan_of(matrix, cells, []).record.cells[0].kind == "probe"
 
 
@@ -101,7 +92,7 @@ def test_runs_that_differ_behind_the_first_steps_are_probed_once(matrix_file: Pa
 
 
 def test_a_matrix_of_probes_is_one_already(matrix_file: Path):
-    _cells(matrix_file, "probe: true\n")
+    _cells(matrix_file, "probe: {}\n")
     matrix = read_matrix(matrix_file)
     assert all_probes(matrix) == matrix
 
@@ -110,7 +101,7 @@ def test_probes_need_no_validation_set_to_be_compared(matrix_file: Path):
     base = "{extends: full.yaml, data: {validation: null, max_rows: {validation: null}}, evaluate: {every: epoch, steps: null, best: null, patience: null, min_delta: 0.0}}"  # noqa: E501
     axes = "{train.eps: [1.0, 2.0], run.seed: [1, 2]}"
     assert any(cell.problems for cell in _cells(matrix_file, "", base, axes))
-    assert not any(cell.problems for cell in _cells(matrix_file, "probe: true\n", base, axes))
+    assert not any(cell.problems for cell in _cells(matrix_file, "probe: {}\n", base, axes))
 
 
 @pytest.mark.parametrize(

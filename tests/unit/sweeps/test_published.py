@@ -20,7 +20,8 @@ matrices:
       - {values: {learning_rate: 1e-4}, time: 2 min, accuracy: 91.5%}
       - {values: {train.learning_rate: 1e-5}, memory: 1.5 GB, where: page 3}
     claims:
-      - {claim: No time is saved, kind: not_less, measure: time, by: 5%, along: learning_rate}
+      - {claim: No time is saved, kind: not_less, measure: time, by: 5%,
+         of: {learning_rate: [1e-5]}, than: {learning_rate: 1e-4}}
 """
 
 
@@ -85,11 +86,11 @@ def test_a_value_that_is_a_list_can_be_named(matrix_file: Path, published_file: 
         ("measure: time, by", "measure: accuracy, by", "published.measure", 9),
         ("measure: time, by", "measure: state_memory, by", "published.measure", 9),
         ("by: 5%", "by: 120%", "config.invalid_value", 9),
-        ("by: 5%, ", "", "config.invalid_value", 9),
+        ("by: 5%,", "", "config.invalid_value", 9),
         ("kind: not_less, measure: time, by: 5%", "kind: equal, measure: accuracy, by: 1%", "config.invalid_value", 9),
-        ("along: learning_rate", "along: rate", "published.values", 9),
-        ("along: learning_rate", "held: {learning_rate: 1e-4}", "published.values", 9),
-        ("along: learning_rate", "of: {learning_rate: 1e-4}, than: {learning_rate: 1e-4}", "published.values", 9),
+        ("of: {learning_rate: [1e-5]}", "of: {rate: [1e-5]}", "published.values", 10),
+        (", than: {learning_rate: 1e-4}", "", "config.required", 9),
+        ("of: {learning_rate: [1e-5]}", "of: {learning_rate: [1e-5, 1e-4]}", "published.values", 9),
         ("figures:", "figures: 3\n    figure:", "config.invalid_value", 5),
         ("    figures:\n", "    figures: []\n    figure:\n", "config.unknown_key", 6),
         ("- {values: {learning_rate: 1e-4}, time: 2 min, accuracy: 91.5%}", "- {}", "config.required", 6),

@@ -5,9 +5,10 @@ import pytest
 from fake_run import make_run
 from scipy import integrate, stats
 
+from paratune.records.sweep import Look
 from paratune.verdicts import Group, LookHistory, judge
 from paratune.verdicts import sequential as module
-from paratune.verdicts.sequential import FIRST_LOOK, FIRST_SHARE, RecordedLook, last_level, sequential_p, spent_share
+from paratune.verdicts.sequential import FIRST_LOOK, FIRST_SHARE, last_level, sequential_p, spent_share
 
 
 def looks(information, num_planned=None):
@@ -64,7 +65,7 @@ def two_sides(num_runs):
     sides = [[make_run(f"{name}{number}", number, 1.0) for number in range(num_runs)] for name in "ab"]
 
     def look(of_a, of_b, *more):
-        return RecordedLook({*(run.name for run in (*sides[0][:of_a], *sides[1][:of_b])), *more})
+        return Look("", (*(run.name for run in (*sides[0][:of_a], *sides[1][:of_b])), *more))
 
     return *sides, look
 
@@ -94,7 +95,7 @@ def groups(a, b):
 def test_a_verdict_after_a_recorded_look_has_a_stricter_level_and_a_wider_interval():
     pair = groups([100, 101, 102, 100.5, 101.5, 100], [101.5, 102.5, 103, 102, 103.4, 102.5])
     first = judge(pair, "a")[0].speed
-    history = LookHistory((RecordedLook(["a0", "a1", "a2", "b0", "b1", "b2"]),))
+    history = LookHistory((Look("", ("a0", "a1", "a2", "b0", "b1", "b2")),))
     second = judge(pair, "a", history=history)[0].speed
     assert (first.look, second.look) == (1, 2)
     assert (first.level, second.level) == (pytest.approx(0.035), pytest.approx(last_level(0.05, looks((1.5, 3.0)))))
