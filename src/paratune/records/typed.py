@@ -182,9 +182,6 @@ class PhaseTimes(RecordPart):
     """Measured steps, mean over ranks."""
 
     total_s: Number = None
-    median_ms: Number = None
-    p10_ms: Number = None
-    p90_ms: Number = None
     share: Number = None
 
 
@@ -259,7 +256,6 @@ class RecordedProfile(RecordPart):
     host_ms_per_step: Number = None
     device_ms_per_step: Number = None
     idle_share: Number = None
-    num_kernels_per_step: Number = None
     operators: list[dict[str, Any]] = []
     kernels: list[dict[str, Any]] = []
     trace: str | None = None
@@ -281,7 +277,6 @@ class RecordedConstant(RecordPart):
 
 
 class RecordedWork(RecordPart):
-    model_flops_per_token: Number = None
     model_flops_per_s: Number = None
     peak_flops_per_s: Number = None
     peak_source: str | None = None

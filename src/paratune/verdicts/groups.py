@@ -116,22 +116,18 @@ def read_margins(words: Iterable[str]) -> Mapping[str, Margin]:
     known = [SPEED, *dict.fromkeys(metric for metrics in METRICS.values() for metric in metrics)]
     margins, problems = {}, []
     for word in (part.strip() for words_of_option in words for part in words_of_option.split(",")):
-        measure, equals, text = (part.strip() for part in word.partition("="))
+        measure, _, text = (part.strip() for part in word.partition("="))
         number, percent, rest = text.partition("%")
         try:
             amount = float(number) / (100 if percent else 1)
         except ValueError:
             amount = math.nan
-        if not equals:
-            problems.append(f"{word!r} is not MEASURE=MARGIN, such as f1=0.01 or speed=3%")
-        elif measure not in known:
-            problems.append(
-                f"{measure!r} is not a measure{did_you_mean(measure, known) or f'; {SPEED} or a metric is'}"
-            )
-        elif rest or not 0 < amount < math.inf:
-            problems.append(f"{measure}={text!r}: a number above 0 is needed, or per cent of the baseline's (3%)")
-        elif measure == SPEED and not percent:
-            problems.append(f"{word}: the margin of speed is per cent, such as speed=3%")
+        if measure not in known:
+            near = did_you_mean(measure, known) or f"; {SPEED} or a metric is"
+            problems.append(f"{measure!r} is not a measure{near}")
+        elif rest or not 0 < amount < math.inf or (measure == SPEED and not percent):
+            allowed = "per cent above 0 (speed=3%)" if measure == SPEED else "a number above 0, or per cent (f1=0.01)"
+            problems.append(f"{word!r}: the margin of {measure} is {allowed}")
         else:
             margins[measure] = Margin(amount, is_share=bool(percent))
     if problems:
