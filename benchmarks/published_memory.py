@@ -35,9 +35,7 @@ def planned_memory(job: PlannedJob, option: JobOption, cell: Mapping[str, Any]) 
     The cell's `measures` is device (the default), reserved or allocated; device includes a context, that of the source
     (`context_mib`) if it was measured.
     """
-    # Other engines have no permanent copies of weights in 16 bits: autocast makes them in each pass.
-    setup = replace(option.setup, traits=replace(option.setup.traits, keeps_working_weights=False))
-    setup = job.passes(setup, option.layout)
+    setup = job.passes(option.setup, option.layout)
     with softmax_keeps_input() if cell.get("softmax_keeps_input") else nullcontext():
         profile = Profiles(job, is_cuda=True).of(job.largest_shape(setup, option.layout), setup)
     view = EngineInputs(profile, setup, states_of_rank(profile, setup, 0), CUDA_ROUNDING)

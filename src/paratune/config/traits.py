@@ -44,8 +44,6 @@ class Traits:
     """Whether the ranks of one machine share a copy of the states; several machines are needed then."""
     has_uneven_shards: bool = False
     """Whether ranks have unequal shards: whole parameters, or flat ranges of them."""
-    keeps_working_weights: bool = False
-    """Whether it keeps weights in fp32, with copies in the dtype of autocast for forward and backward."""
     reduces_in_fp32: bool = False
     """Whether 16-bit gradients are summed over ranks in fp32."""
     offload_option: str | None = None
@@ -115,14 +113,12 @@ _ALL_TRAITS = (
         phases=_phases(_FORWARD, "backward pass", "gradient norm, clipping, update"),
         own_phases=("get_batch", "forward", "backward", "optimizer"),
         max_world_size=1,
-        keeps_working_weights=True,
         backward_is_local=True,
     ),
     Traits(
         kind="ddp",
         phases=_phases(_FORWARD, _REDUCED, "gradient norm, clipping, update of the whole model on each rank"),
         own_phases=("get_batch", "forward", "optimizer"),
-        keeps_working_weights=True,
         backward_is_local=True,
     ),
     Traits(
@@ -138,7 +134,6 @@ _ALL_TRAITS = (
             "have the states of AdamW; use single or ddp or, with an elementwise optimizer, zero2",
         },
         has_uneven_shards=True,
-        keeps_working_weights=True,
         backward_is_local=True,
     ),
     Traits(

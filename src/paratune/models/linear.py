@@ -9,7 +9,7 @@ Dimensions: `K` input features, `N` output features.
 
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +26,6 @@ batch of a narrow model has a new number of tokens in nearly every step; each ca
 
 class OneDnnLinear(nn.Linear):
     """`nn.Linear` with oneDNN for large float32 products on the CPU; under autocast the same as `nn.Linear`."""
-
-    is_plain_under_autocast: ClassVar = True
-    """For `paratune.precision.working_weights`: under autocast, this forward may be replaced by that of `nn.Linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
         if self._is_small(input):  # checked first, because the overhead of Python matters for small products

@@ -15,8 +15,6 @@ from paratune.planning.timeline import Delta, rounded
 
 GRADIENTS, GATHERED, COMMUNICATION = "gradients", "gathered_weights", "communication"
 
-CAST_WEIGHTS = "cast_weights"
-
 
 @dataclass(frozen=True)
 class EngineMemory:

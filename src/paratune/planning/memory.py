@@ -184,10 +184,12 @@ def step_allocations(view: EngineInputs) -> StepAllocations:
     trained = [parameter for parameter in profile.parameters if parameter.is_trained and parameter.has_gradient]
     buckets, rest = divmod(view.states.gradients, BUCKET_BYTES)
     has_buckets = setup.traits.max_world_size != 1
-    fixed = (profile.num_buffer_bytes, profile.working_bytes)
     return StepAllocations(
         timeline=profile.timeline,
-        weights=(*(size * parameter.numel for parameter in profile.parameters), *filter(None, fixed)),
+        weights=(
+            *(size * parameter.numel for parameter in profile.parameters),
+            *filter(None, [profile.num_buffer_bytes]),
+        ),
         gradients=(*[BUCKET_BYTES] * buckets, *filter(None, [rest])) if has_buckets else (),
         batch=(profile.batch_bytes * setup.grad_accum_steps,),
         moments=[num_bytes for parameter in trained for num_bytes in state_tensors(parameter, size, setup)],

@@ -29,7 +29,6 @@ from paratune.planning.shims import Kernels, PackedAttention, count_packed_atten
 from paratune.planning.timeline import Timeline
 from paratune.planning.trace import CUDA_ROUNDING, Phase, Saved, Trace
 from paratune.precision import Precision
-from paratune.precision.working_weights import WorkingWeights, make_working_weights
 
 
 @dataclass(frozen=True)
@@ -115,8 +114,6 @@ class Profile:
     hidden_bytes: int = 0
     """Output of a block."""
     timeline: Timeline = field(default_factory=Timeline, repr=False)
-    working_bytes: int = 0
-    """Bytes of the permanent copies of weights in the dtype of autocast (`paratune.precision.working_weights`)."""
     division: Division | None = None
     """The division into pipeline stages; only if it was requested."""
 
@@ -154,7 +151,6 @@ def profile(
     train: Train | None = None,
     model_options: ModelOptions | None = None,
     attention: str | None = None,
-    with_working_weights: bool = False,
     with_division: bool = False,
 ) -> Profile:
     """Trace one forward and backward pass of a micro-batch.
@@ -170,13 +166,11 @@ def profile(
         activation_checkpointing: As `train.activation_checkpointing`.
         train: Section with the weights that are frozen and the learning rates of layers; None trains all at one rate.
         attention: transformers' name of it, such as eager or sdpa; the model's own choice when not given.
-        with_working_weights: Under autocast, compute with copies of the weights that are made once per step.
         with_division: Add the division into pipeline stages.
 
     Raises:
         Exception: The model cannot run on the meta device.
     """
-    kernels = partial(Kernels, on_cuda=on_cuda, autocast=precision.autocast_dtype)
     attention_of = PackedAttention if on_cuda else PackedAttentionOnCpu
 
     def run() -> Profile:
@@ -198,18 +192,9 @@ def profile(
         attend = attention_of(shape.lengths, trace.count)
         if entry is not None and entry.shortens and activation_checkpointing is None:
             count_first_tokens(find_blocks(model)[-1], attend.first)
-        working = make_working_weights(model, find_blocks(model), precision) if with_working_weights else None
         count_packed_attention(model, attend)
-        if working is None:
-            with kernels() as calls:
-                return _trace_passes(model, batch, known_tensors, trace, calls, factors)
-        with kernels():
-            copies = _settled_copies(working, model, batch)
-        for tensor in copies:
-            trace.hold(tensor, is_base=True)
-        with kernels() as calls, working.use():
-            traced = _trace_passes(model, batch, [*known_tensors, *copies], trace, calls, factors)
-        return replace(traced, working_bytes=working.num_bytes)
+        with Kernels(on_cuda=on_cuda, autocast=precision.autocast_dtype) as kernels:
+            return _trace_passes(model, batch, known_tensors, trace, kernels, factors)
 
     traced = on_meta(run)
     return (
@@ -217,15 +202,6 @@ def profile(
         if with_division
         else traced
     )
-
-
-@torch.no_grad()
-def _settled_copies(working: WorkingWeights, model: TaskModel, batch: Batch) -> list[Tensor]:
-    """Run the model once, so that the copies are in the state of the second and later micro-batches; return them."""
-    working.run_trial(lambda: model(batch))
-    working.settle(lambda layer: True)
-    working.refresh()
-    return working.tensors
 
 
 def _trace_passes(

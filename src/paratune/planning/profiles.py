@@ -38,7 +38,7 @@ class Profiles:
             ConfigError: The model cannot be traced, because its code reads values.
         """
         is_cut = setup.traits.cuts_blocks
-        key = (shape, setup.precision, setup.activation_checkpointing, setup.attention, is_cut, _keeps_copies(setup))
+        key = (shape, setup.precision, setup.activation_checkpointing, setup.attention, is_cut)
         if key not in self._profiles:
             profile = self._extrapolated(shape, setup) or self._trace(shape, setup)
             if is_cut:  # the division of the model is computed once, because it takes as long as a trace
@@ -74,7 +74,6 @@ class Profiles:
                 train=job.config.train,
                 model_options=job.config.model,
                 attention=setup.attention,
-                with_working_weights=_keeps_copies(setup),
                 with_division=setup.traits.cuts_blocks and (setup.precision, setup.attention) not in self._divisions,
             )
         except ParatuneError:
@@ -84,11 +83,6 @@ class Profiles:
             message = f"the model cannot be traced without values ({type(error).__name__}: {first_line}), so that its "
             message += "memory and time are unknown; measure 20 steps: paratune train --set train.max_steps=20"
             raise ConfigError(message, code="plan.not_traced", error=type(error).__name__) from error
-
-
-def _keeps_copies(setup: PredictionSetup) -> bool:
-    """Return whether the strategy keeps copies of its weights in the dtype of autocast."""
-    return setup.traits.keeps_working_weights and setup.precision.autocast_dtype is not None
 
 
 class NotAffineError(ValueError):

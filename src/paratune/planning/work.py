@@ -130,8 +130,6 @@ def optimizer_s(work: Work, share: float = 1.0, *, is_sharded: bool = False) -> 
     num_bytes = share * update_passes(work.setup, is_sharded=is_sharded) * work.updated
     moving = work.slower * num_bytes / (constants["adamw"].value * work.threads_speedup)
     tensor_s = constants.value("adamw.tensor", 0.0)
-    # A half-precision copy is made of a float32 weight: three times the bytes of the copy are read and written.
-    moving += work.moved_s(3 * work.profile.working_bytes)
     calling = work.slower * work.num_tensors * (constants.value("adamw.shard", tensor_s) if is_sharded else tensor_s)
     # A GPU updates one tensor while the host launches the next; a CPU does one after the other.
     return (max(moving, calling) if work.is_cuda else moving + calling) * constants.value("factor.optimizer", 1.0)

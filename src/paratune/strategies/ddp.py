@@ -18,7 +18,6 @@ from paratune.batch import Batch
 from paratune.config.traits import TRAITS, Traits
 from paratune.errors import ConfigError
 from paratune.precision import Precision
-from paratune.precision.working_weights import WorkingWeights, make_working_weights
 from paratune.strategies import whole
 from paratune.strategies.adam_preconditioner import make_preconditioner
 from paratune.strategies.gradient_watch import GradientWatch
@@ -56,7 +55,6 @@ class DDPStrategy:
         self._model: Any
         self._ddp: DistributedDataParallel
         self._optimizer: Optimizer
-        self._working: WorkingWeights | None = None
 
     @property
     def loss_scale(self) -> Tensor | None:
@@ -64,7 +62,6 @@ class DDPStrategy:
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
         self._model = whole.place(model, self._device)
-        self._working = make_working_weights(model, blocks, self._precision)
         self._ddp = DistributedDataParallel(
             self._model,
             bucket_cap_mb=self._bucket_cap_mb,
@@ -103,16 +100,13 @@ class DDPStrategy:
         return GradientWatch(self._parameters, scale=size * scale, preconditioner=preconditioner)
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
-        return whole.clip_and_step(
-            self._optimizer, self._parameters, max_grad_norm, self._scaler, working=self._working
-        )
+        return whole.clip_and_step(self._optimizer, self._parameters, max_grad_norm, self._scaler)
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
         # Not through DDP, whose forward would broadcast buffers: predictions need no synchronisation.
         whole.set_training(self._model, False)
-        with whole.using(self._working, self._model, batch, self._precision, self._device):
-            return whole.forward(self._model, batch, self._precision, self._device)
+        return whole.forward(self._model, batch, self._precision, self._device)
 
     def state(self) -> State:
         if self._shards_states:
@@ -123,7 +117,7 @@ class DDPStrategy:
         return reduce_over_ranks(value, op)
 
     def close(self) -> None:
-        del self._ddp, self._model, self._parameters, self._optimizer, self._working
+        del self._ddp, self._model, self._parameters, self._optimizer
 
     def _forward_backward_one(self, batch: Batch, phases: Phases) -> Tensor:
         return whole.forward_backward_one(
@@ -136,7 +130,6 @@ class DDPStrategy:
             # DDP averages gradients over ranks, but the step's loss is a sum over ranks.
             gradient_scale=self.layout.world_size,
             scaler=self._scaler,
-            working=self._working,
         )
 
 

@@ -10,7 +10,6 @@ from torch.optim import Optimizer
 from paratune.batch import Batch
 from paratune.config.traits import TRAITS, Traits
 from paratune.precision import Precision
-from paratune.precision.working_weights import WorkingWeights, make_working_weights
 from paratune.strategies import whole
 from paratune.strategies.adam_preconditioner import make_preconditioner
 from paratune.strategies.gradient_watch import GradientWatch
@@ -30,7 +29,6 @@ class SingleStrategy:
         self._scaler = make_scaler(precision)
         self._model: Any
         self._optimizer: Optimizer
-        self._working: WorkingWeights | None = None
 
     @property
     def loss_scale(self) -> Tensor | None:
@@ -38,7 +36,6 @@ class SingleStrategy:
 
     def prepare(self, model: nn.Module, blocks: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
         self._model = whole.place(model, self._device)
-        self._working = make_working_weights(model, blocks, self._precision)
         self._parameters = list(model.parameters())  # walking through all modules in each step costs more than clipping
         self._optimizer = make_optimizer(model.named_parameters())
 
@@ -53,7 +50,6 @@ class SingleStrategy:
                 precision=self._precision,
                 device=self._device,
                 scaler=self._scaler,
-                working=self._working,
             )
             for batch in micro_batches
         ]
@@ -65,15 +61,12 @@ class SingleStrategy:
         return GradientWatch(self._parameters, scale=scale, preconditioner=preconditioner)
 
     def optimizer_step(self, max_grad_norm: float | None) -> Tensor:
-        return whole.clip_and_step(
-            self._optimizer, self._parameters, max_grad_norm, self._scaler, working=self._working
-        )
+        return whole.clip_and_step(self._optimizer, self._parameters, max_grad_norm, self._scaler)
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
         whole.set_training(self._model, False)
-        with whole.using(self._working, self._model, batch, self._precision, self._device):
-            return whole.forward(self._model, batch, self._precision, self._device)
+        return whole.forward(self._model, batch, self._precision, self._device)
 
     def state(self) -> whole.WholeState:
         return whole.WholeState(self._model, self._optimizer, rank=self.layout.rank, scaler=self._scaler)
@@ -82,4 +75,4 @@ class SingleStrategy:
         return value
 
     def close(self) -> None:
-        del self._model, self._parameters, self._optimizer, self._working
+        del self._model, self._parameters, self._optimizer

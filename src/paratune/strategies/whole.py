@@ -4,7 +4,6 @@ A rank has the whole of each weight or, with FSDP2, a shard of it (a `DTensor`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from torch.optim import AdamW, Optimizer
 
 from paratune.batch import Batch, BatchModel
 from paratune.precision import Precision
-from paratune.precision.working_weights import WorkingWeights
 from paratune.strategies.loss_scale import LossScaler
 from paratune.strategies.protocol import Phases
 
@@ -38,27 +36,6 @@ def set_training(model: nn.Module, training: bool) -> None:
         model.train(training)
 
 
-def using(
-    working: WorkingWeights | None, model: nn.Module, batch: Batch, precision: Precision, device: torch.device
-) -> AbstractContextManager[None]:
-    """Return the context in which a pass uses the working copies of the weights, if there are any.
-
-    Before the first pass the model runs once, without gradients and dropout, to find the layers that can be computed
-    together.
-    """
-    if working is None:
-        return nullcontext()
-    if not working.has_trial:
-        training = model.training
-        set_training(model, False)
-        try:
-            with torch.no_grad():
-                working.run_trial(lambda: forward(model, batch, precision, device))
-        finally:
-            set_training(model, training)
-    return working.use()
-
-
 def forward(model: nn.Module, batch: Batch, precision: Precision, device: torch.device) -> Tensor:
     """Return the outputs of `model` under the policy's autocast."""
     with precision.autocast(device):
@@ -76,7 +53,6 @@ def forward_backward_one(
     device: torch.device,
     gradient_scale: float = 1.0,
     scaler: LossScaler | None = None,
-    working: WorkingWeights | None = None,
 ) -> Tensor:
     """Run forward and backward of one micro-batch.
 
@@ -84,19 +60,16 @@ def forward_backward_one(
         runner: The module to call: the model or its wrapper.
         gradient_scale: A factor of the gradients, but not of the returned loss.
         scaler: Its scale is a further factor of the gradients, until `clip_and_step`.
-        working: Copies of the weights in the dtype of autocast; without them autocast casts the weights.
 
     Returns:
         The batch's part of the step's loss, detached.
     """
     scale = gradient_scale if scaler is None else gradient_scale * scaler.scale
-    inner: Any = model  # a module as well
-    with using(working, inner, batch, precision, device):
-        with phases("forward"):
-            loss = model.loss_sum(forward(runner, batch, precision, device), batch) / batch.loss_denominator
-        with phases("backward"):
-            scaled = loss if scaler is None and gradient_scale == 1.0 else loss * scale
-            scaled.backward()  # type: ignore[no-untyped-call]
+    with phases("forward"):
+        loss = model.loss_sum(forward(runner, batch, precision, device), batch) / batch.loss_denominator
+    with phases("backward"):
+        scaled = loss if scaler is None and gradient_scale == 1.0 else loss * scale
+        scaled.backward()  # type: ignore[no-untyped-call]
     return loss.detach()
 
 
@@ -112,7 +85,6 @@ def clip_and_step(
     scaler: LossScaler | None = None,
     *,
     norm: Tensor | None = None,
-    working: WorkingWeights | None = None,
 ) -> Tensor:
     """Clip gradients to `max_grad_norm`, update the weights, clear the gradients; return the norm before clipping.
 
@@ -122,10 +94,7 @@ def clip_and_step(
             changes its weights, as the norm is the same on every rank. A fused optimizer decides this on the device;
             for others the host waits for the device.
         norm: The norm of the whole model's gradient, still scaled, if `parameters` are only a part of the model's.
-        working: Copies of the weights, which are marked as outdated.
     """
-    if working is not None:
-        working.mark_changed()
     with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
     # With FSDP2 the norm of sharded gradients is itself a DTensor, which `_gather` reduces over ranks: every rank must
     # run this line.

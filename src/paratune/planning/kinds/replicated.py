@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from paratune.base.units import MIB
 from paratune.config.strategy_sections import DDPOptions, Zero1Options
-from paratune.planning.engines import CAST_WEIGHTS, GRADIENTS, EngineInputs, EngineMemory
+from paratune.planning.engines import GRADIENTS, EngineInputs, EngineMemory
 from paratune.planning.links import link_between
 from paratune.planning.profile import Profile, Weights
 from paratune.planning.setup import PredictionSetup
@@ -61,11 +61,10 @@ def replicated(view: EngineInputs) -> EngineMemory:
         `gradient_as_bucket_view`.
     """
     is_single = view.setup.traits.max_world_size == 1
-    copies = {CAST_WEIGHTS: view.profile.working_bytes}
     if is_single and not view.accumulates:
-        return EngineMemory(copies, tuple(view.gradients()))
+        return EngineMemory(deltas=tuple(view.gradients()))
     twice = () if is_single or not view.accumulates else tuple(view.earlier_gradients())
-    return EngineMemory({**copies, GRADIENTS: view.states.gradients}, (*twice, *view.copied_gradients()))
+    return EngineMemory({GRADIENTS: view.states.gradients}, (*twice, *view.copied_gradients()))
 
 
 def trained_tensors(profile: Profile) -> list[int]:
