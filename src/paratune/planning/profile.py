@@ -18,7 +18,6 @@ from paratune.batch import Batch
 from paratune.config.sections import ModelOptions, Train
 from paratune.config.task_sections import EmbeddingTask, Task, class_names
 from paratune.models.activation_checkpointing import checkpoint_blocks
-from paratune.models.residual import fuse_residuals
 from paratune.models.task_model import PackedEntry, TaskModel, find_blocks
 from paratune.models.trained_weights import select_trained
 from paratune.planning.build import build_model
@@ -185,9 +184,7 @@ def profile(
         known_tensors = [*model.parameters(), *model.buffers()]
         for tensor in known_tensors:
             trace.hold(tensor, is_base=True)
-        if on_cuda:
-            fuse_residuals(model)
-        else:
+        if not on_cuda:
             count_cheap_dropout(model, trace.count)
         attend = attention_of(shape.lengths, trace.count)
         if entry is not None and entry.shortens and activation_checkpointing is None:

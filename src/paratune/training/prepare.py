@@ -48,7 +48,6 @@ from paratune.models.limits import token_limit
 from paratune.models.linear import use_onednn
 from paratune.models.load import load_config, load_tokenizer, require_weights
 from paratune.models.packed import enable_packed_batches
-from paratune.models.residual import fuse_residuals
 from paratune.models.task_model import TaskModel, find_blocks, takes_token_types
 from paratune.models.trained_weights import freeze_weights, layer_rate_factors
 from paratune.precision import Precision, precision_policy, target_of
@@ -286,8 +285,6 @@ def initial_model(prepared: Prepared) -> TaskModel:
     if not prepared.traits.equal_shapes:  # a pipeline counts the FLOPs of PyTorch's own layers
         if prepared.device.type == "cpu" and not config.train.compile:
             use_onednn(model)
-        if prepared.device.type == "cuda" and not config.train.compile:
-            fuse_residuals(model)
         enable_packed_batches(
             model,
             packs=config.batch.layout in ("auto", "packed"),
