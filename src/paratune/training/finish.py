@@ -3,17 +3,19 @@
 import logging
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from paratune import records
+from paratune.config.batch_size import ResolvedBatch
 from paratune.config.feasibility.rules import DEMO_MODEL
 from paratune.data.duplicates import write_text_hashes
+from paratune.data.loader import TrainBatches
 from paratune.engine.evaluate import Evaluation
 from paratune.engine.keeper import RunKeeper
-from paratune.engine.loop import Progress
+from paratune.engine.loop import Loop, Progress
 from paratune.engine.summary import rank_peaks, summarise
 from paratune.errors import CheckpointError, DataError
 from paratune.hangs.progress import working
@@ -22,57 +24,60 @@ from paratune.models.save import save_model
 from paratune.tasks.baseline import constant_baseline, outcome_record
 from paratune.training.evaluations import Scores, SplitEvaluations, sliced_scores
 from paratune.training.flops import flops_record
-from paratune.training.measured import communication_unavailable_reason, profile_unavailable_reason
+from paratune.training.memory import MemoryGuard
 from paratune.training.model_card import write_card
 from paratune.training.prediction import prediction_record
 from paratune.training.prepare import Prepared
 from paratune.training.record import device_name, num_requeued, num_restarts, run_kind, task_record
 from paratune.training.rendezvous import gather_texts
-from paratune.training.values import PlacedRun, TrainedRun
+from paratune.training.values import Run
 
 log = logging.getLogger(__name__)
 Results = Mapping[str, tuple[Evaluation, Scores]]
 """Evaluation and scores of the kept model, by split."""
+MakeBatches = Callable[[ResolvedBatch], TrainBatches]
+"""Returns the training batches of this rank for given sizes."""
 
 
-def write_results(trained: TrainedRun, progress: Progress) -> dict[str, Any]:
+def write_results(
+    run: Run, loop: Loop, guard: MemoryGuard, make_batches: MakeBatches, progress: Progress
+) -> dict[str, Any]:
     """Write model, predictions and scores (not of a probe), then the summary, which is returned. Collective.
 
     Raises:
         Interrupted: A signal came during an evaluation; nothing is written.
     """
-    run, sized = trained.placed, trained.placed.sized
-    prepared, strategy, folder = sized.session.prepared, sized.strategy, sized.session.folder
+    prepared, strategy, folder = run.prepared, run.strategy, run.folder
     results: Results
     kept_step: int | None
     results, kept_step = {}, None
     if not prepared.config.measure.probe:
-        results, kept_step = _evaluate_best(prepared, trained.keeper, run.evaluations, progress)
+        results, kept_step = _evaluate_best(prepared, loop.keeper, run.evaluations, progress)
     peaks = rank_peaks(prepared.device, strategy.reduce)
     devices = gather_texts(device_name(prepared.device))
     baseline = None
     if kept_step is not None:
-        trained.activity.set("writing the model")
-        if sized.session.is_writer:
+        guard.activity.set("writing the model")
+        if run.is_writer:
             baseline = constant_baseline(prepared.config.task.kind, prepared.recipe, prepared.splits)
         _write_model(run, results, kept_step, baseline)
     summary: dict[str, Any] = {}
     if run.work is not None:
         with working("compute the summary"):
-            summary = {**_summary(trained, results, progress, peaks, kept_step), "baseline": baseline}
+            summary = {**_summary(run, loop, results, progress, peaks, kept_step), "baseline": baseline}
             summary["flops"] = flops_record(
                 run.work,
                 folder,
-                trained.make_batches(sized.batch),
+                make_batches(run.batch),
                 tokens_per_s=summary["throughput"]["tokens_per_s"],
                 precision=prepared.config.precision,
                 devices=devices,
                 is_masked_lm=run.model.head_reads == "labelled",
             )
-        trained.activity.set("comparing with the plan")
+        guard.activity.set("comparing with the plan")
         with working("predict what was measured"):
             # The guard has the sizes of the last step: smaller than those of the first if memory ran out.
-            summary["prediction"] = prediction_record(prepared, run.model, trained.guard.sizes)
+            summary["prediction"] = prediction_record(prepared, run.model, guard.sizes)
         if kept_step is not None:
             with working("write the model card"):
                 write_card(folder, records.read_run(folder), summary)
@@ -104,12 +109,11 @@ def _evaluate_best(
     return results, kept_step
 
 
-def _write_model(run: PlacedRun, results: Results, kept_step: int, baseline: dict[str, Any] | None) -> None:
+def _write_model(run: Run, results: Results, kept_step: int, baseline: dict[str, Any] | None) -> None:
     """Write predictions and the model on rank 0; every rank takes part in gathering the weights."""
-    session = run.sized.session
-    prepared, folder, recipe = session.prepared, session.folder, run.evaluations.recipe
-    weights = {key.removeprefix("model/"): value for key, value in run.sized.strategy.state().tensors("model/")}
-    if not session.is_writer:
+    prepared, folder, recipe = run.prepared, run.folder, run.evaluations.recipe
+    weights = {key.removeprefix("model/"): value for key, value in run.strategy.state().tensors("model/")}
+    if not run.is_writer:
         return
     try:
         for split, (evaluation, _) in results.items():
@@ -139,34 +143,34 @@ def _write_model(run: PlacedRun, results: Results, kept_step: int, baseline: dic
 
 
 def _summary(
-    trained: TrainedRun, results: Results, progress: Progress, peaks: list[int | None], kept_step: int | None
+    run: Run, loop: Loop, results: Results, progress: Progress, peaks: list[int | None], kept_step: int | None
 ) -> dict[str, Any]:
-    run, sized, recorder = trained.placed, trained.placed.sized, trained.loop.recorder
-    prepared, folder, recipe = sized.session.prepared, sized.session.folder, run.evaluations.recipe
-    config, layout = prepared.config, sized.strategy.layout
+    prepared, folder, recipe, recorder = run.prepared, run.folder, run.evaluations.recipe, loop.recorder
+    layout = run.strategy.layout
+    profile_reason = None if run.config.measure.profile_steps else "no step was profiled; set measure.profile_steps"
     cost_ms = 1000 * recorder.cost_s / recorder.num_steps if recorder.num_steps else None
     summary = summarise(
         folder,
         progress,
         kept_step=kept_step,
         world_size=layout.world_size,
-        num_steps=sized.num_steps,
-        steps_per_epoch=sized.steps_per_epoch,
+        num_steps=run.num_steps,
+        steps_per_epoch=run.steps_per_epoch,
         peaks=peaks,
         device=prepared.device.type,
         cost_ms=cost_ms,
-        noise_reason=trained.loop.noise.reason,
-        why_not_preconditioned=trained.loop.noise.why_not_preconditioned,
-        profile_reason=profile_unavailable_reason(config.measure),
-        communication_reason=communication_unavailable_reason(config.measure, layout),
+        noise_reason=loop.noise.reason,
+        why_not_preconditioned=loop.noise.why_not_preconditioned,
+        profile_reason=profile_reason,
+        communication_reason="a single process does not communicate" if layout.world_size == 1 else profile_reason,
         traits=prepared.traits,
-        global_batch_size=sized.batch.global_batch_size,
+        global_batch_size=run.batch.global_batch_size,
     )
     summary["scores"] = {split: scores for split, (_, scores) in results.items() if split in prepared.labelled}
-    summary["kind"] = run_kind(config)
+    summary["kind"] = run_kind(run.config)
     summary["num_requeued"] = num_requeued(folder)
     summary["num_restarts"] = num_restarts(folder)
-    summary["pipeline"]["ideal_bubble_share"] = prepared.traits.ideal_bubble_share(sized.batch.grad_accum_steps)
+    summary["pipeline"]["ideal_bubble_share"] = prepared.traits.ideal_bubble_share(run.batch.grad_accum_steps)
     for split, (evaluation, _) in results.items():
         if split in prepared.labelled:
             for key, value in recipe.details(prepared.splits[split], evaluation.outputs).items():

@@ -1,7 +1,7 @@
 """Runs one process's part of a run: from a configuration to the summary.
 
-The order is that of the functions: `train` prepares and connects the processes, then `_choose_sizes`, `_place_model`,
-`_record_and_train`, `_train`. Each returns a frozen value of `paratune.training.values` or needs one.
+The order is that of the functions: `train` prepares and connects the processes, then `_place_run`,
+`_record_and_train`, `_train`.
 """
 
 import contextlib
@@ -40,8 +40,9 @@ from paratune.errors.system import forward_error
 from paratune.hangs.diagnosis import JOINING, PREPARING
 from paratune.hangs.progress import RankProgress, working
 from paratune.hangs.watchdog import watching
+from paratune.models.batch_layout import BatchLayout
 from paratune.models.load import log_new_weights
-from paratune.models.task_model import find_blocks
+from paratune.models.task_model import TaskModel, find_blocks
 from paratune.processes.place import local_world_size, place_from_environment
 from paratune.records.run_folder import Mode, check_same_run, take_folder
 from paratune.strategies.protocol import on_rank_0
@@ -50,9 +51,8 @@ from paratune.trackers.session import TrackerSession
 from paratune.training.baseline import fit_baseline
 from paratune.training.callbacks import CallbackSession, make_callbacks
 from paratune.training.evaluations import SplitEvaluations
-from paratune.training.finish import write_results
+from paratune.training.finish import MakeBatches, write_results
 from paratune.training.flops import WorkCount
-from paratune.training.measured import noise_interval, noise_unavailable_reason
 from paratune.training.memory import Activity, MemoryGuard, StepBatches, device_facts, reports_out_of_memory
 from paratune.training.micro_batch import choose_micro_batch
 from paratune.training.prepare import (
@@ -77,8 +77,15 @@ from paratune.training.record import (
 )
 from paratune.training.rendezvous import check_same, process_group
 from paratune.training.resume import resume
-from paratune.training.steps import check_steps, first_step, is_due, num_steps
-from paratune.training.values import PlacedRun, Session, SizedRun, TrainedRun
+from paratune.training.steps import (
+    check_steps,
+    first_step,
+    is_due,
+    noise_interval,
+    noise_unavailable_reason,
+    num_steps,
+)
+from paratune.training.values import Run, Session
 
 log = logging.getLogger(__name__)
 MAX_MESSAGE = 2000
@@ -124,31 +131,29 @@ def train(
 
 def _run(session: Session) -> dict[str, Any]:
     activity = Activity(session.rank_progress)
-    sized = _choose_sizes(session, activity)
-    run = _place_model(sized, activity)
+    run = _place_run(session, activity)
     # After these checks, so that a mistake in the configuration or a model that does not fit leaves no run folder.
-    rank, reduce = sized.strategy.layout.rank, sized.strategy.reduce
-    callbacks = on_rank_0(rank, reduce, lambda: make_callbacks(session.config.run.callbacks)) or []
-    lock = on_rank_0(rank, reduce, lambda: take_folder(session.folder, session.mode))
-    session.rank_progress.set_run_folder(session.folder)
-    guard = MemoryGuard(session.prepared, sized.batch, activity, model=run.model, holds_folder=True)
+    rank, reduce = run.strategy.layout.rank, run.strategy.reduce
+    callbacks = on_rank_0(rank, reduce, lambda: make_callbacks(run.config.run.callbacks)) or []
+    lock = on_rank_0(rank, reduce, lambda: take_folder(run.folder, run.mode))
+    run.rank_progress.set_run_folder(run.folder)
     try:
-        with reports_out_of_memory(guard):
+        with reports_out_of_memory(MemoryGuard(run.prepared, run.batch, activity, model=run.model, holds_folder=True)):
             return _record_and_train(run, activity, callbacks)
     finally:
         if lock is not None:
             lock.release()
 
 
-def _choose_sizes(session: Session, activity: Activity) -> SizedRun:
-    """Construct the strategy and choose the sizes of its batches. Collective."""
-    prepared = session.prepared
+def _place_run(session: Session, activity: Activity) -> Run:
+    """Choose the sizes of the batches, load the model, and give it to the strategy. Collective."""
+    prepared, config = session.prepared, session.config
     strategy = make_strategy(prepared)
     batch = batch_sizes(prepared, strategy.layout)
     epoch_steps = steps_per_epoch(prepared.splits["train"].num_samples, batch.global_batch_size)
-    last_step = num_steps(session.config, epoch_steps)
-    check_steps(session.config, last_step)
-    first = first_step(session.config, last_step, epoch_steps, logs=session.is_writer and session.mode != "resume")
+    last_step = num_steps(config, epoch_steps)
+    check_steps(config, last_step)
+    first = first_step(config, last_step, epoch_steps, logs=session.is_writer and session.mode != "resume")
     session.rank_progress.begin(activity.doing)
     if session.stop.agreed(strategy):
         raise Stopped(before_the_first_step(session.stop.signal_name(), "preparing"), code="stopped.signal")
@@ -163,14 +168,36 @@ def _choose_sizes(session: Session, activity: Activity) -> SizedRun:
             rank_progress=session.rank_progress,
             display=session.display,
         )
+    sizes = choice.sizes
     if session.is_writer and choice.reason:
         log.info(
             "micro-batches of %d, %d per step and rank: %s",
-            choice.sizes.micro_batch_size,
-            choice.sizes.grad_accum_steps,
+            sizes.micro_batch_size,
+            sizes.grad_accum_steps,
             choice.reason,
         )
-    return SizedRun(session, choice.strategy, choice.sizes, choice.reason, last_step, epoch_steps, first)
+    with reports_out_of_memory(MemoryGuard(prepared, sizes, activity)):
+        model, batch_layout, facts = _load_model(session)
+    optimizer = optimizer_factory(prepared, model, last_step)
+    # Before `prepare`: afterwards a rank may have only shards, whose FLOPs cannot be counted.
+    work = WorkCount(model) if session.is_writer else None
+    with reports_out_of_memory(MemoryGuard(prepared, sizes, activity, model=model)):
+        choice.strategy.prepare(model, find_blocks(model), optimizer)
+    return Run(
+        **vars(session),
+        strategy=choice.strategy,
+        batch=sizes,
+        batch_reason=choice.reason,
+        num_steps=last_step,
+        steps_per_epoch=epoch_steps,
+        first_step=first,
+        model=model,
+        model_facts=facts,
+        batch_layout=batch_layout,
+        evaluations=SplitEvaluations(prepared, choice.strategy.layout, batch_layout),
+        optimizer=optimizer,
+        work=work,
+    )
 
 
 def _check_same_run(session: Session, batch: ResolvedBatch) -> None:
@@ -185,83 +212,64 @@ def _check_same_run(session: Session, batch: ResolvedBatch) -> None:
     )
 
 
-def _place_model(sized: SizedRun, activity: Activity) -> PlacedRun:
-    """Load the model, check that it is the same on all ranks, and give it to the strategy. Collective."""
-    session, strategy = sized.session, sized.strategy
-    config, prepared = session.config, session.prepared
-    with reports_out_of_memory(MemoryGuard(prepared, sized.batch, activity)):
-        model = initial_model(prepared)
-        batch_layout = run_batch_layout(prepared, model)
-        if session.is_writer and batch_layout.reason:
-            log.info("batches are %s: %s", batch_layout.kind, batch_layout.reason)
-        # On every rank: strategies that shard take each shard from their own copy, and would not notice a difference.
-        with working("hash the weights"):
-            facts = model_facts(model, config.model.name)
+def _load_model(session: Session) -> tuple[TaskModel, BatchLayout, dict[str, Any]]:
+    """Return the model, the layout of its batches and its facts, which are the same on all ranks. Collective."""
+    name, model = session.config.model.name, initial_model(session.prepared)
+    batch_layout = run_batch_layout(session.prepared, model)
+    if session.is_writer and batch_layout.reason:
+        log.info("batches are %s: %s", batch_layout.kind, batch_layout.reason)
+    # On every rank: strategies that shard take each shard from their own copy, and would not notice a difference.
+    with working("hash the weights"):
+        facts = model_facts(model, name)
     check_same(
         {
-            f"initial weights of {config.model.name} (SHA-256)": facts["init_fingerprint"],
+            f"initial weights of {name} (SHA-256)": facts["init_fingerprint"],
             "batch.layout": batch_layout.kind,
             "layout of packed rows in the model": str(model.entry),
         }
     )
-    optimizer = optimizer_factory(prepared, model, sized.num_steps)
-    # Before `prepare`: afterwards a rank may have only shards, whose FLOPs cannot be counted.
-    work = WorkCount(model) if session.is_writer else None
-    with reports_out_of_memory(MemoryGuard(prepared, sized.batch, activity, model=model)):
-        strategy.prepare(model, find_blocks(model), optimizer)
-    evaluations = SplitEvaluations(prepared, strategy.layout, batch_layout)
-    return PlacedRun(sized, model, facts, batch_layout, evaluations, optimizer, work)
+    return model, batch_layout, facts
 
 
-def _record_and_train(run: PlacedRun, activity: Activity, callbacks: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _record_and_train(run: Run, activity: Activity, callbacks: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Write the record of the session, train, and return the summary."""
-    sized, session = run.sized, run.sized.session
-    log_to_file(session.folder, session.prepared.place.rank)
+    log_to_file(run.folder, run.prepared.place.rank)
     progress = Progress()
-    if session.mode == "resume":
-        progress = resume(sized.strategy, session.folder, is_writer=session.is_writer)
-    progress.began = session.began
+    if run.mode == "resume":
+        progress = resume(run.strategy, run.folder, is_writer=run.is_writer)
+    progress.began = run.began
     is_new = progress.step == 0
     if is_new:  # later, the checkpoint has replaced all initial weights
-        log_new_weights(run.model, session.config.model.name)
-        progress.step = sized.first_step
+        log_new_weights(run.model, run.config.model.name)
+        progress.step = run.first_step
     record = _write_record(run, progress.step, is_new=is_new)
-    with _start_trackers(run, record) as trackers:
-        called = CallbackSession(callbacks, folder=session.folder, num_steps=sized.num_steps, step=progress.step)
+    # Only rank 0, which has the record, sends values to trackers.
+    options = {} if record is None else tracked_config(run.prepared, record, run.model_facts)
+    tracked = TrackedRun(run.folder.name, run.folder, progress.step, options)
+    with TrackerSession(run.config.trackers if run.is_writer else None, tracked) as trackers:
+        called = CallbackSession(callbacks, folder=run.folder, num_steps=run.num_steps, step=progress.step)
         return _train_with_events(run, activity, progress, trackers, called)
 
 
-def _start_trackers(run: PlacedRun, record: Mapping[str, Any] | None) -> TrackerSession:
-    """Return the trackers of this session; only rank 0, which has the record, sends values to them."""
-    session = run.sized.session
-    if record is None:
-        return TrackerSession(None, TrackedRun(session.folder.name, session.folder, 0, {}))
-    options = tracked_config(session.prepared, record, run.model_facts)
-    return TrackerSession(
-        session.config.trackers, TrackedRun(session.folder.name, session.folder, record["step"], options)
-    )
-
-
 def _train_with_events(
-    run: PlacedRun, activity: Activity, progress: Progress, trackers: TrackerSession, callbacks: CallbackSession
+    run: Run, activity: Activity, progress: Progress, trackers: TrackerSession, callbacks: CallbackSession
 ) -> dict[str, Any]:
     """Train and write the results; write all events to the event log, also a failure."""
-    session = run.sized.session
 
     def listen(event: str, values: Mapping[str, Any]) -> None:
         trackers.log_event(event, values)
         callbacks.log_event(event, values)
 
-    events = records.EventLog(session.folder, session.prepared.place.rank, listener=listen)
+    events = records.EventLog(run.folder, run.prepared.place.rank, listener=listen)
     try:
-        trained = _train(run, activity, progress, events)
-        with reports_out_of_memory(trained.guard):
+        loop, guard, make_batches = _train(run, activity, progress, events)
+        with reports_out_of_memory(guard):
             try:
-                summary = write_results(trained, progress)
+                summary = write_results(run, loop, guard, make_batches, progress)
             except Interrupted:
                 # The best weights may already be loaded, and are saved. All steps are done, so a resumed run needs no
                 # other weights.
-                save_and_stop(trained.loop, progress)
+                save_and_stop(loop, progress)
         trackers.log_summary(summary)
         callbacks.end(summary)
         return summary
@@ -280,13 +288,14 @@ def _train_with_events(
         events.close()
 
 
-def _train(run: PlacedRun, activity: Activity, progress: Progress, events: records.EventLog) -> TrainedRun:
+def _train(
+    run: Run, activity: Activity, progress: Progress, events: records.EventLog
+) -> tuple[Loop, MemoryGuard, MakeBatches]:
     """Run the remaining steps."""
-    sized, session = run.sized, run.sized.session
-    config, prepared, strategy = session.config, session.prepared, sized.strategy
-    clock = WatchedClock(make_clock(prepared.device), session.rank_progress)
-    reason = noise_unavailable_reason(sized.batch, strategy.layout, compiles=config.train.compile)
-    interval = noise_interval(config.measure, sized.num_steps)
+    config, prepared, strategy = run.config, run.prepared, run.strategy
+    clock = WatchedClock(make_clock(prepared.device), run.rank_progress)
+    reason = noise_unavailable_reason(run.batch, strategy.layout, compiles=config.train.compile)
+    interval = noise_interval(config.measure, run.num_steps)
     noise = NoiseMeter(strategy, interval, reason)
 
     def make_batches(sizes: ResolvedBatch) -> TrainBatches:
@@ -294,7 +303,7 @@ def _train(run: PlacedRun, activity: Activity, progress: Progress, events: recor
         return train_batches(prepared, strategy.layout, sizes, run.batch_layout, compare_every=every)
 
     sampler = _start_sampler(prepared, progress)
-    with closing(sampler), session.display.bar(config.run.name or "", sized.num_steps) as bar:
+    with closing(sampler), run.display.bar(config.run.name or "", run.num_steps) as bar:
         recorder = Recorder(
             events,
             strategy,
@@ -306,14 +315,28 @@ def _train(run: PlacedRun, activity: Activity, progress: Progress, events: recor
             on_step=bar.update,
             sampler=sampler,
         )
-        activity = Activity(session.rank_progress, recorder, activity.doing)
-        keeper = _make_keeper(run, recorder, activity)
-        steps = range(progress.step, sized.num_steps)
-        batches = StepBatches(make_batches, sized.batch, steps, activity.set, worker_settings(prepared))
-        guard = MemoryGuard(
-            prepared, sized.batch, activity, model=run.model, batches=batches, recorder=recorder, holds_folder=True
+        activity = Activity(run.rank_progress, recorder, activity.doing)
+        keeper = RunKeeper(
+            config=config,
+            strategy=strategy,
+            model=run.model,
+            device=prepared.device,
+            checkpoints=run.folder / records.CHECKPOINTS_FOLDER,
+            split_batches=run.evaluations.batches,
+            score=run.evaluations.score,
+            recorder=recorder,
+            stop=run.stop,
+            display=run.display,
+            num_steps=run.num_steps,
+            steps_per_epoch=run.steps_per_epoch,
+            set_activity=activity.set,
         )
-        progress.seconds["startup"] += time.perf_counter() - session.began - prepared.tokenize_s
+        steps = range(progress.step, run.num_steps)
+        batches = StepBatches(make_batches, run.batch, steps, activity.set, worker_settings(prepared))
+        guard = MemoryGuard(
+            prepared, run.batch, activity, model=run.model, batches=batches, recorder=recorder, holds_folder=True
+        )
+        progress.seconds["startup"] += time.perf_counter() - run.began - prepared.tokenize_s
         progress.seconds["tokenize"] += prepared.tokenize_s
         loop = Loop(
             strategy=strategy,
@@ -322,20 +345,20 @@ def _train(run: PlacedRun, activity: Activity, progress: Progress, events: recor
             keeper=keeper,
             recorder=recorder,
             clock=clock,
-            stop=session.stop,
+            stop=run.stop,
             device=prepared.device,
             seed=config.run.seed,
-            num_steps=sized.num_steps,
-            steps_per_epoch=sized.steps_per_epoch,
+            num_steps=run.num_steps,
+            steps_per_epoch=run.steps_per_epoch,
             max_grad_norm=config.train.max_grad_norm,
-            evaluation_due=partial(_is_evaluation_due, sized),
-            checkpoint_due=partial(_is_checkpoint_due, sized),
+            evaluation_due=partial(_is_evaluation_due, run),
+            checkpoint_due=partial(_is_checkpoint_due, run),
             noise=noise,
             profiler=StepProfiler(
                 prepared.device,
                 config.measure.profile_steps,
                 warmup_steps=config.measure.warmup_steps,
-                folder=session.folder,
+                folder=run.folder,
                 rank=strategy.layout.rank,
                 exchanges=strategy.layout.world_size > 1,
             ),
@@ -347,7 +370,7 @@ def _train(run: PlacedRun, activity: Activity, progress: Progress, events: recor
         recorder.flush()
     recorder.cost_s += sampler.cost_s
     recorder.add("end", step=progress.step)
-    return TrainedRun(run, loop, keeper, guard, activity, make_batches)
+    return loop, guard, make_batches
 
 
 def _start_sampler(prepared: Prepared, progress: Progress) -> Sampler:
@@ -365,48 +388,27 @@ def _start_sampler(prepared: Prepared, progress: Progress) -> Sampler:
     )
 
 
-def _make_keeper(run: PlacedRun, recorder: Recorder, activity: Activity) -> RunKeeper:
-    sized, session = run.sized, run.sized.session
-    return RunKeeper(
-        config=session.config,
-        strategy=sized.strategy,
-        model=run.model,
-        device=session.prepared.device,
-        checkpoints=session.folder / records.CHECKPOINTS_FOLDER,
-        split_batches=run.evaluations.batches,
-        score=run.evaluations.score,
-        recorder=recorder,
-        stop=session.stop,
-        display=session.display,
-        num_steps=sized.num_steps,
-        steps_per_epoch=sized.steps_per_epoch,
-        set_activity=activity.set,
-    )
-
-
-def _is_evaluation_due(sized: SizedRun, step: int) -> bool:
-    prepared, section = sized.session.prepared, sized.session.config.evaluate
-    if "validation" not in prepared.splits or step == 0 or prepared.config.measure.probe:
+def _is_evaluation_due(run: Run, step: int) -> bool:
+    section = run.config.evaluate
+    if "validation" not in run.prepared.splits or step == 0 or run.config.measure.probe:
         return False
-    return step == sized.num_steps or is_due(step, section.every, section.steps, sized.steps_per_epoch)
+    return step == run.num_steps or is_due(step, section.every, section.steps, run.steps_per_epoch)
 
 
-def _is_checkpoint_due(sized: SizedRun, step: int) -> bool:
-    config = sized.session.config
-    section = config.checkpoint
-    if step == 0 or section.every == "never" or config.measure.probe:
+def _is_checkpoint_due(run: Run, step: int) -> bool:
+    section = run.config.checkpoint
+    if step == 0 or section.every == "never" or run.config.measure.probe:
         return False
     # Also after the last step: writing the model comes later and can fail on a full disk.
-    return step == sized.num_steps or is_due(step, section.every, section.steps, sized.steps_per_epoch)
+    return step == run.num_steps or is_due(step, section.every, section.steps, run.steps_per_epoch)
 
 
-def _write_record(run: PlacedRun, step: int, *, is_new: bool) -> dict[str, Any] | None:
+def _write_record(run: Run, step: int, *, is_new: bool) -> dict[str, Any] | None:
     """Write run.json, or add this session to it; return the session on rank 0. Collective."""
-    sized, session = run.sized, run.sized.session
-    prepared, folder, batch = session.prepared, session.folder, sized.batch
-    data_folder = cache_folder(session.config.data.cache_dir)
+    prepared, folder, batch = run.prepared, run.folder, run.batch
+    data_folder = cache_folder(run.config.data.cache_dir)
     nodes = gather_nodes(folder, data_folder, local_rank=prepared.place.local_rank)
-    if not session.is_writer:
+    if not run.is_writer:
         return None
     lines = _advice(run, nodes)
     for line in lines:
@@ -417,34 +419,34 @@ def _write_record(run: PlacedRun, step: int, *, is_new: bool) -> dict[str, Any] 
         batch_layout=run.batch_layout,
         nodes=nodes,
         step=step,
-        batch_reason=sized.batch_reason,
+        batch_reason=run.batch_reason,
         advice=lines,
     )
     if not is_new:
         add_session(folder, record)
         return record
     plan = {
-        "num_steps": sized.num_steps,
-        "steps_per_epoch": sized.steps_per_epoch,
-        "num_epochs": sized.num_steps / sized.steps_per_epoch,
-        "batches_per_epoch": batch.grad_accum_steps * sized.steps_per_epoch,
-        "num_batches": batch.grad_accum_steps * sized.num_steps * sized.strategy.layout.data_world_size,
+        "num_steps": run.num_steps,
+        "steps_per_epoch": run.steps_per_epoch,
+        "num_epochs": run.num_steps / run.steps_per_epoch,
+        "batches_per_epoch": batch.grad_accum_steps * run.steps_per_epoch,
+        "num_batches": batch.grad_accum_steps * run.num_steps * run.strategy.layout.data_world_size,
     }
     records.write_run(folder, run_record(prepared, folder, session=record, model=run.model_facts, plan=plan))
     return record
 
 
-def _advice(run: PlacedRun, nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    sized, prepared = run.sized, run.sized.session.prepared
+def _advice(run: Run, nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    prepared = run.prepared
     job = JobSizes(
         num_parameters=run.model_facts["num_parameters"],
         num_trainable=run.model_facts["num_trainable"],
         bytes_per_value=prepared.precision.param_dtype.itemsize,
-        world_size=sized.strategy.layout.world_size,
-        share=sized.batch.share,
-        num_micro_batches=sized.batch.grad_accum_steps,
-        is_per_device=prepared.config.batch.per_device is not None,
-        num_workers=prepared.config.data.num_workers,
+        world_size=run.strategy.layout.world_size,
+        share=run.batch.share,
+        num_micro_batches=run.batch.grad_accum_steps,
+        is_per_device=run.config.batch.per_device is not None,
+        num_workers=run.config.data.num_workers,
         num_local_ranks=local_world_size(prepared.place),
         num_cores=hardware.usable_cores(),
         **device_facts(prepared, nodes),

@@ -1,12 +1,15 @@
-"""Computes the first and the last optimizer step of a run, and the steps of evaluations and checkpoints."""
+"""Computes the first and the last step of a run, and those of evaluations, checkpoints and samples of the noise."""
 
 import logging
 from pathlib import Path
 
-from paratune.config.sections import Config
+from paratune.config.batch_size import ResolvedBatch
+from paratune.config.sections import Config, MeasureOptions
 from paratune.errors import CheckpointError, ConfigError, coded
 from paratune.models.locate import locate
 from paratune.records import read_json
+from paratune.records.efficiency import MIN_SAMPLES
+from paratune.strategies.protocol import Layout
 
 log = logging.getLogger(__name__)
 
@@ -86,3 +89,31 @@ def first_step(config: Config, num_steps: int, steps_per_epoch: int, *, logs: bo
     if logs:
         log.warning("continuing after step %d: %s", step, "; ".join(lines), extra=coded("trainer.continued", step=step))
     return step
+
+
+def noise_unavailable_reason(batch: ResolvedBatch, layout: Layout, *, compiles: bool) -> str | None:
+    """Return why no step has two micro-batches whose gradients can be compared; None if steps have or can have them.
+
+    `train.compile` would compile a micro-batch of a new shape during the run.
+    """
+    if batch.grad_accum_steps * layout.data_world_size > 1:
+        return None
+    half = batch.halved()
+    if half is None:
+        return "one sample, or one group of samples, a step: two micro-batches are needed to compare their gradients"
+    if not compiles:
+        return None  # `TrainBatches.compare_every` divides the micro-batch into two
+    return (
+        "one micro-batch a step: two are needed to compare their gradients, and train.compile does not divide it; set "
+        f"batch.micro_batch_size: {half.micro_batch_size}, or with batch.per_device batch.grad_accum_steps: 2"
+    )
+
+
+def noise_interval(measure: MeasureOptions, num_steps: int) -> int | None:
+    """Return the steps between two samples of the noise scale; None for no samples.
+
+    With `auto` at most every 5th step is sampled, because a sampled step takes longer and may have more padding.
+    """
+    if measure.noise_scale_every != "auto":
+        return measure.noise_scale_every
+    return min(20, max(5, (num_steps - measure.warmup_steps) // MIN_SAMPLES))

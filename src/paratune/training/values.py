@@ -1,10 +1,5 @@
-"""The frozen values of a run, in the order in which they are made; each contains the one before it.
+"""The frozen values of a run in this process: `Session`, and `Run`, which has all of it and the placed model."""
 
-`Prepared` (before the processes connect), `Session`, `SizedRun`, `PlacedRun`, `TrainedRun`. `paratune.training.run`
-makes them, so that a function that receives one finds everything in it complete.
-"""
-
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +7,6 @@ from typing import Any
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.sections import Config, run_path
 from paratune.console import Display
-from paratune.data.loader import TrainBatches
-from paratune.engine.keeper import RunKeeper
-from paratune.engine.loop import Loop
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.stop import StopRequest
 from paratune.hangs.progress import RankProgress
@@ -24,7 +16,6 @@ from paratune.records.run_folder import Mode
 from paratune.strategies.protocol import Strategy
 from paratune.training.evaluations import SplitEvaluations
 from paratune.training.flops import WorkCount
-from paratune.training.memory import Activity, MemoryGuard
 from paratune.training.prepare import Prepared
 
 
@@ -55,10 +46,9 @@ class Session:
 
 
 @dataclass(frozen=True)
-class SizedRun:
-    """A run with its strategy and batch sizes; its model is not loaded yet."""
+class Run(Session):
+    """A session whose strategy has placed the model on the devices."""
 
-    session: Session
     strategy: Strategy
     batch: ResolvedBatch
     """Sizes at the first step of this session."""
@@ -68,13 +58,6 @@ class SizedRun:
     steps_per_epoch: int
     first_step: int
     """Steps that were taken before this run, by the Trainer."""
-
-
-@dataclass(frozen=True)
-class PlacedRun:
-    """A run whose strategy has placed the model on the devices."""
-
-    sized: SizedRun
     model: TaskModel
     model_facts: dict[str, Any]
     """`record.model_facts` of the initial weights."""
@@ -83,15 +66,3 @@ class PlacedRun:
     optimizer: OptimizerFactory
     work: WorkCount | None
     """Only on rank 0, otherwise None."""
-
-
-@dataclass(frozen=True)
-class TrainedRun:
-    """A run after its last step."""
-
-    placed: PlacedRun
-    loop: Loop
-    keeper: RunKeeper
-    guard: MemoryGuard
-    activity: Activity
-    make_batches: Callable[[ResolvedBatch], TrainBatches]

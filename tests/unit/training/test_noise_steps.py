@@ -5,12 +5,7 @@ import pytest
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.sections import MeasureOptions
 from paratune.strategies.protocol import Layout
-from paratune.training.measured import (
-    communication_unavailable_reason,
-    noise_interval,
-    noise_unavailable_reason,
-    profile_unavailable_reason,
-)
+from paratune.training.steps import noise_interval, noise_unavailable_reason
 
 ALONE = Layout(rank=0, world_size=1, data_rank=0, data_world_size=1)
 PAIR = Layout(rank=1, world_size=2, data_rank=1, data_world_size=2)
@@ -44,14 +39,3 @@ def test_short_runs_sample_the_noise_scale_more_often(num_steps: int, interval: 
     assert noise_interval(MeasureOptions(), num_steps) == interval
     assert noise_interval(MeasureOptions(noise_scale_every=3), num_steps) == 3
     assert noise_interval(MeasureOptions(noise_scale_every=None), num_steps) is None
-
-
-def test_reasons_why_nothing_is_profiled():
-    assert "measure.profile_steps" in str(profile_unavailable_reason(MeasureOptions()))
-    assert profile_unavailable_reason(MeasureOptions(profile_steps=3)) is None
-    assert (
-        communication_unavailable_reason(MeasureOptions(profile_steps=3), ALONE)
-        == "a single process does not communicate"
-    )
-    assert communication_unavailable_reason(MeasureOptions(), PAIR) == profile_unavailable_reason(MeasureOptions())
-    assert communication_unavailable_reason(MeasureOptions(profile_steps=3), PAIR) is None
