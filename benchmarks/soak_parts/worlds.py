@@ -138,13 +138,13 @@ def windows(folder: Path) -> None:
 
 
 def distillation(folder: Path) -> None:
-    """Write teacher.yaml, and c.yaml of a student with one layer that also learns hidden states."""
+    """Write teacher.yaml, and c.yaml of a student with one layer that learns from it."""
     sentences(folder)
     shutil.copy(folder / "c.yaml", folder / "teacher.yaml")
     _extend(
         folder,
         "model: {keep_layers: [0]}",
-        "distil: {teacher: runs/teacher, hidden: {layers: [0], teacher_layers: [1]}}",
+        "distil: {teacher: runs/teacher}",
     )
 
 

@@ -1,4 +1,4 @@
-"""A distillation from the command line: a teacher, a student with hidden states, and a resume with another teacher."""
+"""A distillation from the command line: a teacher, a student of two layers, and a resume with another teacher."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ measure: {log_every: 1}
 device: cpu
 precision: fp32
 """
-DISTIL = "distil={teacher: runs/teacher, hidden: {layers: [0, 1], teacher_layers: [0, 2]}}"
+DISTIL = "distil={teacher: runs/teacher}"
 
 
 @pytest.mark.slow
@@ -38,13 +38,12 @@ def test_a_student_learns_from_a_run(tmp_path: Path):
     run = tmp_path / "runs" / "student"
     record = json.loads((run / "run.json").read_text())
     (teacher,) = record["teachers"]
-    assert (teacher["name"], teacher["run_id"], teacher["state_width"]) == ("runs/teacher", "teacher", 32)
+    assert (teacher["name"], teacher["run_id"]) == ("runs/teacher", "teacher")
     assert json.loads((run / "model" / "config.json").read_text())["num_hidden_layers"] == 2
     lines = [json.loads(line) for line in (run / "events.rank0000.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if line["event"] == "step"]
-    # The distance of two states of length 1 is 0 to 4, so two layers add more than 0 and at most 10 * 8.
     assert len(losses) == 4
-    assert all(1 < loss < 85 for loss in losses)
+    assert all(0 < loss < 5 for loss in losses)
     assert 0 < result.json["scores"]["test"]["loss"] < 5  # evaluations report only the loss of the task
     assert cli("train", "c.yaml", "--set", "run.name=teacher", "--set", "train.max_steps=3", "--overwrite").code == 0
     (run / "summary.json").unlink()

@@ -144,7 +144,7 @@ def _strategy(found: Contradictions) -> None:
 
 def _distil(found: Contradictions) -> None:
     """Check for tasks and settings that a distillation does not support."""
-    config, distil, task = found.config, found.config.distil, found.config.task
+    distil, task = found.config.distil, found.config.task
     if distil is None:
         return
     if not isinstance(task, ClassTask | RegressionTask):
@@ -159,29 +159,10 @@ def _distil(found: Contradictions) -> None:
         found.unused("distil.temperature", "without distil.distance: kl", "distil.distance")
     if distil.weight == 1:
         found.unused(LOSS_KEYS, "with distil.weight: 1, which leaves out the labels", "distil.weight")
-    names, hidden = teacher_names(distil), distil.hidden
+    names = teacher_names(distil)
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         message = f"distil.teacher: {repeated[0]} is named twice; an ensemble needs different models"
         found.add(message, "distil.teacher", code="config.invalid_value")
-    if hidden is None:
-        return
-    if len(hidden.layers) != len(hidden.teacher_layers):
-        message = f"distil.hidden: {len(hidden.layers)} layers and {len(hidden.teacher_layers)} teacher_layers"
-        found.add(
-            f"{message}; each layer of the student learns from one of the teacher",
-            "distil.hidden.layers",
-            "distil.hidden.teacher_layers",
-        )
-    if len(names) > 1:
-        message = "distil.hidden is for one teacher, and distil.teacher names several; name one, or leave hidden out"
-        found.add(message, "distil.hidden", "distil.teacher")
-    if config.train.compile:
-        message = "distil.hidden cannot be combined with train.compile: true, which hides the states of layers"
-        found.add(message, "distil.hidden", "train.compile")
-    traits = strategy_traits(config.strategy.kind, strategy_options(config.strategy))
-    if traits is not None and traits.cuts_blocks:
-        message = f"distil.hidden cannot be combined with strategy.kind: {config.strategy.kind}, which divides layers"
-        found.add(f"{message}; use another strategy, or leave hidden out", "distil.hidden", "strategy.kind")
 
 
 TRAIN_CHECKS: Final = (_effective, _length, _weights, _strategy, _distil)

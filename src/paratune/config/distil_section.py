@@ -4,23 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from paratune.config.section import Columnar, LayerNumbers, PositiveFloat, Section
+from paratune.config.section import Columnar, PositiveFloat, Section
 
 DEFAULT_TEMPERATURE = 2.0
 """Temperature where none is set, that of DistilBERT (Sanh et al. 2019)."""
-
-
-class HiddenStates(Section):
-    """Learn hidden states of the teacher, too: those of the first token ([CLS]) behind chosen layers, normalised to
-    length 1 (patient knowledge distillation, Sun et al., EMNLP 2019). For one teacher of the same width."""
-
-    layers: LayerNumbers
-    """Layers of the student, counted from 0 and ascending, such as [0, 1]."""
-    teacher_layers: LayerNumbers
-    """For each of them, the layer of the teacher whose state it learns, ascending, such as [1, 3]."""
-    weight: PositiveFloat = 10.0
-    """Factor b: the loss of a row grows by b times the sum over layers of the squared distance of both states, which is
-    0 to 4 for a layer. Sun et al. tried 10 to 1000."""
 
 
 class Distil(Section):
@@ -38,8 +25,6 @@ class Distil(Section):
     classification, otherwise mse."""
     temperature: PositiveFloat | None = None
     """With `distance: kl`: temperature T, by which logits are divided; default: 2."""
-    hidden: HiddenStates | None = None
-    """Learn hidden states, too; null for outputs alone."""
 
 
 def distance_of(distil: Distil, task_kind: str) -> Literal["kl", "mse"]:

@@ -46,8 +46,7 @@ class Split:
     fingerprint: str
     """SHA-256 over texts and labels, in order."""
     teacher: npt.NDArray[np.float32] | None = None
-    """(num_rows, C + L * D), for the training split of a distillation: what the student learns from the teachers,
-    outputs and, with `distil.hidden`, the states of L layers."""
+    """(num_rows, C), for the training split of a distillation: outputs that the student learns from its teachers."""
 
     @property
     def labels(self) -> LabelArray | None:

@@ -5,7 +5,7 @@ Dimensions: `B` rows, `S` padded length, `T` tokens of a packed batch, `M` label
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -76,8 +76,6 @@ class TaskModel(nn.Module):
         """Modules with their own attention, which read the row lengths of a packed batch from their `packed_rows`."""
         self.head_takes_labelled = False
         """Whether the head of a masked LM receives only the labelled tokens of padded batches, too."""
-        self.more_loss: Callable[[Tensor, Batch], Tensor] | None = None
-        """From outputs and batch to a further part of the sum of losses, such as the distance of hidden states."""
         self._batch: Batch | None = None
         self._attention = getattr(getattr(hf, "config", None), ATTENTION, None)
         # The encoder and the decoder of a T5 have a copy of the configuration each, where their layers find the name.
@@ -116,11 +114,6 @@ class TaskModel(nn.Module):
         if self._hook is not None:
             self._hook.remove()
         return self.hf
-
-    @property
-    def present_batch(self) -> Batch | None:
-        """The batch of the running forward pass, for hooks; None outside of one."""
-        return self._batch
 
     def _set_batch(self, batch: Batch | None) -> None:
         """Store the batch for hooks and modules during a forward pass; None after it."""
@@ -187,8 +180,7 @@ class TaskModel(nn.Module):
 
         `row_outputs` is the result of `row_outputs` for these outputs and this batch, where it is known.
         """
-        loss = weighted_sum(self.objective, outputs, batch, row_outputs)
-        return loss if self.more_loss is None else loss + self.more_loss(outputs, batch)
+        return weighted_sum(self.objective, outputs, batch, row_outputs)
 
     def row_outputs(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return the row outputs that an evaluation collects, (B, K)."""

@@ -41,7 +41,7 @@ from paratune.models.adapters import base_model_name
 from paratune.models.attention import cuda
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
 from paratune.models.compile import compile_blocks
-from paratune.models.distillation import distilled, learn_states
+from paratune.models.distillation import distilled
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.half_precision import overflow_warning
 from paratune.models.limits import token_limit
@@ -278,8 +278,6 @@ def initial_model(prepared: Prepared) -> TaskModel:
     prepared.recipe.initialise(model, prepared.splits["train"])
     if config.distil is not None:
         model.objective = distilled(model.objective, config.distil, config.task.kind)
-        if config.distil.hidden is not None:
-            learn_states(model, config.distil.hidden, prepared.teachers[0]["state_width"], config.model.name)
     if not config.train.compile:  # the compiler fuses only PyTorch's own dropout and linear layers
         use_cheap_dropout(model)
     if not prepared.traits.equal_shapes:  # a pipeline counts the FLOPs of PyTorch's own layers

@@ -20,7 +20,6 @@ import torch
 from paratune import records
 from paratune.base.atomic import replace_file
 from paratune.base.text import listing
-from paratune.batch import Batch
 from paratune.config.distil_section import Distil, teacher_names
 from paratune.config.sections import Config, named_columns
 from paratune.config.task_sections import class_names
@@ -35,23 +34,13 @@ from paratune.errors import ConfigError, Stopped
 from paratune.hangs.diagnosis import WAITING
 from paratune.hangs.progress import working
 from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
-from paratune.models.distillation import keep_first_states, normalised, teacher_targets
+from paratune.models.distillation import teacher_targets
 from paratune.models.files import TASK_FILE, file_records, read_task_file
 from paratune.models.locate import teacher_folder
 
 Array = np.ndarray[Any, Any]
-_FORMAT = 2
+_FORMAT = 3
 """Raised when the same model and texts give other files."""
-
-
-@dataclass(frozen=True, eq=False)
-class TeacherOutputs:
-    """What a teacher computes for the training rows."""
-
-    outputs: Array
-    """(N, C), such as logits."""
-    states: Array
-    """(N, L, D), float16: normalised states of the learned layers; (N, 0, 0) without `distil.hidden`."""
 
 
 @dataclass(frozen=True)
@@ -85,17 +74,13 @@ def with_teachers(work: TeacherPass) -> tuple[Split, list[dict[str, Any]]]:
         values, record = _outputs(work, name)
         outputs.append(values)
         facts.append(record)
-    targets = teacher_targets([found.outputs for found in outputs], work.distil, work.config.task.kind)
-    if work.distil.hidden is not None:  # of one teacher
-        states_NLD = outputs[0].states
-        facts[0]["state_width"] = states_NLD.shape[2]
-        targets = np.concatenate([targets, states_NLD.reshape(len(targets), -1).astype(np.float32)], axis=1)
+    targets = teacher_targets(outputs, work.distil, work.config.task.kind)
     free_memory(work.device)  # the recorded peak is that of the student, whether a teacher was applied here or not
     return replace(work.split, teacher=targets), facts
 
 
-def _outputs(work: TeacherPass, name: str) -> tuple[TeacherOutputs, dict[str, Any]]:
-    """Return the outputs of a teacher, from the cache or computed, and its record."""
+def _outputs(work: TeacherPass, name: str) -> tuple[Array, dict[str, Any]]:
+    """Return the outputs of a teacher, (N, C), such as logits, from the cache or computed, and its record."""
     folder = teacher_folder(name)
     begin = time.perf_counter()
     with working(f"hash the files of the teacher {name}"):
@@ -103,7 +88,7 @@ def _outputs(work: TeacherPass, name: str) -> tuple[TeacherOutputs, dict[str, An
         inputs = _inputs_sha256(folder, files)
         key = _fingerprint(work, folder, files)
     cache_dir = cache_folder(work.config.data.cache_dir)
-    path = cache_dir / "teachers" / f"{key}.npz"
+    path = cache_dir / "teachers" / f"{key}.npz"  # with a CRC-32, which is checked
     num_rows = work.split.num_rows
     if (values := _read(path, num_rows)) is None:
         with explain_disk_errors(cache_dir):
@@ -113,7 +98,7 @@ def _outputs(work: TeacherPass, name: str) -> tuple[TeacherOutputs, dict[str, An
                 if (values := _read(path, num_rows)) is None:
                     values = _compute(work, name, folder)
                     with replace_file(path) as temporary, temporary.open("wb") as file:
-                        np.savez(file, outputs=values.outputs, states=values.states)
+                        np.savez(file, outputs=values)
     return values, _record(name, folder, files, inputs, time.perf_counter() - begin)
 
 
@@ -121,27 +106,24 @@ def _fingerprint(work: TeacherPass, folder: Path, files: dict[str, str]) -> str:
     """Return the SHA-256, in hexadecimal, over all that the outputs and the checks of a teacher depend on."""
     task = work.config.task
     known = records.file_sha256(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else None
-    hidden = work.distil.hidden
-    layers = None if hidden is None else hidden.teacher_layers
-    facts = [_FORMAT, files, known, task.kind, class_names(task), work.device.type, layers]
+    facts = [_FORMAT, files, known, task.kind, class_names(task), work.device.type]
     sha = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     hash_texts(sha, work.split.samples.texts)
     hash_texts(sha, work.split.samples.text_pairs)
     return sha.hexdigest()
 
 
-def _read(path: Path, num_rows: int) -> TeacherOutputs | None:
+def _read(path: Path, num_rows: int) -> Array | None:
     """Return the outputs in a file; None where it is missing, damaged, or has another number of rows."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            found = TeacherOutputs(arrays["outputs"], arrays["states"])  # with a CRC-32, which is checked
+            outputs: Array = arrays["outputs"]
     except (FileNotFoundError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
         return None
-    is_whole = (found.outputs.ndim, found.states.ndim) == (2, 3) and len(found.outputs) == len(found.states) == num_rows
-    return found if is_whole else None
+    return outputs if outputs.ndim == 2 and len(outputs) == num_rows else None
 
 
-def _compute(work: TeacherPass, name: str, folder: Path) -> TeacherOutputs:
+def _compute(work: TeacherPass, name: str, folder: Path) -> Array:
     data = work.config.data
     with working(f"load the teacher {name}"):
         # The columns of the student, for a folder of another program, which records none.
@@ -154,7 +136,6 @@ def _compute(work: TeacherPass, name: str, folder: Path) -> TeacherOutputs:
     samples = replace(work.split.samples, labels=None)
     options = teacher.tokenize_options(data.cache_dir)
     rows = teacher.recipe.make_split("train", work.split.source, samples, options, require_labels=False)
-    recorder = _StateRecorder(work, name, teacher, rows.num_samples)
     with work.display.bar("teacher", 1) as bar:
 
         def report(done: int, total: int) -> None:
@@ -166,43 +147,14 @@ def _compute(work: TeacherPass, name: str, folder: Path) -> TeacherOutputs:
                     code="stopped.signal",
                 )
 
-        outputs = teacher.apply(rows, work.config.evaluate.batch_size, report, recorder.record).outputs
-    is_known = np.isfinite(outputs).all(axis=1) & np.isfinite(recorder.states).all(axis=(1, 2))
-    if unknown := np.flatnonzero(~is_known).tolist():
+        outputs = teacher.apply(rows, work.config.evaluate.batch_size, report).outputs
+    if unknown := np.flatnonzero(~np.isfinite(outputs).all(axis=1)).tolist():
         message = (
             f"distil.teacher: {name} has outputs that are not finite for {len(unknown)} of {len(outputs)} training "
             f"rows: {first_rows(unknown)}; train it again, or name another model"
         )
         raise ConfigError(message, code="distil.not_finite", key="distil.teacher", value=name, num_rows=len(unknown))
-    return TeacherOutputs(outputs, recorder.states)
-
-
-class _StateRecorder:
-    """Records the normalised states of the learned layers of a teacher, row by row."""
-
-    def __init__(self, work: TeacherPass, name: str, teacher: TrainedModel, num_rows: int) -> None:
-        hidden = work.distil.hidden
-        self._layers = () if hidden is None else tuple(hidden.teacher_layers)
-        self.states: Array = np.zeros((num_rows, 0, 0), dtype=np.float16)
-        self._kept: dict[int, torch.Tensor] = {}
-        if hidden is None:
-            return
-        if teacher.tokenizer.cls_token_id is None:
-            message = (
-                f"distil.hidden: the tokenizer of {name} has no token for the whole text ([CLS]), whose state is "
-                "learned; leave distil.hidden out"
-            )
-            raise ConfigError(message, code="distil.hidden", key="distil.hidden", value=name)
-        self._kept = keep_first_states(teacher.model, self._layers, "distil.hidden.teacher_layers", name)
-
-    def record(self, batch: Batch, outputs: torch.Tensor) -> None:
-        """Record the states of a batch, whose forward pass has just ended."""
-        if not self._layers:
-            return
-        states = normalised(self._kept, self._layers)[: batch.num_samples].cpu().numpy().astype(np.float16)
-        if not self.states.size:
-            self.states = np.zeros((len(self.states), *states.shape[1:]), dtype=np.float16)
-        self.states[batch.index[: batch.num_samples].cpu().numpy()] = states
+    return outputs
 
 
 def _check_task(work: TeacherPass, name: str, teacher: TrainedModel, *, is_recorded: bool) -> None:

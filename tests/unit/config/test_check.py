@@ -250,31 +250,6 @@ MASKED_LM = "task=mlm", "data.columns.label="
         ("distil.teacher=[a,a]", "config.invalid_value", ["distil.teacher", "a"]),
         ("baseline=tfidf distil.teacher=a", "config.no_effect", ["distil.teacher: a", "tfidf"]),
         ("distil.weight=0.5", "config.required", ["distil.teacher"]),
-        (
-            "distil.teacher=[a,b] distil.hidden.layers=[0] distil.hidden.teacher_layers=[1]",
-            "config.conflict",
-            ["distil.hidden", "distil.teacher"],
-        ),
-        (
-            "distil.teacher=a distil.hidden.layers=[0,1] distil.hidden.teacher_layers=[1]",
-            "config.conflict",
-            ["distil.hidden", "teacher_layers"],
-        ),
-        (
-            "distil.teacher=a distil.hidden.layers=[1,0] distil.hidden.teacher_layers=[1,2]",
-            "config.invalid_value",
-            ["distil.hidden.layers", "[1, 0]"],
-        ),
-        (
-            "distil.teacher=a distil.hidden.layers=[0] distil.hidden.teacher_layers=[1] train.compile=true",
-            "config.conflict",
-            ["train.compile"],
-        ),
-        (
-            "distil.teacher=a distil.hidden.layers=[0] distil.hidden.teacher_layers=[1] strategy.kind=pipeline",
-            "config.conflict",
-            ["pipeline"],
-        ),
         ("baseline=tfidf data.split=", "data.validation_missing", ["baseline.inverse_regularization", "5"]),
         (
             "evaluate.best=loss;baseline={kind: tfidf, estimator: svm}",

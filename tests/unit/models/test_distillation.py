@@ -5,19 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from raised import raises_code
-from tiny import tiny_model
 from tiny_data import tiny_collator
 from torch import nn
 from torch.nn import functional
 
 from paratune.batch import Batch
-from paratune.batch.packing import pack
-from paratune.config.distil_section import Distil, HiddenStates
-from paratune.models.distillation import distilled, learn_states, teacher_targets
+from paratune.config.distil_section import Distil
+from paratune.models.distillation import distilled, teacher_targets
 from paratune.models.objectives import OBJECTIVES, weighted_sum
-from paratune.models.packed import enable_packed_batches
-from paratune.models.task_model import TaskModel
 
 
 def batch(labels: torch.Tensor, teacher: np.ndarray | None) -> Batch:
@@ -65,46 +60,3 @@ def test_other_tasks_learn_the_mean_output_by_its_square(kind, num_outputs):
     alone = OBJECTIVES[kind].row_losses(outputs, batch(labels, None))
     losses = distilled(OBJECTIVES[kind], distil, kind).row_losses(outputs, batch(labels, targets))
     torch.testing.assert_close(losses, 0.75 * alone + 0.25 * torch.full((2,), (5.0 - 2.0) ** 2))
-
-
-@pytest.mark.parametrize("is_packed", [False, True])
-def test_hidden_states_are_learned_as_in_patient_distillation(is_packed: bool):
-    # Sun et al. 2019, equation 7: the sum over layers of || s/||s|| - t/||t|| ||^2, for the [CLS] states s and t behind
-    # the layers; transformers gives the state behind layer k as hidden_states[k + 1]. Times b = 3, the mean over rows.
-    hidden = HiddenStates(layers=[0, 1], teacher_layers=[0, 2], weight=3.0)
-    student = TaskModel(tiny_model(dropout=0.0), "classification")
-    made = batch(torch.tensor([0, 1, 1]), None)
-    inputs = {"input_ids": made.input_ids, "attention_mask": made.attention_mask}
-    states = student.hf(**inputs, output_hidden_states=True).hidden_states
-    if is_packed:
-        enable_packed_batches(student)
-    teacher = torch.nn.functional.normalize(torch.randn(3, 2, 32), dim=-1)
-    expected = sum(
-        (states[layer + 1][row, 0] / states[layer + 1][row, 0].norm() - teacher[row, layer]).square().sum()
-        for row in range(3)
-        for layer in (0, 1)
-    )
-    made = replace(made, teacher=torch.cat([torch.zeros(3, 2), teacher.flatten(1)], dim=1))
-    made = pack(made) if is_packed else made
-    before = student.loss_sum(student(made), made).item()
-    learn_states(student, hidden, 32, "student")
-    loss = student.loss_sum(student(made), made)
-    assert loss.item() - before == pytest.approx(3 * expected.item(), rel=1e-4)
-    (gradient,) = torch.autograd.grad(
-        loss - student.objective.row_losses(student(made), made).sum(), states_of(student)
-    )
-    assert gradient.abs().sum() > 0
-    without = replace(made, teacher=None)
-    assert student.loss_sum(student(without), without).item() == pytest.approx(before)
-
-
-def states_of(model: TaskModel) -> nn.Parameter:
-    return model.hf.bert.encoder.layer[0].output.dense.weight
-
-
-def test_states_of_another_width_or_of_a_missing_layer_are_refused():
-    student = TaskModel(tiny_model(), "classification")
-    with raises_code("distil.hidden", "32", "48"):
-        learn_states(student, HiddenStates(layers=[0], teacher_layers=[0]), 48, "student")
-    with raises_code("distil.hidden", value=2):
-        learn_states(student, HiddenStates(layers=[2], teacher_layers=[0]), 32, "student")
