@@ -22,7 +22,6 @@ from machine import machine_lines
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, DebertaV2Config, DebertaV2ForSequenceClassification
 
-from paratune.models.attention import cpu, dense_batches
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.linear import OneDnnLinear, use_onednn
 from paratune.models.packed import enable_packed_batches
@@ -45,7 +44,7 @@ DEBERTA: dict[str, Any] = {
     "type_vocab_size": 0,
 }
 CASES = [*(f"minilm, {rows}" for rows in LENGTHS), "deberta, IMDB, 16 rows"]
-KERNELS = ("linear", "small_batches", "dense_batches", "disentangled")
+KERNELS = ("linear", "disentangled")
 
 
 def main() -> None:
@@ -97,12 +96,6 @@ def _off(kernels: tuple[str, ...]) -> Iterator[list[int]]:
     """Switch kernels off, and count the calls that would have used them."""
     count = [0]
 
-    def refused(find: Callable[..., Any]) -> Callable[..., None]:
-        def find_none(*args: Any) -> None:
-            count[0] += find(*args) is not None
-
-        return find_none
-
     def plain(layer: nn.Linear, input: torch.Tensor) -> torch.Tensor:
         count[0] += 1
         return nn.Linear.forward(layer, input)
@@ -110,10 +103,6 @@ def _off(kernels: tuple[str, ...]) -> Iterator[list[int]]:
     with ExitStack() as stack:
         if "linear" in kernels:
             stack.enter_context(mock.patch.object(OneDnnLinear, "forward", plain))
-        if "small_batches" in kernels:
-            stack.enter_context(mock.patch.object(cpu, "small_batch", refused(cpu.small_batch)))
-        if "dense_batches" in kernels:
-            stack.enter_context(mock.patch.object(dense_batches, "find_places", refused(dense_batches.find_places)))
         yield count
 
 

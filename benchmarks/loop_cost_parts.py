@@ -24,7 +24,7 @@ from paratune.engine.optim import OptimizerFactory
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest
 from paratune.models import last_layer
-from paratune.models.attention import cpu, dense_batches
+from paratune.models.attention import cpu
 from paratune.models.dropout import CheapDropout
 from paratune.models.task_model import TaskModel
 from paratune.strategies.single import SingleStrategy
@@ -40,7 +40,6 @@ PARTS: list[tuple[str, Any, str]] = [
     ("loss", TaskModel, "loss_sum"),
     ("backward without the lines below", torch.Tensor, "backward"),
     ("backward: attention", cpu._TiledAttention, "backward"),
-    ("backward: attention", dense_batches._DenseAttention, "backward"),
     ("clipping, gradients cleared", SingleStrategy, "optimizer_step"),
     ("fused AdamW", torch.optim.AdamW, "step"),
     ("recorder, sampler's step, display", Recorder, "step"),

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from paratune.models.attention import cuda, dense_batches, register
-from paratune.models.dropout import MaskSource
+from paratune.models.attention import cuda, register
 
 LAYERS = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "CamembertLayer", "ElectraLayer", "Data2VecTextLayer")
 """Classes of transformers with the same forward as in this module: attention, its output, feed-forward part."""
@@ -67,13 +66,7 @@ def _attend(
         out = cuda.attend_first(query, key, value, cu_seqlens, max_seqlen, scale=scale, dropout=p)
         if out is not None:
             return out
-    lengths = cu_seqlens.diff().tolist()
-    if query.device.type == "cpu" and min(lengths) > 0:
-        places = dense_batches.find_places(tuple(lengths), query.shape[1], None)
-        if places is not None:
-            masks = MaskSource(p) if p > 0 else None
-            return dense_batches.attend(query, key, value, places, scale=scale, masks=masks, is_first=True)
-    return attend_first(query, key, value, lengths, scale=scale, p=p)
+    return attend_first(query, key, value, cu_seqlens.diff().tolist(), scale=scale, p=p)
 
 
 def attend_first(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], *, scale: float, p: float) -> Tensor:

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from paratune.models.attention import cpu, dense_batches
-from paratune.models.attention.small_batches import Places
+from paratune.models.attention import cpu
 from paratune.models.dropout import keeps_float_mask
 from paratune.models.last_layer import attend_first, shorten_last_layer
 
@@ -120,10 +119,8 @@ class PackedAttentionOnCpu:
         if group > 1:
             key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
         rows = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
-        arguments = self._lengths, query.shape[1], sliding_window
-        places = dense_batches.find_places(*arguments) or cpu.small_batch(*arguments)
-        planned = cpu.plan(*arguments)
-        out: Tensor = _PackedOnCpu.apply(*rows, planned, places, dropout > 0, self._count)  # type: ignore[no-untyped-call]
+        planned = cpu.plan(self._lengths, query.shape[1], sliding_window)
+        out: Tensor = _PackedOnCpu.apply(*rows, planned, dropout > 0, self._count)  # type: ignore[no-untyped-call]
         return out.unsqueeze(0), None
 
 
@@ -137,17 +134,19 @@ class _PackedOnCpu(torch.autograd.Function):
         key: Tensor,
         value: Tensor,
         planned: Any,
-        places: Places | dense_batches.DensePlaces | None,
         is_dropped: bool,
         count: Count,
     ) -> Tensor:
         ctx.width, ctx.count = query.shape[2], count
-        if isinstance(places, dense_batches.DensePlaces):
-            ctx.tiles = [(*places.shape, places.shape[1])]
-            ctx.save_for_backward(*_saved_dense(query, places, is_dropped))
-        else:
-            ctx.tiles = [tile.shape for _, its_tiles in planned for tile in its_tiles]
-            ctx.save_for_backward(*_saved((query, key, value), planned, places, is_dropped))
+        ctx.tiles = [tile.shape for _, its_tiles in planned for tile in its_tiles]
+        saved: list[Tensor] = []
+        for block, its_tiles in planned:
+            size = (len(block.lengths) * query.shape[1], block.padded)
+            saved += [x.new_empty(*size, ctx.width + more) for x, more in ((query, 2), (key, 2), (value, 0))]
+            if is_dropped:
+                entries = [g * i * j for g, i, j in (tile.shape for tile in its_tiles)]
+                saved += [query.new_empty(-(-num_entries // 8), dtype=torch.uint8) for num_entries in entries]
+        ctx.save_for_backward(*saved)
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
         _count_tiles(ctx, query, 2, "tile_scores")
         count(0, (out, out, query, key, value, query, key, value), "tile_rows")
@@ -160,32 +159,7 @@ class _PackedOnCpu(torch.autograd.Function):
         grads = tuple(torch.empty_like(grad) for _ in range(3))
         _count_tiles(ctx, grad, 5, "tile_scores_backward")
         ctx.count(0, (*grads, *grads, grad, grad), "tile_rows_backward")
-        return (*grads, None, None, None, None)
-
-
-def _saved_dense(query: Tensor, places: dense_batches.DensePlaces, is_dropped: bool) -> list[Tensor]:
-    G, L = places.shape
-    inputs = [query.new_empty(G, L, query.shape[2]) for _ in range(3)]
-    return [*inputs, *(query.new_empty(G, L, L) for _ in range(1 + is_dropped))]
-
-
-def _saved(
-    inputs: tuple[Tensor, Tensor, Tensor], planned: Any, places: Places | None, is_dropped: bool
-) -> list[Tensor]:
-    query, key, value = inputs
-    num_heads, width = query.shape[1:]
-    saved: list[Tensor] = []
-    if places is not None:  # rows that are read as views need the original values too
-        saved = [x.new_empty(len(places.bias), width + more) for x, more in ((query, 2), (key, 2), (value, 0))]
-        saved += [value] if places.views else []
-    for block, its_tiles in planned:
-        size = (len(block.lengths) * num_heads, block.padded)
-        if places is None:
-            saved += [x.new_empty(*size, width + more) for x, more in ((query, 2), (key, 2), (value, 0))]
-        if is_dropped:
-            entries = [g * i * j for g, i, j in (tile.shape for tile in its_tiles)]
-            saved += [query.new_empty(-(-num_entries // 8), dtype=torch.uint8) for num_entries in entries]
-    return saved
+        return (*grads, None, None, None)
 
 
 def _count_tiles(ctx: Any, like: Tensor, num_products: int, name: str) -> None:

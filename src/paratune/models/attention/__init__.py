@@ -2,7 +2,6 @@
 
 - `register`: the attention function `paratune_packed` of transformers' interface; chooses by device
 - `cpu`: one autograd function that works in tiles, with cheap dropout masks
-- `small_batches`, `dense_batches`: the same for small and for tiny batches, with fewer calls of PyTorch
 - `cuda`: chooses the flash or the memory-efficient kernel for rows of unequal length
 - `kernels`: the private operators of PyTorch for these kernels
 - `rows`: PyTorch's public function, row by row, for all other cases

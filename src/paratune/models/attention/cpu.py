@@ -25,9 +25,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from paratune.models.attention import dense_batches, small_batches
 from paratune.models.attention.rows import AttendOptions, attend_rows
-from paratune.models.attention.small_batches import Places, find_places
 from paratune.models.dropout import MaskSource
 
 LN_2 = math.log(2.0)
@@ -108,24 +106,6 @@ def plan(lengths: tuple[int, ...], num_heads: int, window: int | None) -> list[t
     return [(block, list(tiles(block, num_heads, window))) for block in blocks(lengths)]
 
 
-def small_batch(lengths: tuple[int, ...], num_heads: int, window: int | None) -> Places | None:
-    """Return the places for `small_batches`, where it applies (no window, one tile per block, few scores), or None."""
-    padded = [-(-length // STEP) * STEP for length in lengths if length]
-    if window is not None or not padded or max(padded) > SHORT or sum(L * L for L in padded) * num_heads > TILE:
-        return None
-    return _places(lengths, num_heads)
-
-
-@lru_cache(maxsize=16)
-def _places(lengths: tuple[int, ...], num_heads: int) -> Places:
-    rows = [
-        (span.start, length, block.padded)
-        for block in blocks(lengths)
-        for span, length in zip(block.spans, block.lengths, strict=True)
-    ]
-    return find_places(rows, num_heads, -NEVER)
-
-
 def attend(
     query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int], **options: Unpack[AttendOptions]
 ) -> Tensor:
@@ -170,8 +150,6 @@ def attend_tiles(
     if sum(lengths) != len(query):
         raise ValueError(f"packed attention: lengths sum to {sum(lengths)}, but there are {len(query)} tokens")
     masks = MaskSource(dropout) if dropout > 0 else None
-    if (places := dense_batches.find_places(tuple(lengths), query.shape[1], window)) is not None:
-        return dense_batches.attend(query, key, value, places, scale=scale, masks=masks)
     has_backward = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
     out: Tensor = _TiledAttention.apply(  # type: ignore[no-untyped-call]
         query, key, value, tuple(lengths), scale, masks, window, has_backward
@@ -194,17 +172,6 @@ class _TiledAttention(torch.autograd.Function):
     ) -> Tensor:
         dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
         ctx.scale, ctx.keep_scale = scale, 1.0 if masks is None else masks.keep_scale
-        ctx.places = small_batch(lengths, query.shape[1], window)
-        if ctx.places is not None:
-            with torch.autocast("cpu", enabled=False):
-                result = small_batches.forward(
-                    (query, key, value), ctx.places, scale / LN_2, dtype, masks, is_safe=_safe
-                )
-            if result is not None:
-                if has_backward:
-                    ctx.save_for_backward(*result[1])
-                return result[0].to(query.dtype)
-            ctx.places = None
         planned = plan(lengths, query.shape[1], window)
         out = torch.empty_like(query, dtype=dtype, memory_format=torch.contiguous_format)
         scratch = _scratch(planned, out, 2)
@@ -233,10 +200,6 @@ class _TiledAttention(torch.autograd.Function):
         # The masks in the tiles are 0 or 1: dropout's factor of kept entries, `keep_scale`, is applied here, too.
         c = ctx.keep_scale
         factors = c * ctx.scale, c * LN_2, c
-        if ctx.places is not None:
-            with torch.autocast("cpu", enabled=False):
-                gradients = small_batches.backward(ctx.saved_tensors, ctx.places, grad, dtype, factors)
-            return (*(x.to(grad.dtype) for x in gradients), *[None] * 5)
         saved = iter(ctx.saved_tensors)
         dQ, dN, dV = (torch.empty_like(grad, dtype=dtype, memory_format=torch.contiguous_format) for _ in range(3))
         scratch = _scratch(ctx.planned, dQ, 3)

@@ -65,13 +65,6 @@ def test_outputs_and_gradients_in_float64(lengths, window):
         torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
 
 
-@pytest.mark.usefixtures("never_dense")
-@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-def test_outputs_and_gradients_of_blocks_and_tiles(lengths):
-    for got, want in zip(*both(lengths, dtype=torch.float64), strict=True):
-        torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_outputs_and_gradients_in_float32(lengths):
     for got, want in zip(*both(lengths, dtype=torch.float32), strict=True):
@@ -106,13 +99,7 @@ def test_half_precision_is_computed_in_float32():
 
 
 @pytest.fixture
-def never_dense(monkeypatch):
-    """Leave tiny batches to blocks and tiles."""
-    monkeypatch.setattr(cpu.dense_batches, "find_places", lambda *batch: None)
-
-
-@pytest.fixture
-def drawn(monkeypatch, never_dense):
+def drawn(monkeypatch):
     """The masks that are drawn, in turn."""
     actual = []
 
@@ -154,37 +141,6 @@ def test_dropout_with_fixed_masks(drawn, lengths, window):
     grads = zip(torch.autograd.grad(got, ours, weights), torch.autograd.grad(want, exact, weights), strict=True)
     for single, other in grads:
         torch.testing.assert_close(single, other, rtol=0, atol=1e-12)
-
-
-@pytest.mark.usefixtures("never_dense")
-@pytest.mark.parametrize("size", [1.0, 50.0])
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("lengths", [(1,), (8,), (7, 7, 7, 7), (5, 0, 17, 24, 16, 33, 1, 64)], ids=str)
-def test_small_batches_have_the_bits_of_tiles(lengths, dtype, dropout, size, monkeypatch):
-    # With scores of thousands a maximum has to be subtracted, which is left to the tiles.
-    assert cpu.small_batch(lengths, 3, None) is not None
-
-    def result():
-        torch.manual_seed(6)
-        ours = inputs(sum(lengths), dtype=dtype, size=size)
-        out = cpu.attend_tiles(*ours, lengths, scale=SCALE, dropout=dropout)
-        out.backward(torch.linspace(-1, 1, out.numel(), dtype=dtype).view_as(out))
-        return out.detach(), *(x.grad for x in ours)
-
-    together = result()
-    monkeypatch.setattr(cpu, "small_batch", lambda *batch: None)
-    for single, other in zip(together, result(), strict=True):
-        assert torch.equal(single, other)
-
-
-def test_long_rows_windows_and_many_scores_are_not_small():
-    assert cpu.small_batch((193,), 3, None) is None
-    assert cpu.small_batch((8,), 3, 4) is None
-    assert cpu.small_batch((0,), 3, None) is None
-    # 12 heads of 64 x 64 scores: 5 rows are 245,760 scores, 6 are 294,912; a tile has 2^18 = 262,144.
-    assert cpu.small_batch((64,) * 5, 12, None) is not None
-    assert cpu.small_batch((64,) * 6, 12, None) is None
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
