@@ -43,8 +43,9 @@ from paratune.engine.profiling import StepProfiler
 from paratune.engine.recorder import Recorder
 from paratune.engine.sampler import Sampler
 from paratune.engine.stop import StopRequest
-from paratune.models.load import Head, load_model, load_tokenizer
+from paratune.models.load import Head, load_model
 from paratune.models.task_model import TaskModel, find_blocks
+from paratune.models.tokenizer import load_tokenizer
 from paratune.precision import POLICIES
 from paratune.processes.place import Place
 from paratune.records import EventLog

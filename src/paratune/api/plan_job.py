@@ -38,7 +38,7 @@ def make_job(
     Raises:
         ParatuneError: The model or the data cannot be read.
     """
-    from paratune.models.limits import num_positions
+    from paratune.models.config import num_positions
     from paratune.planning.job import PlannedJob, find_packing
     from paratune.planning.lengths import assumed_lengths
 
@@ -85,9 +85,9 @@ def _assumed_sequences(config: "Config") -> int | None:
 
 def _model_config(model: Any) -> Any:
     """Return the configuration of the model; if it is not available, the known one of a published model."""
+    from paratune.models.config import load_config as load_model_config
+    from paratune.models.config import override
     from paratune.models.known import known_config
-    from paratune.models.load import load_config as load_model_config
-    from paratune.models.load import override
 
     try:
         return load_model_config(model)
@@ -106,7 +106,7 @@ def _model_config(model: Any) -> Any:
 
 
 def check_positions(config: Any, hf_config: Any, max_length: int) -> None:
-    from paratune.models.limits import num_positions
+    from paratune.models.config import num_positions
 
     limit = num_positions(hf_config)
     if limit is not None and limit < max_length:

@@ -157,7 +157,7 @@ class Run:
     def load_tokenizer(self) -> Any:
         """Return the tokenizer that is saved with the model."""
         from paratune.config.sections import ModelOptions
-        from paratune.models.load import load_tokenizer
+        from paratune.models.tokenizer import load_tokenizer
 
         return load_tokenizer(ModelOptions(name=str(self.folder / MODEL_FOLDER)))
 

@@ -20,9 +20,8 @@ def tokenizing_of(config: "Config", *, cache_dir: str | Path | None = None) -> I
         ConfigError: The tokenizer cannot be loaded.
     """
     from paratune.data.tokens import TokenizeOptions
-    from paratune.models.limits import token_limit
-    from paratune.models.load import load_tokenizer
-    from paratune.models.task_model import takes_token_types
+    from paratune.models.config import token_limit
+    from paratune.models.tokenizer import load_tokenizer, takes_token_types
 
     tokenizer = load_tokenizer(config.model, config.data.truncation_side)
     with Display(speaks=True).bar("tokenize", 1) as bar:

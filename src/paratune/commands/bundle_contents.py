@@ -135,7 +135,7 @@ def _files_missing(folder: Path, key: str, names: Sequence[str], download: str |
 
 
 def _require_tokenizer(folder: Path, key: str, download: str | None) -> None:
-    from paratune.models.load import TOKENIZER_FILES
+    from paratune.models.tokenizer import TOKENIZER_FILES
 
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         raise _files_missing(folder, key, ["the files of a tokenizer"], download)

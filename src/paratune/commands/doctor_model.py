@@ -16,9 +16,11 @@ from paratune.config.permission import REMOTE_CODE, NamedCode, allow, is_allowed
 from paratune.config.sections import Config, ModelOptions
 from paratune.doctor.setup import ModelFacts
 from paratune.errors import ParatuneError, nearest_name
+from paratune.models.config import load_config, max_positions, most_tokens
 from paratune.models.files import file_problems
-from paratune.models.load import TOKENIZER_FILES, WEIGHT_FILES, load_config, load_error, load_tokenizer
-from paratune.models.locate import locate
+from paratune.models.load import WEIGHT_FILES
+from paratune.models.locate import load_error, locate
+from paratune.models.tokenizer import TOKENIZER_FILES, load_tokenizer
 
 LFS_HEAD = b"version https://git-lfs"
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -48,8 +50,6 @@ def model_facts(config: Config, environ: Mapping[str, str]) -> tuple[ModelFacts,
             # Its own Python code is not imported without --run-code: unknown, and no problem.
             facts = replace(facts, tokenizer_error=None if error.code == "code.refused" else str(error))
     if tokenizer is not None and facts.model_type is not None:
-        from paratune.models.limits import max_positions, most_tokens
-
         with suppress(ParatuneError):
             own = load_config(_local(config.model, facts))
             limit = (max_positions if config.data.max_length is None else most_tokens)(own, tokenizer)

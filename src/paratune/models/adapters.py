@@ -19,12 +19,10 @@ from torch import Tensor, nn
 from paratune.base.text import listing
 from paratune.config.sections import LoraOptions
 from paratune.errors import CheckpointError, ConfigError, require
-from paratune.models.files import read_task_file
-from paratune.models.locate import locate
+from paratune.models.locate import ADAPTER_CONFIG
 from paratune.models.task_model import find_blocks, in_body
 from paratune.records import read_json
 
-ADAPTER_CONFIG: Final = "adapter_config.json"
 ADAPTER_WEIGHTS: Final = "adapter_model.safetensors"
 _NAME: Final = "default"
 """PEFT's name of the only adapter; part of names of parameters."""
@@ -273,42 +271,3 @@ def _name_in_model(key: str) -> str:
     for part in ("lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B"):
         name = name.replace(f".{part}.weight", f".{part}.{_NAME}.weight")
     return name.replace(".lora_magnitude_vector.weight", f".lora_magnitude_vector.{_NAME}.weight")
-
-
-def base_model_name(name: str) -> str:
-    """Return a name of a base model, `model.name`, that stays valid in another working directory.
-
-    Raises:
-        ConfigError: It is the name of an adapter folder.
-    """
-    folder = Path(locate(name))
-    if adapter_base(folder) is not None:
-        raise ConfigError(
-            f"model.adapter.save: adapter needs a base model, and model.name: {name} is an adapter folder; set "
-            "model.adapter.save: merged, or name the base model",
-            code="model.adapter_base",
-            key="model.adapter.save",
-            name=name,
-        )
-    return str(folder.absolute()) if folder.is_dir() else name
-
-
-def adapter_base(folder: Path) -> str | None:
-    """Return the model that an adapter folder belongs to; None for other folders.
-
-    Raises:
-        CheckpointError: The folder names no model.
-    """
-    if not (folder / ADAPTER_CONFIG).is_file():
-        return None
-    own = read_json(folder / ADAPTER_CONFIG)
-    base = read_task_file(folder).get("base_model") or (
-        own.get("base_model_name_or_path") if isinstance(own, dict) else None
-    )
-    if not isinstance(base, str):
-        raise CheckpointError(
-            f"{folder / ADAPTER_CONFIG} does not name the model of the adapter (base_model_name_or_path)",
-            code="model.adapter_unfit",
-            folder=folder,
-        )
-    return base

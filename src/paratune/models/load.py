@@ -1,4 +1,4 @@
-"""Loads a pre-trained model and its tokenizer from a folder, the hub, or the demo package.
+"""Loads a pre-trained model from a folder, the hub, or the demo package.
 
 Weights are read from safetensors only: other formats are pickles.
 """
@@ -11,93 +11,41 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
+from torch import nn
 
-from paratune import hub
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import listing
 from paratune.base.token_ids import num_token_ids
-from paratune.config.feasibility.layers import DECODER_START
-from paratune.config.permission import REMOTE_CODE
 from paratune.config.sections import ModelOptions
-from paratune.errors import ConfigError, ParatuneError, coded, did_you_mean
-from paratune.errors.system import system_error
-from paratune.models.adapters import adapter_base, add_adapter, load_adapter, saved_adapter_names
-from paratune.models.config_checks import check_config, require_pooling
-from paratune.models.files import check_files, file_names
+from paratune.errors import ConfigError, ParatuneError, coded
+from paratune.models.adapters import add_adapter, load_adapter, saved_adapter_names
+from paratune.models.config import load_config, require_pooling
+from paratune.models.files import check_files
 from paratune.models.head_rows import order_rows, saved_labels
-from paratune.models.kept_layers import check_kept, keep_layers
-from paratune.models.locate import locate
+from paratune.models.locate import (
+    adapter_folder,
+    base_model,
+    hub_options,
+    load_error,
+    locate,
+    refuse_revision,
+    require_files,
+    runs_code,
+)
 from paratune.models.objectives import Objective
 from paratune.models.onnx_model import ONNX_FILE, OnnxModel
-from paratune.models.own_model import has_own_head, own_model_class, runs_code, set_initial_values
-from paratune.models.saved_tokenizer import restore_limit
-from paratune.models.task_model import TaskModel, in_body, is_pooler
-from paratune.models.tokenizer_checks import (
-    require_max_length,
-    require_tokenizer,
-    require_unknown_token,
-    require_vocabulary,
-)
+from paratune.models.own_model import has_own_head, own_model_class, set_initial_values
+from paratune.models.task_model import TaskModel, find_blocks, in_body, is_pooler
 from paratune.precision import Precision
-from paratune.records.own import admit_base
 
 log = logging.getLogger(__name__)
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "tokenizer.model", "vocab.json")
 ENCODER = "AutoModel"
 """Class of a model without a head: `Head.auto_class` of sentence embeddings."""
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
-
-
-def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"] | None = None) -> Any:
-    """Return the tokenizer of `model`; where it has no padding token, the end token is its padding token.
-
-    It pads on the right, as the batches of training do, and is saved with the model in this form. It truncates on
-    `truncation_side`; None keeps its own side.
-
-    Raises:
-        ConfigError: The folder has no tokenizer, or it cannot be loaded.
-    """
-    from transformers import AutoTokenizer
-
-    source = locate(model.tokenizer or model.name)
-    _require_files(source, TOKENIZER_FILES, "set model.tokenizer to a folder that has one")
-    revision = model.tokenizer_revision if model.tokenizer else model.revision
-    _refuse_revision("model.tokenizer_revision" if model.tokenizer else "model.revision", revision, source)
-    trusts = runs_code(model, model.tokenizer or model.name)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            source, revision=revision, trust_remote_code=trusts, **_hub_options(source)
-        )
-    except Exception as error:  # transformers raises many kinds here
-        raise load_error("tokenizer", source, error) from error
-    require_tokenizer(source, tokenizer)
-    require_vocabulary(source, tokenizer)
-    require_unknown_token(source, tokenizer)
-    restore_limit(tokenizer, source)
-    require_max_length(source, tokenizer)
-    if _hub_options(source) and not hub.is_offline():
-        log.warning(
-            "%s; %s is loaded from the cache of earlier downloads",
-            hub.unreachable_reason(),
-            source,
-            extra=coded("model.from_cache", source=source),
-        )
-    if tokenizer.pad_token is None:
-        if tokenizer.eos_token is None:
-            raise ConfigError(
-                f"model: the tokenizer of {source} has neither a padding token nor an end token",
-                code="tokenizer.no_padding",
-                key="model",
-                source=source,
-            )
-        tokenizer.pad_token = tokenizer.eos_token
-    tokenizer.padding_side = "right"
-    tokenizer.truncation_side = truncation_side or tokenizer.truncation_side
-    return tokenizer
 
 
 @dataclass(frozen=True)
@@ -112,74 +60,6 @@ class Head:
     """Names of the outputs, in order; empty where outputs are numbers."""
     problem_type: str | None = None
     """Value of `problem_type` in the model's configuration."""
-
-
-def load_config(model: ModelOptions) -> Any:
-    """Return the model's own configuration with `model.overrides` applied, without weights.
-
-    With new weights (`model.from_scratch`) and `model.tokenizer`, the vocabulary is that of the tokenizer.
-
-    Raises:
-        ConfigError: It cannot be loaded, an override is not one of its options, its decoder has no start token, or it
-            does not have the layers of `model.keep_layers`.
-    """
-    from transformers import AutoConfig
-
-    model = _base_model(model)
-    source = locate(model.name)
-    _require_files(source, ("config.json",), "name the folder that save_pretrained wrote")
-    _refuse_revision("model.revision", model.revision, source)
-    trusts = runs_code(model, model.name)
-    try:
-        config = AutoConfig.from_pretrained(
-            source, revision=model.revision, trust_remote_code=trusts, **_hub_options(source)
-        )
-    except Exception as error:
-        raise load_error("configuration", source, error) from error
-    if not isinstance(config.architectures, list | None):
-        raise load_error("configuration", source, TypeError("architectures is not a list of names"))
-    if model.from_scratch and model.tokenizer is not None:
-        _take_vocabulary(config, load_tokenizer(model))
-    override(config, model)
-    check_config(config, model.name, source)
-    if model.keep_layers is not None:
-        check_kept(config, model.keep_layers, model.name)
-        config.num_hidden_layers = len(model.keep_layers)
-    return config
-
-
-def override(config: Any, model: ModelOptions) -> None:
-    """Apply `model.overrides` to the model's own configuration.
-
-    Raises:
-        ConfigError: An override is not an option of the model's configuration.
-    """
-    for key, value in model.overrides.items():
-        # An encoder-decoder needs this option, but its configuration may lack the attribute.
-        is_start = key == DECODER_START and getattr(config, "is_encoder_decoder", False)
-        if not (is_start or hasattr(config, key)):
-            raise ConfigError(
-                f"model.overrides.{key} is not an option of {config.model_type}{did_you_mean(key, config.to_dict())}",
-                code="model.unknown_override",
-                key=f"model.overrides.{key}",
-            )
-        try:
-            setattr(config, key, value)
-        except Exception as error:  # transformers checks types
-            raise load_error("configuration", f"model.overrides.{key}", error) from error
-
-
-def _take_vocabulary(config: Any, tokenizer: Any) -> None:
-    """Set the vocabulary size and the ids of those special tokens that the configuration has."""
-    ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "cls", "eos", "sep", "mask")}
-    config.pad_token_id = ids["pad"]
-    # A tokenizer may have only one name of a pair: for BERT's, [CLS] begins a text (bos) and [SEP] ends it (eos).
-    for name, other in (("bos", "cls"), ("cls", "bos"), ("eos", "sep"), ("sep", "eos"), ("mask", "mask")):
-        key = f"{name}_token_id"
-        if getattr(config, key, None) is not None:
-            setattr(config, key, ids[other] if ids[name] is None else ids[name])
-    if hasattr(config, "vocab_size"):
-        config.vocab_size = num_token_ids(tokenizer)
 
 
 def load_model(
@@ -210,7 +90,7 @@ def load_model(
     """
     load_config(model)  # checks `model.keep_layers`
     config = load_config(model.model_copy(update={"keep_layers": None}))
-    saved = [] if model.from_scratch else saved_labels(config, _adapter_folder(model))
+    saved = [] if model.from_scratch else saved_labels(config, adapter_folder(model))
     if head.num_outputs is not None:
         # Not as options of `from_pretrained`: it refuses one output of a model that was saved as a classifier.
         config.problem_type, config.num_labels = head.problem_type, head.num_outputs
@@ -227,7 +107,7 @@ def load_model(
     if head.names and not head_must_exist and not model.from_scratch:
         order = order_rows(hf, saved, head.names, new, is_ordinal=task_kind == "ordinal")
     if model.keep_layers is not None:
-        keep_layers(hf, model.keep_layers)
+        _keep_layers(hf, model.keep_layers)
     if model.adapter is not None:
         add_adapter(hf, model.adapter, new_weights=new, seed=seed)
     hf = hf.to(precision.param_dtype)
@@ -256,10 +136,10 @@ def _build(
     hf_logging.set_verbosity_error()  # `log_new_weights` reports new weights
     if head_must_exist and (Path(locate(model.name)) / ONNX_FILE).is_file():
         return OnnxModel(Path(locate(model.name)), config), ()
-    folder = None if model.from_scratch else _adapter_folder(model)
-    base = _base_model(model)
+    folder = None if model.from_scratch else adapter_folder(model)
+    base = base_model(model)
     source = model.name if model.from_scratch else locate(base.name)
-    options = _hub_options(source)
+    options = hub_options(source)
     try:
         if model.from_scratch:
             if own_class is not None:
@@ -302,6 +182,17 @@ def _build(
             name=model.name,
         )
     return hf, new
+
+
+def _keep_layers(hf: Any, kept: Sequence[int]) -> None:
+    """Remove all layers but those of these numbers, from a model and from its configuration."""
+    blocks = find_blocks(hf)
+    for module in hf.modules():
+        if isinstance(module, nn.ModuleList) and list(module) == blocks:
+            layers = [module[number] for number in kept]
+            del module[:]
+            module.extend(layers)
+    hf.config.num_hidden_layers = len(kept)
 
 
 def encoder_options(auto_class: str, config: Any) -> dict[str, bool]:
@@ -402,83 +293,13 @@ def require_weights(model: ModelOptions) -> None:
             `model.head` or `model.class` cannot be imported.
         CheckpointError: paratune saved the model, and its files have changed since.
     """
-    _refuse_revision("model.revision", model.revision, locate(model.name))
+    refuse_revision("model.revision", model.revision, locate(model.name))
     if not model.from_scratch:
-        if (folder := _adapter_folder(model)) is not None:
+        if (folder := adapter_folder(model)) is not None:
             check_files(folder)
-            model = _base_model(model)
+            model = base_model(model)
         advice = "save it again with transformers 5, or set model.from_scratch: true for new weights"
-        _require_files(locate(model.name), WEIGHT_FILES, advice)
+        require_files(locate(model.name), WEIGHT_FILES, advice)
         check_files(Path(locate(model.name)))
     if model.head is not None or model.class_ is not None:
         own_model_class(model, load_config(model))
-
-
-def _adapter_folder(model: ModelOptions) -> Path | None:
-    """Return the folder of `model.name` if it is that of an adapter."""
-    folder = Path(locate(model.name))
-    return folder if adapter_base(folder) is not None else None
-
-
-def _base_model(model: ModelOptions) -> ModelOptions:
-    """Return the options with the base model of an adapter folder in its place; those of other models as they are."""
-    folder = Path(locate(model.name))
-    base = None if model.from_scratch else adapter_base(folder)
-    if base is None:
-        return model
-    if model.trust_remote_code:  # the user named the adapter, and its folder names the model whose code would run
-        admit_base(folder, base)
-    return model.model_copy(update={"name": base, "revision": None})
-
-
-def _refuse_revision(key: str, revision: str | None, source: str) -> None:
-    """Raise a ConfigError for the revision of a local folder, which would have no effect."""
-    if revision is not None and Path(source).is_dir():
-        raise ConfigError(
-            f"{key}: {revision} has no effect on {source}, which is a local folder; remove it, or name a model of the "
-            "hub",
-            code="config.no_effect",
-            key=key,
-            revision=revision,
-            source=source,
-        )
-
-
-def _require_files(source: str, names: Sequence[str], advice: str) -> None:
-    folder = Path(source)
-    if folder.is_dir() and not any((folder / name).is_file() for name in names):
-        raise ConfigError(
-            f"model: {source} has none of {', '.join(names)}; it has {file_names(folder)}; {advice}",
-            code="model.files_missing",
-            key="model",
-            source=source,
-        )
-
-
-def _hub_options(source: str) -> dict[str, Any]:
-    """Return the option with which transformers does not contact an unreachable hub; empty for a folder."""
-    return {"local_files_only": True} if not Path(source).is_dir() and hub.unreachable_reason() else {}
-
-
-def load_error(part: str, source: str, error: Exception) -> ParatuneError:
-    """Return the error to raise when transformers cannot load: the error of the system where that is the cause."""
-    if system := system_error(error):
-        return system
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    first = " ".join(map(str.strip, lines[: 2 if lines[0].endswith(":") else 1]))
-    if "trust_remote_code" in str(error):
-        message = (
-            f"model: the {part} of {source} is Python code in its folder, which does not run unless you allow it: read "
-            "it, then add --run-code (in Python: run_code=True), or in a configuration model.trust_remote_code: true"
-        )
-        return ConfigError(message, code="code.refused", path=source, names=[REMOTE_CODE])
-    if Path(source).is_dir():
-        message = f"model: {source}: the {part} cannot be loaded: {first}"
-    elif reason := hub.unreachable_reason():
-        message = (
-            f"model: {source} is not a local folder, its {part} is not in the cache of the hub, and {reason}; "
-            "name a folder, or load it once with a network"
-        )
-    else:
-        message = f"model: {source} is not a local folder, and the hub did not return its {part}: {first}"
-    return ConfigError(message, code="model.cannot_load", key="model", source=source)

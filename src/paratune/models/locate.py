@@ -1,11 +1,21 @@
-"""Finds the folder of a model, without torch."""
+"""Finds the folder of a model, or says why it cannot be used, without torch."""
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Final
 
+from paratune import hub
 from paratune.config.feasibility.rules import DEMO_MODEL, DEMO_PACKAGE
-from paratune.errors import CheckpointError, ConfigError, MissingDependency
-from paratune.records import MODEL_FOLDER, RUN_FILE, read_run
+from paratune.config.permission import REMOTE_CODE, require_allowed
+from paratune.config.sections import ModelOptions
+from paratune.errors import CheckpointError, ConfigError, MissingDependency, ParatuneError
+from paratune.errors.system import system_error
+from paratune.models.files import file_names, read_task_file
+from paratune.records import MODEL_FOLDER, RUN_FILE, read_json, read_run
+from paratune.records.own import admit_base
+
+ADAPTER_CONFIG: Final = "adapter_config.json"
 
 
 def locate(name: str) -> str:
@@ -88,3 +98,124 @@ def run_model_folder(path: Path) -> Path:
             target=str(path),
         )
     return folder
+
+
+def adapter_base(folder: Path) -> str | None:
+    """Return the model that an adapter folder belongs to; None for other folders.
+
+    Raises:
+        CheckpointError: The folder names no model.
+    """
+    if not (folder / ADAPTER_CONFIG).is_file():
+        return None
+    own = read_json(folder / ADAPTER_CONFIG)
+    base = read_task_file(folder).get("base_model") or (
+        own.get("base_model_name_or_path") if isinstance(own, dict) else None
+    )
+    if not isinstance(base, str):
+        raise CheckpointError(
+            f"{folder / ADAPTER_CONFIG} does not name the model of the adapter (base_model_name_or_path)",
+            code="model.adapter_unfit",
+            folder=folder,
+        )
+    return base
+
+
+def base_model_name(name: str) -> str:
+    """Return a name of a base model, `model.name`, that stays valid in another working directory.
+
+    Raises:
+        ConfigError: It is the name of an adapter folder.
+    """
+    folder = Path(locate(name))
+    if adapter_base(folder) is not None:
+        raise ConfigError(
+            f"model.adapter.save: adapter needs a base model, and model.name: {name} is an adapter folder; set "
+            "model.adapter.save: merged, or name the base model",
+            code="model.adapter_base",
+            key="model.adapter.save",
+            name=name,
+        )
+    return str(folder.absolute()) if folder.is_dir() else name
+
+
+def adapter_folder(model: ModelOptions) -> Path | None:
+    """Return the folder of `model.name` if it is that of an adapter."""
+    folder = Path(locate(model.name))
+    return folder if adapter_base(folder) is not None else None
+
+
+def base_model(model: ModelOptions) -> ModelOptions:
+    """Return the options with the base model of an adapter folder in its place; those of other models as they are."""
+    folder = Path(locate(model.name))
+    base = None if model.from_scratch else adapter_base(folder)
+    if base is None:
+        return model
+    if model.trust_remote_code:  # the user named the adapter, and its folder names the model whose code would run
+        admit_base(folder, base)
+    return model.model_copy(update={"name": base, "revision": None})
+
+
+def runs_code(model: ModelOptions, name: str) -> bool:
+    """Return whether transformers may run the Python files of a model or a tokenizer of these options.
+
+    Raises:
+        ConfigError: `trust_remote_code` is set, and this process may not run them.
+    """
+    if model.trust_remote_code:
+        require_allowed(name, REMOTE_CODE, {})
+    return model.trust_remote_code
+
+
+def refuse_revision(key: str, revision: str | None, source: str) -> None:
+    """Raise a ConfigError for the revision of a local folder, which would have no effect."""
+    if revision is not None and Path(source).is_dir():
+        raise ConfigError(
+            f"{key}: {revision} has no effect on {source}, which is a local folder; remove it, or name a model of the "
+            "hub",
+            code="config.no_effect",
+            key=key,
+            revision=revision,
+            source=source,
+        )
+
+
+def require_files(source: str, names: Sequence[str], advice: str) -> None:
+    """Raise a ConfigError where a folder has none of these files; names of the hub pass."""
+    folder = Path(source)
+    if folder.is_dir() and not any((folder / name).is_file() for name in names):
+        raise ConfigError(
+            f"model: {source} has none of {', '.join(names)}; it has {file_names(folder)}; {advice}",
+            code="model.files_missing",
+            key="model",
+            source=source,
+        )
+
+
+def hub_options(source: str) -> dict[str, Any]:
+    """Return the option with which transformers does not contact an unreachable hub; empty for a folder."""
+    return {"local_files_only": True} if not Path(source).is_dir() and hub.unreachable_reason() else {}
+
+
+def load_error(part: str, source: str, error: Exception) -> ParatuneError:
+    """Return the error to raise when transformers cannot load: the error of the system where that is the cause."""
+    if system := system_error(error):
+        return system
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    first = " ".join(map(str.strip, lines[: 2 if lines[0].endswith(":") else 1]))
+    if "trust_remote_code" in str(error):
+        message = (
+            f"model: the {part} of {source} is Python code in its folder, which does not run unless you allow it: read "
+            "it, then add --run-code (in Python: run_code=True), or in a configuration model.trust_remote_code: true"
+        )
+        return ConfigError(message, code="code.refused", path=source, names=[REMOTE_CODE])
+    if Path(source).is_dir():
+        message = f"model: {source}: the {part} cannot be loaded: {first}"
+    elif reason := hub.unreachable_reason():
+        message = (
+            f"model: {source} is not a local folder, its {part} is not in the cache of the hub, and {reason}; "
+            "name a folder, or load it once with a network"
+        )
+    else:
+        message = f"model: {source} is not a local folder, and the hub did not return its {part}: {first}"
+    return ConfigError(message, code="model.cannot_load", key="model", source=source)

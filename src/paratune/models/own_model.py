@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from paratune.config.own_code import CLASS_KEY, HEAD_KEY, call_own_code, import_callable, own_code_errors, wrong_result
-from paratune.config.permission import REMOTE_CODE, require_allowed
 from paratune.config.section import OwnCode
 from paratune.config.sections import ModelOptions
 from paratune.errors import ConfigError
@@ -37,17 +36,6 @@ def own_model_class(model: ModelOptions, config: Any) -> Any:
         return None
     import_callable(model.head.function, _KEY)
     return _class_with_head(_encoder_class(config, model), model.head)
-
-
-def runs_code(model: ModelOptions, name: str) -> bool:
-    """Return whether transformers may run the Python files of a model or a tokenizer of these options.
-
-    Raises:
-        ConfigError: `trust_remote_code` is set, and this process may not run them.
-    """
-    if model.trust_remote_code:
-        require_allowed(name, REMOTE_CODE, {})
-    return model.trust_remote_code
 
 
 def has_own_head(hf: Any) -> bool:

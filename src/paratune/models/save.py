@@ -13,9 +13,9 @@ from paratune.hangs.progress import working
 from paratune.models.adapters import has_adapter, merged_weights, save_adapter
 from paratune.models.files import TASK_FILE, file_records
 from paratune.models.head_rows import ADAPTER_LABELS
-from paratune.models.saved_tokenizer import save_tokenizer
 from paratune.models.sentence_transformers import sentence_modules, write_modules
 from paratune.models.task_model import TaskModel
+from paratune.models.tokenizer import save_tokenizer
 from paratune.records import write_json
 from paratune.records.own import signed_model
 

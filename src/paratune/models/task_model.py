@@ -301,11 +301,6 @@ def is_pooler(hf: Any, key: str) -> bool:
     return in_body(hf, key) and "pooler" in key.split(".")
 
 
-def takes_token_types(tokenizer: Any) -> bool:
-    """Return whether the model of this tokenizer takes `token_type_ids`, which distinguish the texts of a pair."""
-    return "token_type_ids" in tokenizer.model_input_names
-
-
 def freeze_encoder(model: TaskModel) -> None:
     """Freeze the encoder, so that only the head is trained.
 

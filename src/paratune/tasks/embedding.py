@@ -20,8 +20,9 @@ from paratune.data.token_store import TokenStore
 from paratune.data.tokens import TokenizeOptions
 from paratune.errors import CodedWarning, ConfigError, DataError, coded
 from paratune.metrics.embeddings import ranking_scores, retrieval_scores, similarity_scores, triplet_scores
+from paratune.models.config import load_config
 from paratune.models.embedding import COSINE, NEGATIVE, RANK, embedding
-from paratune.models.load import ENCODER, Head, load_config
+from paratune.models.load import ENCODER, Head
 from paratune.models.locate import locate
 from paratune.models.objectives import Objective
 from paratune.models.sentence_transformers import read_modules

@@ -26,7 +26,8 @@ from paratune.engine.optim import OptimizerFactory, seed_step
 from paratune.engine.stop import StopRequest
 from paratune.errors import EXIT_OK, ConfigError, ParatuneError, Stopped
 from paratune.hardware.devices import has_fast_fp64
-from paratune.models.load import load_config, log_new_weights
+from paratune.models.config import load_config
+from paratune.models.load import log_new_weights
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.processes.place import Place, place_from_environment
 from paratune.records.certificate import error_file, rank_file

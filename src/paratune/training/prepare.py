@@ -37,18 +37,18 @@ from paratune.errors import ConfigError, LaunchError, ParatuneError, Stopped, co
 from paratune.hangs.diagnosis import READING, WAITING
 from paratune.hangs.progress import working
 from paratune.models.activation_checkpointing import checkpoint_blocks
-from paratune.models.adapters import base_model_name
 from paratune.models.attention import cuda
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
 from paratune.models.compile import compile_blocks
+from paratune.models.config import load_config, token_limit
 from paratune.models.distillation import distilled
 from paratune.models.dropout import use_cheap_dropout
-from paratune.models.half_precision import overflow_warning
-from paratune.models.limits import token_limit
 from paratune.models.linear import use_onednn
-from paratune.models.load import load_config, load_tokenizer, require_weights
+from paratune.models.load import require_weights
+from paratune.models.locate import base_model_name
 from paratune.models.packed import enable_packed_batches
-from paratune.models.task_model import TaskModel, find_blocks, takes_token_types
+from paratune.models.task_model import TaskModel, find_blocks
+from paratune.models.tokenizer import load_tokenizer, takes_token_types
 from paratune.models.trained_weights import freeze_weights, layer_rate_factors
 from paratune.precision import Precision, precision_policy, target_of
 from paratune.processes.launcher import has_own_gpu, is_srun, tasks_on_node
@@ -299,8 +299,6 @@ def initial_model(prepared: Prepared) -> TaskModel:
             )
     if config.train.activation_checkpointing is not None:
         checkpoint_blocks(find_blocks(model), config.train.activation_checkpointing)
-    if prepared.place.rank == 0 and config.precision == "fp16" and (warning := overflow_warning(model.hf.config)):
-        log.warning("%s", warning, extra=coded("precision.overflow_reported"))
     return model
 
 

@@ -17,9 +17,9 @@ from paratune.data.columns import Samples
 from paratune.data.loader import Collator
 from paratune.data.tokenizers import pair_separator
 from paratune.data.tokens import TokenizeOptions, tokenize
-from paratune.models.limits import max_positions
-from paratune.models.load import load_tokenizer
+from paratune.models.config import max_positions
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder, set_output_bias
+from paratune.models.tokenizer import load_tokenizer
 from paratune.precision import POLICIES
 from paratune.tasks import make_recipe
 

@@ -12,8 +12,9 @@ from transformers import BertTokenizer
 from paratune.config.sections import ModelOptions
 from paratune.infer.trained import NamedColumns, load_trained
 from paratune.models.files import TASK_FILE, check_files, file_problems
-from paratune.models.load import Head, load_model, load_tokenizer, require_weights
+from paratune.models.load import Head, load_model, require_weights
 from paratune.models.save import save_model
+from paratune.models.tokenizer import load_tokenizer
 from paratune.precision import POLICIES
 
 

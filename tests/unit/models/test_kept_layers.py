@@ -17,8 +17,9 @@ from transformers import (
 
 from paratune.config.feasibility.layers import num_layers
 from paratune.config.sections import ModelOptions
-from paratune.models.kept_layers import check_kept
-from paratune.models.load import Head, load_config, load_model
+from paratune.models.config import _check_kept as check_kept
+from paratune.models.config import load_config
+from paratune.models.load import Head, load_model
 from paratune.models.save import save_model
 from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES

@@ -10,7 +10,7 @@ from tiny import VOCABULARY, tiny_model, tiny_tokenizer
 from transformers import AutoModelForSequenceClassification, BertConfig, GPT2Config, RobertaConfig, T5Config
 
 from paratune.config.sections import Config
-from paratune.models.limits import _POSITIONS_AFTER_PAD, max_positions, token_limit
+from paratune.models.config import _POSITIONS_AFTER_PAD, max_positions, token_limit
 
 SMALL = {
     "vocab_size": len(VOCABULARY),

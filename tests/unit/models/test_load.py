@@ -19,9 +19,11 @@ from paratune.config import permission
 from paratune.config.feasibility.rules import DEMO_MODEL
 from paratune.config.sections import ModelOptions
 from paratune.errors import ConfigError
-from paratune.models.load import Head, load_config, load_model, load_tokenizer, log_new_weights, require_weights
+from paratune.models.config import load_config
+from paratune.models.load import Head, load_model, log_new_weights, require_weights
 from paratune.models.locate import locate
 from paratune.models.task_model import TaskModel, freeze_encoder, set_output_bias
+from paratune.models.tokenizer import load_tokenizer
 from paratune.precision import POLICIES
 
 AUTO_CLASS = "AutoModelForSequenceClassification"

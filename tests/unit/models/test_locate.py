@@ -8,8 +8,10 @@ from tiny import tiny_config, tiny_model
 
 from paratune.config.feasibility.layers import num_layers
 from paratune.config.sections import ModelOptions
-from paratune.models.load import load_config, load_tokenizer, require_weights
+from paratune.models.config import load_config
+from paratune.models.load import require_weights
 from paratune.models.locate import locate
+from paratune.models.tokenizer import load_tokenizer
 from paratune.records import write_run
 
 

@@ -10,8 +10,9 @@ from transformers import AutoTokenizer, pipeline
 
 from paratune.api.predict import predict
 from paratune.config.sections import ModelOptions
-from paratune.models.load import Head, load_model, load_tokenizer
+from paratune.models.load import Head, load_model
 from paratune.models.save import save_model
+from paratune.models.tokenizer import load_tokenizer
 from paratune.precision import POLICIES
 from paratune.records import read_json, write_json
 

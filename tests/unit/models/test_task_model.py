@@ -28,9 +28,9 @@ from paratune.models.task_model import (
     freeze_encoder,
     row_means,
     set_output_bias,
-    takes_token_types,
     weights_fingerprint,
 )
+from paratune.models.tokenizer import takes_token_types
 
 SIZE = {"vocab_size": len(VOCABULARY), "num_labels": 3, "pad_token_id": 0}
 BERT_SIZE = {

@@ -9,7 +9,7 @@ from raised import raises_code
 from tiny import SPECIAL, tiny_tokenizer
 
 from paratune.config.sections import ModelOptions
-from paratune.models.load import load_tokenizer
+from paratune.models.tokenizer import load_tokenizer
 
 LETTERS = {token: number for number, token in enumerate([*(token for token in SPECIAL if token != "[UNK]"), *"ab"])}
 WORDPIECE = {"type": "WordPiece", "continuing_subword_prefix": "##", "max_input_chars_per_word": 9}

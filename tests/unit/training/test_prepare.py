@@ -19,7 +19,7 @@ from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import TRAITS
 from paratune.console import Display
 from paratune.data.columns import Samples
-from paratune.models import activation_checkpointing, half_precision
+from paratune.models import activation_checkpointing
 from paratune.models.attention import cuda
 from paratune.models.task_model import find_blocks
 from paratune.precision import POLICIES
@@ -207,22 +207,6 @@ def test_activation_checkpointing_applies_to_the_configured_blocks(
     model = prepare.initial_model(prepared_for(tmp_path, **options))
     again = [getattr(getattr(block.forward, "__func__", None), "func", None) for block in find_blocks(model)]
     assert [function is activation_checkpointing._forward_twice for function in again] == expected
-
-
-@pytest.mark.parametrize(("precision", "rank", "warns"), [("fp16", 0, True), ("fp16", 1, False), ("bf16", 0, False)])
-def test_a_model_that_is_known_to_overflow_causes_a_warning_in_fp16(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    precision: str,
-    rank: int,
-    warns: bool,
-):
-    monkeypatch.setitem(half_precision.REPORTED, "bert", "https://github.com/a/b")
-    prepared = prepared_for(tmp_path, precision=precision)
-    prepared.place.rank = rank
-    prepare.initial_model(prepared)
-    assert ("models of the type bert have been reported to overflow in fp16" in caplog.text) == warns
 
 
 class OwnStrategy:
