@@ -75,14 +75,13 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         self._release = weakref.finalize(self, _release, self._events, lock)
         self._progress = Progress(seconds={"startup": time.perf_counter() - self._began})
         self._progress.began = self._began
-        self._cost_s = 0.0
         self._phase: AbstractContextManager[None] | None = None
         # The first batch of a step is counted before the step begins.
         self._step = _Step()
         # Steps that are not written yet: losses and counts stay on the device until then.
         self._ended: list[_Step] = []
         self._pause_began = time.perf_counter()
-        self._end_loader = _time_loader(run.loader, self._clock, self._add_batch)
+        self._end_loader = _time_loader(run.loader, self._clock, lambda batch: self._step.add_batch(batch))
         self._end_watch = _watch_backward(self)
         self._is_training = True
         self._events.add("sampler", **run.sampler_facts())
@@ -111,7 +110,6 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         The newest step stays in memory, because the Trainer logs its gradient norm after the step.
         """
         self._enter(None)
-        begin = time.perf_counter()
         if len(self._ended) >= LOG_EVERY:
             self._write_steps()
         self._clock.end_step()
@@ -120,18 +118,10 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         self._step, self._is_in_step = _Step(), False
         self._progress.step = state.global_step
         self._pause_began = time.perf_counter()
-        self._cost_s += self._pause_began - begin
 
     def on_log(self, *_: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         if self._is_training and self._ended and logs and "grad_norm" in logs:
             self._ended[-1].grad_norm = float(logs["grad_norm"])
-
-    def on_epoch_end(self, *_: Any, **kwargs: Any) -> None:
-        """Forget a step that the Trainer ended before its update."""
-        if self._is_in_step:
-            self._enter(None)
-            self._step, self._is_in_step = _Step(), False
-            self._clock.restart()
 
     def on_evaluate(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Write an evaluation; after the training, add its scores to the summary."""
@@ -162,8 +152,7 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         self._write_steps()
         self._events.add("end", step=state.global_step)
         self._events.flush()
-        cost_ms = 1000 * self._cost_s / state.global_step if state.global_step else None
-        self._run.write_summary(self._progress, cost_ms)
+        self._run.write_summary(self._progress)
         self._close()
 
     def _close(self) -> None:
@@ -187,11 +176,6 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         self._phase = None if phase is None else self._clock(phase)
         if self._phase is not None:
             self._phase.__enter__()
-
-    def _add_batch(self, batch: Any) -> None:
-        begin = time.perf_counter()
-        self._step.add_batch(batch)
-        self._cost_s += time.perf_counter() - begin
 
     def before_backward(self, loss: Tensor) -> None:
         """End forward; `loss` is that of a micro-batch, divided by their number."""

@@ -170,13 +170,6 @@ class TrainerRun:
         metric = self.args.metric_for_best_model
         return None if metric is None else metric.removeprefix("eval_")
 
-    def _value(self, evaluation: Mapping[str, Any]) -> float | None:
-        """Return the value of the metric in an evaluation; that of one of several sets begins with the set's name."""
-        prefix = "" if evaluation["split"] == "validation" else f"{evaluation['split']}_"
-        scores = {f"{prefix}{key}": value for key, value in evaluation["scores"].items()}
-        value: float | None = scores.get(str(self._metric))
-        return value
-
     @property
     def _steps_per_epoch(self) -> int | None:
         num_batches = _length(self.loader)
@@ -193,7 +186,7 @@ class TrainerRun:
         unknown = dict.fromkeys(("kind", "interval_s", "energy_source"))
         return {**unknown, "name": str(self.args.device), "is_energy_here": False, "reason": _NOT_MEASURED}
 
-    def write_summary(self, progress: Progress, cost_ms: float | None) -> None:
+    def write_summary(self, progress: Progress) -> None:
         """Write summary.json on rank 0, from the event logs of all ranks. Collective."""
         peaks = rank_peaks(self.args.device, reduce_over_ranks)
         if self.args.process_index != 0:
@@ -211,18 +204,13 @@ class TrainerRun:
             steps_per_epoch=self._steps_per_epoch or max(1, state.max_steps),
             peaks=peaks,
             device=self.args.device.type,
-            cost_ms=cost_ms,
+            cost_ms=None,
             global_batch_size=self._batch["global_batch_size"],
             traits=self.traits,
             noise_reason=_NOT_MEASURED,
             profile_reason=_NOT_MEASURED,
             communication_reason=_NOT_MEASURED,
         )
-        if summary["best"] is None and state.best_metric is not None:
-            # Without checkpoints the Trainer has no step of the best metric.
-            equal = (entry["step"] for entry in summary["evaluations"] if self._value(entry) == state.best_metric)
-            if (step := next(equal, None)) is not None:
-                summary["best"] = {"step": step, "metric": self._metric, "value": state.best_metric}
         summary["time"]["tokenize_s"] = None
         summary |= {
             "kind": "trainer",

@@ -278,20 +278,6 @@ def test_evaluations_have_their_scores_and_no_step_has_their_time(tmp_path: Path
     assert [event["step"] for event in read_events(tmp_path / "run") if event["event"] == "checkpoint"] == [3, 6]
 
 
-def test_the_best_evaluation_is_known_without_checkpoints(tmp_path: Path):
-    sets = {"a": rows()[:2], "b": rows()[2:5]}
-    for number, (metric, values) in enumerate({"loss": rows()[:4], "b_loss": sets}.items()):
-        instance = trainer(tmp_path / str(number), eval_strategy="epoch", metric_for_best_model=metric)
-        instance.eval_dataset = values
-        instance.train()
-        assert instance.state.best_global_step is None
-        logged = {
-            entry["step"]: entry[f"eval_{metric}"] for entry in instance.state.log_history if f"eval_{metric}" in entry
-        }
-        step = min(logged, key=logged.__getitem__)
-        assert summary(tmp_path / str(number))["best"] == {"step": step, "metric": metric, "value": logged[step]}
-
-
 def test_an_evaluation_after_the_training_joins_the_scores(tmp_path: Path):
     instance = trainer(tmp_path)
     instance.train()
