@@ -96,7 +96,7 @@ def _model(side: str) -> Any:
     """Return the demo model with a new head, compiled or not."""
     from transformers import AutoModelForSequenceClassification
 
-    from paratune.models.compile import compile_blocks
+    from paratune.models.blocks import compile_blocks
     from paratune.models.dropout import use_cheap_dropout
     from paratune.models.linear import use_onednn
     from paratune.models.locate import locate

@@ -31,9 +31,8 @@ from paratune.data.loader import Collate, PackedCollator, TrainBatches, eval_bat
 from paratune.engine.evaluate import evaluate
 from paratune.engine.optim import OptimizerFactory, seed_step
 from paratune.engine.stop import StopRequest
-from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.adapters import add_adapter
-from paratune.models.compile import compile_blocks
+from paratune.models.blocks import checkpoint_blocks, compile_blocks
 from paratune.models.distillation import distilled, teacher_targets
 from paratune.models.embedding import embedding
 from paratune.models.objectives import OBJECTIVES, pooled

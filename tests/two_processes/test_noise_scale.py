@@ -27,7 +27,7 @@ from paratune.config.sections import Train
 from paratune.config.traits import strategy_traits
 from paratune.engine.noise import NoiseMeter, noise_event
 from paratune.engine.optim import OptimizerFactory
-from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.blocks import checkpoint_blocks
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.precision import POLICIES
 from paratune.processes.place import RENDEZVOUS_VARIABLE, Place

@@ -43,7 +43,15 @@ def add_adapter(hf: Any, options: LoraOptions, *, new_weights: tuple[str, ...] =
         ConfigError: The model has no layers that the options name.
         MissingDependency: PEFT is not installed.
     """
-    config = _lora_config(hf, options)
+    peft = require("peft", extra="hub")
+    config = peft.LoraConfig(
+        r=options.rank,
+        lora_alpha=options.alpha,
+        lora_dropout=options.dropout,
+        use_rslora=options.rslora,
+        use_dora=options.dora,
+        target_modules=_targets(hf, options),
+    )
     trained = {name for name, _ in hf.named_parameters() if not in_body(hf, name)} | set(new_weights)
     torch.manual_seed(seed)
     _inject(config, hf)
@@ -61,22 +69,6 @@ def is_adapter_weight(name: str) -> bool:
     return ".lora_" in name
 
 
-def _lora_config(hf: Any, options: LoraOptions) -> Any:
-    peft = _peft()
-    return peft.LoraConfig(
-        r=options.rank,
-        lora_alpha=options.alpha,
-        lora_dropout=options.dropout,
-        use_rslora=options.rslora,
-        use_dora=options.dora,
-        target_modules=_targets(hf, options),
-    )
-
-
-def _peft() -> Any:
-    return require("peft", extra="hub")
-
-
 def _targets(hf: Any, options: LoraOptions) -> list[str]:
     """Return the names of the layers with an adapter.
 
@@ -89,7 +81,6 @@ def _targets(hf: Any, options: LoraOptions) -> list[str]:
     if options.target_modules == "all-linear":
         wanted = {name.rpartition(".")[2] for name in linear}
     elif options.target_modules == "auto":
-        _peft()
         from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as CHOICES
 
         wanted = set(CHOICES.get(hf.config.model_type, ()))
@@ -212,17 +203,10 @@ def load_adapter(hf: Any, folder: Path) -> None:
         _inject(_without_modules(config), hf)
         unknown = hf.load_state_dict(weights, strict=False).unexpected_keys
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError) as error:  # values of any type
-        raise CheckpointError(
-            f"{folder} is an adapter for another model than {config.base_model_name_or_path}: {error}",
-            code="model.adapter_unfit",
-            folder=folder,
-        ) from error
+        problem = f"is an adapter for another model than {config.base_model_name_or_path}: {error}"
+        raise _unfit(folder, folder, problem) from error
     if unknown:
-        raise CheckpointError(
-            f"{folder} has weights that {type(hf).__name__} lacks: {listing(unknown, 3)}",
-            code="model.adapter_unfit",
-            folder=folder,
-        )
+        raise _unfit(folder, folder, f"has weights that {type(hf).__name__} lacks: {listing(unknown, 3)}")
     _merge(hf)
     del hf.peft_config  # with it the model counts as one with an adapter
     for name, parameter in hf.named_parameters():  # PEFT froze them
@@ -234,35 +218,28 @@ def _saved_config(folder: Path) -> Any:
 
     PEFT would make settings of any kind, and import the module that `megatron_core` names.
     """
-    peft, values = _peft(), read_json(folder / ADAPTER_CONFIG)
+    peft, path = require("peft", extra="hub"), folder / ADAPTER_CONFIG
+    values = read_json(path)
     is_lora = isinstance(values, dict) and values.get("peft_type") == "LORA"
     if not is_lora or values.get("megatron_config") is not None:
         kind = "LoRA with layers of Megatron" if is_lora else "no LoRA (peft_type)"
-        raise CheckpointError(
-            f"{folder / ADAPTER_CONFIG}: {kind}, which paratune does not load; merge the adapter into its model",
-            code="model.adapter_unfit",
-            folder=folder,
-        )
+        raise _unfit(folder, path, f"is {kind}, which paratune does not load; merge the adapter into its model")
     try:
         return peft.LoraConfig.from_pretrained(str(folder))
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise CheckpointError(
-            f"{folder / ADAPTER_CONFIG} is damaged: {error}; copy the folder again",
-            code="model.adapter_unfit",
-            folder=folder,
-        ) from error
+        raise _unfit(folder, path, f"is damaged: {error}; copy the folder again") from error
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
     try:
         weights: dict[str, Tensor] = load_file(folder / ADAPTER_WEIGHTS)
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(
-            f"{folder / ADAPTER_WEIGHTS} cannot be read: {error}; copy the folder again",
-            code="model.adapter_unfit",
-            folder=folder,
-        ) from error
+        raise _unfit(folder, folder / ADAPTER_WEIGHTS, f"cannot be read: {error}; copy the folder again") from error
     return weights
+
+
+def _unfit(folder: Path, path: Path, problem: str) -> CheckpointError:
+    return CheckpointError(f"{path} {problem}", code="model.adapter_unfit", folder=folder)
 
 
 def _name_in_model(key: str) -> str:

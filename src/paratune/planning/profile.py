@@ -17,7 +17,7 @@ from torch.autograd.graph import _engine_run_backward
 from paratune.batch import Batch
 from paratune.config.sections import ModelOptions, Train
 from paratune.config.task_sections import EmbeddingTask, Task, class_names
-from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.blocks import checkpoint_blocks
 from paratune.models.task_model import PackedEntry, TaskModel, find_blocks
 from paratune.models.trained_weights import select_trained
 from paratune.planning.build import build_model

@@ -36,10 +36,9 @@ from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, LaunchError, ParatuneError, Stopped, coded, is_installed
 from paratune.hangs.diagnosis import READING, WAITING
 from paratune.hangs.progress import working
-from paratune.models.activation_checkpointing import checkpoint_blocks
 from paratune.models.attention import cuda
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
-from paratune.models.compile import compile_blocks
+from paratune.models.blocks import checkpoint_blocks, compile_blocks
 from paratune.models.config import load_config, token_limit
 from paratune.models.distillation import distilled
 from paratune.models.dropout import use_cheap_dropout

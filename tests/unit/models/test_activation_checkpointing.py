@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from paratune.batch import Batch
-from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.blocks import checkpoint_blocks
 from paratune.models.task_model import TaskModel, find_blocks
 
 B, D, F = 4, 8, 32

@@ -6,8 +6,7 @@ from torch import nn
 from paratune.batch import Batch
 from paratune.batch.packing import pack
 from paratune.hangs.progress import RankProgress, current
-from paratune.models.activation_checkpointing import checkpoint_blocks
-from paratune.models.compile import compile_blocks
+from paratune.models.blocks import checkpoint_blocks, compile_blocks
 from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel, find_blocks
 

@@ -18,7 +18,7 @@ from transformers import (
     RobertaConfig,
 )
 
-from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.blocks import checkpoint_blocks
 from paratune.models.flops import ModelWork, copy_on_meta_device, count_work, num_pairs
 from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel, find_blocks, freeze_encoder

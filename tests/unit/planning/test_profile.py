@@ -23,7 +23,7 @@ from paratune.config.task_sections import (
     RegressionTask,
     Task,
 )
-from paratune.models.activation_checkpointing import checkpoint_blocks
+from paratune.models.blocks import checkpoint_blocks
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.models.trained_weights import select_trained

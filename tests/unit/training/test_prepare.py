@@ -19,7 +19,7 @@ from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import TRAITS
 from paratune.console import Display
 from paratune.data.columns import Samples
-from paratune.models import activation_checkpointing
+from paratune.models import blocks
 from paratune.models.attention import cuda
 from paratune.models.task_model import find_blocks
 from paratune.precision import POLICIES
@@ -206,7 +206,7 @@ def test_activation_checkpointing_applies_to_the_configured_blocks(
     options = {} if every is None else {"activation_checkpointing": every}
     model = prepare.initial_model(prepared_for(tmp_path, **options))
     again = [getattr(getattr(block.forward, "__func__", None), "func", None) for block in find_blocks(model)]
-    assert [function is activation_checkpointing._forward_twice for function in again] == expected
+    assert [function is blocks._forward_twice for function in again] == expected
 
 
 class OwnStrategy:
