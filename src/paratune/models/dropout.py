@@ -21,10 +21,6 @@ ONE = 1 << 16
 """Number of equally likely 16-bit words."""
 CHUNK = 1 << 16
 """Entries that are computed at a time, so that mask and values stay in the processor's cache."""
-FEW = 1 << 14
-"""Up to this number of entries, backward keeps the factors (0 or the scale) instead of bits: at most 64 KiB in float32.
-One product of PyTorch takes half of the host time of `_ChunkedDropout`."""
-_NUMPY_DTYPES: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 class MaskSource:
@@ -51,11 +47,6 @@ class MaskSource:
         words = np.asarray(self._words.random_raw((num_entries + 3) // 4)).view(np.int16)[:num_entries]
         return np.greater_equal(words, np.int16(self.num_dropped_words - ONE // 2))
 
-    def factors(self, num_entries: int, dtype: torch.dtype) -> npt.NDArray[Any]:
-        """Return the factors of the next entries, (num_entries,): 0 or `keep_scale`, in float32 or float64."""
-        scale: np.floating[Any] = _NUMPY_DTYPES[dtype](self.keep_scale)
-        return self.draw(num_entries) * scale
-
 
 class _Seed(ISeedSequence):
     """A seed whose words a generator uses directly.
@@ -79,16 +70,9 @@ class CheapDropout(nn.Dropout):
         if input.device.type != "cpu" or self.inplace or not self.training or self.p == 0:
             return super().forward(input)
         masks = MaskSource(self.p)
-        if keeps_float_mask(input):
-            return input * torch.from_numpy(masks.factors(input.numel(), input.dtype)).view(input.shape)
         has_backward = torch.is_grad_enabled() and input.requires_grad
         out: Tensor = _ChunkedDropout.apply(input, masks, has_backward)  # type: ignore[no-untyped-call]
         return out
-
-
-def keeps_float_mask(x: Tensor) -> bool:
-    """Return whether dropout of a tensor keeps factors in its dtype for the backward pass, not one bit per entry."""
-    return x.numel() <= FEW and x.dtype in _NUMPY_DTYPES
 
 
 def use_cheap_dropout(root: nn.Module) -> int:

@@ -7,6 +7,8 @@ to 12 layers save 1/6 to 1/12 of the computation. For packed batches on the CPU 
 Dimensions: `B` rows, `T` tokens, `D` width, `H` heads, `K` head width.
 """
 
+from collections.abc import Callable
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -21,7 +23,7 @@ LAYERS = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "CamembertLayer", "Ele
 """Classes of transformers with the same forward as in this module: attention, its output, feed-forward part."""
 
 
-def shorten_last_layer(layer: nn.Module) -> bool:
+def shorten_last_layer(layer: nn.Module, attend: Callable[..., Tensor] | None = None) -> bool:
     """Add the argument `first_tokens_only`, which is passed to the model's forward with `cu_seqlens`, to a last layer.
 
     With it, the layer returns (1, B, D): the first token of each row. Without it, on the meta device, or where other
@@ -30,19 +32,23 @@ def shorten_last_layer(layer: nn.Module) -> bool:
 
     Args:
         layer: The last of a model's repeated layers.
+        attend: Replaces `_attend`, on the meta device, too; row lengths have no values there.
 
     Returns:
         Whether the class of the layer is supported; otherwise nothing changes.
     """
     if type(layer).__name__ not in LAYERS or getattr(layer, "is_decoder", False):
         return False
-    layer.forward = MethodType(_forward, layer)
+    layer.forward = MethodType(partial(_forward, attend), layer)
     return True
 
 
-def _forward(layer: Any, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def _forward(
+    attend: Callable[..., Tensor] | None, layer: Any, hidden_states: Tensor, *args: Any, **kwargs: Any
+) -> Tensor:
     cu_seqlens = kwargs.get("cu_seqlens")
-    if not kwargs.get("first_tokens_only") or cu_seqlens is None or hidden_states.device.type == "meta":
+    is_whole = not kwargs.get("first_tokens_only") or cu_seqlens is None
+    if is_whole or (attend is None and hidden_states.device.type == "meta"):
         out: Tensor = type(layer).forward(layer, hidden_states, *args, **kwargs)
         return out
     heads, (hidden,) = layer.attention.self, hidden_states
@@ -52,7 +58,7 @@ def _forward(layer: Any, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Te
         for project, x in ((heads.query, first), (heads.key, hidden), (heads.value, hidden))
     )
     p = heads.dropout.p if heads.training else 0.0
-    mixed = _attend(q, k, v, cu_seqlens, kwargs.get("max_seqlen"), scale=heads.scaling, p=p)
+    mixed = (attend or _attend)(q, k, v, cu_seqlens, kwargs.get("max_seqlen"), scale=heads.scaling, p=p)
     attended = layer.attention.output(mixed.flatten(1).unsqueeze(0), first.unsqueeze(0))
     shortened: Tensor = layer.feed_forward_chunk(attended)
     return shortened

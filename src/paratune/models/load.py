@@ -4,7 +4,6 @@ Weights are read from safetensors only: other formats are pickles.
 """
 
 import importlib
-import importlib.util
 import inspect
 import logging
 from collections.abc import Sequence

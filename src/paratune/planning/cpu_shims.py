@@ -5,8 +5,6 @@ their operations to the trace.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from types import MethodType
 from typing import Any
 
 import torch
@@ -14,15 +12,14 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from paratune.models.attention import cpu
-from paratune.models.dropout import keeps_float_mask
-from paratune.models.last_layer import attend_first, shorten_last_layer
+from paratune.models.last_layer import attend_first
 
 Count = Callable[[int, Sequence[Tensor], str], None]
 """`Trace.count`: takes floating-point operations, outputs and inputs, and the name of an operation."""
 
 
 class CountedDropout(nn.Dropout):
-    """Replaces `CheapDropout`: saves one bit per entry, or the factors of a small tensor."""
+    """Replaces `CheapDropout`: saves one bit per entry."""
 
     count: Count
 
@@ -41,40 +38,11 @@ def count_cheap_dropout(module: nn.Module, count: Count) -> None:
             child.count = count  # type: ignore[assignment]
 
 
-def count_first_tokens(layer: nn.Module, attend: Callable[..., Tensor]) -> None:
-    """Make the last block of a model compute first tokens only, if `shorten_last_layer` supports it.
-
-    `attend` takes queries (B, H, K), keys, values, `scale` and `p`. It replaces `last_layer.attend_first`, which reads
-    row lengths from values that meta tensors do not have.
-    """
-    if shorten_last_layer(layer):
-        layer.forward = MethodType(partial(_first_tokens, attend), layer)
-
-
-def _first_tokens(
-    attend: Callable[..., Tensor], layer: Any, hidden_states: Tensor, *args: Any, **kwargs: Any
-) -> Tensor:
-    if not kwargs.get("first_tokens_only"):
-        out: Tensor = type(layer).forward(layer, hidden_states, *args, **kwargs)
-        return out
-    heads, (hidden,) = layer.attention.self, hidden_states
-    first = hidden.index_select(0, kwargs["cu_seqlens"][:-1])
-    query, key, value = (
-        project(x).unflatten(-1, (heads.num_attention_heads, -1))
-        for project, x in ((heads.query, first), (heads.key, hidden), (heads.value, hidden))
-    )
-    mixed = attend(query, key, value, scale=heads.scaling, p=heads.dropout.p)
-    attended = layer.attention.output(mixed.flatten(1).unsqueeze(0), first.unsqueeze(0))
-    shortened: Tensor = layer.feed_forward_chunk(attended)
-    return shortened
-
-
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, count: Count) -> Tensor:
         out = torch.empty_like(x)
-        is_small = keeps_float_mask(x)
-        ctx.save_for_backward(torch.empty_like(x) if is_small else x.new_empty(-(-x.numel() // 8), dtype=torch.uint8))
+        ctx.save_for_backward(x.new_empty(-(-x.numel() // 8), dtype=torch.uint8))
         ctx.count = count
         count(0, (out, x), "cheap_dropout")
         return out
@@ -99,7 +67,7 @@ class PackedAttentionOnCpu:
         self._lengths = tuple(lengths)
         self._count = count
 
-    def first(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, p: float) -> Tensor:
+    def first(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, scale: float, p: float) -> Tensor:
         """Return the attention output (B, H, K) of one query for each row."""
         return attend_first(query, key, value, list(self._lengths), scale=scale, p=p)
 

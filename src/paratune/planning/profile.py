@@ -18,10 +18,11 @@ from paratune.batch import Batch
 from paratune.config.sections import ModelOptions, Train
 from paratune.config.task_sections import EmbeddingTask, Task, class_names
 from paratune.models.blocks import checkpoint_blocks
+from paratune.models.last_layer import shorten_last_layer
 from paratune.models.task_model import PackedEntry, TaskModel, find_blocks
 from paratune.models.trained_weights import select_trained
 from paratune.planning.build import build_model
-from paratune.planning.cpu_shims import PackedAttentionOnCpu, count_cheap_dropout, count_first_tokens
+from paratune.planning.cpu_shims import PackedAttentionOnCpu, count_cheap_dropout
 from paratune.planning.division import Division, divide
 from paratune.planning.meta import on_meta
 from paratune.planning.shims import Kernels, PackedAttention, count_packed_attention
@@ -188,7 +189,7 @@ def profile(
             count_cheap_dropout(model, trace.count)
         attend = attention_of(shape.lengths, trace.count)
         if entry is not None and entry.shortens and activation_checkpointing is None:
-            count_first_tokens(find_blocks(model)[-1], attend.first)
+            shorten_last_layer(find_blocks(model)[-1], attend.first)
         count_packed_attention(model, attend)
         with Kernels(on_cuda=on_cuda, autocast=precision.autocast_dtype) as kernels:
             return _trace_passes(model, batch, known_tensors, trace, kernels, factors)

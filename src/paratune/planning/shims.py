@@ -188,7 +188,7 @@ class PackedAttention:
         longest, num_scores = max(self._lengths), sum(length**2 for length in self._lengths)
         return self._attend(q, k, v, longest, num_scores).unsqueeze(0), None
 
-    def first(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, p: float) -> Tensor:
+    def first(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, scale: float, p: float) -> Tensor:
         """Return the attention output (B, H, K) of one query for each row."""
         return self._attend(query, key, value, 1, sum(self._lengths))
 
