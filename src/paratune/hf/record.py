@@ -17,9 +17,8 @@ from paratune import records
 from paratune.config.traits import Traits
 from paratune.engine.loop import Progress
 from paratune.engine.summary import rank_peaks, summarise
-from paratune.models.task_model import count_parameters, weights_fingerprint
 from paratune.strategies.process_group import reduce_over_ranks
-from paratune.training.record import gather_nodes, process_facts
+from paratune.training.record import gather_nodes, model_facts, process_facts
 
 _TRAIN_ARGUMENTS = (
     *("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio", "weight_decay"),
@@ -117,8 +116,7 @@ class TrainerRun:
         }
         # Sizes and weights are unknown where a rank has only a part of them.
         is_whole = kind in ("trainer-single", "trainer-ddp")
-        num_parameters, num_trainable = count_parameters(self.model) if is_whole else (None, None)
-        tensors = (*self.model.parameters(), *self.model.buffers())
+        unknown = dict.fromkeys(("num_parameters", "num_trainable", "size_bytes", "init_fingerprint"))
         dataset, num_steps = getattr(self.loader, "dataset", None), self.state.max_steps
         fingerprint = getattr(dataset, "_fingerprint", None)  # of the library datasets
         began = datetime.now(UTC).isoformat(timespec="seconds")
@@ -138,14 +136,9 @@ class TrainerRun:
                     "fingerprint": f"datasets:{fingerprint}" if isinstance(fingerprint, str) else None,
                 }
             },
-            "model": {
-                "name": name,
-                "architecture": type(self.model).__name__,
-                "num_parameters": num_parameters,
-                "num_trainable": num_trainable,
-                "size_bytes": sum(tensor.nbytes for tensor in tensors) if is_whole else None,
-                "init_fingerprint": weights_fingerprint(self.model) if is_whole else None,
-            },
+            "model": model_facts(self.model, name)
+            if is_whole
+            else {"name": name, "architecture": type(self.model).__name__, **unknown},
             "plan": {
                 "num_steps": num_steps,
                 "steps_per_epoch": self._steps_per_epoch,

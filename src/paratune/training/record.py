@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from paratune import hardware, records
 from paratune.base.secrets import hide_in_words
@@ -26,7 +27,7 @@ from paratune.hardware.batch_script import recorded_batch_script
 from paratune.hardware.environment import recorded_environment, unset_variables
 from paratune.hardware.gpus import library_versions
 from paratune.models.batch_layout import BatchLayout
-from paratune.models.task_model import TaskModel, count_parameters, weights_fingerprint
+from paratune.models.task_model import count_parameters, weights_fingerprint
 from paratune.processes.elastic import read_torchrun
 from paratune.processes.launcher import job_facts, launcher
 from paratune.records.own import signed_run
@@ -34,15 +35,15 @@ from paratune.training.prepare import Prepared
 from paratune.training.rendezvous import gather_texts
 
 
-def model_facts(model: TaskModel, name: str) -> dict[str, Any]:
-    """Return architecture, size and the fingerprint of the initial weights.
+def model_facts(model: nn.Module, name: str) -> dict[str, Any]:
+    """Return architecture, size and the fingerprint of the initial weights of a `TaskModel` or a model of transformers.
 
     size_bytes counts all parameters and buffers in their dtype during training; a tied parameter counts once.
     """
     num_parameters, num_trainable = count_parameters(model)
     return {
         "name": name,
-        "architecture": type(model.hf).__name__,
+        "architecture": type(getattr(model, "hf", model)).__name__,
         "num_parameters": num_parameters,
         "num_trainable": num_trainable,
         "size_bytes": sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers())),
