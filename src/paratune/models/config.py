@@ -33,7 +33,8 @@ _POSITIONS_AFTER_PAD = {
     *("camembert", "data2vec-text", "esm", "ibert", "layoutlmv3", "lilt", "longformer", "luke", "markuplm", "mpnet"),
     *("roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
 }
-"""Model types with such positions, which no configuration shows. A test compares them with transformers."""
+"""Model types whose positions begin after the padding id, which no configuration shows. A test compares them with
+transformers."""
 
 
 def load_config(model: ModelOptions) -> Any:
@@ -58,8 +59,6 @@ def load_config(model: ModelOptions) -> Any:
         )
     except Exception as error:
         raise load_error("configuration", source, error) from error
-    if not isinstance(config.architectures, list | None):
-        raise load_error("configuration", source, TypeError("architectures is not a list of names"))
     if model.from_scratch and model.tokenizer is not None:
         _take_vocabulary(config, load_tokenizer(model))
     override(config, model)
