@@ -1,6 +1,6 @@
 """What paratune's kernels for CPUs save: training steps with one of them off, in turn with steps with all of them on.
 
-    OMP_NUM_THREADS=2 python benchmarks/cpu_kernels.py --rounds 7
+    OMP_NUM_THREADS=1 python benchmarks/cpu_kernels.py --rounds 7
 
 Forward and backward of models with random weights, fp32, dropout 0.1, on rows with lengths as in the data sets. In each
 round all sides compute the same rows, in an order that rotates. A ratio is the CPU time of a side divided by that of

@@ -47,8 +47,8 @@ def _forward(
     attend: Callable[..., Tensor] | None, layer: Any, hidden_states: Tensor, *args: Any, **kwargs: Any
 ) -> Tensor:
     cu_seqlens = kwargs.get("cu_seqlens")
-    is_whole = not kwargs.get("first_tokens_only") or cu_seqlens is None
-    if is_whole or (attend is None and hidden_states.device.type == "meta"):
+    is_possible = attend is not None or hidden_states.device.type != "meta"
+    if not kwargs.get("first_tokens_only") or cu_seqlens is None or not is_possible:
         out: Tensor = type(layer).forward(layer, hidden_states, *args, **kwargs)
         return out
     heads, (hidden,) = layer.attention.self, hidden_states

@@ -40,7 +40,7 @@ MakeBatches = Callable[[ResolvedBatch], TrainBatches]
 
 
 def write_results(
-    run: Run, loop: Loop, guard: MemoryGuard, make_batches: MakeBatches, progress: Progress
+    run: Run, loop: Loop, keeper: RunKeeper, guard: MemoryGuard, make_batches: MakeBatches, progress: Progress
 ) -> dict[str, Any]:
     """Write model, predictions and scores (not of a probe), then the summary, which is returned. Collective.
 
@@ -52,7 +52,7 @@ def write_results(
     kept_step: int | None
     results, kept_step = {}, None
     if not prepared.config.measure.probe:
-        results, kept_step = _evaluate_best(prepared, loop.keeper, run.evaluations, progress)
+        results, kept_step = _evaluate_best(prepared, keeper, run.evaluations, progress)
     peaks = rank_peaks(prepared.device, strategy.reduce)
     devices = gather_texts(device_name(prepared.device))
     baseline = None

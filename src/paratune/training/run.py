@@ -262,10 +262,10 @@ def _train_with_events(
 
     events = records.EventLog(run.folder, run.prepared.place.rank, listener=listen)
     try:
-        loop, guard, make_batches = _train(run, activity, progress, events)
+        loop, keeper, guard, make_batches = _train(run, activity, progress, events)
         with reports_out_of_memory(guard):
             try:
-                summary = write_results(run, loop, guard, make_batches, progress)
+                summary = write_results(run, loop, keeper, guard, make_batches, progress)
             except Interrupted:
                 # The best weights may already be loaded, and are saved. All steps are done, so a resumed run needs no
                 # other weights.
@@ -290,7 +290,7 @@ def _train_with_events(
 
 def _train(
     run: Run, activity: Activity, progress: Progress, events: records.EventLog
-) -> tuple[Loop, MemoryGuard, MakeBatches]:
+) -> tuple[Loop, RunKeeper, MemoryGuard, MakeBatches]:
     """Run the remaining steps."""
     config, prepared, strategy = run.config, run.prepared, run.strategy
     clock = WatchedClock(make_clock(prepared.device), run.rank_progress)
@@ -370,7 +370,7 @@ def _train(
         recorder.flush()
     recorder.cost_s += sampler.cost_s
     recorder.add("end", step=progress.step)
-    return loop, guard, make_batches
+    return loop, keeper, guard, make_batches
 
 
 def _start_sampler(prepared: Prepared, progress: Progress) -> Sampler:
