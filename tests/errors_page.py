@@ -20,7 +20,7 @@ EXIT_CODES = {
         for name, kind in vars(errors).items()
         if isinstance(kind, type) and hasattr(kind, "exit_code")
     },
-    **dict.fromkeys(("Problem", "add", "Fault", "refuse"), errors.EXIT_CONFIG),
+    **dict.fromkeys(("Problem", "add", "Fault", "refuse", "_unusable"), errors.EXIT_CONFIG),
     "Unavailable": errors.EXIT_DATA,
     "TooLarge": errors.EXIT_DATA,
     **dict.fromkeys(("UnreadableError", "_refused"), errors.EXIT_CHECKPOINT),

@@ -58,7 +58,7 @@ def load_tokenizer(model: ModelOptions, truncation_side: Literal["left", "right"
         )
     if tokenizer.pad_token is None:
         if tokenizer.eos_token is None:
-            raise _unusable(source, "it has neither a padding token nor an end token", "tokenizer.no_padding")
+            raise _unusable(source, "it has neither a padding token nor an end token", code="tokenizer.no_padding")
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.padding_side = "right"
     tokenizer.truncation_side = truncation_side or tokenizer.truncation_side
@@ -93,7 +93,7 @@ def _check_files(source: str, tokenizer: Any) -> None:
             f"its tokenizer_class is {type(tokenizer).__name__}, which is no tokenizer of one text; correct it in its "
             "tokenizer_config.json"
         )
-        raise _unusable(source, problem, "model.cannot_load")
+        raise _unusable(source, problem, code="model.cannot_load")
     folder, names = Path(source), dict(getattr(tokenizer, "vocab_files_names", None) or {})
     whole = names.pop("tokenizer_file", "tokenizer.json")
     has_parts = any((folder / name).is_file() for name in names.values())
@@ -103,7 +103,7 @@ def _check_files(source: str, tokenizer: Any) -> None:
             f"it has neither {whole} nor {' and '.join(names.values())}, the vocabulary files of "
             f"{type(tokenizer).__name__}; it has {file_names(folder)}; copy them there"
         )
-        raise _unusable(source, problem, "tokenizer.files_missing")
+        raise _unusable(source, problem, code="tokenizer.files_missing")
     try:
         if tokenizer.is_fast:
             tokenizer.backend_tokenizer.encode(_RARE_LETTERS)
@@ -112,7 +112,7 @@ def _check_files(source: str, tokenizer: Any) -> None:
             f"its vocabulary lacks its unknown token ({error}), so a text with any other letter cannot be tokenized; "
             "correct unk_token in its tokenizer.json and tokenizer_config.json, or add the token to the vocabulary"
         )
-        raise _unusable(source, problem, "tokenizer.no_unknown_token") from error
+        raise _unusable(source, problem, code="tokenizer.no_unknown_token") from error
 
 
 def _check_limit(source: str, tokenizer: Any) -> None:
@@ -123,9 +123,9 @@ def _check_limit(source: str, tokenizer: Any) -> None:
             f"{Path(source) / 'tokenizer_config.json'} has model_max_length: {limit!r}, the most tokens of a text; "
             f"it is a number from {least} on: correct it, or remove it"
         )
-        raise _unusable(source, problem, "tokenizer.max_length", value=limit)
+        raise _unusable(source, problem, code="tokenizer.max_length", value=limit)
 
 
-def _unusable(source: str, problem: str, code: str, **values: Any) -> ConfigError:
+def _unusable(source: str, problem: str, *, code: str, **values: Any) -> ConfigError:
     text = f"model: the tokenizer of {source} cannot be used: {problem}, or set model.tokenizer to another tokenizer"
     return ConfigError(text, code=code, key="model", source=source, **values)
