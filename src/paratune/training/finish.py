@@ -30,7 +30,7 @@ from paratune.training.prediction import prediction_record
 from paratune.training.prepare import Prepared
 from paratune.training.record import device_name, num_requeued, num_restarts, run_kind, task_record
 from paratune.training.rendezvous import gather_texts
-from paratune.training.values import Run
+from paratune.training.values import PlacedRun
 
 log = logging.getLogger(__name__)
 Results = Mapping[str, tuple[Evaluation, Scores]]
@@ -40,7 +40,7 @@ MakeBatches = Callable[[ResolvedBatch], TrainBatches]
 
 
 def write_results(
-    run: Run, loop: Loop, keeper: RunKeeper, guard: MemoryGuard, make_batches: MakeBatches, progress: Progress
+    run: PlacedRun, loop: Loop, keeper: RunKeeper, guard: MemoryGuard, make_batches: MakeBatches, progress: Progress
 ) -> dict[str, Any]:
     """Write model, predictions and scores (not of a probe), then the summary, which is returned. Collective.
 
@@ -109,7 +109,7 @@ def _evaluate_best(
     return results, kept_step
 
 
-def _write_model(run: Run, results: Results, kept_step: int, baseline: dict[str, Any] | None) -> None:
+def _write_model(run: PlacedRun, results: Results, kept_step: int, baseline: dict[str, Any] | None) -> None:
     """Write predictions and the model on rank 0; every rank takes part in gathering the weights."""
     prepared, folder, recipe = run.prepared, run.folder, run.evaluations.recipe
     weights = {key.removeprefix("model/"): value for key, value in run.strategy.state().tensors("model/")}
@@ -143,7 +143,7 @@ def _write_model(run: Run, results: Results, kept_step: int, baseline: dict[str,
 
 
 def _summary(
-    run: Run, loop: Loop, results: Results, progress: Progress, peaks: list[int | None], kept_step: int | None
+    run: PlacedRun, loop: Loop, results: Results, progress: Progress, peaks: list[int | None], kept_step: int | None
 ) -> dict[str, Any]:
     prepared, folder, recipe, recorder = run.prepared, run.folder, run.evaluations.recipe, loop.recorder
     layout = run.strategy.layout

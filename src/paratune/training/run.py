@@ -85,7 +85,7 @@ from paratune.training.steps import (
     noise_unavailable_reason,
     num_steps,
 )
-from paratune.training.values import Run, Session
+from paratune.training.values import PlacedRun, Session
 
 log = logging.getLogger(__name__)
 MAX_MESSAGE = 2000
@@ -145,7 +145,7 @@ def _run(session: Session) -> dict[str, Any]:
             lock.release()
 
 
-def _place_run(session: Session, activity: Activity) -> Run:
+def _place_run(session: Session, activity: Activity) -> PlacedRun:
     """Choose the sizes of the batches, load the model, and give it to the strategy. Collective."""
     prepared, config = session.prepared, session.config
     strategy = make_strategy(prepared)
@@ -183,7 +183,7 @@ def _place_run(session: Session, activity: Activity) -> Run:
     work = WorkCount(model) if session.is_writer else None
     with reports_out_of_memory(MemoryGuard(prepared, sizes, activity, model=model)):
         choice.strategy.prepare(model, find_blocks(model), optimizer)
-    return Run(
+    return PlacedRun(
         **vars(session),
         strategy=choice.strategy,
         batch=sizes,
@@ -231,7 +231,7 @@ def _load_model(session: Session) -> tuple[TaskModel, BatchLayout, dict[str, Any
     return model, batch_layout, facts
 
 
-def _record_and_train(run: Run, activity: Activity, callbacks: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _record_and_train(run: PlacedRun, activity: Activity, callbacks: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Write the record of the session, train, and return the summary."""
     log_to_file(run.folder, run.prepared.place.rank)
     progress = Progress()
@@ -252,7 +252,7 @@ def _record_and_train(run: Run, activity: Activity, callbacks: Sequence[tuple[st
 
 
 def _train_with_events(
-    run: Run, activity: Activity, progress: Progress, trackers: TrackerSession, callbacks: CallbackSession
+    run: PlacedRun, activity: Activity, progress: Progress, trackers: TrackerSession, callbacks: CallbackSession
 ) -> dict[str, Any]:
     """Train and write the results; write all events to the event log, also a failure."""
 
@@ -289,7 +289,7 @@ def _train_with_events(
 
 
 def _train(
-    run: Run, activity: Activity, progress: Progress, events: records.EventLog
+    run: PlacedRun, activity: Activity, progress: Progress, events: records.EventLog
 ) -> tuple[Loop, RunKeeper, MemoryGuard, MakeBatches]:
     """Run the remaining steps."""
     config, prepared, strategy = run.config, run.prepared, run.strategy
@@ -388,14 +388,14 @@ def _start_sampler(prepared: Prepared, progress: Progress) -> Sampler:
     )
 
 
-def _is_evaluation_due(run: Run, step: int) -> bool:
+def _is_evaluation_due(run: PlacedRun, step: int) -> bool:
     section = run.config.evaluate
     if "validation" not in run.prepared.splits or step == 0 or run.config.measure.probe:
         return False
     return step == run.num_steps or is_due(step, section.every, section.steps, run.steps_per_epoch)
 
 
-def _is_checkpoint_due(run: Run, step: int) -> bool:
+def _is_checkpoint_due(run: PlacedRun, step: int) -> bool:
     section = run.config.checkpoint
     if step == 0 or section.every == "never" or run.config.measure.probe:
         return False
@@ -403,7 +403,7 @@ def _is_checkpoint_due(run: Run, step: int) -> bool:
     return step == run.num_steps or is_due(step, section.every, section.steps, run.steps_per_epoch)
 
 
-def _write_record(run: Run, step: int, *, is_new: bool) -> dict[str, Any] | None:
+def _write_record(run: PlacedRun, step: int, *, is_new: bool) -> dict[str, Any] | None:
     """Write run.json, or add this session to it; return the session on rank 0. Collective."""
     prepared, folder, batch = run.prepared, run.folder, run.batch
     data_folder = cache_folder(run.config.data.cache_dir)
@@ -436,7 +436,7 @@ def _write_record(run: Run, step: int, *, is_new: bool) -> dict[str, Any] | None
     return record
 
 
-def _advice(run: Run, nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+def _advice(run: PlacedRun, nodes: Sequence[Mapping[str, Any]]) -> list[str]:
     prepared = run.prepared
     job = JobSizes(
         num_parameters=run.model_facts["num_parameters"],

@@ -1,4 +1,4 @@
-"""The frozen values of a run in this process: `Session`, and `Run`, which has all of it and the placed model."""
+"""The frozen values of a run in this process: `Session`, and `PlacedRun`, which has all of it and the placed model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +46,7 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Run(Session):
+class PlacedRun(Session):
     """A session whose strategy has placed the model on the devices."""
 
     strategy: Strategy
