@@ -66,7 +66,7 @@ def traced(options: dict[str, Any], precision: str) -> dict[str, Any]:
     setup = PredictionSetup(SingleOptions(kind="single"), TRAITS["single"], POLICIES[precision], 1, 1, ROWS, 1)
     return {
         "parameters": traced_profile.num_parameters,
-        "kernels": traced_profile.forward.num_kernels + traced_profile.backward.num_kernels,
+        "kernels": len(traced_profile.forward.kernels) + len(traced_profile.backward.kernels),
         "wall_s": seconds[0],
         "cpu_s": seconds[1],
         "ram_mib": after / 2**20,

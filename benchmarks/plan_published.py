@@ -21,7 +21,6 @@ import yaml
 from machine import machine_lines
 from published_memory import passes_memory, planned_memory
 
-from paratune.api.plan import outside_traits
 from paratune.api.plan_job import make_job
 from paratune.config.load import LoadedConfig, load_config
 from paratune.planning.constants import Constants
@@ -30,7 +29,8 @@ from paratune.planning.machine import Machine, find_machine
 from paratune.planning.predict import JobPredictor
 from paratune.planning.profiles import Profiles
 from paratune.planning.refit import MeasuredStep, refit
-from paratune.planning.time import StepCase, step_time
+from paratune.planning.time import step_time
+from paratune.planning.work import StepCase
 
 FILE = Path(__file__).with_name("published.yaml")
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -124,16 +124,17 @@ def plan_cells(cells: Sequence[Mapping[str, Any]], sources: Mapping[str, Any]) -
             num_ranks=(cell["devices"],),
             strategies=(cell.get("strategy", "ddp" if cell["devices"] > 1 else "single"),),
             precisions=(cell["precision"],),
-            micro_batch_sizes=(cell["micro_batch"],),
             nodes=(cell.get("nodes", 1),),
         )
-        loaded = load_config(config, [*overrides, f"batch.global={num_samples}"])
+        batch = (f"batch.global={num_samples}", f"batch.micro_batch_size={cell['micro_batch']}")
+        loaded = load_config(config, [*overrides, *batch])
         job = replace(job, config=loaded.config)
-        options, impossible = list_options(job, loaded, machine, request, outside_traits)
+        options, impossible = list_options(job, loaded, machine, request)
         assert options, (cell, [reason.reason for reason in impossible])
         setup = replace(options[0].setup, attention=cell.get("attention", "eager"))
         option: JobOption = replace(options[0], setup=setup)
-        predictor = JobPredictor(job, machine, profiles.of, searches=False)
+        predictor = JobPredictor(job, machine, searches=False)
+        predictor.profile_of = profiles.of
         total, high = planned_memory(job, option, cell) if "memory_mib" in cell else (0, 0)
         yield Planned(
             cell,

@@ -29,8 +29,9 @@ from paratune.planning.machine import Machine
 from paratune.planning.profile import Shape, profile
 from paratune.planning.refit import MeasuredStep, refit
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.time import StepCase, step_time
+from paratune.planning.time import step_time
 from paratune.planning.uncalibrated import assumed_cpu_constants
+from paratune.planning.work import StepCase
 from paratune.precision import POLICIES
 
 RECORD = Path(__file__).parent / "plan_time_cpu_202611.md"

@@ -14,7 +14,6 @@ from torch.autograd.graph import _engine_run_backward
 from paratune.base.units import MIB
 from paratune.models.known import known_config
 from paratune.planning.allocator import StepAllocations, reserve
-from paratune.planning.engines import EngineInputs
 from paratune.planning.enumerate import JobOption
 from paratune.planning.job import PlannedJob
 from paratune.planning.kinds import states_of_rank
@@ -22,6 +21,7 @@ from paratune.planning.memory import CONTEXT_BYTES, MAX_FRAGMENTED, step_allocat
 from paratune.planning.meta import on_meta
 from paratune.planning.profiles import Profiles
 from paratune.planning.shims import Kernels
+from paratune.planning.states import EngineInputs
 from paratune.planning.timeline import Timeline
 from paratune.planning.trace import CUDA_ROUNDING, Trace
 

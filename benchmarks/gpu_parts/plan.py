@@ -39,7 +39,6 @@ def predicted(setting: Setting, case: Case) -> Figures:
         "from_ms": low,
         "to_ms": high,
         "inside": None if low is None or high is None else low <= measured_ms <= high,
-        "bound": prediction.get("bound"),
         "peak_bytes": peak,
         "predicted_bytes": planned,
         "why_not": prediction.get("reason"),

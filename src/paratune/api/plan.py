@@ -1,19 +1,14 @@
 """`paratune.plan`: predicts memory and time of a run, and recommends a strategy, without a device."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paratune.api.arguments import several
 from paratune.api.configuration import Configuration, load
-from paratune.api.plan_options import (
-    ALL,
-    PlanOptions,
-    check_options,
-    plan_request,
-    planned_machine,
-    planned_strategies,
-)
+from paratune.api.plan_options import PlanOptions, plan_request
 from paratune.api.process import process_as_before
 from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
@@ -21,13 +16,14 @@ from paratune.config.load import allow_code
 from paratune.config.own_code import CLASS_KEY, HEAD_KEY, RECIPE_KEY, named_code
 from paratune.config.permission import REMOTE_CODE, is_allowed
 from paratune.console import Display, set_up_logging, stdout_for_results
+from paratune.errors import ConfigError
 
 if TYPE_CHECKING:
     from paratune.config.load import LoadedConfig
-    from paratune.config.traits import Traits
     from paratune.planning.job import PlannedJob
     from paratune.planning.machine import Machine
     from paratune.planning.table import Plan
+    from paratune.records.finished import RunRecord
 
 _MAX_NOTES = 4
 """Maximum number of notes about single options."""
@@ -44,7 +40,6 @@ def plan(
     precision: str | Sequence[str] | None = None,
     max_length: int | None = None,
     rows: int | None = None,
-    micro_batch_size: int | Sequence[int] | None = None,
     price: float | None = None,
     measured: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
     run_code: bool = False,
@@ -64,10 +59,9 @@ def plan(
         precision: Precisions; default: that of `config`.
         max_length: Plan without the data, with this number of tokens in every row.
         rows: With `max_length`: number of rows of the training set.
-        micro_batch_size: Micro-batch sizes; default: that of `config`, or the largest that fits.
         price: Price of a device-hour, in any currency: adds the cost of runs.
-        measured: Folders of runs on the machine, or figures such as "310 s an epoch on 1 x a100-40gb, fp16", to which
-            the machine is fitted. A CPU, or a GPU that is not listed, has times only with a run; 20 steps are enough.
+        measured: Folders of runs and matrices on the machine, to which it is fitted. A CPU, or a GPU that is not
+            listed, has times only with a run; 20 steps are enough.
         run_code: Import the code that the configuration names; without it, the plan goes on without this code.
 
     Returns:
@@ -77,8 +71,6 @@ def plan(
     Raises:
         ParatuneError: The configuration, an option, the model or the data is invalid.
     """
-    from paratune.config.baseline_sections import refuse_baseline
-
     options = PlanOptions(
         devices=_listed(devices),
         device=None if device is None else fspath(device),
@@ -87,19 +79,14 @@ def plan(
         precision=_listed(precision),
         max_length=max_length,
         rows=rows,
-        micro_batch_size=_listed(micro_batch_size),
         price=price,
     )
-    check_options(options)
+    plan_request(options)
     with process_as_before():
         set_up_logging(speaks=True)
         respect_quota()
-        loaded = load(config, overrides)
-        if run_code:
-            allow_code(loaded, strategies=planned_strategies(options) or ())
-        refuse_baseline(loaded.config.baseline, "paratune plan predicts")
         with stdout_for_results():
-            return make_plan(loaded, options, [fspath(text) for text in several(measured)])
+            return make_plan(load(config, overrides), options, tuple(map(Path, several(measured))), run_code=run_code)
 
 
 def _listed(values: Any) -> str | None:
@@ -107,82 +94,106 @@ def _listed(values: Any) -> str | None:
     return None if values is None else ",".join(map(str, several(values)))
 
 
-def make_plan(loaded: "LoadedConfig", options: PlanOptions, measured: Sequence[str] = ()) -> "Plan":
+def make_plan(
+    loaded: "LoadedConfig", options: PlanOptions, measured: Sequence[Path] = (), *, run_code: bool = False
+) -> "Plan":
     """Return the plan of a loaded configuration.
 
     Args:
-        options: Checked by `check_options`.
-        measured: Folders of runs, and figures (`planning.measured`).
+        measured: Folders of runs and matrices.
 
     Raises:
-        ParatuneError: The model, the data, a strategy, a run or a figure is invalid.
+        ParatuneError: An option, the model, the data, a strategy or a run is invalid.
     """
     with collector_off_for_imports():
         from paratune.api.plan_job import make_job
         from paratune.api.plan_measured import fit_machine, read_runs
+        from paratune.config.baseline_sections import refuse_baseline
         from paratune.planning.advice import plan_advice, recommended
-        from paratune.planning.enumerate import list_options
-        from paratune.planning.measured import divide_measured
+        from paratune.planning.enumerate import ALL, list_options
         from paratune.planning.predict import JobPredictor
-        from paratune.planning.profiles import Profiles
         from paratune.planning.table import Plan
 
-    figures, folders = divide_measured(measured)
-    runs = read_runs(folders)
-    machine = planned_machine(options, loaded, figures, runs)
-    request = plan_request(options, loaded, machine)
+    request = plan_request(options)
+    if run_code:
+        allow_code(loaded, strategies=request.strategies)
+    refuse_baseline(loaded.config.baseline, "paratune plan predicts")
+    runs = read_runs(measured)
+    machine, figures = fit_machine(planned_machine(options, loaded, runs), runs)
     job = make_job(loaded, max_length=options.max_length, rows=options.rows)
-    profile_of = Profiles(job, is_cuda=machine.is_cuda).of
-    fitted = fit_machine(machine, figures, runs, loaded, job, profile_of)
-    ways, impossible = list_options(job, loaded, machine, request, outside_traits)
-    predictor = JobPredictor(job, fitted.machine, profile_of, memory_factor=fitted.memory_factor)
-    with Display(speaks=True).bar("plan", len(ways)) as bar:
+    possible, impossible = list_options(job, loaded, machine, request)
+    predictor = JobPredictor(job, machine)
+    with Display(speaks=True).bar("plan", len(possible)) as bar:
         predictions = []
-        for number, way in enumerate(ways):
-            bar.update(number, way.name)
-            predictions.append(predictor.predict(way))
-    heading, about = _heading(loaded, job, fitted.machine)
-    best = recommended(predictions)
+        for number, option in enumerate(possible):
+            bar.update(number, option.name)
+            predictions.append(predictor.predict(option))
+    heading, about = _heading(loaded, job, machine)
+    for figure in figures:
+        heading.append(f"Measured: {figure['measured']}. Planned: {figure['step_s']['after']:.3g} s after the fit.")
     return Plan(
-        heading=(*heading, *fitted.lines),
+        heading=tuple(heading),
         predictions=tuple(predictions),
         impossible=tuple(impossible),
-        advice=tuple(plan_advice(predictions, all_tried=options.strategies == ALL)),
-        notes=(*_not_imported(loaded), *fitted.notes, *_notes(job, predictions)),
-        recommended=best,
-        about=about | ({"measured": list(fitted.about)} if fitted.about else {}),
+        advice=tuple(plan_advice(predictions, all_tried=request.strategies == (ALL,))),
+        notes=tuple(_notes(loaded, job, predictions)),
+        recommended=recommended(predictions)[0],
+        about=about | ({"measured": figures} if figures else {}),
     )
 
 
-def outside_traits(kind: str) -> "Traits":
-    """Return the traits of a strategy from outside this package."""
-    from paratune.strategies import strategy_class
+def planned_machine(options: PlanOptions, loaded: "LoadedConfig", runs: Sequence["RunRecord"]) -> "Machine":
+    """Return the machine that is planned: the named one, the one of the measured runs, or this one.
 
-    traits: Traits = strategy_class(kind).traits
-    return traits
+    Raises:
+        ConfigError: There is no such machine, the configuration asks for the CPU of a machine with a GPU, or another
+            machine was measured.
+    """
+    from paratune.api.plan_measured import machine_of_run
+    from paratune.planning.machine import find_machine, this_machine
+
+    ran_on = [machine_of_run(run) for run in runs]
+    if options.device is not None:
+        machine = find_machine(options.device)
+    elif ran_on:
+        machine = ran_on[0]
+    else:
+        machine = this_machine()
+        if machine.is_cuda and loaded.config.device == "cpu":
+            message = (
+                "device: cpu in the configuration, and this machine has a GPU; name a machine: --device KEY or "
+                "FILE.yaml, or set --set device=auto"
+            )
+            raise ConfigError(message, code="device.conflict", key="device")
+    others = [other.description for other in ran_on if not other.is_same_kind(machine)]
+    if others:
+        devices = [machine.description, others[0]]
+        message = f"--measured: the plan is for {devices[0]}, and {devices[1]} was measured; give the measurements of"
+        raise ConfigError(f"{message} one device, or --device", code="plan.measured_device", devices=devices)
+    return machine if options.price is None else replace(machine, price_per_hour=options.price)
 
 
 def _heading(loaded: "LoadedConfig", job: "PlannedJob", machine: "Machine") -> tuple[list[str], dict[str, Any]]:
+    """Return the model, the data and the machine as lines, and as plain data."""
     from paratune.base.units import format_bytes
 
     lengths, config = job.lengths, job.config
     rows = "rows" if job.num_samples is None else f"{job.num_samples:,} rows"
     if job.sequences.longest > 1:
-        rows = f"{rows} of {job.sequences.mean:.3g} sequences, each"
-    data = (
-        f"{rows.removesuffix(', each')}, each with {lengths.longest} tokens (--max-length)"
-        if lengths.is_assumed
-        else f"{rows} of {lengths.mean:.0f} tokens on average, the longest {lengths.longest}"
-    )
+        rows += f" of {job.sequences.mean:.3g} sequences"
+    data = f"{rows} of {lengths.mean:.0f} tokens on average, the longest {lengths.longest}"
+    if lengths.is_assumed:
+        data = f"{rows}, each with {lengths.longest} tokens (--max-length)"
     layout = "packed" if job.entry is not None and config.batch.layout in ("auto", "packed") else "padded"
-    speed = "its speed is unknown" if machine.constants is None else "intervals are wide without a measured run"
-    if machine.constants is not None and machine.constants.joint:
+    speed = "intervals are wide without a measured run"
+    if machine.constants is None:
+        speed = "its speed is unknown"
+    elif machine.constants.joint:
         speed = "fitted to what was measured"
+    whose = "a device" if machine.is_cuda else "for all processes"
     lines = [
         f"{loaded.source}: {config.model.name}, {config.task.kind}; {data}; {layout} batches",
-        f"{machine.name}: {format_bytes(machine.memory_bytes)} a device; {speed}"
-        if machine.is_cuda
-        else f"{machine.name}: {format_bytes(machine.memory_bytes)} for all processes; {speed}",
+        f"{machine.name}: {format_bytes(machine.memory_bytes)} {whose}; {speed}",
     ]
     about = {
         "config": str(loaded.source),
@@ -204,28 +215,20 @@ def _heading(loaded: "LoadedConfig", job: "PlannedJob", machine: "Machine") -> t
     return lines, about
 
 
-def _not_imported(loaded: "LoadedConfig") -> list[str]:
-    """Return a note for code that a plan would import with --run-code."""
+def _notes(loaded: "LoadedConfig", job: "PlannedJob", predictions: Sequence[Any]) -> list[str]:
     planned = ("data.train", HEAD_KEY, CLASS_KEY, RECIPE_KEY, "strategy.kind", REMOTE_CODE)
     code = [item for item in named_code(loaded.values) if item.key.startswith(planned) and not is_allowed(item.name)]
-    return [f"not imported without --run-code: {item}" for item in code]
-
-
-def _notes(job: "PlannedJob", predictions: Sequence[Any]) -> list[str]:
     labels_by_note: dict[str, list[str]] = {}
     for prediction in predictions:
         for note in prediction.notes:
-            labels_by_note.setdefault(note, []).append(prediction.label)
-    notes = [f"{_some(labels)}: {note}" for note, labels in labels_by_note.items()]
-    if len(notes) > _MAX_NOTES:
-        notes[_MAX_NOTES:] = [f"... and {len(notes) - _MAX_NOTES} more like these (--json has all)"]
+            labels_by_note.setdefault(note, []).append(prediction.option.name)
+    single = [f"{', '.join(dict.fromkeys(labels))}: {note}" for note, labels in labels_by_note.items()]
+    if len(single) > _MAX_NOTES:
+        single[_MAX_NOTES:] = [f"... and {len(single) - _MAX_NOTES} more like these (--json has all)"]
+    notes = [*(f"not imported without --run-code: {item}" for item in code), *single]
     notes += dict.fromkeys(f"no time: {prediction.why_no_time}" for prediction in predictions if prediction.why_no_time)
     if job.why_padded is not None and job.config.batch.layout in ("auto", "packed"):
         notes.append(f"batches are padded: {job.why_padded}")
     if any(prediction.epoch is not None for prediction in predictions):
         notes.append("Times are of training steps, without start-up, evaluations and checkpoints.")
     return notes
-
-
-def _some(labels: Sequence[str]) -> str:
-    return ", ".join(labels[:2]) + (f" and {len(labels) - 2} more" if len(labels) > 2 else "")

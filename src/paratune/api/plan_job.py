@@ -50,12 +50,21 @@ def make_job(
         max_length = config.data.max_length or num_positions(hf_config) or _LONGEST
     num_samples: int | None
     if tokens_per_sample is not None:
-        limit, num_samples = num_positions(hf_config) or tokens_per_sample, None
-        num_sequences = max(_assumed_sequences(config) or 1, math.ceil(tokens_per_sample / limit))
+        longest, num_samples = num_positions(hf_config) or tokens_per_sample, None
+        num_sequences = max(_assumed_sequences(config) or 1, math.ceil(tokens_per_sample / longest))
         lengths = assumed_lengths(max(1, round(tokens_per_sample / num_sequences)))
         sequences = assumed_lengths(num_sequences)
     elif max_length is not None:
-        check_positions(config, hf_config, max_length)
+        limit = num_positions(hf_config)
+        if limit is not None and limit < max_length:
+            raise ConfigError(
+                f"--max-length {max_length} is more than the positions of {config.model.name}: {limit}",
+                code="model.max_length",
+                option="--max-length",
+                value=max_length,
+                name=config.model.name,
+                limit=limit,
+            )
         lengths, num_samples = assumed_lengths(max_length), rows
         if (assumed := _assumed_sequences(config)) is None:
             message = "--max-length: only the data has the number of windows or choices of each sample; plan with it"
@@ -103,21 +112,6 @@ def _model_config(model: Any) -> Any:
             extra=coded("plan.published_shape", name=model.name),
         )
         return known
-
-
-def check_positions(config: Any, hf_config: Any, max_length: int) -> None:
-    from paratune.models.config import num_positions
-
-    limit = num_positions(hf_config)
-    if limit is not None and limit < max_length:
-        raise ConfigError(
-            f"--max-length {max_length} is more than the positions of {config.model.name}: {limit}",
-            code="model.max_length",
-            option="--max-length",
-            value=max_length,
-            name=config.model.name,
-            limit=limit,
-        )
 
 
 def _read_lengths(config: "Config") -> tuple["Lengths", "Lengths"]:

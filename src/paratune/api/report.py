@@ -37,7 +37,7 @@ def report(
         baseline: Run with which the others are compared; default: the first.
         target: Scores, such as "f1>=0.88": shows when each run or configuration first reached them.
         price: Price of a device-hour, in any currency: adds the cost of runs.
-        plan: File of `paratune plan MATRIX --write`, shown next to the published figures of a matrix.
+        plan: File with the output of `paratune plan MATRIX --json`, shown next to the published figures of a matrix.
         margin: Differences that count as equal, such as "f1=0.01" or "speed=3%".
         layout: Adds tables of a matrix in the layout of a study: evora, ielts, oakridge, imdb or squad.
         latex: Writes the tables as LaTeX, too.

@@ -10,7 +10,6 @@ from paratune.api.plan_options import PlanOptions
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_bytes, format_duration
 from paratune.config.differences import flatten
-from paratune.config.load import allow_code
 from paratune.console import Display, print_json, print_result, print_table, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK, ConfigError, DataError
 from paratune.reports.matrix.published import PLAN_GENERATOR, PLAN_SCHEMA_VERSION
@@ -18,7 +17,7 @@ from paratune.sweeps.cell import Cell, invalid, none_possible
 from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import read_matrix
 
-_OF_AXES = ("devices", "strategies", "precision", "micro_batch_size")
+_OF_AXES = ("devices", "strategies", "precision")
 """Options that have no effect on a matrix: its axes set their values."""
 _IRRELEVANT = ("run.", "train.learning_rate", "train.schedule", "train.warmup", "train.weight_decay")
 """Prefixes of settings that change neither memory nor time."""
@@ -28,9 +27,8 @@ def plan_matrix(
     path: Path,
     overrides: Sequence[str],
     options: PlanOptions,
-    measured: Sequence[str],
+    measured: Sequence[Path],
     *,
-    write: Path | None,
     run_code: bool,
     as_json: bool,
 ) -> int:
@@ -38,64 +36,46 @@ def plan_matrix(
 
     Args:
         options: The options of all plans.
-        measured: Runs and figures, for all plans.
+        measured: Folders of runs, for all plans.
         run_code: Whether the code that the runs name may be imported.
 
     Raises:
         ParatuneError: The matrix, a cell, an option, a model or the data is invalid.
     """
-    from paratune.planning.written import check_writable
-    from paratune.records import write_json
-
     for name in _OF_AXES:
         if getattr(options, name) is not None:
             option = f"--{name.replace('_', '-')}"
             message = f"{option} has no effect on a matrix, whose axes set the options; leave it out"
             raise ConfigError(message, code="cli.no_effect", option=option, path=path)
-    if write is not None:
-        check_writable(write, is_data=True)
     matrix = read_matrix(path)
     cells = cells_of(matrix, overrides, here=False, need_files=options.max_length is None)
     if (error := invalid(matrix, cells) or none_possible(matrix, cells)) is not None:
         raise error
-    for cell in cells if run_code else ():
-        if cell.loaded is not None:
-            allow_code(cell.loaded)
     set_up_logging(speaks=True)
-    with stdout_for_results():
-        planned = _planned(cells, options, measured)
-    plan: dict[str, Any] = {
-        "generator": PLAN_GENERATOR,
-        "schema_version": PLAN_SCHEMA_VERSION,
-        "matrix": matrix.name,
-        "cells": planned,
-    }
-    if write is not None:
-        write_json(write, plan)
-    if as_json:
-        print_json(plan)
-    else:
-        _show(matrix.name, planned)
-        if write is not None:
-            print_result(plain(f"written to {write}: paratune report {matrix.folder} --plan {write}"))
-    return EXIT_OK if any("memory" in cell for cell in planned.values()) else EXIT_FAILED
-
-
-def _planned(cells: Sequence[Cell], shared: PlanOptions, measured: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the plan of each cell by name, or the reason why it has none."""
-    plans: dict[str, dict[str, Any]] = {}
+    planned: dict[str, dict[str, Any]] = {}
     plans_by_key: dict[str, dict[str, Any]] = {}
-    with Display(speaks=True).bar("plan", len(cells)) as bar:
+    with stdout_for_results(), Display(speaks=True).bar("plan", len(cells)) as bar:
         for number, cell in enumerate(cells):
             bar.update(number, cell.name)
             key = _plan_key(cell)
             if key not in plans_by_key:
-                plans_by_key[key] = _plan_of(cell, shared, measured)
-            plans[cell.name] = plans_by_key[key]
-    return plans
+                plans_by_key[key] = _plan_of(cell, options, measured, run_code=run_code)
+            planned[cell.name] = plans_by_key[key]
+    if as_json:
+        print_json(
+            {
+                "generator": PLAN_GENERATOR,
+                "schema_version": PLAN_SCHEMA_VERSION,
+                "matrix": matrix.name,
+                "cells": planned,
+            }
+        )
+    else:
+        _show(matrix.name, planned)
+    return EXIT_OK if any("memory" in plan for plan in planned.values()) else EXIT_FAILED
 
 
-def _plan_of(cell: Cell, shared: PlanOptions, measured: Sequence[str]) -> dict[str, Any]:
+def _plan_of(cell: Cell, shared: PlanOptions, measured: Sequence[Path], *, run_code: bool) -> dict[str, Any]:
     assert cell.loaded is not None
     if cell.impossible is not None:
         return {"reason": cell.impossible}
@@ -110,13 +90,13 @@ def _plan_of(cell: Cell, shared: PlanOptions, measured: Sequence[str]) -> dict[s
         strategies=str(cell.loaded.config.strategy.kind),
     )
     try:
-        plan = make_plan(cell.loaded, own, measured)
+        plan = make_plan(cell.loaded, own, measured, run_code=run_code)
     except (ConfigError, DataError) as error:  # a missing model or missing data; other runs can be planned
         return {"reason": str(error)}
     if not plan.predictions:
         return {"reason": "; ".join(option.reason for option in plan.impossible)}
     (prediction,) = plan.predictions
-    return dict(prediction.as_dict())
+    return prediction.as_dict()
 
 
 def _plan_key(cell: Cell) -> str:

@@ -34,7 +34,7 @@ def report(
         baseline: run with which the others are compared; default: the first
         target: score, such as f1>=0.88: show when each run or configuration first reached it
         price: price of a device-hour, in any currency: adds the cost of runs
-        plan: file of paratune plan MATRIX --write: the plan is shown next to the published figures
+        plan: file with the output of paratune plan MATRIX --json, which is shown next to the published figures
         layout: add tables of a matrix in the layout of a study: evora, ielts, oakridge, imdb or squad
         latex: write each table as LaTeX, too: tables/*.tex in --out
         figures: write each figure as SVG, too: figures/*.svg in --out

@@ -41,7 +41,10 @@ def build_model(
     import transformers
 
     config = type(hf_config).from_dict(hf_config.to_dict())
-    config.num_labels = _num_outputs(task)
+    config.num_labels = 2
+    if task.kind != "qa":
+        num_classes = len(class_names(task)) - (task.kind == "ordinal")  # ordinal: "is the label above class k?"
+        config.num_labels = int(getattr(task, "num_outputs", max(1, num_classes)))
     if getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = 0
     if attention is not None:
@@ -51,7 +54,12 @@ def build_model(
     try:
         auto_class = _HEADS.get(task.kind, "AutoModelForSequenceClassification")
         maker, options = getattr(transformers, auto_class), encoder_options(auto_class, config)
-        own_class = None if model_options is None else own_model_class(_importable(model_options), config)
+        own_class = None
+        if model_options is not None:
+            name = model_options.class_ if model_options.head is None else model_options.head.function
+            is_refused = name is not None and not is_allowed(name)
+            importable = {"head": None, "class_": None} if is_refused else {}
+            own_class = own_model_class(model_options.model_copy(update=importable), config)
         hf = _made_by(maker, config, options) if own_class is None else own_class._from_config(config)
         if model_options is not None and model_options.adapter is not None:
             add_adapter(hf, model_options.adapter)
@@ -59,12 +67,6 @@ def build_model(
         return TaskModel(hf, task.kind, objective=objective).train()
     finally:
         torch.set_default_dtype(before)
-
-
-def _importable(options: ModelOptions) -> ModelOptions:
-    name = options.class_ if options.head is None else options.head.function
-    is_refused = name is not None and not is_allowed(name)
-    return options.model_copy(update={"head": None, "class_": None}) if is_refused else options
 
 
 def _made_by(maker: Any, config: Any, options: dict[str, bool]) -> Any:
@@ -78,11 +80,3 @@ def _made_by(maker: Any, config: Any, options: dict[str, bool]) -> Any:
             key="model.name",
             model_type=config.model_type,
         ) from error
-
-
-def _num_outputs(task: Task) -> int:
-    """Return the outputs of the head."""
-    if task.kind == "qa":
-        return 2
-    num_classes = len(class_names(task)) - (task.kind == "ordinal")  # ordinal: "is the label above class k?"
-    return int(getattr(task, "num_outputs", max(1, num_classes)))

@@ -1,11 +1,11 @@
-"""The constants of a machine for predictions of time (rates and durations), each with bounds and source.
+"""The constants of a machine for predictions of time (rates and durations), each with bounds.
 
 No torch. A constant is a share of the value on the data sheet or an assumption, with wide bounds; `paratune plan
 --measured` moves those that measured times determine (`planning.refit`).
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from paratune.hardware.devices import ARITHMETICS
@@ -79,8 +79,6 @@ class BoundedConstant:
     value: float
     low: float
     high: float
-    source: str
-    """Where the value comes from: a data sheet, published times, or "assumed"."""
 
     def times(self, factor: float) -> "BoundedConstant":
         """Return the constant with value and bounds multiplied by a factor."""
@@ -128,11 +126,13 @@ class Constants:
         """Return the constants with some of them and their bounds multiplied by exp(sign x log)."""
         return self.replaced({name: self.by_name[name].times(math.exp(sign * log)) for name, log in logs.items()})
 
-    def at_bound(self, name: str, bound: str) -> "Constants":
-        """Return the constants with one of them at its bound, low or high.
-
-        Raises:
-            KeyError: The constant is unknown.
-        """
-        constant = self.by_name[name]
-        return self.replaced({name: replace(constant, value=constant.low if bound == "low" else constant.high)})
+    def variations(self, names: Set[str]) -> Iterator[tuple["Constants", "Constants"]]:
+        """Yield the constants at both ends of each independent direction in which some of `names` vary."""
+        together = {name for direction in self.joint for name in direction}
+        for name in names - together:
+            constant = self.by_name[name]
+            low, high = (replace(constant, value=end) for end in (constant.low, constant.high))
+            yield self.replaced({name: low}), self.replaced({name: high})
+        for direction in self.joint:
+            if names & direction.keys():
+                yield self.shifted(direction, -1.0), self.shifted(direction)

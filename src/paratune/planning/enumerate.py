@@ -3,17 +3,17 @@
 An impossible combination is listed with the reason with which the training would refuse it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import product
-from typing import Any
 
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.candidates import strategy_section
 from paratune.config.check import check
 from paratune.config.feasibility.rules import Ranks, Target, reasons_against
 from paratune.config.load import LoadedConfig
+from paratune.config.own_code import import_callable
+from paratune.config.section import OwnOptimizer
 from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import Traits, strategy_traits
@@ -22,7 +22,7 @@ from paratune.errors import ConfigError
 from paratune.models.batch_layout import BatchLayout
 from paratune.planning.job import PlannedJob
 from paratune.planning.machine import Machine
-from paratune.planning.setup import PredictionSetup, optimizer_setup
+from paratune.planning.setup import PredictionSetup
 from paratune.precision import POLICIES
 
 DEFAULT_STRATEGIES = ("single", "ddp", "zero1", "zero2", "zero3", "pipeline")
@@ -41,20 +41,23 @@ ALL_STRATEGIES = (
 """Strategies of `--strategies all`, besides the one of the configuration."""
 
 
+ALL = "all"
+"""In place of names: `ALL_STRATEGIES`."""
+_USUAL_RANKS = (1, 2, 4, 8)
+
+
 @dataclass(frozen=True)
 class PlanRequest:
     """The options that a plan varies; see the options of `paratune plan`."""
 
-    num_ranks: tuple[int, ...]
-    strategies: tuple[str, ...]
-    """As `candidates.strategy_section` reads them."""
-    precisions: tuple[str, ...]
-    micro_batch_sizes: tuple[int | None, ...] = (None,)
-    """None stands for the size in the configuration."""
+    num_ranks: tuple[int, ...] = ()
+    """Empty for 1, 2, 4 and 8, on a CPU up to its number of cores."""
+    strategies: tuple[str, ...] = ()
+    """As `candidates.strategy_section` reads them; empty for the usual ones, or only `ALL`."""
+    precisions: tuple[str, ...] = ()
+    """Empty for that of the configuration."""
     nodes: tuple[int, ...] = ()
     """Numbers of nodes, each combined with each number of devices; empty for the smallest possible number."""
-    are_named: bool = True
-    """Whether the user named the strategies; if not, strategies that equal `single` on one device are left out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +71,17 @@ class JobOption:
     setup: PredictionSetup
     sizes: ResolvedBatch
     layout: BatchLayout
-    is_open: bool
-    """Whether paratune chooses the micro-batch size, and may reduce it until the option fits."""
-    differences: tuple[str, ...] = ()
-    """Precision or micro-batch, if the plan varies them: they distinguish options with equal strategy and devices."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether paratune chooses the micro-batch size, and may reduce it until the option fits."""
+        return self.config.batch.per_device is None and self.config.batch.micro_batch_size in (None, "auto")
+
+    def resized(self, micro_batch_size: int) -> "JobOption":
+        """Return the option with the same global batch in micro-batches of at most `micro_batch_size` samples."""
+        sizes = self.sizes.at_most(micro_batch_size)
+        setup = replace(self.setup, micro_batch_size=sizes.micro_batch_size, grad_accum_steps=sizes.grad_accum_steps)
+        return replace(self, sizes=sizes, setup=setup)
 
 
 @dataclass(frozen=True)
@@ -88,34 +98,44 @@ class Impossible:
 
 
 def list_options(
-    job: PlannedJob,
-    loaded: LoadedConfig,
-    machine: Machine,
-    request: PlanRequest,
-    outside_traits: Callable[[str], Traits],
+    job: PlannedJob, loaded: LoadedConfig, machine: Machine, request: PlanRequest
 ) -> tuple[list[JobOption], list[Impossible]]:
     """Return the possible options of a plan, and the impossible ones.
 
-    `machine` decides which precisions and layouts are possible; `outside_traits` returns the traits of a strategy from
-    outside this package, by its kind.
+    `machine` decides which precisions and layouts are possible.
 
     Raises:
         ConfigError: A strategy or an option of a strategy does not exist.
     """
+    usual = [number for number in _USUAL_RANKS if machine.is_cuda or number <= max(1, machine.num_cores or 1)]
+    are_named = bool(request.strategies) and request.strategies != (ALL,)
     options: list[JobOption] = []
     impossible: list[Impossible] = []
-    for variant in _variants(loaded, request, outside_traits):
-        if isinstance(variant, Impossible):
-            impossible.append(variant)
+    for name, config in _configs(loaded, request):
+        try:
+            kind = config.strategy.kind
+            known = strategy_traits(kind, strategy_options(config.strategy))
+            traits: Traits = known or import_callable(kind, "strategy.kind").traits
+        except ConfigError as error:
+            if error.code != "code.not_imported":
+                raise
+            impossible.append(Impossible(name, config.precision, None, str(error)))
             continue
-        for num_ranks in request.num_ranks:
-            if not request.are_named and _equals_single(variant, num_ranks):
+        if conflicts := check(config):
+            reason = "; ".join(problem.message for problem in conflicts)
+            impossible.append(Impossible(name, config.precision, None, reason))
+            continue
+        for num_ranks in request.num_ranks or usual:
+            # `single` on several devices, or a strategy that equals it on one, is redundant.
+            is_single = traits.max_world_size == 1
+            is_redundant = is_single if num_ranks > 1 else not is_single and traits.states_on == "device"
+            if is_redundant and not are_named:
                 continue
             for num_nodes in request.nodes or (min_nodes(num_ranks, machine.devices_per_node),):
                 try:
-                    option = _option(job, machine, variant, num_ranks, num_nodes)
+                    option = _option(job, machine, name, config, traits, num_ranks, num_nodes)
                 except ConfigError as error:  # the model does not take the layout of batches
-                    option = Impossible(variant.name, variant.config.precision, num_ranks, str(error))
+                    option = Impossible(name, config.precision, num_ranks, str(error))
                 if isinstance(option, Impossible):
                     impossible.append(option)
                 elif all(option.setup != other.setup for other in options):
@@ -130,107 +150,63 @@ def min_nodes(num_ranks: int, devices_per_node: int | None) -> int:
     return next(num for num in range(-(-num_ranks // devices_per_node), num_ranks + 1) if num_ranks % num == 0)
 
 
-@dataclass(frozen=True, eq=False)
-class _Variant:
-    name: str
-    config: Config
-    traits: Traits
-    differences: tuple[str, ...]
-
-
-def _variants(
-    loaded: LoadedConfig, request: PlanRequest, outside_traits: Callable[[str], Traits]
-) -> Iterator[_Variant | Impossible]:
-    for name in request.strategies:
+def _configs(loaded: LoadedConfig, request: PlanRequest) -> Iterator[tuple[str, Config]]:
+    """Yield the strategy's name and the configuration of each combination that does not depend on devices."""
+    usual = ALL_STRATEGIES if request.strategies == (ALL,) else DEFAULT_STRATEGIES
+    names = request.strategies if request.strategies and request.strategies != (ALL,) else None
+    for name in names or dict.fromkeys([*usual, loaded.config.strategy.kind]):
         section, problems = strategy_section(loaded, name)
-        for precision, size in product(request.precisions, request.micro_batch_sizes):
-            values, findings = validate(_values(loaded.values, section, precision, size))
+        for precision in request.precisions or (loaded.config.precision,):
+            values, findings = validate(deepcopy(loaded.values) | {"strategy": section, "precision": precision})
             problems = [*problems, *(problem.message for problem in findings.problems)]
             if problems:
                 text = f"--strategies {name}: {'; '.join(problems)}"
                 raise ConfigError(text, code="strategy.candidates", option="--strategies", name=name)
-            config = Config.model_validate(values)
-            kind = config.strategy.kind
-            try:
-                traits = strategy_traits(kind, strategy_options(config.strategy)) or outside_traits(kind)
-            except ConfigError as error:
-                if error.code != "code.not_imported":
-                    raise
-                yield Impossible(name, precision, None, str(error))
-                continue
-            if conflicts := check(config):
-                yield Impossible(name, precision, None, "; ".join(problem.message for problem in conflicts))
-                continue
-            differences = [precision] if len(request.precisions) > 1 else []
-            differences += [f"micro-batches of {size}"] if len(request.micro_batch_sizes) > 1 else []
-            yield _Variant(name, config, traits, tuple(differences))
-
-
-def _values(given: Mapping[str, Any], strategy: dict[str, Any], precision: str, size: int | None) -> dict[str, Any]:
-    values = deepcopy(dict(given))
-    values.update(strategy=strategy, precision=precision)
-    if size is not None:
-        values["batch"]["micro_batch_size" if values["batch"]["per_device"] is None else "per_device"] = size
-    return values
-
-
-def _equals_single(variant: _Variant, num_ranks: int) -> bool:
-    """Return whether an option is redundant: a strategy that equals `single` on one device, or `single` on several."""
-    if variant.traits.max_world_size == 1:
-        return num_ranks > 1
-    return num_ranks == 1 and variant.traits.states_on == "device"
+            yield name, Config.model_validate(values)
 
 
 def _option(
-    job: PlannedJob, machine: Machine, variant: _Variant, num_ranks: int, num_nodes: int
+    job: PlannedJob, machine: Machine, name: str, config: Config, traits: Traits, num_ranks: int, num_nodes: int
 ) -> JobOption | Impossible:
     """Return the option with a number of ranks, or the reason why it is impossible.
 
     Raises:
         ConfigError: The model does not support the requested `batch.layout`.
     """
-    config, traits = variant.config, variant.traits
     num_layers = getattr(job.hf_config, "num_hidden_layers", None)
-    reasons = reasons_against(
-        config,
-        traits,
-        _target(machine),
-        Ranks(num_ranks, num_nodes),
-        num_blocks=num_layers if isinstance(num_layers, int) else None,
-    )
+    num_blocks = num_layers if isinstance(num_layers, int) else None
+    target = Target(is_cpu=True, description=f"{machine.name} is a CPU")
+    if machine.is_cuda:
+        peak = None if machine.device is None else machine.device.peak_flops_per_s
+        missing = frozenset(name for name in ("tf32", "bf16") if peak is not None and peak(name) is None)
+        target = Target(False, f"{machine.name} is {'older' if missing else 'a GPU'}", missing)
+    reasons = reasons_against(config, traits, target, Ranks(num_ranks, num_nodes), num_blocks=num_blocks)
     if reasons:
         sentence, codes = "; ".join(reason.message for reason in reasons), (reason.code for reason in reasons)
-        return Impossible(variant.name, config.precision, num_ranks, sentence, tuple(codes))
+        return Impossible(name, config.precision, num_ranks, sentence, tuple(codes))
     sizes = job.sizes(config.batch, traits, num_ranks)
     layout = job.layout(traits, is_cuda=machine.is_cuda)
-    setup = PredictionSetup(
+    return JobOption(
+        name, config, option_setup(config, traits, sizes, layout, num_ranks, num_ranks // num_nodes), sizes, layout
+    )
+
+
+def option_setup(
+    config: Config, traits: Traits, sizes: ResolvedBatch, layout: BatchLayout, num_ranks: int, ranks_per_node: int
+) -> PredictionSetup:
+    """Return the input of the predictions of a configuration."""
+    own = config.train.optimizer if isinstance(config.train.optimizer, OwnOptimizer) else None
+    return PredictionSetup(
         strategy=config.strategy,
         traits=traits,
         # With the dtype of the weights in the passes of the strategy.
         precision=POLICIES[config.precision].with_weights(getattr(config.strategy, "param_dtype", "fp32")),
         num_ranks=num_ranks,
-        ranks_per_node=num_ranks // num_nodes,
+        ranks_per_node=ranks_per_node,
         micro_batch_size=sizes.micro_batch_size,
         grad_accum_steps=sizes.grad_accum_steps,
         activation_checkpointing=config.train.activation_checkpointing,
         layout="packed" if layout.kind == "packed" else "padded",
-        **optimizer_setup(config.train),
+        optimizer="adamw" if isinstance(config.train.optimizer, OwnOptimizer) else config.train.optimizer,
+        own_state_bytes=None if own is None else own.state_bytes,
     )
-    is_open = config.batch.per_device is None and config.batch.micro_batch_size in (None, "auto")
-    return JobOption(variant.name, config, setup, sizes, layout, is_open, variant.differences)
-
-
-def resized(option: JobOption, micro_batch_size: int) -> JobOption:
-    """Return the option with the same global batch in micro-batches of at most `micro_batch_size` samples."""
-    sizes = option.sizes.at_most(micro_batch_size)
-    setup = replace(option.setup, micro_batch_size=sizes.micro_batch_size, grad_accum_steps=sizes.grad_accum_steps)
-    return replace(option, sizes=sizes, setup=setup)
-
-
-def _target(machine: Machine) -> Target:
-    """Return a machine as the rules of feasibility need it."""
-    if not machine.is_cuda:
-        return Target(is_cpu=True, description=f"{machine.name} is a CPU")
-    device = machine.device
-    missing = [name for name in ("tf32", "bf16") if device is not None and device.peak_flops_per_s(name) is None]
-    return Target(False, f"{machine.name} is {'older' if missing else 'a GPU'}", frozenset(missing))

@@ -32,28 +32,19 @@ class Link:
     tree_s: float | None = None
     """Latencies of all steps of a tree, up and down; None where all-reduces use rings only (gloo)."""
 
-    def all_reduce_s(self, num_bytes: float) -> float:
-        """Return the seconds of a sum that every rank gets: 2 (N - 1) / N n, in 2 (N - 1) steps, or by a tree.
+    def seconds(self, collective: Collective, num_bytes: float) -> float:
+        """Return the seconds of a collective of `num_bytes`, which all ranks together have of a gather's shards.
 
-        A tree sends 2 n with `TREE_SHARE` of the bandwidth, in fewer steps: NCCL takes the faster one.
+        An all-reduce takes 2 (N - 1) steps, a gather and a reduce-scatter N - 1. NCCL takes a tree for an all-reduce
+        where it is faster: it sends 2 n with `TREE_SHARE` of the bandwidth, in fewer steps.
         """
         if self.num_ranks == 1:
             return 0.0
-        moved = ring_bytes("all_reduce", num_bytes, self.num_ranks)
-        seconds = moved / self.bytes_per_s + 2 * (self.num_ranks - 1) * self.latency_s
-        if self.tree_s is not None:
+        steps = {"all_reduce": 2 * (self.num_ranks - 1), "send": 1}.get(collective, self.num_ranks - 1)
+        seconds = ring_bytes(collective, num_bytes, self.num_ranks) / self.bytes_per_s + steps * self.latency_s
+        if collective == "all_reduce" and self.tree_s is not None:
             seconds = min(seconds, 2 * num_bytes / (TREE_SHARE * self.bytes_per_s) + self.tree_s)
         return self.call_s + seconds
-
-    def all_gather_s(self, num_bytes: float) -> float:
-        """Return the seconds of gathering `num_bytes` of shards, all ranks' together: (N - 1) / N n in N - 1 steps."""
-        moved = ring_bytes("all_gather", num_bytes, self.num_ranks)
-        called = self.call_s if self.num_ranks > 1 else 0.0
-        return moved / self.bytes_per_s + (self.num_ranks - 1) * self.latency_s + called
-
-    def reduce_scatter_s(self, num_bytes: float) -> float:
-        """Return the seconds of a sum of `num_bytes` of which every rank gets its shard: as `all_gather_s`."""
-        return self.all_gather_s(num_bytes)
 
     def broadcasts_s(self, num_bytes: float, num_tensors: int) -> float:
         """Return the seconds of broadcasts, tensor by tensor, whose roots are spread over the ranks.
@@ -63,10 +54,6 @@ class Link:
         moved = ring_bytes("broadcast", num_bytes, self.num_ranks)
         steps = num_tensors / self.num_ranks * (self.num_ranks - 1)
         return moved / self.bytes_per_s + steps * self.latency_s + (num_tensors * self.call_s if steps else 0.0)
-
-    def send_s(self, num_bytes: float) -> float:
-        """Return the seconds from one rank to the next."""
-        return 0.0 if self.num_ranks == 1 else num_bytes / self.bytes_per_s + self.latency_s + self.call_s
 
 
 def ring_bytes(collective: Collective, num_bytes: float, num_ranks: int) -> float:

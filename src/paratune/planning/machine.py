@@ -4,7 +4,7 @@ A device file is YAML that describes a listed device with other values, or a dev
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,6 @@ from paratune.planning.uncalibrated import assumed_constants
 
 _FILE_SUFFIXES = (".yaml", ".yml")
 _GIGA, _TERA, _GIGABIT = 1e9, 1e12, 1e9 / 8
-_OF_A_CPU = {"name", "memory_gib", "cores", "price_per_hour"}
-"""Options of a file that describes a node without accelerators."""
 DEVICES_PER_NODE = 8
 """Devices of a node if no file states another number."""
 
@@ -49,8 +47,6 @@ class Machine:
     """Cores that the ranks share, for a CPU."""
     devices_per_node: int | None = None
     """None for a CPU, whose processes share one node."""
-    host_memory_bytes: int | None = None
-    """Memory of the host of a node with accelerators; None if unknown, and for a CPU."""
 
     @property
     def has_links(self) -> bool:
@@ -115,10 +111,6 @@ class MachineFile(Section):
     """Between machines, one direction, all adapters of a machine together, in 1e9 bits a second."""
     devices_per_node: Positive | None = None
     """Devices of one node; 8 when not given."""
-    host_memory_gib: PositiveFloat | None = None
-    """Memory of the host of a node, in GiB."""
-    cores: PositiveFloat | None = None
-    """Cores of a node without accelerators, which then has no device; memory_gib is the memory of the node."""
     price_per_hour: NonNegative | None = None
     """Price of one device."""
 
@@ -131,32 +123,15 @@ def find_machine(name: str) -> Machine:
     """
     if name.lower().endswith(_FILE_SUFFIXES):
         return _machine_of_file(Path(name))
-    return _machine_of_device(known_device(name), name)
-
-
-def known_device(name: str) -> Device:
-    """Return a listed device.
-
-    Raises:
-        ConfigError: The device is not listed; the text lists all devices.
-    """
     device = find_device(name)
     if device is None:
-        keys = [device.key for device in DEVICES]
-        asked = name.lower().replace("_", "-")
-        similar_keys = _keys_of_family(asked, keys)
-        hint = "" if similar_keys else did_you_mean(asked, keys)
-        similar_keys = similar_keys or ([] if hint else _keys_of_family(asked.rpartition("-")[0], keys))
-        hint = f"; there are {', '.join(similar_keys)}" if similar_keys else hint
+        asked, keys = name.lower().replace("_", "-"), [device.key for device in DEVICES]
+        family = [key for key in keys if key.startswith((f"{asked}-", f"{asked.rpartition('-')[0] or asked}-"))]
+        hint = f"; there are {', '.join(family)}" if family else did_you_mean(asked, keys)
         remedy = "describe another one in a file (docs/howto/plan.md#a-machine-of-your-own) and give its path"
         text = f"{name} is not a listed device{hint}; listed: {', '.join(keys)}; {remedy}"
-        raise ConfigError(text, code="plan.unknown_device", name=name, keys=keys, similar=similar_keys)
-    return device
-
-
-def _keys_of_family(family: str, keys: Sequence[str]) -> list[str]:
-    """Return the keys of a family, such as a100-40gb and a100-80gb for a100."""
-    return [key for key in keys if family and key.startswith(f"{family}-")]
+        raise ConfigError(text, code="plan.unknown_device", name=name)
+    return _machine_of_device(device, name)
 
 
 def this_machine() -> Machine:
@@ -173,10 +148,13 @@ def this_machine() -> Machine:
 
 def machine_of_node(node: Mapping[str, Any]) -> Machine:
     """Return the machine of a node that `hardware.describe_node` describes: its first GPU, or its CPU."""
+    if gpus := node.get("gpus"):
+        name, memory_bytes = gpus[0]["name"], gpus[0]["memory_bytes"]
+        if (device := find_device(name)) is not None:
+            return _machine_of_device(device, name, memory_bytes=memory_bytes)
+        return Machine(name, None, True, memory_bytes, constants=None, devices_per_node=DEVICES_PER_NODE)
     sizes = [size for size in (node.get("ram_bytes"), node.get("ram_limit_bytes")) if size]
     memory_bytes = int(min(sizes)) if sizes else None
-    if gpus := node.get("gpus"):
-        return replace(_machine_of_gpu(gpus[0]["name"], gpus[0]["memory_bytes"]), host_memory_bytes=memory_bytes)
     cores = node.get("num_usable_cores")
     return Machine(node.get("cpu_model") or "CPU", None, False, memory_bytes, constants=None, num_cores=cores)
 
@@ -194,13 +172,6 @@ def _machine_of_device(
     )
 
 
-def _machine_of_gpu(name: str, memory_bytes: int) -> Machine:
-    device = find_device(name)
-    if device is None:
-        return Machine(name, None, True, memory_bytes, constants=None, devices_per_node=DEVICES_PER_NODE)
-    return _machine_of_device(device, name, memory_bytes=memory_bytes)
-
-
 def _machine_of_file(path: Path) -> Machine:
     """Return the machine that a file describes.
 
@@ -208,17 +179,11 @@ def _machine_of_file(path: Path) -> Machine:
         ConfigError: The file cannot be read, or has problems; the text lists all of them with their lines.
     """
     described = read_section_file(path, MachineFile, "a device file", _problems)
-    name, price = described.name or path.stem, described.price_per_hour
-    if described.cores:
-        assert described.memory_gib is not None
-        memory_bytes = int(described.memory_gib * GIB)
-        return Machine(name, None, False, memory_bytes, None, price_per_hour=price, num_cores=described.cores)
-    network, host = described.network_gbit_per_s, described.host_memory_gib
+    name, network = described.name or path.stem, described.network_gbit_per_s
     return replace(
         _machine_of_device(_device_of_file(described, name), name, None if network is None else network * _GIGABIT),
-        price_per_hour=price,
+        price_per_hour=described.price_per_hour,
         devices_per_node=described.devices_per_node or DEVICES_PER_NODE,
-        host_memory_bytes=None if host is None else int(host * GIB),
     )
 
 
@@ -230,18 +195,11 @@ def _problems(values: dict[str, Any], _: dict[str, Any], is_valid: bool) -> list
         keys = [device.key for device in DEVICES]
         message = f"device is {name}, which is not listed{did_you_mean(name, keys)}; listed: {', '.join(keys)}"
         return [Problem(message, ("device",), code="plan.unknown_device")]
-    if not is_valid:
-        return []
-    needed = ("memory_gib",) if described.cores else ("memory_gib", "memory_gb_per_s", "peak_tflops")
-    missing = [key for key in needed if getattr(described, key) is None]
-    if missing and (described.device is None or described.cores):
+    missing = [key for key in ("memory_gib", "memory_gb_per_s", "peak_tflops") if getattr(described, key) is None]
+    if is_valid and missing and name is None:
         text = f"without device, {', '.join(missing)} must be given; or name a listed device"
         return [Problem(text, code="config.required")]
-    if described.cores is None:
-        return []
-    text = "has no effect with cores, which describes a node without accelerators"
-    ignored = [key for key in described.model_fields_set - _OF_A_CPU if getattr(described, key) is not None]
-    return [Problem(f"{key} {text}", (key,), code="config.no_effect") for key in sorted(ignored)]
+    return []
 
 
 def _device_of_file(described: MachineFile, name: str) -> Device:

@@ -2,21 +2,18 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
-from paratune.base.units import GIB, MIB
+from paratune.base.units import MIB
 from paratune.config.model_states import PART_NUMBERS_8_BITS
 from paratune.planning.allocator import StepAllocations, reserve
-from paratune.planning.engines import GRADIENTS, EngineInputs, EngineMemory
 from paratune.planning.kinds import kind_of, states_of_rank
+from paratune.planning.kinds.pipeline import stage_terms
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.stage_memory import stage_terms
-from paratune.planning.states import distinct_ranks, state_tensors
+from paratune.planning.states import GRADIENTS, EngineInputs, EngineMemory, distinct_ranks, state_tensors
 from paratune.planning.timeline import Delta, find_fullest, rounded
 from paratune.planning.trace import CUDA_ROUNDING
 
-When = Literal["forward", "backward", "optimizer"]
 CONTEXT_BYTES = 500 * MIB
 """CUDA's context with the kernels that a training loads: assumed, not measured."""
 NCCL_CHANNEL_BYTES = 12 * MIB
@@ -55,8 +52,6 @@ BUCKET_BYTES = 25 * MIB
 """Buckets of DDP in the simulation of the allocator: PyTorch's default."""
 UPDATE_BYTES_8_BITS = 28
 """Bytes for each number of a part that adamw_8bit updates: seven tensors of 4 bytes at the same time."""
-STATES = ("weights", "gradients", "optimizer", "buffers")
-"""Terms whose size is exact."""
 _TRANSIENT = ("activations", "cast_weights", "gathered_weights", "communication")
 
 
@@ -70,8 +65,6 @@ class Memory:
     nccl (`with_nccl`); in predictions for a CPU process (`with_process`)."""
     host_terms: Mapping[str, int]
     """On the host, states that are offloaded."""
-    at: When
-    """Part of a step in which the peak is."""
 
     @property
     def total(self) -> int:
@@ -89,15 +82,10 @@ class Memory:
         """Upper bound of the total, from the upper bounds of context, NCCL, fragmentation and process."""
         more = sum(high - value for term, (value, _, high) in _BOUNDS.items() if term in self.terms)
         more += (_NCCL_SPREAD - 1) * self.terms.get("nccl", 0)
-        return self.total + more + max(0, self.most_fragmented - self.terms.get("fragmentation", 0))
-
-    @property
-    def most_fragmented(self) -> int:
-        """Upper bound of the term `fragmentation`; 0 without CUDA."""
-        if "context" not in self.terms:
-            return 0
-        transient = sum(self.terms.get(name, 0) for name in _TRANSIENT)
-        return max(self.terms.get("fragmentation", 0), round(MAX_FRAGMENTED * transient))
+        if "context" in self.terms:
+            most = round(MAX_FRAGMENTED * sum(self.terms.get(name, 0) for name in _TRANSIENT))
+            more += max(0, most - self.terms.get("fragmentation", 0))
+        return self.total + more
 
     @property
     def host_total(self) -> int:
@@ -140,41 +128,32 @@ def peak_of_rank(profile: Profile, setup: PredictionSetup, rank: int, on_cuda: b
     kind = kind_of(setup)
     if kind.engine_memory is None:
         passes, update = stage_terms(view, rank % setup.traits.ranks_per_replica)
-        when: When = "backward"
     else:
         engine_memory = kind.engine_memory(view)
-        passes, when = _peak_of_passes(view, engine_memory)
-        update = _terms_at_update(view, engine_memory)
+        passes = _peak_of_passes(view, engine_memory)
+        update = {**engine_memory.at_step}
+        for name, size in engine_memory.always.items():
+            update[name] = update.get(name, 0) + size
+        # Unsharded gradients are freed if each rank keeps only its shard.
+        update[GRADIENTS] = view.states.gradients
     update = {**update, "update": update_bytes(view)}
     if sum(update.values()) > sum(passes.values()):
-        passes, when = update, "optimizer"
+        passes = update
     states = view.states
     # All micro-batches of a step are on the device when it begins.
     batch_bytes = profile.batch_bytes * setup.grad_accum_steps
     terms = {"weights": states.weights, "optimizer": states.optimizer, "buffers": profile.num_buffer_bytes}
     terms |= {"batch": batch_bytes, **passes}
     if on_cuda:
-        transient = sum(terms.get(name, 0) for name in _TRANSIENT)
-        terms |= {
-            "context": CONTEXT_BYTES,
-            "workspaces": WORKSPACE_BYTES,
-            "fragmentation": fragmented_bytes(view) if is_simulated(view) else round(FRAGMENTED_SHARE * transient),
-        }
+        fragmented = round(FRAGMENTED_SHARE * sum(terms.get(name, 0) for name in _TRANSIENT))
+        if kind.holds_whole_model:  # the allocator can be simulated
+            allocator = reserve(step_allocations(view))
+            fragmented = allocator.reserved - allocator.most_allocated
+        terms |= {"context": CONTEXT_BYTES, "workspaces": WORKSPACE_BYTES, "fragmentation": fragmented}
     host_terms = {"weights": states.host_weights, "gradients": states.host_gradients}
     host_terms["optimizer"] = states.host_optimizer
     given, given_on_host = ({name: size for name, size in each.items() if size} for each in (terms, host_terms))
-    return Memory(given, given_on_host, when)
-
-
-def is_simulated(view: EngineInputs) -> bool:
-    """Return whether the allocator of a rank can be simulated: the rank has the whole model."""
-    return kind_of(view.setup).holds_whole_model
-
-
-def fragmented_bytes(view: EngineInputs) -> int:
-    """Return the memory that PyTorch's allocator reserves besides the largest amount that is allocated."""
-    allocator = reserve(step_allocations(view))
-    return allocator.reserved - allocator.most_allocated
+    return Memory(given, given_on_host)
 
 
 def step_allocations(view: EngineInputs) -> StepAllocations:
@@ -199,35 +178,20 @@ def step_allocations(view: EngineInputs) -> StepAllocations:
     )
 
 
-def _peak_of_passes(view: EngineInputs, engine_memory: EngineMemory) -> tuple[dict[str, int], When]:
+def _peak_of_passes(view: EngineInputs, engine_memory: EngineMemory) -> dict[str, int]:
     timeline = view.profile.timeline
-    apart = {*timeline.gradients, *timeline.casts}
-    level = timeline.level(view.rounding, without=apart)
-    deltas = [*engine_memory.deltas, *(_cast_deltas(view) if engine_memory.keeps_casts else ())]
+    level = timeline.level(view.rounding, without={*timeline.gradients, *timeline.casts})
+    deltas = list(engine_memory.deltas)
+    # Copies of weights that autocast makes and autograd keeps until their backward pass.
+    for number in timeline.casts if engine_memory.keeps_casts else ():
+        made, freed = timeline.span(number)
+        size = rounded(timeline.sizes[number], view.rounding)
+        deltas += [Delta(made, "cast_weights", size), Delta(freed, "cast_weights", -size)]
     moment = find_fullest(level, deltas)
     terms = {"activations": int(level[moment.position]), **moment.deltas}
     for name, size in engine_memory.always.items():
         terms[name] = terms.get(name, 0) + size
-    return terms, "forward" if moment.position <= timeline.num_forward else "backward"
-
-
-def _cast_deltas(view: EngineInputs) -> list[Delta]:
-    """Return the copies of weights that autocast makes and autograd keeps until their backward pass."""
-    timeline, deltas = view.profile.timeline, []
-    for number in timeline.casts:
-        made, freed = timeline.span(number)
-        size = rounded(timeline.sizes[number], view.rounding)
-        deltas += [Delta(made, "cast_weights", size), Delta(freed, "cast_weights", -size)]
-    return deltas
-
-
-def _terms_at_update(view: EngineInputs, engine_memory: EngineMemory) -> dict[str, int]:
-    """Return the memory besides the states while the update runs, without that of the update itself."""
-    terms = {**engine_memory.at_step}
-    for name, size in engine_memory.always.items():
-        terms[name] = terms.get(name, 0) + size
-    # Unsharded gradients are freed if each rank keeps only its shard.
-    return {**terms, GRADIENTS: view.states.gradients}
+    return terms
 
 
 def update_bytes(view: EngineInputs) -> int:
@@ -242,38 +206,3 @@ def update_bytes(view: EngineInputs) -> int:
     if view.setup.optimizer == "adafactor":
         return 2 * view.profile.weight_bytes * largest
     return 0
-
-
-_PROCESS_BYTES = (0.25 * GIB, 4 * GIB)
-"""Resident memory of a process without weights: torch and transformers have 245 MiB on a CPU (measured, torch 2.13);
-with CUDA, NCCL, pinned buffers and workers of the loader 4 GiB are assumed."""
-_LOADED_BYTES = 4
-"""Weights are loaded in float32 for all precisions of training."""
-
-
-@dataclass(frozen=True)
-class HostMemory:
-    """Bytes that all processes of a node need together, at their peak."""
-
-    low: int
-    """Weights are loaded from a mapped file that the processes share."""
-    high: int
-    """Every process has a copy of the weights, which exists as long as the offloaded states."""
-
-    def fit(self, total_bytes: int | None) -> str:
-        """Return "yes", "tight" (the upper bound does not fit), "no" or "unknown" for the memory of a node."""
-        if total_bytes is None:
-            return "unknown"
-        return "no" if self.low > total_bytes else "tight" if self.high > total_bytes else "yes"
-
-
-def host_memory(num_parameters: int, setup: PredictionSetup, states_bytes: int) -> HostMemory:
-    """Return the host memory of a node whose devices have their own memory.
-
-    Every process loads `num_parameters`, the whole model, and keeps `states_bytes` on the host.
-    """
-    ranks, weights = setup.ranks_per_node, _LOADED_BYTES * num_parameters
-    low, high = (ranks * size for size in _PROCESS_BYTES)
-    return HostMemory(
-        low=round(low + max(weights, ranks * states_bytes)), high=round(high + ranks * (weights + states_bytes))
-    )

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from paratune.errors import ConfigError, ParatuneError
-from paratune.planning.division import Division
 from paratune.planning.job import PlannedJob
-from paratune.planning.profile import Profile, Shape, profile
+from paratune.planning.profile import Division, Profile, Shape, profile
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.trace import Operation, Phase
 

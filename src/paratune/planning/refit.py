@@ -9,15 +9,15 @@ Source: Gelman et al., Bayesian Data Analysis, third edition, 2013, sections 4.1
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from paratune.planning.constants import Constants
-from paratune.planning.time import TERMS, StepCase, step_terms, used_constants
+from paratune.planning.constants import BoundedConstant, Constants
+from paratune.planning.time import TERMS, step_terms, used_constants
+from paratune.planning.work import StepCase
 
 NINETY = 1.645
 """Standard deviations of a normal distribution that contain nine of ten values."""
@@ -63,7 +63,7 @@ def refit(constants: Constants, steps: Sequence[MeasuredStep]) -> Refit:
     cases = list({id(step.case): step.case for step in steps}.values())
     used = sorted(set().union(*(used_constants(case, constants) for case in cases)))
     names = [name for name in used if constants[name].value > 0 and constants[name].low < constants[name].high]
-    prior = np.array([_deviation(constants, name) for name in names])
+    prior = np.array([max(1e-6, math.log(constants[name].high / constants[name].low) / (2 * NINETY)) for name in names])
     measured = np.log([step.seconds for step in steps])
 
     def logs(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -95,20 +95,17 @@ def refit(constants: Constants, steps: Sequence[MeasuredStep]) -> Refit:
     joint = tuple(dict(zip(names, column, strict=True)) for column in spreads.T)
     other_way = OTHER_WAY["cuda" if steps[0].case.machine.is_cuda else "cpu"]
     joint += ({"factor.run": other_way},) if "factor.run" in constants else ()
-    shifts = dict(zip(names, x, strict=True))
-    deviations = dict(zip(names, np.sqrt(np.diag(covariance)), strict=True))
+    moved = constants.shifted(dict(zip(names, x, strict=True)))
+    bounded = {}
+    for name, deviation in zip(names, np.sqrt(np.diag(covariance)), strict=True):
+        value, factor = moved[name].value, math.exp(NINETY * deviation)
+        bounded[name] = BoundedConstant(value, value / factor, value * factor)
     return Refit(
-        constants=_with_bounds(constants.shifted(shifts), deviations, joint),
+        # With the bounds of their posterior, and the directions in which they vary together.
+        constants=replace(moved.replaced(bounded), joint=joint),
         before_s=tuple(float(value) for value in np.exp(logs(np.zeros(len(names))))),
         after_s=tuple(float(value) for value in np.exp(logs(x))),
     )
-
-
-def _deviation(constants: Constants, name: str) -> float:
-    """Return the prior standard deviation of a constant, in logarithms."""
-    constant = constants[name]
-    low = constant.low or constant.value / (constant.high / constant.value)
-    return max(1e-6, math.log(constant.high / low) / (2 * NINETY))
 
 
 def _limits(constants: Constants, name: str) -> tuple[float, float]:
@@ -118,13 +115,3 @@ def _limits(constants: Constants, name: str) -> tuple[float, float]:
         -math.inf if low is None else min(0.0, math.log(low / value)),
         math.inf if high is None else max(0.0, math.log(high / value)),
     )
-
-
-def _with_bounds(constants: Constants, deviations: Mapping[str, float], joint: Any) -> Constants:
-    """Return the constants with the bounds of their posterior, and the directions in which they vary together."""
-    bounded = {}
-    for name, deviation in deviations.items():
-        constant, factor = constants[name], math.exp(NINETY * deviation)
-        source = f"{constant.source}; refitted to measured times"
-        bounded[name] = replace(constant, low=constant.value / factor, high=constant.value * factor, source=source)
-    return replace(constants.replaced(bounded), joint=joint)

@@ -1,20 +1,12 @@
 """Strategy, precision, ranks and micro-batches of a job: the input of all predictions."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from paratune.config.section import OwnOptimizer
-from paratune.config.sections import OptimizerName, Train
+from paratune.config.sections import OptimizerName
 from paratune.config.strategy_sections import Strategy
 from paratune.config.traits import Traits
 from paratune.precision import Precision
-
-
-def optimizer_setup(train: Train) -> dict[str, Any]:
-    """Return the fields of `PredictionSetup` that follow from `train.optimizer`."""
-    if isinstance(train.optimizer, OwnOptimizer):
-        return {"own_state_bytes": train.optimizer.state_bytes}
-    return {"optimizer": train.optimizer}
 
 
 @dataclass(frozen=True)

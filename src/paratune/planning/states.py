@@ -1,19 +1,22 @@
-"""Bytes of weights, gradients and optimizer states: the common parts, which the modules of `planning.kinds` use.
+"""Bytes of weights, gradients and optimizer states, and what describes an engine: for the modules of `planning.kinds`.
 
-`N` ranks share states. Gradients are those at the end of the last backward pass of a step, before the update. Transient
-memory (communication buffers, gathered weights) is in `engines`.
+`N` ranks share states. Gradients are those at the end of the last backward pass of a step, before the update. The
+memory that an engine needs besides (communication buffers, gathered weights) is that of the last micro-batch of a step,
+which needs most, because the gradients of the others already exist.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 
 from paratune.config.model_states import NumberBytes, adam_bytes, compact_state_tensors, shard_count
 from paratune.planning.profile import Parameter, Profile, Weights
 from paratune.planning.setup import PredictionSetup
+from paratune.planning.timeline import Delta, rounded
 
 STEP_BYTES = 4
 """AdamW's step counter, a float32 for each parameter."""
+GRADIENTS, GATHERED, COMMUNICATION = "gradients", "gathered_weights", "communication"
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,13 @@ class States:
         )
 
 
-def numbers_of(profile: Profile, setup: PredictionSetup) -> NumberBytes:
-    """Return the bytes per element without 16-bit weights: all states in the dtype of the weights, two moments."""
-    return _with_own_states(adam_bytes(profile.weight_bytes), profile, setup)
+def numbers_of(profile: Profile, setup: PredictionSetup, *, are_sharded: bool = False) -> NumberBytes:
+    """Return the bytes per element of states in the dtype of the weights.
 
-
-def _with_own_states(numbers: NumberBytes, profile: Profile, setup: PredictionSetup) -> NumberBytes:
-    """Return the bytes with those of the states of another optimizer than AdamW, as a mean over trained parameters."""
+    Those of another optimizer than AdamW are a mean over trained parameters. States that FSDP2 shards are in fp32, also
+    if passes read copies in 16 bits.
+    """
+    numbers = adam_bytes(setup.state_bytes if are_sharded and setup.keeps_16_bits else profile.weight_bytes)
     if setup.own_state_bytes is not None:
         return replace(numbers, optimizer=setup.own_state_bytes)
     trained = [parameter for parameter in profile.parameters if parameter.is_trained and parameter.has_gradient]
@@ -65,12 +68,6 @@ def state_tensors(parameter: Parameter, param_bytes: int, setup: PredictionSetup
         return (setup.own_state_bytes * parameter.numel,) if setup.own_state_bytes else ()
     known = compact_state_tensors(setup.optimizer, parameter.shape, param_bytes=param_bytes)
     return 2 * (param_bytes * parameter.numel,) if known is None else known
-
-
-def sharded_numbers_of(profile: Profile, setup: PredictionSetup) -> NumberBytes:
-    """Return the bytes per element of the states that FSDP2 shards: fp32, also if passes read copies in 16 bits."""
-    param_bytes = setup.state_bytes if setup.keeps_16_bits else profile.weight_bytes
-    return _with_own_states(adam_bytes(param_bytes), profile, setup)
 
 
 def distinct_ranks(setup: PredictionSetup) -> range:
@@ -129,3 +126,75 @@ def optimizer_groups(parameters: Iterable[Parameter], *, with_unused: bool = Fal
 
 def count(parameters: Iterable[Parameter]) -> int:
     return sum(parameter.numel for parameter in parameters)
+
+
+@dataclass(frozen=True)
+class EngineMemory:
+    """Memory that an engine needs on the device, by term (such as communication)."""
+
+    always: Mapping[str, int] = field(default_factory=dict)
+    """Bytes from the first forward pass to the update."""
+    deltas: tuple[Delta, ...] = ()
+    """Bytes that are allocated and freed during a pass."""
+    at_step: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that the update needs besides states and gradients."""
+    keeps_casts: bool = True
+    """Whether autograd keeps the copies of weights that autocast makes."""
+
+
+@dataclass(frozen=True)
+class EngineInputs:
+    """The inputs from which the memory of an engine is computed, for one rank."""
+
+    profile: Profile
+    setup: PredictionSetup
+    states: States
+    """States of the rank."""
+    rounding: int
+    """Allocations are rounded up to a multiple of so many bytes."""
+
+    @cached_property
+    def starts(self) -> dict[int, int]:
+        """Position at which the forward pass of each block begins."""
+        return self.profile.timeline.positions("forward")
+
+    @cached_property
+    def ends(self) -> dict[int, int]:
+        """Position at which the backward pass of each block ends; blocks without a backward pass are missing."""
+        timeline = self.profile.timeline
+        begins, inner_end = timeline.positions("backward"), timeline.positions("inner_end")
+        return {number: begins.get(number - 1, inner_end.get(0, self.end)) for number in begins}
+
+    @property
+    def end(self) -> int:
+        """Position at which the backward pass ends."""
+        return len(self.profile.timeline.changes)
+
+    def gradients(self, until: Mapping[int, int] | None = None) -> Iterator[Delta]:
+        """Yield the gradients as autograd allocates them.
+
+        Each is freed at the position `until` has for its parameter; None keeps all.
+        """
+        timeline = self.profile.timeline
+        made = {change: at + 1 for at, change in enumerate(timeline.changes)}
+        for number, parameter in timeline.gradients.items():
+            size = rounded(timeline.sizes[number], self.rounding)
+            yield Delta(made[number], GRADIENTS, size)
+            if until is not None:
+                yield Delta(until[parameter], GRADIENTS, -size)
+
+    def copied_gradients(self) -> tuple[Delta, ...]:
+        """Return gradients that are freed as soon as they are complete, because they are added to others or copied."""
+        return tuple(self.gradients(self.profile.timeline.positions("gradient")))
+
+    def earlier_gradients(self) -> Iterator[Delta]:
+        """Yield gradients of the earlier micro-batches, each until that of the last micro-batch is added to it."""
+        whole = self.profile.timeline.positions("gradient")
+        for number, parameter in self.profile.timeline.gradients.items():
+            size = rounded(self.profile.timeline.sizes[number], self.rounding)
+            yield Delta(0, GRADIENTS, size)
+            yield Delta(whole[parameter], GRADIENTS, -size)
+
+    @property
+    def accumulates(self) -> bool:
+        return self.setup.grad_accum_steps > 1

@@ -56,19 +56,6 @@ class Phase:
         """How often each kernel ran; read it only after the phase."""
         return Counter(self.kernels)
 
-    @property
-    def flops(self) -> int:
-        return sum(operation.flops * count for operation, count in self.operations.items())
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes that all kernels read and write, if none stays in a cache."""
-        return sum(operation.num_bytes * count for operation, count in self.operations.items())
-
-    @property
-    def num_kernels(self) -> int:
-        return len(self.kernels)
-
 
 class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records allocations, and counts operations in the current phase.
@@ -182,7 +169,7 @@ class Saved:
     @contextmanager
     def watching(self) -> Iterator["Saved"]:
         """Record the tensors that forward passes in the block save."""
-        with torch.autograd.graph.saved_tensors_hooks(self._pack, _unchanged):
+        with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor):
             yield self
 
     def _pack(self, tensor: Tensor) -> Tensor:
@@ -198,7 +185,3 @@ class Saved:
     def forget(self) -> None:
         """Release the storages; the count stays."""
         self._storages.clear()
-
-
-def _unchanged(tensor: Tensor) -> Tensor:
-    return tensor

@@ -1,46 +1,139 @@
 """The time of a step on one rank without its strategy, and functions that all strategies use.
 
+An operation takes on the device the longer of its arithmetic and its memory traffic, and on the host its launch.
 The modules of `planning.kinds` list the collectives of a step with their bytes (`Transfer`), and compute their times.
 Scalars (gradient norms, losses) and an engine's messages about its buckets are not counted. In strategies that shard
 weights, each block is a unit that is gathered and reduced separately; the rest (embeddings and head) is one more.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from paratune.planning.constants import Constants, communication_factor
-from paratune.planning.engines import EngineInputs, EngineMemory
 from paratune.planning.links import Collective, ring_bytes
+from paratune.planning.machine import Machine
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.states import States, padded_sum
+from paratune.planning.states import EngineInputs, EngineMemory, States, padded_sum
+from paratune.planning.trace import Operation
 
 ADAMW_PASSES = 9
 """How often an optimizer step reads or writes the bytes of the trained weights: gradients for their norm; weights,
 gradients and both moments read; the same four written, with clipped gradients."""
 SHARDED_ADAMW_PASSES = 10
 """The same for shards, whose gradients are read for the norm, read and written for clipping, and then only read."""
+_PRODUCTS = {"mm", "addmm", "linear", "convolution", "_linear_pointwise"}
+_OPERATORS = {
+    "activation": "gelu gelu_backward tanh tanh_backward silu silu_backward exp erf",
+    "softmax": (
+        "_softmax _softmax_backward_data _safe_softmax _log_softmax _log_softmax_backward_data logsumexp softmax"
+    ),
+    "norm": "native_layer_norm native_layer_norm_backward _fused_rms_norm",
+    "dropout": "native_dropout native_dropout_backward cheap_dropout",
+    "random": "bernoulli_ bernoulli rand_like uniform_",
+    "gather": "embedding gather scatter_add scatter_add_ index index_put index_put_ index_select index_add index_add_",
+    "scatter": "embedding_dense_backward",
+    "scores": "tile_scores",
+    "scores_backward": "tile_scores_backward",
+}
+"""Operators without matrix products, by their constant; `elementwise` for all others."""
+_KIND_OF = {name: kind for kind, names in _OPERATORS.items() for name in names.split()}
+_ARITHMETIC = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
+
+
+@dataclass(frozen=True)
+class StepCase:
+    """All inputs of the time of a step."""
+
+    profile: Profile
+    """Of one micro-batch of the setup."""
+    setup: PredictionSetup
+    machine: Machine
+    num_tokens: float
+    """Computed tokens of a micro-batch: T, or B x S."""
+    num_workers: int = 0
+    """As `data.num_workers`: processes of each rank that make batches."""
+    hides_words: bool = False
+    """Whether masked words are drawn for each batch (masked LM)."""
+    num_threads: int = 1
+    """Threads of each rank, on a CPU."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Inputs of the time of a step, and the times of the passes on one rank."""
+    """A step with some values of the constants, and the times of its passes on one rank."""
 
-    profile: Profile
-    setup: PredictionSetup
+    case: StepCase
     constants: Constants
-    forward_s: float
-    """Seconds of one micro-batch through the whole model."""
-    backward_s: float
-    is_cuda: bool
-    idle_s: float = 0.0
-    """Seconds by which the host is ahead of the device in a micro-batch; so much Python of an engine takes no time."""
-    slower: float = 1.0
-    """Factor by which the other ranks of the machine slow the rank down."""
-    threads_speedup: float = 1.0
-    """Factor by which the threads of a rank on a CPU compute faster than one."""
+
+    @property
+    def profile(self) -> Profile:
+        return self.case.profile
+
+    @property
+    def setup(self) -> PredictionSetup:
+        return self.case.setup
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.case.machine.is_cuda
+
+    @cached_property
+    def forward_s(self) -> float:
+        """Seconds of one micro-batch through the whole model."""
+        return self._pass_s("forward")
+
+    @cached_property
+    def backward_s(self) -> float:
+        return self._pass_s("backward")
+
+    def _pass_s(self, name: str) -> float:
+        device_s, host_s = self._passes[name]
+        whole_s = max(device_s, host_s) if self.is_cuda else device_s + host_s
+        return whole_s * self.slower * self.constants.value(f"factor.{name}", 1.0)
+
+    @cached_property
+    def _passes(self) -> dict[str, tuple[float, float]]:
+        """Seconds of each pass on the device, and on the host."""
+        phases = {"forward": self.profile.forward, "backward": self.profile.backward}
+        return {
+            name: pass_seconds(
+                phase.operations,
+                self.constants,
+                launch=f"launch.{name}",
+                tf32=self.setup.precision.tf32,
+                is_cuda=self.is_cuda,
+                threads_speedup=self.threads_speedup,
+            )
+            for name, phase in phases.items()
+        }
+
+    @cached_property
+    def idle_s(self) -> float:
+        """Seconds by which the host is ahead of the device in a micro-batch; so much Python of an engine takes no time.
+
+        0 on a CPU.
+        """
+        return max(0.0, sum(device_s - host_s for device_s, host_s in self._passes.values())) if self.is_cuda else 0.0
+
+    @cached_property
+    def slower(self) -> float:
+        """Factor by which the other ranks of the machine slow the rank down."""
+        ranks, machine = self.setup.ranks_per_node, self.case.machine
+        if ranks == 1:
+            return 1.0
+        together = self.constants.value("together", 1.0)
+        if machine.is_cuda or machine.num_cores is None:
+            return together
+        return max(together, ranks * self.case.num_threads / machine.num_cores)
+
+    @cached_property
+    def threads_speedup(self) -> float:
+        """Factor by which the threads of a rank on a CPU compute faster than one."""
+        threads = self.case.num_threads
+        return 1.0 if threads == 1 else float(threads ** self.constants.value("threads", 1.0))
 
     @cached_property
     def grads(self) -> int:
@@ -72,6 +165,126 @@ class Work:
             return 0.0
         return self.slower * num_bytes / (self.constants["elementwise"].value * self.threads_speedup)
 
+    def local_step(self) -> "StepSeconds":
+        """Return the step of a single rank with the whole model."""
+        steps = self.setup.grad_accum_steps
+        return StepSeconds(steps * self.forward_s, steps * self.backward_s + self.accumulated_s(), self.optimizer_s())
+
+    def accumulated_s(self) -> float:
+        """Return the seconds of adding the gradients of micro-batches after the first: two reads and a write."""
+        return (self.setup.grad_accum_steps - 1) * self.moved_s(3 * self.grads)
+
+    def scaled_communication_s(self, seconds: float) -> float:
+        """Return the exposed seconds of collectives times their factor, which measured runs determine."""
+        return seconds * self.constants.value(communication_factor(self.setup.traits.shards), 1.0)
+
+    def engine_python_s(self, name: str, number: int) -> tuple[float, float]:
+        """Return the seconds of an engine's Python in a step that delay its passes, and those that do not.
+
+        The engine manages `number` units or parameters; the constant `name` is for one of them, 0 if it is unknown.
+        """
+        python_s, steps = number * self.constants.value(name, 0.0), self.setup.grad_accum_steps
+        return steps * self.slower * max(0.0, python_s - self.idle_s), steps * min(python_s, self.idle_s)
+
+    def optimizer_s(self, share: float = 1.0, *, is_sharded: bool = False) -> float:
+        """Return the seconds of norm, clipping and update on the device, for a share of the trained weights.
+
+        `share` is of the elements, not of the tensors. Gradients of shards of FSDP2 are clipped in separate kernels.
+        """
+        constants = self.constants
+        num_bytes = share * (SHARDED_ADAMW_PASSES if is_sharded else ADAMW_PASSES) * self.updated
+        moving = self.slower * num_bytes / (constants["adamw"].value * self.threads_speedup)
+        tensor_s = constants.value("adamw.tensor", 0.0)
+        tensor_s = constants.value("adamw.shard", tensor_s) if is_sharded else tensor_s
+        calling = self.slower * self.num_tensors * tensor_s
+        # A GPU updates one tensor while the host launches the next; a CPU does one after the other.
+        return (max(moving, calling) if self.is_cuda else moving + calling) * constants.value("factor.optimizer", 1.0)
+
+    def gathered_forward_s(self, gathers: Sequence[float], first: float) -> float:
+        """Return the seconds that gathering adds to a forward pass.
+
+        A block is gathered while the previous one computes. The gathers of the rest (embeddings) and of the first block
+        overlap nothing.
+
+        Source: PyTorch, docs of torch.distributed.fsdp.fully_shard: implicit prefetching in forward.
+        """
+        block_s = self.forward_s / max(1, len(gathers))
+        overlapped = [*gathers[1:], 0.0] if gathers else []
+        hidden = first + sum(gathers[:1]) + math.fsum(max(0.0, seconds - block_s) for seconds in overlapped)
+        return self.overlap * hidden + (1 - self.overlap) * (first + math.fsum(gathers))
+
+    def gathered_backward_s(self, gathers: Sequence[float], first: float, reductions: Sequence[float]) -> float:
+        """Return the seconds that gathers and reduce-scatters add to a backward pass.
+
+        While a block computes, the next one is gathered and the gradients of the previous one are reduced, over one
+        link. The gathers of the rest and of the last block, before all others, and the reduce-scatters of the first
+        block and of the rest, at the end, overlap nothing.
+        """
+        block_s = self.backward_s / max(1, len(gathers))
+        gather_order, reduce_order = gathers[::-1], reductions[-2::-1]
+        # For each block: the gather of the next one and the reduction of the previous one.
+        overlapped = [a + b for a, b in zip([*gather_order[1:], 0.0], [0.0, *reduce_order], strict=False)]
+        ends = first + sum(gather_order[:1]) + sum(reduce_order[-1:]) + reductions[-1]
+        hidden = ends + math.fsum(max(0.0, seconds - block_s) for seconds in overlapped)
+        total = first + math.fsum(gather_order) + math.fsum(reductions)
+        return self.overlap * hidden + (1 - self.overlap) * total
+
+    def offload_s(self, group: int, *, gathered: int, copies_out: int) -> float:
+        """Return the seconds of copies between host and device, and of the update on the host.
+
+        Copies overlap nothing: the collective or the update that needs a copy waits for it.
+
+        Args:
+            group: Ranks that share the states.
+            gathered: Bytes of the weights whose shards are copied to the devices in a step, of all ranks together.
+            copies_out: How often gradients are copied to the host in a step.
+        """
+        constants, ranks = self.constants, self.setup.ranks_per_node
+        # States on the host are fp32.
+        wider = self.setup.state_bytes / self.profile.weight_bytes if self.setup.reduces_in_wider_dtype else 1.0
+        crossing = (wider * gathered + copies_out * self.grads) / group / constants["host_link"].value
+        # The ranks of a machine share its memory.
+        updating = ADAMW_PASSES * self.updated / group * ranks / constants["adamw.host"].value
+        return crossing + updating * constants.value("factor.optimizer", 1.0)
+
+
+def pass_seconds(
+    operations: Mapping[Operation, int],
+    constants: Constants,
+    *,
+    launch: str,
+    tf32: bool,
+    is_cuda: bool,
+    threads_speedup: float = 1.0,
+) -> tuple[float, float]:
+    """Return the seconds of operations, given how often each runs: on the device, and on the host for launching them.
+
+    On CUDA the host puts them into a queue, so that a pass takes the longer of both; on a CPU it takes both.
+
+    `launch` is the constant for the host's time of an operation: launch.forward or launch.backward; `threads_speedup`
+    divides the time of the operations on a CPU.
+
+    Raises:
+        UnknownConstant: The constant of an operation is unknown, such as an arithmetic that is not on the data sheet.
+    """
+    shortest = constants.value("kernel", 0.0) if is_cuda else 0.0
+    device_s = 0.0
+    for operation, count in operations.items():
+        device_s += count * max(_seconds(operation, constants, tf32=tf32), shortest)
+    return device_s / threads_speedup, sum(operations.values()) * constants[launch].value
+
+
+def _seconds(operation: Operation, constants: Constants, *, tf32: bool) -> float:
+    """Return the seconds of an operation on the device: of its arithmetic, or of its memory traffic if it is longer."""
+    if not operation.flops:
+        kind = _KIND_OF.get(operation.name, "elementwise")
+        kind = "gather" if kind == "scatter" and kind not in constants else kind
+        return operation.num_bytes / constants[kind].value
+    family = "product" if operation.name in _PRODUCTS else "batched"
+    arithmetic = _ARITHMETIC.get(operation.dtype, "fp32")
+    rate = constants[f"{family}.{'tf32' if tf32 and arithmetic == 'fp32' else arithmetic}"]
+    return max(operation.flops / rate.value, operation.num_bytes / constants["elementwise"].value)
+
 
 @dataclass(frozen=True)
 class StepSeconds:
@@ -84,8 +297,6 @@ class StepSeconds:
     """Collectives, as far as they do not overlap computing."""
     bubble_s: float = 0.0
     offload_s: float = 0.0
-    python_s: Mapping[str, float] = field(default_factory=dict)
-    """The part of these seconds that is Python of an engine, by the term of `planning.time`."""
     hidden_s: float = 0.0
     """Python of an engine while the host is ahead of the device, which adds nothing to the step."""
 
@@ -93,117 +304,6 @@ class StepSeconds:
     def total_s(self) -> float:
         parts = (self.forward_s, self.backward_s, self.optimizer_s)
         return math.fsum((*parts, self.communication_s, self.bubble_s, self.offload_s))
-
-
-def local_step(work: Work) -> StepSeconds:
-    """Return the step of a single rank with the whole model."""
-    accumulating = accumulated_s(work)
-    steps = work.setup.grad_accum_steps
-    return StepSeconds(steps * work.forward_s, steps * work.backward_s + accumulating, optimizer_s(work))
-
-
-def accumulated_s(work: Work) -> float:
-    """Return the seconds of adding the gradients of micro-batches after the first: two reads and a write."""
-    return (work.setup.grad_accum_steps - 1) * work.moved_s(3 * work.grads)
-
-
-def scaled_communication_s(work: Work, seconds: float) -> float:
-    """Return the exposed seconds of collectives times their factor, which measured runs determine."""
-    return seconds * work.constants.value(communication_factor(work.setup.traits.shards), 1.0)
-
-
-def engine_python_s(work: Work, name: str, number: int) -> tuple[float, float]:
-    """Return the seconds of an engine's Python in a step that delay its passes, and those that do not.
-
-    The engine manages `number` units or parameters; the constant `name` is for one of them, 0 if it is unknown.
-    """
-    python_s, steps = number * work.constants.value(name, 0.0), work.setup.grad_accum_steps
-    return steps * work.slower * max(0.0, python_s - work.idle_s), steps * min(python_s, work.idle_s)
-
-
-def optimizer_s(work: Work, share: float = 1.0, *, is_sharded: bool = False) -> float:
-    """Return the seconds of norm, clipping and update on the device, for a share of the trained weights.
-
-    `share` is of the elements, not of the tensors. Gradients of shards of FSDP2 are clipped in separate kernels.
-    """
-    constants = work.constants
-    num_bytes = share * update_passes(work.setup, is_sharded=is_sharded) * work.updated
-    moving = work.slower * num_bytes / (constants["adamw"].value * work.threads_speedup)
-    tensor_s = constants.value("adamw.tensor", 0.0)
-    calling = work.slower * work.num_tensors * (constants.value("adamw.shard", tensor_s) if is_sharded else tensor_s)
-    # A GPU updates one tensor while the host launches the next; a CPU does one after the other.
-    return (max(moving, calling) if work.is_cuda else moving + calling) * constants.value("factor.optimizer", 1.0)
-
-
-def update_passes(setup: PredictionSetup, *, is_sharded: bool = False) -> int:
-    """Return how often norm, clipping and update read or write the bytes of the trained weights."""
-    return SHARDED_ADAMW_PASSES if is_sharded else ADAMW_PASSES
-
-
-def exposed_s(passes: Iterable[tuple[float, float]], end_s: float, overlap: float) -> float:
-    """Return the seconds by which collectives delay a pass.
-
-    Args:
-        passes: The earliest start and the duration of each collective; they run one after another.
-        end_s: Seconds of the pass without collectives.
-        overlap: Share of a collective that overlaps computing if possible; the rest delays computing.
-    """
-    finished = total = 0.0
-    for ready, seconds in passes:
-        finished = max(finished, ready) + seconds
-        total += seconds
-    hidden = max(0.0, finished - end_s)
-    return overlap * hidden + (1 - overlap) * total
-
-
-def gathered_forward_s(work: Work, gathers: Sequence[float], first: float) -> float:
-    """Return the seconds that gathering adds to a forward pass: a block is gathered while the previous one computes.
-
-    The gathers of the rest (embeddings) and of the first block overlap nothing.
-
-    Source: PyTorch, docs of torch.distributed.fsdp.fully_shard: implicit prefetching in forward.
-    """
-    block_s = work.forward_s / max(1, len(gathers))
-    overlapped = [*gathers[1:], 0.0] if gathers else []
-    hidden = first + sum(gathers[:1]) + math.fsum(max(0.0, seconds - block_s) for seconds in overlapped)
-    return work.overlap * hidden + (1 - work.overlap) * (first + math.fsum(gathers))
-
-
-def gathered_backward_s(work: Work, gathers: Sequence[float], first: float, reductions: Sequence[float]) -> float:
-    """Return the seconds that gathers and reduce-scatters add to a backward pass.
-
-    While a block computes, the next one is gathered and the gradients of the previous one are reduced, over one link.
-    The gathers of the rest and of the last block, before all others, and the reduce-scatters of the first block and of
-    the rest, at the end, overlap nothing.
-    """
-    block_s = work.backward_s / max(1, len(gathers))
-    gather_order, reduce_order = gathers[::-1], reductions[-2::-1]
-    # For each block: the gather of the next one and the reduction of the previous one.
-    overlapped = [a + b for a, b in zip([*gather_order[1:], 0.0], [0.0, *reduce_order], strict=False)]
-    ends = first + sum(gather_order[:1]) + sum(reduce_order[-1:]) + reductions[-1]
-    hidden = ends + math.fsum(max(0.0, seconds - block_s) for seconds in overlapped)
-    total = first + math.fsum(gather_order) + math.fsum(reductions)
-    return work.overlap * hidden + (1 - work.overlap) * total
-
-
-def offload_s(work: Work, group: int, *, gathered: int, copies_out: int) -> float:
-    """Return the seconds of copies between host and device, and of the update on the host.
-
-    Copies overlap nothing: the collective or the update that needs a copy waits for it.
-
-    Args:
-        work: The work of the step.
-        group: Ranks that share the states.
-        gathered: Bytes of the weights whose shards are copied to the devices in a step, of all ranks together.
-        copies_out: How often gradients are copied to the host in a step.
-    """
-    constants, ranks = work.constants, work.setup.ranks_per_node
-    # States on the host are fp32.
-    wider = work.setup.state_bytes / work.profile.weight_bytes if work.setup.reduces_in_wider_dtype else 1.0
-    crossing = (wider * gathered + copies_out * work.grads) / group / constants["host_link"].value
-    # The ranks of a machine share its memory.
-    updating = update_passes(work.setup) * work.updated / group * ranks / constants["adamw.host"].value
-    return crossing + updating * constants.value("factor.optimizer", 1.0)
 
 
 @dataclass(frozen=True)
@@ -251,7 +351,7 @@ class PlanFunctions:
     seconds: Callable[[Work], StepSeconds]
     """Returns the seconds of a step."""
     engine_memory: Callable[[EngineInputs], EngineMemory] | None
-    """Returns the memory of the engine in passes; None for a pipeline, which `planning.stage_memory` predicts."""
+    """Returns the memory of the engine in passes; None for a pipeline (`stage_terms`)."""
     why_no_seconds: Callable[[PredictionSetup], str | None] = lambda setup: None
     """Returns the reason why `seconds` cannot be computed for a setup, or None."""
     note: str | None = None

@@ -8,15 +8,12 @@ import time
 from typing import Any
 
 from paratune.config.batch_size import ResolvedBatch
-from paratune.config.strategy_sections import strategy_options
 from paratune.models.task_model import TaskModel
-from paratune.planning.enumerate import JobOption
+from paratune.planning.enumerate import JobOption, option_setup
 from paratune.planning.job import PlannedJob
 from paratune.planning.lengths import lengths_of_rows
 from paratune.planning.machine import Machine, this_machine
 from paratune.planning.predict import JobPredictor, Prediction
-from paratune.planning.profiles import Profiles
-from paratune.planning.setup import PredictionSetup, optimizer_setup
 from paratune.planning.time import REMEDY
 from paratune.processes.place import local_world_size
 from paratune.training.prepare import Prepared, run_batch_layout
@@ -65,29 +62,10 @@ def _predict(prepared: Prepared, model: TaskModel, sizes: ResolvedBatch, machine
         sequences=lengths_of_rows(train.store.num_sequences),
     )
     layout = run_batch_layout(prepared, model)
-    setup = PredictionSetup(
-        strategy=config.strategy,
-        traits=prepared.traits,
-        precision=prepared.precision,
-        num_ranks=place.world_size,
-        ranks_per_node=local_world_size(place),
-        micro_batch_size=sizes.micro_batch_size,
-        grad_accum_steps=sizes.grad_accum_steps,
-        activation_checkpointing=config.train.activation_checkpointing,
-        layout="packed" if layout.kind == "packed" else "padded",
-        **optimizer_setup(config.train),
-    )
-    options = _changed_options(config.strategy)
-    name = ":".join([config.strategy.kind, *(f"{key}={value}" for key, value in options.items())])
-    option = JobOption(name, config, setup, sizes, layout, is_open=False)
-    return JobPredictor(job, machine, Profiles(job, is_cuda=machine.is_cuda).of, searches=False).predict(option)
-
-
-def _changed_options(strategy: Any) -> dict[str, Any]:
-    """Return the options of a strategy that differ from the defaults."""
-    fields = type(strategy).model_fields
-    options = strategy_options(strategy)
-    return {key: value for key, value in options.items() if key in fields and value != fields[key].default}
+    ranks = place.world_size, local_world_size(place)
+    setup = option_setup(config, prepared.traits, sizes, layout, *ranks)
+    option = JobOption(config.strategy.kind, config, setup, sizes, layout)
+    return JobPredictor(job, machine, searches=False).predict(option)
 
 
 def _record(prediction: Prediction, machine: Machine) -> dict[str, Any]:
@@ -96,7 +74,6 @@ def _record(prediction: Prediction, machine: Machine) -> dict[str, Any]:
         "machine": machine.name,
         "step_s": None if interval is None else interval.as_list(),
         "terms_s": None if prediction.time is None else dict(prediction.time.terms),
-        "bound": None if prediction.time is None else prediction.time.bound,
         "memory_bytes": prediction.memory.total,
         "memory_terms": dict(prediction.memory.terms),
     }

@@ -10,12 +10,11 @@ from paratune.config.task_sections import MaskedLMTask
 from paratune.config.traits import strategy_traits
 from paratune.models.known import known_config
 from paratune.planning.allocator import CachingAllocator, StepAllocations, reserve
-from paratune.planning.engines import EngineInputs
 from paratune.planning.kinds import states_of_rank
 from paratune.planning.memory import peak, step_allocations
 from paratune.planning.profile import Shape, profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.states import STEP_BYTES
+from paratune.planning.states import STEP_BYTES, EngineInputs
 from paratune.planning.timeline import Mark, Timeline
 from paratune.planning.trace import CUDA_ROUNDING
 from paratune.precision import POLICIES

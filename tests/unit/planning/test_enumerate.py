@@ -10,9 +10,9 @@ from raised import raises_code
 from tiny import tiny_config
 
 from paratune.config.load import load_config
-from paratune.config.traits import Traits
 from paratune.models.task_model import PackedEntry
 from paratune.planning.enumerate import (
+    ALL,
     ALL_STRATEGIES,
     DEFAULT_STRATEGIES,
     Impossible,
@@ -20,7 +20,6 @@ from paratune.planning.enumerate import (
     PlanRequest,
     list_options,
     min_nodes,
-    resized,
 )
 from paratune.planning.job import PlannedJob
 from paratune.planning.lengths import lengths_of_rows
@@ -37,15 +36,9 @@ def ways(*overrides: str, machine: Machine | None = None, **asked: Any) -> tuple
     )
     wanted = {
         "num_ranks": (1, 2, 4),
-        "strategies": DEFAULT_STRATEGIES,
         "precisions": ("fp32",),
-        "are_named": False,
     } | asked
-    return list_options(job, loaded, machine or find_machine("a100-40gb"), PlanRequest(**wanted), _no_traits)
-
-
-def _no_traits(kind: str) -> Traits:
-    raise AssertionError(kind)
+    return list_options(job, loaded, machine or find_machine("a100-40gb"), PlanRequest(**wanted))
 
 
 def described(options: list[JobOption]) -> list[tuple[str, int, int, int]]:
@@ -56,21 +49,21 @@ def described(options: list[JobOption]) -> list[tuple[str, int, int, int]]:
 
 
 def test_single_is_for_one_device_and_the_others_for_several() -> None:
-    options, impossible = ways(strategies=("single", "ddp"))
-    assert described(options) == [("single", 1, 32, 1), ("ddp", 2, 16, 1), ("ddp", 4, 8, 1)]
-    assert impossible == []
+    options, _ = ways()
+    assert described(options)[:3] == [("single", 1, 32, 1), ("ddp", 2, 16, 1), ("ddp", 4, 8, 1)]
+    assert list(dict.fromkeys(option.name for option in options)) == list(DEFAULT_STRATEGIES)
     assert all(option.is_open for option in options)
 
 
 def test_named_strategies_are_tried_with_all_numbers_of_devices() -> None:
-    options, impossible = ways(strategies=("single", "ddp"), are_named=True)
+    options, impossible = ways(strategies=("single", "ddp"))
     assert ("ddp", 1, 32, 1) in described(options)
     assert [(rejected.name, rejected.num_ranks) for rejected in impossible] == [("single", 2), ("single", 4)]
     assert impossible[0].codes == ("strategy.too_many_ranks",)
 
 
 def test_all_strategies_can_be_named() -> None:
-    options, impossible = ways(strategies=ALL_STRATEGIES, num_ranks=(4,))
+    options, impossible = ways(strategies=(ALL,), num_ranks=(4,))
     named = {option.name for option in options} | {rejected.name for rejected in impossible}
     assert named == set(ALL_STRATEGIES) - {"single"}
     assert [rejected.codes for rejected in impossible] == [("strategy.single_group",)]
@@ -81,13 +74,13 @@ def test_batch_that_cannot_be_divided_is_impossible() -> None:
     assert [
         (rejected.num_ranks, "batch.global is 30, which 4 ranks" in rejected.reason) for rejected in impossible
     ] == [(4, True)]
-    _, impossible = ways(strategies=("ddp",), num_ranks=(2,), micro_batch_sizes=(3,))
-    assert "batch.micro_batch_size is 3, which does not divide 16" in impossible[0].reason
+    _, impossible = ways("batch.micro_batch_size=3", strategies=("ddp",), num_ranks=(2,))
+    assert "batch.micro_batch_size is 3, which does not divide the 16 samples" in impossible[0].reason
 
 
-def test_equal_micro_batches_are_one_option() -> None:
-    options, _ = ways(strategies=("ddp",), num_ranks=(4,), micro_batch_sizes=(4, 8, 16))
-    assert described(options) == [("ddp", 4, 4, 2), ("ddp", 4, 8, 1)]
+def test_equal_options_are_one() -> None:
+    options, _ = ways("batch.micro_batch_size=4", strategies=("ddp", "ddp:bucket_cap_mb=25"), num_ranks=(4,))
+    assert described(options) == [("ddp", 4, 4, 2)]
     assert not any(option.is_open for option in options)
 
 
@@ -168,4 +161,4 @@ def test_the_configurations_own_options_are_kept() -> None:
 
 def test_micro_batch_can_be_reduced() -> None:
     options, _ = ways(strategies=("ddp",), num_ranks=(2,))
-    assert described([resized(options[0], 5)]) == [("ddp", 2, 4, 4)]
+    assert described([options[0].resized(5)]) == [("ddp", 2, 4, 4)]

@@ -16,17 +16,17 @@ def test_bytes_of_a_ring() -> None:
 
 def test_seconds_of_a_ring() -> None:
     link = Link(num_ranks=4, bytes_per_s=100.0, latency_s=0.5)
-    assert link.all_reduce_s(400) == 6 + 6 * 0.5
-    assert link.all_gather_s(400) == link.reduce_scatter_s(400) == 3 + 3 * 0.5
+    assert link.seconds("all_reduce", 400) == 6 + 6 * 0.5
+    assert link.seconds("all_gather", 400) == link.seconds("reduce_scatter", 400) == 3 + 3 * 0.5
     # Broadcasts from all four ranks, 8 tensors: each link carries three quarters, 6 steps of latency.
     assert link.broadcasts_s(400, 8) == 3 + 8 / 4 * 3 * 0.5
-    assert link.send_s(400) == 4 + 0.5
+    assert link.seconds("send", 400) == 4 + 0.5
     local_step = Link(num_ranks=1, bytes_per_s=100.0, latency_s=0.5)
     assert (
-        local_step.all_reduce_s(400)
-        == local_step.all_gather_s(400)
+        local_step.seconds("all_reduce", 400)
+        == local_step.seconds("all_gather", 400)
         == local_step.broadcasts_s(400, 3)
-        == local_step.send_s(400)
+        == local_step.seconds("send", 400)
         == 0
     )
 
@@ -39,15 +39,15 @@ def test_an_all_reduce_over_many_ranks_uses_a_tree() -> None:
     known = latencies.replaced({**figures(link=2e11, network=1e11).by_name, **trees.by_name})
     link = link_between(known, 256, 8)
     ring_s = 2 * 255 * (9.6 + 7 * 3.4) / 8 * 1e-6
-    assert link.all_reduce_s(8) == pytest.approx(2 * (7 * 28e-6 + 5 * 50e-6) + 8.4e-6, rel=1e-3)
-    assert link.all_reduce_s(1e10) == pytest.approx(2 * 255 / 256 * 1e10 / 1e11 + ring_s + 8.4e-6)
-    assert link.all_gather_s(8) == pytest.approx(ring_s / 2 + 8.4e-6, rel=1e-3)
+    assert link.seconds("all_reduce", 8) == pytest.approx(2 * (7 * 28e-6 + 5 * 50e-6) + 8.4e-6, rel=1e-3)
+    assert link.seconds("all_reduce", 1e10) == pytest.approx(2 * 255 / 256 * 1e10 / 1e11 + ring_s + 8.4e-6)
+    assert link.seconds("all_gather", 8) == pytest.approx(ring_s / 2 + 8.4e-6, rel=1e-3)
     # Two devices of one machine: 2 steps of a ring are fewer than those of a tree.
-    assert link_between(known, 2, 8).all_reduce_s(0) == pytest.approx(2 * 3.4e-6 + 8.4e-6)
+    assert link_between(known, 2, 8).seconds("all_reduce", 0) == pytest.approx(2 * 3.4e-6 + 8.4e-6)
 
 
 def figures(**values: float) -> Constants:
-    names = {name.replace("__", "."): BoundedConstant(value, value, value, "test") for name, value in values.items()}
+    names = {name.replace("__", "."): BoundedConstant(value, value, value) for name, value in values.items()}
     return Constants(names)
 
 

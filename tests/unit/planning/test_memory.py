@@ -14,11 +14,11 @@ from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import strategy_traits
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.task_model import TaskModel
+from paratune.planning.kinds.pipeline import in_flight
 from paratune.planning.memory import CONTEXT_BYTES, Memory, peak, with_nccl
 from paratune.planning.profile import Shape, profile
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.shims import Kernels
-from paratune.planning.stage_memory import in_flight
 from paratune.planning.timeline import Delta, Timeline, find_fullest
 from paratune.precision import POLICIES
 
@@ -59,7 +59,6 @@ def test_the_peak_of_one_process_is_that_of_pytorchs_tracker() -> None:
         on_cuda=False,
     )
     assert memory.total == pytest.approx(expected, rel=0.01)
-    assert memory.at == "backward"
 
 
 def test_copies_of_weights_under_autocast_are_those_of_pytorchs_tracker() -> None:
@@ -98,7 +97,7 @@ def test_cuda_takes_more_and_rounds_up() -> None:
 
 def test_several_gpus_need_buffers_of_nccl() -> None:
     # 16 channels of NVLink, each with 12 MiB to the neighbour in a ring and as many in a tree; PCIe has 4 channels.
-    memory = Memory({"weights": 1000}, {}, "forward")
+    memory = Memory({"weights": 1000}, {})
     by_nvlink, by_pcie = (with_nccl(memory, has_links=has_links) for has_links in (True, False))
     assert by_nvlink.terms["nccl"] == 16 * 2 * 12 * MIB
     assert by_pcie.terms["nccl"] == 4 * 2 * 12 * MIB

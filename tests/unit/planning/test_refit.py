@@ -9,7 +9,8 @@ from paratune.config.strategy_sections import DDPOptions, Strategy
 from paratune.planning.constants import BoundedConstant, Constants
 from paratune.planning.machine import Machine, find_machine
 from paratune.planning.refit import NINETY, NOISE, OTHER_WAY, MeasuredStep, Refit, refit
-from paratune.planning.time import StepCase, step_seconds, step_terms, step_time
+from paratune.planning.time import step_seconds, step_terms, step_time
+from paratune.planning.work import StepCase
 
 from .test_time import ROUND, bert_base, setup
 
@@ -17,13 +18,13 @@ DDP = DDPOptions(kind="ddp")
 
 
 def bounded(value: float, spread: float) -> BoundedConstant:
-    return BoundedConstant(value, value / spread, value * spread, "test")
+    return BoundedConstant(value, value / spread, value * spread)
 
 
 MULTIPLIED = ROUND.replaced(
     {
-        "adamw": BoundedConstant(1e30, 1e30, 1e30, "test"),
-        "link": BoundedConstant(1e30, 1e30, 1e30, "test"),
+        "adamw": BoundedConstant(1e30, 1e30, 1e30),
+        "link": BoundedConstant(1e30, 1e30, 1e30),
         "together": bounded(1.5, 1.3),
         "factor.run": bounded(1.0, 1.2),
         "network": bounded(1e10, 8.0),
@@ -105,7 +106,7 @@ def test_figure_of_two_nodes_moves_the_network() -> None:
 
 
 def test_refitted_share_is_at_most_1() -> None:
-    constants = MULTIPLIED.replaced({"overlap": BoundedConstant(0.9, 0.5, 1.0, "test"), "network": bounded(1e9, 1.01)})
+    constants = MULTIPLIED.replaced({"overlap": BoundedConstant(0.9, 0.5, 1.0), "network": bounded(1e9, 1.01)})
     refitted = fitted(constants, 0.5, case(constants, 4, 2))
     assert refitted.constants["overlap"].value <= 1.0 + 1e-6
 

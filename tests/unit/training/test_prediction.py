@@ -23,7 +23,7 @@ from paratune.training.prediction import prediction_record
 
 CONFIG = Path(__file__).parents[3] / "configs" / "quickstart" / "single.yaml"
 ROUND = {
-    name: BoundedConstant(value, value / 2, value * 2, "test")
+    name: BoundedConstant(value, value / 2, value * 2)
     for name, meaning in KINDS.items()
     for value in (1e-6 if meaning.startswith("seconds") else 1.0 if meaning.startswith(("share", "mea")) else 1e9,)
 }

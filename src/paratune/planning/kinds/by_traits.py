@@ -6,18 +6,7 @@ from paratune.planning.links import link_between
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
 from paratune.planning.states import STEP_BYTES, States, count, numbers_of, shard_size
-from paratune.planning.work import (
-    PlanFunctions,
-    StepSeconds,
-    Transfer,
-    Work,
-    local_step,
-    offload_s,
-    optimizer_s,
-    scaled_communication_s,
-    unit_gradients,
-    unit_weights,
-)
+from paratune.planning.work import PlanFunctions, StepSeconds, Transfer, Work, unit_gradients, unit_weights
 
 
 def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
@@ -60,22 +49,21 @@ def _transfers(profile: Profile, setup: PredictionSetup, rank: int) -> list[Tran
 
 def _seconds(work: Work) -> StepSeconds:
     """Return the step without overlap of collectives and computing, which traits do not describe."""
-    setup, traits, whole = work.setup, work.setup.traits, local_step(work)
+    setup, traits, whole = work.setup, work.setup.traits, work.local_step()
     group = shard_size(setup)
     waiting = 0.0
     for transfer in _transfers(work.profile, setup, 0):
         # Gradients that were scattered within groups are summed between them.
         is_between = transfer.collective == "all_reduce" and "gradients" in traits.shards
         link = link_between(work.constants, transfer.num_ranks, setup.ranks_per_node, stride=group if is_between else 1)
-        seconds: float = getattr(link, f"{transfer.collective}_s")(transfer.num_bytes)
-        waiting += transfer.num_calls * seconds
-    exposed = scaled_communication_s(work, waiting)
+        waiting += transfer.num_calls * link.seconds(transfer.collective, transfer.num_bytes)
+    exposed = work.scaled_communication_s(waiting)
     if traits.states_on == "cpu":
         gathered = work.weights * max(1, traits.gathers_per_micro_step * setup.grad_accum_steps)
-        offload = offload_s(work, group, gathered=gathered, copies_out=setup.num_reductions)
+        offload = work.offload_s(group, gathered=gathered, copies_out=setup.num_reductions)
         return StepSeconds(whole.forward_s, whole.backward_s, 0.0, exposed, offload_s=offload)
     is_sharded = "optimizer" in traits.shards
-    updating = optimizer_s(work, 1 / group if is_sharded else 1.0, is_sharded=is_sharded)
+    updating = work.optimizer_s(1 / group if is_sharded else 1.0, is_sharded=is_sharded)
     return StepSeconds(whole.forward_s, whole.backward_s, updating, exposed)
 
 

@@ -1,31 +1,26 @@
 """DeepSpeed's own ZeRO, stages 0 to 3."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from paratune.config.deepspeed_limits import Limits, deepspeed_limits
 from paratune.config.strategy_sections import DeepSpeedOptions, strategy_options
-from paratune.planning.engines import COMMUNICATION, GATHERED, GRADIENTS, EngineInputs, EngineMemory
 from paratune.planning.kinds.replicated import whole_states
 from paratune.planning.links import link_between
 from paratune.planning.profile import Parameter, Profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.states import STEP_BYTES, States, count, optimizer_groups
-from paratune.planning.timeline import Delta
-from paratune.planning.work import (
-    PlanFunctions,
-    StepSeconds,
-    Transfer,
-    Work,
-    engine_python_s,
-    gathered_backward_s,
-    gathered_forward_s,
-    local_step,
-    offload_s,
-    optimizer_s,
-    scaled_communication_s,
-    unit_gradients,
+from paratune.planning.states import (
+    COMMUNICATION,
+    GATHERED,
+    GRADIENTS,
+    STEP_BYTES,
+    EngineInputs,
+    EngineMemory,
+    States,
+    count,
+    optimizer_groups,
 )
+from paratune.planning.timeline import Delta
+from paratune.planning.work import PlanFunctions, StepSeconds, Transfer, Work, unit_gradients
 
 ALIGNMENT = 2
 """DeepSpeed aligns each rank's part to a multiple of so many elements (`nccl_start_alignment_factor`)."""
@@ -99,16 +94,14 @@ def _states_3(profile: Profile, setup: PredictionSetup, strategy: DeepSpeedOptio
         `mark_persistent_parameters`.
     """
     size, num_ranks = profile.weight_bytes, setup.num_ranks
-    threshold = _limits(profile, strategy).param_persistence_threshold
     parts = {parameter: -(-parameter.numel // num_ranks) for parameter in profile.parameters}
-    persistent = sum(part * num_ranks for parameter, part in parts.items() if parameter.numel <= threshold)
     trained = sum(part for parameter, part in parts.items() if parameter.is_trained)
     num_groups = len(list(optimizer_groups(profile.parameters, with_unused=True)))
     weights, gradients = size * sum(parts.values()), size * trained
     full = setup.state_bytes if setup.keeps_16_bits else size
     optimizer = 3 * full * trained + STEP_BYTES * num_groups
     on_host = weights if strategy.offload_parameters else 0
-    on_device = weights - on_host + size * persistent
+    on_device = weights - on_host + _persistent_bytes(profile, strategy, num_ranks)
     if strategy.offload_optimizer:
         return States(on_device, 0, 0, on_host, gradients + full * trained, optimizer)
     return States(on_device, gradients, optimizer, on_host)
@@ -221,16 +214,16 @@ def _engine_memory_3(view: EngineInputs, strategy: DeepSpeedOptions, bucket: int
     if strategy.offload_optimizer:
         sent += _sent_copy(view.end, norm)
     # Small weights, which are whole during passes, are not whole during the update.
-    at_step = {COMMUNICATION: max(0, max(flat, norm) - _persistent_bytes(view, strategy))}
+    at_step = {COMMUNICATION: max(0, max(flat, norm) - _persistent_bytes(view.profile, strategy, num_ranks))}
     deltas = (*_gathered(view, strategy), *view.copied_gradients(), *sent)
     return EngineMemory(always, deltas, at_step, keeps_casts=False)
 
 
-def _persistent_bytes(view: EngineInputs, strategy: DeepSpeedOptions) -> int:
+def _persistent_bytes(profile: Profile, strategy: DeepSpeedOptions, num_ranks: int) -> int:
     """Return the bytes of the weights that stage 3 keeps whole in addition to their parts."""
-    threshold = _limits(view.profile, strategy).param_persistence_threshold
-    num_ranks, sizes = view.setup.num_ranks, (parameter.numel for parameter in view.profile.parameters)
-    return view.profile.weight_bytes * sum(-(-size // num_ranks) * num_ranks for size in sizes if size <= threshold)
+    threshold = _limits(profile, strategy).param_persistence_threshold
+    sizes = (parameter.numel for parameter in profile.parameters)
+    return profile.weight_bytes * sum(-(-size // num_ranks) * num_ranks for size in sizes if size <= threshold)
 
 
 def _gathered(view: EngineInputs, strategy: DeepSpeedOptions) -> Iterator[Delta]:
@@ -306,46 +299,39 @@ def _seconds(work: Work) -> StepSeconds:
     assert isinstance(strategy, DeepSpeedOptions)
     ranks, steps = setup.num_ranks, setup.grad_accum_steps
     link = link_between(work.constants, ranks, setup.ranks_per_node)
-    unsharded = local_step(work)
+    unsharded = work.local_step()
     times = setup.num_reductions
     copied = times * work.moved_s(4 * work.grads) if ranks > 1 or strategy.stage else 0.0
     if strategy.stage == 3:
         copied += 2 * steps * work.moved_s(2 * work.weights)
         units, persistent = stage_3_weights(work.profile, strategy)
-        *gathers, first = (link.all_gather_s(num_bytes) for num_bytes in units)
-        reductions = [link.reduce_scatter_s(num_bytes) for num_bytes in unit_gradients(work.profile, setup)]
-        waiting = link.all_gather_s(persistent)
+        *gathers, first = (link.seconds("all_gather", num_bytes) for num_bytes in units)
+        reductions = [link.seconds("reduce_scatter", num_bytes) for num_bytes in unit_gradients(work.profile, setup)]
+        waiting = link.seconds("all_gather", persistent)
         waiting += steps * (
-            gathered_forward_s(work, gathers, first) + gathered_backward_s(work, gathers, first, reductions)
+            work.gathered_forward_s(gathers, first) + work.gathered_backward_s(gathers, first, reductions)
         )
     else:
-        waiting = times * link.all_reduce_s(work.grads)
-        waiting += link.all_gather_s(work.grads) if strategy.stage else 0.0
+        waiting = times * link.seconds("all_reduce", work.grads)
+        waiting += link.seconds("all_gather", work.grads) if strategy.stage else 0.0
     name = "hooks.gather" if strategy.stage == 3 else "hooks.tensor"
-    hooks, hidden = engine_python_s(work, name, work.num_tensors) if strategy.stage else (0.0, 0.0)
+    hooks, hidden = work.engine_python_s(name, work.num_tensors) if strategy.stage else (0.0, 0.0)
     if (wait := WAITS.get(strategy.stage)) is not None:
         hooks += steps * work.num_tensors * work.constants.value(wait, 0.0)
     backward = unsharded.backward_s + copied + hooks
-    python: dict[str, Any] = {"python_s": {"backward": hooks}, "hidden_s": hidden}
     share = 1 / ranks if strategy.stage else 1.0
-    exposed = scaled_communication_s(work, waiting)
+    exposed = work.scaled_communication_s(waiting)
     if setup.traits.states_on == "cpu":
         copies_in = 2 * steps if strategy.offload_parameters else 1
         copies_out = steps if strategy.stage >= 2 else 1  # after each micro-batch in which gradients are reduced
-        offload = offload_s(work, ranks, gathered=copies_in * work.weights, copies_out=copies_out)
-        return StepSeconds(unsharded.forward_s, backward, 0.0, exposed, offload_s=offload, **python)
-    updating = optimizer_s(work, share) + _cast_s(work, share)
-    return StepSeconds(unsharded.forward_s, backward, updating, exposed, **python)
-
-
-def _cast_s(work: Work, share: float) -> float:
-    """Return the seconds in which an update casts gradients of 16 bits to fp32, and new weights back to 16 bits.
-
-    Gradients are copied flat first: 2 + 2 bytes a number, then 2 + 4; the weights take 4 + 2.
-
-    Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, `step`; stage3.py, `_prepare_fp32_grad_for_sub_group`.
-    """
-    return work.moved_s(16 * share * work.profile.num_trained) if work.setup.keeps_16_bits else 0.0
+        offload = work.offload_s(ranks, gathered=copies_in * work.weights, copies_out=copies_out)
+        return StepSeconds(unsharded.forward_s, backward, 0.0, exposed, offload_s=offload, hidden_s=hidden)
+    updating = work.optimizer_s(share)
+    if setup.keeps_16_bits:
+        # Gradients are copied flat, 2 + 2 bytes a number, and cast to fp32, 2 + 4; new weights are cast back, 4 + 2.
+        # Source: stage_1_and_2.py, `step`; stage3.py, `_prepare_fp32_grad_for_sub_group`.
+        updating += work.moved_s(16 * share * work.profile.num_trained)
+    return StepSeconds(unsharded.forward_s, backward, updating, exposed, hidden_s=hidden)
 
 
 DEEPSPEED = PlanFunctions(_states, _transfers, _seconds, _engine_memory)

@@ -5,29 +5,25 @@ A unit is a block, or embeddings and head together. `U` are its padded bytes, `N
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
-from paratune.planning.engines import COMMUNICATION, GATHERED, GRADIENTS, EngineInputs, EngineMemory
-from paratune.planning.links import Link, link_between
+from paratune.planning.links import link_between
 from paratune.planning.profile import Profile
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.states import States, padded, shard, shard_size, sharded_numbers_of, unsharded
-from paratune.planning.timeline import Delta
-from paratune.planning.work import (
-    PlanFunctions,
-    StepSeconds,
-    Transfer,
-    Work,
-    engine_python_s,
-    gathered_backward_s,
-    gathered_forward_s,
-    local_step,
-    offload_s,
-    optimizer_s,
-    scaled_communication_s,
-    unit_gradients,
-    unit_weights,
+from paratune.planning.states import (
+    COMMUNICATION,
+    GATHERED,
+    GRADIENTS,
+    EngineInputs,
+    EngineMemory,
+    States,
+    numbers_of,
+    padded,
+    shard,
+    shard_size,
+    unsharded,
 )
+from paratune.planning.timeline import Delta
+from paratune.planning.work import PlanFunctions, StepSeconds, Transfer, Work, unit_gradients, unit_weights
 
 
 def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
@@ -39,7 +35,7 @@ def _states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
     Source: PyTorch 2.13, torch/distributed/fsdp/_fully_shard/_fsdp_param.py, `_init_sharded_param`, and
         _fsdp_collectives.py, `foreach_reduce`.
     """
-    num_ranks, numbers = shard_size(setup), sharded_numbers_of(profile, setup)
+    num_ranks, numbers = shard_size(setup), numbers_of(profile, setup, are_sharded=True)
     padded = unsharded((shard(parameter, num_ranks) for parameter in profile.parameters), numbers)
     of_rank = unsharded((shard(parameter, num_ranks, rank % num_ranks) for parameter in profile.parameters), numbers)
     states = replace(padded, optimizer=of_rank.optimizer)
@@ -209,13 +205,19 @@ def _seconds(work: Work) -> StepSeconds:
     setup = work.setup
     group = shard_size(setup)
     link = link_between(work.constants, group, setup.ranks_per_node)
-    *gathers, first = (link.all_gather_s(num_bytes) for num_bytes in unit_weights(work.profile, group))
-    forward = gathered_forward_s(work, gathers, first)
-    reductions = _reductions(work, link, group)
+    *gathers, first = (link.seconds("all_gather", num_bytes) for num_bytes in unit_weights(work.profile, group))
+    forward = work.gathered_forward_s(gathers, first)
+    between = link_between(work.constants, setup.num_ranks // group, setup.ranks_per_node, stride=group)
+    reductions = [
+        link.seconds("reduce_scatter", num_bytes) + between.seconds("all_reduce", num_bytes / group)
+        for num_bytes in unit_gradients(work.profile, setup, group)
+    ]
     gathered_again = backward_gathers(work.profile, setup)
-    *gathers_again, first_again = (link.all_gather_s(num_bytes) if num_bytes else 0.0 for num_bytes in gathered_again)
-    early = gathered_backward_s(work, gathers_again, first_again, [0.0] * (len(gathers) + 1))
-    last = gathered_backward_s(work, gathers_again, first_again, reductions)
+    *gathers_again, first_again = (
+        link.seconds("all_gather", num_bytes) if num_bytes else 0.0 for num_bytes in gathered_again
+    )
+    early = work.gathered_backward_s(gathers_again, first_again, [0.0] * (len(gathers) + 1))
+    last = work.gathered_backward_s(gathers_again, first_again, reductions)
     waiting = forward_gathers(setup) * forward + (setup.grad_accum_steps - 1) * early + last
     weights = sum(unit_weights(work.profile, group))
     gathered = forward_gathers(setup) * weights + setup.grad_accum_steps * sum(gathered_again)
@@ -224,27 +226,19 @@ def _seconds(work: Work) -> StepSeconds:
     if setup.keeps_16_bits:  # each rank casts its shards before they are gathered: 4 bytes read, 2 written
         numbers = work.profile.num_parameters / group
         copied += work.moved_s(6 * numbers) * gathered / weights
-    held_up, hidden = engine_python_s(work, "hooks.unit", len(work.profile.blocks) + 1)
-    hooks = scaled_communication_s(work, held_up)
-    python: dict[str, Any] = {"python_s": {"communication_exposed": hooks}, "hidden_s": hidden}
-    unsharded = local_step(work)
-    exposed = scaled_communication_s(work, waiting + copied + link.all_reduce_s(8)) + hooks
-    if setup.traits.states_on == "cpu":
-        offload = offload_s(work, group, gathered=gathered, copies_out=1)
-        return StepSeconds(unsharded.forward_s, unsharded.backward_s, 0.0, exposed, offload_s=offload, **python)
-    updating = optimizer_s(work, 1 / group, is_sharded=True)
-    return StepSeconds(unsharded.forward_s, unsharded.backward_s, updating, exposed, **python)
-
-
-def _reductions(work: Work, link: Link, group: int) -> list[float]:
-    """Return the seconds of reducing the gradients of each block, and of the rest."""
-    setup = work.setup
-    replicas = setup.num_ranks // group
-    between = link_between(work.constants, replicas, setup.ranks_per_node, stride=group)
-    return [
-        link.reduce_scatter_s(num_bytes) + between.all_reduce_s(num_bytes / group)
-        for num_bytes in unit_gradients(work.profile, setup, group)
-    ]
+    hooks, hidden = work.engine_python_s("hooks.unit", len(work.profile.blocks) + 1)
+    unsharded = work.local_step()
+    exposed = work.scaled_communication_s(waiting + copied + link.seconds("all_reduce", 8))
+    exposed += work.scaled_communication_s(hooks)
+    is_offloaded = setup.traits.states_on == "cpu"
+    return StepSeconds(
+        unsharded.forward_s,
+        unsharded.backward_s,
+        0.0 if is_offloaded else work.optimizer_s(1 / group, is_sharded=True),
+        exposed,
+        offload_s=work.offload_s(group, gathered=gathered, copies_out=1) if is_offloaded else 0.0,
+        hidden_s=hidden,
+    )
 
 
 FSDP = PlanFunctions(_states, _transfers, _seconds, _engine_memory)

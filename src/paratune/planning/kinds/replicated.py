@@ -1,26 +1,23 @@
 """Strategies with a whole model on each rank: one process, DDP, and ZeRO-1, which divides the optimizer states."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from paratune.base.units import MIB
 from paratune.config.strategy_sections import DDPOptions, Zero1Options
-from paratune.planning.engines import GRADIENTS, EngineInputs, EngineMemory
 from paratune.planning.links import link_between
 from paratune.planning.profile import Profile, Weights
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.states import States, numbers_of, optimizer_groups, unsharded
-from paratune.planning.work import (
-    PlanFunctions,
-    StepSeconds,
-    Transfer,
-    Work,
-    exposed_s,
-    local_step,
-    optimizer_s,
-    scaled_communication_s,
-    update_passes,
+from paratune.planning.states import (
+    GRADIENTS,
+    EngineInputs,
+    EngineMemory,
+    States,
+    numbers_of,
+    optimizer_groups,
+    unsharded,
 )
+from paratune.planning.work import ADAMW_PASSES, PlanFunctions, StepSeconds, Transfer, Work
 
 
 def whole_states(profile: Profile, setup: PredictionSetup, rank: int) -> States:
@@ -121,14 +118,32 @@ def _zero1_transfers(profile: Profile, setup: PredictionSetup, rank: int) -> lis
     return [*_ddp_transfers(profile, setup, rank), *sent]
 
 
+def exposed_s(passes: Iterable[tuple[float, float]], end_s: float, overlap: float) -> float:
+    """Return the seconds by which collectives delay a pass.
+
+    Args:
+        passes: The earliest start and the duration of each collective; they run one after another.
+        end_s: Seconds of the pass without collectives.
+        overlap: Share of a collective that overlaps computing if possible; the rest delays computing.
+    """
+    finished = total = 0.0
+    for ready, seconds in passes:
+        finished = max(finished, ready) + seconds
+        total += seconds
+    hidden = max(0.0, finished - end_s)
+    return overlap * hidden + (1 - overlap) * total
+
+
 def _ddp_seconds(work: Work) -> StepSeconds:
     setup = work.setup
     # Gradients are divided by the number of ranks and copied into their buckets.
     copied = work.moved_s(2 * work.grads) if setup.num_ranks > 1 else 0.0
     link = link_between(work.constants, setup.num_ranks, setup.ranks_per_node)
-    passes = [(share * work.backward_s, link.all_reduce_s(size)) for share, size in _buckets(work.profile, setup)]
-    reduced = scaled_communication_s(work, exposed_s(passes, work.backward_s, work.overlap))
-    unsharded = local_step(work)
+    passes = [
+        (share * work.backward_s, link.seconds("all_reduce", size)) for share, size in _buckets(work.profile, setup)
+    ]
+    reduced = work.scaled_communication_s(exposed_s(passes, work.backward_s, work.overlap))
+    unsharded = work.local_step()
     return replace(unsharded, backward_s=unsharded.backward_s + copied, communication_s=reduced)
 
 
@@ -138,14 +153,15 @@ def _zero1_seconds(work: Work) -> StepSeconds:
     # Whole tensors are assigned to ranks: one rank has at least the largest tensor.
     share = max(1 / setup.num_ranks, max(sizes) / max(1, work.grads)) if setup.num_ranks > 1 else 1.0
     link = link_between(work.constants, setup.num_ranks, setup.ranks_per_node)
-    sent = scaled_communication_s(work, link.broadcasts_s(sum(sizes), len(sizes)))
+    sent = work.scaled_communication_s(link.broadcasts_s(sum(sizes), len(sizes)))
     # Every rank computes the norm of all gradients.
-    passes = update_passes(setup)
-    updating = optimizer_s(work, (1 + (passes - 1) * share) / passes)
+    updating = work.optimizer_s((1 + (ADAMW_PASSES - 1) * share) / ADAMW_PASSES)
     return replace(ddp, optimizer_s=updating, communication_s=ddp.communication_s + sent)
 
 
-SINGLE = PlanFunctions(whole_states, lambda profile, setup, rank: [], local_step, replicated, holds_whole_model=True)
+SINGLE = PlanFunctions(
+    whole_states, lambda profile, setup, rank: [], Work.local_step, replicated, holds_whole_model=True
+)
 
 DDP = PlanFunctions(_ddp_states, _ddp_transfers, _ddp_seconds, replicated, holds_whole_model=True)
 

@@ -41,7 +41,7 @@ def make_sweep(
         out: Folder for page, PDF, table.csv and report.json, created when absent; None writes nothing.
         price: Price of a device-hour; overrides that of the matrix.
         targets: Scores; the report shows when configurations reached them.
-        plan: File of `paratune plan MATRIX --write`, shown next to published figures; for one matrix only.
+        plan: Output of `paratune plan MATRIX --json`, shown next to published figures; for one matrix only.
         margins: Differences that count as equal, by measure; `default_margin` for other measures.
         layout: Key of `paratune.reports.systems.layouts.LAYOUTS`: adds a table in the layout of a study.
         wanted: Files for a paper, too: "latex", "figures".

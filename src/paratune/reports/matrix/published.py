@@ -293,7 +293,7 @@ def planned_figures(time_s: Any, memory_bytes: Any, terms: Any) -> dict[str, flo
 
 
 def read_plan(path: Path, matrix: str) -> dict[str, dict[str, float]]:
-    """Return the planned figures of each cell of a matrix by its name, from a file of `paratune plan MATRIX --write`.
+    """Return the planned figures of each cell of a matrix by its name, from a file of `paratune plan MATRIX --json`.
 
     Raises:
         CheckpointError: The file is absent, damaged, of another kind, or of another matrix.
@@ -304,8 +304,8 @@ def read_plan(path: Path, matrix: str) -> dict[str, dict[str, float]]:
     if name != matrix or plan.get("schema_version") != PLAN_SCHEMA_VERSION or not isinstance(plan.get("cells"), dict):
         what = f"the plan of the matrix {plain(str(name))}" if name is not None else "not the plan of a matrix"
         raise CheckpointError(
-            f"{plain(path)} is {what}, and the report is about {plain(matrix)}; paratune plan MATRIX --write "
-            f"{plain(path.name)} writes its plan",
+            f"{plain(path)} is {what}, and the report is about {plain(matrix)}; write its plan: paratune plan "
+            f"MATRIX --json > {plain(path.name)}",
             code="report.no_plan",
             path=path,
             matrix=name,

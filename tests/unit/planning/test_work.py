@@ -5,17 +5,17 @@ import torch
 from torch import nn
 
 from paratune.planning.constants import BoundedConstant, Constants
-from paratune.planning.kernels import pass_time
 from paratune.planning.trace import Operation, Trace
+from paratune.planning.work import pass_seconds
 
 KNOWN = {"product.fp32": 1e9, "batched.fp32": 1e9, "elementwise": 1e9, "gather": 1e9, "launch.forward": 1e-6}
 
 
 def on_cpu(values: dict[str, float], *operations: Operation, speedup: float = 1.0) -> float:
     """Return the seconds of a forward pass on a CPU."""
-    constants = Constants({name: BoundedConstant(value, value, value, "test") for name, value in values.items()})
+    constants = Constants({name: BoundedConstant(value, value, value) for name, value in values.items()})
     options = {"launch": "launch.forward", "tf32": False, "is_cuda": False, "threads_speedup": speedup}
-    return pass_time(dict.fromkeys(operations, 1), constants, **options).total_s
+    return sum(pass_seconds(dict.fromkeys(operations, 1), constants, **options))
 
 
 def test_threads_shorten_operations_and_not_their_calls() -> None:
