@@ -14,7 +14,7 @@ from paratune.config.sections import Config, Data, data_sources, text_columns
 from paratune.config.task_sections import OwnTask, Task, class_names
 from paratune.data.labels import as_number
 from paratune.errors import ConfigError, DataError, did_you_mean
-from paratune.reports.data.figures import MAX_GROUPS, DataView, write_figures
+from paratune.reports.data import MAX_GROUPS, DataView, write_figures
 
 KINDS = ("classification", "ordinal", "regression")
 """Kinds of tasks whose rows have one label that can be drawn."""

@@ -1,10 +1,11 @@
-"""The figures of a data set: labels, lengths of texts, and their correlations.
+"""`paratune data --figures`: the labels of a data set, lengths of its texts, correlations, and its most frequent words.
 
 `N` rows of all splits together, `C` classes.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from paratune.base.units import format_share
-from paratune.reports.data.word_cloud import MAX_WORDS, count_words, place_words
 from paratune.reports.document import ReportDocument, ReportSection
 from paratune.reports.figures.canvas import FOLDER, WIDTH, Draw, Drawing, Hovers, Key, drawing_files
 from paratune.reports.figures.plots import (
@@ -40,6 +40,11 @@ MAX_GROUPS = 12
 _MAX_BARS = 40
 _MAX_POINTS = 2000
 _MAX_NUMERIC = 14
+_MAX_WORDS = 100
+_WORD = re.compile(r"[^\W\d_][^\W\d_'’-]*(?:['’-][^\W\d_]+)*")
+_SMALLEST, _LARGEST = 7.5, 46.0
+_MARGIN, _GAP = 8.0, 4.0
+"""Sizes of the words of a cloud, and distances around all words and between two, in points."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ class DataView:
 
 def data_drawings(view: DataView) -> Iterator[Drawing]:
     """Yield the figures of a data set in the order of the page."""
-    yield _class_balance(view) if view.classes else _score_distribution(view)
+    yield _labels(view)
     yield _lengths(view)
     if view.classes:
         words = {name: view.words[view.labels == number] for number, name in enumerate(view.classes)}
@@ -95,15 +100,23 @@ def _layers(view: DataView, count: Callable[[slice], Any]) -> tuple[list[Bars], 
     """Return the bars of each split, whose values `count` returns for its rows; and their legend, if several."""
     ends = np.cumsum(list(view.splits.values())).tolist()
     rows = [slice(end - size, end) for end, size in zip(ends, view.splits.values(), strict=True)]
-    return [Bars(count(part), run_style(number)[0]) for number, part in enumerate(rows)], _areas(list(view.splits))
+    return [Bars(count(part), run_style(number)[0]) for number, part in enumerate(rows)], _areas(view.splits)
 
 
-def _areas(names: Sequence[str]) -> tuple[Key, ...]:
+def _areas(names: Iterable[str]) -> tuple[Key, ...]:
     keys = tuple(Key(shorten(name, 30), run_style(number)[0], is_area=True) for number, name in enumerate(names))
     return keys if len(keys) > 1 else ()
 
 
-def _score_distribution(view: DataView) -> Drawing:
+def _labels(view: DataView) -> Drawing:
+    """Draw the rows of each class, or the distribution of the scores."""
+    if view.classes:
+        size = len(view.classes)
+        layers, legend = _layers(view, lambda rows: np.bincount(view.labels[rows], minlength=size))
+        share = format_share(float(np.bincount(view.labels).max()) / view.num_rows)
+        caption = f"{view.num_rows:,} rows; the commonest class has {share} of them."
+        draw = bars(view.classes, layers, stacked=True, xlabel="Rows")
+        return Drawing("class_balance", "Rows of each class", caption, draw, height_of_rows(size), legend=legend)
     distinct = np.unique(view.labels)
     if len(distinct) > _MAX_BARS:
         edges = np.histogram_bin_edges(view.labels, bins=_MAX_BARS)
@@ -115,15 +128,6 @@ def _score_distribution(view: DataView) -> Drawing:
     draw = histogram(edges, layers, marks={float(mean): ""}, xlabel=shorten(view.label, 60), ylabel="Rows")
     caption = f"{view.num_rows:,} rows; mean {mean:.3g} (dashed), standard deviation {sd:.3g}."
     return Drawing("score_distribution", f"Distribution of {view.label}", caption, draw, 3.2, legend=legend)
-
-
-def _class_balance(view: DataView) -> Drawing:
-    size = len(view.classes)
-    layers, legend = _layers(view, lambda rows: np.bincount(view.labels[rows], minlength=size))
-    share = format_share(float(np.bincount(view.labels).max()) / view.num_rows)
-    caption = f"{view.num_rows:,} rows; the commonest class has {share} of them."
-    draw = bars(view.classes, layers, stacked=True, xlabel="Rows")
-    return Drawing("class_balance", "Rows of each class", caption, draw, height_of_rows(size), legend=legend)
 
 
 def _lengths(view: DataView) -> Drawing:
@@ -140,7 +144,7 @@ def _lengths(view: DataView) -> Drawing:
         f"Dashed: median ({np.median(view.words):,.0f} words, {np.median(view.tokens):,.0f} tokens), and "
         f"data.max_length, {view.max_length} tokens; {cut} of the samples are longer and are truncated."
     )
-    legend = _areas(list(view.splits))
+    legend = _areas(view.splits)
     return Drawing("lengths", "Lengths in words and tokens", caption, draw, 3.1, whole=True, legend=legend)
 
 
@@ -190,7 +194,8 @@ def _classes_by_group(view: DataView) -> Drawing:
 def _correlations(view: DataView) -> Drawing:
     title = "Correlation of the numeric columns"
     if not view.numeric and view.classes:
-        return _without("correlations", title, "No correlations: the data have no column of numbers.")
+        note = "No correlations: the data have no column of numbers."
+        return Drawing("correlations", title, "", _draw_nothing, 0.0, note=note)
     columns: dict[str, Any] = {} if view.classes else {view.label: view.labels}
     for name, values in (*view.numeric.items(), ("words", view.words), ("tokens", view.tokens)):
         columns.setdefault(name, values)
@@ -222,25 +227,88 @@ def _word_cloud(view: DataView, name: str, column: str, texts: Sequence[str]) ->
             f"No word cloud of {column}: {len(texts):,} of {view.num_rows:,} rows have a text ({share} are empty). It "
             f"needs {view.min_texts} texts (data.figures.min_texts), and a word that is not a stop word."
         )
-        return _without(name, title, note)
+        return Drawing(name, title, "", _draw_nothing, 0.0, note=note)
     placed = place_words(words, width=72 * WIDTH, height=72 * height)
 
     def draw(figure: Any, hovers: Hovers) -> None:
-        for number, word in enumerate(placed):
-            style = {"fontsize": word.size, "color": run_style(number)[0], "ha": "left", "va": "baseline"}
-            figure.text(word.x / (72 * WIDTH), word.y / (72 * height), word.word, **style)
+        for number, (word, x, y, size) in enumerate(placed):
+            style = {"fontsize": size, "color": run_style(number)[0], "ha": "left", "va": "baseline"}
+            figure.text(x / (72 * WIDTH), y / (72 * height), word, **style)
 
     commonest = ", ".join(f"{word} {count:,}" for word, count in words[:5])
     caption = (
-        f"{len(placed)} of the {min(MAX_WORDS, len(words))} commonest words of {len(texts):,} texts ({share} of the "
+        f"{len(placed)} of the {min(_MAX_WORDS, len(words))} commonest words of {len(texts):,} texts ({share} of the "
         f"rows are empty), stop words and words under three letters left out; area by count. The first: {commonest}."
     )
     return Drawing(name, title, caption, draw, height, whole=True)
 
 
-def _without(name: str, title: str, note: str) -> Drawing:
-    """Return a figure without data, which has the reason."""
-    return Drawing(name, title, "", lambda axes, hovers: None, 0.0, note=note)
+def _draw_nothing(axes: Any, hovers: Hovers) -> None:
+    """Draw a figure without data, which has a note with the reason instead."""
+
+
+Place = tuple[str, float, float, float]
+"""A word of a cloud, its left end and its baseline in points from the lower left corner, and its size in points."""
+
+
+def count_words(texts: Iterable[str], stop_words: Collection[str]) -> list[tuple[str, int]]:
+    """Return the words and their counts, the most frequent first and words of one count in alphabetical order.
+
+    They are in lower case, without stop words and words of fewer than three letters. A word begins with a letter;
+    apostrophes and hyphens inside it belong to it.
+    """
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(word.replace("’", "'") for word in _WORD.findall(text.lower()))
+    left_out = {word.lower() for word in stop_words}
+
+    def is_stop(word: str) -> bool:
+        # Lists of stop words have "it" and "not", and not "it's" and "don't".
+        return word in left_out or word.endswith("n't") or ("'" in word and word.split("'")[0] in left_out)
+
+    kept = [(word, count) for word, count in counts.items() if len(word) > 2 and not is_stop(word)]
+    return sorted(kept, key=lambda item: (-item[1], item[0]))
+
+
+def place_words(words: Sequence[tuple[str, int]], *, width: float, height: float) -> list[Place]:
+    """Return the words of `count_words` that fit in a picture of this size in points, at most 100.
+
+    Font sizes follow the square root of the counts. Each word is at the first place on an Archimedean spiral, from the
+    middle outwards, where it touches no other word; a word without such a place is left out. Nothing is drawn by
+    chance: the same words make the same cloud.
+    """
+    if not words:
+        return []
+    width, height = width - 2 * _MARGIN, height - 2 * _MARGIN
+    largest = min(_LARGEST, 0.8 * width / max(_extent(words[0][0])[2], 0.1))
+    # The points of the spiral are a little further apart than the stroke of a letter.
+    angles = np.sqrt(np.arange(6000)) * 1.1
+    radius = angles / angles[-1] * 0.75
+    turns = np.stack([width * (0.5 + radius * np.cos(angles)), height * (0.5 + radius * np.sin(angles))], axis=1)
+    placed: list[Place] = []
+    taken: list[tuple[float, float, float, float]] = []
+    for word, count in words[:_MAX_WORDS]:
+        size = max(_SMALLEST, largest * (count / words[0][1]) ** 0.5)
+        left, below, wide, high = (size * value for value in _extent(word))
+        wide, high = wide + _GAP, high + _GAP
+        x, y = (turns - np.array([wide / 2, high / 2])).T
+        free = (x >= 0) & (y >= 0) & (x + wide <= width) & (y + high <= height)
+        for x0, y0, x1, y1 in taken:
+            free &= (x >= x1) | (x + wide <= x0) | (y >= y1) | (y + high <= y0)
+        if free.any():
+            at_x, at_y = float(x[free][0]), float(y[free][0])
+            taken.append((at_x, at_y, at_x + wide, at_y + high))
+            placed.append((word, _MARGIN + at_x - left, _MARGIN + at_y - below, size))
+    return placed
+
+
+def _extent(word: str) -> Sequence[float]:
+    """Return left, bottom, width and height of a word at a font size of one point."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    box = TextPath((0, 0), word, size=100, prop=FontProperties(family="DejaVu Sans")).get_extents()
+    return [value / 100 for value in (box.x0, box.y0, box.width, box.height)]
 
 
 def write_figures(folder: Path, view: DataView, *, title: str, about: str) -> list[dict[str, Any]]:

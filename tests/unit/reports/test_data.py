@@ -7,8 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from paratune.reports.data.figures import DataView, _quartiles, data_drawings, write_figures
-from paratune.reports.data.word_cloud import _extent, count_words, place_words
+from paratune.reports.data import DataView, _extent, _quartiles, count_words, data_drawings, place_words, write_figures
 from paratune.reports.figures.canvas import figure_style
 
 SCRIPT = "<script>alert(1)</script>"
@@ -106,15 +105,16 @@ def test_words_are_counted_without_case_stop_words_and_short_ones():
 def test_words_of_a_cloud_touch_neither_each_other_nor_the_edge():
     counts = count_words([f"word{'abcdefghijklmnopqrst'[number]} " * (20 - number) for number in range(20)], [])
     placed = place_words(counts, width=400, height=250)
-    assert [one.word for one in placed][:2] == ["worda", "wordb"]
+    assert [word for word, *_ in placed][:2] == ["worda", "wordb"]
     assert placed == place_words(counts, width=400, height=250)
     # The area of letters goes by the count: of 20 and 5, twice the size.
-    sizes = {one.num: one.size for one in placed}
-    assert sizes[20] == pytest.approx(2 * sizes[5])
+    sizes, num = {word: size for word, _, _, size in placed}, dict(counts)
+    (largest,), (quarter,) = ([size for word, size in sizes.items() if num[word] == count] for count in (20, 5))
+    assert largest == pytest.approx(2 * quarter)
     boxes = []
-    for one in placed:
-        left, below, wide, high = (one.size * value for value in _extent(one.word))
-        boxes.append((one.x + left, one.y + below, one.x + left + wide, one.y + below + high))
+    for word, x, y, size in placed:
+        left, below, wide, high = (size * value for value in _extent(word))
+        boxes.append((x + left, y + below, x + left + wide, y + below + high))
     for box in boxes:
         assert box[0] >= 0
         assert box[1] >= 0

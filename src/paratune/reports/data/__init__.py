@@ -1,1 +1,0 @@
-"""Figures of a data set: `paratune data --figures`."""
