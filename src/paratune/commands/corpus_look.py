@@ -24,7 +24,7 @@ def stats(path: Path, *, json: Json = False) -> int:
     """
     from paratune.corpus.finished import name_damaged_table
     from paratune.corpus.store.figures import corpus_figures
-    from paratune.reports.corpus.report import corpus_tables
+    from paratune.reports.corpus import corpus_tables
     from paratune.reports.tables.terminal import TerminalParts
 
     work = work_folder(path)

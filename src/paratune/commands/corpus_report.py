@@ -7,7 +7,7 @@ from typing import Any
 from paratune.corpus.finished import finished_stages
 from paratune.corpus.store.figures import corpus_figures
 from paratune.corpus.store.queries import draw_dropped, draw_kept
-from paratune.reports.corpus.report import corpus_html
+from paratune.reports.corpus import corpus_html
 from paratune.sweeps.run import write_text
 
 PAGE = "report.html"

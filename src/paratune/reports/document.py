@@ -33,10 +33,9 @@ class Listing:
 
 @dataclass(frozen=True)
 class Notice:
-    """A highlighted message: a result that applies to the whole report, or a warning; with points of a list."""
+    """A highlighted message: a result that applies to the whole report, or a warning."""
 
     text: str
-    items: tuple[str, ...] = ()
     is_warning: bool = True
 
 
@@ -90,8 +89,7 @@ class Statement:
     label: str  # subject, such as "Speed"
     text: str
     is_good: bool | None = None  # decided, or as it should be; False: a problem; None: cannot tell
-    evidence: str = ""  # key of the section
-    evidence_name: str = ""  # its heading
+    evidence: str = ""  # key of the section, to which a page links if the report has it
 
     @property
     def sign(self) -> str:
@@ -125,10 +123,6 @@ class ReportSection:
         return tuple(part for part in self.parts if isinstance(part, Table))
 
     @property
-    def drawings(self) -> tuple[Drawing, ...]:
-        return tuple(part for part in self.parts if isinstance(part, Drawing))
-
-    @property
     def boxes(self) -> tuple[StatementBox, ...]:
         return tuple(part for part in self.parts if isinstance(part, StatementBox))
 
@@ -149,7 +143,7 @@ class ReportDocument:
 
     @property
     def drawings(self) -> tuple[Drawing, ...]:
-        return tuple(drawing for section in self.sections for drawing in section.drawings)
+        return tuple(part for section in self.sections for part in section.parts if isinstance(part, Drawing))
 
 
 def shown_sections(sections: Sequence[ReportSection]) -> tuple[ReportSection, ...]:

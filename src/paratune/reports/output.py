@@ -51,80 +51,72 @@ def document_files(document: ReportDocument, *, wanted: Collection[str] = ()) ->
 def write_page(
     folder: Path, document: ReportDocument, kind: str, values: Mapping[str, Any], more: Mapping[str, str | bytes] = {}
 ) -> tuple[Path, ...]:
-    """Write the page of a report, `more` files by name, and report.json with its kind and values, all or none.
-
-    Raises:
-        CheckpointError: The folder cannot be written to, or contains files of these names that are not a report's.
-    """
-    files: dict[str, str | bytes] = {PAGE: document_html(document), **more}
-    names = [str(folder / name) for name in (*files, MARKER)]
-    parts = {"generator": GENERATOR, "kind": kind, "files": names, **values}
-    return write_files(folder, {**files, MARKER: json_text(parts)})
+    """Write the page of a report, `more` files by name, and report.json with its kind and values; see `write_files`."""
+    values = {"generator": GENERATOR, "kind": kind, "files": [], **values}
+    return write_files(folder, {PAGE: document_html(document), **more}, values)
 
 
 def check_folder(folder: Path, names: Iterable[str], option: str = "--out") -> None:
     """Check, before any work is done, that files of these names may be written to `folder`.
 
     Raises:
-        CheckpointError: It is a file, or contains files of these names that are not a report's.
+        CheckpointError: It is a file, or contains files of these names that are not an earlier report's.
     """
     if folder.exists() and not folder.is_dir():
         message = f"{plain(folder)} is a file; give {option} a folder, new or from an earlier report"
         raise CheckpointError(message, code="output.foreign", folder=folder)
-    if not holds_report(folder):
-        _refuse_foreign(folder, names, option)
-
-
-def _refuse_foreign(folder: Path, names: Iterable[str], option: str = "--out") -> None:
-    if present := [name for name in names if (folder / name).exists()]:
-        raise CheckpointError(
+    earlier = _files_of_report(folder)
+    if present := [name for name in names if name not in earlier and (folder / name).exists()]:
+        message = (
             f"{plain(folder)} holds {listing(present, 5)} that paratune did not write; give {option} another folder, "
-            "or move them away",
-            code="output.foreign",
-            folder=folder,
+            "or move them away"
         )
+        raise CheckpointError(message, code="output.foreign", folder=folder)
 
 
-def write_files(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, ...]:
+def write_files(folder: Path, files: Mapping[str, str | bytes], values: Mapping[str, Any]) -> tuple[Path, ...]:
     """Write all files or none: first under temporary names, then renamed, the marker first.
 
-    Files of an earlier report that this one does not have are removed; other files stay. `files` has contents by name,
-    which may contain folders.
+    Files of an earlier report that this one does not have are removed; other files stay.
+
+    Args:
+        files: Contents by name, which may contain folders.
+        values: Contents of report.json, which lists the files, too.
 
     Raises:
         CheckpointError: The folder cannot be created or written to, or contains files of these names that are not a
             report's; the earlier files are unchanged.
     """
-    earlier = _files_of_report(folder)
-    _refuse_foreign(folder, sorted(files.keys() - earlier))
-    aside, is_new = temporary_path(folder / "report"), not folder.exists()
+    check_folder(folder, [*files, MARKER])
+    paths = tuple(folder / name for name in (*files, MARKER))
+    contents = {**files, MARKER: json_text({**values, "files": [*map(str, paths)]})}
+    aside, is_new, earlier = temporary_path(folder / "report"), not folder.exists(), _files_of_report(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         delete_remains(folder, name="report")
-        for name, content in files.items():
+        for name, content in contents.items():
             (aside / name).parent.mkdir(parents=True, exist_ok=True)
             (aside / name).write_bytes(content.encode() if isinstance(content, str) else content)
             sync(aside / name)
         # The marker first: if the process dies between two renames, the next report may replace the folder.
-        for name in sorted(files, key=lambda name: name != MARKER):
+        for name in sorted(contents, key=lambda name: name != MARKER):
             (folder / name).parent.mkdir(exist_ok=True)
             (aside / name).replace(folder / name)
-        for path in (folder / name for name in earlier - set(files)):
+        for path in (folder / name for name in earlier - set(contents)):
             path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # not empty
                 path.parent.rmdir()
     except OSError as error:
         if is_new:
             shutil.rmtree(folder, ignore_errors=True)
-        raise CheckpointError(
+        message = (
             f"the report cannot be written to {plain(folder)}: {error.strerror}; give --out a folder with room that "
-            "you may write to",
-            code="output.not_writable",
-            folder=folder,
-        ) from error
+            "you may write to"
+        )
+        raise CheckpointError(message, code="output.not_writable", folder=folder) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    return tuple(folder / name for name in files)
+    return paths
 
 
 def _files_of_report(folder: Path) -> set[str]:

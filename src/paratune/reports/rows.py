@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from paratune.config.targets import ScoreTarget
@@ -16,7 +15,6 @@ from paratune.reports.measures import (
     efficiency_measures,
     score_measures,
 )
-from paratune.reports.runs.certificates import Certificate, certified
 from paratune.reports.runs.targets import target_measures
 from paratune.reports.tables.table import TableCell
 
@@ -62,7 +60,6 @@ def row_of(measure: Measure, runs: Sequence[RunRecord]) -> ReportRow:
 
 def build_rows(
     runs: Sequence[RunRecord],
-    certificates: Sequence[Certificate] = (),
     *,
     reference: RunRecord | None = None,
     targets: Sequence[ScoreTarget] = (),
@@ -79,9 +76,6 @@ def build_rows(
     measures = [*MEASURES.values(), *efficiency_measures(runs, reference or runs[0]), *target_measures(runs, targets)]
     measures += [cost(price)] if price is not None else []
     measures += [*score_measures(runs), *constant_measures(runs)]
-    if certificates:
-        read = partial(certified, certificates=certificates)
-        measures.append(Measure("Setup", "certified", "Certified", "text", 0, "certificate.json", read=read))
     groups = list(dict.fromkeys(measure.group for measure in measures))
     return tuple(row_of(measure, runs) for measure in sorted(measures, key=lambda item: groups.index(item.group)))
 

@@ -120,7 +120,7 @@ def _leading(label: str, found: Sequence[Candidate], better: str, not_behind: st
         which = "" if len(found) == 1 else f" for {len(open_ones)} of {len(found)}"
         told = f"cannot tell{which} against {base}" if open_ones else f"{base}. Nothing else is {better}"
         is_good, text = None if open_ones else True, f"{told}. Closest: {nearest.label}, {words}."
-    return Statement(label, text, is_good, "verdicts", "Verdicts")
+    return Statement(label, text, is_good, "verdicts")
 
 
 def options_of(verdicts: Sequence[Verdict]) -> dict[str, list[ComparedOption]]:

@@ -30,7 +30,8 @@ from paratune.reports.tables.terminal import TerminalParts
 from paratune.verdicts import Verdict
 from paratune.verdicts.words import comparison_words, head_of, parts_of, quality_words
 
-Parts = Iterator[Table | Text | Padding]
+Part = Table | Text | Padding
+Parts = Iterator[Part]
 _STYLES = {True: "green", False: "red", None: ""}
 _MAX_LINES = 8
 """Configurations, differing settings or reasons; the files have all."""
@@ -38,7 +39,14 @@ _MAX_LINES = 8
 
 def terminal_runs(report: Report) -> TerminalParts:
     """Return a report of runs as an object that `rich.console.Console.print` prints."""
-    return TerminalParts([*(_one_run(report) if len(report.runs) == 1 else _several_runs(report)), *_left_out(report)])
+    parts: list[Part] = [*(_one_run(report) if len(report.runs) == 1 else _several_runs(report))]
+    names, most = [run.name for run in report.runs], _MAX_LINES
+    until: list[Row] = [[row.label, *row.cells[:most]] for row in report.rows if row.group == targets.GROUP]
+    parts += [make_table("targets", "", ["", *names[:most]], until)] if until else []
+    if report.warnings:
+        more = f" And {counted(len(report.warnings) - 1, 'other warning')}: see --json." if report.warnings[1:] else ""
+        parts.append(Text(plain(f"Warning: {report.warnings[0]}{more}"), style="yellow"))
+    return TerminalParts([*parts, *_beside(report.certificates, report.unfinished, len(names))])
 
 
 def _several_runs(report: Report) -> Parts:
@@ -49,7 +57,6 @@ def _several_runs(report: Report) -> Parts:
     # The options that only one kind of strategy has follow from the kind.
     settings = [item for item in report.differences if item.key != "run.seed" and len(item.values) == len(report.runs)]
     yield main_table(report.systems, settings[:_MAX_LINES], 2 * _MAX_LINES)
-    yield from _targets(report)
 
 
 def _one_run(report: Report) -> Parts:
@@ -74,33 +81,14 @@ def _one_run(report: Report) -> Parts:
         f"Time {format_duration(total_s)}, training {format_duration(train_s)}; {format_number(rate, 3)} samples/s; "
         f"peak memory {format_bytes(memory)}{' a rank' if (run.run.world_size or 1) > 1 else ''}"
     )
-    yield from _targets(report)
 
 
-def _targets(report: Report) -> Iterator[Table]:
-    """Yield when the first runs reached each target that was asked for."""
-    rows: list[Row] = [[row.label, *row.cells[:_MAX_LINES]] for row in report.rows if row.group == targets.GROUP]
-    if rows:
-        yield make_table("targets", "", ["", *(run.name for run in report.runs[:_MAX_LINES])], rows)
-
-
-def _left_out(report: Report) -> Iterator[Text]:
-    """Yield warnings, certificates, runs that are not finished, and where the rest is."""
-    if report.warnings:
-        more = f" And {counted(len(report.warnings) - 1, 'other warning')}: see --json." if report.warnings[1:] else ""
-        yield Text(plain(f"Warning: {report.warnings[0]}{more}"), style="yellow")
-    yield from _certificates(report.certificates, len(report.runs))
-    yield from _unfinished(report.unfinished)
-
-
-def _certificates(certificates: Iterable[Certificate], num_runs: int) -> Iterator[Text]:
+def _beside(certificates: Iterable[Certificate], unfinished: Iterable[Unfinished], num_runs: int) -> Iterator[Text]:
+    """Yield the results of certificates, and the runs that are not finished."""
     for certificate in certificates:
         text = f"Certificate ({certificate.run_names(num_runs)}): {certificate.sentence} {certificate.path}"
         yield Text(plain(text), style="green" if certificate.verdict == "holds" else "yellow")
-
-
-def _unfinished(runs: Iterable[Unfinished]) -> Iterator[Text]:
-    for run in runs:
+    for run in unfinished:
         yield Text(f"Without results: {plain(run.name)} ({plain(run.folder)}): {plain(run.reason)}", style="yellow")
 
 
@@ -116,33 +104,48 @@ def _statements(statements: Iterable[Statement]) -> Iterator[Text]:
 
 def terminal_sweep(report: SweepReport) -> TerminalParts:
     """Return the conclusions of a matrix, the chosen candidates and the configurations for a terminal."""
-    return TerminalParts(list(_matrix(report)))
-
-
-def _matrix(report: SweepReport) -> Parts:
     trust = trust_statements(report)
-    yield from _statements([*matrix_statements(report), *(item for item in trust if item.is_good is False)])
+    problems = [statement for statement in trust if statement.is_good is False]
+    parts: list[Part] = [*_statements([*matrix_statements(report), *problems])]
     if unknown := [statement.label for statement in trust if statement.is_good is None]:
-        yield Text(plain(f"? Cannot tell: {', '.join(unknown).lower()}."))
+        parts.append(Text(plain(f"? Cannot tell: {', '.join(unknown).lower()}.")))
     if len(report.groups) > 1 or any(len(group.candidates) > 1 for group in report.groups):
-        yield replace(chosen(report), notes=(), marked=()).first(_MAX_LINES, "the report has all of them")
+        parts.append(replace(chosen(report), notes=(), marked=()).first(_MAX_LINES, "the report has all of them"))
     if report.measured:
-        yield lines_table(report, _MAX_LINES)
         tables = {section.key: section.tables for section in report.sections}
-        yield from (*tables.get("layout", ()), *tables.get("targets", ()))
+        parts += [lines_table(report, _MAX_LINES), *tables.get("layout", ()), *tables.get("targets", ())]
     lost = [cell_run for cell_run in report.cell_runs if cell_run.record is None]
     if lost:
-        yield Text(f"Without results: {len(lost)} of {counted(len(report.cell_runs), 'run')}", style="bold yellow")
+        heading = f"Without results: {len(lost)} of {counted(len(report.cell_runs), 'run')}"
+        parts.append(Text(heading, style="bold yellow"))
     reasons = grouped((cell_run.reason or "unknown", cell_run.cell.name) for cell_run in lost)
     for reason, names in list(reasons.items())[:_MAX_LINES]:
-        yield Text(plain(f"{listing(names, 3)}: {reason}"), style="yellow")
+        parts.append(Text(plain(f"{listing(names, 3)}: {reason}"), style="yellow"))
+    return TerminalParts(parts)
 
 
 def terminal_comparison(comparison: Comparison) -> TerminalParts:
     """Return the verdicts of a comparison for a terminal."""
-    families = grouped((verdict.baseline, verdict) for verdict in comparison.systems.verdicts).values()
-    parts = (part for verdicts in families for part in _family(verdicts))
-    return TerminalParts([*parts, *_effects(comparison), *_remarks(comparison)])
+    verdicts = comparison.systems.verdicts
+    parts: list[Part] = []
+    for family in grouped((verdict.baseline, verdict) for verdict in verdicts).values():
+        parts += _family(family)
+    for effects in comparison.effects:
+        where = f" ({plain(effects.title)})" if effects.title else ""
+        parts.append(Text(f"On average over the other axes{where}:", style="bold"))
+        for effect in effects.effects:
+            found = effect.comparison
+            words = comparison_words(found, effects.task) if found.is_ratio else quality_words((found,), effects.task)
+            parts.append(_indented(f"{effect.axis} {effect.level} against {effect.baseline}: {words}"))
+    parts += _beside(comparison.certificates, comparison.unfinished, 0)
+    reasons = grouped(
+        (f"{finding.reason}.", finding.measure)
+        for verdict in verdicts if not verdict.differs.refused
+        for finding in (verdict.speed, *verdict.quality)
+        if finding.reason is not None and finding.outcome != "cannot tell"
+    )  # fmt: skip
+    notes = [*comparison.notes, *(f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in reasons.items())]
+    return TerminalParts([*parts, *(Text(plain(note), style="dim") for note in notes)])
 
 
 def _family(verdicts: Sequence[Verdict]) -> Parts:
@@ -159,30 +162,5 @@ def _family(verdicts: Sequence[Verdict]) -> Parts:
         yield from (_indented(text, _STYLES[is_better]) for text, is_better in others)
 
 
-def _effects(comparison: Comparison) -> Parts:
-    for family in comparison.effects:
-        where = f" ({plain(family.title)})" if family.title else ""
-        yield Text(f"On average over the other axes{where}:", style="bold")
-        for effect in family.effects:
-            names = f"{plain(effect.axis)} {plain(effect.level)} against {plain(effect.baseline)}"
-            found = effect.comparison
-            words = comparison_words(found, family.task) if found.is_ratio else quality_words((found,), family.task)
-            yield _indented(f"{names}: {words}")
-
-
 def _indented(text: str, style: str = "") -> Padding:
     return Padding(Text(plain(text), style=style), (0, 0, 0, 2), expand=False)
-
-
-def _remarks(comparison: Comparison) -> Iterator[Text]:
-    """Yield certificates, runs left out, notes, and the reasons why a measure has no interval."""
-    yield from _certificates(comparison.certificates, 0)
-    yield from _unfinished(comparison.unfinished)
-    found = [
-        (f"{finding.reason}.", finding.measure)
-        for verdict in comparison.systems.verdicts if not verdict.differs.refused
-        for finding in (verdict.speed, *verdict.quality)
-        if finding.reason is not None and finding.outcome != "cannot tell"
-    ]  # fmt: skip
-    reasons = [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in grouped(found).items()]
-    yield from (Text(plain(note), style="dim") for note in (*comparison.notes, *reasons))

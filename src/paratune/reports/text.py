@@ -34,33 +34,18 @@ def shorten_all(values: Sequence[Any], width: int) -> list[str]:
 
 
 class Html(str):
-    """Text that is HTML markup; only this module and those that draw figures create it, from trusted strings."""
+    """Text that is HTML markup; only modules that draw figures and pages create it, from trusted strings."""
 
     __slots__ = ()
 
-
-def escape(value: Any) -> Html:
-    """Return `value` as HTML: markup unchanged, text escaped."""
-    return value if isinstance(value, Html) else Html(html.escape(plain(value), quote=True))
-
-
-def tag(name: str, *children: Any, **attributes: Any) -> Html:
-    """Return an element; children and attributes are escaped unless they are `Html`, None children are left out.
-
-    An attribute that is None or False is left out, one that is True has no value; `class_` is written class, `data_of`
-    data-of.
-    """
-    opening = name
-    for key, value in attributes.items():
-        if value is not None and value is not False:
-            opening += f" {key.rstrip('_').replace('_', '-')}"
-            opening += "" if value is True else f'="{html.escape(plain(value), quote=True)}"'
-    return Html(f"<{opening}>{''.join(escape(child) for child in children if child is not None)}</{name}>")
+    def __html__(self) -> str:
+        """Return the text itself, which Jinja does not escape then."""
+        return self
 
 
-def join(parts: Iterable[Any]) -> Html:
-    """Return parts of a page as one, each escaped unless it is `Html`."""
-    return Html("\n".join(escape(part) for part in parts if part))
+def escape(value: Any) -> str:
+    """Return `value` as text of a page."""
+    return html.escape(plain(value), quote=True)
 
 
 def csv_text(value: str) -> str:

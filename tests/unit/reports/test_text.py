@@ -2,7 +2,7 @@
 
 import pytest
 
-from paratune.reports.text import Html, csv_text, escape, join, shorten, shorten_all, tag
+from paratune.reports.text import csv_text, escape, shorten, shorten_all
 
 
 @pytest.mark.parametrize(("width", "expected"), [(7, "abcdefg"), (6, "abc…fg"), (5, "ab…fg"), (3, "a…g")])
@@ -16,17 +16,8 @@ def test_names_that_differ_stay_different_when_shortened():
     assert shorten_all(["single", "a_long_name_of_a_run"], 8) == ["single", "a_lo…run"]
 
 
-def test_tag_escapes_children_and_attributes():
-    assert tag("td", "<script>", title='"><b>') == '<td title="&quot;&gt;&lt;b&gt;">&lt;script&gt;</td>'
-
-
-def test_tag_names_attributes_and_leaves_out_none():
-    assert tag("td", 1, class_="na", data_run="a", id=None) == '<td class="na" data-run="a">1</td>'
-
-
-def test_markup_is_escaped_once():
-    assert escape(tag("b", "&")) == "<b>&amp;</b>"
-    assert join(["<", Html("<br>"), None, ""]) == "&lt;\n<br>"
+def test_markup_and_control_characters_are_escaped():
+    assert escape('<b title="x">\x1b') == "&lt;b title=&quot;x&quot;&gt;\\x1b"
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n"])

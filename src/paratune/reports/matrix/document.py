@@ -4,7 +4,7 @@ A section is added here: a `ReportSection` with a key, a heading and its tables,
 out.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from paratune.base.units import counted
@@ -14,7 +14,6 @@ from paratune.reports.document import (
     Part,
     ReportDocument,
     ReportSection,
-    Statement,
     StatementBox,
     shown_sections,
 )
@@ -62,22 +61,13 @@ def matrix_sections(report: SweepReport) -> tuple[ReportSection, ...]:
     """Return the sections that are not empty; those stored in the report, if it has any."""
     if report.sections:
         return report.sections
-    sections = shown_sections(list(_sections(report)))
-    return (*shown_sections([_summary(report, sections)]), *sections)
+    return (*shown_sections([_summary(report)]), *shown_sections(list(_sections(report))))
 
 
-def _summary(report: SweepReport, sections: Sequence[ReportSection]) -> ReportSection:
+def _summary(report: SweepReport) -> ReportSection:
     """Return the conclusions, and whether they can be trusted."""
     boxes = (StatementBox(matrix_statements(report)), StatementBox(trust_statements(report), TRUST_TITLE))
-    headings = {section.key: section.heading for section in sections}
-
-    def linked(statement: Statement) -> Statement:
-        # Without evidence if the report has no such section.
-        heading = headings.get(statement.evidence, "")
-        return replace(statement, evidence=statement.evidence if heading else "", evidence_name=heading)
-
-    parts = tuple(replace(box, statements=tuple(map(linked, box.statements))) for box in boxes if box.statements)
-    return ReportSection("summary", "Summary", parts if report.runs else ())
+    return ReportSection("summary", "Summary", tuple(box for box in boxes if box.statements) if report.runs else ())
 
 
 def reproduced_runs(report: SweepReport) -> list[RunRecord]:

@@ -16,7 +16,7 @@ from paratune.reports.matrix.document import matrix_document, matrix_sections, r
 from paratune.reports.matrix.export import as_dict, matrix_csv
 from paratune.reports.matrix.outcomes import SweepReport, candidate_groups, read_outcomes
 from paratune.reports.matrix.published import read_plan
-from paratune.reports.output import CSV, FILES, MARKER, check_folder, document_files, json_text, write_files
+from paratune.reports.output import CSV, FILES, check_folder, document_files, write_files
 from paratune.reports.runs.reproduce import KEY, reproduction_texts
 from paratune.reports.systems.configurations import MATRIX, CellRun
 from paratune.reports.systems.judging import axis_effects, judged
@@ -84,10 +84,8 @@ def make_sweep(
         **document_files(matrix_document(report), wanted=wanted),
         CSV: matrix_csv(report),
     }
-    report = replace(report, files=tuple(out / name for name in (*files, MARKER)))
     texts = {KEY: reproduction_texts(reproduced_runs(report), report.matrices)}
-    write_files(out, {**files, MARKER: json_text({**as_dict(report), **texts})})
-    return report
+    return replace(report, files=write_files(out, files, {**as_dict(report), **texts}))
 
 
 def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepReport:

@@ -4,22 +4,13 @@ Texts are JSON strings, which Typst never reads as markup. Figures are vectors: 
 """
 
 import json
-from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from paratune.base.text import plain
 from paratune.errors import require
-from paratune.reports.document import (
-    Listing,
-    MarkedText,
-    Notice,
-    Part,
-    Remarks,
-    ReportDocument,
-    StatementBox,
-)
+from paratune.reports.document import Listing, MarkedText, Notice, Part, Remarks, ReportDocument, StatementBox
 from paratune.reports.figures.canvas import Drawing
 from paratune.reports.tables.table import Table
 
@@ -33,7 +24,6 @@ _LETTER = 0.66
 """Width of a letter of DejaVu Sans by its size: the mean of digits and small letters, rounded up."""
 _TEXT_WIDTH, _LEAST_TEXT = 24, 12
 """Letters of a cell of text from which it may be broken, beside numbers and beside other texts."""
-_COLOURS = {True: "good", False: "bad", None: ""}
 
 
 def document_pdf(document: ReportDocument) -> bytes:
@@ -44,60 +34,68 @@ def document_pdf(document: ReportDocument) -> bytes:
     """
     typst = require("typst", extra="plots")
     matplotlib = require("matplotlib", extra="plots")
-    contents = {
-        "title": plain(document.title),
-        "lead": [plain(text) for text in document.lead],
-        "parts": [part for notice in document.notices for part in _part(notice, "")],
-        "sections": [
-            {
-                "heading": plain(section.heading),
-                "parts": [item for part in section.parts for item in _part(part, section.heading)],
-            }
-            for section in document.sections
-        ],
-    }
+    sections = [
+        {
+            "key": section.key,
+            "heading": section.heading,
+            "parts": [_part(part, section.heading) for part in section.parts],
+        }
+        for section in document.sections
+    ]
+    notices = [_part(notice, "") for notice in document.notices]
+    contents = {"title": document.title, "lead": document.lead, "parts": notices, "sections": sections}
     template = resources.files("paratune.reports.pdf").joinpath("template.typ").read_bytes()
     fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     # Only fonts of matplotlib: with those of the machine, equal contents would give other bytes elsewhere.
     pdf = typst.compile(
-        template, font_paths=[str(fonts)], ignore_system_fonts=True, sys_inputs={"contents": json.dumps(contents)}
+        template,
+        font_paths=[str(fonts)],
+        ignore_system_fonts=True,
+        sys_inputs={"contents": json.dumps(_plain(contents))},
     )
     return bytes(pdf)
 
 
-def _part(part: Part, heading: str) -> Iterator[dict[str, Any]]:
-    """Yield a part of a section as `template.typ` reads it; a title that equals the heading is left out."""
-    title = "" if not isinstance(part, Table | Drawing) or part.title == heading else plain(part.title)
+def _plain(value: Any) -> Any:
+    """Return JSON values whose texts have no control characters; an SVG has none."""
+    if isinstance(value, dict):
+        return {key: item if key == "svg" else _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return plain(value) if isinstance(value, str) else value
+
+
+def _part(part: Part, heading: str) -> dict[str, Any]:
+    """Return a part of a section as `template.typ` reads it; a title that equals the heading is left out."""
+    title = "" if not isinstance(part, Table | Drawing) or part.title == heading else part.title
     match part:
         case Table():
-            yield _table(part, title)
+            return _table(part, title)
         case Drawing(note=None):
-            yield {"kind": "figure", "title": title, "caption": plain(part.caption), "svg": part.svg}
+            return {"kind": "figure", "title": title, "caption": part.caption, "svg": part.svg}
         case Drawing(note=note):
-            yield _text(note or "")
+            return {"kind": "texts", "texts": [note]}
         case Listing():
             more = f"The first {_MAX_LISTED_LINES} of {len(part.lines):,} lines; index.html has all."
             note = more if len(part.lines) > _MAX_LISTED_LINES else ""
-            lines = part.lines[:_MAX_LISTED_LINES]
-            yield {"kind": "listing", "title": plain(part.title), "lines": lines, "note": note}
+            return {"kind": "listing", "title": part.title, "lines": part.lines[:_MAX_LISTED_LINES], "note": note}
         case Notice():
-            yield {"kind": "notice", "text": plain(part.text), "items": [plain(item) for item in part.items]}
+            return {"kind": "notice", "text": part.text}
         case MarkedText():
-            yield _text(f"{part.title}: {part.plain_text}")
+            return {"kind": "texts", "texts": [f"{part.title}: {part.plain_text}"]}
         case Remarks():
-            yield from (_text(text if isinstance(text, str) else ": ".join(text)) for text in part.texts)
+            return {
+                "kind": "texts",
+                "texts": [text if isinstance(text, str) else ": ".join(text) for text in part.texts],
+            }
         case StatementBox():
-            rows = []
-            for item in part.statements:
-                text = f"{item.text} ({item.evidence_name})" if item.evidence else item.text
-                rows.append([item.sign, _COLOURS[item.is_good] or "muted", plain(item.label), plain(text)])
-            yield {"kind": "statements", "title": plain(part.title), "rows": rows}
+            colours = {True: "better", False: "worse", None: "na"}
+            rows = [
+                (item.sign, colours[item.is_good], item.label, item.text, item.evidence) for item in part.statements
+            ]
+            return {"kind": "statements", "title": part.title, "rows": rows}
         case str():
-            yield _text(part)
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"kind": "text", "text": plain(text)}
+            return {"kind": "texts", "texts": [part]}
 
 
 def _table(table: Table, title: str) -> dict[str, Any]:
@@ -116,23 +114,12 @@ def _table(table: Table, title: str) -> dict[str, Any]:
         blocks = table.blocks([width + 2 for width in letters], _ROOM / (_LETTER * size) + 2)
         if len(blocks) == 1:
             break
+    columns = [
+        {"label": column.label, "is_text": column.is_text, "width": width * _LETTER * size}
+        for column, width in zip(table.columns, letters, strict=True)
+    ]
     return {
-        "kind": "table",
-        "title": title,
-        "notes": [plain(note) for note in table.notes],
-        "size": size,
-        "blocks": blocks,
-        "columns": [
-            {"label": plain(column.label), "is_text": column.is_text, "width": width * _LETTER * size}
-            for column, width in zip(table.columns, letters, strict=True)
-        ],
-        "rows": [
-            [
-                (plain(cell.shown), "muted" if cell.is_open or not cell.is_known else _COLOURS[cell.better])
-                for cell in line
-            ]
-            for line in table.lines
-        ],
-        "marked": list(table.marked),
-        "groups": {str(at): plain(text) for at, text in table.groups},
-    }
+        "kind": "table", "title": title, "notes": table.notes, "size": size, "blocks": blocks, "columns": columns,
+        "rows": [[(cell.shown, cell.colour) for cell in line] for line in table.lines], "marked": table.marked,
+        "groups": {str(at): text for at, text in table.groups},
+    }  # fmt: skip

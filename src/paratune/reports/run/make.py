@@ -6,20 +6,13 @@ from pathlib import Path
 
 from paratune.base.grouping import grouped
 from paratune.base.text import listing
-from paratune.base.units import format_count
 from paratune.config.targets import ScoreTarget
 from paratune.records.finished import RunRecord
 from paratune.reports.document import Notice, Part, Remarks, ReportDocument, ReportSection, StatementBox, shown_sections
 from paratune.reports.figures import over_steps
 from paratune.reports.figures.canvas import Drawing
-from paratune.reports.figures.runs import (
-    losses,
-    names_of,
-    phase_bars,
-    prediction_figures,
-    read_predictions,
-)
-from paratune.reports.output import CSV, FILES, MARKER, check_folder, document_files, json_text, write_files
+from paratune.reports.figures.runs import losses, names_of, phase_bars, prediction_figures, read_predictions
+from paratune.reports.output import CSV, FILES, check_folder, document_files, write_files
 from paratune.reports.page.document import made_by
 from paratune.reports.run import tables
 from paratune.reports.run.model import Report, build_report
@@ -29,6 +22,7 @@ from paratune.reports.runs.machine import value_text
 from paratune.reports.runs.read import read_runs
 from paratune.reports.statements import run_statements
 from paratune.reports.systems.effect_figures import verdict_section
+from paratune.reports.systems.machines import machine_tables
 from paratune.reports.systems.main_table import main_table
 from paratune.reports.systems.tables import configurations_table
 from paratune.reports.text import csv_lines
@@ -62,10 +56,8 @@ def make(
     if out is None:
         return report
     files = {**document_files(run_document(report), wanted=wanted), CSV: runs_csv(report)}
-    report = replace(report, files=tuple(out / name for name in (*files, MARKER)))
     texts = {reproduce.KEY: reproduce.reproduction_texts(report.runs)}
-    write_files(out, {**files, MARKER: json_text({**report.as_dict(), **texts})})
-    return report
+    return replace(report, files=write_files(out, files, {**report.as_dict(), **texts}))
 
 
 def runs_csv(report: Report) -> str:
@@ -77,8 +69,6 @@ def runs_csv(report: Report) -> str:
 
 def run_document(report: Report) -> ReportDocument:
     """Return the contents of a report of runs; reads the predictions of regressions, draws nothing yet."""
-    names = listing([run.name for run in report.runs])
-    about = "In index.html, point at a cell to see its run and record."
     notices = []
     if len(report.runs) > 1:
         same = report.sameness
@@ -86,29 +76,21 @@ def run_document(report: Report) -> ReportDocument:
         others = f" These also differ and change times: {machine}." if machine else ""
         notices.append(Notice(same.sentence + others, is_warning=same.verdict in ("different", "unknown")))
     if report.unfinished:
-        runs = (f"{run.name} ({run.folder}): {run.reason}" for run in report.unfinished)
-        notices.append(Notice("These runs are not finished and are not in the report:", tuple(runs)))
-    return ReportDocument(
-        title=report.title,
-        lead=(_subject(report.runs),),
-        sections=shown_sections(list(_sections(report))),
-        footer=f"{made_by(f'the records of {names}')} Nothing was measured again. {about}",
-        notices=tuple(notices),
-    )
-
-
-def _subject(runs: Sequence[RunRecord]) -> str:
-    """Return in one sentence which model was trained on which data."""
+        runs = "; ".join(f"{run.name} ({run.folder}): {run.reason}" for run in report.unfinished)
+        notices.append(Notice(f"These runs are not finished and are not in the report: {runs}."))
     tasks, models, sources = (
-        list(dict.fromkeys(value_text(run.get(source)) for run in runs))
+        ", ".join(dict.fromkeys(value_text(run.get(source)) for run in report.runs))
         for source in ("run.task.kind", "run.model.name", "run.data.train.source")
     )
-    first = runs[0].data("train")
-    count, pseudo = format_count(first.num_rows), first.num_pseudo
-    if pseudo and first.num_rows:
-        count = f"{format_count(first.num_rows - pseudo)} labelled + {format_count(pseudo)} pseudo-labelled"
-    size = f" ({count} rows)" if first.num_rows is not None and len(sources) == 1 else ""
-    return f"{', '.join(tasks).capitalize()}: {', '.join(models)} trained on {', '.join(sources)}{size}."
+    source = f"the records of {listing([run.name for run in report.runs])}"
+    about = "Nothing was measured again. In index.html, point at a cell to see its run and record."
+    return ReportDocument(
+        title=report.title,
+        lead=(f"{tasks.capitalize()}: {models} trained on {sources}.",),
+        sections=shown_sections(list(_sections(report))),
+        footer=f"{made_by(source)} {about}",
+        notices=tuple(notices),
+    )
 
 
 def _sections(report: Report) -> Iterator[ReportSection]:
@@ -120,11 +102,9 @@ def _sections(report: Report) -> Iterator[ReportSection]:
     summary += [main_table(report.systems)] if len(report.runs) > 1 else []
     yield ReportSection("summary", "Summary", tuple(summary))
     yield verdict_section(report.verdicts, report.verdict_notes)
-    comparison, limit = tables.comparison(report, runs), f" The first {len(runs)} of {len(report.runs):,} runs."
-    drawings = list(_drawings(runs))
-    if len(runs) < len(report.runs):
-        drawings = [replace(drawing, caption=drawing.caption + limit) for drawing in drawings]
-    yield ReportSection("comparison", comparison.title, (comparison, *drawings, _HOW_MEASURED))
+    comparison = tables.comparison(report, runs)
+    limit = f" The first {len(runs)} of {len(report.runs):,} runs." if len(runs) < len(report.runs) else ""
+    yield ReportSection("comparison", comparison.title, (comparison, *_drawings(runs), _HOW_MEASURED + limit))
     if len(runs) > 1:
         yield ReportSection("settings", "Settings that differ", (tables.settings(report.differences, runs),))
     certificates = tuple(certificates_table(report.certificates, len(report.runs)))
@@ -132,17 +112,18 @@ def _sections(report: Report) -> Iterator[ReportSection]:
     quality = tuple(_quality(suffixed))
     yield ReportSection("quality", "Predictions", quality, any(isinstance(part, Drawing) for part in quality))
     base = next((run for run in report.runs if run.name == report.baseline), runs[0])
+    groups = [(member.label, member.runs) for member in report.systems.measured]
     notes = [*report.notes[:_MAX_NOTES]]
     notes += [f"report.json has {more} more notes."] if (more := len(report.notes) - _MAX_NOTES) > 0 else []
     sections: dict[str, tuple[str, Iterable[Part]]] = {
         "configurations": ("Configurations", [configurations_table(report.systems)] if report.verdicts else []),
         "loss": ("Evaluations", (table for run, end in suffixed for table in tables.evaluations(run, end))),
-        "over_steps": (over_steps.HEADING, over_steps.step_drawings(report.configurations, reference_batch_of(base))),
+        "over_steps": (over_steps.HEADING, over_steps.step_drawings(groups, reference_batch_of(base))),
         "profile": ("Profiler", (table for run, end in suffixed for table in tables.profile(run, end))),
         slice_tables.KIND: (slice_tables.HEADING, slice_tables.slice_tables([(run.name, (run,)) for run in runs])),
-        "machine": ("Hardware and software", tables.machine(runs)),
+        "machine": ("Systems, models and software", machine_tables(report.systems)),
         reproduce.KEY: (reproduce.HEADING, reproduce.reproduction(runs, report.runs)),
-        "notes": ("Notes", [Remarks(tuple(notes))]),
+        "notes": ("Notes", [Remarks(tuple(notes))] if notes else []),
     }  # fmt: skip
     for key, (title, parts) in sections.items():
         yield ReportSection(key, title, tuple(parts), is_short=False)

@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -60,16 +59,6 @@ class Report:
         """Verdicts on each configuration except the baseline."""
         return self.systems.verdicts
 
-    @cached_property
-    def configurations(self) -> list[tuple[str, list[RunRecord]]]:
-        """The runs that differ only in seed and repeat, under the name that verdicts use."""
-        return [(member.label, [*member.runs]) for member in self.systems.measured]
-
-    @property
-    def shown_rows(self) -> list[ReportRow]:
-        """The rows that tables show: those in which a value is known."""
-        return [row for row in self.rows if row.shown]
-
     def _repr_html_(self) -> str:
         """Return what `paratune report` prints, for notebooks."""
         from paratune.console.html import html_of
@@ -79,10 +68,7 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data, as in report.json; unknown values are None."""
-        same = self.sameness
-        seeds = [runs for _, runs in self.configurations if len({run.run.seed for run in runs}) > 1]
-        differ = {entry.key: dict(entry.values) for entry in same.differ}
-        about = {"verdict": same.verdict, "sentence": same.sentence, "differ": differ}
+        same, groups = self.sameness, [member.runs for member in self.systems.measured]
         return {
             "generator": GENERATOR,
             "schema_version": REPORT_SCHEMA_VERSION,
@@ -90,15 +76,18 @@ class Report:
             "unfinished": [
                 {"run": run.name, "folder": str(run.folder), "reason": run.reason} for run in self.unfinished
             ],
-            "same_experiment": {**about, "not_recorded": list(same.unknown)},
+            "same_experiment": {
+                "verdict": same.verdict, "sentence": same.sentence, "not_recorded": list(same.unknown),
+                "differ": {entry.key: dict(entry.values) for entry in same.differ},
+            },
             "config_differences": {entry.key: dict(entry.values) for entry in self.differences},
-            "seed_groups": [_spreads([run.name for run in runs], self.rows) for runs in seeds],
+            "seed_groups": [_spreads(runs, self.rows) for runs in groups if len({run.run.seed for run in runs}) > 1],
             "certificates": [entry.as_dict() for entry in self.certificates],
             "baseline": self.baseline,
             "verdicts": [verdict.as_dict() for verdict in self.verdicts],
             "notes": list(self.notes),
             "files": [str(path) for path in self.files],
-        }
+        }  # fmt: skip
 
 
 def build_report(
@@ -126,7 +115,7 @@ def build_report(
     if name is not None and not verdicts and not verdict_notes:
         why = "all runs are of its configuration" if len(systems.measured) == 1 else "probes are not whole runs"
         verdict_notes = (f"Nothing is compared with {name}: {why}.",)
-    rows = build_rows(runs, found.certificates, reference=base, targets=targets, price=price)
+    rows = build_rows(runs, reference=base, targets=targets, price=price)
     differences = (*config_differences(runs), *execution_differences(runs))
     return Report(
         runs=runs, unfinished=found.unfinished, certificates=found.certificates, rows=rows, sameness=compare(runs),
@@ -143,9 +132,8 @@ def _notes(runs: Sequence[RunRecord]) -> tuple[list[str], list[str]]:
     if len({run.task for run in runs}) > 1:
         warnings.append("The runs have different tasks; their scores and losses cannot be compared.")
     texts = [(text, run.name) for run in runs for text in (*_notes_of(run), *unknown_reasons(run, runs))]
-    costs = {run.name: tuple(map(run.summary.recorder.get, ("cost_ms_per_step", "cost_share"))) for run in runs}
-    known = {name: (ms, share) for name, (ms, share) in costs.items() if ms is not None and share is not None}
-    if known:
+    costs = {run.name: [run.summary.recorder.get(key) for key in ("cost_ms_per_step", "cost_share")] for run in runs}
+    if known := {name: cost for name, cost in costs.items() if None not in cost}:
         most_ms, most = map(max, zip(*known.values(), strict=True))
         text = f"measuring itself cost at most {most_ms:.3f} ms a step ({100 * most:.2f}%)."
         texts += [(text, name) for name in known]
@@ -156,8 +144,8 @@ def _shared(runs: Sequence[RunRecord], texts: Iterable[tuple[str, str]]) -> list
     """Return each text once, with the names of its runs unless there is only one run."""
     notes = []
     for text, names in grouped(texts).items():
-        who = "" if len(runs) == 1 else "All runs: " if len(names) == len(runs) else f"{', '.join(names)}: "
-        notes.append(f"{who}{text}" if who else text[0].upper() + text[1:])
+        who = "All runs" if len(names) == len(runs) else ", ".join(names)
+        notes.append(f"{text[0].upper()}{text[1:]}" if len(runs) == 1 else f"{who}: {text}")
     return notes
 
 
@@ -169,12 +157,11 @@ def _warnings_of(run: RunRecord) -> Iterator[str]:
     if (sentence := not_better_than_constant(run)) is not None:
         yield sentence
     by_session = {name: run.session_values(f"run.{field}") for name, field in _MAY_CHANGE.items()}
-    changes = [f"{name} {over_sessions(values)}" for name, values in by_session.items() if len(values) > 1]
-    if changes:
-        steps_taken = ", ".join(format_count(session.run.step) for session in run.sessions[1:])
+    if changes := [f"{name} {over_sessions(values)}" for name, values in by_session.items() if len(values) > 1]:
+        steps = ", ".join(format_count(session.run.step) for session in run.sessions[1:])
         yield (
-            f"resumed with other settings (after step {steps_taken}): {', '.join(changes)}. Times, rates and phases "
-            "are those of all its sessions together, memory is that of the last."
+            f"resumed with other settings (after step {steps}): {', '.join(changes)}. Times, rates and phases are "
+            "those of all its sessions together, memory is that of the last."
         )
 
 
@@ -182,15 +169,15 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
     """Yield how a run was measured and ended."""
     summary, fitted = run.summary, run.summary.fitted
     measured, steps = summary.throughput.num_steps_measured, format_count(summary.num_steps)
-    warm_up = run.setting("measure.warmup_steps")
     if run.is_baseline:
         c, tried = NOT_AVAILABLE if fitted.c is None else fitted.c, len(fitted.candidates)
         among = f", the best {fitted.chosen_by.get('metric')} on validation of {tried} values" if tried > 1 else ""
         features = format_count(fitted.num_features)
         yield f"no model was trained: {fitted.estimator} of {features} features, with C = {c}{among}."
     elif measured:
+        warm_up, profiled = run.setting("measure.warmup_steps"), summary.profile.num_steps
         first = "" if warm_up is None else f" (the first {format_count(warm_up)}, and as many after each resume)"
-        profiled = summary.profile.num_steps or summary.communication.num_steps
+        profiled = profiled or summary.communication.num_steps
         too = f"; so are {format_count(profiled)} steps under the profiler" if profiled else ""
         yield f"{format_count(measured)} of {steps} steps measured; warm-up is left out{first}{too}."
     for number, text in (
@@ -207,9 +194,9 @@ def _notes_of(run: RunRecord) -> Iterator[str]:
 def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[str, Any]:
     cells = {row.key: row.cells[position] for row in rows}
     own = {"run_id", "task", "hardware", "versions", "code", "command"}
-    names = {"began", "step", "world_size", "device", "batch", "loader", "hardware", "versions", "code", "command"}
+    of_session = {"began", "step", "world_size", "device", "batch", "loader", *own} - {"run_id", "task"}
     sessions = [
-        {**session.run.model_dump(include=names, exclude_unset=True), "strategy": session.run.strategy.kind,
+        {**session.run.model_dump(include=of_session, exclude_unset=True), "strategy": session.run.strategy.kind,
          "precision": session.setting("precision")}
         for session in run.sessions
     ]  # fmt: skip
@@ -227,13 +214,13 @@ def _run_dict(run: RunRecord, rows: Sequence[ReportRow], position: int) -> dict[
     }
 
 
-def _spreads(names: Sequence[str], rows: Sequence[ReportRow]) -> dict[str, Any]:
+def _spreads(runs: Sequence[RunRecord], rows: Sequence[ReportRow]) -> dict[str, Any]:
     """Return mean and sample standard deviation (n - 1) of the figures of runs that differ only in their seed."""
-    spreads = {}
+    names, spreads = [run.name for run in runs], {}
     for row in rows:
         values = [cell.value for cell in row.cells if cell.runs[0] in names and cell.value is not None]
         if len(values) > 1 and (row.key in _SPREAD_KEYS or row.group.endswith(" scores")):
-            mean, deviation = statistics.fmean(values), statistics.stdev(values)
             ends = {"min": min(values), "max": max(values), "num_runs": len(values)}
+            mean, deviation = statistics.fmean(values), statistics.stdev(values)
             spreads[row.key] = {"mean": mean, "standard_deviation": deviation, **ends}
-    return {"runs": list(names), "spread": spreads}
+    return {"runs": names, "spread": spreads}

@@ -11,10 +11,8 @@ from paratune.records.evaluations import ordered_scores
 from paratune.records.finished import RunRecord, number_in
 from paratune.reports.measures import metric_name
 from paratune.reports.run.model import Report
-from paratune.reports.runs.machine import software_facts
 from paratune.reports.runs.sameness import Difference, setting_text
-from paratune.reports.systems.machines import hardware_facts
-from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, facts_table, make_table
+from paratune.reports.tables.table import Heading, Row, Table, TableCell, make_table
 
 MAX_CLASSES = 24  # confusion matrices of more classes are shown as a list of the most frequent confusions
 _MAX_CONFUSIONS, _MAX_SCORES = 20, 3
@@ -26,8 +24,8 @@ _OF_OPERATORS = {
 
 
 def comparison(report: Report, runs: Sequence[RunRecord]) -> Table:
-    """Return the table of all figures: a line for each figure, a column for each of the first runs."""
-    rows = report.shown_rows
+    """Return the table of the known figures: a line for each figure, a column for each of the first runs."""
+    rows = [row for row in report.rows if row.shown]
     lines = ((TableCell(row.label, row.key), *row.cells[: len(runs)]) for row in rows)
     groups = [(next(members)[0], heading) for heading, members in groupby(enumerate(rows), lambda at: at[1].group)]
     notes = dict.fromkeys(row.measure.note for row in rows if row.measure.note)
@@ -42,34 +40,28 @@ def _cell(run: RunRecord, value: float | None, form: str, source: str) -> TableC
 
 
 def evaluations(run: RunRecord, suffix: str) -> Iterator[Table]:
-    """Yield losses and scores of each evaluation, with the kept one marked, if there was one."""
+    """Yield losses and scores of each evaluation, the kept one in bold."""
     steps, losses = np.array(run.train.steps), np.array(run.train.losses, dtype=np.float64)
-    kept, curve = run.summary.kept_step, run.validation
+    curve = run.validation
     known = {name: score for scores in run.validation_scores.values() for name, score in scores.items()}
     ordered = ordered_scores(known, run.summary.best.metric)  # the metric that selects the model comes first
     metrics = [name for name in ordered if name != "loss"][:_MAX_SCORES]
     lines, before = [], 0
     for step, epoch, loss in zip(curve.steps, curve.epochs, curve.losses, strict=True):
         since = losses[(steps > before) & (steps <= step) & np.isfinite(losses)]
-        scores = run.validation_scores.get(step, {})
-        values = [
-            (epoch, ".2f", "events: evaluation.epoch"),
-            (float(since.mean()) if len(since) else None, ".4f",
-             f"events: mean of step.loss over steps {before + 1} to {step}"),
-            (loss, ".4f", "events: evaluation.scores.loss"),
-            *((scores.get(name), ".4f", f"events: evaluation.scores.{name}") for name in metrics),
-        ]  # fmt: skip
-        cells = [_cell(run, *value) for value in values]
-        marks = [TableCell("kept" if step == kept else "", step == kept)] if kept is not None else []
-        lines.append((TableCell(f"{step:,}", step, (run.name,)), *cells, *marks))
+        scores, mean = run.validation_scores.get(step, {}), float(since.mean()) if len(since) else None
+        numbers = [(epoch, ".2f"), *((value, ".4f") for value in (mean, loss, *map(scores.get, metrics)))]
+        lines.append((TableCell(f"{step:,}", step), *(_cell(run, *number, "events: evaluation") for number in numbers)))
         before = step
     columns: list[Heading] = [
         "Step", "Epoch", "Mean training loss since the last evaluation", "Validation loss",
         *((metric_name(name), name) for name in metrics),
-        *([Column("Kept model", "is_kept", is_text=True)] if kept is not None else []),
     ]  # fmt: skip
+    marked = [at for at, step in enumerate(curve.steps) if step == run.summary.kept_step]
+    note = ["In bold: the kept model."] * bool(marked)
     if lines:
-        yield make_table(f"evaluations{suffix}", f"Evaluations of {run.name}", columns, lines, 0, is_closed=True)
+        title = f"Evaluations of {run.name}"
+        yield make_table(f"evaluations{suffix}", title, columns, lines, 0, note, marked, is_closed=True)
 
 
 def confusion(run: RunRecord, suffix: str) -> Table | str:
@@ -125,30 +117,14 @@ def profile(run: RunRecord, suffix: str) -> Iterator[Table]:
 
 
 def settings(differences: Sequence[Difference], runs: Sequence[RunRecord]) -> Table:
-    """Return the configuration keys whose values differ, with the origin of each value."""
+    """Return the configuration keys whose values differ."""
     rows: list[Row] = [
-        [item.key,
-         *(TableCell(setting_text(item, run.name), None, (run.name,), f"from {item.origins[run.name] or 'unknown'}")
-           for run in runs)]
+        [
+            item.key,
+            *(TableCell(setting_text(item, run.name), None, (run.name,), f"run.config.{item.key}") for run in runs),
+        ]
         for item in differences
-    ]  # fmt: skip
-    note = "index.html shows the file line or the option that a value comes from: point at the value."
-    if not rows:
-        note = "The resolved configurations are equal but for the names of the runs."
+    ]
+    notes = () if rows else ("The resolved configurations are equal but for the names of the runs.",)
     columns: list[Heading] = [("Setting", "setting"), *(run.name for run in runs)]
-    return make_table("settings", "Settings that differ", columns, rows, len(columns), (note,))
-
-
-def machine(runs: Sequence[RunRecord]) -> Iterator[Table | str]:
-    """Yield the known hardware and the software of all sessions, in one column if they are the same in all runs."""
-    hardware, software = {}, {run.name: software_facts(run) for run in runs}
-    for run in runs:
-        nodes = hardware_facts(run.sessions)
-        hardware[run.name] = {name: text for name, text in nodes.items() if text != NOT_AVAILABLE}
-    for key, facts in (("hardware", hardware), ("software", software)):
-        names: dict[str, tuple[str, ...]] = {name: (name,) for name in facts}
-        first, *others = facts.values()
-        if others and all(values == first for values in others):
-            facts, names = {"All runs": first}, {"All runs": tuple(facts)}
-        table = facts_table(key, key.capitalize(), facts, names)
-        yield table if table.lines else f"{table.title}: not recorded."
+    return make_table("settings", "Settings that differ", columns, rows, len(columns), notes)

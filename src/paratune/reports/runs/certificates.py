@@ -10,16 +10,12 @@ from typing import Any
 
 from paratune import records
 from paratune.base.text import plain
-from paratune.config.traits import TRAITS
 from paratune.errors import CheckpointError
 from paratune.records import certificate
 from paratune.records.certificate import COLUMNS, StrategyDifference, cells
 from paratune.records.finished import RunRecord
 from paratune.records.run_folder import trained_fingerprint
 from paratune.reports.tables.table import Table, TableCell, make_table
-
-_ABOUT = "The numbers are the largest relative differences."
-_IN_JSON = ("strategy", "world_size", "status", "reason", "gradient_difference", "loss_difference", "trained")
 
 
 @dataclass(frozen=True)
@@ -34,16 +30,12 @@ class Certificate:
     rows: tuple[tuple[str, ...], ...]  # the findings as texts, in the order of `certificate.COLUMNS`
 
     @property
-    def reasons(self) -> tuple[str, ...]:
-        """Reasons why strategies differ or cannot run."""
-        return tuple(f"{item.strategy} {item.status}: {item.reason}" for item in self.findings if item.reason)
-
-    @property
     def sentence(self) -> str:
-        """The result of each strategy in words."""
+        """The result of each strategy in words, with the reasons why strategies differ or cannot run."""
         same = [f"{item.strategy} ({item.world_size} ranks)" for item in self.findings if item.status == "holds"]
         parts = [f"{', '.join(same)} trained the same as one process"] if same else []
-        return f"{'; '.join([*parts, *self.reasons])}. {self.how}."
+        parts += [f"{item.strategy} {item.status}: {item.reason}" for item in self.findings if item.reason]
+        return f"{'; '.join(parts)}. {self.how}."
 
     def run_names(self, num_runs: int) -> str:
         """Return the names of its runs; "all runs" when it applies to all of them."""
@@ -51,7 +43,8 @@ class Certificate:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as in report.json."""
-        strategies = [{key: getattr(finding, key) for key in _IN_JSON} for finding in self.findings]
+        keys = ("strategy", "world_size", "status", "reason", "gradient_difference", "loss_difference", "trained")
+        strategies = [{key: getattr(finding, key) for key in keys} for finding in self.findings]
         return {"path": str(self.path), "verdict": self.verdict, "runs": list(self.runs), "strategies": strategies}
 
 
@@ -85,29 +78,15 @@ def certificates_table(
 ) -> Iterator[Table]:
     """Yield the table of the strategies of certificates, if there are any; `notes` are below it."""
     rows = [
-        (*(TableCell(text, runs=item.runs, source=str(item.path)) for text in (*row, item.run_names(num_runs))),)
+        [TableCell(text, runs=item.runs, source=str(item.path)) for text in (*row, item.run_names(num_runs))]
         for item in certificates for row in item.rows
     ]  # fmt: skip
     columns = [*map(str.capitalize, COLUMNS), "Runs"]
-    remarks = [text for item in certificates for text in (f"{item.path}: {item.how}.", *item.reasons)]
-    remarks += [_ABOUT] if certificates else []
-    if rows or remarks or notes:
+    remarks = [f"{item.path}: {item.sentence}" for item in certificates]
+    remarks += ["The numbers are the largest relative differences."] if certificates else []
+    if remarks or notes:
         title = "Certificates: compared with one process"
-        yield make_table("certificates", title, columns, rows, 1, (*dict.fromkeys(remarks), *notes))
-
-
-def certified(run: RunRecord, certificates: Sequence[Certificate]) -> str | None:
-    """Return the status of the strategy of a run; None without a certificate, or if a resume changed the strategy."""
-    findings = [finding for item in certificates if run.name in item.runs for finding in item.findings]
-    values = [run.session_values(f"run.{key}") for key in ("strategy.kind", "strategy.options", "world_size")]
-    if not findings or any(len(by_session) > 1 for by_session in values):
-        return None
-    kind, options, world_size = (value for (value,) in values)
-    tried = [finding for finding in findings if (finding.kind, finding.options) == (kind, options)]
-    if not tried:
-        return "reference" if kind in TRAITS and TRAITS[kind].max_world_size == 1 else "not tried"
-    finding = min(tried, key=lambda item: item.world_size != world_size)
-    return finding.status if finding.world_size == world_size else f"{finding.status}, {finding.world_size} ranks"
+        yield make_table("certificates", title, columns, rows, 1, (*remarks, *notes))
 
 
 def _trains(run: RunRecord) -> tuple[Any, ...] | None:

@@ -1,7 +1,7 @@
 """Hardware and software of a run as text, and the kinds of machines of runs."""
 
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from paratune.base.grouping import grouped
@@ -28,7 +28,15 @@ def machine_kinds(runs: Sequence[RunRecord]) -> list[Hashable]:
             some links of the node, and one with a single GPU has none: it counts as having the links of another run
             with the same nodes that has these and more, when there is just one such set of links.
     """
-    kinds = [(frozenset(map(_node_kind, run.run.hardware)), _links(run)) for run in runs]
+    kinds = []
+    for run in runs:
+        nodes, links = set(), set[str]()
+        for node in run.run.hardware:
+            ram, gpus = number_in(node.get("ram_bytes")), gpus_of(node)
+            models = frozenset(tuple(str(gpu.get(key)) for key in _GPU) for gpu in gpus)
+            nodes.add((*(str(node.get(key)) for key in _NODE), None if ram is None else round(ram / GIB), models))
+            links.update(kind for gpu in gpus if gpu.get("link") for kind in str(gpu["link"]).split("+"))
+        kinds.append((frozenset(nodes), frozenset(links)))
     links_of = grouped(kinds)
 
     def widest(nodes: frozenset[Any], own: frozenset[str]) -> frozenset[str]:
@@ -38,17 +46,6 @@ def machine_kinds(runs: Sequence[RunRecord]) -> list[Hashable]:
         return largest[0] if len(largest) == 1 else own
 
     return [(nodes, widest(nodes, own)) for nodes, own in kinds]
-
-
-def _node_kind(node: Mapping[str, Any]) -> tuple[Any, ...]:
-    ram = number_in(node.get("ram_bytes"))
-    gpus = frozenset(tuple(str(gpu.get(key)) for key in _GPU) for gpu in gpus_of(node))
-    return (*(str(node.get(key)) for key in _NODE), None if ram is None else round(ram / GIB), gpus)
-
-
-def _links(run: RunRecord) -> frozenset[str]:
-    texts = [str(link) for node in run.run.hardware for gpu in gpus_of(node) if (link := gpu.get("link"))]
-    return frozenset(kind for text in texts for kind in text.split("+"))
 
 
 def own_share(run: RunRecord) -> float | None:
@@ -88,11 +85,9 @@ def fact_text(key: str, value: Any) -> str:
     if str(key).endswith("_bytes") and number_in(value) is not None:
         return format_bytes(value)
     if isinstance(value, Mapping):
-        return ", ".join(_parts(value)) or NOT_AVAILABLE
+        parts = {str(name): part for name, part in value.items() if name not in _LEFT_OUT and part is not None}
+        words = (
+            f"{name.removesuffix('_bytes').replace('_', ' ')} {fact_text(name, part)}" for name, part in parts.items()
+        )
+        return ", ".join(words) or NOT_AVAILABLE
     return ", ".join(map(value_text, value)) or "none" if isinstance(value, list) else value_text(value)
-
-
-def _parts(values: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in values.items():
-        if key not in _LEFT_OUT and value is not None:
-            yield f"{str(key).removesuffix('_bytes').replace('_', ' ')} {fact_text(key, value)}"

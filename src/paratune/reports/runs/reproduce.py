@@ -8,13 +8,13 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from paratune.base.secrets import hide_in_words, hide_secrets
 from paratune.base.units import NOT_AVAILABLE, format_count
 from paratune.config.plain import yaml_lines
 from paratune.records.finished import RunRecord
 from paratune.records.sweep import SweepRecord
+from paratune.records.typed import RunFile
 from paratune.reports.document import Listing, Part
 from paratune.reports.runs.machine import value_text
 from paratune.reports.tables.table import make_table
@@ -23,7 +23,6 @@ HEADING = "Reproduce"
 KEY = "reproduce"  # configurations and matrix files in report.json, and the section
 MAX_CONFIGURATIONS = 24  # number of listed configurations; the records have all
 _MAX_SCRIPTS, _MAX_VALUES = 8, 6
-_SPLITS = ("train", "validation", "test")
 
 
 def reproduction(
@@ -35,14 +34,12 @@ def reproduction(
     """
     facts = make_table(KEY, "Origin of the runs", ("", "Recorded value"), _facts(runs, sweeps).items(), 2)
     parts: list[Part] = [facts, Listing("Original commands", "\n".join(_commands(runs, sweeps)))]
-    texts = reproduction_texts(shown, sweeps)
-    configurations = dict(zip(texts, itertools.islice(filter(_config, shown), MAX_CONFIGURATIONS), strict=False))
-    if configurations:
-        parts.append(Listing("Commands to reproduce the runs", "\n".join(_again(configurations, sweeps))))
+    configured = _configured(shown)
+    if configured:
+        parts.append(Listing("Commands to reproduce the runs", "\n".join(_again(configured, sweeps))))
     parts += [Listing(f"Matrix file: {sweep.matrix}", sweep.matrix_text) for sweep in sweeps if sweep.matrix_text]
-    if configurations:
-        file, first = next(iter(configurations.items()))
-        parts.append(Listing(f"Resolved configuration of {first.name}", texts[file]))
+    for first in itertools.islice(configured.values(), 1):
+        parts.append(Listing(f"Resolved configuration of {first.name}", _resolved(first)))
     first_jobs: dict[str, str] = {}  # by their batch scripts
     for session in (session for run in runs for session in run.sessions):
         if isinstance(script := session.run.job.get("batch_script"), str):
@@ -53,24 +50,24 @@ def reproduction(
 
 def reproduction_texts(shown: Sequence[RunRecord], sweeps: Sequence[SweepRecord] = ()) -> dict[str, str]:
     """Return the resolved configurations, then the matrix files, by names of files that they can be written to."""
-    files = {}
-    for number, run in enumerate(itertools.islice(filter(_config, shown), MAX_CONFIGURATIONS), start=1):
-        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", run.name).strip("-.") or "run"
-        files[f"{number}-{stem}.yaml"] = _resolved(run)
+    files = {name: _resolved(run) for name, run in _configured(shown).items()}
     for number, sweep in enumerate(sweeps, start=1):
         if sweep.matrix_text is not None:
             files[f"matrix{'' if len(sweeps) == 1 else f'-{number}'}.yaml"] = sweep.matrix_text
     return files
 
 
+def _configured(shown: Sequence[RunRecord]) -> dict[str, RunRecord]:
+    """Return the first runs whose configuration is recorded, by names of files."""
+    runs = itertools.islice((run for run in shown if run.sessions[-1].run.config), MAX_CONFIGURATIONS)
+    stems = ((run, re.sub(r"[^A-Za-z0-9._-]+", "-", run.name).strip("-.") or "run") for run in runs)
+    return {f"{number}-{stem}.yaml": run for number, (run, stem) in enumerate(stems, start=1)}
+
+
 def _resolved(run: RunRecord) -> str:
     """Return the resolved configuration of a run's last session as YAML, with the origin of each value."""
-    origins = run.sessions[-1].run.config_origin
-    return hide_secrets("\n".join(yaml_lines(_config(run), lambda key: value_text(origins.get(key))))) + "\n"
-
-
-def _config(run: RunRecord) -> Mapping[str, Any]:
-    return run.sessions[-1].run.config
+    last = run.sessions[-1].run
+    return hide_secrets("\n".join(yaml_lines(last.config, lambda key: value_text(last.config_origin.get(key))))) + "\n"
 
 
 def command_line(words: Sequence[str]) -> str:
@@ -84,43 +81,39 @@ def command_line(words: Sequence[str]) -> str:
 
 def _facts(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> dict[str, str]:
     """Return when, where, by what and on what data the runs were made."""
-    sessions = [session for run in runs for session in run.sessions]
-    places = [sweep.directory for sweep in sweeps] or [session.run.directory for session in sessions]
-    facts = {
-        "Matrix file": _distinct(sweep.matrix for sweep in sweeps),
-        "Command of the matrix": _distinct(command_line(sweep.command) for sweep in sweeps),
-        "Matrix started": _distinct(value_text(sweep.created) for sweep in sweeps),
-        "Working directory": _distinct(map(value_text, places)),
-        "Runs began": _span(session.run.began or session.run.created for session in sessions),
-        "Runs finished": _span(run.summary.finished for run in runs),
-        "Code": _distinct(map(_code, sessions)),
+    sessions = [session.run for run in runs for session in run.sessions]
+    began = (session.began or session.created for session in sessions)
+    facts: dict[str, Iterable[str]] = {
+        "Working directory": map(value_text, [own.directory for own in sweeps or sessions]),
+        "Runs began": _ends(began),
+        "Runs finished": _ends(run.summary.finished for run in runs),
+        "Code": map(_code, sessions),
     }
-    for split in _SPLITS:
-        facts[f"Data: {split}"] = _distinct(_data(run, split) for run in runs if run.run.data.get(split) is not None)
-    return {label: text for label, text in facts.items() if text}
+    for split in ("train", "validation", "test"):
+        data = [run.data(split) for run in runs if run.run.data.get(split) is not None]
+        facts[f"Data: {split}"] = [
+            f"{value_text(own.source)} ({format_count(own.num_rows)} rows, SHA-256 {value_text(own.fingerprint)})"
+            for own in data
+        ]
+    return {label: text for label, texts in facts.items() if (text := "; ".join(_different(texts)))}
 
 
-def _span(dates: Iterable[str | None]) -> str:
+def _ends(dates: Iterable[str | None]) -> list[str]:
     known = sorted(filter(None, dates))
-    return " to ".join(dict.fromkeys([known[0], known[-1]])) if known else NOT_AVAILABLE
+    return [" to ".join(dict.fromkeys([known[0], known[-1]])) if known else NOT_AVAILABLE]
 
 
-def _distinct(texts: Iterable[str]) -> str:
+def _different(texts: Iterable[str]) -> list[str]:
     different = list(dict.fromkeys(texts))
     more = len(different) - _MAX_VALUES
-    return "; ".join(different[:_MAX_VALUES]) + (f"; and {more} more" if more > 0 else "")
+    return [*different[:_MAX_VALUES], *([f"and {more} more"] if more > 0 else [])]
 
 
-def _code(session: RunRecord) -> str:
+def _code(session: RunFile) -> str:
     """Return the version of paratune with its commit, and whether the checkout had changes."""
-    commit, dirty = (session.run.code.get(key) for key in ("git_commit", "git_dirty"))
+    commit, dirty = (session.code.get(key) for key in ("git_commit", "git_dirty"))
     changes = "" if dirty is False or not commit else ", with uncommitted changes" if dirty else ", changes unknown"
-    return f"paratune {value_text(session.run.versions.get('paratune'))}, commit {value_text(commit)}{changes}"
-
-
-def _data(run: RunRecord, split: str) -> str:
-    data = run.data(split)
-    return f"{value_text(data.source)} ({format_count(data.num_rows)} rows, SHA-256 {value_text(data.fingerprint)})"
+    return f"paratune {value_text(session.versions.get('paratune'))}, commit {value_text(commit)}{changes}"
 
 
 def _commands(runs: Sequence[RunRecord], sweeps: Sequence[SweepRecord]) -> Iterator[str]:

@@ -77,7 +77,6 @@ class Difference:
     key: str
     label: str
     values: Mapping[str, Any]  # value of each run by the run's name; runs without the setting have no value
-    origins: Mapping[str, str]  # origin of each value: a line of a file, --set, or default
 
 
 @dataclass(frozen=True)
@@ -114,9 +113,9 @@ def experiment(run: RunRecord) -> dict[str, tuple[str, Any]]:
         return {key: values.get(key) for key in keys or values} if isinstance(values, Mapping) else None
 
     tokens = section("data", "max_length", "truncation", "head_tokens")
+    train, model, kept = section("train"), section("model", "overrides", "adapter"), section("evaluate")
     if tokens is not None:  # another tokenizer changes the number of tokens
         tokens["num_tokens"] = run.data("train").num_tokens
-    train, model, kept = section("train"), section("model", "overrides", "adapter"), section("evaluate")
     if kept is not None:  # the evaluation interval matters only for a model that is chosen by evaluations
         is_chosen = kept.get("best") is not None or kept.get("patience") is not None
         keys = ("best", "patience", *(("min_delta", "every", "steps") if is_chosen else ()))
@@ -124,13 +123,12 @@ def experiment(run: RunRecord) -> dict[str, tuple[str, Any]]:
     if train is not None:  # its length is in the plan
         train = {key: train[key] for key in train if key not in {"epochs", "max_steps", *_ONLY_COMPUTATION}}
     distil: Any = run.setting("distil") or False
-    strategy = section("strategy")
-    param_dtype = strategy and strategy.get("param_dtype", "fp32")
-    plan = run.run.plan.model_dump(include={"num_steps", "steps_per_epoch", "num_epochs"}, exclude_unset=True)
-    # An older record does not have the options that are off.
-    options = {key: value for key, value in (section("task", *_TASK_OPTIONS) or {}).items() if value}
     if distil:
         distil = {**distil, "teacher": [about.get("inputs_sha256") for about in run.run.teachers]}
+    strategy = section("strategy")
+    plan = run.run.plan.model_dump(include={"num_steps", "steps_per_epoch", "num_epochs"}, exclude_unset=True)
+    # Not all tasks have all options.
+    options = {key: value for key, value in (section("task", *_TASK_OPTIONS) or {}).items() if value}
     adapter = {key: value for key, value in ((model and model["adapter"]) or {}).items() if key != "save"}
     weights = {"baseline": run.setting("baseline")} if run.is_baseline else run.run.model.init_fingerprint
     sets = ("train", "training"), ("validation", "validation"), ("test", "test")
@@ -147,7 +145,10 @@ def experiment(run: RunRecord) -> dict[str, tuple[str, Any]]:
         "global_batch_size": ("the global batch size", run.run.batch.global_batch_size),
         "plan": ("the number of steps and epochs", plan or None),
         "train_settings": ("the optimization (section train)", train),
-        "weights": ("the dtype of the weights (strategy.param_dtype)", param_dtype),
+        "weights": (
+            "the dtype of the weights (strategy.param_dtype)",
+            strategy and strategy.get("param_dtype", "fp32"),
+        ),
         "kept_model": ("which model is kept", kept),
         "seed": ("the seed", run.run.seed),
     }
@@ -162,7 +163,7 @@ def compare(runs: Sequence[RunRecord]) -> Sameness:
         # A fitted baseline is one difference, and not one for each field that only steps have.
         values = {name: fields[key][1] for name, fields in by_run.items() if key in fields}
         if len({canonical(value) for value in values.values() if value is not None}) > 1:
-            differ.append(Difference(key, label, _differing_parts(values), {}))
+            differ.append(Difference(key, label, _differing_parts(values)))
         elif None in values.values():
             unknown.append(label)
     if not {difference.key for difference in differ} <= _SEED_DEPENDENT:
@@ -183,8 +184,7 @@ def config_differences(runs: Sequence[RunRecord]) -> tuple[Difference, ...]:
     for key in sorted({key for settings in flat.values() for key in settings} - _RUN_SPECIFIC):
         values = {name: settings[key] for name, settings in flat.items() if key in settings}
         if len(values) < len(runs) or len(set(map(canonical, values.values()))) > 1:
-            origins = {run.name: str(run.run.config_origin.get(key) or "") for run in runs}
-            differences.append(Difference(key, key, values, origins))
+            differences.append(Difference(key, key, values))
     return tuple(differences)
 
 
@@ -199,13 +199,10 @@ def execution_differences(runs: Sequence[RunRecord]) -> Iterator[Difference]:
         if NOT_AVAILABLE in over_sessions(known) or len(set(known)) < 2:
             continue
         if key != OTHER_LOAD or max(known) - min(known) >= LEAST_LOAD_DIFFERENCE:
-            texts = {name: _written(value, is_share=key == OTHER_LOAD) for name, value in values.items()}
-            yield Difference(key, measure.label, texts, dict.fromkeys(texts, measure.source))
-
-
-def _written(value: Any, *, is_share: bool) -> str:
-    """Return a number with its unit; a text, such as the values of several sessions, unchanged."""
-    return value if isinstance(value, str) else f"{100 * value:.1f}%" if is_share else f"{value:g}"
+            form = "{:.1%}" if key == OTHER_LOAD else "{:g}"
+            # The values of several sessions are a text.
+            texts = {name: value if isinstance(value, str) else form.format(value) for name, value in values.items()}
+            yield Difference(key, measure.label, texts)
 
 
 def setting_text(difference: Difference, run: str) -> str:
@@ -227,7 +224,7 @@ def _differing_parts(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the parts of sections that differ."""
     if not all(isinstance(value, Mapping) for value in values.values()):
         return values
-    flat = {name: flat_settings(value) for name, value in values.items()}
+    flat = {name: flatten(value) for name, value in values.items()}
     keys = dict.fromkeys(key for settings in flat.values() for key in settings)
     differing = [key for key in keys if len({canonical(settings.get(key)) for settings in flat.values()}) > 1]
     return {name: {key: settings.get(key) for key in differing} for name, settings in flat.items()}
@@ -253,7 +250,7 @@ def _own_code(run: RunRecord) -> Any:
 
 def _settings_of_sessions(run: RunRecord) -> dict[str, Any]:
     """Return the settings of a run by dotted key; all values of a setting that changed in a resume."""
-    flat = [flat_settings(session.run.config) for session in run.sessions]
+    flat = [flatten(session.run.config) for session in run.sessions]
     settings = {}
     for key in dict.fromkeys(key for by_key in flat for key in by_key):
         values = [by_key.get(key, NO_SUCH_SETTING) for by_key in flat]
@@ -261,11 +258,6 @@ def _settings_of_sessions(run: RunRecord) -> dict[str, Any]:
         changes = [text for text, _ in groupby(texts)]
         settings[key] = over_sessions(changes) if len(changes) > 1 else values[0]
     return settings
-
-
-def flat_settings(value: Any) -> dict[str, Any]:
-    """Return the settings of a section by dotted key; empty if it is not a mapping."""
-    return flatten(value) if isinstance(value, Mapping) else {}
 
 
 def canonical(value: Any) -> str:

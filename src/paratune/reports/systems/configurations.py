@@ -9,10 +9,10 @@ from typing import Any
 
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
+from paratune.config.differences import flatten
 from paratune.errors import CheckpointError
 from paratune.records.finished import RunRecord, read_record
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, cell_run_folder
-from paratune.reports.runs.sameness import flat_settings
 
 NPROC, NODES, PROBE, ENV, MATRIX = "nproc", "nodes", "probe", "env", "matrix"
 """Keys of axes that are no options of a configuration: processes, nodes, probes, environment variables, and the
@@ -154,7 +154,7 @@ def _settings(cell_runs: Sequence[CellRun], keys: Sequence[str]) -> dict[str, An
 def _varied_keys(record: SweepRecord, cell_runs: Sequence[CellRun]) -> list[str]:
     """Return the keys that distinguish configurations: keys of the axes, down to single options."""
     axis_keys = dict.fromkeys(key for axis in record.axes if not axis.is_seed for key in axis.keys)
-    flat = [flat_settings(item.record.run.config) for item in cell_runs if item.record is not None]
+    flat = [flatten(item.record.run.config) for item in cell_runs if item.record is not None]
     keys = [key for key in axis_keys if key in (NPROC, NODES) or key.startswith(f"{ENV}.")]
     for option in dict.fromkeys(key for options in flat for key in options):
         of_axis = any(option == key or option.startswith(f"{key}.") for key in axis_keys)

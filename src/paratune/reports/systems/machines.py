@@ -45,7 +45,11 @@ def machine_tables(systems: Systems) -> Iterator[Table]:
     if not runs:
         return
     machines = zip(machine_names(systems), systems.machines.values(), strict=True)
-    yield _table("systems", "Systems", [(name, group, hardware_facts(group)) for name, group in machines])
+    sessions = {run.name: run.sessions for run in runs}
+    kinds = [
+        (name, group, hardware_facts([own for run in group for own in sessions[run.name]])) for name, group in machines
+    ]
+    yield _table("systems", "Systems", kinds)
     model = {
         label: _each([{source: _shown(source, run.get(source))} for run in runs], source) for label, source in _MODEL
     }

@@ -19,7 +19,6 @@ class Column:
     label: str  # heading for readers, with the unit
     key: str = ""  # name in CSV and JSON, with the unit last; the label when empty
     is_text: bool = False
-    is_repeated: bool = False  # each block of a divided table repeats it, as it repeats the names of the lines
 
     @property
     def name(self) -> str:
@@ -48,9 +47,11 @@ class TableCell:
         return self.value is not None or self.text != NOT_AVAILABLE
 
     @property
-    def is_open(self) -> bool:
-        """Whether the cell has a change for which the verdict is "cannot tell": formats with colours show it grey."""
-        return self.change_percent is not None and self.better is None
+    def colour(self) -> str:
+        """Why the cell has a colour: "better", "worse", or "na" if it is unknown or its change is undecided."""
+        if not self.is_known or (self.change_percent is not None and self.better is None):
+            return "na"
+        return {True: "better", False: "worse", None: ""}[self.better]
 
     @property
     def shown(self) -> str:
@@ -109,9 +110,9 @@ class Table:
         """Number of leading columns that contain names."""
         return next((at for at, column in enumerate(self.columns) if not column.is_text), len(self.columns))
 
-    @property
+    @cached_property
     def num_names(self) -> int:
-        """Number of leading columns that together identify a line."""
+        """Number of leading columns that together identify a line: each block of a divided table repeats them."""
         most = max(1, self.num_labels - self.is_text)
         for count in range(1, most):
             names = {tuple(cell.text.removeprefix(CHOSEN) for cell in line[:count]) for line in self.lines}
@@ -119,25 +120,20 @@ class Table:
                 return count
         return most
 
-    @property
-    def repeated(self) -> list[int]:
-        """Columns that each block of a divided table repeats: those that identify a line, and those marked so."""
-        return [at for at, column in enumerate(self.columns) if at < self.num_names or column.is_repeated]
-
     def blocks(self, widths: Sequence[float], room: float) -> list[list[int]]:
         """Return the columns of blocks that fit a room, as far as they can."""
-        repeated = self.repeated
+        names = [*range(self.num_names)]
         if sum(widths) <= room:
             return [[*range(len(widths))]]
         blocks: list[list[int]] = []
         left = 0.0
-        for at in (at for at in range(len(widths)) if at not in repeated):
+        for at in range(self.num_names, len(widths)):
             if not blocks or widths[at] > left:
-                blocks.append([*repeated])
-                left = room - sum(widths[at] for at in repeated)
+                blocks.append([*names])
+                left = room - sum(widths[: self.num_names])
             blocks[-1].append(at)
             left -= widths[at]
-        return blocks or [repeated]
+        return blocks or [names]
 
     def first(self, most: int, others: str = "index.html and report.json have all of them") -> "Table":
         """Return the first lines; a note says where the others are."""
@@ -170,15 +166,15 @@ class Table:
         kept: list[int] = []
         same, notes = [], []
         for at, column in enumerate(self.columns):
-            first = next((old for old in kept if texts[old] == texts[at] and self.columns[old].key), None)
-            if at < self.num_names or any(line[at].marks for line in self.lines):
-                kept.append(at)
-            elif len(set(texts[at])) == 1:
-                same += [f"{column.label}: {texts[at][0]}"] if self.lines[0][at].is_known else []
-            elif first is not None and column.key and not column.is_text:
-                notes.append(f"{column.label} is {self.columns[first].label} in all lines.")
-            else:
-                kept.append(at)
+            twin = next((old for old in kept if texts[old] == texts[at] and self.columns[old].key), None)
+            if at >= self.num_names and not any(line[at].marks for line in self.lines):
+                if len(set(texts[at])) == 1:
+                    same += [f"{column.label}: {texts[at][0]}"] if self.lines[0][at].is_known else []
+                    continue
+                if twin is not None and column.key and not column.is_text:
+                    notes.append(f"{column.label} is {self.columns[twin].label} in all lines.")
+                    continue
+            kept.append(at)
         if len(kept) in (len(self.columns), self.num_names):
             return self
         notes = [f"In all lines: {'; '.join(same)}."] * bool(same) + notes

@@ -58,7 +58,7 @@ def rich_table(table: Table, width: int) -> Iterator[RichTable | Text]:
         for at, least in zip(columns, fixed, strict=True):
             side: JustifyMethod = "left" if at < table.num_labels else "right"
             rich.add_column(Text(" ".join(headings[at])), justify=side, overflow="fold", width=least)
-        own = [at for at in columns if at not in table.repeated]
+        own = [at for at in columns if at >= table.num_names]
         for position, line in enumerate(table.lines):
             # A block leaves out the lines of which it has no value.
             if len(blocks) == 1 or any(line[at].is_known and line[at].text for at in own):

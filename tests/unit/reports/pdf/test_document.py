@@ -56,13 +56,11 @@ def boxes(pdf):
 @pytest.mark.parametrize("text", MARKUP)
 def test_markup_prints_as_text_everywhere(text):
     cells = Table("t", text, (Column(text, is_text=True), Column(text)), ((TableCell(text), TableCell(text)),), (text,))
-    pdf = written(
-        section(cells, text, Listing(text, text), Notice(text, (text,)), heading=text), notices=(Notice(text),)
-    )
+    pdf = written(section(cells, text, Listing(text, text), Notice(text), heading=text), notices=(Notice(text),))
     # Notice of the document; heading; two column names, two cells and the note of the table (its title is the heading);
-    # paragraph; title and text of the listing; text and item of the notice.
+    # paragraph; title and text of the listing; text of the notice.
     shown = "".join("".join(pages(pdf)).split())
-    assert shown.count("".join(text.split())) == 12
+    assert shown.count("".join(text.split())) == 11
 
 
 def test_control_characters_are_escaped():

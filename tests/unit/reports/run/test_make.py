@@ -95,7 +95,7 @@ def test_make_writes_four_files_and_those_for_a_paper_if_they_are_wanted(tmp_pat
     made = reports.make([run], out)
     assert {path.relative_to(out).as_posix() for path in made.files} == set(files_in(out)) == FILES
     reports.make([run], out, wanted=("latex", "figures"))
-    tables = {"comparison", "evaluations", "confusion", "hardware", "software", "reproduce"}
+    tables = {"comparison", "evaluations", "confusion", "systems", "models", "software", "reproduce"}
     figures = {"loss", "phases", "over_steps"}
     paper = {f"tables/{name}.tex" for name in tables} | {f"figures/{name}.svg" for name in figures}
     assert set(files_in(out)) == FILES | paper
@@ -428,7 +428,7 @@ def test_many_runs_have_tables_and_figures_of_the_first_ones(tmp_path):
     assert "confusion-25" not in tables
     assert "The first 24 of 30 runs." in found["index.html"].decode()
     assert len(made.as_dict()["runs"]) == 30
-    assert [len(runs) for _, runs in made.configurations] == [30]
+    assert [len(member.runs) for member in made.systems.measured] == [30]
 
 
 def test_one_note_has_the_cost_of_measuring_of_all_runs(tmp_path):

@@ -29,9 +29,10 @@ def test_evaluations_have_losses_and_scores_with_the_kept_one_marked(tmp_path):
     best = {"step": 2, "metric": "f1", "value": 0.25}
     run = replace(run, summary=run.summary.model_copy(update={"kept_step": 2, "best": Best(**best)}))
     (table,) = run_tables.evaluations(run, "")
-    assert [column.label for column in table.columns[4:]] == ["F1 ↑", "Accuracy ↑", "F1, macro ↑", "Kept model"]
+    assert [column.label for column in table.columns[4:]] == ["F1 ↑", "Accuracy ↑", "F1, macro ↑"]
     assert texts(table) == [
-        [*losses[0], "0.2500", "0.5000", "0.4000", "kept"],
-        [*losses[1], "n/a", "n/a", "n/a", ""],
+        [*losses[0], "0.2500", "0.5000", "0.4000"],
+        [*losses[1], "n/a", "n/a", "n/a"],
     ]
+    assert table.marked == (0,)
     assert not [*run_tables.evaluations(replace(run, validation=Curve((), (), ())), "")]

@@ -28,10 +28,6 @@ def shown(made: Report) -> str:
     return text
 
 
-def row_of(made: Report) -> list[str] | None:
-    return next(([cell.text for cell in row.cells] for row in made.rows if row.key == "certified"), None)
-
-
 def test_one_beside_the_run_is_in_every_format(tmp_path: Path):
     run = make_run(tmp_path / "a", kind="ddp", world_size=2)
     make_certificate(tmp_path / "a.certificate", run, {}, CANNOT, verdict="incomplete")
@@ -53,44 +49,19 @@ def test_one_beside_the_run_is_in_every_format(tmp_path: Path):
 def test_without_certificates_there_are_no_rows(tmp_path: Path):
     made = reports.make([make_run(tmp_path / "a")], tmp_path / "out")
     assert made.certificates == ()
-    assert row_of(made) is None
     assert "ertificate" not in shown(made)
     assert "ertificate" not in (tmp_path / "out" / "index.html").read_text()
 
 
-def test_each_run_has_the_status_of_its_strategy(tmp_path: Path):
+def test_a_certificate_is_of_all_runs_that_train_the_same(tmp_path: Path):
     runs = [
         make_run(tmp_path / "one"),
         make_run(tmp_path / "two", kind="ddp", world_size=2),
-        make_run(tmp_path / "four", kind="ddp", world_size=4),
-        make_run(tmp_path / "other", kind="ddp", world_size=2, run_changes={"strategy.options": {"bucket_cap_mb": 1}}),
         make_run(tmp_path / "seed", kind="ddp", world_size=2, seed=7),
     ]
     made = reports.make([*runs, make_certificate(tmp_path / "x.certificate", runs[0])], None)
     # Another seed begins with other weights, of which the certificate says nothing.
-    assert row_of(made) == ["reference", "holds", "holds, 2 ranks", "not tried", "n/a"]
-    assert made.certificates[0].runs == ("one", "two", "four", "other")
-
-
-def test_a_resumed_run_is_certified_if_its_strategy_did_not_change(tmp_path: Path):
-    def resumed(name: str, second_kind: str) -> Path:
-        strategy = {"kind": "ddp", "options": {}, "traits": {"phases": {}}}
-        sessions = [
-            {"step": 0, "world_size": 2, "strategy": strategy},
-            {"step": 9, "world_size": 2, "strategy": {**strategy, "kind": second_kind}},
-        ]
-        return make_run(tmp_path / name, kind="ddp", world_size=2, run_changes={"sessions": sessions})
-
-    runs = [resumed("same", "ddp"), resumed("other", "zero3")]
-    made = reports.make([*runs, make_certificate(tmp_path / "x.certificate", runs[0])], None)
-    assert row_of(made) == ["holds", "n/a"]
-
-
-def test_of_several_the_one_with_as_many_ranks_counts(tmp_path: Path):
-    run = make_run(tmp_path / "a", kind="ddp", world_size=2)
-    four = make_certificate(tmp_path / "x.certificate", run, {"world_size": 4})
-    two = make_certificate(tmp_path / "y.certificate", run, {"world_size": 2})
-    assert row_of(reports.make([run, four, two], None)) == ["holds"]
+    assert made.certificates[0].runs == ("one", "two")
 
 
 def test_a_certificate_with_a_difference_is_not_one_of_equality(tmp_path: Path):
@@ -102,7 +73,6 @@ def test_a_certificate_with_a_difference_is_not_one_of_equality(tmp_path: Path):
         verdict="differs",
     )
     made = reports.make([run], tmp_path / "out")
-    assert row_of(made) == ["differs"]
     assert "Certificate (a): ddp differs: losses differ." in shown(made)
     assert "inf - differs" in page_text((tmp_path / "out" / "index.html").read_text())
 

@@ -10,9 +10,9 @@ from make_run import make_run
 from paratune.config.yaml_tree import read_tree
 from paratune.records.finished import read_record
 from paratune.records.sweep import read_sweep
-from paratune.reports.document import Listing, ReportSection
+from paratune.reports.document import Listing, ReportDocument, ReportSection
 from paratune.reports.matrix import make_sweep
-from paratune.reports.page.document import section_html
+from paratune.reports.page.document import document_html
 from paratune.reports.run.make import make
 from paratune.reports.runs.reproduce import command_line, reproduction, reproduction_texts
 
@@ -57,9 +57,10 @@ def test_recorded_batch_script_is_listed_once(tmp_path):
 
 
 def test_listing_cannot_act_as_markup():
-    html = section_html(ReportSection("x", "X", (Listing("<b>", "a: <script>\n  b: 1\x1b[0m"),)))
+    section = ReportSection("x", "X", (Listing("<b>", "a: <script>\n  b: 1\x1b[0m"),))
+    html = document_html(ReportDocument("T", (), (section,), ""))
     assert "<details>" in html
-    assert "<script>" not in html
+    assert html.count("<script>") == 1  # the page's own
     assert "\n  b: 1\\x1b[0m" in html
 
 

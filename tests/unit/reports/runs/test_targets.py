@@ -83,7 +83,7 @@ def test_a_target_that_was_not_reached_has_the_best_score(run: Path):
 
 def test_a_target_that_nobody_reached_is_shown_all_the_same(run: Path):
     report = make([run], None, targets=[ScoreTarget("f1", 0.95)])
-    assert [row.label for row in report.shown_rows if row.group == "Time to quality"] == [
+    assert [row.label for row in report.rows if row.shown and row.group == "Time to quality"] == [
         "Training until f1 ≥ 0.95 (s)",
         "Whole run until f1 ≥ 0.95 (s)",
     ]

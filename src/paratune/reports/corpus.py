@@ -1,11 +1,14 @@
-"""The report of a corpus: what each stage kept and dropped, and the contents of the finished corpus."""
+"""The pages of a corpus: what each stage kept and dropped, its contents, and the perplexities of its sentences."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, counted, format_number, format_share
-from paratune.reports.document import Remarks, ReportDocument, ReportSection
+from paratune.reports.document import Notice, Part, Remarks, ReportDocument, ReportSection
+from paratune.reports.figures.canvas import Drawing
+from paratune.reports.figures.plots import Bars, histogram
 from paratune.reports.page.document import document_html, made_by
 from paratune.reports.tables.table import Row, Table, TableCell, make_table, number_cell
 from paratune.reports.text import shorten
@@ -38,8 +41,10 @@ def corpus_html(
     """
     shown = [ReportSection(table.key, table.title, (table,)) for table in corpus_tables(figures)]
     for number, (heading, rows) in enumerate(samples):
-        quotes = Remarks(tuple((_source(row), _text(row)) for row in rows))
-        shown.append(ReportSection(f"samples-{number}", heading, (quotes,), is_short=False))
+        about = ("reason", "timestamp", "url")
+        quotes = tuple((", ".join(plain(row[name]) for name in about if row.get(name)), _text(row)) for row in rows)
+        if quotes:
+            shown.append(ReportSection(f"samples-{number}", heading, (Remarks(quotes),), is_short=False))
     documents, sentences = figures["documents"], figures["sentences"]
     lead = f"{counted(len(figures['funnel']), 'stage')} finished; the corpus is not."
     if documents is not None:
@@ -47,10 +52,6 @@ def corpus_html(
         parts += [counted(sentences["num"], "sentence")] if sentences is not None else []
         lead = f"{', '.join(parts)} from {counted(documents['num_hosts'], 'host')}."
     return document_html(ReportDocument(title, (lead,), tuple(shown), made_by()))
-
-
-def _source(row: Mapping[str, Any]) -> str:
-    return ", ".join(plain(row[name]) for name in ("reason", "timestamp", "url") if row.get(name))
 
 
 def _text(row: Mapping[str, Any]) -> str:
@@ -70,7 +71,7 @@ def corpus_tables(figures: Mapping[str, Any]) -> list[Table]:
         labels = {"Documents": "num", "Words": "num_words", "Characters": "num_characters", "Hosts": "num_hosts"}
         counts = {name: documents[key] for name, key in (labels | {"Masked personal data": "num_masked"}).items()}
         counts["Sentences"] = None if sentences is None else sentences["num"]
-        rows = ((name, _count(number)) for name, number in counts.items())
+        rows = ((name, number_cell(number, ",")) for name, number in counts.items())
         totals = make_table("totals", "The finished corpus", ("Of the finished corpus", ("Number", "num")), rows)
         tables = [totals, *tables, *_groups(documents)]
     return [table for table in (*tables, _lengths(documents, sentences)) if table.lines]
@@ -83,7 +84,13 @@ def funnel_table(funnel: Sequence[Mapping[str, Any]]) -> Table:
     for stage in funnel:
         kept, dropped = stage["kept"], sum(stage["dropped"].values())
         name = f"{stage['stage']} (of an earlier run)" if stage["is_stale"] else stage["stage"]
-        lines.append((name, *map(_count, (kept + dropped, kept, dropped)), _percent(kept, kept + dropped)))
+        lines.append(
+            (
+                name,
+                *(number_cell(count, ",") for count in (kept + dropped, kept, dropped)),
+                _percent(kept, kept + dropped),
+            )
+        )
     notes = ["Rows are captures, then documents, and sentences in the stages of that name."]
     if any(stage["is_stale"] for stage in funnel):
         notes = ["Stages of an earlier run are not made from the present ones before them; run the corpus again."]
@@ -99,7 +106,9 @@ def reasons_table(funnel: Sequence[Mapping[str, Any]]) -> Table:
         counts, others = {plain(reason): count for reason, count in ordered[:_MOST_REASONS]}, ordered[_MOST_REASONS:]
         if others:
             counts[f"{len(others)} more reasons"] = sum(count for _, count in others)
-        lines += [(stage["stage"], reason, _count(count), _percent(count, read)) for reason, count in counts.items()]
+        lines += [
+            (stage["stage"], reason, number_cell(count, ","), _percent(count, read)) for reason, count in counts.items()
+        ]
     columns = ("Stage", "Reason", _DROPPED, ("Share of the rows read (%)", "percent"))
     return make_table("reasons", "Reasons for dropped rows", columns, lines, 2)
 
@@ -110,8 +119,8 @@ def _groups(documents: Mapping[str, Any]) -> Iterator[Table]:
         groups = documents[key]
         if any(group["value"] is not None for group in groups):
             rows = [
-                (NOT_AVAILABLE if group["value"] is None else plain(group["value"]), _count(group["num"]),
-                 _percent(group["num"], documents["num"]), _count(group["num_words"]))
+                (NOT_AVAILABLE if group["value"] is None else plain(group["value"]), number_cell(group["num"], ","),
+                 _percent(group["num"], documents["num"]), number_cell(group["num_words"], ","))
                 for group in groups
             ]  # fmt: skip
             is_cut = key == "by_host" and len(groups) < documents["num_hosts"]
@@ -137,10 +146,6 @@ def _lengths(documents: Mapping[str, Any] | None, sentences: Mapping[str, Any] |
     return make_table("lengths", "Lengths", (("Quantity", "what"), ("Mean", "mean"), *quantiles), rows, 1, [note])
 
 
-def _count(number: int | None) -> TableCell:
-    return number_cell(number, ",")
-
-
 def _percent(part: float | None, whole: float = 1) -> TableCell:
     share = None if part is None or not whole else part / whole
     return TableCell(format_share(share), None if share is None else 100 * share)
@@ -148,3 +153,59 @@ def _percent(part: float | None, whole: float = 1) -> TableCell:
 
 def _number(value: float) -> TableCell:
     return TableCell(format_number(value, 4), value)
+
+
+def perplexity_page(scores: Mapping[str, Any]) -> str:
+    """Return a page that needs no other file from the contents of perplexity.json."""
+    num_unknown = scores["num_unknown"]
+    scorer = ", scored by an n-gram model" if scores["scorer"] == "ngram" else ""
+    unknown = f"; {num_unknown:,} more have no perplexity" if num_unknown else ""
+    lead = f"{scores['num_sentences'] - num_unknown:,} sentences{scorer}{unknown}."
+    title = "Perplexity of the sentences"
+    return document_html(ReportDocument(title, (lead,), tuple(_sections(scores)), made_by("perplexity.json")))
+
+
+def _sections(scores: Mapping[str, Any]) -> Iterator[ReportSection]:
+    if not scores["histogram"]["counts"]:
+        yield ReportSection("nothing", "No perplexities", (Notice("No sentence has a perplexity.", is_warning=False),))
+        return
+    limit, thresholds = scores["max_perplexity"], scores["thresholds"]
+    text = "No sentence is dropped: sentences.max_perplexity is not set. The table shows the effect of each threshold."
+    if limit is not None:
+        text = f"Sentences above {format_number(limit)} are dropped (sentences.max_perplexity)."
+    columns = (("Threshold", "perplexity"), ("Sentences above", "num_above"), ("Share above", "share_above"))
+    forms = (format_number, "{:,}".format, format_share)
+    rows = (
+        [TableCell(form(line[key]), line[key]) for (_, key), form in zip(columns, forms, strict=True)]
+        for line in thresholds
+    )
+    table = make_table("thresholds", "Thresholds", columns, rows, 0)
+    drawing, notice = _histogram(scores), Notice(text, is_warning=False)
+    yield ReportSection("histogram", "Sentences by perplexity", (notice, drawing, table))
+    for number, line in enumerate(thresholds, start=1):
+        share = format_share(line["share_above"])
+        parts: list[Part] = [f"{line['num_above']:,} sentences, {share}, are above the threshold."]
+        for side, kept in (("below", "Kept"), ("above", "Dropped")):
+            lines = [(format_number(row["perplexity"]), row["text"], row["url"]) for row in line[side]]
+            key, title = f"threshold-{number}-{side}", f"{kept} sentences next to the threshold"
+            header, notes = ("Perplexity", "Sentence", "Source"), () if lines else ("None.",)
+            parts.append(make_table(key, title, header, lines, 3, notes))
+        yield ReportSection(f"threshold-{number}", f"Threshold {format_number(line['perplexity'])}", tuple(parts))
+
+
+def _histogram(scores: Mapping[str, Any]) -> Drawing:
+    """Draw the number of sentences over a logarithmic axis of perplexity, with a line at each threshold."""
+    edges, counts = scores["histogram"]["edges"], scores["histogram"]["counts"]
+    texts = [
+        f"{format_number(left)} to {format_number(right)}: {count:,} sentences"
+        for (left, right), count in zip(pairwise(edges), counts, strict=True)
+    ]
+    values, limit = [line["perplexity"] for line in scores["thresholds"]], scores["max_perplexity"]
+    names = {value: f"{format_number(value)}{' (the limit)' if value == limit else ''}" for value in values}
+    marks = {value: name for value, name in names.items() if edges[0] <= value <= edges[-1]}
+    draw = histogram(
+        edges, [Bars(counts, texts=texts)], marks=marks, log=True, xlim=(edges[0], edges[-1]), xlabel="Perplexity",
+        ylabel="Sentences",
+    )  # fmt: skip
+    caption = "Ten bars for each decade; lower perplexity is better. Lines: the thresholds of the table."
+    return Drawing("perplexities", "Histogram of perplexities", caption, draw, 3.4)
