@@ -8,7 +8,7 @@ from paratune import records
 from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE, format_number
 from paratune.config.targets import ScoreTarget
-from paratune.errors import ConfigError
+from paratune.errors import CheckpointError, ConfigError
 from paratune.records.finished import RunRecord, number_in
 from paratune.reports.measures import Measure
 
@@ -19,14 +19,11 @@ GROUP = "Time to quality"
 class TargetResult:
     """When a run reached a target."""
 
-    metrics: frozenset[str] = frozenset()  # metrics of its evaluations on validation
     best: float | None = None  # best score of all evaluations; None without evaluations by the metric of the target
-    step: int | None = None  # step of the first evaluation that met the target; None if none did
     train_s: float | None = None  # wall time of the steps until then, of the slowest rank
     total_s: float | None = None
     """With start-up, tokenization, evaluations (including that one) and checkpoints until then."""
-    was_resumed_later: bool = False
-    """Whether the run was resumed later: its start-up covers all sessions, so `total_s` is unknown."""
+    absent: str = NOT_AVAILABLE  # text of a time that is unknown, with the reason
 
 
 def target_measures(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) -> Iterator[Measure]:
@@ -35,10 +32,7 @@ def target_measures(runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]) -
     Raises:
         ConfigError: No run was evaluated by a target's metric.
     """
-    evaluated = {run.name: evaluate_targets(run, targets) for run in runs} if targets else {}
-    check_known(targets, list(evaluated.values()))
-    for at, target in enumerate(targets):
-        results = {name: by_target[at] for name, by_target in evaluated.items()}
+    for target, results in zip(targets, evaluate_targets(runs, targets)[0], strict=True):
         yield time_until("train", f"Training until {target.text}", target, results)
         yield time_until("total", f"Whole run until {target.text}", target, results)
 
@@ -47,57 +41,64 @@ def time_until(part: str, label: str, target: ScoreTarget, results: Mapping[str,
     """Return the measure of the training time ("train") or the whole time ("total") until a target was reached."""
     key, source = f"{part}_until_{target.metric}_{target.value:g}_s", "events: step and evaluation, up to the target"
     read = lambda run: getattr(results.get(run.name), f"{part}_s", None)  # noqa: E731
-    return Measure(GROUP, key, label, "s", -1, source, read=read, absent=lambda run: _absent(results[run.name]))
+    return Measure(GROUP, key, label, "s", -1, source, read=read, absent=lambda run: results[run.name].absent)
 
 
-def evaluate_targets(run: RunRecord, targets: Sequence[ScoreTarget]) -> tuple[TargetResult, ...]:
-    """Read the events of a run, and return when it first met each target.
+def evaluate_targets(
+    runs: Sequence[RunRecord], targets: Sequence[ScoreTarget]
+) -> tuple[list[dict[str, TargetResult]], list[str]]:
+    """Read the events of runs, and return for each target when each run first met it; and notes on damaged events.
 
     Raises:
-        CheckpointError: Its events are damaged.
+        ConfigError: No run was evaluated by a target's metric.
     """
-    ranks = [list(records.read_events(run.folder, rank)) for rank in records.event_ranks(run.folder)]
-    first, *_ = ranks or [[]]
-    evaluations = [
-        (at, number_in(event.get("step")), {str(name): number_in(value) for name, value in scores.items()})
-        for at, event in enumerate(first)
-        if event["event"] == "evaluation" and event.get("split") == "validation"
-        and isinstance(scores := event.get("scores"), dict)
-    ]  # fmt: skip
-    metrics = frozenset(name for *_, scores in evaluations for name, score in scores.items() if score is not None)
-    results = []
-    for target in targets:
-        known = [
-            (at, step, score) for at, step, scores in evaluations if (score := scores.get(target.metric)) is not None
-        ]
-        best = (max if target.is_higher_better else min)((score for *_, score in known), default=None)
-        place, step = next(((at, step) for at, step, score in known if target.is_met(score)), (0, None))
-        if step is None:
-            results.append(TargetResult(metrics, best))
+    by_target: list[dict[str, TargetResult]] = [{} for _ in targets]
+    notes, metrics = [], set[str]()
+    for run in runs if targets else ():
+        try:
+            ranks = [list(records.read_events(run.folder, rank)) for rank in records.event_ranks(run.folder)]
+        except CheckpointError as error:
+            notes.append(plain(error))
+            for results in by_target:
+                results[run.name] = TargetResult(absent=f"{NOT_AVAILABLE}: its events are damaged")
             continue
-        pauses = (item for item in first[: place + 1] if item["event"] in ("evaluation", "checkpoint"))
-        train_s = _train_s(ranks, step)
-        times = [train_s, run.summary.time.startup_s, run.summary.time.tokenize_s]
-        times += [number_in(item.get("time_s")) for item in pauses]
-        # The record has one start-up time for all sessions, so that the time until a resume is unknown.
-        was_resumed = any(item["event"] == "resume" for item in first[place + 1 :])
-        total_s = None if was_resumed or None in times else sum(time or 0.0 for time in times)
-        results.append(TargetResult(metrics, best, int(step), train_s, total_s, was_resumed))
-    return tuple(results)
-
-
-def check_known(targets: Sequence[ScoreTarget], evaluated: Sequence[Sequence[TargetResult]]) -> None:
-    """Check that some run was evaluated by the metric of each target.
-
-    Raises:
-        ConfigError: None was.
-    """
-    metrics = {name for by_target in evaluated for result in by_target for name in result.metrics}
+        evaluations = [
+            (at, number_in(event.get("step")), {str(name): number_in(value) for name, value in scores.items()})
+            for at, event in enumerate(ranks[0] if ranks else ())
+            if event["event"] == "evaluation" and event.get("split") == "validation"
+            and isinstance(scores := event.get("scores"), dict)
+        ]  # fmt: skip
+        metrics |= {name for *_, scores in evaluations for name, score in scores.items() if score is not None}
+        for target, results in zip(targets, by_target, strict=True):
+            known = [(at, step, value) for at, step, by in evaluations if (value := by.get(target.metric)) is not None]
+            results[run.name] = _first_met(run, target, known, ranks)
     for target in targets:
         if target.metric not in metrics:
-            known = ", ".join(sorted(map(plain, metrics))) or "none: no run has a validation set"
-            text = f"--target {target.metric}: no run was evaluated by it during training; known are {known}"
+            listed = ", ".join(sorted(map(plain, metrics))) or "none: no run has a validation set"
+            text = f"--target {target.metric}: no run was evaluated by it during training; known are {listed}"
             raise ConfigError(text, code="target.no_scores", option="--target", value=target.metric)
+    return by_target, notes
+
+
+def _first_met(
+    run: RunRecord, target: ScoreTarget, known: Sequence[tuple[int, float | None, float]],
+    ranks: Sequence[Sequence[dict[str, Any]]],
+) -> TargetResult:  # fmt: skip
+    """Return when a run first met a target; `known` has place in the events, step and score of its evaluations."""
+    best = (max if target.is_higher_better else min)((score for *_, score in known), default=None)
+    place, last = next(((at, step) for at, step, score in known if target.is_met(score)), (0, None))
+    if last is None:
+        unmet = f"not reached (best {format_number(best)})"
+        return TargetResult(best, absent=f"{NOT_AVAILABLE}: not evaluated by it" if best is None else unmet)
+    train_s = _train_s(ranks, last)
+    # The record has one start-up time for all sessions, so that the time until a resume is unknown.
+    if any(item["event"] == "resume" for item in ranks[0][place + 1 :]):
+        why = "resumed later, and start-up is recorded of all sessions together"
+        return TargetResult(best, train_s, absent=f"{NOT_AVAILABLE}: {why}")
+    pauses = (item for item in ranks[0][: place + 1] if item["event"] in ("evaluation", "checkpoint"))
+    times = [train_s, run.summary.time.startup_s, run.summary.time.tokenize_s]
+    times += [number_in(item.get("time_s")) for item in pauses]
+    return TargetResult(best, train_s, None if None in times else sum(time or 0.0 for time in times))
 
 
 def _train_s(ranks: Sequence[Sequence[dict[str, Any]]], last: float) -> float | None:
@@ -108,14 +109,3 @@ def _train_s(ranks: Sequence[Sequence[dict[str, Any]]], last: float) -> float | 
     if any(None in pair for of_rank in pairs for pair in of_rank):
         return None
     return records.elapsed_s({step: ms for step, ms in walls.items() if step <= last} for walls in known)
-
-
-def _absent(result: TargetResult) -> str:
-    """Return why a time until a target is unknown."""
-    if result.best is None:
-        return f"{NOT_AVAILABLE}: not evaluated by it"
-    if result.step is None:
-        return f"not reached (best {format_number(result.best)})"
-    if result.was_resumed_later:
-        return f"{NOT_AVAILABLE}: resumed later, and start-up is recorded of all sessions together"
-    return NOT_AVAILABLE

@@ -5,9 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from paratune.base.grouping import grouped
-from paratune.base.text import plain
 from paratune.config.targets import ScoreTarget
-from paratune.errors import CheckpointError
 from paratune.records.finished import RunRecord
 from paratune.reports.measures import (
     EFFICIENCY,
@@ -22,7 +20,7 @@ from paratune.reports.measures import (
     score,
 )
 from paratune.reports.runs.slice_tables import slice_tables
-from paratune.reports.runs.targets import TargetResult, check_known, evaluate_targets, time_until
+from paratune.reports.runs.targets import TargetResult, evaluate_targets, time_until
 from paratune.reports.systems.building import LabelColumn, build, memory_notes, names
 from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.efficiency import noise_kind_of
@@ -166,19 +164,13 @@ def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[
     members = [member for member in systems.measured if not member.is_probe]
     if not targets or not members:
         return
-    evaluated: dict[str, tuple[TargetResult, ...]] = {}
-    notes = [
+    note = (
         "From the evaluations during training. Times are means over the runs that reached the score, so they are too "
         "short when some runs did not. The whole run includes start-up, evaluations and checkpoints until then."
-    ]
-    for run in (run for member in members for run in member.runs):
-        try:
-            evaluated[run.name] = evaluate_targets(run, targets)
-        except CheckpointError as error:
-            notes.append(plain(error))
-    check_known(targets, list(evaluated.values()))
-    for at, target in enumerate(targets):
-        results = {name: found[at] for name, found in evaluated.items()}
+    )
+    by_target, damaged = evaluate_targets([run for member in members for run in member.runs], targets)
+    notes = [note, *damaged]
+    for at, (target, results) in enumerate(zip(targets, by_target, strict=True)):
         of_score = score("validation", target.metric)
         measures = [
             time_until("train", "Training until then", target, results),
