@@ -85,7 +85,7 @@ def run_document(report: Report) -> ReportDocument:
     source = f"the records of {listing([run.name for run in report.runs])}"
     about = "Nothing was measured again. In index.html, point at a cell to see its run and record."
     return ReportDocument(
-        title=report.title,
+        title=f"Run {report.runs[0].name}" if len(report.runs) == 1 else f"{len(report.runs)} runs compared",
         lead=(f"{tasks.capitalize()}: {models} trained on {sources}.",),
         sections=shown_sections(list(_sections(report))),
         footer=f"{made_by(source)} {about}",

@@ -51,10 +51,6 @@ class Report:
     files: tuple[Path, ...] = ()  # written files; empty when no folder was given
 
     @property
-    def title(self) -> str:
-        return f"Run {self.runs[0].name}" if len(self.runs) == 1 else f"{len(self.runs)} runs compared"
-
-    @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """Verdicts on each configuration except the baseline."""
         return self.systems.verdicts

@@ -60,17 +60,15 @@ def own_share(run: RunRecord) -> float | None:
 
 def software_facts(run: RunRecord) -> dict[str, str]:
     """Return package versions and the git commit; "old → new" when sessions differ."""
-    facts = [_software(session) for session in run.sessions]
+    facts: list[dict[str, str]] = []
+    for session in (own.run for own in run.sessions):
+        always = _LIBRARIES if session.device == "cuda" else {}
+        known = {name: version for name, version in session.versions.items() if version is not None or name in always}
+        facts.append({_LIBRARIES.get(name, name): value_text(version) for name, version in known.items()})
+        if (commit := session.code.get("git_commit")) is not None:
+            facts[-1]["git commit"] = f"{commit}{' with changes' if session.code.get('git_dirty') else ''}"
     keys = dict.fromkeys(key for by_key in facts for key in by_key)
     return {key: over_sessions(dict.fromkeys(by_key.get(key) for by_key in facts)) for key in keys}
-
-
-def _software(run: RunRecord) -> dict[str, str]:
-    always = _LIBRARIES if run.run.device == "cuda" else {}
-    versions = {name: version for name, version in run.run.versions.items() if version is not None or name in always}
-    facts = {_LIBRARIES.get(name, name): value_text(version) for name, version in versions.items()}
-    commit, dirty = run.run.code.get("git_commit"), run.run.code.get("git_dirty")
-    return facts if commit is None else {**facts, "git commit": f"{commit}{' with changes' if dirty else ''}"}
 
 
 def value_text(value: Any) -> str:

@@ -5,6 +5,7 @@ All problems of all folders are reported at once.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 from paratune import records
@@ -133,9 +134,7 @@ def _with_unique_names(runs: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
     """Return the runs with unique names: equal run ids get parent folders."""
     names = [run.name for run in runs]
     parts = {run.folder: run.folder.resolve().parts for run in runs if names.count(run.name) > 1}
-    depth = 2
-    while len({path[-depth:] for path in parts.values()}) < len(parts):
-        depth += 1
+    depth = next(depth for depth in count(2) if len({path[-depth:] for path in parts.values()}) == len(parts))
     return tuple(
         replace(run, name="/".join(parts[run.folder][-depth:])) if run.folder in parts else run for run in runs
     )
