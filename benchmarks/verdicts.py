@@ -8,7 +8,6 @@ is a setting; existing settings are not simulated again. The random seed of a se
 """
 
 import argparse
-import itertools
 import json
 import time
 import zlib
@@ -20,7 +19,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
-from verdict_orders import try_factors
 
 from paratune.records.finished import RunRecord
 from paratune.records.sweep import Axis, CellRecord, Look, SweepRecord
@@ -153,7 +151,9 @@ def select(groups: Sequence[Group]) -> CandidateGroup:
 
 def is_claimed(group: CandidateGroup) -> bool:
     """Return whether the report claims, with a tick, that the chosen candidate is best in quality."""
-    return bool(group.is_best)
+    return bool(group.compared) and all(
+        found.is_shown and found.outcome == "different" for _, found in group.compared
+    )
 
 
 def judge_looks(setting: Setting, groups: Sequence[Group], margins: Mapping[str, Margin]) -> list[list[Verdict]]:
@@ -225,8 +225,6 @@ def everything(trials: int) -> Iterator[tuple[str, Any]]:
             own = {key: value for key, value in asdict(setting).items() if value != getattr(Setting(0, 0, 0), key)}
             name = f"{kind}|" + ", ".join(f"{key} {value}" for key, value in own.items())
             yield name, lambda seed, setting=setting: simulate(setting, trials, seed)
-    for change, runs in itertools.product((0.01, 0.02), (2, 3)):
-        yield f"factors|{change:.0%}|{runs}", lambda seed, a=(change, runs): try_factors(*a, trials, seed)
 
 
 def main() -> None:

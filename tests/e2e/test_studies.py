@@ -31,9 +31,9 @@ SMOKE_MATRICES = [
 FIGURES = {
     "evora/smoke_scaling": ("scaling", "phases", "overview"),
     "evora/smoke_figure1": ("overview",),
-    "ielts/smoke_matrix": ("predictions", "loss", "scaling"),
+    "ielts/smoke_matrix": ("loss", "scaling"),
     "oakridge/smoke_matrix": ("phases",),
-    "squad/smoke_matrix": ("pareto",),
+    "squad/smoke_matrix": ("effects",),
 }
 """Parts of the names of a study's main figures."""
 FEW = (

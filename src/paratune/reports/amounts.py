@@ -147,11 +147,6 @@ def decimals(values: Iterable[float | None]) -> int:
     return min(3, max(0, 2 - least), max(0, 4 - most))
 
 
-def numbers(values: Sequence[float | None]) -> list[str]:
-    """Return numbers with the same number of decimals, so that they align."""
-    return [*map(Scale("", 1.0, decimals(values)).text, values)]
-
-
 def amount_text(amount: Amount, scale: Scale) -> str:
     """Return the value with its spread over runs."""
     if amount.center is None:

@@ -17,17 +17,15 @@ from paratune.reports.runs.machine import machine_kinds
 from paratune.reports.runs.read import FoundRuns, Unfinished, read_runs
 from paratune.reports.runs.sameness import OTHER_LOAD, configuration_key, execution_differences
 from paratune.reports.systems.building import findings
-from paratune.reports.systems.configurations import CellRun, Configuration, label_of
-from paratune.reports.systems.judging import AxisEffects, axis_effects, judged
+from paratune.reports.systems.configurations import CellRun, label_of
+from paratune.reports.systems.judging import judged
 from paratune.reports.systems.model import Systems, build_systems
 from paratune.verdicts import Margin
 
 GENERATOR = "paratune compare"
 SCHEMA_VERSION = 2
 _RUN_SPECIFIC = ("_VISIBLE_DEVICES", "_CACHE_DIR", "_CACHE_PATH")
-"""Suffixes of environment variables that differ between runs of one configuration: GPUs assigned by a queue,
-folders.
-"""
+"""Ends of environment variables that differ between runs of one configuration: GPUs assigned by a queue, folders."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,6 @@ class Comparison:
     """Configurations with their verdicts."""
 
     systems: Systems
-    effects: tuple[AxisEffects, ...]
-    """Main effects of the axes of a matrix; empty with fewer than two axes."""
     unfinished: tuple[Unfinished, ...]
     certificates: tuple[Certificate, ...]
     notes: tuple[str, ...]
@@ -66,7 +62,6 @@ class Comparison:
                 for member in self.systems.measured
             ],
             "verdicts": [verdict.as_dict() for verdict in self.systems.verdicts],
-            "effects": [effect.as_dict() for family in self.effects for effect in family.effects],
             "figures": {
                 key: {label: finding.as_dict() for label, finding in by_label.items()}
                 for key, by_label in findings(self.systems).items()
@@ -112,7 +107,7 @@ def make_comparison(
         raise _nothing("; ".join(problems) or "probes are not compared with whole runs", found)
     systems = replace(systems, verdicts=verdicts)
     notes = (*found.notes, *problems, *_notes(systems))
-    return Comparison(systems, axis_effects(systems, margins), found.unfinished, found.certificates, notes)
+    return Comparison(systems, found.unfinished, found.certificates, notes)
 
 
 def _nothing(why: str, found: FoundRuns) -> CheckpointError:
@@ -141,18 +136,15 @@ def _selected(words: Sequence[str], baseline: str | None, by: Sequence[str]) -> 
             "paratune compare needs runs, such as runs/first runs/second, or the folder of a matrix",
             code="cli.argument_missing",
         )
-    found = read_runs([folder for word in words for folder in _expand(word)])
+    folders: list[Path] = []
+    for word in words:
+        is_pattern = glob.has_magic(word) and not Path(word).exists()
+        matches = [Path(path) for path in sorted(glob.glob(word)) if Path(path).is_dir()]  # noqa: PTH207
+        if is_pattern and not matches:
+            raise ConfigError(f"{plain(word)} matches no folder", code="compare.unknown_run", part=word)
+        folders += matches if is_pattern else [Path(word)]
+    found = read_runs(folders)
     return systems_of_runs(found.runs, baseline), found
-
-
-def _expand(word: str) -> list[Path]:
-    """Return the folder of an argument, or the folders that a pattern matches."""
-    if Path(word).exists() or not glob.has_magic(word):
-        return [Path(word)]
-    matches = [Path(path) for path in sorted(glob.glob(word)) if Path(path).is_dir()]  # noqa: PTH207
-    if not matches:
-        raise ConfigError(f"{plain(word)} matches no folder", code="compare.unknown_run", part=word)
-    return matches
 
 
 def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> tuple[Systems, FoundRuns]:
@@ -174,8 +166,14 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> tuple[S
     compared = [axis for axis in axes if axis.label not in held]
     named = {label: name for label, name in record.baseline.items() if label not in held}
     systems = build_systems(folder, record)
-    if baseline is not None:
-        named = _baseline_values(systems.configurations, compared, baseline)
+    if baseline is not None:  # one value, or a label of the compared axes or of all axes
+        by_label = {member.label: member.values for member in systems.configurations}
+        known = by_label | {label_of(compared, values): values for values in by_label.values()}
+        for axis in reversed(compared):
+            known |= {word: {axis.label: name} for name, shown in axis.values.items() for word in (shown, name)}
+        if baseline not in known:
+            raise _unknown_baseline(baseline, list(by_label), known)
+        named = {axis.label: known[baseline][axis.label] for axis in compared if axis.label in known[baseline]}
     systems = replace(systems, record=replace(record, select_per=held, baseline=named))
     unfinished = tuple(
         Unfinished(item.cell.name, item.folder, item.reason or "")
@@ -187,17 +185,6 @@ def _of_matrix(folder: Path, baseline: str | None, by: Sequence[str]) -> tuple[S
     if not systems.measured:
         raise _nothing(f"no run of {plain(folder)} is finished and readable", found)
     return systems, found
-
-
-def _baseline_values(members: Sequence[Configuration], compared: Sequence[Axis], wanted: str) -> dict[str, str]:
-    """Return the values of the compared axes that name a baseline: one value, or a label of them or of all axes."""
-    by_label = {member.label: member.values for member in members}
-    known = by_label | {label_of(compared, values): values for values in by_label.values()}
-    for axis in reversed(compared):
-        known |= {word: {axis.label: name} for name, shown in axis.values.items() for word in (shown, name)}
-    if wanted not in known:
-        raise _unknown_baseline(wanted, list(by_label), known)
-    return {axis.label: known[wanted][axis.label] for axis in compared if axis.label in known[wanted]}
 
 
 def systems_of_runs(runs: Sequence[RunRecord], baseline: str | None = None, price: float | None = None) -> Systems:
@@ -213,40 +200,42 @@ def systems_of_runs(runs: Sequence[RunRecord], baseline: str | None = None, pric
     Raises:
         ConfigError: The baseline is none of them.
     """
+
+    def environment(run: RunRecord) -> str:
+        variables = run.run.environment
+        known = variables.items() if isinstance(variables, Mapping) else ()
+        return str(sorted((str(name), value) for name, value in known if not str(name).endswith(_RUN_SPECIFIC)))
+
     by_key = grouped(
-        ((configuration_key(run), _environment(run), machine), run)
+        ((configuration_key(run), environment(run), machine), run)
         for run, machine in zip(runs, machine_kinds(runs), strict=True)
     )
     groups, labels = [*by_key.values()], [_label(group) for group in by_key.values()]
     labels = [label if labels.count(label) == 1 else group[0].name for label, group in zip(labels, groups, strict=True)]
     if len(set(labels)) < len(labels):  # the name of a run may be the common prefix of others
         labels = [group[0].name for group in groups]
-    configurations = dict(zip(labels, groups, strict=True))
-    cell_runs = tuple(
-        CellRun(_cell(run, label), run.folder, run) for label, group in configurations.items() for run in group
-    )
-    axis = Axis("", "", {label: label for label in configurations})
-    base = {} if baseline is None else {axis.label: _label_of_baseline(configurations, baseline)}
-    cells = tuple(item.cell for item in cell_runs)
-    record = SweepRecord(
-        next(iter(configurations)), "", "", (), (axis,), (), cells, baseline=base, price_per_device_hour=price
-    )
-    return Systems(record, cell_runs)
-
-
-def _cell(run: RunRecord, label: str) -> CellRecord:
-    known = dict.fromkeys(metric for scores in run.summary.scores.values() for metric in scores if metric != "loss")
-    return CellRecord(
-        run.name, {"": label}, int(run.run.world_size or 1), run.task, metrics=tuple(run.run.task.metrics or known),
-        state="finished", kind="probe" if run.is_probe else "full",
-    )  # fmt: skip
-
-
-def _environment(run: RunRecord) -> str:
-    """Return the environment variables of a run, without those of its own devices and folders."""
-    variables = run.run.environment
-    known = variables.items() if isinstance(variables, Mapping) else ()
-    return str(sorted((str(name), value) for name, value in known if not str(name).endswith(_RUN_SPECIFIC)))
+    cell_runs = []
+    names: dict[str, str] = {}
+    for label, group in zip(labels, groups, strict=True):
+        for run in group:
+            metrics = [metric for scores in run.summary.scores.values() for metric in scores if metric != "loss"]
+            cell = CellRecord(
+                run.name, {"": label}, int(run.run.world_size or 1), run.task,
+                metrics=tuple(run.run.task.metrics or dict.fromkeys(metrics)),
+                state="finished", kind="probe" if run.is_probe else "full",
+            )  # fmt: skip
+            cell_runs.append(CellRun(cell, run.folder, run))
+            for word in (label, run.name, str(run.folder), str(run.folder.resolve())):
+                names.setdefault(word, label)
+    base = {}
+    if baseline is not None:
+        label_of_it = names.get(baseline) or names.get(str(Path(baseline).resolve()))
+        if label_of_it is None:
+            raise _unknown_baseline(baseline, labels, labels)
+        base = {"": label_of_it}
+    axis, cells = Axis("", "", {label: label for label in labels}), tuple(item.cell for item in cell_runs)
+    record = SweepRecord(labels[0], "", "", (), (axis,), (), cells, baseline=base, price_per_device_hour=price)
+    return Systems(record, tuple(cell_runs))
 
 
 def _label(group: Sequence[RunRecord]) -> str:
@@ -262,15 +251,6 @@ def _label(group: Sequence[RunRecord]) -> str:
     return stem or names[0]
 
 
-def _label_of_baseline(configurations: Mapping[str, Sequence[RunRecord]], wanted: str) -> str:
-    """Return the configuration with this label, with a run of this name, or with a run in this folder."""
-    for label, runs in configurations.items():
-        names = {label, *(run.name for run in runs), *(str(run.folder) for run in runs)}
-        if wanted in names or Path(wanted).resolve() in {run.folder.resolve() for run in runs}:
-            return label
-    raise _unknown_baseline(wanted, list(configurations), configurations)
-
-
 def _unknown_baseline(wanted: str, labels: Sequence[str], known: Iterable[str]) -> ConfigError:
     """Return the error for a baseline that is not one of the configurations; `known` are all words for one."""
     listed = ", ".join(plain(label) for label in labels[:5])
@@ -283,9 +263,14 @@ def _unknown_baseline(wanted: str, labels: Sequence[str], known: Iterable[str]) 
 
 def _notes(systems: Systems) -> Iterator[str]:
     """Yield the notes that apply to all verdicts."""
-    families = grouped((systems.baseline_of(member).label, member) for member in systems.measured)
-    for members in families.values():
-        yield from _execution(members)
+    for members in grouped((systems.baseline_of(member).label, member) for member in systems.measured).values():
+        for difference in execution_differences([run for member in members for run in member.runs]):
+            if difference.key != OTHER_LOAD:  # verdicts have the load by other programs
+                values = (
+                    f"{plain(one.label)} {', '.join(dict.fromkeys(difference.values[run.name] for run in one.runs))}"
+                    for one in members
+                )
+                yield f"{difference.label} differ, which changes times: {'; '.join(values)}."
     for verdict in systems.verdicts:
         yield from (f"{plain(verdict.label)}: {note}." for note in verdict.notes)
     most = max(verdict.num_compared for verdict in systems.verdicts)
@@ -294,14 +279,3 @@ def _notes(systems: Systems) -> Iterator[str]:
             f"Intervals are 95% confidence intervals. Up to {most} configurations are compared with one baseline, so "
             "differences and equality are tested at 5% over all of them."
         )
-
-
-def _execution(members: Sequence[Configuration]) -> Iterator[str]:
-    """Yield a sentence for each kind of execution that differs; verdicts have the load by other programs."""
-    for difference in execution_differences([run for member in members for run in member.runs]):
-        if difference.key != OTHER_LOAD:
-            values = (
-                f"{plain(member.label)} {', '.join(dict.fromkeys(difference.values[run.name] for run in member.runs))}"
-                for member in members
-            )
-            yield f"{difference.label} differ, which changes times: {'; '.join(values)}."

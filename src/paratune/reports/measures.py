@@ -393,24 +393,18 @@ def not_better_than_constant(run: RunRecord) -> str | None:
 
 def unknown_reasons(run: RunRecord, runs: Sequence[RunRecord]) -> Iterator[str]:
     """Yield why measures of a run are unknown that another run has, or that runs on GPUs have."""
-    noise, sent, slow = run.summary.noise_scale, run.summary.communication, run.summary.stragglers
+    parts = run.summary
     for name, reason, key in (
-        ("noise scale", noise.reason, "noise_scale"),
-        ("noise scale under AdamW", noise.preconditioned.reason, "noise_scale_preconditioned"),
-        ("communication", sent.reason, "communication_share"),
-        ("slowest rank", slow.reason, "straggler_slowdown"),
+        ("noise scale", parts.noise_scale.reason, "noise_scale"),
+        ("noise scale under AdamW", parts.noise_scale.preconditioned.reason, "noise_scale_preconditioned"),
+        ("communication", parts.communication.reason, "communication_share"),
+        ("slowest rank", parts.stragglers.reason, "straggler_slowdown"),
     ):
         read = MEASURES[key].of
         if reason is not None and read(run) is None and any(read(other) is not None for other in runs):
             yield f"{name} n/a: {reason}."
-    on_gpu, used, work = run.run.device == "cuda", run.summary.utilisation, run.summary.flops
+    on_gpu, used, work = run.run.device == "cuda", parts.utilisation, parts.flops
     if used.reason is not None and (used.mean is None or (on_gpu and used.energy_j is None)):
         yield f"utilisation, power or energy is n/a: {used.reason}."
     if work.reason is not None and on_gpu and work.mfu is None:
         yield f"MFU is n/a: {work.reason}."
-
-
-def noise_words(kind: NoiseKind) -> str:
-    """Return what phi is, in words."""
-    name = "the gradient noise scale"
-    return name if kind == "plain" else f"{name} of gradients divided as AdamW divides them"

@@ -6,39 +6,21 @@ is shown not to be faster: one with an unknown speed, without a score, with one 
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from paratune.base.grouping import grouped
 from paratune.base.text import listing
 from paratune.config.metric_names import is_lower_better
 from paratune.reports.document import Statement
-from paratune.verdicts import MeasureComparison, Verdict
+from paratune.verdicts import Differs, MeasureComparison, Verdict
 from paratune.verdicts.groups import SPEED
 from paratune.verdicts.words import comparison_words, name_of, quality_words
 
 UNKNOWN = MeasureComparison(SPEED, True, None, None, (0, 0), reason="it has no verdict")
 
 
-@dataclass(frozen=True)
-class ComparedOption:
-    """A configuration, or a value of an axis, compared with a baseline."""
-
-    label: str
-    baseline: str
-    speed: MeasureComparison = UNKNOWN
-    quality: tuple[MeasureComparison, ...] = ()
-    task: str = ""
-
-    @property
-    def is_faster(self) -> bool | None:
-        return is_better(self.speed)
-
-    @property
-    def is_as_good(self) -> bool | None:
-        """Whether every score is equal or better; None without scores."""
-        decided = ((score, is_better(score)) for score in self.quality)
-        good = [True if known is False and score.outcome == "equal" else known for score, known in decided]
-        return all_of(*good) if good else None
+def without_verdict(label: str, baseline: str) -> Verdict:
+    """Return the verdict on a configuration of which nothing is known."""
+    return Verdict(label, baseline, (), (), UNKNOWN, (), None, "", Differs(), 0)
 
 
 def is_better(comparison: MeasureComparison) -> bool | None:
@@ -55,36 +37,45 @@ def all_of(*facts: bool | None) -> bool | None:
     return False if False in facts else None if None in facts else True
 
 
+def is_as_good(verdict: Verdict) -> bool | None:
+    """Return whether every score is equal or better; None without scores."""
+    decided = ((score, is_better(score)) for score in verdict.quality)
+    good = [True if known is False and score.outcome == "equal" else known for score, known in decided]
+    return all_of(*good) if good else None
+
+
 def run_statements(verdicts: Sequence[Verdict]) -> tuple[Statement, ...]:
     """Return the conclusions of a report of runs; none without a configuration to compare with."""
-    families = options_of(verdicts).values()
-    return tuple(statement for options in families for statement in (fastest(options), *best_in_quality(options)))
+    families = grouped((verdict.baseline, verdict) for verdict in verdicts).values()
+    return tuple(statement for family in families for statement in (fastest(family), *best_in_quality(family)))
 
 
-def fastest(options: Sequence[ComparedOption], subject: str = "") -> Statement:
-    """Return the sentence on what is fastest at equal quality among the options of one baseline."""
+def fastest(verdicts: Sequence[Verdict], subject: str = "") -> Statement:
+    """Return the sentence on what is fastest at equal quality among the configurations of one baseline."""
     found = []
-    for option in options:
-        outcomes = grouped((_outcome(score), name_of(score)) for score in option.quality)
+    for verdict in verdicts:
+        outcomes = grouped(
+            (
+                score.outcome if score.outcome != "different" else "better" if score.is_better else "worse",
+                name_of(score),
+            )
+            for score in verdict.quality
+        )
         quality = ", ".join(f"{' and '.join(names)} {outcome}" for outcome, names in outcomes.items())
-        words = f"{comparison_words(option.speed)}; {quality or 'no score is compared'}"
-        found.append((option, all_of(option.is_faster, option.is_as_good), option.speed, words))
+        words = f"{comparison_words(verdict.speed)}; {quality or 'no score is compared'}"
+        found.append((verdict, all_of(is_better(verdict.speed), is_as_good(verdict)), verdict.speed, words))
     label = f"Fastest at equal quality{f', {subject}' if subject else ''}"
     return _leading(label, found, "faster without being worse", "as fast or faster")
 
 
-def _outcome(score: MeasureComparison) -> str:
-    return score.outcome if score.outcome != "different" else "better" if score.is_better else "worse"
-
-
-def best_in_quality(options: Sequence[ComparedOption]) -> Iterator[Statement]:
+def best_in_quality(verdicts: Sequence[Verdict]) -> Iterator[Statement]:
     """Yield the sentence on what is best in the headline score that is compared with one baseline, if there is one."""
     found = []
-    for option in options:
-        first = option.quality[:1]
+    for verdict in verdicts:
+        first = verdict.quality[:1]
         known = (is_better(first[0]), first[0]) if first else (None, UNKNOWN)
-        found.append((option, *known, quality_words(first, option.task)))
-    if score := next((option.quality[0] for option in options if option.quality), None):
+        found.append((verdict, *known, quality_words(first, verdict.task)))
+    if score := next((verdict.quality[0] for verdict in verdicts if verdict.quality), None):
         yield _leading(f"Best in {name_of(score)}", found, "better", "as good or better")
 
 
@@ -97,15 +88,15 @@ def _gains(comparison: MeasureComparison) -> tuple[float, float, float]:
     return (-high, -change, -low) if is_less_better else (low, change, high)
 
 
-Candidate = tuple[ComparedOption, bool | None, MeasureComparison, str]
-"""An option, whether it is better than its baseline, the measure in which it leads, and the comparison in words."""
+Candidate = tuple[Verdict, bool | None, MeasureComparison, str]
+"""A verdict, whether it is better than its baseline, the measure in which it leads, and the comparison in words."""
 
 
 def _leading(label: str, found: Sequence[Candidate], better: str, not_behind: str) -> Statement:
-    """Return which option leads.
+    """Return which configuration leads.
 
-    `better` is what an option is that leads the baseline, and `not_behind` what one is that is not shown to be behind
-    the leading one.
+    `better` is what a configuration is that leads the baseline, and `not_behind` what one is that is not shown to be
+    behind the leading one.
     """
     base = found[0][0].baseline
     open_ones = [candidate for candidate in found if candidate[1] is None]
@@ -121,9 +112,3 @@ def _leading(label: str, found: Sequence[Candidate], better: str, not_behind: st
         told = f"cannot tell{which} against {base}" if open_ones else f"{base}. Nothing else is {better}"
         is_good, text = None if open_ones else True, f"{told}. Closest: {nearest.label}, {words}."
     return Statement(label, text, is_good, "verdicts")
-
-
-def options_of(verdicts: Sequence[Verdict]) -> dict[str, list[ComparedOption]]:
-    """Return the configurations with a verdict, by their baseline; also those that are different experiments."""
-    options = (ComparedOption(item.label, item.baseline, item.speed, item.quality, item.task) for item in verdicts)
-    return grouped((option.baseline, option) for option in options)

@@ -15,20 +15,19 @@ from paratune.base.units import counted, format_as, format_bytes, format_count, 
 from paratune.reports.comparison import Comparison
 from paratune.reports.document import Statement
 from paratune.reports.matrix.outcomes import SweepReport
-from paratune.reports.matrix.statements import matrix_statements
+from paratune.reports.matrix.statements import matrix_statements, trust_statements
 from paratune.reports.matrix.tables import chosen
-from paratune.reports.matrix.trust import trust_statements
 from paratune.reports.measures import metric_name
 from paratune.reports.run.model import Report
 from paratune.reports.runs import targets
 from paratune.reports.runs.certificates import Certificate
 from paratune.reports.runs.read import Unfinished
 from paratune.reports.statements import run_statements
-from paratune.reports.systems.main_table import headline_scores, lines_table, main_table
+from paratune.reports.systems.tables import headline_scores, lines_table, main_table
 from paratune.reports.tables.table import Row, Table, make_table
 from paratune.reports.tables.terminal import TerminalParts
 from paratune.verdicts import Verdict
-from paratune.verdicts.words import comparison_words, head_of, parts_of, quality_words
+from paratune.verdicts.words import head_of, parts_of
 
 Part = Table | Text | Padding
 Parts = Iterator[Part]
@@ -130,13 +129,6 @@ def terminal_comparison(comparison: Comparison) -> TerminalParts:
     parts: list[Part] = []
     for family in grouped((verdict.baseline, verdict) for verdict in verdicts).values():
         parts += _family(family)
-    for effects in comparison.effects:
-        where = f" ({plain(effects.title)})" if effects.title else ""
-        parts.append(Text(f"On average over the other axes{where}:", style="bold"))
-        for effect in effects.effects:
-            found = effect.comparison
-            words = comparison_words(found, effects.task) if found.is_ratio else quality_words((found,), effects.task)
-            parts.append(_indented(f"{effect.axis} {effect.level} against {effect.baseline}: {words}"))
     parts += _beside(comparison.certificates, comparison.unfinished, 0)
     reasons = grouped(
         (f"{finding.reason}.", finding.measure)

@@ -8,7 +8,7 @@ from make_run import GIB, make_run
 from pydantic import BaseModel
 
 from paratune.records.typed import RunFile, Summary
-from paratune.reports.amounts import amount, amount_text, decimals, numbers, scale_of
+from paratune.reports.amounts import amount, amount_text, decimals, scale_of
 from paratune.reports.measures import MEASURES
 from paratune.reports.rows import ReportRow, build_rows
 from paratune.reports.run.model import build_report
@@ -132,7 +132,8 @@ def test_decimals_give_three_digits(values: list[float], places: int):
 
 
 def test_numbers_with_many_digits_have_fewer_decimals():
-    assert numbers([0.5, 12345.6]) == ["0", "12,346"]
+    scale = scale_of("number", [0.5, 12345.6])
+    assert [scale.text(value) for value in (0.5, 12345.6)] == ["0", "12,346"]
 
 
 @pytest.mark.parametrize(

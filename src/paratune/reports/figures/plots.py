@@ -202,18 +202,13 @@ def histogram(
 
 @dataclass(frozen=True)
 class Points:
-    """Points of one colour, with intervals in both directions where they are known."""
+    """Points of one colour."""
 
     x: Numbers
     y: Numbers
     colour: str = RUN_COLOURS[0]
-    texts: Sequence[str] = ()  # tooltip of each point
-    numbers: Sequence[str] = ()  # written beside the points
-    x_intervals: Sequence[tuple[float, float] | None] = ()
-    y_intervals: Sequence[tuple[float, float] | None] = ()
-    size: float = 7
-    alpha: float = 1.0
-    is_hollow: bool = False
+    size: float = 3.2
+    alpha: float = 0.4
 
 
 def points(groups: Sequence[Points], *, diagonal: bool = False, **options: Any) -> Draw:
@@ -221,18 +216,8 @@ def points(groups: Sequence[Points], *, diagonal: bool = False, **options: Any) 
 
     def draw(axes: Any, hovers: Hovers) -> None:
         for group in groups:
-            for x, interval, y in zip(group.x, group.x_intervals, group.y, strict=False):
-                axes.plot(interval or (x, x), (y, y), color=group.colour, linewidth=1.0, alpha=0.6)
-            for x, interval, y in zip(group.x, group.y_intervals, group.y, strict=False):
-                axes.plot((x, x), interval or (y, y), color=group.colour, linewidth=1.0, alpha=0.6)
             style = {"color": group.colour, "markersize": group.size, "alpha": group.alpha, "in_layout": False}
-            style["markerfacecolor"] = "none" if group.is_hollow else group.colour
-            if not group.texts:
-                axes.plot(*thinned(group.x, group.y), "o", markeredgewidth=0, **style)
-            for x, y, text in zip(group.x, group.y, group.texts, strict=False):
-                axes.plot([x], [y], "o", gid=hovers.add(text), **style)
-            for x, y, number in zip(group.x, group.y, group.numbers, strict=False):
-                axes.annotate(number, (x, y), xytext=(5, 4), textcoords="offset points", fontsize=9)
+            axes.plot(*thinned(group.x, group.y), "o", markeredgewidth=0, **style)
         axes.margins(0.1)
         axes.set(**options)
         if diagonal:

@@ -148,42 +148,36 @@ def read_predictions(run: RunRecord) -> Predictions | str:
 
 
 def prediction_figures(predictions: Mapping[str, Predictions]) -> Iterator[Drawing]:
-    """Yield predicted against actual values of each run, by its name, all with the same axes."""
+    """Yield predicted over actual values and a histogram of the errors of each run, by its name; axes are the same."""
     arrays = [array for _, *pair in predictions.values() for array in pair]
     low, high = (min(map(np.min, arrays)), max(map(np.max, arrays))) if arrays else (0.0, 1.0)
     pad = 0.04 * (high - low) or 0.5
+    limit = (low - pad, high + pad)
     for number, (run, (split, labels, values)) in enumerate(predictions.items(), start=1):
+        errors = values - labels
+        # By the Freedman-Diaconis rule, between 8 and 40.
+        width = 2 * np.subtract(*np.percentile(errors, [75, 25])) / len(errors) ** (1 / 3)
+        counts, edges = np.histogram(errors, bins=int(np.clip(np.ptp(errors) / width, 8, 40)) if width > 0 else 8)
+        texts = [
+            f"{count} rows from {first:.3g} to {below:.3g}"
+            for count, first, below in zip(counts, edges[:-1], edges[1:], strict=True)
+        ]
+        draw = panels(
+            points([Points(labels, values)], diagonal=True, xlim=limit, ylim=limit,
+                   aspect="equal", xlabel="Actual", ylabel="Predicted"),
+            histogram(edges, [Bars(counts, texts=texts)], marks={0.0: ""}, xlabel="Error (predicted - actual)",
+                      ylabel="Rows"),
+            width_ratios=(1, 1.15),
+        )  # fmt: skip
+        num_shown = len(thinned(labels)[0])
+        shown = f"{num_shown:,} evenly spaced rows of " if num_shown < len(labels) else ""
+        caption = (
+            f"Predictions on {split}; points: {shown}{len(labels):,} rows; histogram: all rows. Dashed: predicted "
+            f"equals actual. Errors: mean {errors.mean():.3g}, standard deviation {errors.std():.3g}."
+        )
         key = "predictions" if len(predictions) == 1 else f"predictions-{number}"
-        yield _predicted_against_actual(key, run, split, labels, values, (low - pad, high + pad))
-
-
-def _predicted_against_actual(
-    key: str, run: str, split: str, labels: Any, predictions: Any, limit: tuple[float, float]
-) -> Drawing:
-    """Draw predictions over labels, (N,) and finite, on axes with this limit, and a histogram of the errors."""
-    errors = predictions - labels
-    # By the Freedman-Diaconis rule, between 8 and 40.
-    width = 2 * np.subtract(*np.percentile(errors, [75, 25])) / len(errors) ** (1 / 3)
-    counts, edges = np.histogram(errors, bins=int(np.clip(np.ptp(errors) / width, 8, 40)) if width > 0 else 8)
-    texts = [
-        f"{count} rows from {first:.3g} to {below:.3g}"
-        for count, first, below in zip(counts, edges[:-1], edges[1:], strict=True)
-    ]
-    draw = panels(
-        points([Points(labels, predictions, size=3.2, alpha=0.4)], diagonal=True, xlim=limit, ylim=limit,
-               aspect="equal", xlabel="Actual", ylabel="Predicted"),
-        histogram(edges, [Bars(counts, texts=texts)], marks={0.0: ""}, xlabel="Error (predicted - actual)",
-                  ylabel="Rows"),
-        width_ratios=(1, 1.15),
-    )  # fmt: skip
-    num_shown = len(thinned(labels)[0])
-    shown = f"{num_shown:,} evenly spaced rows of " if num_shown < len(labels) else ""
-    caption = (
-        f"Predictions on {split}; points: {shown}{len(labels):,} rows; histogram: all rows. Dashed: predicted equals "
-        f"actual. Errors: mean {errors.mean():.3g}, standard deviation {errors.std():.3g}."
-    )
-    title = f"{run}: predicted against actual, and the histogram of errors"
-    return Drawing(key, title, caption, draw, 3.3, whole=True)
+        title = f"{run}: predicted against actual, and the histogram of errors"
+        yield Drawing(key, title, caption, draw, 3.3, whole=True)
 
 
 def names_of(runs: Sequence[RunRecord]) -> str:

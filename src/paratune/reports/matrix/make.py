@@ -6,20 +6,20 @@ Several matrices, such as one on several machines, are one in which the matrix i
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from paratune.base.text import plain
 from paratune.config.targets import ScoreTarget
 from paratune.errors import CheckpointError, ConfigError
 from paratune.records.sweep import Axis, SweepRecord
-from paratune.reports.matrix.document import matrix_document, matrix_sections, reproduced_runs
-from paratune.reports.matrix.export import as_dict, matrix_csv
+from paratune.reports.matrix.document import as_dict, matrix_csv, matrix_document, matrix_sections, reproduced_runs
 from paratune.reports.matrix.outcomes import SweepReport, candidate_groups, read_outcomes
 from paratune.reports.matrix.published import read_plan
 from paratune.reports.output import CSV, FILES, check_folder, document_files, write_files
 from paratune.reports.runs.reproduce import KEY, reproduction_texts
-from paratune.reports.systems.configurations import MATRIX, CellRun
-from paratune.reports.systems.judging import axis_effects, judged
+from paratune.reports.systems.configurations import MATRIX
+from paratune.reports.systems.judging import judged
 from paratune.reports.systems.layouts import check_layout
 from paratune.verdicts import Margin
 
@@ -73,17 +73,11 @@ def make_sweep(
             option="--target",
         )
     verdicts, notes = judged(report, margins)
-    effects = axis_effects(report, margins)
-    report = replace(
-        report, verdicts=verdicts, verdict_notes=notes, effects=effects, targets=tuple(targets), layout=layout
-    )
+    report = replace(report, verdicts=verdicts, verdict_notes=notes, targets=tuple(targets), layout=layout)
     report = replace(report, sections=matrix_sections(report))
     if out is None:
         return report
-    files = {
-        **document_files(matrix_document(report), wanted=wanted),
-        CSV: matrix_csv(report),
-    }
+    files = {**document_files(matrix_document(report), wanted=wanted), CSV: matrix_csv(report)}
     texts = {KEY: reproduction_texts(reproduced_runs(report), report.matrices)}
     return replace(report, files=write_files(out, files, {**as_dict(report), **texts}))
 
@@ -103,46 +97,53 @@ def read_joined(folders: Sequence[Path], price: float | None = None) -> SweepRep
     first = records[0]
     if len(reports) == 1:
         return replace(reports[0], record=first if price is None else replace(first, price_per_device_hour=price))
-    names = _names(folders)
-    _refuse_others(folders, records)
-    label = MATRIX if all(axis.label != MATRIX for axis in first.axes) else f"{MATRIX} folder"
-    cell_runs = tuple(
-        _within(item, name, label) for name, report in zip(names, reports, strict=True) for item in report.cell_runs
-    )
-    by_name = dict(zip(names, records, strict=True))
-    prices = {name: own.price_per_device_hour if price is None else price for name, own in by_name.items()}
+    paths = [folder.resolve().parts for folder in folders]
+    if twice := [folder for folder, path in zip(folders, paths, strict=True) if paths.count(path) > 1]:
+        raise CheckpointError(f"{plain(twice[0])} is given twice; name each matrix once", code="cli.named_twice")
+    # As many parent folders as make the names unique.
+    depth = next(depth for depth in count(1) if len({path[-depth:] for path in paths}) == len(paths))
+    by_name = dict(zip(("/".join(path[-depth:]) for path in paths), reports, strict=True))
+    axes = _joined_axes(folders, records)
+    label = MATRIX if all(axis.label != MATRIX for axis in axes) else f"{MATRIX} folder"
+    cell_runs = []
+    for name, report in by_name.items():
+        for item in report.cell_runs:
+            cell = replace(item.cell, name=f"{name}/{item.cell.name}", values={label: name, **item.cell.values})
+            cell_runs.append(replace(item, cell=cell, record=item.record and replace(item.record, name=cell.name)))
     record = replace(
         first,
-        name=" + ".join(names),
+        name=" + ".join(by_name),
         matrix=", ".join(own.matrix for own in records),
         matrix_text="\n".join(f"# {own.matrix}\n{own.matrix_text or '# n/a'}" for own in records),
         command=(),
-        axes=(Axis(label, label, {name: name for name in names}, keys=(MATRIX,)), *_axes(folders, records)),
+        axes=(Axis(label, label, {name: name for name in by_name}, keys=(MATRIX,)), *axes),
         select_per=(label, *first.select_per),
         cells=tuple(item.cell for item in cell_runs),
         published=None,
         looks=tuple(
             replace(look, finished=tuple(f"{name}/{cell}" for cell in look.finished))
-            for name, own in by_name.items()
-            for look in own.looks
+            for name, report in by_name.items()
+            for look in report.record.looks
         ),
         past=(),
         order=(),
         price_per_device_hour=price,
     )
-    folder = Path(os.path.commonpath([folder.resolve() for folder in folders]))
-    groups = candidate_groups(record, cell_runs)
-    return SweepReport(record, cell_runs, prices=prices, folder=folder, groups=groups, joined=tuple(records))
+    own = {name: report.record.price_per_device_hour for name, report in by_name.items()}
+    return SweepReport(
+        record, tuple(cell_runs), prices=own if price is None else dict.fromkeys(own, price),
+        folder=Path(os.path.commonpath([folder.resolve() for folder in folders])),
+        groups=candidate_groups(record, cell_runs), joined=tuple(records),
+    )  # fmt: skip
 
 
-def _within(item: CellRun, matrix: str, label: str) -> CellRun:
-    """Return a run with the name of its matrix in its own name, and as the value of an axis."""
-    cell = replace(item.cell, name=f"{matrix}/{item.cell.name}", values={label: matrix, **item.cell.values})
-    return replace(item, cell=cell, record=item.record and replace(item.record, name=cell.name))
+def _joined_axes(folders: Sequence[Path], records: Sequence[SweepRecord]) -> list[Axis]:
+    """Return the axes with the values and the keys of all matrices.
 
-
-def _refuse_others(folders: Sequence[Path], records: Sequence[SweepRecord]) -> None:
-    """Raise an error when matrices differ in axes, baseline or selection: a report can follow only one of them."""
+    Raises:
+        CheckpointError: Matrices differ in axes, baseline or selection, of which a report can follow only one; or a
+            name has different values.
+    """
 
     def compared(record: SweepRecord) -> dict[str, str]:
         baseline = (f"{label}: {name}" for label, name in record.baseline.items())
@@ -161,10 +162,6 @@ def _refuse_others(folders: Sequence[Path], records: Sequence[SweepRecord]) -> N
                     folder=folder,
                     key=key,
                 )
-
-
-def _axes(folders: Sequence[Path], records: Sequence[SweepRecord]) -> list[Axis]:
-    """Return the axes with the values and the keys of all matrices."""
     joined = []
     for axes in zip(*(record.axes for record in records), strict=True):
         values: dict[str, str] = {}
@@ -182,15 +179,3 @@ def _axes(folders: Sequence[Path], records: Sequence[SweepRecord]) -> list[Axis]
         keys = dict.fromkeys(key for axis in axes for key in axis.keys)
         joined.append(replace(axes[0], values=values, keys=tuple(keys)))
     return joined
-
-
-def _names(folders: Sequence[Path]) -> list[str]:
-    """Return the names of folders, with as many parent folders as make them unique."""
-    parts = [folder.resolve().parts for folder in folders]
-    twice = [folder for folder, path in zip(folders, parts, strict=True) if parts.count(path) > 1]
-    if twice:
-        raise CheckpointError(f"{plain(twice[0])} is given twice; name each matrix once", code="cli.named_twice")
-    depth = 1
-    while len({path[-depth:] for path in parts}) < len(parts):
-        depth += 1
-    return ["/".join(path[-depth:]) for path in parts]

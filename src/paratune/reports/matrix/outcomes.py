@@ -25,7 +25,6 @@ from paratune.reports.document import ReportSection
 from paratune.reports.measures import score
 from paratune.reports.runs.sameness import allowed_by_axes
 from paratune.reports.systems.configurations import CellRun, Configuration, label_of, read_cell_runs
-from paratune.reports.systems.judging import AxisEffects
 from paratune.reports.systems.model import Systems
 from paratune.verdicts import Group, LookHistory, MeasureComparison, default_margin
 from paratune.verdicts.finding import decide
@@ -96,12 +95,6 @@ class CandidateGroup:
         )
 
     @property
-    def is_best(self) -> bool | None:
-        """Whether the chosen candidate is shown to be better than all others on other seeds and rows; None: unknown."""
-        shown = all(found.is_shown and found.outcome == "different" for _, found in self.compared)
-        return True if self.compared and shown else None
-
-    @property
     def is_below_constant(self) -> bool:
         """Whether the chosen candidate is not better on validation than a constant prediction."""
         score = None if self.chosen is None else self.chosen.amount("validation", self.metric).center
@@ -124,8 +117,6 @@ class SweepReport(Systems):
     files: tuple[Path, ...] = ()
     verdict_notes: tuple[str, ...] = ()
     """Remarks on configurations without a verdict."""
-    effects: tuple[AxisEffects, ...] = ()
-    """Main effects of the axes."""
     targets: tuple[ScoreTarget, ...] = ()
     """Scores; the report shows when configurations reached them."""
     layout: str | None = None
@@ -157,6 +148,11 @@ class SweepReport(Systems):
         return next(axis.values[name] for axis in self.record.axes if axis.label == label)
 
     @property
+    def is_choice(self) -> bool:
+        """Whether a group has several candidates."""
+        return any(len(group.candidates) > 1 for group in self.groups)
+
+    @property
     def num_finished(self) -> int:
         return sum(cell_run.record is not None for cell_run in self.cell_runs)
 
@@ -172,7 +168,7 @@ class SweepReport(Systems):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data, as in report.json; unknown values are None."""
-        from paratune.reports.matrix.export import as_dict
+        from paratune.reports.matrix.document import as_dict
 
         return as_dict(self)
 
@@ -201,30 +197,41 @@ def candidate_groups(record: SweepRecord, cell_runs: Sequence[CellRun]) -> tuple
     free = [axis for axis in record.axes if not axis.is_seed and axis not in per]
     tried = [axis for axis in free if _may_change_quality(axis, record, cell_runs)]
     others = tuple(axis.label for axis in free if axis not in tried)
-    seeds = tuple(axis.label for axis in record.axes if axis.is_seed)
+    seeds = [axis for axis in record.axes if axis.is_seed]
 
     def values_of(cell_run: CellRun, axes: Sequence[Axis]) -> tuple[str, ...]:
         return tuple(cell_run.cell.values[axis.label] for axis in axes)
 
-    def seed_of(cell_run: CellRun) -> tuple[str, ...]:
-        return tuple(cell_run.cell.values[label] for label in seeds)
-
     not_needed = {
-        (*values_of(item, [*per, *tried]), *seed_of(item)) for item in cell_runs
+        values_of(item, [*per, *tried, *seeds]) for item in cell_runs
         if not item.cell.counts and not item.cell.is_needed
     }  # fmt: skip
     groups = []
     for names, members in grouped((values_of(item, per), item) for item in cell_runs if item.cell.counts).items():
         # A seed that no candidate of the group has does not make a candidate incomplete.
-        all_seeds = set(map(seed_of, members))
+        all_seeds = {values_of(item, seeds) for item in members}
         candidates = []
         for names_tried, runs in grouped((values_of(item, tried), item) for item in members).items():
-            missing = all_seeds - set(map(seed_of, runs))
+            missing = all_seeds - {values_of(item, seeds) for item in runs}
             num_left_out = sum((*names, *names_tried, *seed) not in not_needed for seed in missing)
             values = {axis.label: name for axis, name in zip(tried, names_tried, strict=True)}
-            candidates.append(Candidate(label_of(tried, values), values, tuple(runs), {}, num_left_out, seeds))
+            labels = tuple(axis.label for axis in seeds)
+            candidates.append(Candidate(label_of(tried, values), values, tuple(runs), {}, num_left_out, labels))
+        cell = members[0].cell
+        chosen, remarks = choose(candidates, cell.metric)
+        constants = (
+            (score, run.summary.baseline.predicts)
+            for candidate in candidates
+            for run in candidate.runs
+            if (score := (run.summary.baseline.scores.get("validation") or {}).get(cell.metric)) is not None
+        )
+        constant, predicts = next(constants, (None, None))
+        compared = compare_with_chosen(candidates, chosen, cell.metric, look_history(record))
         group_values = {axis.label: name for axis, name in zip(per, names, strict=True)}
-        groups.append(_group(record, group_values, candidates, others))
+        groups.append(CandidateGroup(
+            group_values, cell.task, cell.metric, cell.metrics, tuple(candidates), chosen, tuple(remarks), compared,
+            others, constant, predicts,
+        ))  # fmt: skip
     return tuple(groups)
 
 
@@ -246,25 +253,6 @@ def _may_change_quality(axis: Axis, record: SweepRecord, cell_runs: Sequence[Cel
     return not sizes or any(None in batch_sizes or len(batch_sizes) > 1 for batch_sizes in sizes.values())
 
 
-def _group(
-    record: SweepRecord, values: Mapping[str, str], candidates: Sequence[Candidate], others: tuple[str, ...]
-) -> CandidateGroup:
-    cell = candidates[0].cell_runs[0].cell
-    chosen, remarks = choose(candidates, cell.metric)
-    runs = [run for candidate in candidates for run in candidate.runs]
-    constants = (
-        (score, run.summary.baseline.predicts)
-        for run in runs
-        if (score := (run.summary.baseline.scores.get("validation") or {}).get(cell.metric)) is not None
-    )
-    constant, predicts = next(constants, (None, None))
-    compared = compare_with_chosen(candidates, chosen, cell.metric, look_history(record))
-    return CandidateGroup(
-        values, cell.task, cell.metric, cell.metrics, tuple(candidates), chosen, tuple(remarks), compared, others,
-        constant, predicts,
-    )  # fmt: skip
-
-
 def compare_with_chosen(
     candidates: Sequence[Candidate], chosen: Candidate | None, metric: str, history: LookHistory
 ) -> tuple[tuple[Candidate, MeasureComparison], ...]:
@@ -275,23 +263,21 @@ def compare_with_chosen(
     others = [one for one in candidates if one is not chosen and one.is_whole("validation", metric)]
     if chosen is None or not others or not chosen.is_whole("validation", metric):
         return ()
-    base, *groups = (_group_of(candidate, metric, str(at)) for at, candidate in enumerate((chosen, *others)))
+    sides = []
+    for label, candidate in enumerate((chosen, *others)):
+        runs = []
+        for seed, cell_runs in candidate.by_seed.items():  # runs of a seed that differ in how they train are repeats
+            for item in cell_runs:
+                if item.record is not None and item.score("validation", metric) is not None:
+                    task = item.record.run.task.model_copy(update={"kind": item.cell.task})
+                    run = item.record.run.model_copy(update={"seed": seed, "task": task})
+                    runs.append(replace(item.record, run=run))
+        sides.append(Group(f"{label}", tuple(runs)))
+    base, *groups = sides
     margin = default_margin(metric, chosen.cell_runs[0].cell.task)
     looks = [history.at(base.runs, group.runs) for group in groups]
     found = decide(differences(base, groups, "validation", metric, margin), looks, history.num_planned)
     return tuple(zip(others, found, strict=True))
-
-
-def _group_of(candidate: Candidate, metric: str, label: str) -> Group:
-    """Return the runs of a candidate for verdicts; those of a seed that differ only in how they train are repeats."""
-    runs = []
-    for seed, cell_runs in candidate.by_seed.items():
-        for item in cell_runs:
-            if item.record is not None and item.score("validation", metric) is not None:
-                task = item.record.run.task.model_copy(update={"kind": item.cell.task})
-                run = item.record.run.model_copy(update={"seed": seed, "task": task})
-                runs.append(replace(item.record, run=run))
-    return Group(label, tuple(runs))
 
 
 def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | None, list[str]]:
@@ -300,25 +286,25 @@ def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | No
     Only candidates with a value for every seed that any of them has are chosen; of equal ones the first. The one
     candidate of a matrix without anything to choose is taken as it is.
     """
+
+    def are(count: int, one: str = "is", several: str = "are") -> str:
+        return one if count == 1 else several
+
+    cell_runs = [item for candidate in candidates for item in candidate.cell_runs]
+    num_missing = sum(item.record is None for item in cell_runs)
+    remarks = [f"{num_missing} of {counted(len(cell_runs), 'run')} {are(num_missing)} missing"] if num_missing else []
     if len(candidates) == 1:
-        return candidates[0], _missing(candidates)
+        return candidates[0], remarks
+    if unscored := sum(item.record is not None and item.score("validation", metric) is None for item in cell_runs):
+        have = are(unscored, "has", "have")
+        remarks.append(f"{counted(unscored, 'finished run')} {have} no finite {metric} on validation")
+    if num_short := sum(candidate.num_left_out > 0 for candidate in candidates):
+        short = f"{num_short} of {len(candidates)} candidates {are(num_short)}"
+        remarks.append(f"{short} without seeds that others have")
     whole = [
         (candidate, mean) for candidate in candidates if candidate.is_whole("validation", metric)
         if (mean := candidate.amount("validation", metric).center) is not None
     ]  # fmt: skip
-    remarks = _missing(candidates)
-    unscored = sum(
-        item.record is not None and item.score("validation", metric) is None
-        for candidate in candidates
-        for item in candidate.cell_runs
-    )
-    if unscored:
-        have = "has" if unscored == 1 else "have"
-        remarks.append(f"{counted(unscored, 'finished run')} {have} no finite {metric} on validation")
-    num_short = sum(candidate.num_left_out > 0 for candidate in candidates)
-    if num_short:
-        are = "is" if num_short == 1 else "are"
-        remarks.append(f"{num_short} of {len(candidates)} candidates {are} without seeds that others have")
     if not whole:
         return None, [*remarks, "nothing is chosen: no candidate has all of its runs"]
     best = (max if direction(metric) == "max" else min)(mean for _, mean in whole)
@@ -328,10 +314,3 @@ def choose(candidates: Sequence[Candidate], metric: str) -> tuple[Candidate | No
     if len(whole) < len(candidates):
         remarks.append(f"chosen among the {len(whole)} of {len(candidates)} candidates that have all of their runs")
     return tied[0], remarks
-
-
-def _missing(candidates: Sequence[Candidate]) -> list[str]:
-    cell_runs = [cell_run for candidate in candidates for cell_run in candidate.cell_runs]
-    num_missing = sum(cell_run.record is None for cell_run in cell_runs)
-    are = "is" if num_missing == 1 else "are"
-    return [f"{num_missing} of {counted(len(cell_runs), 'run')} {are} missing"] if num_missing else []

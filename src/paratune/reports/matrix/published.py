@@ -7,9 +7,9 @@ from typing import Any
 
 from paratune import records
 from paratune.base.text import plain
-from paratune.base.units import format_as, format_number
+from paratune.base.units import format_number
 from paratune.errors import CheckpointError
-from paratune.records.finished import RunRecord, number_in, steps_taken
+from paratune.records.finished import number_in, steps_taken
 from paratune.records.published import (
     METRIC_NAMES,
     NOT_ALLOCATED,
@@ -17,7 +17,6 @@ from paratune.records.published import (
     SYSTEM_MEASURES,
     Published,
     PublishedClaim,
-    PublishedFigure,
     measure_units,
 )
 from paratune.reports.matrix.outcomes import SweepReport
@@ -25,7 +24,7 @@ from paratune.reports.measures import MEASURES, Measure, score
 from paratune.reports.systems.building import memory_kinds
 from paratune.reports.systems.configurations import Configuration, label_of
 from paratune.reports.systems.model import Systems
-from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table
+from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table, number_cell
 from paratune.verdicts import Group, Margin, MeasureComparison
 from paratune.verdicts.estimate import ALPHA, LEVEL
 from paratune.verdicts.finding import change_of_log
@@ -50,8 +49,6 @@ HOLDS, FAILS, UNTOLD = "holds", "does not hold", "cannot tell"
 LIKE, UNLIKE = "as published, one run", "not as published, one run"
 _WORST_FIRST = (FAILS, UNLIKE, UNTOLD, LIKE, HOLDS)
 _GOOD = {HOLDS: True, FAILS: False}
-Judged = tuple[str, str]
-"""Result and change, in words."""
 
 
 def published_tables(report: SweepReport) -> Iterator[Table]:
@@ -74,51 +71,38 @@ def _figures_table(report: SweepReport, published: Published) -> Table:
     rows: list[Row] = []
     notes: dict[str, None] = {}
     for figure in published.figures:
-        names = [axis.values[name] if (name := figure.values.get(axis.label)) else "" for axis in axes]
-        rows.append([*names, *_figure_cells(report, figure, notes), figure.where])
-    return make_table(
-        "published", "Published and measured", columns, rows, len(axes) + 2, [*notes, f"Published: {published.source}."]
-    )
+        matching = _matching(report, figure.values)
+        member, measure, source = matching[0] if len(matching) == 1 else None, _MEASURES.get(figure.measure), ""
+        size, amount, own, planned = measure_units(figure.measure)[figure.unit], None, None, None
+        if member is None:
+            values = ", ".join(report.shown(label, name) for label, name in figure.values.items()) or "the matrix"
+            notes[f"{len(matching)} configurations have the values {values}: the figure is n/a."] = None
+        else:
+            if figure.measure not in SYSTEM_MEASURES:  # a score on test, or else on validation
+                split = "test" if any(run.summary.scores.get("test") for run in member.scored) else "validation"
+                measure = score(split, figure.measure)
+            amount = None if measure is None else report.amount(measure, member)
+            # The scores of question answering are per cent already.
+            is_percent = figure.measure in METRIC_NAMES and member.cell_runs[0].cell.task == "qa"
+            if amount is not None and amount.center is not None:
+                own = amount.center / (1.0 if is_percent else size)
+            planned, source = _planned(report, member, figure.measure)
+            planned = None if planned is None else planned / size
+        if figure.measure == "state_memory":
+            notes["Model states are weights, gradients and optimizer states: plans have them, runs do not."] = None
+        ratios = [None if value is None or not figure.value else value / figure.value for value in (own, planned)]
+        measured = (tuple(amount.values), amount.measure.source) if amount is not None else ((), "")
+        rows.append([
+            *(axis.values[name] if (name := figure.values.get(axis.label)) else "" for axis in axes),
+            _title(figure.measure, measure), figure.unit, TableCell(format_number(figure.value), figure.value),
+            TableCell(format_number(own), own, *measured), TableCell(format_number(planned), planned, source=source),
+            *(number_cell(ratio, ".2f") for ratio in ratios), figure.where,
+        ])  # fmt: skip
+    about = [*notes, f"Published: {published.source}."]
+    return make_table("published", "Published and measured", columns, rows, len(axes) + 2, about)
 
 
-def _figure_cells(report: SweepReport, figure: PublishedFigure, notes: dict[str, None]) -> list[str | TableCell]:
-    """Return the cells of a published figure from its measure on; notes are added."""
-    matching = _matching(report, figure.values)
-    member = matching[0] if len(matching) == 1 else None
-    if member is None:
-        values_text = ", ".join(report.shown(label, name) for label, name in figure.values.items()) or "the matrix"
-        notes[f"{len(matching)} configurations have the values {values_text}: the figure is n/a."] = None
-    if figure.measure == "state_memory":
-        notes["Model states are weights, gradients and optimizer states: plans have them, runs do not."] = None
-    measure = _measure(member, figure.measure)
-    amount = report.amount(measure, member) if measure is not None and member is not None else None
-    planned, plan_source = (None, "") if member is None else _planned(report, member, figure.measure)
-    size = measure_units(figure.measure)[figure.unit]
-    # The scores of question answering are per cent already.
-    is_per_cent = member is not None and figure.measure in METRIC_NAMES and member.cell_runs[0].cell.task == "qa"
-    own = None if amount is None or amount.center is None else amount.center / (1.0 if is_per_cent else size)
-    planned = None if planned is None else planned / size
-    runs, source = (tuple(amount.values), amount.measure.source) if amount is not None else ((), "")
-    return [
-        _title(figure.measure, measure),
-        figure.unit,
-        TableCell(format_number(figure.value), figure.value),
-        TableCell(format_number(own), own, runs, source),
-        TableCell(format_number(planned), planned, source=plan_source),
-        _over(own, figure.value),
-        _over(planned, figure.value),
-    ]
-
-
-def _measure(configuration: Configuration | None, name: str) -> Measure | None:
-    """Return the measure of runs for a published one; of a score, on test, or else on validation."""
-    if name in SYSTEM_MEASURES or configuration is None:
-        return _MEASURES.get(name)
-    split = "test" if any(run.summary.scores.get("test") for run in configuration.scored) else "validation"
-    return score(split, name)
-
-
-def _title(name: str, measure: Measure | None = None) -> str:
+def _title(name: str, measure: Measure | None) -> str:
     """Return the name of a published measure; of a score with its split."""
     if name in SYSTEM_MEASURES:
         return SYSTEM_MEASURES[name][0]
@@ -147,22 +131,13 @@ def _planned(report: SweepReport, configuration: Configuration, measure: str) ->
     names = (cell_run.cell.name for cell_run in configuration.cell_runs)
     cells, source = [report.plan[name] for name in names if name in report.plan], "plan of the matrix"
     if not cells:
-        cells, source = [_predicted(run) for run in configuration.runs], "summary.prediction"
+        source = "summary.prediction"
+        for run in configuration.runs:
+            steps, found = steps_taken(run), run.summary.prediction
+            time_s = None if found.step_s is None or steps is None else found.step_s[0] * steps
+            cells.append(planned_figures(time_s, found.memory_bytes, found.memory_terms))
     values = [cell[measure] for cell in cells if measure in cell]
     return (math.fsum(values) / len(values), source) if values else (None, "")
-
-
-def _predicted(run: RunRecord) -> dict[str, float]:
-    """Return the prediction in the record of a run."""
-    steps, span = steps_taken(run), run.summary.prediction.step_s
-    step_s = span[0] if isinstance(span, list) and span and isinstance(span[0], int | float) else None
-    time_s = None if step_s is None or steps is None else step_s * steps
-    return planned_figures(time_s, run.summary.prediction.memory_bytes, run.summary.prediction.memory_terms)
-
-
-def _over(value: float | None, published: float) -> TableCell:
-    ratio = None if value is None or not published else value / published
-    return TableCell(format_as(ratio, ".2f"), ratio)
 
 
 def _claims_table(systems: Systems, published: Published) -> Table:
@@ -171,16 +146,17 @@ def _claims_table(systems: Systems, published: Published) -> Table:
     for claim in published.claims:
         judged = [_judged(systems, claim, pair.than, pair.of) for pair in claim.pairs]
         result = min((outcome for outcome, _ in judged), key=_WORST_FIRST.index, default=UNTOLD)
-        members = [
-            member for pair in claim.pairs for side in (pair.of, pair.than) for member in _with_values(systems, side)
-        ]
-        runs = tuple(dict.fromkeys(run.name for member in members for run in member.runs))
-        changes = "; ".join(
-            f"{_label(systems, pair.of, pair.than)}: {words}"
-            for pair, (_, words) in zip(claim.pairs, judged, strict=True)
-        )
-        outcome = TableCell(result, runs=runs, better=_GOOD.get(result))
-        rows.append((claim.text, outcome, TableCell(changes, runs=runs), claim.where))
+        runs: dict[str, None] = {}
+        changes = []
+        for pair, (_, words) in zip(claim.pairs, judged, strict=True):
+            # The values in which both sides differ, as tables show them.
+            axes = [axis for axis in systems.record.axes if pair.of.get(axis.label) != pair.than.get(axis.label)]
+            sides = (label_of([axis for axis in axes if axis.label in side], side) for side in (pair.of, pair.than))
+            changes.append(f"{' against '.join(sides)}: {words}")
+            members = [*_with_values(systems, pair.of), *_with_values(systems, pair.than)]
+            runs |= dict.fromkeys(run.name for member in members for run in member.runs)
+        outcome = TableCell(result, runs=(*runs,), better=_GOOD.get(result))
+        rows.append((claim.text, outcome, TableCell("; ".join(changes), runs=(*runs,)), claim.where))
     note = (
         "A claim holds when the 95% interval of the change lies completely in the range that the claim states, "
         "in each comparison. It does not hold when one interval lies completely outside of that range, at 95% divided "
@@ -191,14 +167,8 @@ def _claims_table(systems: Systems, published: Published) -> Table:
     return make_table("claims", "Published claims", columns, rows, 4, (note, f"Published: {published.source}."))
 
 
-def _label(systems: Systems, of: Mapping[str, str], than: Mapping[str, str]) -> str:
-    """Return the values in which both sides differ, as tables show them."""
-    axes = [axis for axis in systems.record.axes if of.get(axis.label) != than.get(axis.label)]
-    return " against ".join(label_of([axis for axis in axes if axis.label in side], side) for side in (of, than))
-
-
-def _judged(systems: Systems, claim: PublishedClaim, than: Mapping[str, str], of: Mapping[str, str]) -> Judged:
-    """Return whether a claim holds for two configurations, by their values, and the change."""
+def _judged(systems: Systems, claim: PublishedClaim, than: Mapping[str, str], of: Mapping[str, str]) -> tuple[str, str]:
+    """Return whether a claim holds for two configurations, by their values, and the change in words."""
     sides = [_with_values(systems, values) for values in (than, of)]
     if any(len(side) != 1 for side in sides):
         return UNTOLD, f"{' and '.join(str(len(side)) for side in sides)} configurations have these values"

@@ -1,4 +1,8 @@
-"""The conclusions of a matrix: what is fastest at equal quality, what is best on validation, and what it cost."""
+"""The conclusions of a matrix, and whether they can be trusted.
+
+Conclusions: what is fastest at equal quality, what is best on validation, and what it cost. Trust: order of the runs,
+drift, load, seeds, experiment, certificates.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -6,15 +10,33 @@ from collections.abc import Iterator, Sequence
 from paratune.base.grouping import grouped
 from paratune.base.text import listing
 from paratune.base.units import counted, format_duration
+from paratune.records.finished import RunRecord
 from paratune.reports.document import Statement
-from paratune.reports.matrix.outcomes import Candidate, CandidateGroup, SweepReport
+from paratune.reports.matrix.outcomes import CandidateGroup, SweepReport
 from paratune.reports.measures import MEASURES
-from paratune.reports.statements import UNKNOWN, ComparedOption, fastest, options_of
-from paratune.reports.systems.configurations import Configuration
-from paratune.verdicts.words import change_words, label_of, signed_interval_words
+from paratune.reports.runs.certificates import Certificate
+from paratune.reports.runs.machine import own_share, software_facts
+from paratune.reports.statements import fastest, without_verdict
+from paratune.verdicts import Verdict
+from paratune.verdicts.order import OrderEffect, load_by_others, num_overlapping, run_time
+from paratune.verdicts.placebo import NegativeControl
+from paratune.verdicts.words import LEAST_LOAD_DIFFERENCE, change_words, label_of, signed_interval_words
 
 MAX_SENTENCES = 4
 """Sentences on one subject; of more, a last one has the number."""
+TRUST = "Can this be trusted?"
+WIDE_DRIFT = 0.1
+"""Change of the speed: an interval that goes further excludes no drift that matters."""
+Result = tuple[str, bool | None]
+"""Text of a statement, and whether it is good."""
+SMALL_CONTROL = 0.02
+"""Difference of speed within which configurations count as equal by default."""
+HIGH_LOAD = 0.1
+"""Share of all cores: other programs that use more make the times of a run longer."""
+LEAST_OWN_SHARE = 0.5
+"""Of the cores for which a run has threads: one that uses less waits."""
+ENOUGH_SEEDS = 3
+"""Seeds of a configuration from which an interval over them is of use."""
 
 
 def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
@@ -22,65 +44,28 @@ def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
     return (*_speed(report), *_quality(report), *_cost(report))
 
 
-def matrix_options(report: SweepReport) -> dict[str, list[ComparedOption]]:
-    """Return what is compared with each baseline: values of the axes if there are main effects, else configurations.
+def compared_with(report: SweepReport) -> dict[str, list[Verdict]]:
+    """Return the verdicts against each baseline, by its label.
 
-    The key is the subject of a sentence: an axis, or the name of a baseline. What could run and has no verdict, because
-    no run of it is finished or for another reason, is an option of which nothing is known.
+    What could run and has no verdict, because no run of it is finished or for another reason, has one of which nothing
+    is known.
     """
-    if report.baseline is None:
-        return {}
-    possible = [
-        member for member in report.configurations
-        if not all(item.cell.state == "skipped" for item in member.cell_runs)
-    ]  # fmt: skip
-    families: dict[str, list[ComparedOption]] = {}
-    for family in report.effects:
-        for axis in dict.fromkeys(effect.axis for effect in family.effects):
-            effects = [effect for effect in family.effects if effect.axis == axis]
-            base = f"{axis} {effects[0].baseline}"
-            by_level = grouped((effect.level, effect.comparison) for effect in effects)
-            levels = dict.fromkeys([*by_level, *_levels(report, possible, axis, family.title)])
-            options = []
-            for level in (level for level in levels if level != effects[0].baseline):
-                found = by_level.get(level, [])
-                speed = next((comparison for comparison in found if comparison.is_ratio), UNKNOWN)
-                scores = tuple(comparison for comparison in found if not comparison.is_ratio)
-                options.append(ComparedOption(f"{axis} {level}", base, speed, scores, family.task))
-            families[f"{axis} ({family.title})" if family.title else axis] = options
-    if families:
-        return families
-    families = {f"against {base}": options for base, options in options_of(report.verdicts).items()}
+    families = grouped((verdict.baseline, verdict) for verdict in report.verdicts)
     known = {name for verdict in report.verdicts for name in (verdict.label, verdict.baseline)}
-    for member in possible:
+    for member in report.configurations if report.baseline is not None else ():
         base = report.baseline_of(member).label
-        if member.label not in known and member.label != base:
-            families.setdefault(f"against {base}", []).append(ComparedOption(member.label, base))
+        can_run = any(item.cell.state != "skipped" for item in member.cell_runs)
+        if can_run and member.label not in known and member.label != base:
+            families.setdefault(base, []).append(without_verdict(member.label, base))
     return families
 
 
-def _levels(report: SweepReport, members: Sequence[Configuration], label: str, title: str) -> list[str]:
-    """Return the shown values on an axis of the configurations within one combination of the axes in `select_per`."""
-    held = [axis for axis in report.record.axes if axis.label in report.record.select_per]
-    shown = next(axis.values for axis in report.record.axes if axis.label == label)
-    inside = (
-        member for member in members if ", ".join(axis.values[member.values[axis.label]] for axis in held) == title
-    )
-    return list(dict.fromkeys(shown[member.values[label]] for member in inside))
-
-
 def _speed(report: SweepReport) -> Iterator[Statement]:
-    families = matrix_options(report)
-    # An axis without any value that may be faster has no sentence, unless that is so of all axes.
-    telling = {
-        subject: options
-        for subject, options in families.items()
-        if not report.effects or any(option.is_faster is not False for option in options)
-    } or families
-    for subject, options in list(telling.items())[:MAX_SENTENCES]:
-        yield fastest(options, subject if len(telling) > 1 else "")
-    if len(telling) > MAX_SENTENCES:
-        text = f"{len(telling) - MAX_SENTENCES} more baselines have sentences of their own."
+    families = compared_with(report)
+    for base, verdicts in list(families.items())[:MAX_SENTENCES]:
+        yield fastest(verdicts, f"against {base}" if len(families) > 1 else "")
+    if len(families) > MAX_SENTENCES:
+        text = f"{len(families) - MAX_SENTENCES} more baselines have sentences of their own."
         yield Statement("More baselines", text, None, "verdicts")
 
 
@@ -99,10 +84,11 @@ def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:
     """Return the sentence on the selected candidate, and whether it is shown to be better than every other one."""
     chosen = group.chosen
     assert chosen is not None
-
     name, where = chosen.label, ", ".join(f"{label} {report.shown(label, to)}" for label, to in group.values.items())
     label = f"Best in quality{f', {where}' if where else ''}"
-    score = _mean_text(group, chosen, report.repeats)
+    found = chosen.amount("validation", group.metric)
+    seeds = f"over {counted(len(found.values), report.repeats)}" if len(found.values) > 1 else f"(one {report.repeats})"
+    score = f"validation {label_of(group.metric)} {'n/a' if found.center is None else f'{found.center:.4f} {seeds}'}"
     if group.is_below_constant:
         text = f"{name or 'the only candidate'}: {score}, not better than a constant prediction ({group.constant:.4f})."
         return Statement(label, text, False, "chosen")
@@ -110,28 +96,17 @@ def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:
         same = "all configurations train the same thing" if group.not_chosen_among else "there is one candidate"
         return Statement(label, f"nothing to select, because {same}: {score}.", True, "chosen")
     text = f"{name}: {score}"
-    known = [(abs(found.change), other, found) for other, found in group.compared if found.change is not None]
+    known = [(abs(lead.change), other, lead) for other, lead in group.compared if lead.change is not None]
     if known:
-        _, second, found = min(known, key=lambda lead: lead[0])
-        text += f"; next {second.label}, {change_words(found, group.task)} "
-        text += signed_interval_words(found, group.task)
-        text += f" over {report.repeats}s, on these rows" if found.scope == "seeds" else ""
-    shown = [other for other, found in group.compared if found.is_shown and found.outcome == "different"]
+        _, second, lead = min(known, key=lambda item: item[0])
+        text += f"; next {second.label}, {change_words(lead, group.task)} {signed_interval_words(lead, group.task)}"
+        text += f" over {report.repeats}s, on these rows" if lead.scope == "seeds" else ""
+    shown = [other for other, lead in group.compared if lead.is_shown and lead.outcome == "different"]
     open_ones = [other for other in group.candidates if other is not chosen and other not in shown]
     if open_ones:
         names = listing([candidate.label for candidate in open_ones], 3)
         text = f"cannot tell whether it is better than {names}. Chosen: {text}"
     return Statement(label, f"{text}.", None if open_ones else True, "chosen")
-
-
-def _mean_text(group: CandidateGroup, candidate: Candidate, repeats: str) -> str:
-    """Return the mean on validation, and of how many seeds it is."""
-    found = candidate.amount("validation", group.metric)
-    name = f"validation {label_of(group.metric)}"
-    if found.center is None:
-        return f"{name} n/a"
-    number = len(found.values)
-    return f"{name} {found.center:.4f} {f'over {counted(number, repeats)}' if number > 1 else f'(one {repeats})'}"
 
 
 def _cost(report: SweepReport) -> Iterator[Statement]:
@@ -159,3 +134,147 @@ def _cost(report: SweepReport) -> Iterator[Statement]:
         else f"energy is recorded for {len(energy)} of {counted(len(report.runs), 'run')}"
     )
     yield Statement("Cost", f"{', '.join(parts)}.", True if len(hours) == len(report.runs) else None, "resources")
+
+
+def trust_statements(report: SweepReport) -> tuple[Statement, ...]:
+    """Return one statement for each threat to the comparisons; none without measured runs."""
+    runs = report.runs
+    if not runs:
+        return ()
+    compared = [verdict for verdict in report.verdicts if not verdict.differs.refused]
+    effects = [effect for verdict in compared if (effect := verdict.speed.order) is not None]
+    found: dict[str, Result | None] = {}
+    if compared:
+        found = {
+            "Order of runs": _order(compared, effects, runs),
+            "Drift of the machine": _drift(effects),
+            "Other programs": _load(effects, runs),
+            "Negative control": _control([verdict.speed.control for verdict in compared]),
+        }
+    return (
+        *(Statement(label, *result, "verdicts") for label, result in found.items() if result is not None),
+        *_seeds(report),
+        Statement("Same experiment", *_experiment(report.verdicts, runs)),
+        Statement("Certificate", *_certificates(report.certificates[0])),
+    )
+
+
+def _order(compared: Sequence[Verdict], effects: Sequence[OrderEffect], runs: Sequence[RunRecord]) -> Result:
+    times = [time for run in runs if (time := run_time(run)) is not None]
+    if together := num_overlapping(times):
+        text = f"{together} of {len(runs)} runs ran at the same time as another one on the same machine"
+        if all(run.run.device == "cuda" for run in runs):
+            return f"{text}: they shared its cores, memory and network.", None
+        return f"{text}: their times are too long.", False
+    if not effects:
+        is_timed = len(times) == len(runs)
+        why = "more than one run of a configuration is needed" if is_timed else "runs have no time stamps"
+        return f"cannot tell: {why}.", None
+    orders = {verdict.label: verdict.speed.order for verdict in compared}
+    confounded = [label for label, order in orders.items() if order is not None and order.is_confounded]
+    if confounded:
+        names = listing(confounded, 3)
+        return f"not in turn: all runs of {names} came before or after all runs of the baseline.", False
+    return "the runs of all configurations were made in turn.", True
+
+
+def _drift(effects: Sequence[OrderEffect]) -> Result:
+    in_time = [effect for effect in effects if set(effect.covariates) & {"order", "session"}]
+    if not in_time:
+        return "cannot tell from these runs.", None
+    largest = max(in_time, key=lambda effect: abs(effect.total))
+    size = f"{100 * largest.total:+.1f}% [{100 * largest.total_low:+.1f}, {100 * largest.total_high:+.1f}]"
+    text = f"speed changed by up to {size} since the first run".replace("-", "\u2212")
+    if not largest.is_drift:
+        is_narrow = max(abs(largest.total_low), abs(largest.total_high)) <= WIDE_DRIFT
+        return (f"none found: {text}.", True) if is_narrow else (f"cannot tell: {text}.", None)
+    if not largest.is_adjusted:
+        return f"{text}; the verdicts on speed are not adjusted.", False
+    if abs(largest.total) <= WIDE_DRIFT:
+        return f"{text}; the verdicts on speed are adjusted for it.", True
+    return f"{text}; verdicts and changes are adjusted for it, but times and rates themselves are not.", False
+
+
+def _load(effects: Sequence[OrderEffect], runs: Sequence[RunRecord]) -> Result:
+    """Return how much other programs used: at most, and how it differs; and the least that runs used themselves."""
+    loads = [load for run in runs if (load := load_by_others(run)) is not None]
+    if not loads:
+        return "load is not recorded (it is for runs on CPUs).", None
+    own = min((share for run in runs if (share := own_share(run)) is not None), default=None)
+    differences = [abs(effect.load_difference) for effect in effects if effect.load_difference is not None]
+    texts = [f"they kept up to {100 * max(loads):.0f}% of all cores busy during a run"]
+    if differences:
+        texts.append(f"between configurations this differs by up to {100 * max(differences):.0f}%")
+    if own is not None and own < LEAST_OWN_SHARE:
+        texts.append(f"a run used only {100 * own:.0f}% of its own cores")
+    text = "; ".join(texts)
+    if max(loads) >= HIGH_LOAD:
+        return f"{text}: times are too long.", False
+    if own is not None and own < LEAST_OWN_SHARE:
+        return f"{text}: it waited, and times may be too long.", None
+    return f"{text}.", max(differences, default=0.0) < LEAST_LOAD_DIFFERENCE
+
+
+def _control(controls: Sequence[NegativeControl | None]) -> Result | None:
+    """Return how much configurations differ that cannot differ in speed; None where all may differ."""
+    known = [control for control in controls if control is not None]
+    if not known:
+        return None
+    largest = max(known, key=lambda control: control.most)
+    text = f"configurations that cannot differ in speed differ by up to {100 * largest.most:.1f}%"
+    if largest.most > SMALL_CONTROL and any(control.is_found for control in known):
+        return f"{text}, more than their runs vary; the intervals of speed include it.", False
+    return f"{text}.", True if largest.most <= WIDE_DRIFT else None
+
+
+def _seeds(systems: SweepReport) -> Iterator[Statement]:
+    counts = [len({str(run.run.seed) for run in member.scored}) for member in systems.measured if member.scored]
+    if not counts:
+        return
+    low, high = min(counts), max(counts)
+    number = counted(low, "seed") if low == high else f"{low} to {high} seeds"
+    few = {1: "; differences between seeds are unknown", 2: "; intervals over two seeds are wide"}.get(low, "")
+    yield Statement("Seeds", f"{number} for each configuration{few}.", low >= ENOUGH_SEEDS, "candidates")
+
+
+def _experiment(verdicts: Sequence[Verdict], runs: Sequence[RunRecord]) -> tuple[str, bool | None, str]:
+    """Return whether the configurations trained the same thing, with the same software on the same machine."""
+    refused = [verdict.label for verdict in verdicts if verdict.differs.refused]
+    if refused:
+        return f"not comparable with the baseline: {listing(refused, 3)}.", False, "verdicts"
+    problems = []
+    software = {tuple(software_facts(run).items()) for run in runs}
+    if len(software) > 1:
+        problems.append(f"{len(software)} sets of package versions")
+    budgets = {verdict.label: verdict.differs.samples for verdict in verdicts if verdict.differs.samples is not None}
+    if budgets:
+        furthest, factor = max(budgets.items(), key=lambda pair: abs(math.log(pair[1])))
+        others = f" (the largest difference of {len(budgets)})" if len(budgets) > 1 else ""
+        problems.append(f"training budgets differ: {furthest} has {factor:.2g} times the samples{others}")
+    if any(verdict.differs.elsewhere for verdict in verdicts):
+        problems.append("different machines")
+    unknown = [verdict.label for verdict in verdicts if verdict.differs.unknown]
+    untold = [f"not all that was trained is recorded for {listing(unknown, 3)}"] if unknown else []
+    if any(not run.run.versions for run in runs):
+        untold.append("package versions are not recorded for all runs")
+    if problems or untold:
+        return f"{'; '.join([*problems, *untold])}.", False if problems else None, "machine"
+    allowed = dict.fromkeys(text for verdict in verdicts for text in verdict.differs.allowed)
+    only = f" except for {'; '.join(allowed)}, which the axes vary" if allowed else ""
+    return f"data, model, training and software are equal{only}.", True, "machine"
+
+
+def _certificates(certificates: Sequence[Certificate]) -> tuple[str, bool | None, str]:
+    if not certificates:
+        return "none: paratune certify tests whether strategies train the same as one process.", None, ""
+    by_status = grouped(
+        (finding.status, finding.strategy) for certificate in certificates for finding in certificate.findings
+    )
+    if differing := by_status.get("differs"):
+        return f"{listing(differing, 3)} trained differently from one process.", False, "certificates"
+    untold = dict.fromkeys(by_status.get("cannot run", ()))
+    if untold or not by_status:
+        text = f"cannot tell: {listing(untold, 3) or 'no strategy'} was not compared with one process."
+        return text, None, "certificates"
+    held = dict.fromkeys(by_status.get("holds", ()))
+    return f"{listing(held, 6)} trained the same as one process.", True, "certificates"

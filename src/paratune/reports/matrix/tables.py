@@ -1,14 +1,12 @@
 """The tables of a matrix: chosen candidates, all candidates, and missing runs."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 
 from paratune.base.units import NOT_AVAILABLE, counted, format_as
 from paratune.reports.amounts import amount_text, scale_of
 from paratune.reports.matrix.outcomes import Candidate, CandidateGroup, SweepReport
 from paratune.reports.measures import metric_name
-from paratune.reports.systems.configurations import CellRun
-from paratune.reports.tables.table import Table, TableCell, make_table
+from paratune.reports.tables.table import Row, Table, TableCell, make_table
 
 _OTHERS = "Others"
 """Heading of the values that are in no group of the matrix."""
@@ -27,51 +25,44 @@ def chosen(report: SweepReport) -> Table:
     per = report.record.select_per
     across = next((axis.label for axis in report.record.axes if axis.is_column and axis.label in per), None)
     down = [label for label in per if label != across]
-    columns: dict[tuple[str, str, str], str] = {}
-    labels: dict[tuple[str, str, str], str] = {}
-    rows: dict[tuple[str, ...], dict[tuple[str, str, str], TableCell]] = {}
+    labels: dict[str, None] = {}
+    columns: dict[str, None] = {}
+    rows: dict[tuple[str, ...], dict[str, TableCell]] = {}
     for group in report.groups:
         row = rows.setdefault(tuple(report.shown(label, group.values[label]) for label in down), {})
         name = report.shown(across, group.values[across]) if across else ""
-        if _is_choice(report):
-            labels.setdefault((name, "", "chosen"), f"{name} chosen".strip())
-            one, runs_ = group.chosen, [run.cell.name for run in group.chosen.cell_runs] if group.chosen else []
+        split, one = group.split_shown(), group.chosen
+        if report.is_choice:
             tie = f" (tied with {counted(len(group.tied), 'other')})" if group.tied else ""
             text = f"{one.label or 'the only one'}{tie}" if one else "none"
-            row[name, "", "chosen"] = TableCell(text, runs=tuple(runs_), source="sweep.json" if one else "")
+            names = tuple(item.cell.name for item in one.cell_runs) if one else ()
+            row[head := f"{name} chosen".strip()] = TableCell(text, runs=names, source="sweep.json" if one else "")
+            labels[head] = None
         for metric in group.metrics:
-            column = (name, group.split_shown(), metric)
-            columns.setdefault(column, " ".join(filter(None, [name, group.split_shown(), metric_name(metric)])))
-            row[column] = _mean(group.chosen, group.split_shown(), metric)
-    headings = _headings(report, down, list(rows))
-    order = list(
-        dict.fromkeys([*(text for label in down for text in report.record.groups.get(label, ())), _OTHERS, ""])
-    )
-    names = sorted(rows, key=lambda name: order.index(headings[name]))
-    cells: list[list[str | TableCell]] = [
-        [*(name or (report.record.name,)), *(rows[name].get(column, TableCell("")) for column in (*labels, *columns))]
-        for name in names
+            row[head := " ".join(filter(None, [name, split, metric_name(metric)]))] = _mean(one, split, metric)
+            columns[head] = None
+    # The first axis whose values are in groups decides the headings of the lines.
+    headings = dict.fromkeys(rows, "")
+    label = next((label for label in down if label in report.record.groups), "")
+    groups = report.record.groups.get(label, {})
+    if groups:
+        by_value = {report.shown(label, name): text for text, members in groups.items() for name in members}
+        headings = {names: by_value.get(names[down.index(label)], _OTHERS) for names in rows}
+    order = [*groups, _OTHERS, ""]
+    lines = sorted(rows, key=lambda names: order.index(headings[names]))
+    cells: list[Row] = [
+        [*(names or (report.record.name,)), *(rows[names].get(head, TableCell("")) for head in (*labels, *columns))]
+        for names in lines
     ]
-    listed = [headings[name] for name in names]
+    listed = [headings[names] for names in lines]
     starts = tuple((at, text) for at, text in enumerate(listed) if text and (at == 0 or listed[at - 1] != text))
-    title = "Chosen by validation" if _is_choice(report) else "Results"
-    header = (*(down or ["matrix"]), *labels.values(), *columns.values())
-    table = make_table("chosen", title, header, cells, max(1, len(down)) + len(labels), tuple(_table_notes(report)))
-    return replace(table, groups=starts)
-
-
-def _headings(report: SweepReport, down: Sequence[str], names: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """Return the heading of each line, from the first of its axes that has groups; empty when none has."""
-    label = next((label for label in down if label in report.record.groups), None)
-    if label is None:
-        return dict.fromkeys(names, "")
-    groups = report.record.groups[label].items()
-    by_value = {report.shown(label, name): text for text, members in groups for name in members}
-    return {name: by_value.get(name[down.index(label)], _OTHERS) for name in names}
-
-
-def _is_choice(report: SweepReport) -> bool:
-    return any(len(group.candidates) > 1 for group in report.groups)
+    title, header = (
+        "Chosen by validation" if report.is_choice else "Results",
+        (*(down or ["matrix"]), *labels, *columns),
+    )
+    return make_table(
+        "chosen", title, header, cells, max(1, len(down)) + len(labels), _table_notes(report), groups=starts
+    )
 
 
 def _table_notes(report: SweepReport) -> Iterator[str]:
@@ -80,7 +71,7 @@ def _table_notes(report: SweepReport) -> Iterator[str]:
         f"Mean ± sample standard deviation over {len(seeds)} {noun}s ({', '.join(seeds)}), or over those in brackets."
     )
     yield several if len(seeds) > 1 else f"One {noun}: no spread over {noun}s."
-    if not _is_choice(report):
+    if not report.is_choice:
         return
     metrics = sorted({group.metric for group in report.groups})
     yield f"Chosen: the best mean of {' or '.join(metrics)} on validation, without test scores."
@@ -98,39 +89,32 @@ def _table_notes(report: SweepReport) -> Iterator[str]:
 def candidates(report: SweepReport, group: CandidateGroup, number: int) -> Table:
     """Return all candidates of a group, with the score of every run."""
     tried = list(group.candidates[0].values)
-    test = group.split_shown() == "test"
-    seeds = next((tuple(axis.values) for axis in report.record.axes if axis.is_seed), ())
-    metric = metric_name(group.metric)
-    header = [*(tried or ["runs"]), f"validation {metric}"]
-    header += [f"{report.repeats} {seed}" for seed in report.seeds] if len(report.seeds) > 1 else []
-    header += [f"test {metric_name(metric_key)}" for metric_key in group.metrics] if test else []
+    tests = group.metrics if group.split_shown() == "test" else ()
+    axis = next((axis for axis in report.record.axes if axis.is_seed and len(report.seeds) > 1), None)
+    header = [*(tried or ["runs"]), f"validation {metric_name(group.metric)}"]
+    header += [f"{report.repeats} {seed}" for seed in report.seeds] if axis else []
+    header += [f"test {metric_name(metric)}" for metric in tests]
     rows, marked = [], []
     for position, candidate in enumerate(group.candidates):
         is_chosen = candidate is group.chosen and len(group.candidates) > 1
         marked += [position] if is_chosen else []
         names = [report.shown(label, candidate.values[label]) for label in tried] or ["all"]
         names[0] = f"{'* ' if is_chosen else ''}{names[0]}"
-        row: list[str | TableCell] = [*names, _mean(candidate, "validation", group.metric)]
-        if len(report.seeds) > 1:
-            row += [_seed_cell(candidate, seed, group.metric) for seed in seeds]
-        if test:
-            row += [_mean(candidate, "test", metric_key) for metric_key in group.metrics]
-        rows.append(tuple(row))
+        row: list[str | TableCell] = [*names, found := _mean(candidate, "validation", group.metric)]
+        values = candidate.amount("validation", group.metric).values
+        for seed in axis.values if axis else ():
+            cell_runs = candidate.by_seed.get(seed, [])
+            runs = tuple(item.cell.name for item in cell_runs if item.record is not None)
+            source = found.source if len(runs) > 1 else found.source.removeprefix("mean of ")
+            # Without a run its state, and nothing where a seed is excluded.
+            state = cell_runs[0].cell.state if cell_runs else ""
+            value = values.get(seed)
+            row.append(TableCell(format_as(value, ".4f"), value, runs, source) if runs else state)
+        rows.append((*row, *(_mean(candidate, "test", metric) for metric in tests)))
     title = ", ".join(f"{label}: {report.shown(label, name)}" for label, name in group.values.items()) or "All runs"
     notes = ["* chosen"] if group.chosen is not None and len(group.candidates) > 1 else []
     notes += [f"{text[0].upper()}{text[1:]}." for text in group.remarks]
     return make_table(f"candidates-{number}", title, header, rows, len(tried) or 1, notes, marked)
-
-
-def _seed_cell(candidate: Candidate, seed: str, metric: str) -> str | TableCell:
-    """Return the score with a seed; the state of the run when it has none, nothing when it is excluded."""
-    cell_runs = candidate.by_seed.get(seed, [])
-    runs_ = tuple(item.cell.name for item in cell_runs if item.record is not None)
-    if not runs_:
-        return cell_runs[0].cell.state if cell_runs else ""
-    value = candidate.amount("validation", metric).values.get(seed)
-    mean = "mean of " if len(runs_) > 1 else ""
-    return TableCell(format_as(value, ".4f"), value, runs_, f"{mean}summary.scores.validation.{metric}")
 
 
 def _mean(candidate: Candidate | None, split: str, metric: str) -> TableCell:
@@ -141,11 +125,3 @@ def _mean(candidate: Candidate | None, split: str, metric: str) -> TableCell:
     runs_ = tuple(item.cell.name for item in candidate.cell_runs if item.score(split, metric) is not None)
     text, source = amount_text(found, scale_of("score", ())), f"mean of summary.scores.{split}.{metric}"
     return TableCell(text, found.center, runs_, source, deviation=found.deviation)
-
-
-def score_columns(cell_runs: Sequence[CellRun]) -> list[tuple[str, str]]:
-    """Return the split and metric of each column of scores, validation first."""
-    columns = dict.fromkeys(
-        (split, metric) for item in cell_runs for split, scores in item.scores.items() for metric in scores
-    )
-    return sorted(columns, key=lambda column: column[0] != "validation")

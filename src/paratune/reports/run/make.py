@@ -21,10 +21,9 @@ from paratune.reports.runs.certificates import certificates_table
 from paratune.reports.runs.machine import value_text
 from paratune.reports.runs.read import read_runs
 from paratune.reports.statements import run_statements
-from paratune.reports.systems.effect_figures import verdict_section
+from paratune.reports.systems.judging import verdict_section
 from paratune.reports.systems.machines import machine_tables
-from paratune.reports.systems.main_table import main_table
-from paratune.reports.systems.tables import configurations_table
+from paratune.reports.systems.tables import configurations_table, main_table
 from paratune.reports.text import csv_lines
 from paratune.verdicts import Margin
 from paratune.verdicts.rates import reference_batch_of

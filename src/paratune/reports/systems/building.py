@@ -1,22 +1,30 @@
-"""Builds tables of configurations: a line for each configuration, a column for each figure, marks for differences."""
+"""Tables of configurations: a line for each configuration, a column for each figure, marks for differences.
+
+Statistical efficiency is (phi + m0) / (phi + m): phi the gradient noise scale, m the global batch size, m0 the
+reference batch of the baseline. Source: Qiao et al., Pollux, OSDI 2021, equation 7. Goodput is samples/s times
+efficiency. Both are those of each run, as verdicts have them; over runs they are totals over totals: what all samples
+were worth, over their number and over their time.
+"""
 
 import re
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from string import ascii_lowercase
 
 from paratune.base.grouping import grouped
 from paratune.base.units import NOT_AVAILABLE, counted, format_count, format_percent, percent_change
+from paratune.records.efficiency import NoiseKind
 from paratune.records.finished import RunRecord
-from paratune.reports.amounts import Amount, Scale, amount_text, scale_of
-from paratune.reports.measures import EFFICIENCY, GOODPUT, NOISE_KEYS, STEP_PARTS, Measure, named
+from paratune.reports.amounts import Amount, Scale, amount_text, measured_samples, scale_of
+from paratune.reports.measures import EFFICIENCY, GOODPUT, MEASURES, NOISE_KEYS, STEP_PARTS, Measure, named
 from paratune.reports.systems.configurations import Configuration
-from paratune.reports.systems.efficiency import efficiency, goodput, noise_amount
-from paratune.reports.systems.labels import Notes, comparison_notes
 from paratune.reports.systems.model import Systems
 from paratune.reports.systems.scaling import SCALING, SPEED_UP, scaling_efficiency, speed_up
 from paratune.reports.tables.table import Column, Table, TableCell, make_table
-from paratune.verdicts import Group, MeasureComparison
+from paratune.verdicts import Differs, Group, MeasureComparison
 from paratune.verdicts.placebo import is_of_a_step
+from paratune.verdicts.rates import efficiency_of, noise_interval, noise_kind, pooled_noise, reference_batch_of
 from paratune.verdicts.speeds import changes_of
 
 OVER_RUNS = "Mean ± sample standard deviation over the runs of a line; rates are all samples divided by the whole time."
@@ -34,21 +42,96 @@ COMPARED = (
 """The measures of a comparison besides goodput and scores, in their order."""
 
 
-LabelColumn = tuple[Column, Sequence[TableCell]]
-"""A column of names."""
+class Notes(dict[str, str]):
+    """The notes of a table: each text once, with the letters of its mark: a to z, then aa, ab, ..."""
+
+    def marks(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """Return the marks of notes, which are added."""
+        for text in texts:
+            if text not in self:
+                over, last = divmod(len(self), 26)
+                self[text] = (ascii_lowercase[over - 1] if over else "") + ascii_lowercase[last]
+        return tuple(self[text] for text in texts)
+
+
+def comparison_notes(differs: Differs, base: str) -> Iterator[str]:
+    """Yield the remarks on the differences of a configuration; `base` names the other one."""
+    refused, allowed = (
+        ", ".join(label.removeprefix("the ") for label in labels) for labels in (differs.refused, differs.allowed)
+    )
+    if refused:
+        yield f"not comparable with {base}: different {refused}, which is not on an axis"
+    if allowed:
+        yield f"trained differently from {base}: different {allowed}"
+    if differs.samples is not None:
+        yield f"another training budget than {base}: do not compare scores and times of whole runs"
+    if differs.elsewhere:
+        yield f"ran on a different machine from {base}: do not compare times and memory"
 
 
 def amount_of(systems: Systems, measure: Measure, member: Configuration, first: Configuration) -> Amount:
     """Return a measure of a configuration; `first` is the one that its speed-up is against."""
-    kinds = {key: kind for kind, key in NOISE_KEYS.items()}
-    if measure.key in kinds:
-        return noise_amount(systems, kinds[measure.key], member)
+    for kind, key in NOISE_KEYS.items():
+        if measure.key == key:
+            return noise_amount(systems, kind, member)
     if measure.key == SPEED_UP.key:
         return speed_up(first, member)
     if measure.key == SCALING.key:
         return scaling_efficiency(first, member)
     find = {EFFICIENCY.key: efficiency, GOODPUT.key: goodput}.get(measure.key)
     return systems.amount(measure, member) if find is None else find(systems, member)
+
+
+def noise_kind_of(systems: Systems) -> NoiseKind:
+    """Return the noise scale that the goodput of all configurations uses."""
+    return systems.once("kind of noise", systems.measured[0], lambda: noise_kind(systems.runs))
+
+
+def noise_amount(systems: Systems, kind: NoiseKind, configuration: Configuration) -> Amount:
+    """Return the noise scale of a configuration from its own runs together, with its 95% interval over runs.
+
+    Its runs are those that it was measured in; its remark is why it is unknown.
+    """
+    runs, own = configuration.runs, MEASURES[NOISE_KEYS[kind]]
+    measure = replace(own, source=f"{own.source}: all traces over all squared norms")
+    noise = pooled_noise(runs, kind)
+    if noise is None:
+        reason = next((str(reason) for run in runs if (reason := run.noise(kind).reason)), "it was not measured")
+        return Amount(measure, {}, None, len(runs), f"noise scale unknown: {reason}")
+    values = {run.name: noise for run in runs if (found := run.noise(kind)).num_steps or found.value}
+    return Amount(measure, values, noise, len(values), is_of_all=True, interval=noise_interval(runs, kind))
+
+
+def efficiency(systems: Systems, configuration: Configuration) -> Amount:
+    """Return the statistical efficiency of a configuration against the reference batch of the baseline."""
+    kind, runs = noise_kind_of(systems), configuration.runs
+    noise = noise_amount(systems, kind, configuration)
+    base = reference_batch_of(systems.baseline_of(configuration).runs[0])
+    by_run = {run.name: efficiency_of(run, noise.center, base, kind) for run in runs}
+    values = {name: value for name, value in by_run.items() if value is not None}
+    if not values:
+        return Amount(EFFICIENCY, {}, None, len(runs), noise.remark)
+    if configuration.global_batch_size == base or not any(run.noise(kind).value for run in runs):
+        # 1, or all by the same noise scale, so that there is no spread.
+        return Amount(EFFICIENCY, values, statistics.fmean(values.values()), len(values), is_of_all=True)
+    done = {run.name: measured_samples(run) or 0.0 for run in runs if run.name in values}
+    weights = done if all(done.values()) else dict.fromkeys(done, 1.0)
+    center = sum(weights[name] * values[name] for name in weights) / sum(weights.values())
+    return Amount(EFFICIENCY, values, center, len(runs), noise.remark)
+
+
+def goodput(systems: Systems, configuration: Configuration) -> Amount:
+    """Return samples/s times statistical efficiency, for each run and for all runs together."""
+    share, rate = efficiency(systems, configuration), systems.amount(MEASURES["samples_per_s"], configuration)
+    if share.center is None or rate.center is None:
+        return Amount(GOODPUT, {}, None, rate.num_runs, share.remark)
+    values = {run: value * share.values.get(run, share.center) for run, value in rate.values.items()}
+    # The efficiency column has the remark.
+    return Amount(GOODPUT, values, rate.center * share.center, rate.num_runs)
+
+
+LabelColumn = tuple[Column, Sequence[TableCell]]
+"""A column: its heading and its cells."""
 
 
 def build(
@@ -76,19 +159,18 @@ def build(
         (measure, [amount_of(systems, measure, *pair) for pair in zip(members, firsts, strict=True)])
         for measure in measures
     ]
-    footnotes, marks = Notes(), []
+    footnotes, marks, other = Notes(), [], "the first of its kind" if first_of else "the baseline"
     for member, base in zip(members, firsts, strict=True):
-        differs = comparison_notes(
-            systems.differs(member, base), "the first of its kind" if first_of else "the baseline"
-        )
-        marks.append(footnotes.marks([*differs, *([_PROBE] if member.is_probe else [])]))
+        remarks = comparison_notes(systems.differs(member, base), other)
+        marks.append(footnotes.marks([*remarks, *([_PROBE] if member.is_probe else [])]))
     (first, entries), *others = labels
     columns = [(first, [replace(cell, marks=mark) for cell, mark in zip(entries, marks, strict=True)]), *others]
-    left_out = []
+    left_out, about = [], []
     for measure, amounts in columns_of_amounts:
         if shows_all or any(amount.center is not None for amount in amounts):
             scale = (scales or {}).get(measure.key) or scale_of(measure.unit, [amount.center for amount in amounts])
             columns.append(_column(systems, members, measure, amounts, scale, footnotes, compares=compares))
+            about += [measure.note] if measure.note else []
         else:
             left_out.append(measure)
     names_of_runs = [tuple(run.name for run in member.runs) for member in members]
@@ -97,7 +179,8 @@ def build(
     lines = zip(*(cells for _, cells in columns), strict=True)
     about_runs = OVER_RUNS if any(len(member.runs) > 1 for member in members) else ONE_RUN
     remark = [f"{systems.baseline_remark}."] if systems.baseline_remark else []
-    below = (about_runs, *remark, *notes, *_left_out(members, left_out), *footnotes.lines)
+    below = (about_runs, *remark, *notes, *about, *_left_out(members, left_out))
+    below += tuple(f"[{letters}] {text}" for text, letters in footnotes.items())
     marked = [row for row, member in enumerate(members) if compares and systems.baseline_of(member) is member]
     return make_table(key, title, [column for column, _ in columns], lines, 0, below, marked)
 
@@ -126,8 +209,8 @@ def memory_notes(members: Sequence[Configuration]) -> list[str]:
 def _column(
     systems: Systems, members: Sequence[Configuration], measure: Measure, amounts: Sequence[Amount], scale: Scale,
     footnotes: Notes, *, compares: bool,
-) -> tuple[Column, Sequence[TableCell]]:  # fmt: skip
-    """Return a column of figures."""
+) -> LabelColumn:  # fmt: skip
+    """Return a column of figures; with `compares`, each with its change against the baseline."""
     is_compared = compares and measure.better != 0
     side = {1: " ↑", -1: " ↓"}.get(measure.better, "") if compares or measure.is_quality else ""
     by_label = {member.label: amount for member, amount in zip(members, amounts, strict=True)}
@@ -135,50 +218,47 @@ def _column(
     entries = []
     for member, amount in zip(members, amounts, strict=True):
         marks = footnotes.marks([amount.remark] if amount.remark else [])
-        text, runs = amount_text(amount, scale), tuple(amount.values)
         entry = TableCell(
-            text, amount.center, runs, amount.measure.source, marks, amount.deviation, interval=amount.interval
-        )
+            amount_text(amount, scale), amount.center, tuple(amount.values), amount.measure.source, marks,
+            amount.deviation, interval=amount.interval,
+        )  # fmt: skip
         base = by_label.get(systems.baseline_of(member).label)
-        if is_compared and base is not None:
-            entry = _compared(systems, member, measure, entry, base.center, changes.get(member.label), footnotes)
+        if is_compared and base is not None and base.center is not None and amount.center is not None:
+            sides = amount.center, base.center
+            entry = _compared(systems, member, measure, entry, sides, changes.get(member.label), footnotes)
         entries.append(entry)
     return Column(scale.label(measure.label) + side, measure.key), entries
 
 
 def _compared(
-    systems: Systems, configuration: Configuration, measure: Measure, entry: TableCell, before: float | None,
+    systems: Systems, member: Configuration, measure: Measure, entry: TableCell, sides: tuple[float, float],
     comparison: MeasureComparison | None, footnotes: Notes,
 ) -> TableCell:  # fmt: skip
     """Return a cell with its change against the baseline; without one if the two are not comparable, or cannot differ.
 
     The change is that of the two values, or one that is adjusted, which a mark names.
     """
-    differs, key = systems.differing[configuration.label], measure.key
-    base, is_placebo = systems.baseline_of(configuration), differs.placebo and is_of_a_step(key)
-    is_of_budget = differs.samples is not None and not (is_of_a_step(key) or key == GOODPUT.key)
-    is_alone = configuration is base or configuration.is_probe != base.is_probe
-    if is_alone or entry.value is None or before is None or is_placebo:
+    differs, base, is_of_step = systems.differing[member.label], systems.baseline_of(member), is_of_a_step(measure.key)
+    if member is base or member.is_probe != base.is_probe or (differs.placebo and is_of_step):
         return entry
     if differs.refused:
         return replace(entry, text=f"{entry.text} (no comparison)")
-    change, is_adjusted = (comparison.change, False) if comparison is not None else (None, False)
-    if comparison is not None and comparison.order is not None:
-        is_adjusted = comparison.order.is_adjusted
-    percent = percent_change(entry.value, before)
-    # Means over runs and the ratio of geometric means may differ in sign: then the change is that of the two values.
-    is_of_comparison = change is not None and (is_adjusted or (change > 0) == (entry.value > before))
-    if change is not None and is_of_comparison and comparison is not None and comparison.is_ratio:
-        percent = 100 * change
-    marks = (*entry.marks, *footnotes.marks([ADJUSTED] if is_adjusted else []))
+    value, before = sides
+    percent, is_adjusted, is_told = percent_change(value, before), False, False
+    if comparison is not None and comparison.change is not None:
+        is_adjusted = comparison.order is not None and comparison.order.is_adjusted
+        # Means over runs and the ratio of geometric means may differ in sign: then the change is that of the values.
+        if is_adjusted or (comparison.change > 0) == (value > before):
+            is_told = _is_told(comparison)
+            percent = 100 * comparison.change if comparison.is_ratio else percent
+    entry = replace(entry, marks=(*entry.marks, *footnotes.marks([ADJUSTED] if is_adjusted else [])))
     shown = format_percent(percent)
+    is_of_budget = differs.samples is not None and not (is_of_step or measure.key == GOODPUT.key)
     if percent is None or shown == format_percent(0.0) or is_of_budget:
-        return replace(entry, text=f"{entry.text} ({shown})", change_percent=percent, marks=marks)
-    rose = percent > 0
-    is_told = comparison is not None and is_of_comparison and _is_told(comparison)
-    text = f"{entry.text} ({shown} {'↑' if rose else '↓'})"
-    better = rose == (measure.better > 0) if is_told else None
-    return replace(entry, text=text, change_percent=percent, better=better, marks=marks)
+        return replace(entry, text=f"{entry.text} ({shown})", change_percent=percent)
+    better = (percent > 0) == (measure.better > 0) if is_told else None
+    text = f"{entry.text} ({shown} {'↑' if percent > 0 else '↓'})"
+    return replace(entry, text=text, change_percent=percent, better=better)
 
 
 def findings(systems: Systems) -> dict[str, dict[str, MeasureComparison]]:
@@ -254,18 +334,15 @@ def _is_told(comparison: MeasureComparison) -> bool:
 
 def _left_out(members: Sequence[Configuration], measures: Sequence[Measure]) -> list[str]:
     """Return the note on columns without known values, with the reasons from the records."""
-    unknown = grouped((_reasons_text(members, measure), measure.label) for measure in measures)
+    # A run of one rank has a reason of its own.
+    runs = sorted((run for member in members for run in member.runs), key=lambda run: run.run.world_size == 1)
+    unknown: dict[str, list[str]] = {}
+    for measure in measures:
+        part = re.match(r"summary\.\w+(\.preconditioned)?", measure.source)
+        reasons = dict.fromkeys(run.get(f"{part[0]}.reason") for run in runs) if part else {}
+        texts = [reason for reason in reasons if isinstance(reason, str)]
+        more = [f"and {counted(len(texts) - _MAX_REASONS, 'other reason')}"] if len(texts) > _MAX_REASONS else []
+        why = "; ".join(filter(None, ["; or ".join(texts[:_MAX_REASONS]), *more]))
+        unknown.setdefault(why, []).append(measure.label)
     parts = [f"{', '.join(labels)}{f' ({why})' if why else ''}" for why, labels in unknown.items()]
     return [f"Not recorded by these runs: {'; '.join(parts)}."] if parts else []
-
-
-def _reasons_text(members: Sequence[Configuration], measure: Measure) -> str:
-    """Return the reasons for unknown values from the records, those of runs with several ranks first."""
-    part = re.match(r"summary\.\w+(\.preconditioned)?", measure.source)
-    if part is None:
-        return ""
-    runs = sorted((run for member in members for run in member.runs), key=lambda run: run.run.world_size == 1)
-    reasons = dict.fromkeys(run.get(f"{part[0]}.reason") for run in runs)
-    texts = [reason for reason in reasons if isinstance(reason, str)]
-    num_more = len(texts) - _MAX_REASONS
-    return "; or ".join(texts[:_MAX_REASONS]) + (f"; and {counted(num_more, 'other reason')}" if num_more > 0 else "")

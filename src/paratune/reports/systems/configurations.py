@@ -44,17 +44,20 @@ class CellRun:
 
 def read_cell_runs(folder: Path, record: SweepRecord) -> tuple[CellRun, ...]:
     """Read the runs of a matrix, without their events; a damaged record is the reason why there is none."""
-    return tuple(_read(cell_run_folder(folder, cell.name), cell) for cell in record.cells)
-
-
-def _read(folder: Path, cell: CellRecord) -> CellRun:
-    if cell.state != "finished":
-        state = "not trained yet" if cell.state == "pending" else cell.state
-        return CellRun(cell, folder, None, f"{state}: {cell.reason}" if cell.reason else state)
-    try:
-        return CellRun(cell, folder, read_record(folder, cell.name))
-    except CheckpointError as error:
-        return CellRun(cell, folder, None, f"its record cannot be read: {plain(error)}")
+    cell_runs = []
+    for cell in record.cells:
+        run, found, reason = cell_run_folder(folder, cell.name), None, None
+        if cell.state == "finished":
+            try:
+                found = read_record(run, cell.name)
+            except CheckpointError as error:
+                reason = f"its record cannot be read: {plain(error)}"
+        else:
+            reason = ": ".join(
+                filter(None, ["not trained yet" if cell.state == "pending" else cell.state, cell.reason])
+            )
+        cell_runs.append(CellRun(cell, run, found, reason))
+    return tuple(cell_runs)
 
 
 @dataclass(frozen=True)

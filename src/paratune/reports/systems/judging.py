@@ -1,25 +1,34 @@
-"""Verdicts on the configurations of a matrix, each compared with its baseline, and the main effects of its axes."""
+"""Verdicts on the configurations of a matrix, each compared with its baseline: as a forest plot and in words."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paratune import verdicts
 from paratune.base.grouping import grouped
+from paratune.config.metric_names import is_lower_better
 from paratune.errors import CheckpointError
-from paratune.reports.systems.configurations import MATRIX, Configuration
-from paratune.reports.systems.efficiency import noise_kind_of
-from paratune.reports.systems.labels import drawn_configurations
+from paratune.reports.document import ReportSection
+from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Draw, Drawing, Key
+from paratune.reports.figures.plots import Interval, forest, height_of_rows, panels
+from paratune.reports.systems.building import noise_kind_of
+from paratune.reports.systems.configurations import Configuration
 from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Table, TableCell, make_table
-from paratune.verdicts import Margin, Verdict
-from paratune.verdicts.factorial import FactorCell, FactorEffect, factor_effects
+from paratune.verdicts import Margin, MeasureComparison, Verdict
 from paratune.verdicts.sequential import look_history
-from paratune.verdicts.words import head_of
+from paratune.verdicts.words import change_words, head_of, is_in_points, label_of, name_of, signed_interval_words
 
 MAX_JUDGED = 24
 """Configurations with a verdict; of more only the fastest have one."""
 MAX_RUNS = 240
 """Runs whose predictions are read."""
+MAX_SCORES = 2
+"""Panels of scores in a figure, next to that of speed."""
+BETTER = Key("better", RUN_COLOURS[0], marker="o")
+WORSE = Key("worse", RUN_COLOURS[1], marker="s")
+EQUAL = Key("equal within the margin", RUN_COLOURS[2], marker="D")
+OPEN = Key("cannot tell", MUTED, marker="o", is_hollow=True)
+"""How outcomes are drawn: shape, colour and outline differ, so that colours are not needed."""
 
 
 def judged(
@@ -30,11 +39,9 @@ def judged(
 
     At most `MAX_JUDGED` configurations and `MAX_RUNS` runs are judged unless `all_of_them`; `margins` as in `judge`.
     """
-    members, selection = list(systems.measured), ""
-    if not all_of_them:
-        members, selection = drawn_configurations(systems, systems.measured, MAX_JUDGED)
+    members, selection = systems.drawn(systems.measured, len(systems.measured) if all_of_them else MAX_JUDGED)
     while not all_of_them and sum(len(configuration.runs) for configuration in members) > MAX_RUNS and len(members) > 1:
-        members, selection = drawn_configurations(systems, systems.measured, len(members) - 1)
+        members, selection = systems.drawn(systems.measured, len(members) - 1)
     families: dict[int, list[Configuration]] = {}
     for configuration in members:
         base = systems.baseline_of(configuration)
@@ -51,6 +58,22 @@ def judged(
         except CheckpointError as error:
             notes.append(f"No verdict against {base.label}: {error}")
     return tuple(judgements), tuple(notes)
+
+
+def group_of(configuration: Configuration) -> verdicts.Group:
+    """Return the runs of a configuration as verdicts compare them: probes without scores."""
+    runs = configuration.runs
+    if configuration.is_probe:
+        runs = tuple(replace(run, summary=run.summary.model_copy(update={"scores": {}})) for run in runs)
+    return verdicts.Group(configuration.label, runs)
+
+
+def verdict_section(judgements: Sequence[Verdict], remarks: Sequence[str]) -> ReportSection:
+    """Return the section of verdicts: the figure of the changes, and the table in words, if there are any."""
+    comparable = [verdict for verdict in judgements if not verdict.differs.refused]
+    drawings = [forest_plot(comparable)] if comparable else []
+    tables = verdict_table(judgements, remarks, is_closed=bool(drawings))
+    return ReportSection("verdicts", "Verdicts", (*drawings, *tables))
 
 
 def verdict_table(judgements: Sequence[Verdict], remarks: Sequence[str], *, is_closed: bool = False) -> Iterator[Table]:
@@ -70,81 +93,70 @@ def verdict_table(judgements: Sequence[Verdict], remarks: Sequence[str], *, is_c
     if len(bases) == 1:
         against = f"Against {bases[0]}."
     level = "Intervals are 95% confidence intervals; those against one baseline are corrected for their number."
-    notes = (*filter(None, (against, level, *remarks)), *_shared_notes(judgements))
+    notes = [*filter(None, (against, level, *remarks))]
+    for note, names in grouped((note, verdict.label) for verdict in judgements for note in verdict.notes).items():
+        sentence = f"{note[:1].upper()}{note[1:]}."
+        notes.append(sentence if len(names) == len(judgements) else f"{', '.join(names)}: {sentence}")
     title = "Verdicts in words" if is_closed else "Verdicts"
     columns = (("Configuration", "configuration"), ("Verdict", "verdict"))
     yield make_table("verdicts", title, columns, rows, 2, notes, is_closed=is_closed)
 
 
-def _shared_notes(judgements: Sequence[Verdict]) -> Iterator[str]:
-    """Yield each note once, as a sentence, with its configurations if it does not apply to all of them."""
-    labels = grouped((note, verdict.label) for verdict in judgements for note in verdict.notes)
-    for note, names in labels.items():
-        sentence = f"{note[:1].upper()}{note[1:]}."
-        yield sentence if len(names) == len(judgements) else f"{', '.join(names)}: {sentence}"
+def forest_plot(judgements: Sequence[Verdict]) -> Drawing:
+    """Draw the change of speed and of the first scores of each configuration, with interval and margin."""
+    lines: list[tuple[str, Verdict | None]] = []
+    for base, members in grouped((verdict.baseline, verdict) for verdict in judgements).items():
+        lines += [(f"against {base}", None), *((verdict.label, verdict) for verdict in members)]
+    texts = [text for text, _ in lines]
+    bold = [at for at, (_, verdict) in enumerate(lines) if verdict is None]
+    speeds = dict.fromkeys(verdict.speed.measure for verdict in judgements)
+    scores = [*dict.fromkeys(score.measure for verdict in judgements for score in verdict.quality)]
+
+    def panel(measure: str) -> Draw:
+        rows, label = {}, ""
+        for at, (_, verdict) in enumerate(lines):
+            if verdict is None:
+                continue
+            for found in (verdict.speed, *verdict.quality):
+                if found.measure == measure:
+                    factor, label = _scale(found, verdict.task)
+                    rows[at] = interval_of(found, factor, f"{verdict.label} against {verdict.baseline}", verdict.task)
+        return forest(texts, rows, bold=bold, xlabel=label)
+
+    draw = panels(*(panel(measure) for measure in (*speeds, *scores[:MAX_SCORES])), share_y=True)
+    caption = (
+        "Points: change; lines: 95% confidence intervals, an arrow has the number of an end outside; shaded: the "
+        "margin within which a change counts as equal."
+    )
+    caption += f" {len(scores) - MAX_SCORES} more scores are in the table." if len(scores) > MAX_SCORES else ""
+    title, height = "Effects of the configurations", height_of_rows(len(lines))
+    return Drawing("effects", title, caption, draw, height, whole=True, legend=(BETTER, WORSE, EQUAL, OPEN))
 
 
-def group_of(configuration: Configuration) -> verdicts.Group:
-    """Return the runs of a configuration as verdicts compare them: probes without scores."""
-    runs = configuration.runs
-    if configuration.is_probe:
-        runs = tuple(replace(run, summary=run.summary.model_copy(update={"scores": {}})) for run in runs)
-    return verdicts.Group(configuration.label, runs)
+def interval_of(comparison: MeasureComparison, factor: float, name: str, task: str) -> Interval:
+    """Return the row of a comparison: its style follows the outcome, and not the sign of the change."""
+    margin = factor * (comparison.margin or 0.0)
+    if comparison.change is None:
+        return Interval(None, margin=margin)
+    style = EQUAL if comparison.outcome == "equal" else OPEN
+    if comparison.outcome == "different" and comparison.is_better is not None:
+        style = BETTER if comparison.is_better else WORSE
+    value, low, high = (
+        None if end is None else factor * end for end in (comparison.change, comparison.low, comparison.high)
+    )
+    change, interval = change_words(comparison, task), signed_interval_words(comparison, task)
+    text = f"{name}: {name_of(comparison)} {change} {interval}, {style.label}"
+    return Interval(value, low, high, margin, style, text)
 
 
-@dataclass(frozen=True)
-class AxisEffects:
-    """The main effects within one combination of the axes in `select_per`."""
-
-    title: str
-    """Values of these axes; empty where there are none."""
-    effects: tuple[FactorEffect, ...]
-    task: str
-
-
-def axis_effects(systems: Systems, margins: Mapping[str, Margin] | None = None) -> tuple[AxisEffects, ...]:
-    """Return the main effects of axes, where two or more of them vary.
-
-    Configurations that trained something different, for another reason than an axis, are left out; so are probes next
-    to full runs. Matrices of more than `MAX_RUNS` runs have no effects here. `margins` as in `verdicts.judge`.
-    """
-    if systems.baseline is None or sum(len(member.runs) for member in systems.measured) > MAX_RUNS:
-        return ()
-    per = systems.record.select_per
-    families = grouped((tuple(member.values[label] for label in per), member) for member in systems.measured)
-    family_effects = (_effects_of(systems, members, margins) for members in families.values())
-    return tuple(effects for effects in family_effects if effects is not None)
-
-
-def _effects_of(
-    systems: Systems, members: list[Configuration], margins: Mapping[str, Margin] | None
-) -> AxisEffects | None:
-    held = systems.record.select_per
-    axes = [
-        axis
-        for axis in systems.record.axes
-        if not axis.is_seed
-        and axis.label not in held
-        and MATRIX not in axis.keys
-        and len({member.values[axis.label] for member in members}) > 1
-    ]
-    assert systems.baseline is not None
-    named = {axis.label: systems.baseline.values[axis.label] for axis in axes}
-    base = next((member for member in members if named.items() <= member.values.items()), None)
-    if len(axes) < 2 or base is None:
-        return None
-    kept = [
-        member for member in members if member.is_probe == base.is_probe and not systems.differs(member, base).refused
-    ]
-
-    def levels(member: Configuration) -> dict[str, str]:
-        return {axis.label: axis.values[member.values[axis.label]] for axis in axes}
-
-    cells = [FactorCell(levels(member), group_of(member)) for member in kept]
-    try:
-        effects = factor_effects(cells, levels(base), margins, history=look_history(systems.record))
-    except CheckpointError:  # a damaged file of predictions, which the verdicts name
-        return None
-    titles = {axis.label: axis.values for axis in systems.record.axes}
-    title = ", ".join(titles[label][base.values[label]] for label in held)
-    return AxisEffects(title, tuple(effects), base.runs[0].task)
+def _scale(comparison: MeasureComparison, task: str) -> tuple[float, str]:
+    """Return the factor of the unit that is drawn, and the label of the axis."""
+    measure = comparison.measure
+    if comparison.is_ratio:
+        return 100.0, f"{measure.capitalize()} (%)"
+    better = "; less is better" if is_lower_better(measure) else ""
+    # The split on a line of its own: labels of panels stand beside each other.
+    label = "\n".join(filter(None, ((comparison.split or "").capitalize(), label_of(measure))))
+    if is_in_points(measure):
+        return (1.0 if task == "qa" else 100.0), f"{label} (points{better})"
+    return 1.0, f"{label}{better}"

@@ -1,6 +1,7 @@
 """The configurations of a matrix and their baselines, as data for tables and figures."""
 
-from collections.abc import Callable, Hashable, Mapping
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,13 +11,15 @@ from paratune.base.grouping import grouped
 from paratune.records.finished import RunRecord
 from paratune.records.sweep import SweepRecord
 from paratune.reports.amounts import Amount, amount
-from paratune.reports.measures import Measure, cost
+from paratune.reports.measures import MEASURES, Measure, cost
 from paratune.reports.runs.certificates import Certificate, find_certificates
 from paratune.reports.runs.machine import machine_kinds
 from paratune.reports.runs.sameness import allowed_by_axes, differs_of
 from paratune.reports.systems.configurations import MATRIX, CellRun, Configuration, build_configurations, read_cell_runs
 from paratune.verdicts import Differs, Verdict
 
+MAX_BARS = 30
+"""Figures with bars show at most so many configurations."""
 _Found = TypeVar("_Found")
 
 
@@ -84,11 +87,6 @@ class Systems:
     def certificates(self) -> tuple[tuple[Certificate, ...], tuple[str, ...]]:
         """The certificates next to the runs, and notes on those that cannot be read."""
         return find_certificates(self.runs, ())
-
-    @property
-    def num_machines(self) -> int:
-        """Number of kinds of machines."""
-        return len(self.machines)
 
     @cached_property
     def differing(self) -> Mapping[str, Differs]:
@@ -170,13 +168,20 @@ class Systems:
     def _found(self) -> dict[tuple[str, int], Any]:
         return {}
 
-    @property
-    def quality(self) -> tuple[str, str] | None:
-        """Split and metric of quality, if all configurations have the same."""
-        metrics = {cell_run.cell.metric for cell_run in self.cell_runs if cell_run.cell.counts}
-        if len(metrics) != 1 or not any(member.scored for member in self.measured):
-            return None
-        return "validation", metrics.pop()
+    def drawn(self, members: Sequence[Configuration], limit: int = MAX_BARS) -> tuple[list[Configuration], str]:
+        """Return the baseline and the fastest members, in their order; and a sentence about the selection."""
+        if len(members) <= limit:
+            return list(members), ""
+        # One of unknown speed is not known to be slow: it is drawn.
+        rates = {
+            id(member): math.inf if rate is None else rate
+            for member in members
+            for rate in [self.amount(MEASURES["samples_per_s"], member).center]
+        }
+        fastest = sorted(members, key=lambda member: (member is not self.baseline, -rates[id(member)]))[:limit]
+        drawn = {id(member) for member in fastest}
+        sentence = f"Drawn: the {limit} fastest of {len(members)} configurations (by samples/s); the table has all."
+        return [member for member in members if id(member) in drawn], sentence
 
 
 def _key(values: Mapping[str, str], is_probe: bool) -> tuple[Any, ...]:

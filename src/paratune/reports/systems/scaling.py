@@ -1,15 +1,13 @@
 """Lines of configurations over the number of devices, speed-up and scaling efficiency."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from paratune.base.grouping import grouped
-from paratune.base.units import NOT_AVAILABLE
 from paratune.config.traits import TRAITS
 from paratune.reports.amounts import Amount
 from paratune.reports.measures import MEASURES, Measure
+from paratune.reports.runs.machine import value_text
 from paratune.reports.runs.sameness import canonical
 from paratune.reports.systems.configurations import ENV, NODES, NPROC, Configuration
 from paratune.verdicts import Group
@@ -18,23 +16,16 @@ from paratune.verdicts.speeds import changes_of
 SPEED_UP = Measure("Scaling", "speed_up", "Speed-up", "rate", 1, "samples/s over those of the first line")
 _PER_DEVICE = "speed-up over the number of devices, against the first line"
 SCALING = Measure("Scaling", "scaling_efficiency", "Efficiency", "share", 1, _PER_DEVICE)
-Belongs = Callable[[str], bool]
-"""Whether a setting, by its dotted key, is left out."""
+
+
+def is_batch(key: str) -> bool:
+    """Return whether a setting is of the batch."""
+    return key.partition(".")[0] == "batch" and key != "batch.layout"
 
 
 def is_devices(key: str) -> bool:
     """Return whether a setting is the number of devices or the batch."""
     return key == NPROC or is_batch(key)
-
-
-def is_batch(key: str) -> bool:
-    return key.partition(".")[0] == "batch" and key != "batch.layout"
-
-
-def is_strategy(key: str) -> bool:
-    """Return whether a setting is the strategy, or an option of it other than its precision and CPU offload."""
-    section, _, name = key.partition(".")
-    return section == "strategy" and not any(part in name for part in ("param_dtype", "offload", "cpu_adam"))
 
 
 @dataclass(frozen=True)
@@ -80,7 +71,10 @@ def _lines(members: Sequence[Configuration]) -> Iterator[list[Configuration]]:
     Settings of the batch, such as accumulation, separate lines. A member that is alone with its settings is in each
     line that has no member of its size.
     """
-    alike = grouped((canonical(_settings(member, is_batch)), member) for member in members)
+    alike = grouped(
+        (canonical({key: value for key, value in member.settings.items() if is_batch(key)}), member)
+        for member in members
+    )
     by_size = [{member.world_size: member for member in reversed(group)} for group in alike.values()]
     lines = [sizes for sizes in by_size if len(sizes) > 1]
     others = {size: member for sizes in reversed(by_size) if len(sizes) == 1 for size, member in sizes.items()}
@@ -96,56 +90,52 @@ def _groups(measured: Sequence[Configuration]) -> Iterator[list[Configuration]]:
     Configurations on one device join each group without any: those of the strategy single, which is one device of every
     strategy, and those that differ only in the number of nodes.
     """
-
     singles = [member for member in measured if member.world_size == 1]
-    for group in grouped((_others(member, is_devices), member) for member in measured).values():
+    for group in grouped((_others(member), member) for member in measured).values():
         if all(member.world_size > 1 for member in group):
             for single in singles:
                 traits = TRAITS.get(str(single.runs[0].run.strategy.kind))
                 is_any = traits is not None and traits.max_world_size == 1
-                left_out = (is_devices, lambda key: key == NODES, *([is_strategy] if is_any else []))
-                if _others(single, *left_out) == _others(group[-1], *left_out):
+                if _others(single, nodes=False, strategy=not is_any) == _others(
+                    group[-1], nodes=False, strategy=not is_any
+                ):
                     group.insert(0, single)
         if len(group) > 1:
             yield group
 
 
-def _others(member: Configuration, *left_out: Belongs) -> str:
-    """Return the settings that are not left out; an option that is off is one that another strategy does not have."""
-    settings = _settings(member, lambda key: not any(leave_out(key) for leave_out in left_out))
-    is_on = {key: value for key, value in settings.items() if value is not None and value is not False}
-    return canonical([member.is_probe, is_on])
+def _others(member: Configuration, *, nodes: bool = True, strategy: bool = True) -> str:
+    """Return the settings that are not of devices and batch; without those of nodes and of the strategy if so asked.
+
+    An option that is off is one that another strategy does not have. Precision and CPU offload are not of the strategy.
+    """
+    settings = {}
+    for key, value in member.settings.items():
+        section, _, name = key.partition(".")
+        is_strategy = section == "strategy" and not any(of in name for of in ("param_dtype", "offload", "cpu_adam"))
+        is_left_out = is_devices(key) or (not nodes and key == NODES) or (not strategy and is_strategy)
+        if not is_left_out and value is not None and value is not False:
+            settings[key] = value
+    return canonical([member.is_probe, settings])
 
 
-def _settings(configuration: Configuration, belongs: Belongs) -> dict[str, Any]:
-    return {key: value for key, value in configuration.settings.items() if belongs(key)}
-
-
-def _varied_keys(measured: Sequence[Configuration], belongs: Belongs) -> list[str | None]:
-    """Return the settings outside of a subject in which configurations differ; None: some are probes and some not."""
-    keys = dict.fromkeys(key for member in measured for key in member.settings if not belongs(key))
+def _varied_keys(measured: Sequence[Configuration], left_out: Callable[[str], bool]) -> list[str | None]:
+    """Return the settings in which configurations differ; None: some are probes and some not."""
+    keys = dict.fromkeys(key for member in measured for key in member.settings if not left_out(key))
     varied = [key for key in keys if len({canonical(member.settings.get(key)) for member in measured}) > 1]
     return [*varied, *([None] if len({member.is_probe for member in measured}) > 1 else [])]
 
 
 def _where(first: Configuration, varied: Sequence[str | None]) -> str:
     """Return the values that the members of a family share and other configurations do not."""
-    parts: list[str | None] = ["probes"] if None in varied and first.is_probe else []
+    parts = ["probes"] if None in varied and first.is_probe else []
     for key in filter(None, varied):
         value, variable = first.settings.get(key), key.removeprefix(f"{ENV}.")
-        if value is not None and (variable != key or not isinstance(value, str)):
-            value = f"{variable if variable != key else key.rpartition('.')[2].replace('_', ' ')} {written(value)}"
-        parts.append(value)
+        text = {True: "on", False: "off"}[value] if isinstance(value, bool) else value_text(value)
+        if variable != key or not isinstance(value, str):
+            text = f"{variable if variable != key else key.rpartition('.')[2].replace('_', ' ')} {text}"
+        parts += [] if value is None else [text]
     return ", ".join(dict.fromkeys(filter(None, parts)))
-
-
-def written(value: Any) -> str:
-    """Return a setting as text: strings unchanged, None as n/a, booleans as on and off."""
-    if value is None:
-        return NOT_AVAILABLE
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def speed_up(first: Configuration, member: Configuration, measure: Measure = SPEED_UP, by: float = 1.0) -> Amount:

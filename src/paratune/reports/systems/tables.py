@@ -1,12 +1,15 @@
-"""The tables of a matrix, selected by the subjects of its axes."""
+"""The tables of a matrix, selected by the subjects of its axes, and the main one, which fits on a screen."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from paratune.base.grouping import grouped
+from paratune.base.units import NOT_AVAILABLE
 from paratune.config.targets import ScoreTarget
 from paratune.records.finished import RunRecord
+from paratune.reports.amounts import Amount, Scale, amount_text, scale_of
 from paratune.reports.measures import (
     EFFICIENCY,
     GOODPUT,
@@ -14,22 +17,34 @@ from paratune.reports.measures import (
     NOISE_KEYS,
     STEP_PARTS,
     Measure,
+    constant_score,
     cost,
     named,
-    noise_words,
     score,
 )
-from paratune.reports.runs.slice_tables import slice_tables
-from paratune.reports.runs.targets import TargetResult, evaluate_targets, time_until
-from paratune.reports.systems.building import LabelColumn, build, memory_notes, names
+from paratune.reports.runs.sameness import Difference, setting_text
+from paratune.reports.runs.targets import evaluate_targets, time_until
+from paratune.reports.systems.building import (
+    LabelColumn,
+    amount_of,
+    build,
+    findings,
+    memory_notes,
+    names,
+    noise_kind_of,
+)
 from paratune.reports.systems.configurations import Configuration
-from paratune.reports.systems.efficiency import noise_kind_of
 from paratune.reports.systems.model import Systems
 from paratune.reports.systems.scaling import SCALING, SPEED_UP, scalings
-from paratune.reports.tables.table import Table
+from paratune.reports.tables.table import Column, Heading, Row, Table, TableCell, make_table
+from paratune.verdicts import MeasureComparison
+from paratune.verdicts.words import change_words, signed_interval_words
 
-MAX_COLUMNS = 24
-"""Configurations in a table of slices: the baseline and the first ones."""
+MAX_BESIDE = 3
+"""Configurations that are beside each other; more have a line each."""
+MAX_SCORES = 2
+"""Headline scores of a split."""
+_ADJUSTED = " *"
 _TIMES = named("train_s", "epoch_s")
 _MEMORY = named("peak_memory_largest_bytes", "peak_memory_sum_bytes")
 RESOURCES = named(
@@ -75,12 +90,12 @@ def configurations_table(systems: Systems) -> Table:
         "one. Coloured: a change that is shown, for samples/s, goodput and scores by the verdict, else by its 95% "
         "interval. Grey: cannot tell."
     )
+    divided = " of gradients divided as AdamW divides them" if noise_kind_of(systems) == "preconditioned" else ""
     notes = [
         *([changes] if len(members) > 1 else []),
-        f"Statistical efficiency is (phi + m0) / (phi + m): phi {noise_words(noise_kind_of(systems))}, m the global "
+        f"Statistical efficiency is (phi + m0) / (phi + m): phi the gradient noise scale{divided}, m the global "
         "batch, m0 measure.reference_batch of the baseline, or else its global batch. Goodput is samples/s times "
         "statistical efficiency.",
-        *_utilisation_kind(members),
         *memory_notes(members),
     ]
     labels = [_names(members), *_sizes(members)]
@@ -99,8 +114,7 @@ def phases_table(systems: Systems) -> Table:
 
 def resources_table(systems: Systems) -> Table:
     """Return utilisation, communication, energy, device-hours and cost."""
-    members, measures = systems.measured, [*RESOURCES]
-    notes = _utilisation_kind(members)
+    members, measures, notes = systems.measured, [*RESOURCES], []
     if known := {price for member in members if (price := systems.price_of(member)) is not None}:
         by_matrix = ", ".join(f"{name} {price:g}" for name, price in systems.prices.items() if price is not None)
         measures.append(cost(max(known)))
@@ -135,26 +149,6 @@ def _sizes(members: Sequence[Configuration]) -> list[LabelColumn]:
     ]
 
 
-def _utilisation_kind(members: Sequence[Configuration]) -> list[str]:
-    kinds = sorted({str(kind) for member in members for run in member.runs if (kind := run.summary.utilisation.kind)})
-    words = {"nvml": "of the GPUs (NVML: the share of time in which a kernel runs)", "cpu": "of the CPU"}
-    return [f"Utilisation {', '.join(words.get(kind, kind) for kind in kinds)}."] if kinds else []
-
-
-def sliced_configurations(systems: Systems) -> Iterator[Table]:
-    """Yield the tables of scores by slice, with a column for each configuration that is no probe."""
-    scored = [member for member in systems.measured if member.scored]
-    shown = sorted(scored, key=lambda member: member is not systems.baseline)[:MAX_COLUMNS]
-    members = [(member.label, member.scored) for member in scored if member in shown]
-    remark = f"{len(members)} of {len(scored)} configurations; report.json has the slices of all runs."
-    for table in slice_tables(members):
-        yield replace(table, notes=(*table.notes, remark)) if len(members) < len(scored) else table
-
-
-def _best(run: RunRecord, results: Mapping[str, TargetResult]) -> float | None:
-    return results[run.name].best if run.name in results else None
-
-
 def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[Table]:
     """Yield for each target when the configurations first reached it; reads the events of all runs except probes.
 
@@ -171,15 +165,129 @@ def target_tables(systems: Systems, targets: Sequence[ScoreTarget]) -> Iterator[
     by_target, damaged = evaluate_targets([run for member in members for run in member.runs], targets)
     notes = [note, *damaged]
     for at, (target, results) in enumerate(zip(targets, by_target, strict=True)):
+        best = {name: result.best for name, result in results.items()}
         of_score = score("validation", target.metric)
         measures = [
             time_until("train", "Training until then", target, results),
             time_until("total", "Whole run until then", target, results),
             replace(
                 of_score, key=f"best_{target.metric}", label=f"Best {of_score.label}", source="events: evaluation",
-                read=partial(_best, results=results),
+                read=partial(_best, best=best),
             ),
         ]  # fmt: skip
         title = f"Time to {target.text} on validation"
         labels, key = [_names(members)], f"target-{at + 1}"
         yield build(systems, key, title, labels, members, measures, notes, compares=True, shows_all=True)
+
+
+def _best(run: RunRecord, best: Mapping[str, float | None]) -> float | None:
+    return best.get(run.name)
+
+
+def main_table(systems: Systems, settings: Sequence[Difference] = (), most: int | None = None) -> Table:
+    """Return the main measures: of up to `MAX_BESIDE` configurations a column for each, else a line for each.
+
+    Args:
+        systems: The configurations, and the verdicts on them; with two, their changes are in a last column.
+        settings: Differences between their runs, above the measures of few configurations.
+        most: Lines of many configurations.
+    """
+    members = sorted(systems.measured, key=lambda member: member is not systems.baseline)
+    if len(members) > MAX_BESIDE:
+        return lines_table(systems, most)
+    rows: list[list[str | TableCell]] = [
+        [item.key, *(", ".join(dict.fromkeys(setting_text(item, run.name) for run in one.runs)) for one in members)]
+        for item in settings
+    ]
+    if any(len(member.runs) > 1 for member in members):
+        rows.append(["Runs", *(f"{len(member.runs)}" for member in members)])
+    rows += [
+        [TableCell(heading, measure.key), *(_cell(measure, item, amount_text(item, scale)) for item in amounts)]
+        for measure, heading, scale, amounts in _amounts(systems, members, _main_measures(systems))
+    ]
+    columns: list[Heading] = [("", "figure"), *(Column(member.label) for member in members)]
+    if len(members) != 2:
+        return make_table("main", "", columns, rows)
+    found = {key: finding for key, by_label in findings(systems).items() for finding in by_label.values()}
+    found = {f"{finding.split}_{key}" if finding.split else key: finding for key, finding in found.items()}
+    task = members[0].runs[0].task
+    changes = [_change(found.get(row[0].value) if isinstance(row[0], TableCell) else None, task) for row in rows]
+    if not any(changes):
+        return make_table("main", "", columns, rows)
+    notes = ["Scores change in points of a hundred. In brackets: 95% intervals."]
+    if any(change.endswith(_ADJUSTED) for change in changes):
+        notes.append("* adjusted for the order of the runs")
+    lines = [[*row, change] for row, change in zip(rows, changes, strict=True)]
+    return make_table("main", "", [*columns, Column("Change")], lines, 1, notes)
+
+
+def lines_table(systems: Systems, most: int | None = None) -> Table:
+    """Return means of the main measures with a line for each configuration; with `most`, of the first ones."""
+    members = systems.measured
+    measures = [measure for measure in _main_measures(systems, 1) if measure.better]
+    found = [*_amounts(systems, members, measures)]
+    rows: list[Row] = [
+        [member.label, TableCell(f"{len(member.runs)}", len(member.runs)),
+         *(_cell(measure, amounts[at], scale.text(amounts[at].center)) for measure, _, scale, amounts in found)]
+        for at, member in enumerate(members)
+    ]  # fmt: skip
+    notes = ["Means over the runs of a line."] if any(len(member.runs) > 1 for member in members) else []
+    notes += [f"{len(rows) - len(rows[:most])} more: see the report."] if rows[:most] != rows else []
+    columns = [("Configuration", "configuration"), ("Runs", "runs"), *((head, item.key) for item, head, *_ in found)]
+    return make_table("main", "", columns, rows[:most], 1, notes)
+
+
+def _amounts(
+    systems: Systems, members: Sequence[Configuration], measures: Sequence[Measure]
+) -> Iterator[tuple[Measure, str, Scale, list[Amount]]]:
+    """Yield each measure that a configuration has, with its heading, the format of its values, and the values."""
+    for measure in measures:
+        amounts = [amount_of(systems, measure, member, member) for member in members]
+        if any(amount.center is not None for amount in amounts):
+            scale = scale_of(measure.unit, [amount.center for amount in amounts])
+            # A constant answer has no spread over seeds.
+            shown = amounts if measure.better else [replace(amount, is_of_all=True) for amount in amounts]
+            yield measure, scale.label(measure.label.removesuffix(" per device")), scale, shown
+
+
+def _cell(measure: Measure, found: Amount, text: str) -> TableCell:
+    return TableCell(text, found.center, tuple(found.values), measure.source, deviation=found.deviation)
+
+
+def _main_measures(systems: Systems, most: int = MAX_SCORES) -> list[Measure]:
+    """Return time, speed, memory, energy, and the headline scores of each split above those of a constant answer."""
+    are_full = not any(member.is_probe for member in systems.measured)
+    keys = (
+        "train_s" if are_full else "mean_step_ms", "latency_p50_ms", "latency_p95_ms", "samples_per_s",
+        "peak_memory_largest_bytes", "weights_bytes", "energy_j",
+    )  # fmt: skip
+    prices = {price for member in systems.measured if (price := systems.price_of(member)) is not None}
+    scores = [
+        measure
+        for split, metric in headline_scores([run for member in systems.measured for run in member.scored], most)
+        for measure in (score(split, metric), replace(constant_score(split, metric), label="  constant answer"))
+    ]
+    return [*named(*keys), *([cost(max(prices))] if len(prices) == 1 else []), *scores]
+
+
+def headline_scores(runs: Sequence[RunRecord], most: int = MAX_SCORES) -> list[tuple[str, str]]:
+    """Return split and name of the first headline metrics of the tasks, validation and test first."""
+    headline = dict.fromkeys(metric for run in runs for metric in run.run.task.metrics)
+    scored = [run.summary.scores for run in runs]
+    splits = dict.fromkeys(["validation", "test", *(split for scores in scored for split in scores)])
+    found = []
+    for split in splits:
+        known = dict.fromkeys(metric for scores in scored for metric in scores.get(split) or ())
+        shown = [metric for metric in (headline or known) if metric in known and metric != "loss"]
+        found += [(split, metric) for metric in shown[:most]]
+    return found
+
+
+def _change(finding: MeasureComparison | None, task: str) -> str:
+    """Return a known change with its interval, without its unit: "+8% [−39, +89]"; with a mark if it is adjusted."""
+    if finding is None or finding.change is None:
+        return ""
+    interval = signed_interval_words(finding, task)
+    text = change_words(finding, task) + ("" if interval == NOT_AVAILABLE else f" {interval}")
+    is_adjusted = finding.order is not None and finding.order.is_adjusted
+    return re.sub(" points?", "", text) + (_ADJUSTED if is_adjusted else "")

@@ -10,6 +10,7 @@ import pytest
 from make_run import make_run
 from pyarrow import parquet
 
+from paratune.records.finished import Curve
 from paratune.reports.figures import canvas, plots
 from paratune.reports.figures import runs as figures
 from paratune.reports.runs.read import read_runs
@@ -105,6 +106,16 @@ def test_losses_of_runs_with_other_batches_are_drawn_over_epochs(tmp_path):
     runs = read_runs([first, second]).runs
     assert ">Epoch<" in _svg(loss_curves(runs))
     assert ">Optimizer step<" in _svg(loss_curves(runs[:1]))
+
+
+def test_a_band_is_over_the_steps_that_all_runs_have():
+    first = Curve((1, 2, 3), (None,) * 3, (4.0, 2.0, None))
+    second = Curve((1, 2, 3), (None,) * 3, (2.0, 1.0, 1.0))
+    band = figures.loss_band([first, second], by_epoch=False)
+    assert [column.tolist() for column in band] == [[1, 2], [3.0, 1.5], [2.0, 1.0], [4.0, 2.0]]
+    # Running means over 2 steps: 4, 3 and 2, 1.5.
+    assert figures.loss_band([first, second], by_epoch=False, window=2)[1].tolist() == [3.0, 2.25]
+    assert figures.loss_band([first, Curve((), (), ())], by_epoch=False)[0].tolist() == []
 
 
 def test_unknown_losses_leave_gaps(tmp_path):

@@ -10,7 +10,7 @@ from make_matrix import Axis, Made, make_matrix
 
 from paratune.reports.comparison import make_comparison
 from paratune.reports.matrix import make_sweep
-from paratune.reports.matrix.export import matrix_csv
+from paratune.reports.matrix.document import matrix_csv
 from paratune.reports.matrix.outcomes import SweepReport
 from paratune.reports.measures import MEASURES
 from paratune.reports.systems.building import findings

@@ -17,6 +17,7 @@ from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.document import _subject as subject
 from paratune.reports.matrix.document import matrix_sections
 from paratune.reports.matrix.outcomes import SweepReport, read_outcomes
+from paratune.reports.matrix.statements import chosen_statement
 from paratune.reports.matrix.tables import candidates, chosen, missing
 from paratune.verdicts import MeasureComparison
 from paratune.verdicts.estimate import Estimate
@@ -30,6 +31,9 @@ VALIDATION = {
     "high": (0.80, 0.90, 0.85),
     "low": (0.86, 0.86, 0.86),
 }
+
+
+THREE = VALIDATION | {"mid": (0.7, 0.7, 0.7)}
 
 
 def make(
@@ -173,7 +177,7 @@ def test_a_candidate_that_all_seeds_find_worse_is_no_tie(tmp_path: Path):
     assert group.tied == ()
     # Without predictions the interval is over seeds alone, on these rows: no claim about others.
     assert [found.scope for _, found in group.compared] == ["seeds"]
-    assert (group.is_best, group.remarks) == (None, ())
+    assert group.remarks == ()
 
 
 ROWS, HIGH, LOW = 400, (360, 368, 364), (320, 324, 318)
@@ -196,11 +200,12 @@ def test_best_in_quality_is_the_verdict_over_seeds_and_rows(low, is_best, tmp_pa
     for name, counts in (("high", HIGH), ("low", low)):
         for seed, count in enumerate(counts, start=1):
             predict(tmp_path / "m", count, f"{name}_seed-{seed}")
-    (group,) = read_outcomes(tmp_path / "m").groups
+    report = read_outcomes(tmp_path / "m")
+    (group,) = report.groups
     ((other, found),) = group.compared
     assert (other.values, found.scope, found.estimate.num_scored) == ({"rate": "low"}, "seeds and samples", ROWS)
     assert found.change == pytest.approx((sum(low) - sum(HIGH)) / 3 / ROWS)
-    assert (group.is_best, len(group.tied)) == (is_best, 0 if is_best else 1)
+    assert (chosen_statement(report, group).is_good, len(group.tied)) == (is_best, 0 if is_best else 1)
 
 
 def test_seeds_that_differ_more_than_rows_allow_are_no_best(tmp_path: Path):
@@ -215,9 +220,11 @@ def test_seeds_that_differ_more_than_rows_allow_are_no_best(tmp_path: Path):
             write_predictions(run, "validation", rows=np.arange(20), ids=None, columns=columns)
             task = {"kind": "classification", "labels": ["a", "b"]}
             (run / "run.json").write_text(json.dumps({"schema_version": 1, "task": task}))
-    (group,) = read_outcomes(tmp_path / "m").groups
+    report = read_outcomes(tmp_path / "m")
+    (group,) = report.groups
     ((_, found),) = group.compared
-    assert (found.outcome, found.scope, group.is_best) == ("cannot tell", "seeds and samples", None)
+    assert (found.outcome, found.scope) == ("cannot tell", "seeds and samples")
+    assert chosen_statement(report, group).is_good is None
     assert found.low < 0 < found.high
 
 
@@ -226,13 +233,15 @@ def test_seeds_that_differ_more_than_rows_allow_are_no_best(tmp_path: Path):
     ("cannot tell", "seeds and samples", None), ("equal", "seeds and samples", None), ("n/a", None, None),
 ])  # fmt: skip
 def test_best_needs_every_other_candidate(outcome, scope, is_best, tmp_path: Path):
-    (group,) = make(tmp_path / "m").groups
+    report = make(tmp_path / "m", (replace(RATE, values={**RATE.values, "mid": "5e-05"}), SEED), scores=THREE)
+    (group,) = report.groups
     estimate = Estimate(-0.1, (), 0.0, 9, "seeds and samples")
-    known = MeasureComparison("accuracy", False, 0.9, 0.8, (3, 3), outcome="different", estimate=estimate)
-    other = replace(known, outcome=outcome, estimate=replace(estimate, scope=scope))
-    compared = tuple((group.candidates[0], found) for found in (known, other))
-    assert replace(group, compared=compared).is_best is is_best
-    assert replace(group, compared=()).is_best is None
+    known = MeasureComparison("accuracy", False, 0.9, 0.8, (3, 3), -0.1, outcome="different", estimate=estimate)
+    found = (known, replace(known, outcome=outcome, estimate=replace(estimate, scope=scope)))
+    others = [candidate for candidate in group.candidates if candidate is not group.chosen]
+    compared = tuple(zip(others, found, strict=True))
+    assert chosen_statement(report, replace(group, compared=compared)).is_good is is_best
+    assert chosen_statement(report, replace(group, compared=compared[:1])).is_good is None
 
 
 STRATEGY = Axis("strategy", "strategy", {"ddp": "ddp", "zero3": "zero3"}, keys=("strategy.kind",))

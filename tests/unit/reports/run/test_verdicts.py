@@ -10,7 +10,7 @@ from paratune.reports import make
 from paratune.reports.matrix import make_sweep
 from paratune.reports.run.make import run_document
 from paratune.reports.systems.building import findings
-from paratune.reports.systems.main_table import main_table
+from paratune.reports.systems.tables import main_table
 from paratune.reports.tables.table import make_table
 
 

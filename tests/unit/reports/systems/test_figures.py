@@ -3,34 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from make_matrix import NPROC, SEED, STRATEGY, Made, make_matrix
-from make_run import GIB
 
 from paratune.records.sweep import Axis, read_sweep
 from paratune.reports.figures.canvas import Drawing, figure_style, page_figure
 from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.document import matrix_sections
-from paratune.reports.systems.figures import (
-    BEATEN,
-    FRONT,
-    OPEN,
-    Point,
-    _state,
-    pareto,
-    pareto_points,
-    phase_drawing,
-    scaling_drawings,
-    speed_ups,
-    time_and_memory,
-)
-from paratune.reports.systems.labels import MAX_BARS
-from paratune.reports.systems.model import Systems, build_systems
+from paratune.reports.systems.figures import loss_drawings, phase_drawing, scaling_drawings, speed_ups, time_and_memory
+from paratune.reports.systems.model import MAX_BARS, Systems, build_systems
 from paratune.reports.systems.scaling import scalings
 
-RATE = Axis("train.learning_rate", "rate", {"a": "a", "b": "b", "c": "c"}, keys=("train.learning_rate",))
 HOSTILE = "</title><script>alert(1)</script>\x1b[31m=1+1"
 
 
@@ -44,66 +28,6 @@ def size_of(values: Mapping[str, str]) -> int:
 
 def drawn(drawing: Drawing) -> str:
     return str(page_figure(drawing))
-
-
-def pareto_matrix(folder: Path, num_seeds: int) -> Systems:
-    """Return three configurations: b is slower and larger than a at the same quality; c is slower, and better."""
-    step_ms, memory = {"a": 50.0, "b": 60.0, "c": 90.0}, {"a": 1.0, "b": 2.0, "c": 2.0}
-    accuracy = {"a": 0.8, "b": 0.8, "c": 0.9}
-
-    def tell(values: Mapping[str, str]) -> Made:
-        rate, off = values["rate"], 1 + 0.001 * int(values["seed"][-1])
-        size, score = memory[rate] * off * GIB, accuracy[rate] * off
-        summary = {"memory.largest_bytes": size, "scores.validation.accuracy": score}
-        return Made(step_ms=step_ms[rate] * off, summary=summary)
-
-    seeds = replace(SEED, values={f"seed-{at}": str(at) for at in range(1, num_seeds + 1)})
-    make_matrix(folder, (RATE, seeds), tell)
-    return systems_of(folder)
-
-
-def states(systems: Systems) -> dict[str, str]:
-    return {point.one.label: point.state for point in pareto_points(systems, systems.measured)}
-
-
-def test_the_pareto_front(tmp_path: Path):
-    systems = pareto_matrix(tmp_path / "m", 3)
-    assert states(systems) == {"a": FRONT, "b": BEATEN, "c": FRONT}
-    (drawing,) = pareto(systems)
-    svg = drawn(drawing)
-    assert drawing.caption.startswith("1 a; 2 c.")
-    assert [key.label for key in drawing.legend] == [FRONT, BEATEN]
-    # 225 steps of 90 ms times 1.002; 2 GiB times 1.002; 0.9 times 1.002.
-    assert "c: 20.3 s, 2 GiB, validation accuracy 0.9018; not beaten" in svg
-    for label in ("Training time (s)", "Peak memory per device (GiB)", "Validation Accuracy ↑"):
-        assert label in svg
-
-
-def test_one_run_of_each_is_not_distinguishable(tmp_path: Path):
-    assert set(states(pareto_matrix(tmp_path / "m", 1)).values()) == {OPEN}
-
-
-@pytest.mark.parametrize(
-    ("intervals", "expected"),
-    [
-        # Told apart by time, as good in the other.
-        ({"a": ((1, 2), (5, 6)), "b": ((3, 4), (5, 6))}, {"a": FRONT, "b": BEATEN}),
-        # Each is told apart by a value of its own.
-        ({"a": ((1, 2), (5, 6)), "b": ((3, 4), (1, 2))}, {"a": FRONT, "b": FRONT}),
-        # b may be better in the second value: its mean is, and the intervals overlap.
-        ({"a": ((1, 2), (5, 6)), "b": ((3, 4), (4, 5.5))}, {"a": FRONT, "b": OPEN}),
-        # All intervals overlap.
-        ({"a": ((1, 3), (5, 6)), "b": ((2, 4), (5, 6))}, {"a": OPEN, "b": OPEN}),
-        # c has no interval: it neither beats nor is beaten, and the others are not told apart from it.
-        ({"a": ((1, 2), (1, 2)), "b": ((3, 4), (3, 4)), "c": (None, None)}, {"a": OPEN, "b": BEATEN, "c": OPEN}),
-    ],
-)
-def test_a_state_follows_from_intervals(intervals: Mapping[str, Any], expected: Mapping[str, str]):
-    several = [
-        Point(name, tuple(10.0 if each is None else sum(each) / 2 for each in pair), pair)
-        for name, pair in intervals.items()
-    ]
-    assert {point.one: _state(point, several, (1, 1)) for point in several} == expected
 
 
 def test_speed_up_and_efficiency(tmp_path: Path):
@@ -149,8 +73,15 @@ def test_phases_are_seconds_of_a_run_and_milliseconds_of_probes(tmp_path: Path):
                 changes=lambda cell: replace(cell, kind="probe"))  # fmt: skip
     drawing = phase_drawing(systems_of(tmp_path / "p"))
     svg = drawn(drawing)
-    assert "zero3 [a]: backward 44.0 ms (55.0%)" in svg
+    assert "zero3: backward 44.0 ms (55.0%)" in svg
     assert "Time of a measured step (ms)" in svg
+
+
+def test_a_fitted_baseline_has_no_course_of_the_loss(tmp_path: Path):
+    fitted = {"config.baseline": {"kind": "tfidf"}}
+    make_matrix(tmp_path / "m", (STRATEGY,), lambda values: Made(run=fitted if values["strategy"] == "zero3" else {}))
+    (loss,) = loss_drawings(systems_of(tmp_path / "m"))
+    assert [key.label for key in loss.legend] in ([], ["ddp"])
 
 
 def test_caption_names_the_drawn_configurations_of_many(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Verdicts on the configurations of a matrix."""
+"""Verdicts on the configurations of a matrix, in words and as a forest plot."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,8 +8,12 @@ import pytest
 from make_matrix import SEED, STRATEGY, Made, make_matrix
 
 from paratune.records.sweep import Axis, read_sweep
-from paratune.reports.systems.judging import judged, verdict_table
+from paratune.reports.figures.canvas import page_figure
+from paratune.reports.systems.judging import forest_plot, interval_of, judged, verdict_table
 from paratune.reports.systems.model import Systems, build_systems
+from paratune.verdicts import MeasureComparison
+
+FOUND = MeasureComparison("accuracy", False, 0.8, 0.81, (3, 3), change=0.01, low=-0.002, high=0.022, margin=0.005)
 
 
 def systems_of(folder: Path) -> Systems:
@@ -29,6 +33,28 @@ def test_speed_is_judged_against_the_baseline(tmp_path: Path):
     (table,) = verdict_table((verdict,), said)
     assert table.lines[0][1].text.startswith("2.00× as fast")
     assert table.lines[0][0].runs == ("zero3_seed-1", "zero3_seed-2")
+    drawing = forest_plot([verdict])
+    assert "zero3 against ddp: speed +100.0%" in str(page_figure(drawing)).replace("+100%", "+100.0%")
+    looks = {(key.marker, key.is_hollow) for key in drawing.legend}
+    assert len(looks) == len(drawing.legend) == 4
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_better", "label"),
+    [
+        ("different", True, "better"),
+        ("different", False, "worse"),
+        ("equal", None, "equal within the margin"),
+        ("cannot tell", None, "cannot tell"),
+        ("n/a", None, "cannot tell"),
+    ],
+)
+def test_style_of_a_change_follows_its_outcome_and_not_its_sign(outcome: str, is_better: bool | None, label: str):
+    comparison = replace(FOUND, outcome=outcome, is_better=is_better)
+    row = interval_of(comparison, 100.0, "zero3 against ddp", "classification")
+    assert row.style.is_hollow == (label == "cannot tell")
+    assert row.text == f"zero3 against ddp: Accuracy +1.0 points [−0.2, +2.2], {label}"
+    assert (row.value, row.low, row.high, row.margin) == pytest.approx((1.0, -0.2, 2.2, 0.5))
 
 
 def test_names_with_a_colon_are_removed_from_the_verdict(tmp_path: Path):

@@ -88,17 +88,6 @@ def test_other_tasks_have_a_table_of_their_own(tmp_path: Path):
     assert len({table.title for table in found}) == 2
 
 
-def test_more_configurations_than_fit_are_named_in_a_note(tmp_path: Path):
-    axis = Axis("x", "x", {f"x-{n}": str(n) for n in range(30)}, keys=("train.learning_rate",))
-
-    def tell(values: Mapping[str, str]) -> Made:
-        return Made(summary={"slices": {"test": {"topic": [entry("art", 20, 0.5)]}}})
-
-    (table,) = tables(make_matrix(tmp_path / "m", (axis,), tell))
-    assert len(table.columns) == 2 + 24
-    assert "30" in table.notes[-1]
-
-
 @pytest.mark.parametrize("damaged", [7, {"test": 7}, {"test": {"topic": [7]}}, {"test": {"topic": [{"value": "a"}]}}])
 def test_damaged_slices_make_a_record_that_cannot_be_read(tmp_path: Path, damaged: Any):
     folder = make_matrix(tmp_path / "m", (STRATEGY, SEED), two_strategies)

@@ -12,7 +12,7 @@ from make_run import GIB
 from paratune.records.sweep import Axis, CellRecord, read_sweep
 from paratune.reports.matrix import make_sweep
 from paratune.reports.matrix.document import matrix_sections
-from paratune.reports.systems.efficiency import noise_amount
+from paratune.reports.systems.building import noise_amount
 from paratune.reports.systems.judging import judged
 from paratune.reports.systems.machines import machine_tables
 from paratune.reports.systems.model import Systems, build_systems
@@ -316,7 +316,7 @@ def test_another_machine_is_marked(tmp_path: Path):
 
     make_matrix(tmp_path / "m", (STRATEGY,), tell)
     systems = systems_of(tmp_path / "m")
-    assert systems.num_machines == 2
+    assert len(systems.machines) == 2
     table = configurations_table(systems)
     assert [line[0].marks for line in table.lines] == [(), ("a",)]
     assert any("ran on a different machine" in note for note in table.notes)
@@ -332,7 +332,7 @@ def test_runs_that_a_queue_gave_other_numbers_of_gpus_ran_on_the_same_machine(tm
         return Made(world_size=size, batch=64, run={"hardware": nodes})
 
     systems = systems_of(make_matrix(tmp_path / "m", (NPROC,), tell))
-    assert systems.num_machines == 1
+    assert len(systems.machines) == 1
     assert not any(differs.elsewhere for differs in systems.differing.values())
     assert all("machine" not in note for table in scaling_tables(systems) for note in table.notes)
     facts = dict(next(iter(machine_tables(systems))).rows)
@@ -344,7 +344,7 @@ def test_machines_with_different_links_are_different(tmp_path: Path):
         gpus = [{"name": "V100", "memory_bytes": 16 * GIB, "link": {"ddp": "NV2", "zero3": "PHB"}[values["strategy"]]}]
         return Made(run={"hardware": [{"cpu_model": "Xeon", "ram_bytes": GIB, "gpus": gpus * 2}]})
 
-    assert systems_of(make_matrix(tmp_path / "m", (STRATEGY,), tell)).num_machines == 2
+    assert len(systems_of(make_matrix(tmp_path / "m", (STRATEGY,), tell)).machines) == 2
 
 
 def test_probes_have_neither_quality_nor_the_time_of_a_run(tmp_path: Path):
