@@ -41,7 +41,21 @@ ENOUGH_SEEDS = 3
 
 def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
     """Return the conclusions of a matrix; none without verdicts and scores."""
-    return (*_speed(report), *_quality(report), *_cost(report))
+    families, groups = compared_with(report), [group for group in report.groups if group.chosen is not None]
+    found = [
+        fastest(verdicts, f"against {base}" if len(families) > 1 else "")
+        for base, verdicts in list(families.items())[:MAX_SENTENCES]
+    ]
+    if len(families) > MAX_SENTENCES:
+        text = f"the verdicts against {len(families) - MAX_SENTENCES} more are in the table."
+        found.append(Statement("More baselines", text, None, "verdicts"))
+    found += [chosen_statement(report, group) for group in groups[:MAX_SENTENCES]]
+    if len(groups) > MAX_SENTENCES:
+        text = f"{len(groups) - MAX_SENTENCES} more selections are in the table."
+        found.append(Statement("More selections", text, None, "chosen"))
+    if report.groups and not groups:
+        found.append(Statement("Best in quality", "cannot tell: no candidate has all of its runs.", None, "chosen"))
+    return (*found, *_cost(report))
 
 
 def compared_with(report: SweepReport) -> dict[str, list[Verdict]]:
@@ -58,26 +72,6 @@ def compared_with(report: SweepReport) -> dict[str, list[Verdict]]:
         if can_run and member.label not in known and member.label != base:
             families.setdefault(base, []).append(without_verdict(member.label, base))
     return families
-
-
-def _speed(report: SweepReport) -> Iterator[Statement]:
-    families = compared_with(report)
-    for base, verdicts in list(families.items())[:MAX_SENTENCES]:
-        yield fastest(verdicts, f"against {base}" if len(families) > 1 else "")
-    if len(families) > MAX_SENTENCES:
-        text = f"{len(families) - MAX_SENTENCES} more baselines have sentences of their own."
-        yield Statement("More baselines", text, None, "verdicts")
-
-
-def _quality(report: SweepReport) -> Iterator[Statement]:
-    groups = [group for group in report.groups if group.chosen is not None]
-    for group in groups[:MAX_SENTENCES]:
-        yield chosen_statement(report, group)
-    if len(groups) > MAX_SENTENCES:
-        text = f"{len(groups) - MAX_SENTENCES} more selections are in the table."
-        yield Statement("More selections", text, None, "chosen")
-    if report.groups and not groups:
-        yield Statement("Best in quality", "cannot tell: no candidate has all of its runs.", None, "chosen")
 
 
 def chosen_statement(report: SweepReport, group: CandidateGroup) -> Statement:

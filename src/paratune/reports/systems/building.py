@@ -249,7 +249,11 @@ def _compared(
         is_adjusted = comparison.order is not None and comparison.order.is_adjusted
         # Means over runs and the ratio of geometric means may differ in sign: then the change is that of the values.
         if is_adjusted or (comparison.change > 0) == (value > before):
-            is_told = _is_told(comparison)
+            # Measures without a verdict are told apart by a 95% interval without 0.
+            low, high = comparison.low, comparison.high
+            is_told = low is not None and high is not None and (low > 0 or high < 0)
+            if comparison.measure in _MEASURE_OF_VERDICT or not comparison.is_ratio:
+                is_told = comparison.outcome == "different"
             percent = 100 * comparison.change if comparison.is_ratio else percent
     entry = replace(entry, marks=(*entry.marks, *footnotes.marks([ADJUSTED] if is_adjusted else [])))
     shown = format_percent(percent)
@@ -322,14 +326,6 @@ def _group(systems: Systems, member: Configuration, amounts: Mapping[str, Amount
     # The group of all runs is kept: it knows whether its steps can differ from those of others.
     is_whole = len(runs) == len(member.runs)
     return systems.once("group", member, lambda: Group(member.label, runs)) if is_whole else Group(member.label, runs)
-
-
-def _is_told(comparison: MeasureComparison) -> bool:
-    """Return whether a change is shown: by its verdict, or by a 95% interval without 0 for measures without one."""
-    if comparison.measure in _MEASURE_OF_VERDICT or not comparison.is_ratio:
-        return comparison.outcome == "different"
-    low, high = comparison.low, comparison.high
-    return low is not None and high is not None and (low > 0 or high < 0)
 
 
 def _left_out(members: Sequence[Configuration], measures: Sequence[Measure]) -> list[str]:
