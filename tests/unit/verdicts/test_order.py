@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from paratune.verdicts import Group, judge
 from paratune.verdicts.estimate import holm
 from paratune.verdicts.order import RunTime, is_confounded, num_overlapping, order_model, run_time
-from paratune.verdicts.speeds import speeds_of
+from paratune.verdicts.speeds import compare_speeds, ratio
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 RNG = np.random.default_rng(3)
@@ -188,8 +188,9 @@ def test_one_configuration_after_the_other_under_a_drift_is_rarely_called_differ
         groups = [
             Group(str(at), tuple(stamped(f"{p}", rates[p], p) for p in range(3 * at, 3 * at + 3))) for at in range(num)
         ]
-        speeds = speeds_of(groups, [rates[3 * at : 3 * at + 3] for at in range(num)])
-        estimates = [speeds.change([(0, at)], speeds.pair_sides) for at in range(1, num)]
+        sides = [(rates[:3].tolist(), rates[3 * at : 3 * at + 3].tolist()) for at in range(1, num)]
+        measured = [ratio("speed", groups[0], other, *own) for other, own in zip(groups[1:], sides, strict=True)]
+        estimates = [one.estimate for one in compare_speeds(groups[0], groups[1:], sides, measured)]
         covered += np.mean([low <= 0 <= high for low, high in (one.interval() for one in estimates)])
         false += min(holm([one.p_different() for one in estimates])) <= 0.05
     assert covered / 300 >= 0.92
