@@ -339,7 +339,6 @@ NEVER: dict[str, tuple[str, ...]] = {
     "compare": ("compare", "RUN", "OTHER"),
     "watch": ("watch", "RUN", "--json"),
     "jobs": ("jobs", "RUN"),
-    "push": ("push", "RUN", "--to", "me/model", "--dry-run"),
     "glue-submit": ("glue-submit", "RUN", "--out", "glue.zip"),
     "plan --measured": ("plan", "c.yaml", "--max-length", "8", "--devices", "1", "--measured", "RUN"),
     "doctor": ("doctor", "--folder", "RUN"),

@@ -20,7 +20,6 @@ COMMANDS = {
     "predict": "Write the rows of a file and the predictions of MODEL for them, as .csv, .jsonl or .parquet.",
     "explain": "Show which words and sentences of rows drive the output of MODEL, and whether that holds.",
     "feedback": "Write feedback on the essays of a file: an interval for each score, and what the score rests on.",
-    "push": "Upload the model of RUN, a finished run, with its model card, to the Hugging Face hub as OWNER/NAME.",
     "quantize": "Write a smaller form of MODEL as a folder, and compare its outputs and decisions with those of MODEL.",
     "compress": "Make smaller forms of RUN, and measure each beside its model: size, speed, memory and scores.",
     "serve": "Answer HTTP requests with the predictions of RUN (a run, a model folder or a hub name) until a signal.",

@@ -1,4 +1,4 @@
-"""The Hugging Face hub: whether it can be reached, within seconds, and uploads that a user asks for.
+"""The Hugging Face hub: whether it can be reached, within seconds.
 
 Imports no torch.
 """
