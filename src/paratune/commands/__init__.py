@@ -14,7 +14,6 @@ COMMANDS = {
     "certify": "Check that strategies train the same thing: compare a few steps of CONFIG with one process.",
     "launch": "Submit CONFIG to Slurm, on one node or several; the job saves, is queued again and resumes by itself.",
     "jobs": "Show the submitted jobs of runs and matrices, and their state; without PATHS, of all runs below runs/.",
-    "cancel": "Cancel JOBS, given by number or by run folder; a running job saves a checkpoint first.",
     "toy-cluster": "Start or stop a Slurm cluster on this machine, to try jobs on.",
     "evaluate": "Print the metrics of MODEL (a run, a model folder or a hub name) on a labelled file.",
     "predict": "Write the rows of a file and the predictions of MODEL for them, as .csv, .jsonl or .parquet.",
@@ -41,7 +40,6 @@ COMMANDS = {
 """Command -> the first line of its docstring, with which `paratune --help` imports no command."""
 
 PLACES = {
-    "cancel": "jobs:cancel",
     "evaluate": "infer:evaluate",
     "predict": "infer:predict",
     "unbundle": "bundle:unbundle",
@@ -60,7 +58,6 @@ EXAMPLES = {
     "plan": "paratune plan my.yaml --devices 1,2,4,8 --device a100-40gb",
     "sweep": "paratune sweep matrix.yaml --dry-run",
     "launch": "paratune launch my.yaml --site site.yaml --dry-run",
-    "cancel": "paratune cancel 1234",
     "toy-cluster": "paratune toy-cluster start",
     "evaluate": "paratune evaluate runs/NAME --data reviews.csv",
     "predict": "paratune predict runs/NAME --input reviews.csv --output predictions.csv",

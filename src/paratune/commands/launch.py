@@ -45,15 +45,9 @@ def launch(
         dry_run: print the batch script; submit and write nothing
         run_code: paratune train --run-code in the job
     """
+    from paratune.cluster.script import script_text
     from paratune.cluster.site import read_site, with_size
-    from paratune.commands.launch_jobs import (
-        array_jobs,
-        check_known,
-        run_jobs,
-        show_scripts,
-        submit_jobs,
-        wait_for_jobs,
-    )
+    from paratune.commands.launch_jobs import array_jobs, check_known, run_jobs, submit_jobs, wait_for_jobs
 
     require_at_least("--nodes", nodes)
     require_at_least("--gpus-per-node", gpus_per_node, 0)
@@ -67,20 +61,18 @@ def launch(
     with ExitStack() as launch_lock:
         if array:
             jobs = array_jobs(
-                config,
-                set_,
-                sized_site,
-                only,
-                nodes=nodes,
-                retry_failed=retry_failed,
-                max_at_once=max_at_once,
-                dry_run=dry_run,
-            )
+                config, set_, sized_site, only,
+                nodes=nodes, retry_failed=retry_failed, max_at_once=max_at_once, dry_run=dry_run,
+            )  # fmt: skip
         else:
             jobs = run_jobs(config, set_, sized_site, after, None if dry_run else launch_lock)
         jobs = [(replace(job, run_code=run_code), folder) for job, folder in jobs]
         if dry_run:
-            return show_scripts(jobs, as_json=json)
+            if json:
+                print_json([{"name": job.name, "script": script_text(job)} for job, _ in jobs], indent=1)
+            for job, _ in () if json else jobs:
+                print(script_text(job), end="")  # noqa: T201
+            return EXIT_OK
         check_known(after)
         submitted = submit_jobs(jobs, site, after)
     if not wait:

@@ -66,7 +66,7 @@ def run_jobs(
     loaded = load_config(path, overrides)
     folder = run_path(loaded.config).absolute()
     name = loaded.config.run.name or path.stem
-    job = _job(name, site, (ArrayRun(name, _slurm_folder(folder) / CONFIG),), folder)
+    job = _job(name, site, (ArrayRun(name, folder / SLURM_FOLDER / CONFIG),), folder)
     if loaded.config.device == "cpu" and site.gpus_per_node:
         raise ConfigError(
             f"device: cpu, and the site gives {site.gpus_per_node} GPUs a node; use --gpus-per-node 0",
@@ -85,10 +85,10 @@ def run_jobs(
         if not after:  # otherwise a job in `after` may use it
             _check_not_queued(folder, after)
             check_usable(folder, "resume")
-        launch_lock.enter_context(_locked(_slurm_folder(folder)))
+        launch_lock.enter_context(_locked(folder / SLURM_FOLDER))
         # Again, under the lock: another launch may have submitted a job since the first check.
         _check_not_queued(folder, after)
-        _write(_slurm_folder(folder) / CONFIG, f"# {plain(path)}, as submitted\n{show_text(loaded)}")
+        _write(folder / SLURM_FOLDER / CONFIG, f"# {plain(path)}, as submitted\n{show_text(loaded)}")
     return [(job, folder)]
 
 
@@ -106,19 +106,21 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
+def _queued(folder: Path, after: Sequence[str] = ()) -> list[str]:
+    """Return the jobs of a run or a matrix that are in the queue, without those in `after`."""
+    earlier = [job for job in jobs.submissions([folder]) if job.job not in after]
+    queued = queue() if earlier else []
+    return [job.job for job in earlier if not jobs.status(job, queued).is_over]
+
+
 def _check_not_queued(folder: Path, after: Sequence[str]) -> None:
     """Raise a `LaunchError` if a job of this run is in the queue and not in `after`: the run would be in use."""
-    earlier = [job for job in jobs.submissions([folder]) if job.job not in after]
-    if not earlier:
-        return
-    queued = queue()
-    for job in earlier:
-        if not jobs.status(job, queued).is_over:
-            message = (
-                f"job {job.job} of this run is in the queue; paratune cancel {job.job} removes it, and with --after "
-                f"{job.job} the new job starts after its success"
-            )
-            raise LaunchError(message, code="slurm.already_queued", job=job.job)
+    for job in _queued(folder, after):
+        message = (
+            f"job {job} of this run is in the queue; scancel {job} removes it, and with --after {job} the new job "
+            "starts after its success"
+        )
+        raise LaunchError(message, code="slurm.already_queued", job=job)
 
 
 def array_jobs(
@@ -147,7 +149,14 @@ def array_jobs(
     if not todo:
         print(plain(f"{matrix.name}: nothing is left to train"), file=sys.stderr)  # noqa: T201
     elif not dry_run:
-        _warn_about_queued(matrix.folder)
+        numbers = " ".join(_queued(matrix.folder))
+        if numbers:  # they may contain the same runs
+            print_warning(
+                f"jobs of this matrix are in the queue: {numbers}; a run that is in two jobs is trained once, and the "
+                "second job ends with an error if the first one still trains it; scancel "
+                f"{numbers} removes them",
+                "slurm.runs_queued",
+            )
     by_size: dict[tuple[int, int], list[Cell]] = {}
     for cell in todo:
         by_size.setdefault((cell.record.num_processes, cell.record.num_nodes or 0), []).append(cell)
@@ -161,24 +170,6 @@ def array_jobs(
         job = _job(name, _site_for(site, count, num_nodes, cells[0].name), runs, folder)
         array_jobs.append((replace(job, is_array=True, max_at_once=max_at_once), folder))
     return array_jobs
-
-
-def _warn_about_queued(folder: Path) -> None:
-    """Warn about arrays of this matrix in the queue: they may contain the same runs."""
-    numbers = " ".join(_queued(folder))
-    if numbers:
-        print_warning(
-            f"jobs of this matrix are in the queue: {numbers}; a run that is in two jobs is trained once, and the "
-            f"second job ends with an error if the first one still trains it; paratune cancel {numbers} removes them",
-            "slurm.runs_queued",
-        )
-
-
-def _queued(folder: Path) -> list[str]:
-    """Return the submissions of a matrix that are in the queue."""
-    earlier = jobs.submissions([folder])
-    queued = queue() if earlier else []
-    return [job.job for job in earlier if not jobs.status(job, queued).is_over]
 
 
 def _site_for(site: Site, num_processes: int, num_nodes: int, name: str) -> Site:
@@ -223,19 +214,7 @@ def _job(name: str, site: Site, runs: tuple[ArrayRun, ...], folder: Path) -> Bat
     for path in (folder, Path.cwd()):
         if reason := sbatch_path_problem(str(path)):
             raise ConfigError(f"{reason}; change run.folder, or the working directory", code="run.name_unfit")
-    return BatchJob(name, site, runs, folder=_slurm_folder(folder), directory=Path.cwd())
-
-
-def _slurm_folder(folder: Path) -> Path:
-    return folder / SLURM_FOLDER
-
-
-def show_scripts(batch_jobs: Sequence[tuple[BatchJob, Path]], *, as_json: bool) -> int:
-    if as_json:
-        print_json([{"name": job.name, "script": script_text(job)} for job, _ in batch_jobs], indent=1)
-    for job, _ in () if as_json else batch_jobs:
-        print(script_text(job), end="")  # noqa: T201
-    return EXIT_OK
+    return BatchJob(name, site, runs, folder=folder / SLURM_FOLDER, directory=Path.cwd())
 
 
 def submit_jobs(
@@ -245,40 +224,33 @@ def submit_jobs(
 
     Slurm limits the jobs of one array only.
     """
-    submitted: list[jobs.Submitted] = []
+    all_submitted: list[jobs.Submitted] = []
     for job, folder in batch_jobs:
         before: list[str] = []
         if job.max_at_once is not None:
-            before = [submitted[-1].job] if submitted else _queued(folder)
-        submitted.append(_submit_job(job, folder, site_path, after, before))
-    return submitted
-
-
-def _submit_job(
-    job: BatchJob, folder: Path, site_path: Path, after: Sequence[str], before: Sequence[str]
-) -> jobs.Submitted:
-    script = job.folder / (SCRIPT if len(job.runs) == 1 and not job.is_array else f"{job.name}.sh")
-    _write(script, script_text(job))
-    submit_time = jobs.now()
-    number = submit(script, after=after, ended=before)
-    submitted = jobs.Submitted(
-        job=number,
-        name=job.name,
-        submitted=submit_time,
-        folder=str(folder),
-        site=str(site_path),
-        script=str(script),
-        num_nodes=job.site.nodes,
-        num_processes=job.num_processes,
-        num_runs=len(job.runs),
-        is_array=job.is_array,
-        after=tuple(after),
-    )
-    jobs.record_submission(submitted)
-    runs = f" of {len(job.runs)} runs" if job.is_array else ""
-    waits = f"; it starts after {' '.join(before)} (--max-at-once)" if before else ""
-    _log(f"job {number}{runs}: {job.name}; script and output: {job.folder}{waits}")
-    return submitted
+            before = [all_submitted[-1].job] if all_submitted else _queued(folder)
+        script = job.folder / (SCRIPT if len(job.runs) == 1 and not job.is_array else f"{job.name}.sh")
+        _write(script, script_text(job))
+        submit_time = jobs.now()
+        submitted = jobs.Submitted(
+            job=submit(script, after=after, ended=before),
+            name=job.name,
+            submitted=submit_time,
+            folder=str(folder),
+            site=str(site_path),
+            script=str(script),
+            num_nodes=job.site.nodes,
+            num_processes=job.num_processes,
+            num_runs=len(job.runs),
+            is_array=job.is_array,
+            after=tuple(after),
+        )
+        jobs.record_submission(submitted)
+        all_submitted.append(submitted)
+        runs = f" of {len(job.runs)} runs" if job.is_array else ""
+        waits = f"; it starts after {' '.join(before)} (--max-at-once)" if before else ""
+        _log(f"job {submitted.job}{runs}: {job.name}; script and output: {job.folder}{waits}")
+    return all_submitted
 
 
 def _write(path: Path, text: str) -> None:
@@ -294,7 +266,7 @@ def wait_for_jobs(submitted: Sequence[jobs.Submitted], *, as_json: bool) -> int:
         statuses = wait_for(submitted, _log)
     except KeyboardInterrupt:
         numbers = " ".join(job.job for job in submitted)
-        _log(f"no longer waiting; the jobs continue: paratune jobs shows them, paratune cancel {numbers} ends them")
+        _log(f"no longer waiting; the jobs continue: paratune jobs shows them, scancel {numbers} ends them")
         raise
     if as_json:
         print_json([jobs.as_dict(status) for status in statuses], indent=1)

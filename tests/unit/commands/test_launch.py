@@ -1,4 +1,4 @@
-"""`paratune launch`, `jobs` and `cancel` with stand-ins for Slurm's commands."""
+"""`paratune launch` and `jobs` with stand-ins for Slurm's commands."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from raised import check_shown, raises_code
 
-from paratune.commands.jobs import cancel, jobs
+from paratune.commands.jobs import jobs
 from paratune.commands.launch import launch as run_launch
 from paratune.errors import EXIT_DATA, LaunchError
 
@@ -42,10 +42,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (
             "scontrol",
             '[ "$4" != 99 ] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }\n'
-            '[ ! -e down ] || { echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1; }\n'
             'echo "JobId=$4 JobState=$(cat state 2>/dev/null)"',
         ),
-        ("scancel", 'echo "$@" > cancelled'),
     ):
         (Path("bin") / name).write_text(f"#!/bin/bash\n{text}\n")
         (Path("bin") / name).chmod(0o755)
@@ -268,42 +266,6 @@ def test_a_finished_run_is_not_submitted(launch: Launch, here: Path, capsys: Any
     (folder / "run.json").unlink()
     assert launch() == 0
     assert "already finished: nothing was submitted" in capsys.readouterr().err
-
-
-def test_cancelling_by_number_and_by_folder(launch: Launch, here: Path, capsys: Any):
-    assert cancel("12", "13_4") == 0
-    assert (here / "cancelled").read_text() == "12 13_4\n"
-    launch()
-    with raises_code("slurm.unknown_job"):
-        cancel("runs/c")
-    (here / "queue").write_text("1|1|N/A|RUNNING|0:05|1|n1|None\n")
-    assert cancel("runs/c", json=True) == 0
-    assert (here / "cancelled").read_text() == "1\n"
-    # For these scancel prints nothing, and ends with 0.
-    with raises_code("slurm.unknown_job", "99"):
-        cancel("12", "99")
-    (here / "state").write_text("COMPLETED")
-    with raises_code("slurm.unknown_job", "12", "COMPLETED"):
-        cancel("12")
-    # One that the controller cannot be asked for may well be there.
-    (here / "down").touch()
-    with raises_code("slurm.refused", "Unable to contact slurm controller"):
-        cancel("12")
-    assert (here / "cancelled").read_text() == "1\n"
-    with raises_code("cli.invalid_value"):
-        cancel("runs/nothing")
-
-
-def test_a_run_of_an_array_is_cancelled_under_any_of_its_numbers(
-    launch: Launch, here: Path, monkeypatch: pytest.MonkeyPatch
-):
-    # As scontrol shows an array 2 of two runs, the first of which is job 3; `scancel 3` finds nothing, and ends with 0.
-    first = {"2_0": {"JobId": "3", "ArrayJobId": "2", "ArrayTaskId": "0", "JobState": "RUNNING"}}
-    both = {**first, "2_1": {"JobId": "2", "ArrayJobId": "2", "ArrayTaskId": "1", "JobState": "PENDING"}}
-    monkeypatch.setattr("paratune.commands.jobs.controller_facts", lambda number: both if number == "2" else first)
-    for number, cancelled in (("3", "2_0"), ("2_0", "2_0"), ("2", "2")):
-        assert cancel(number) == 0
-        assert (here / "cancelled").read_text() == f"{cancelled}\n"
 
 
 def test_jobs_are_shown_as_a_table(launch: Launch, here: Path, capsys: Any):
