@@ -111,8 +111,6 @@ CALLS: dict[str, Callable[[], Any]] = {
     "report": lambda: paratune.report("runs/alone", out="report"),
     "report nothing": lambda: paratune.report("runs/none"),
     "model": lambda: paratune.Run("runs/alone").load_model(),
-    "tokenizer": lambda: paratune.Run("runs/alone").load_tokenizer(),
-    "figures": lambda: paratune.Run("runs/alone").figures(),
 }
 """In this order."""
 

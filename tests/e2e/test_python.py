@@ -13,7 +13,7 @@ import torch
 from harness import Cli
 from raised import raises_code
 from tiny import VOCABULARY, tiny_tokenizer
-from transformers import NystromformerConfig, NystromformerForSequenceClassification
+from transformers import AutoTokenizer, NystromformerConfig, NystromformerForSequenceClassification
 
 import paratune
 from paratune.errors import ConfigError, DataError, Stopped
@@ -70,7 +70,7 @@ def test_train_twice_evaluate_and_predict(here: Path, cli: Cli, capfd: pytest.Ca
     assert paratune.predict(run, texts)["prediction"].to_pylist() == rows["prediction"].to_pylist()[:7]
     assert _state() == before
 
-    inputs = run.load_tokenizer()(texts, padding=True, return_tensors="pt")
+    inputs = AutoTokenizer.from_pretrained(run.folder / "model")(texts, padding=True, return_tensors="pt")
     with torch.inference_mode():
         shares = run.load_model()(**inputs).logits.softmax(-1)[:, 1]
     np.testing.assert_allclose(shares.numpy(), rows["score_positive"].to_numpy()[:7], rtol=1e-4)

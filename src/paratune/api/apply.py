@@ -14,26 +14,9 @@ from paratune.records import MODEL_FOLDER, RUN_FILE
 from paratune.records.own import TASK_FILE, read_task_file
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
     from paratune.infer.trained import TrainedModel
 
 log = logging.getLogger(__name__)
-ROW = "row"
-"""Column of row numbers, for a file without a column of ids."""
-
-
-def with_predictions(table: "pa.Table", trained: Any, split: Any, evaluation: Any) -> "pa.Table":
-    """Return the table with the columns of the predictions, null in rows without a prediction."""
-    import pyarrow as pa
-
-    if not {trained.columns.id, ROW} & set(table.column_names):  # else a column of the file identifies its rows
-        table = table.add_column(0, ROW, pa.array(range(table.num_rows)))
-    columns = trained.recipe.prediction_columns(split, evaluation.outputs, trained.tokenizer)
-    for name, values in columns.items():
-        table = table.append_column(name, _at_rows(values, split.samples.rows, table.num_rows))
-    return table
 
 
 def warn_about_unknown_tokens(split: Any) -> None:
@@ -47,21 +30,6 @@ def apply(trained: Any, split: Any, batch_size: int) -> Any:
     """Return the outputs of a model for a split, with a progress bar."""
     with Display(speaks=True).bar("predict", 1) as bar:
         return trained.apply(split, batch_size, lambda done, total: bar.update(done, total=total))
-
-
-def _at_rows(values: Any, rows: "np.ndarray[Any, Any]", num_rows: int) -> "pa.Array":
-    """Return an array (num_rows,) with the values at `rows`, and null elsewhere."""
-    import numpy as np
-    import pyarrow as pa
-
-    if isinstance(values, pa.Array):  # vectors: as lists of Python numbers they would need ten times the memory
-        places = np.full(num_rows, -1, dtype=np.int64)
-        places[rows] = np.arange(len(rows))
-        return values.take(pa.array(places, mask=places < 0))
-    placed: list[Any] = [None] * num_rows
-    for row, value in zip(rows.tolist(), pa.array(values).to_pylist(), strict=True):
-        placed[row] = value
-    return pa.array(placed)
 
 
 def load_model(name: str, device: str, *, run_code: bool = False, **columns: str | None) -> "TrainedModel":

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paratune.api.arguments import several
 from paratune.api.configuration import Configuration, written
-from paratune.api.process import run_command
+from paratune.api.process import run_command, several
 from paratune.errors import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 
 

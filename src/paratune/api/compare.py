@@ -2,35 +2,39 @@
 
 from collections.abc import Sequence
 from os import PathLike, fspath
+from typing import TYPE_CHECKING
 
-from paratune.api.arguments import several
-from paratune.api.process import process_as_before
+from paratune.api.process import process_as_before, several
 from paratune.api.run import Run
 from paratune.api.sweep_result import Sweep
-from paratune.reports.comparison import Comparison, make_comparison
-from paratune.reports.runs.sameness import read_allowed
-from paratune.verdicts import read_margins
+from paratune.base.imports import collector_off
+
+if TYPE_CHECKING:
+    from paratune.reports.comparison import Comparison
 
 AnyRun = Run | Sweep | str | PathLike[str]
 """A run or its folder, or a matrix or its folder."""
 
 
 @process_as_before()
+@collector_off()
 def compare(
     *runs: AnyRun,
     baseline: AnyRun | None = None,
     by: str | Sequence[str] = (),
     margin: str | Sequence[str] = (),
     allow: str | Sequence[str] = (),
-) -> Comparison:
+) -> "Comparison":
     """Compare the speed and the quality of runs with a baseline, with intervals and a verdict in words.
 
+    RUNS are run folders, or patterns of them such as "runs/a_seed*", which are grouped by configuration over seeds and
+    repeats; or the folder of one matrix.
+
     Args:
-        runs: Runs, run folders or patterns of them ("runs/a_seed*"), which are grouped by configuration over seeds and
-            repeats; or one matrix or its folder.
+        runs: Runs to compare.
         baseline: Run, configuration or value with which the others are compared; default: the first.
         by: Axes of a matrix whose values are compared.
-        margin: Differences that count as equal, such as "f1=0.01" or "speed=3%".
+        margin: Difference that counts as equal, MEASURE=AMOUNT or PERCENT%: "f1=0.01", "speed=3%".
         allow: Allowed differences of the runs: batch, model, train, steps, data, tokens, task, kept, weights,
             distil.
 
@@ -41,6 +45,10 @@ def compare(
         ParatuneError: A folder is not a run, or an option is invalid. Runs that cannot be compared are no error: the
             verdict has the reason, and `is_refused` is true.
     """
+    from paratune.reports.comparison import make_comparison
+    from paratune.reports.runs.sameness import read_allowed
+    from paratune.verdicts import read_margins
+
     return make_comparison(
         [run_folder(run) for run in runs],
         baseline=None if baseline is None else run_folder(baseline),

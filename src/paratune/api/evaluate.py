@@ -6,21 +6,20 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, Literal
 
-from paratune.api.apply import allow_source, apply, load_model, warn_about_unknown_tokens
-from paratune.api.arguments import several
-from paratune.api.process import process_as_before
+from paratune.api.apply import allow_source, apply, check_model, load_model, warn_about_unknown_tokens
+from paratune.api.process import process_as_before, respect_quota, several
 from paratune.api.run import Run
-from paratune.api.slices import check_by, evaluated_slices
-from paratune.api.threads import respect_quota
+from paratune.api.slices import check_by, evaluated_slices, saved_slices
 from paratune.base.units import format_share
 from paratune.console import set_up_logging, stdout_for_results
 from paratune.console.html import html_table
-from paratune.errors import coded, require_at_least
+from paratune.errors import ConfigError, coded, option_error, require_at_least
 
 log = logging.getLogger(__name__)
 Model = Run | str | PathLike[str]
 """A run, its folder, a model folder, or a hub name."""
 Device = Literal["auto", "cpu", "cuda"]
+DEFAULT_BATCH_SIZE = 32
 
 
 @dataclass(frozen=True)
@@ -28,76 +27,26 @@ class EvaluationResult:
     """The result of `paratune.evaluate`."""
 
     values: Mapping[str, Any]
-    """All values, as `paratune evaluate --json` prints them."""
+    """All values, as `paratune evaluate --json` prints them; of saved predictions only the slices of each split."""
     task: str
     """Kind of the task, such as `classification`."""
 
     @property
     def scores(self) -> Mapping[str, float | None]:
-        """The scores and the loss by name."""
-        scores: Mapping[str, float | None] = self.values["scores"]
+        """The scores and the loss by name; empty without a file."""
+        scores: Mapping[str, float | None] = self.values.get("scores", {})
         return scores
 
     @property
     def slices(self) -> Mapping[str, Any]:
-        """The scores of each slice with intervals, by column; empty without `by`."""
+        """The scores of each slice with intervals, by column (of saved predictions: by split and column)."""
         slices: Mapping[str, Any] = self.values.get("slices", {})
         return slices
 
     def _repr_html_(self) -> str:
         """Return a table of the scores, for notebooks."""
-        rows = [("samples", self.values["num_samples"]), *self.scores.items()]
-        return html_table(f"{self.values['model']} on {self.values['data']}", rows)
-
-
-def evaluate(
-    model: Model,
-    data: str | PathLike[str],
-    *,
-    by: str | Sequence[str] = (),
-    text: str | None = None,
-    text_pair: str | None = None,
-    label: str | None = None,
-    answer_start: str | None = None,
-    labels: Mapping[str, str] | None = None,
-    batch_size: int = 32,
-    device: Device = "auto",
-    run_code: bool = False,
-) -> EvaluationResult:
-    """Return the scores of a model on a labelled file.
-
-    A model that paratune saved has the names of its columns; other models need `text` and `label`.
-
-    Args:
-        model: A run, its folder, a model folder, or a hub name.
-        data: A labelled file, as `data.test` of a configuration.
-        by: Columns, `label` or `length`, by which scores are also returned.
-        text: Column of the text.
-        text_pair: Column of the second text of a pair.
-        label: Column of the label, target or answer.
-        answer_start: Column of the character position at which the answer starts.
-        labels: Labels of the model by values of the file that stand for them, such as `{"spam": "LABEL_1"}`.
-        batch_size: Samples of a forward pass, at least 1.
-        device: auto, cpu or cuda.
-        run_code: Run code that the model's folder names although you did not train it here: it can do everything that
-            you can do.
-
-    Raises:
-        ParatuneError: The file, the model or a column is missing or invalid.
-    """
-    columns = {"text": text, "text_pair": text_pair, "label": label, "answer_start": answer_start}
-    with process_as_before():
-        name = model_name(model)
-        return evaluate_file(
-            name,
-            fspath(data),
-            columns,
-            labels=labels or {},
-            by=several(by),
-            batch_size=batch_size,
-            device=device,
-            run_code=run_code,
-        )
+        rows = [("samples", self.values.get("num_samples")), *self.scores.items()]
+        return html_table(f"{self.values['model']} on {self.values.get('data', 'its own data')}", rows)
 
 
 def model_name(model: Model) -> str:
@@ -105,39 +54,70 @@ def model_name(model: Model) -> str:
     return fspath(model.folder) if isinstance(model, Run) else fspath(model)
 
 
-def evaluate_file(
-    model: str,
-    data: str,
-    named: Mapping[str, str | None],
+@process_as_before()
+def evaluate(
+    model: Model,
+    data: str | PathLike[str] | None = None,
     *,
-    labels: Mapping[str, str],
-    by: Sequence[str],
-    batch_size: int,
-    device: str,
+    by: str | Sequence[str] = (),
+    text: str | None = None,
+    text_pair: str | None = None,
+    label: str | None = None,
+    answer_start: str | None = None,
+    labels: Mapping[str, str] | Sequence[str] = (),
+    batch_size: int = DEFAULT_BATCH_SIZE,
+    device: Device = "auto",
     run_code: bool = False,
 ) -> EvaluationResult:
-    """Return the scores of a model on a labelled file, and set up the log of this process.
+    """Score MODEL (a run, a model folder or a hub name) on a labelled file.
+
+    A model that paratune saved has the names of its columns; other models need text and label. The scores of slices
+    have a number of rows and 95% intervals.
 
     Args:
-        named: Columns of the file, for models that do not record them.
-        labels: Labels of the model by values of the file.
+        model: A run, its folder, a model folder, or a hub name.
+        data: Labelled file, as data.test of a configuration; without it, the scores of the slices of a finished run
+            are computed from its saved predictions.
+        by: Column, label or length (quartiles of the tokens), by which scores are also computed.
+        text: Column of the text.
+        text_pair: Column of the second text of a pair.
+        label: Column of the label, target or answer.
+        answer_start: Column of the character position at which the answer starts.
+        labels: VALUE=LABEL, a value of the file that stands for a label of the model, such as spam=LABEL_1; in Python
+            also a mapping.
+        batch_size: Samples of a forward pass, at least 1.
+        device: Device; auto is a GPU where there is one.
+        run_code: Run code that the model's folder names although you did not train it here: it can do everything that
+            you can do.
+
+    Raises:
+        ParatuneError: The file, the model or a column is missing or invalid, or an option has no effect.
     """
     from paratune.data.read import read_table
 
     set_up_logging(speaks=True)
     respect_quota()
+    name, source, by = model_name(model), None if data is None else fspath(data), list(dict.fromkeys(several(by)))
+    named = {"text": text, "text_pair": text_pair, "label": label, "answer_start": answer_start}
+    if source is None:
+        size = None if batch_size == DEFAULT_BATCH_SIZE else batch_size
+        options = {**named, "labels": labels, "batch_size": size, "device": device != "auto"}
+        _refuse_without_data(name, by, options)
+        check_model(name, run_code=run_code)
+        with stdout_for_results():
+            kind, slices = saved_slices(name, by)
+        return EvaluationResult({"model": name, "slices": slices}, kind)
     require_at_least("--batch-size", batch_size)
-    by = list(dict.fromkeys(by))
     with stdout_for_results():
-        allow_source(data)
-        table = read_table(data)
-        trained = load_model(model, device, run_code=run_code, **named).with_labels(labels)
+        allow_source(source)
+        table = read_table(source)
+        trained = load_model(name, device, run_code=run_code, **named).with_labels(_by_value(labels))
         from paratune.data.slices import slice_values
         from paratune.data.sources import mark_pseudo, refuse_pseudo
         from paratune.tasks.own_metrics import own_scores
-    check_by(by, trained.task.kind, model)
-    split = trained.read(data, table, require_labels=True)
-    refuse_pseudo(mark_pseudo(split.samples, table), "--data", data)
+    check_by(by, trained.task.kind, name)
+    split = trained.read(source, table, require_labels=True)
+    refuse_pseudo(mark_pseudo(split.samples, table), "--data", source)
     values = slice_values(split, by)
     warn_about_unknown_tokens(split)
     evaluation = apply(trained, split, batch_size)
@@ -147,7 +127,7 @@ def evaluate_file(
             "%d of %d rows of %s (%s) have a text of the training set; the scores are too high",
             num_trained_on,
             split.num_rows,
-            data,
+            source,
             format_share(num_trained_on / split.num_rows),
             extra=coded("data.trained_on", num_rows=num_trained_on),
         )
@@ -157,8 +137,8 @@ def evaluate_file(
     loss = None if is_scaled_by_file else evaluation.loss
     scores = {**trained.recipe.scores(split, evaluation.outputs), **own, "loss": loss}
     result: dict[str, Any] = {
-        "model": model,
-        "data": data,
+        "model": name,
+        "data": source,
         "num_samples": split.num_rows,
         "num_dropped": split.num_dropped,
         "num_trained_on": num_trained_on,
@@ -171,3 +151,34 @@ def evaluate_file(
     if by:
         result["slices"] = evaluated_slices(trained, split, evaluation.outputs, by, values)
     return EvaluationResult(result, trained.task.kind)
+
+
+def _by_value(labels: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:
+    """Return labels by value, from texts VALUE=LABEL."""
+    if isinstance(labels, Mapping):
+        return labels
+    by_value: dict[str, str] = {}
+    for text in several(labels or ()):
+        value, equals, label = text.rpartition("=")
+        if not equals or not label:
+            raise option_error("--labels", text, "write VALUE=LABEL, such as spam=LABEL_1", code="cli.invalid_value")
+        if by_value.setdefault(value, label) != label:
+            reason = f"{value} already stands for {by_value[value]}; give one label for each value"
+            raise option_error("--labels", text, reason, code="cli.named_twice")
+    return by_value
+
+
+def _refuse_without_data(model: str, by: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Raise an error for options without effect on saved predictions."""
+    if not by:
+        message = (
+            f"--data is missing; for example: paratune evaluate {model} --data reviews.csv (of a finished run "
+            "--by COLUMN is enough)"
+        )
+        raise ConfigError(message, code="cli.argument_missing", option="--data", target=model)
+    for option in (f"--{name.replace('_', '-')}" for name, value in options.items() if value):
+        message = (
+            f"{option} has no effect without --data, which reads the saved predictions of the run; leave it out, "
+            "or name a file with --data"
+        )
+        raise ConfigError(message, code="cli.no_effect", option=option)

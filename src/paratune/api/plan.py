@@ -6,11 +6,9 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paratune.api.arguments import several
 from paratune.api.configuration import Configuration, load
 from paratune.api.plan_options import PlanOptions, plan_request
-from paratune.api.process import process_as_before
-from paratune.api.threads import respect_quota
+from paratune.api.process import process_as_before, respect_quota, several
 from paratune.base.imports import collector_off_for_imports
 from paratune.config.load import allow_code
 from paratune.config.own_code import CLASS_KEY, HEAD_KEY, RECIPE_KEY, named_code

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from paratune.api.apply import allow_source, apply, load_model, warn_about_unknown_tokens, with_predictions
+from paratune.api.apply import allow_source, apply, load_model, warn_about_unknown_tokens
 from paratune.api.evaluate import Device, Model, model_name
-from paratune.api.process import process_as_before
-from paratune.api.threads import respect_quota
+from paratune.api.process import process_as_before, respect_quota
 from paratune.base.text import plain
 from paratune.console import set_up_logging, stdout_for_results
 from paratune.errors import DataError, require_at_least
@@ -16,10 +15,13 @@ from paratune.errors import DataError, require_at_least
 if TYPE_CHECKING:
     import pyarrow
 
+ROW = "row"
+"""Column of row numbers, for a file without a column of ids."""
 TEXTS = "texts"
 """Name in messages of rows that were given as texts or as a table."""
 
 
+@process_as_before()
 def predict(
     model: Model,
     data: "str | PathLike[str] | Sequence[str] | pyarrow.Table",
@@ -48,12 +50,8 @@ def predict(
     Raises:
         ParatuneError: The data, the model or a column is missing or invalid.
     """
-    with process_as_before():
-        named = {"text": text, "text_pair": text_pair}
-        predicted = predict_rows(
-            model_name(model), data, named, batch_size=batch_size, device=device, run_code=run_code
-        )
-        return predicted.table()
+    named = {"text": text, "text_pair": text_pair}
+    return predict_rows(model_name(model), data, named, batch_size, device, run_code=run_code).table()
 
 
 @dataclass(frozen=True)
@@ -68,17 +66,25 @@ class PredictedRows:
     evaluation: Any
 
     def table(self) -> "pyarrow.Table":
-        """Return all rows with the columns of the predictions."""
-        return with_predictions(self.rows, self.trained, self.split, self.evaluation)
+        """Return all rows with the columns of the predictions, null in rows without a prediction."""
+        import pyarrow as pa
+
+        table, trained = self.rows, self.trained
+        if not {trained.columns.id, ROW} & set(table.column_names):  # else a column of the file identifies its rows
+            table = table.add_column(0, ROW, pa.array(range(table.num_rows)))
+        columns = trained.recipe.prediction_columns(self.split, self.evaluation.outputs, trained.tokenizer)
+        for name, values in columns.items():
+            table = table.append_column(name, _at_rows(values, self.split.samples.rows, table.num_rows))
+        return table
 
 
 def predict_rows(
     model: str,
     data: "str | PathLike[str] | Sequence[str] | pyarrow.Table",
     named: Mapping[str, str | None],
-    *,
     batch_size: int,
     device: str,
+    *,
     check: Any = None,
     run_code: bool = False,
 ) -> PredictedRows:
@@ -121,6 +127,21 @@ def predict_rows(
     return PredictedRows(table, trained, split, apply(trained, split, batch_size))
 
 
+def _at_rows(values: Any, rows: Any, num_rows: int) -> "pyarrow.Array":
+    """Return an array (num_rows,) with the values at `rows`, and null elsewhere."""
+    import numpy as np
+    import pyarrow as pa
+
+    if isinstance(values, pa.Array):  # vectors: as lists of Python numbers they would need ten times the memory
+        places = np.full(num_rows, -1, dtype=np.int64)
+        places[rows] = np.arange(len(rows))
+        return values.take(pa.array(places, mask=places < 0))
+    placed: list[Any] = [None] * num_rows
+    for row, value in zip(rows.tolist(), pa.array(values).to_pylist(), strict=True):
+        placed[row] = value
+    return pa.array(placed)
+
+
 def text_table(texts: "Sequence[str]", column: str) -> "pyarrow.Table":
     """Return texts as a table of one column; None is a row without a text.
 
@@ -136,15 +157,13 @@ def text_table(texts: "Sequence[str]", column: str) -> "pyarrow.Table":
             code="data.not_text",
             found=type(texts).__name__,
         )
-    values = list(texts)
-    try:
-        return pa.table({column: pa.array(values, pa.string())})
-    except (pa.ArrowException, UnicodeEncodeError) as error:
-        row = next((row for row, value in enumerate(values) if not _is_text(value)), None)
-        found = "" if row is None else f" (text {row} is {plain(repr(values[row]))[:100]})"
-        message = f"{TEXTS}: each must be a text, or None{found}; for pairs and questions, give an Arrow table"
-        raise DataError(message, code="data.not_text", row=row) from error
-
-
-def _is_text(value: object) -> bool:
-    return value is None or (isinstance(value, str) and value.encode(errors="replace") == value.encode(errors="ignore"))
+    values = texts.to_pylist() if hasattr(texts, "to_pylist") else list(texts)
+    for row, value in enumerate(values):
+        is_text = isinstance(value, str) and value.encode(errors="replace") == value.encode(errors="ignore")
+        if value is not None and not is_text:
+            message = (
+                f"{TEXTS}: each must be a text, or None (text {row} is {plain(repr(value))[:100]}); for pairs and "
+                "questions, give an Arrow table"
+            )
+            raise DataError(message, code="data.not_text", row=row)
+    return pa.table({column: pa.array(values, pa.string())})

@@ -10,14 +10,14 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
 from paratune.base.stop_signals import STOP_SIGNALS
 from paratune.console import log_as_before
 from paratune.errors import EXIT_OK, EXIT_STOPPED, Fault, LaunchError, ParatuneError, Stopped
-from paratune.launch.local import PROGRAM
+from paratune.hardware import core_quota
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,28 @@ def process_as_before() -> Iterator[None]:
         _ONE_CALL.release()
 
 
+def several(value: Any) -> Any:
+    """Return one value or several as a tuple, and None as None. A text is one value: iterating gives its characters."""
+    if value is None:
+        return None
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+
+
+def respect_quota() -> None:
+    """Set OMP_NUM_THREADS to the CPU quota of the container, unless it is set or there is no quota.
+
+    OpenMP respects the CPU affinity but not a quota: more threads than the quota wait for each other at every barrier.
+    Must be called before torch is imported, which reads the variable once.
+    """
+    quota = core_quota()
+    num_cores = os.cpu_count() or 1
+    if quota is None or quota >= num_cores or "OMP_NUM_THREADS" in os.environ or "torch" in sys.modules:
+        return
+    num_threads = max(1, int(quota))
+    os.environ["OMP_NUM_THREADS"] = str(num_threads)
+    log.info("OMP_NUM_THREADS=%d: the container grants %.3g of %d cores", num_threads, quota, num_cores)
+
+
 @contextmanager
 def _environment_as_before() -> Iterator[None]:
     before = dict(os.environ)
@@ -85,32 +107,23 @@ def _signals_as_before() -> Iterator[None]:
 @contextmanager
 def _random_numbers_as_before() -> Iterator[None]:
     """Restore the global generators; those of a library that the block imports are as after its import."""
-    states = random.getstate(), _numpy_state(), _torch_states()
+    state = random.getstate()
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    numpy_state = None if numpy is None else numpy.random.get_state()
+    on_cpu = None if torch is None else torch.get_rng_state()
+    on_cuda = torch.cuda.get_rng_state_all() if torch is not None and torch.cuda.is_initialized() else None
     try:
         yield
     finally:
-        random.setstate(states[0])
-        if states[1] is not None:
-            sys.modules["numpy"].random.set_state(states[1])
+        random.setstate(state)
+        if numpy is not None:
+            numpy.random.set_state(numpy_state)
         if (torch := sys.modules.get("torch")) is not None:
-            on_cpu, on_cuda = states[2] or (torch.Generator().get_state(), None)
-            torch.set_rng_state(on_cpu)
+            torch.set_rng_state(torch.Generator().get_state() if on_cpu is None else on_cpu)
             if on_cuda is not None:
                 torch.cuda.set_rng_state_all(on_cuda)
             elif torch.cuda.is_initialized():  # in the block, with the seed that both kinds of devices have
                 torch.cuda.manual_seed_all(torch.initial_seed())
-
-
-def _numpy_state() -> Any:
-    numpy = sys.modules.get("numpy")
-    return None if numpy is None else numpy.random.get_state()
-
-
-def _torch_states() -> Any:
-    """Return the states on the CPU and on the GPUs, which is None before CUDA is used; None without PyTorch."""
-    if (torch := sys.modules.get("torch")) is None:
-        return None
-    return torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
 
 
 @contextmanager
@@ -142,6 +155,8 @@ def run_command(arguments: Sequence[str], *, results: Collection[int] = (EXIT_OK
         ParatuneError: The command failed; with the class, the codes and the facts of its error.
         KeyboardInterrupt: It was interrupted before it had anything to save.
     """
+    from paratune.launch.local import PROGRAM  # imports pydantic, which no --help needs
+
     with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
         # A new session: Ctrl-C must reach it only through this process, which passes it on once.
         process = subprocess.Popen(

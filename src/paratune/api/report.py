@@ -4,19 +4,20 @@ import math
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from paratune.api.arguments import several
 from paratune.api.compare import AnyRun, run_folder
-from paratune.api.process import process_as_before
-from paratune.config.targets import parse_target
+from paratune.api.process import process_as_before, several
+from paratune.base.imports import collector_off
 from paratune.errors import ConfigError
-from paratune.records.sweep import holds_sweep
-from paratune.reports import Report, make
-from paratune.reports.matrix import SweepReport, make_sweep
-from paratune.verdicts import read_margins
+
+if TYPE_CHECKING:
+    from paratune.reports import Report
+    from paratune.reports.matrix import SweepReport
 
 
 @process_as_before()
+@collector_off()
 def report(
     *runs: AnyRun,
     out: str | PathLike[str] | None = None,
@@ -28,20 +29,20 @@ def report(
     layout: str | None = None,
     latex: bool = False,
     figures: bool = False,
-) -> Report | SweepReport:
-    """Return the report of finished runs or of matrices, and write it.
+) -> "Report | SweepReport":
+    """Compare finished runs, or the runs of a matrix: the conclusions, and all tables and figures in files.
 
     Args:
-        runs: Runs or run folders, at least one; or matrices or their folders.
-        out: Folder for page, PDF, table.csv and report.json, created when absent; None writes nothing.
+        runs: Runs, or matrices of runs.
+        out: Folder for index.html, report.pdf, table.csv (a line for each run) and report.json.
         baseline: Run with which the others are compared; default: the first.
-        target: Scores, such as "f1>=0.88": shows when each run or configuration first reached them.
+        target: Score, such as "f1>=0.88": shows when each run or configuration first reached it.
         price: Price of a device-hour, in any currency: adds the cost of runs.
         plan: File with the output of `paratune plan MATRIX --json`, shown next to the published figures of a matrix.
-        margin: Differences that count as equal, such as "f1=0.01" or "speed=3%".
+        margin: Difference that counts as equal, MEASURE=AMOUNT or PERCENT%: "f1=0.01", "speed=3%".
         layout: Adds tables of a matrix in the layout of a study: evora, ielts, oakridge, imdb or squad.
-        latex: Writes the tables as LaTeX, too.
-        figures: Writes the figures as SVG, too.
+        latex: Writes each table as LaTeX, too: tables/*.tex in the folder.
+        figures: Writes each figure as SVG, too: figures/*.svg in the folder.
 
     Returns:
         The report: `as_dict()` has it as plain data, `files` the written files; a notebook shows its table.
@@ -50,6 +51,11 @@ def report(
         ParatuneError: A folder is not a run or a matrix, no run is finished, an option is invalid or has no effect, or
             the files cannot be written.
     """
+    from paratune.config.targets import parse_target
+    from paratune.reports import make
+    from paratune.reports.matrix import make_sweep
+    from paratune.verdicts import read_margins
+
     folders = [Path(run_folder(run)) for run in runs]
     matrices = _matrices(folders)
     for option, problem in (
@@ -77,6 +83,8 @@ def report(
 
 def _matrices(folders: Sequence[Path]) -> list[Path]:
     """Return the matrices among the folders: all, or none."""
+    from paratune.records.sweep import holds_sweep
+
     if not folders:
         message = "paratune report needs at least one run folder, such as runs/NAME"
         raise ConfigError(message, code="cli.argument_missing")

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from paratune.api.apply import check_model
 from paratune.api.process import process_as_before
-from paratune.base.scratch import scratch_folder
 from paratune.console.html import html_table
-from paratune.errors import CheckpointError, ConfigError, require
+from paratune.errors import CheckpointError, ConfigError
 from paratune.records import (
-    MODEL_FOLDER,
     RUN_FILE,
     SUMMARY_FILE,
     is_finished,
@@ -152,28 +150,6 @@ class Run:
 
         trained = load_trained(str(self.folder), NamedColumns(), device, is_plain=True)
         return trained.model.release().to(trained.device).eval()
-
-    @process_as_before()
-    def load_tokenizer(self) -> Any:
-        """Return the tokenizer that is saved with the model."""
-        from paratune.config.sections import ModelOptions
-        from paratune.models.tokenizer import load_tokenizer
-
-        return load_tokenizer(ModelOptions(name=str(self.folder / MODEL_FOLDER)))
-
-    @process_as_before()
-    def figures(self) -> dict[str, bytes]:
-        """Return the figures of the report of this run: name -> SVG.
-
-        Raises:
-            MissingDependency: matplotlib is not installed.
-        """
-        from paratune.reports import make
-
-        require("matplotlib", extra="plots")
-        with scratch_folder() as scratch:
-            files = make([self.folder], scratch / "report", wanted=("figures",)).files
-            return {path.stem: path.read_bytes() for path in files if path.suffix == ".svg"}
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"

@@ -1,13 +1,12 @@
 """Scores by slice: of an evaluation, or of the saved predictions of a run."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from paratune.api.split_rows import file_changed, rows_by_file
+from paratune.api.split_rows import split_table
 from paratune.errors import CheckpointError, ConfigError
 from paratune.records import RUN_FILE, SUMMARY_FILE, predictions_file, read_json, read_run
 from paratune.records.slices import BUILT_IN, LABEL, LENGTH
@@ -15,15 +14,13 @@ from paratune.records.slices import BUILT_IN, LABEL, LENGTH
 
 def check_by(by: Sequence[str], kind: str, target: str) -> None:
     """Raise a `ConfigError` for masked LMs, whose rows have no scores, and for the labels of multiple choice."""
-    if "label" in by and kind == "multiple_choice":
-        message = (
-            f"--by label has no effect on {target}: labels of multiple_choice are places of choices, and no classes"
-        )
-        raise ConfigError(message, code="cli.no_effect", option="--by", target=target)
+    reason = None
     if by and kind == "mlm":
-        message = (
-            f"--by {', '.join(by)} has no effect on {target}: the scores of a masked LM are of windows and not of rows"
-        )
+        reason = "the scores of a masked LM are of windows and not of rows"
+    elif "label" in by and kind == "multiple_choice":
+        reason = "labels of multiple_choice are places of choices, and no classes"
+    if reason is not None:
+        message = f"--by {', '.join(by)} has no effect on {target}: {reason}"
         raise ConfigError(message, code="cli.no_effect", option="--by", target=target)
 
 
@@ -38,48 +35,26 @@ def evaluated_slices(
     Raises:
         CheckpointError: The predictions cannot be used.
     """
-    from paratune.verdicts.scoring import CannotTell
     from paratune.verdicts.slices import scored_task, slice_records
 
     recipe = trained.recipe
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _unknown_as_error(split.source):
         recipe.write_predictions(Path(folder), split, outputs, trained.tokenizer)
         task = scored_task(split.source, Path(folder), trained.task.kind, recipe.names, recipe.task.model_dump())
-        try:
-            return slice_records(task, split.name, by, values)
-        except CannotTell as error:
-            raise _cannot(split.source, error) from error
+        return slice_records(task, split.name, by, values)
 
 
-def saved_slices(
-    target: str, by: Sequence[str], named: Mapping[str, str | None], device: str
-) -> tuple[str, dict[str, Any]]:
-    """Return the kind of the task of a run, and its scores by split, column and slice."""
-    from paratune.verdicts.scoring import CannotTell
+def saved_slices(target: str, by: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Return the kind of the task of a finished run, and its scores by split, column and slice.
+
+    Raises:
+        CheckpointError: The folder is not a finished run, or has no predictions.
+        ConfigError: The task's rows have no scores.
+        DataError: A file cannot be read, or a column is absent or has too many values.
+    """
     from paratune.verdicts.slices import scored_task, slice_records
 
     folder = Path(target)
-    run, splits = _record_of(folder)
-    try:
-        task = run["task"]
-        options = {**run["config"]["task"], "grades": run.get("grades")}
-        scored = scored_task(folder.name, folder, task["kind"], task.get("labels") or [], options)
-    except (KeyError, TypeError, AttributeError) as error:
-        message = f"{folder / RUN_FILE} is damaged: it is not the record of a run ({error!r})"
-        raise CheckpointError(message, code="run.damaged", path=str(folder / RUN_FILE)) from error
-    check_by(by, task["kind"], target)
-    slices = {}
-    for split in splits:
-        values = _saved_values(folder, run, split, by, named, device)
-        try:
-            slices[split] = slice_records(scored, split, by, values)
-        except CannotTell as error:
-            raise _cannot(target, error) from error
-    return task["kind"], slices
-
-
-def _record_of(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """Return the record of a run, and its splits with scores and predictions."""
     if not (folder / RUN_FILE).is_file():
         message = f"{folder} is not a run; to evaluate a model on a file, add --data FILE"
         raise CheckpointError(message, code="run.not_a_run", target=str(folder))
@@ -91,41 +66,55 @@ def _record_of(folder: Path) -> tuple[dict[str, Any], list[str]]:
     if not splits:
         message = f"{folder} has no predictions of a scored split; add --data FILE"
         raise CheckpointError(message, code="run.no_predictions", target=str(folder))
-    return read_run(folder), splits
+    run = read_run(folder)
+    try:
+        task = run["task"]
+        options = {**run["config"]["task"], "grades": run.get("grades")}
+        scored = scored_task(folder.name, folder, task["kind"], task.get("labels") or [], options)
+    except (KeyError, TypeError, AttributeError) as error:
+        message = f"{folder / RUN_FILE} is damaged: it is not the record of a run ({error!r})"
+        raise CheckpointError(message, code="run.damaged", path=str(folder / RUN_FILE)) from error
+    check_by(by, task["kind"], target)
+    slices = {}
+    for split in splits:
+        values = _saved_values(folder, split, [name for name in by if name != LABEL])
+        with _unknown_as_error(target):
+            slices[split] = slice_records(scored, split, by, values)
+    return task["kind"], slices
 
 
-def _saved_values(
-    folder: Path, run: Mapping[str, Any], split: str, by: Sequence[str], named: Mapping[str, str | None], device: str
-) -> dict[str, Any]:
-    """Return the values of the columns for each row of a prediction file, from the data files of the run."""
-    from pyarrow import parquet
+def _saved_values(folder: Path, split: str, names: Sequence[str]) -> dict[str, Any]:
+    """Return the values of columns, and `length`, for each row of a prediction file, from the data files of the run."""
+    if not names:
+        return {}
+    import numpy as np
 
     from paratune.data.slices import column_texts, num_tokens, refuse_many
     from paratune.infer.trained import NamedColumns, load_trained
 
-    names = [name for name in by if name != LABEL]
-    if not names:
-        return {}
-    num_rows = parquet.read_metadata(folder / predictions_file(split)).num_rows
-    values = {name: np.empty(num_rows, dtype=np.int64 if name == LENGTH else object) for name in names}
-    trained = load_trained(str(folder), NamedColumns(**named), device) if LENGTH in names else None
-    files = []
-    for part in rows_by_file(folder, run, split):
-        file, table, places, rows = part.file, part.table, part.places, part.rows
-        files.append(file)
-        for name in names:
-            if name == LENGTH:
-                file_split = trained.read(file, table, require_labels=True)  # type: ignore[union-attr]
-                lengths = dict(zip(file_split.samples.rows.tolist(), num_tokens(file_split).tolist(), strict=True))
-                if not set(rows.tolist()) <= lengths.keys():
-                    raise file_changed(file, split)
-                values[name][places] = [lengths[row] for row in rows.tolist()]
-            else:
-                values[name][places] = column_texts(table, name, rows.tolist(), source=file)
-    for name in set(names) - set(BUILT_IN):
-        refuse_many(name, values[name], source=" + ".join(files))
+    source, table = split_table(folder, split)
+    values = {}
+    for name in names:
+        if name == LENGTH:
+            read = load_trained(str(folder), NamedColumns(), "auto").read(source, table, require_labels=True)
+            if read.num_rows != table.num_rows:
+                message = f"{source} has other rows than at the time of the run; name a file with its rows: --data FILE"
+                raise CheckpointError(message, code="run.damaged", source=source, split=split)
+            values[name] = num_tokens(read)
+        else:
+            texts = column_texts(table, name, range(table.num_rows), source=source)
+            values[name] = np.asarray(texts, dtype=object)
+            if name not in BUILT_IN:
+                refuse_many(name, values[name], source=source)
     return values
 
 
-def _cannot(target: str, error: Exception) -> CheckpointError:
-    return CheckpointError(f"no scores by slice of {target}: {error}", code="run.damaged", target=target)
+@contextmanager
+def _unknown_as_error(target: str) -> Iterator[None]:
+    from paratune.verdicts.scoring import CannotTell
+
+    try:
+        yield
+    except CannotTell as error:
+        message = f"no scores by slice of {target}: {error}"
+        raise CheckpointError(message, code="run.damaged", target=target) from error

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from paratune.api.arguments import several
 from paratune.api.configuration import set_texts
-from paratune.api.process import process_as_before
+from paratune.api.process import process_as_before, several
 from paratune.api.sweep_result import Sweep
 from paratune.api.sweep_rounds import read_rounds, ready_runs
 from paratune.api.sweep_train import TrainedSweep, train_steps

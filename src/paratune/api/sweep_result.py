@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paratune.api.process import process_as_before
 from paratune.api.run import Run
 from paratune.console.html import html_table
 from paratune.records import RUN_FILE, is_finished
@@ -14,11 +13,9 @@ from paratune.records.sweep import CellRecord, SweepRecord, cell_run_folder, rea
 if TYPE_CHECKING:
     import pandas
 
-    from paratune.reports.matrix import SweepReport
-
 
 class Sweep:
-    """A matrix of runs in its folder. It reads the files when they are asked for; only `report` writes."""
+    """A matrix of runs in its folder. It reads the files when they are asked for, and changes nothing."""
 
     def __init__(
         self,
@@ -98,27 +95,6 @@ class Sweep:
             is_known = cell.state == "finished" and is_finished(folder)
             runs[cell.name] = read_record(folder, cell.name) if is_known else None
         return results_frame(runs, columns)
-
-    @process_as_before()
-    def report(
-        self,
-        out: str | os.PathLike[str] | None = None,
-        *,
-        target: str | Sequence[str] = (),
-        price: float | None = None,
-        margin: str | Sequence[str] = (),
-    ) -> "SweepReport":
-        """Return the report of the matrix, and write it to a folder if one is given; see `paratune.report`.
-
-        Raises:
-            ParatuneError: An option is invalid, or the files cannot be written.
-        """
-        from paratune.api.report import report
-        from paratune.reports.matrix import SweepReport
-
-        found = report(self.folder, out=out, target=target, price=price, margin=margin)
-        assert isinstance(found, SweepReport)
-        return found
 
     def __repr__(self) -> str:
         return f"Sweep({str(self.folder)!r})"

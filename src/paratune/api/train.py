@@ -3,12 +3,11 @@
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paratune.api.configuration import Configuration, load, written
-from paratune.api.process import process_as_before, run_command
+from paratune.api.process import process_as_before, respect_quota, run_command
 from paratune.api.run import Run
-from paratune.api.threads import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.config.distil_section import teacher_names
 from paratune.config.load import LoadedConfig, allow_code
@@ -18,9 +17,6 @@ from paratune.errors import ConfigError, DataError, LaunchError
 from paratune.processes.place import global_batch_size, place_from_environment
 from paratune.records import is_finished
 from paratune.records.run_folder import Mode, check_same_run, check_usable
-
-if TYPE_CHECKING:
-    from paratune.engine.stop import StopRequest
 
 
 def train(
@@ -137,20 +133,16 @@ def train_here(
         began: `time.perf_counter()` at the start of the command.
         run_code: As for `train`.
     """
+    from paratune.engine.stop import StopRequest
+
     set_up_logging(speaks=rank == 0, rank=rank)
     respect_quota()
     allow_code(loaded, with_models=run_code)
-    stop = _stop_request()  # before the import of torch, which takes seconds
+    stop = StopRequest()
+    if threading.current_thread() is threading.main_thread():  # no other thread receives signals
+        stop.install()  # before the import of torch, which takes seconds
     with stdout_for_results():
         with collector_off_for_imports():
             from paratune.training.run import train as run_training
 
         return run_training(loaded, mode=mode, stop=stop, began=began)
-
-
-def _stop_request() -> "StopRequest":
-    """Return a stop request, installed if this is the main thread: no other thread receives signals."""
-    from paratune.engine.stop import StopRequest
-
-    is_main = threading.current_thread() is threading.main_thread()
-    return StopRequest().install() if is_main else StopRequest()

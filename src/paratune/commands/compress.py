@@ -4,7 +4,8 @@ import json as json_format
 import logging
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from paratune.api.apply import check_model
-from paratune.api.arguments import several
-from paratune.api.threads import respect_quota
+from paratune.api.process import respect_quota, several
 from paratune.base.atomic import delete_folder
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.scratch import scratch_folder
@@ -35,6 +35,7 @@ from paratune.records.compressed import (
     FORMS,
     FP32,
     SPLITS,
+    ScoredSplit,
     form_folder,
     is_measured,
     weight_files,
@@ -55,7 +56,7 @@ def compress(
     run: Annotated[Path, Parameter(help="folder of a finished run")],
     *,
     to: Sequence[str] = ("bf16", "int8"),
-    split: str | None = None,
+    split: ScoredSplit | None = None,
     rows: int = 1000,
     timed_rows: int = 200,
     batch_size: int = 32,
@@ -69,7 +70,7 @@ def compress(
 
     Args:
         to: forms of paratune quantize, separated by commas
-        split: set whose rows are scored: test or validation; default test if the run has scored it
+        split: set whose rows are scored; default test if the run has scored it
         rows: most rows that are scored, evenly spaced
         timed_rows: rows of latency and throughput
         batch_size: batch size of the throughput; the latency is that of one text
@@ -80,7 +81,7 @@ def compress(
     set_up_logging(speaks=True)
     respect_quota()
     check_model(str(run), run_code=run_code)
-    split = _split(run, split)
+    scored = _split(run, split)
     # Here too: a refusal in the process that measures would be an error of this process.
     admit_model(str(run / MODEL_FOLDER), read_json(run / MODEL_FOLDER / TASK_FILE), run)
     remedy = "make it possible to write in the run folder"
@@ -96,21 +97,21 @@ def compress(
             from paratune.reports import make
             from paratune.reports.terminal import terminal_runs
 
-        _, table = split_table(run, split)
+        _, table = split_table(run, scored)
         rows_file = scratch / "rows.parquet"
         write_table(rows_file, table.take(evenly(table.num_rows, rows)))
         weights = {path.name: file_sha256(path) for path in weight_files(run / MODEL_FOLDER)}
         with Display(speaks=True).bar("compress", len(forms)) as bar:
             for number, form in enumerate(forms):
                 bar.update(number, form)
-                settings = MeasureSettings(form, weights, split, rows, timed_rows, batch_size, torch.get_num_threads())
+                settings = MeasureSettings(form, weights, scored, rows, timed_rows, batch_size, torch.get_num_threads())
                 if not is_measured(form_folder(run, form), asdict(settings)):
                     _make(run, settings, rows_file, run_code=run_code)
     found = make([form_folder(run, form) for form in forms], None)
     if json:
         print_json(found.as_dict(), indent=1)
-        return EXIT_OK
-    print_result(terminal_runs(found))
+    else:
+        print_result(terminal_runs(found))
     return EXIT_OK
 
 
@@ -134,10 +135,7 @@ def _split(run: Path, wanted: str | None) -> str:
 
     Raises:
         CheckpointError: `run` is not a finished run, or has no predictions of the split.
-        ConfigError: `wanted` is neither test nor validation.
     """
-    if wanted is not None and wanted not in SPLITS:
-        raise option_error("--split", wanted, f"allowed: {' or '.join(SPLITS)}", code="cli.invalid_value")
     if not (run / RUN_FILE).is_file():
         raise CheckpointError(
             f"{plain(run)} is not the folder of a run; name one, such as runs/NAME", code="run.not_a_run", target=run
@@ -167,20 +165,19 @@ def _make(run: Path, settings: "MeasureSettings", rows_file: Path, *, run_code: 
     Raises:
         LaunchError: The process failed.
     """
+    from paratune.compress.quantize import RECORD_FILE
     from paratune.launch.local import end_with_the_parent
 
     folder = form_folder(run, settings.form)
     model = folder / MODEL_FOLDER
-    is_made = settings.form == FP32 or _is_made(model, settings.weights_sha256)
-    if folder.exists() and not is_made:
-        delete_folder(folder)
+    is_made = settings.form == FP32
+    with suppress(CheckpointError, KeyError, TypeError):  # its record is missing or damaged: it is made again
+        is_made = is_made or read_json(model / RECORD_FILE)["source"]["weights_sha256"] == settings.weights_sha256
     folder.mkdir(exist_ok=True)
     (folder / SUMMARY_FILE).unlink(missing_ok=True)  # first: a form without it is not finished
     for path in folder.iterdir():
-        if path.is_dir() and path != model:
-            delete_folder(path)
-        elif path != model:
-            path.unlink()
+        if path != model or not is_made:
+            delete_folder(path) if path.is_dir() else path.unlink()
     if not is_made:
         from paratune.commands.quantize import make_form
 
@@ -211,14 +208,3 @@ def _make(run: Path, settings: "MeasureSettings", rows_file: Path, *, run_code: 
             settings.form,
             extra=coded("compress.other_load", form=settings.form),
         )
-
-
-def _is_made(model: Path, weights_sha256: Mapping[str, str]) -> bool:
-    """Return whether a smaller model was made from the weights with these hashes."""
-    from paratune.compress.quantize import RECORD_FILE
-
-    try:
-        source = read_json(model / RECORD_FILE)["source"]["weights_sha256"]
-    except (CheckpointError, KeyError, TypeError):  # missing or damaged: made again
-        return False
-    return bool(source) and source == weights_sha256

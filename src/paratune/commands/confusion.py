@@ -1,4 +1,4 @@
-"""A confusion matrix in a terminal, in the most complete form that fits its width."""
+"""A confusion matrix in a terminal: the whole matrix if it fits its width, else the most frequent confusions."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ _MAX_CONFUSIONS = 20
 
 
 def confusion_view(names: Sequence[str], confusion: Confusion, width: int) -> Group:
-    """Return the matrix with class names on its columns, or with numbers, or only the most frequent confusions.
+    """Return the matrix, or the most frequent confusions, each with its share of the true class.
 
     Args:
         names: Names of the classes.
@@ -26,49 +26,27 @@ def confusion_view(names: Sequence[str], confusion: Confusion, width: int) -> Gr
         width: Width of the terminal in characters.
     """
     shown = [plain(name) for name in names]
-    if len(shown) > width:  # no column for each class; a matrix of many classes has too many cells to format
-        return _most_frequent(shown, confusion, width)
-    classes = range(len(shown))
-    counts = [[confusion.counts.get((true, predicted), 0) for predicted in classes] for true in classes]
-    longest = max(map(cell_len, shown))
-    count_width = max(len(str(count)) for row in counts for count in row)
-    if longest + sum(_GAP + max(cell_len(name), count_width) for name in shown) <= width:
-        return _matrix("rows: true class, columns: predicted", shown, shown, counts)
-    ids = [str(number) for number in range(len(names))]
-    space = width - len(ids) * (_GAP + max(count_width, len(ids[-1]))) - len(ids[-1]) - 1
-    if space >= min(longest, _MIN_NAME_WIDTH):
-        firsts = [f"{number:>{len(ids[-1])}} {_cut(name, space)}" for number, name in zip(ids, shown, strict=True)]
-        return _matrix("rows: true class, columns: predicted, by its number", firsts, ids, counts)
-    return _most_frequent(shown, confusion, width)
-
-
-def _matrix(title: str, firsts: Sequence[str], heads: Sequence[str], counts: Sequence[Sequence[int]]) -> Group:
-    table = _table()
-    table.add_column("", no_wrap=True)
-    for head in heads:
-        table.add_column(Text(head), justify="right", no_wrap=True)
-    for first, row in zip(firsts, counts, strict=True):
-        table.add_row(Text(first), *map(str, row))
-    return _titled(title, table)
-
-
-def _most_frequent(names: Sequence[str], confusion: Confusion, width: int) -> Group:
-    """Return the most frequent confusions, each with its share of the true class."""
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    most = len(str(max(confusion.counts.values(), default=0)))
+    if max(map(cell_len, shown)) + sum(_GAP + max(cell_len(name), most) for name in shown) <= width:
+        table.add_column("", no_wrap=True)
+        for name in shown:
+            table.add_column(Text(name), justify="right", no_wrap=True)
+        for true, name in enumerate(shown):
+            counts = (confusion.counts.get((true, predicted), 0) for predicted in range(len(shown)))
+            table.add_row(Text(name), *map(str, counts))
+        return _titled("rows: true class, columns: predicted", table)
     first = confusion.confused[:_MAX_CONFUSIONS]
-    num_kinds = len(confusion.confused)
-    title = f"{len(first)} of {num_kinds} kinds of confusion among {len(names)} classes; --json prints the matrix"
-    table = _table()
     space = max(_MIN_NAME_WIDTH, (width - 24) // 2)
-    for head, justify in (("true class", "left"), ("predicted", "left"), ("rows", "right"), ("share", "right")):
-        table.add_column(head, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("true class", no_wrap=True)
+    table.add_column("predicted", no_wrap=True)
+    table.add_column("rows", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
     for true, predicted, count in first:
         share = format_share(count / confusion.row_sums[true])
-        table.add_row(Text(_cut(names[true], space)), Text(_cut(names[predicted], space)), format_number(count), share)
-    return _titled(title, table)
-
-
-def _table() -> Table:
-    return Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+        table.add_row(_cut(shown[true], space), _cut(shown[predicted], space), format_number(count), share)
+    total = len(confusion.confused)
+    return _titled(f"{len(first)} of {total} kinds of confusion among {len(shown)} classes; --json has all", table)
 
 
 def _titled(title: str, table: Table) -> Group:
@@ -76,7 +54,7 @@ def _titled(title: str, table: Table) -> Group:
     return Group(Text(title, style="italic"), table)
 
 
-def _cut(name: str, space: int) -> str:
+def _cut(name: str, space: int) -> Text:
     text = Text(name)
     text.truncate(space, overflow="ellipsis")
-    return text.plain
+    return text

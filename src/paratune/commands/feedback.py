@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from paratune.api.apply import allow_source, check_model
-from paratune.api.threads import respect_quota
+from paratune.api.process import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.commands.options import BatchSize, Device, Json, RunCode

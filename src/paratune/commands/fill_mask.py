@@ -1,11 +1,9 @@
 """`paratune fill-mask`: shows the predictions of a masked language model for masks in texts."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from paratune.api.apply import load_model
-from paratune.api.threads import respect_quota
+from paratune.api.process import respect_quota
 from paratune.base.text import plain
 from paratune.commands.options import Device, Json, RunCode, require_some
 from paratune.console import print_json, print_table, set_up_logging, stdout_for_results
@@ -44,14 +42,10 @@ def fill_mask(
         return EXIT_OK
     for text, masks in filled:
         print(plain(text))  # noqa: T201
-        _show(masks)
+        # A row for each rank, and a word and its probability for each mask.
+        words = ["word"] if len(masks) == 1 else [f"mask {number}" for number in range(1, len(masks) + 1)]
+        headings = [heading for word in words for heading in (word, "probability")]
+        ranks = zip(*masks, strict=True)
+        rows = ([cell for guess in rank for cell in (guess.token, f"{guess.probability:.4f}")] for rank in ranks)
+        print_table(headings, rows, right=("probability",))
     return EXIT_OK
-
-
-def _show(masks: Sequence[Sequence[Any]]) -> None:
-    """Print a table with a row for each rank, and a word and its probability for each mask."""
-    words = ["word"] if len(masks) == 1 else [f"mask {number}" for number in range(1, len(masks) + 1)]
-    headings = [heading for word in words for heading in (word, "probability")]
-    ranks = zip(*masks, strict=True)
-    rows = ([cell for guess in rank for cell in (guess.token, f"{guess.probability:.4f}")] for rank in ranks)
-    print_table(headings, rows, right=("probability",))

@@ -1,11 +1,15 @@
 """Types and checks of options that several commands have."""
 
-from collections.abc import Sequence
+import inspect
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from paratune.errors import ConfigError
+from paratune.errors import ConfigError, option_error, os_error_as
 
 Overrides = Annotated[
     Sequence[str], Parameter(name="--set", help="section.key=value, replaces a value of the file; may be repeated")
@@ -17,10 +21,43 @@ PairColumn = Annotated[str | None, Parameter(help="column of the second text of 
 LabelColumn = Annotated[str | None, Parameter(help="column of the label, target or answer")]
 BatchSize = Annotated[int, Parameter(help="samples of a forward pass for the longest samples; more for shorter ones")]
 Device = Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="device")]
-Margins = Annotated[
-    Sequence[str],
-    Parameter(name="--margin", help="difference that counts as equal, MEASURE=AMOUNT or PERCENT%: f1=0.01,speed=3%"),
-]
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("runs", "model"), str),
+    **dict.fromkeys(("baseline", "data"), str | None),
+    **dict.fromkeys(("out", "plan"), Path | None),
+    **dict.fromkeys(("by", "allow", "target", "labels", "margin"), Sequence[str]),
+}
+"""Types of options by the name of an argument of a public function that takes more types than a command line has."""
+
+
+def command(function: Callable[..., Any], show: Callable[[Any, bool], int]) -> Callable[..., int]:
+    """Return the command of a public function: its arguments are the options, its docstring is the help.
+
+    Args:
+        function: Its first argument is positional, the others have names.
+        show: Prints the result of the function, as JSON where its second argument is true, and returns the exit code.
+    """
+
+    # Without `process_as_before`: a process ends after its command, and JSON has the warnings of its log.
+    work = getattr(function, "__wrapped__", function)
+
+    def run(*arguments: Any, json: bool = False, **options: Any) -> int:
+        return show(work(*arguments, **options), json)
+
+    about, _, entries = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
+    texts = dict(re.findall(r"(?ms)^ {4}(\w+): (.*?)(?=\n {4}\w|\n\n|\Z)", entries))
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        text = " ".join(texts[name].split()).rstrip(".")
+        text = text if text[1].isupper() else text[0].lower() + text[1:]
+        kind = parameter.kind if not parameters else parameter.KEYWORD_ONLY
+        annotation: Any = Annotated[_TYPES.get(name, parameter.annotation), Parameter(help=text)]
+        parameters.append(parameter.replace(kind=kind, annotation=annotation))
+    parameters.append(inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json))
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__doc__, run.__name__ = about, function.__name__
+    return run
 
 
 def shown_default(value: Any) -> str | None:
@@ -28,7 +65,32 @@ def shown_default(value: Any) -> str | None:
     return None if value in (None, ()) or value is False else str(value)
 
 
-def require_some(names: Sequence[str], kinds: str) -> None:
+def require_some(names: Sequence[object], kinds: str) -> None:
     """Raise a `ConfigError` when a command line names nothing."""
     if not names:
         raise ConfigError(f"name at least one of {kinds}", code="cli.argument_missing")
+
+
+def check_output(
+    path: Path, *, option: str = "--output", overwrite: bool = False, suffixes: Sequence[str] = ()
+) -> None:
+    """Raise a `ConfigError` for a file that cannot be written, before the work that makes its content.
+
+    Args:
+        option: Option that names the file.
+        overwrite: Whether an existing file is replaced.
+        suffixes: Allowed suffixes; all, if there are none.
+    """
+    if suffixes and path.suffix not in suffixes:
+        raise option_error(option, path, f"its suffix must be one of {', '.join(suffixes)}", code="output.format")
+    if path.is_dir():
+        raise option_error(option, path, "it is a folder; name a file in it", code="output.not_a_file")
+    if path.exists() and not overwrite:
+        message = f"{path} exists; choose another {option}, or use --overwrite"
+        raise ConfigError(message, code="output.exists", path=path)
+    if not path.parent.is_dir():
+        raise option_error(option, path, f"{path.parent} is not a folder; create it first", code="output.no_folder")
+    failure, facts = f"{option} {path} cannot be written", {"option": option, "value": path}
+    with os_error_as(ConfigError, failure, "choose another folder", code="output.not_writable", **facts):
+        # A check of permissions is not enough: root has them on a disk that is read-only or full.
+        tempfile.TemporaryFile(dir=path.parent).close()

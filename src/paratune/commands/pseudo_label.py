@@ -2,18 +2,28 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paratune import records
 from paratune.api.apply import allow_source, check_model
-from paratune.api.threads import respect_quota
+from paratune.api.process import respect_quota
 from paratune.base.text import plain
 from paratune.base.units import format_number
-from paratune.commands.options import BatchSize, Device, Json, LabelColumn, PairColumn, RunCode, TextColumn
+from paratune.commands.options import (
+    BatchSize,
+    Device,
+    Json,
+    LabelColumn,
+    PairColumn,
+    RunCode,
+    TextColumn,
+    check_output,
+    require_some,
+)
 from paratune.console import print_json, print_table, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, DataError, coded, require_at_least
+from paratune.errors import EXIT_OK, ConfigError, DataError, coded, option_error, require_at_least
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,19 +62,22 @@ def pseudo_label(
     """
     import numpy as np
 
-    from paratune.commands.infer import check_output
     from paratune.config.task_sections import ClassificationTask
-    from paratune.records.predictions import write_table
+    from paratune.records.predictions import SUFFIXES, write_table
 
     named = {"text": text, "text_pair": text_pair, "label": label}
     record_path = output.with_name(f"{output.name}.record.json")
     require_at_least("--batch-size", batch_size)
-    check_output(output, overwrite)
-    if record_path.exists() and not overwrite:
-        raise ConfigError(
-            f"{record_path} exists; choose another --output, or use --overwrite", code="output.exists", path=record_path
-        )
-    _check_options(models, threshold, max_per_class, limit)
+    check_output(output, overwrite=overwrite, suffixes=SUFFIXES)
+    check_output(record_path, overwrite=overwrite)
+    require_some(models, "runs or models, such as runs/NAME")
+    places = Counter(str(Path(model).resolve()) for model in models)
+    if repeated := [model for model, count in places.items() if count > 1]:
+        raise ConfigError(f"{repeated[0]} is named twice; name each model once", code="cli.named_twice")
+    if not threshold > 0:
+        raise option_error("--threshold", threshold, "it is above 0", code="cli.out_of_range")
+    require_at_least("--max-per-class", max_per_class)
+    require_at_least("--limit", limit)
     set_up_logging(speaks=True)
     respect_quota()
     with stdout_for_results():
@@ -77,7 +90,7 @@ def pseudo_label(
             nothing_kept_text,
             output_table,
         )
-        from paratune.infer.pseudo import SelectionRule, combine_classes, combine_numbers, decide
+        from paratune.infer.pseudo import OUTCOMES, SelectionRule, combine_classes, combine_numbers, decide
 
         allow_source(input)
         for model in models:
@@ -89,7 +102,8 @@ def pseudo_label(
     outputs = [label_model.outputs for label_model in label_models]
     combined = combine_classes(outputs) if isinstance(task, ClassificationTask) else combine_numbers(outputs)
     excluded = excluded_rows(label_models)
-    outcomes = decide(combined, excluded, SelectionRule(threshold, max_per_class, limit))
+    rule = SelectionRule(threshold, max_per_class, limit)
+    outcomes = decide(combined, excluded, rule)
     rows = np.array([number for number, outcome in enumerate(outcomes) if outcome == "kept"], dtype=np.int64)
     if len(rows) == 0:
         raise DataError(nothing_kept_text(input, combined, outcomes, threshold), code="data.nothing_kept")
@@ -97,35 +111,20 @@ def pseudo_label(
         log.warning("%s: %s", input, warning, extra=coded("pseudo_label.class_empty", source=input))
     labelled = output_table(table, label_models, combined, rows)
     counts = Counter(outcomes) + Counter({"without_text": table.num_rows - len(outcomes)})
-    record = make_record(
-        input, output, table, label_models, combined, outcomes, counts, SelectionRule(threshold, max_per_class, limit)
-    )
+    record = make_record(input, output, table, label_models, combined, outcomes, counts, rule)
     write_table(output, labelled)
     record["output"]["sha256"] = records.file_sha256(output)
     records.write_json(record_path, record)
     if json:
         print_json(record)
-    else:
-        _show(record, output, record_path)
+        return EXIT_OK
+    lines = {"rows": record["input"]["num_rows"]}
+    lines |= {f"  {OUTCOMES[outcome]}": count for outcome, count in record["num_rows"].items()}
+    lines |= {f"    {name}": about["num_kept"] for name, about in record.get("classes", {}).items()}
+    print_table(("", ""), ((name, format_number(count)) for name, count in lines.items()), right=(1,))
+    print(plain(output))  # noqa: T201
+    print(plain(record_path))  # noqa: T201
     return EXIT_OK
-
-
-def _check_options(targets: Sequence[str], threshold: float, max_per_class: int | None, limit: int | None) -> None:
-    if not targets:
-        raise ConfigError(
-            "paratune pseudo-label needs at least one run or model, such as runs/NAME", code="cli.argument_missing"
-        )
-    repeated = [
-        model for model, count in Counter(str(Path(target).resolve()) for target in targets).items() if count > 1
-    ]
-    if repeated:
-        raise ConfigError(f"{repeated[0]} is named twice; name each model once", code="cli.named_twice")
-    if not threshold > 0:
-        raise ConfigError(
-            f"--threshold {threshold:g}: above 0", code="cli.out_of_range", option="--threshold", value=threshold
-        )
-    require_at_least("--max-per-class", max_per_class)
-    require_at_least("--limit", limit)
 
 
 def _predictions(
@@ -175,14 +174,3 @@ def _predictions(
             LabelModel(target, trained.task, trained.columns, group_by, split.samples, evaluation.outputs, seen, facts)
         )
     return label_models
-
-
-def _show(record: Mapping[str, Any], output: Path, record_path: Path) -> None:
-    from paratune.infer.pseudo import OUTCOMES
-
-    counts = {"rows": record["input"]["num_rows"]}
-    counts |= {f"  {OUTCOMES[outcome]}": count for outcome, count in record["num_rows"].items()}
-    counts |= {f"    {name}": about["num_kept"] for name, about in record.get("classes", {}).items()}
-    print_table(("", ""), ((name, format_number(count)) for name, count in counts.items()), right=(1,))
-    print(plain(output))  # noqa: T201
-    print(plain(record_path))  # noqa: T201

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from paratune.api.apply import allow_source, check_model
-from paratune.api.threads import respect_quota
+from paratune.api.process import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.base.units import format_bytes, format_share
@@ -45,7 +45,8 @@ def quantize(
     """
     require_at_least("--rows", rows)
     require_at_least("--batch-size", batch_size)
-    check_new_folder(out)
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise ConfigError(f"{plain(out)} exists; choose another --out", code="output.exists", path=out)
     set_up_logging(speaks=True)
     respect_quota()
     with stdout_for_results():
@@ -59,7 +60,18 @@ def quantize(
     if json:
         print_json({"output": str(out), **record})
         return EXIT_OK
-    show(out, record)
+    size, check = record["size"], record["check"]
+    original = f"{format_share(size['share'])} of {format_bytes(size['original_float32_bytes'])}"
+    lines = [
+        ("weights", f"{format_bytes(size['weights_bytes'])}, {original} in float32"),
+        ("compared on", f"{check['num_rows']} rows of {check['data']}"),
+        ("difference", f"at most {check['max_abs']:.2g}, mean {check['mean_abs']:.2g} of an output"),
+        ("outputs", f"up to {check['largest_output']:.3g}"),
+    ]
+    if check["agreement"] is not None:
+        lines.append(("same decisions", format_share(check["agreement"])))
+    print_table(("", ""), lines)
+    print(plain(out))  # noqa: T201
     return EXIT_OK
 
 
@@ -88,13 +100,9 @@ def make_form(
     checked = trained.read(source, table.take(evenly(table.num_rows, num_rows)), require_labels=False)
     with Display(speaks=True).bar("quantize", 1) as bar:
         job = QuantizeJob(
-            trained,
-            model,
-            form,
-            checked,
-            batch_size=batch_size,
-            on_batch=lambda part, done, total: bar.update(done, total=total),
-        )
+            trained, model, form, checked,
+            batch_size=batch_size, on_batch=lambda part, done, total: bar.update(done, total=total),
+        )  # fmt: skip
         record = quantize_model(job, out)
     agreement = record["check"]["agreement"]
     if agreement is not None and agreement < MIN_AGREEMENT:
@@ -108,12 +116,6 @@ def make_form(
             extra=coded("quantize.decisions", agreement=agreement),
         )
     return record
-
-
-def check_new_folder(out: Path) -> None:
-    """Raise a `ConfigError` for a folder that has content."""
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise ConfigError(f"{plain(out)} exists; choose another --out", code="output.exists", path=out)
 
 
 def _file_of_run(trained: Any, model: str) -> str:
@@ -132,19 +134,3 @@ def _file_of_run(trained: Any, model: str) -> str:
     admit_data(trained.run)
     files = data.get("validation") or data["train"]
     return files if isinstance(files, str) else str(files[0])
-
-
-def show(out: Path, record: dict[str, Any]) -> None:
-    """Print size, differences and agreement."""
-    size, check = record["size"], record["check"]
-    original = f"{format_share(size['share'])} of {format_bytes(size['original_float32_bytes'])}"
-    rows = [
-        ("weights", f"{format_bytes(size['weights_bytes'])}, {original} in float32"),
-        ("compared on", f"{check['num_rows']} rows of {check['data']}"),
-        ("difference", f"at most {check['max_abs']:.2g}, mean {check['mean_abs']:.2g} of an output"),
-        ("outputs", f"up to {check['largest_output']:.3g}"),
-    ]
-    if check["agreement"] is not None:
-        rows.append(("same decisions", format_share(check["agreement"])))
-    print_table(("", ""), rows)
-    print(plain(f"{out}"))  # noqa: T201

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from paratune.api.apply import check_model
-from paratune.api.threads import respect_quota
+from paratune.api.process import respect_quota
 from paratune.base.imports import collector_off_for_imports
 from paratune.base.text import plain
 from paratune.commands.options import Device, PairColumn, RunCode, TextColumn

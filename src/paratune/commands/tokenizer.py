@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from paratune.api.threads import respect_quota
+from paratune.api.process import respect_quota
 from paratune.commands.options import Json, require_some
 from paratune.console import outlive_readers, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, ConfigError, os_error_as

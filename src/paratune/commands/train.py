@@ -71,7 +71,10 @@ def train(
         times = f"restart {start.num_restarts} of {start.max_restarts}"
         print(f"torchrun started the processes again, {times}", file=sys.stderr)  # noqa: T201
     if not check_start(loaded, mode, num_ranks=num_ranks, num_nodes=num_nodes):
-        return _already_finished(folder, as_json=json, rank=place.rank)
+        if place.rank == 0:  # with exit code 0: for a batch system that restarts a job, a finished run is no failure
+            print(plain(f"{folder} is already finished: nothing was done"), file=sys.stderr)  # noqa: T201
+            show(read_json(folder / SUMMARY_FILE), folder, as_json=json)
+        return EXIT_OK
     if nproc > 1 and not is_child:
         started = time.time() - 1  # a file system may have a coarse clock, or that of another machine
         code = launch_with_smaller_batches(sys.argv[1:], nproc)
@@ -90,14 +93,6 @@ def _print_newest_checkpoint(folder: Path, *, since: float) -> None:
     if checkpoints:
         newest = max(checkpoints, key=lambda path: (path.stat().st_mtime, path.name))
         print(plain(f"--resume continues from {newest}"), file=sys.stderr)  # noqa: T201
-
-
-def _already_finished(folder: Path, *, as_json: bool, rank: int) -> int:
-    """Print the result, with exit code 0: for a batch system that restarts a job, a finished run is no failure."""
-    if rank == 0:
-        print(plain(f"{folder} is already finished: nothing was done"), file=sys.stderr)  # noqa: T201
-        show(read_json(folder / SUMMARY_FILE), folder, as_json=as_json)
-    return EXIT_OK
 
 
 def show(summary: dict[str, Any], folder: Path, *, as_json: bool) -> None:

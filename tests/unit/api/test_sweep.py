@@ -115,7 +115,7 @@ def test_a_sweep_has_its_runs_scores_and_states(folder: Path) -> None:
     with raises_code("run.file_not_found"):
         paratune.Sweep(folder / "nowhere")
     with raises_code("compare.margin", "speed='far'"):
-        found.report(margin="speed=far")
+        paratune.report(found, margin="speed=far")
 
 
 def test_the_report_of_a_matrix_is_that_of_the_command(
@@ -126,11 +126,11 @@ def test_the_report_of_a_matrix_is_that_of_the_command(
     options = ["--price", "2.5", "--target", "accuracy>=0.5", "--margin", "speed=5%"]
     app(["report", str(folder), *options, "--json"], result_action="return_value")
     printed = json.loads(capsys.readouterr().out)
-    found = paratune.Sweep(folder).report(price=2.5, target=["accuracy>=0.5"], margin=["speed=5%"])
+    found = paratune.report(paratune.Sweep(folder), price=2.5, target="accuracy>=0.5", margin="speed=5%")
     again = paratune.report(folder, price=2.5, target=["accuracy>=0.5"], margin=["speed=5%"])
     assert json.loads(json.dumps(found.as_dict())) == json.loads(json.dumps(again.as_dict())) == printed
     assert "zero3" in found._repr_html_()
-    written = paratune.Sweep(folder).report(tmp_path / "out").files
+    written = paratune.report(folder, out=tmp_path / "out").files
     assert tmp_path / "out" / "index.html" in written
 
 
@@ -141,7 +141,7 @@ def test_options_without_effect_are_refused(folder: Path, tmp_path: Path) -> Non
     with raises_code("cli.no_effect", "--baseline"):
         paratune.report(folder, baseline=run)
     with raises_code("cli.out_of_range", "--price"):
-        paratune.Sweep(folder).report(price=-1)
+        paratune.report(folder, price=-1)
     with raises_code("cli.no_effect", "--layout"):
         paratune.report(run, layout="imdb")
     with raises_code("cli.argument_missing"):

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from paratune.api import evaluate, predict, threads, train
-from paratune.api.threads import respect_quota
+from paratune.api import evaluate, predict, process, train
+from paratune.api.process import respect_quota
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def test_threads_follow_a_quota_below_the_cores(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, quota: float | None, expected: str | None
 ):
     caplog.set_level(logging.INFO, "paratune")
-    monkeypatch.setattr(threads, "core_quota", lambda: quota)
+    monkeypatch.setattr(process, "core_quota", lambda: quota)
     respect_quota()
     assert os.environ.get("OMP_NUM_THREADS") == expected
     if expected:
@@ -34,14 +34,14 @@ def test_threads_follow_a_quota_below_the_cores(
 
 
 def test_a_given_number_of_threads_is_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(threads, "core_quota", lambda: 2.0)
+    monkeypatch.setattr(process, "core_quota", lambda: 2.0)
     monkeypatch.setenv("OMP_NUM_THREADS", "6")
     respect_quota()
     assert os.environ["OMP_NUM_THREADS"] == "6"
 
 
 def test_after_the_import_of_torch_it_is_not_set(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(threads, "core_quota", lambda: 2.0)
+    monkeypatch.setattr(process, "core_quota", lambda: 2.0)
     monkeypatch.setitem(sys.modules, "torch", object())
     respect_quota()
     assert "OMP_NUM_THREADS" not in os.environ

@@ -82,8 +82,6 @@ def test_finished_forms_are_kept(run: Path, monkeypatch: pytest.MonkeyPatch, cap
 def test_wrong_input_is_refused(run: Path, tmp_path: Path):
     with raises_code("cli.invalid_value", "int9"):
         command.compress(run, to=["int9"])
-    with raises_code("cli.invalid_value", "train"):
-        command.compress(run, split="train")
     with raises_code("run.no_predictions", "validation", split="validation"):
         command.compress(run, split="validation")
     with raises_code("cli.out_of_range"):

@@ -11,7 +11,7 @@ from raised import raises_code
 from tiny import tiny_model
 
 import paratune
-from paratune.api.apply import _at_rows
+from paratune.api.predict import _at_rows
 from paratune.commands import infer
 from paratune.commands.infer import evaluate as run_evaluate
 from paratune.commands.infer import predict as run_predict
@@ -33,7 +33,7 @@ ROWS = [("good film", "1"), ("bad film", "0"), ("", "1"), ("ugly", ""), (" ", ""
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for module in ("paratune.api.evaluate", "paratune.api.predict", "paratune.commands.infer"):
+    for module in ("paratune.api.evaluate", "paratune.api.predict"):
         monkeypatch.setattr(f"{module}.set_up_logging", lambda **_: None)
     monkeypatch.setenv("PARATUNE_CACHE", str(tmp_path / "cache"))
 
@@ -133,7 +133,7 @@ def test_labels_that_the_model_does_not_have(unnamed: str, tmp_path: Path, label
 
 
 def test_labels_from_python_are_a_mapping(unnamed: str, tmp_path: Path):
-    with raises_code("cli.invalid_value", option="labels"):
+    with raises_code("cli.invalid_value", option="--labels"):
         paratune.evaluate(unnamed, write(tmp_path / "d.csv"), text="text", label="label", labels=["LABEL_0"])
 
 
@@ -309,8 +309,8 @@ def test_predictions_are_in_the_rows_of_their_texts():
 
 
 def sliced(model: str, data: str | None, *by: str, as_json: bool = True) -> int:
-    size, device = (None, "auto") if data is None else (2, "cpu")
-    return run_evaluate(model, data=data, batch_size=size, device=device, json=as_json, by=by)
+    options: dict[str, Any] = {} if data is None else {"batch_size": 2, "device": "cpu"}
+    return run_evaluate(model, data=data, json=as_json, by=by, **options)
 
 
 def test_scores_by_slice(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

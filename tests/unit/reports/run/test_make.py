@@ -20,7 +20,6 @@ from rich.console import Console
 
 import paratune
 from paratune import __version__, reports
-from paratune.commands.report import report as run_report
 from paratune.reports.figures import canvas
 from paratune.reports.run.make import run_document
 from paratune.reports.terminal import terminal_runs
@@ -405,16 +404,6 @@ def test_interruptions_are_counted_in_words(tmp_path):
     run = make_run(tmp_path / "restarted", summary_changes={"num_restarts": 2})
     (note,) = (note for note in reports.make([run], None).notes if "torchrun" in note)
     assert "processes were started again 2 times by torchrun" in note
-
-
-def test_a_replaced_report_has_a_message(tmp_path, capsys):
-    run, out = make_run(tmp_path / "a"), tmp_path / "out"
-    assert run_report(run, out=out, json=True) == 0
-    assert capsys.readouterr().err == ""
-    assert run_report(run, out=out, json=True) == 0
-    shown = capsys.readouterr()
-    assert shown.err == f"the report in {out} was replaced\n"
-    json.loads(shown.out)
 
 
 def test_many_runs_have_tables_and_figures_of_the_first_ones(tmp_path):

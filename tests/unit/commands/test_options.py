@@ -1,0 +1,59 @@
+"""The command of a public function, and the check of a file before its content is computed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from cyclopts import App
+from raised import raises_code
+
+from paratune.commands.options import check_output, command
+
+
+def public(*runs: str | Path, by: str | Sequence[str] = (), price: float | None = None) -> dict[str, object]:
+    """Compare runs.
+
+    RUNS are folders.
+
+    Args:
+        runs: Runs.
+        by: Axes of a matrix, which
+            are compared.
+        price: JSON is not its format.
+
+    Returns:
+        What it got.
+    """
+    return {"runs": runs, "by": list(by), "price": price}
+
+
+def test_arguments_are_options_and_the_docstring_is_the_help(capsys: pytest.CaptureFixture[str]):
+    results: list[tuple[object, bool]] = []
+    app = App()
+    app.default(command(public, lambda result, as_json: results.append((result, as_json)) or 3))
+    words = ["a", "b", "--by", "x", "--by", "y", "--price", "2", "--json"]
+    assert app(words, result_action="return_value") == 3
+    assert results == [({"runs": ("a", "b"), "by": ["x", "y"], "price": 2.0}, True)]
+    app(["--help"], result_action="return_value")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "RUNS are folders." in shown
+    assert "axes of a matrix, which are compared" in shown
+    assert "JSON is not its format" in shown
+    assert "What it got" not in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "code"),
+    [
+        ("a.txt", {"suffixes": (".csv",)}, "output.format"),
+        ("folder", {"overwrite": True}, "output.not_a_file"),
+        ("taken.csv", {}, "output.exists"),
+        ("nowhere/a.csv", {}, "output.no_folder"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused(tmp_path: Path, name: str, options: dict, code: str):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "taken.csv").touch()
+    with raises_code(code, "--out"):
+        check_output(tmp_path / name, option="--out", **options)
+    check_output(tmp_path / "taken.csv", option="--out", overwrite=True)
