@@ -109,7 +109,7 @@ def test_a_plan_starts_nothing(cli: Cli, world: Path):
     (world / "m.yaml").write_text(MATRIX)
     result = cli("sweep", "m.yaml", "--dry-run", "--json")
     assert result.code == 0
-    assert [run["name"] for run in result.json["runs"]] == RUNS
+    assert [run["name"] for run in result.json["cells"]] == RUNS
     (world / "m.yaml").write_text(MATRIX.replace("1e-4", "fast"))
     result = cli("sweep", "m.yaml", "--dry-run")
     assert result.code == 2

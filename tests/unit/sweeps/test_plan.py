@@ -10,7 +10,7 @@ import pytest
 from filelock import FileLock
 from raised import check_code, raises_code
 
-from paratune.commands.sweep_plan import show_plan
+from paratune.commands.sweep import show_plan
 from paratune.errors import CheckpointError
 from paratune.records.run_folder import LOCK_FILE
 from paratune.records.sweep import SWEEP_FILE, cell_run_folder, read_sweep, write_sweep
