@@ -6,7 +6,7 @@ from pathlib import Path
 
 from paratune.commands.options import Json, Overrides, RunCode
 from paratune.console import set_up_logging, stdout_for_results
-from paratune.errors import ConfigError
+from paratune.errors import ConfigError, require_at_least
 
 
 def doctor(
@@ -14,8 +14,6 @@ def doctor(
     *,
     set_: Overrides = (),
     site: Path | None = None,
-    nodes: int | None = None,
-    gpus_per_node: int | None = None,
     nproc: int | None = None,
     folder: Path = Path("runs"),
     run_code: RunCode = False,
@@ -28,26 +26,27 @@ def doctor(
 
     Args:
         site: file that describes the cluster of the run
-        nodes: with --site: number of nodes, instead of the site's
-        gpus_per_node: with --site: number of GPUs on each node
         nproc: number of processes of the run on this machine
         folder: folder for runs, without CONFIG
         run_code: also import the Python code that CONFIG names, and read its data sets
     """
     from rich.console import Console
 
-    from paratune.cluster.site import read_site, with_size
-    from paratune.commands.doctor_run import check_size, queued_run, site_environment, start_on
+    from paratune.cluster.site import read_site
+    from paratune.commands.doctor_run import queued_run, site_environment, start_on
     from paratune.config.layers import read_layers
     from paratune.config.load import allow_code, check_layer
     from paratune.config.sections import run_path
     from paratune.doctor.checkup import describe_machine, judge, judge_setup, print_findings
     from paratune.doctor.installation import check_extras
 
-    if config is None and (set_ or site or nodes is not None or gpus_per_node is not None or nproc is not None):
-        message = "--set, --site, --nodes, --gpus-per-node and --nproc describe a run: name its CONFIG"
+    if config is None and (set_ or site or nproc is not None):
+        message = "--set, --site and --nproc describe a run: name its CONFIG"
         raise ConfigError(message, code="cli.no_effect", option="--set")
-    check_size(site, nodes, gpus_per_node, nproc)
+    if site is not None and nproc is not None:
+        message = "--nproc describes this machine and --site a cluster; use one of them"
+        raise ConfigError(message, code="cli.conflict", options=("--nproc", "--site"))
+    require_at_least("--nproc", nproc)
     set_up_logging(speaks=False)
     setup = None
     status = nullcontext() if json else Console(highlight=False).status(f"Checking {config or 'this machine'}")
@@ -60,9 +59,9 @@ def doctor(
             machine = describe_machine(run_path(loaded.config) if loaded is not None else Path("runs"))
             start = None
             if site is not None:
-                sized_site = with_size(read_site(site), nodes=nodes, gpus_per_node=gpus_per_node)
-                start = start_on(sized_site, site)
-                machine = replace(machine, environ={**machine.environ, **site_environment(sized_site)})
+                cluster = read_site(site)
+                start = start_on(cluster, site)
+                machine = replace(machine, environ={**machine.environ, **site_environment(cluster)})
             if loaded is not None and run_code:
                 allow_code(loaded)
             setup = queued_run(config, loaded, problems, machine, num_processes=nproc, start=start)

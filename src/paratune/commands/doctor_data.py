@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from paratune.base.units import GIB, format_bytes
+from paratune.config.plain import one_line
 from paratune.config.sections import Config, Data, data_sources, named_columns
 from paratune.config.sources import local_path, path_and_split
 from paratune.config.task_sections import (
@@ -24,7 +25,7 @@ from paratune.config.task_sections import (
 )
 from paratune.data.columns import Samples, TableReader, select
 from paratune.data.duplicates import overlaps, repeats
-from paratune.data.labels import class_counts
+from paratune.data.labels import as_number, class_counts
 from paratune.data.load import load_samples, samples_fingerprint
 from paratune.data.long_texts import cut_long_texts
 from paratune.data.questions import drop_misplaced, select_questions
@@ -170,26 +171,20 @@ def _text_columns(table: pa.Table, data: Data) -> tuple[str, ...]:
 
 def _slice_errors(config: Config, parts: Mapping[str, tuple[str, Samples]]) -> Iterator[SourceError]:
     """Yield the columns of `evaluate.slices` that a scored set lacks, or that have too many values for slices."""
-    if config.measure.probe:
-        return
-    key, names = "evaluate.slices", config.evaluate.slices
-    seen = set()
-    for part, (source, samples) in parts.items():
-        for name in names if part != "train" and part not in config.data.predict else ():
+    key, names, seen = "evaluate.slices", config.evaluate.slices, set()
+    scored = [part for name, part in parts.items() if name != "train" and name not in config.data.predict]
+    for source, samples in () if config.measure.probe else scored:
+        for name in names:
             try:
                 column_values(samples, source, [name])
             except DataError as error:
-                if str(error) in seen:  # two sets of one file
-                    continue
+                if str(error) not in seen:  # else two sets of one file
+                    near = re.search(r"did you mean (.+?)\?", str(error))
+                    shown = [
+                        near[1] if near and column == name else column for column in names if near or column != name
+                    ]
+                    yield SourceError("column", key, str(error), f"{key}: {one_line(shown)}")
                 seen.add(str(error))
-                nearest = re.search(r"did you mean (.+?)\?", str(error))
-                shown = [
-                    nearest[1] if nearest and column == name else column
-                    for column in names
-                    if nearest or column != name
-                ]
-                line = f"{key}: [{', '.join(map(_quoted, shown))}]"
-                yield SourceError("column", key, str(error), line)
 
 
 def _tolerant(data: Data) -> Data:
@@ -236,29 +231,14 @@ def _label_line(table: pa.Table, config: Config) -> str:
     if isinstance(task, MultiLabelTask) or any(isinstance(value, list) for value in values):
         return ""
     distinct = sorted(values, key=str)
+    labels = one_line([value if type(value) is int else str(value) for value in distinct[: MAX_CLASSES + 1]])
     if isinstance(task, RegressionTask):
         if len(distinct) > MAX_CLASSES:
             return ""
-        return f"task: {{kind: classification, labels: [{', '.join(_quoted(value) for value in distinct)}]}}"
+        return f"task: {{kind: classification, labels: {labels}}}"
     if len(distinct) > MAX_CLASSES:
-        return "task: {kind: regression}" if all(_is_number(value) for value in distinct) else ""
-    return f"task.labels: [{', '.join(_quoted(value) for value in distinct)}]"
-
-
-def _quoted(value: Any) -> str:
-    text = str(value)
-    return text if re.fullmatch(r"[A-Za-z][\w -]*|-?\d+", text) and text.lower() not in _YAML_WORDS else f'"{text}"'
-
-
-_YAML_WORDS = frozenset({"yes", "no", "on", "off", "true", "false", "null", "none", "y", "n"})
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
+        return "task: {kind: regression}" if all(as_number(value) is not None for value in distinct) else ""
+    return f"task.labels: {labels}"
 
 
 def _split_facts(

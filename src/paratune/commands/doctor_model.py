@@ -38,10 +38,15 @@ def model_facts(config: Config, environ: Mapping[str, str]) -> tuple[ModelFacts,
         The facts; the tokenizer, None if it cannot be loaded; and the maximum number of tokens of the model, None if
         it has no limit or is unknown.
     """
-    facts = _files(config.model, hub_cache(environ))
-    if (reason := _config_problem(config.model, facts)) is not None:
-        facts = replace(facts, damaged=(*facts.damaged, ("config.json", reason)))
-    tokenizer, limit = None, None
+    facts, tokenizer, limit = _files(config.model, hub_cache(environ)), None, None
+    # Python code of a model is not run; other findings have the reason where files are missing.
+    if facts.folder is not None and not (facts.needs_code or facts.error or facts.missing or facts.damaged):
+        try:
+            count = _count(_local(config.model, facts))
+            facts = replace(facts, num_parameters=count) if config.model.from_scratch else facts
+        except ParatuneError as error:
+            if error.code == "model.cannot_load":
+                facts = replace(facts, damaged=(("config.json", f"describes no model: {error}"),))
     if facts.error is None and (facts.folder is not None) and facts.has_tokenizer and not facts.damaged:
         try:
             tokenizer = load_tokenizer(_local(config.model, facts), config.data.truncation_side)
@@ -55,28 +60,11 @@ def model_facts(config: Config, environ: Mapping[str, str]) -> tuple[ModelFacts,
             limit = (max_positions if config.data.max_length is None else most_tokens)(own, tokenizer)
             if config.model.from_scratch:  # the configured size, or that of the tokenizer
                 facts = replace(facts, vocab_size=getattr(own, "vocab_size", None))
-    if config.model.from_scratch and facts.folder is not None and facts.model_type is not None and not facts.damaged:
-        with suppress(ParatuneError):
-            facts = replace(facts, num_parameters=_count(_local(config.model, facts)))
     return facts, tokenizer, limit
 
 
-def _config_problem(model: ModelOptions, facts: ModelFacts) -> str | None:
-    """Return why no model can be made of config.json and `model.overrides`; None where other findings have the reason.
-
-    Python code of a model is not run.
-    """
-    if facts.folder is None or facts.needs_code or facts.error or facts.missing or facts.damaged:
-        return None
-    try:
-        _count(_local(model, facts))
-    except ParatuneError as error:
-        return f"describes no model: {error}" if error.code == "model.cannot_load" else None
-    return None
-
-
 def _count(model: ModelOptions) -> int:
-    """Return the number of parameters of an architecture, built on the meta device.
+    """Return the number of parameters of the architecture in config.json and `model.overrides`, on the meta device.
 
     Raises:
         ConfigError: It cannot be built.
@@ -111,10 +99,11 @@ def _files(model: ModelOptions, cache: Path) -> ModelFacts:
     try:
         source = locate(model.name)
     except ParatuneError as error:
-        path, nearest = Path(model.name).expanduser(), ""
-        with suppress(OSError):  # the name is too long
-            nearest = "" if path.exists() else _nearest(path)
-        return ModelFacts(model.name, error=str(error), nearest=nearest)
+        path, nearest = Path(model.name).expanduser(), None
+        with suppress(OSError, ValueError):  # the name is too long
+            folders = [] if path.exists() else [folder.name for folder in path.parent.iterdir() if folder.is_dir()]
+            nearest = nearest_name(path.name, folders)
+        return ModelFacts(model.name, error=str(error), nearest=str(path.with_name(nearest)) if nearest else "")
     folder = Path(source)
     is_on_hub = not folder.is_dir()
     if is_on_hub:
@@ -123,16 +112,6 @@ def _files(model: ModelOptions, cache: Path) -> ModelFacts:
             return ModelFacts(model.name, is_on_hub=True)
         folder = cached
     return _inspect(ModelFacts(model.name, folder, is_on_hub), folder, model, cache)
-
-
-def _nearest(path: Path) -> str:
-    """Return the sibling folder with the most similar name; "" if no name is similar."""
-    try:
-        names = [folder.name for folder in path.parent.iterdir() if folder.is_dir()]
-    except OSError:
-        return ""
-    nearest = nearest_name(path.name, names)
-    return str(path.with_name(nearest)) if nearest else ""
 
 
 def cached_folder(cache: Path, name: str, revision: str | None) -> Path | None:
@@ -242,15 +221,10 @@ def _damage(path: Path) -> str | None:
         except (ValueError, OSError, RecursionError):
             return "is not JSON: it is an error page, or truncated"
     if path.suffix == ".safetensors":
-        return _safetensors_damage(path)
-    return None
-
-
-def _safetensors_damage(path: Path) -> str | None:
-    try:
-        _num_values(path)
-    except (SafetensorError, OSError) as error:
-        return f"is damaged or truncated: {error}"
+        try:
+            _num_values(path)
+        except (SafetensorError, OSError) as error:
+            return f"is damaged or truncated: {error}"
     return None
 
 

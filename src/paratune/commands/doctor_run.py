@@ -12,7 +12,7 @@ from paratune.config.problems import Problem
 from paratune.doctor.finding import MachineFacts
 from paratune.doctor.probe import gather, start_of
 from paratune.doctor.setup import Probes, QueuedRun, Start
-from paratune.errors import ConfigError, nearest_name, require_at_least
+from paratune.errors import nearest_name
 from paratune.records import CHECKPOINTS_FOLDER
 
 
@@ -36,6 +36,7 @@ def queued_run(
     """
     if loaded is None:
         return QueuedRun(machine, path, tuple(problems))
+    from paratune import checkpoint
     from paratune.commands.doctor_data import data_facts
     from paratune.commands.doctor_model import model_facts
 
@@ -45,30 +46,12 @@ def queued_run(
         model, tokenizer, limit = model_facts(read, machine.environ)
         data = data_facts(read, tokenizer, limit)
     start = start or start_of(loaded.config, machine.environ, num_processes)
-    probes = probes or gather(machine, _damaged_checkpoint(machine.out_folder))
+    if probes is None:
+        checkpoints = checkpoint.list_checkpoints(machine.out_folder / CHECKPOINTS_FOLDER)
+        complete = checkpoint.find_newest(machine.out_folder / CHECKPOINTS_FOLDER) if checkpoints else None
+        is_damaged = checkpoints and complete != checkpoints[-1]
+        probes = gather(machine, checkpoints[-1].name if is_damaged else None)
     return QueuedRun(machine, path, tuple(problems), loaded, data, model, start, probes)
-
-
-def _damaged_checkpoint(folder: Path) -> str | None:
-    """Return the name of the newest checkpoint of a run if it is incomplete, else None."""
-    from paratune import checkpoint
-
-    checkpoints = checkpoint.list_checkpoints(folder / CHECKPOINTS_FOLDER)
-    complete = checkpoint.find_newest(folder / CHECKPOINTS_FOLDER) if checkpoints else None
-    return checkpoints[-1].name if checkpoints and complete != checkpoints[-1] else None
-
-
-def check_size(site: Path | None, nodes: int | None, gpus_per_node: int | None, num_processes: int | None) -> None:
-    """Raise a `ConfigError` if options contradict each other or are out of range."""
-    if site is None and (nodes is not None or gpus_per_node is not None):
-        message = "--nodes and --gpus-per-node describe a cluster: name its file with --site"
-        raise ConfigError(message, code="cli.option_missing", option="--site")
-    if site is not None and num_processes is not None:
-        message = "--nproc describes this machine and --site a cluster; use one of them"
-        raise ConfigError(message, code="cli.conflict", options=("--nproc", "--site"))
-    require_at_least("--nodes", nodes)
-    require_at_least("--gpus-per-node", gpus_per_node, 0)
-    require_at_least("--nproc", num_processes)
 
 
 def start_on(site: Site, path: Path) -> Start:

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import pytest
 from raised import raises_code
 
 from paratune.cluster.site import Site, read_site
 from paratune.commands.doctor import doctor
-from paratune.commands.doctor_run import check_size, site_environment, start_on
+from paratune.commands.doctor_run import site_environment, start_on
 
 SITES = Path(__file__).parents[3] / "configs" / "sites"
 
@@ -36,19 +35,13 @@ def test_variables_of_a_site_are_expanded(monkeypatch):
     }
 
 
-@pytest.mark.parametrize(
-    ("values", "refused"),
-    [
-        ((None, 2, None, None), ("cli.option_missing", "--site")),
-        ((Path("s"), None, None, 2), ("cli.conflict",)),
-        ((Path("s"), 0, None, None), ("cli.out_of_range", "--nodes", "0", "1")),
-        ((Path("s"), None, -1, None), ("cli.out_of_range", "--gpus-per-node", "1", "0")),
-        ((None, None, None, 0), ("cli.out_of_range", "--nproc", "0", "1")),
-    ],
-)
-def test_conflicting_options_are_refused(values, refused):
-    with raises_code(*refused):
-        check_size(*values)
+def test_conflicting_options_are_refused():
+    with raises_code("cli.conflict", "--nproc", "--site"):
+        doctor(Path("c.yaml"), site=Path("s"), nproc=2)
+    with raises_code("cli.out_of_range", "--nproc", "0", "1"):
+        doctor(Path("c.yaml"), nproc=0)
+    with raises_code("cli.no_effect", "--site"):
+        doctor(site=Path("s"))
 
 
 def test_a_missing_configuration_is_an_error(tmp_path):
