@@ -10,12 +10,13 @@ from cyclopts import Parameter
 from paratune import hardware
 from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
+from paratune.base.units import format_bytes
 from paratune.bundle.archive import hash_file, read_manifest, unpack, write_bundle
 from paratune.bundle.manifest import Manifest
-from paratune.commands.options import Json, Overrides, RunCode
+from paratune.commands.options import Json, Overrides, RunCode, check_output
 from paratune.config.own_code import imported_code
 from paratune.console import Display, print_json, set_up_logging, stdout_for_results
-from paratune.errors import EXIT_OK, ConfigError, DataError
+from paratune.errors import EXIT_OK, DataError
 
 
 def bundle(
@@ -35,35 +36,31 @@ def bundle(
         out: file to write, such as bundle.tar
         run_code: also read data sets of Python code that CONFIG names (code:...), and add their rows
     """
-    from paratune.commands.bundle_contents import (
-        BundleContents,
-        add_data,
-        add_model,
-        add_teachers,
-        print_contents,
-    )
+    from paratune.commands.bundle_contents import BundleContents, add_data, add_model
     from paratune.config.load import allow_code, load_config
 
     loaded = load_config(config, set_)
-    if out.is_dir():
-        message = f"-o {out} is a folder; name the file to write, such as {out / 'bundle.tar'}"
-        raise ConfigError(message, code="output.not_a_file", path=out)
-    if not out.parent.is_dir():
-        message = f"-o {out}: the folder {out.parent} does not exist; make it: mkdir -p {shlex.quote(str(out.parent))}"
-        raise ConfigError(message, code="output.no_folder", path=out)
+    check_output(out, option="--out", overwrite=True)
     if run_code:
         allow_code(loaded)
     set_up_logging(speaks=True)
     with stdout_for_results(), scratch_folder() as scratch:
         contents = BundleContents()
         add_model(contents, loaded)
-        add_teachers(contents, loaded)
         add_data(contents, loaded, scratch)
         packed = tuple(hash_file(contents.files[name], name) for name in sorted(contents.files))
         manifest = Manifest(loaded.values, contents.paths, packed, contents.sources, hardware.package_versions())
         with Display(speaks=True).bar("write", 1) as bar:
             write_bundle(out, manifest, contents.files, lambda done, total: bar.update(done, total=total))
-    print_contents(manifest, contents, out, as_json=json)
+    if json:
+        print_json({"bundle": str(out), "left_out": contents.left_out, **manifest.as_dict()})
+        return EXIT_OK
+    for key, source in manifest.sources.items():
+        print(plain(f"{key}: {source}"))  # noqa: T201
+    if contents.left_out:
+        print(plain(f"left out: {', '.join(contents.left_out)}"))  # noqa: T201
+    size, command = format_bytes(out.stat().st_size), f"paratune unbundle {shlex.quote(out.name)} -d DIR"
+    print(plain(f"{out}: {len(manifest.files)} files, {size}   unpack: {command}"))  # noqa: T201
     return EXIT_OK
 
 

@@ -1,9 +1,8 @@
 """Collects the files of a run for `paratune bundle`, and writes the configuration of an unpacked bundle."""
 
-import logging
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,23 +10,20 @@ from typing import Any
 
 import yaml
 
-from paratune.base.text import plain
-from paratune.base.units import format_bytes
 from paratune.bundle.manifest import Manifest, name_problem
 from paratune.config.distil_section import teacher_names
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.permission import is_allowed
 from paratune.config.sources import CODE, local_path, path_and_split
-from paratune.console import print_json
 from paratune.data.sources import source_files
 from paratune.doctor.model_files import safetensors_line
 from paratune.errors import ConfigError, DataError
 
-log = logging.getLogger(__name__)
 MODEL_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".jinja", ".spm", ".vocab", ".codes")
 """Files of a model that are packed; also .py with model.trust_remote_code."""
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 CONFIG_FILE = "config.yaml"
+HEAD = "# Written by paratune unbundle: the configuration of the bundle with the paths of this folder.\n"
 
 
 @dataclass
@@ -43,70 +39,62 @@ class BundleContents:
 
     def add(self, name: str, path: Path, *, folder: Path | None = None) -> None:
         """Add a file; one that was found in a folder must be in it, and no link to any other file of the user."""
-        if folder is not None and not _is_in(path.resolve(), folder.resolve()):
-            message = f"{path} is a link to a file outside {folder}; copy the file there, or remove the link"
-            raise DataError(message, code="bundle.link", path=path)
+        if folder is not None:
+            target, top = path.resolve(), folder.resolve()
+            # A folder in the cache of the hub links to its files.
+            cache = top.parents[1] / "blobs" if top.parent.name == "snapshots" else top
+            if not (target.is_relative_to(top) or target.is_relative_to(cache)):
+                message = f"{path} is a link to a file outside {folder}; copy the file there, or remove the link"
+                raise DataError(message, code="bundle.link", path=path)
         if reason := name_problem(name):
             message = f"{path} cannot be in a bundle: {name!r} {reason}; rename it"
             raise DataError(message, code="bundle.unsafe", path=path, name=name)
         self.files[name] = path
 
 
-def _is_in(path: Path, folder: Path) -> bool:
-    """Return whether a resolved path is in a resolved folder, or in the cache of the hub that the folder links to."""
-    cache = folder.parents[1] / "blobs" if folder.parent.name == "snapshots" else folder
-    return path.is_relative_to(folder) or path.is_relative_to(cache)
-
-
-def print_contents(manifest: Manifest, contents: BundleContents, out: Path, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"bundle": str(out), "left_out": contents.left_out, **manifest.as_dict()})
-        return
-    for key, source in manifest.sources.items():
-        print(plain(f"{key}: {source}"))  # noqa: T201
-    if contents.left_out:
-        print(plain(f"left out: {', '.join(contents.left_out)}"))  # noqa: T201
-    size = format_bytes(out.stat().st_size)
-    command = f"paratune unbundle {shlex.quote(out.name)} -d DIR"
-    print(plain(f"{out}: {len(manifest.files)} files, {size}   unpack: {command}"))  # noqa: T201
-
-
 def add_model(contents: BundleContents, loaded: LoadedConfig) -> None:
-    model = loaded.config.model
+    """Add the model and the tokenizer of a configuration, and the models of its teachers.
+
+    Raises:
+        ConfigError: A model is missing or incomplete, or has no weights in safetensors.
+    """
+    from paratune.models.locate import teacher_folder
+
+    model, distil = loaded.config.model, loaded.config.distil
     folder, download = _model_folder("model.name", model.name, model.revision)
     if not (folder / "config.json").is_file() and download is not None:
         raise _files_missing(folder, "model.name", ["config.json"], download)
     if not model.from_scratch:
         _require_weights(folder, "model.name", download)
+    suffixes = {*MODEL_SUFFIXES, *([".py"] if model.trust_remote_code else [])}
+    weights = {".safetensors"} if model.from_scratch else set()
+    _add_folder(contents, "model", folder, suffixes - weights)
+    contents.paths["model.name"], contents.sources["model.name"] = "model", f"{model.name} ({folder})"
     if model.tokenizer is None:
         _require_tokenizer(folder, "model.name", download)
-    with_code = model.trust_remote_code
-    _add_folder(contents, "model.name", "model", folder, with_code=with_code, with_weights=not model.from_scratch)
-    contents.sources["model.name"] = f"{model.name} ({folder})"
-    if model.tokenizer is not None:
-        tokenizer_folder, download = _model_folder("model.tokenizer", model.tokenizer, model.tokenizer_revision)
-        _require_tokenizer(tokenizer_folder, "model.tokenizer", download)
-        _add_folder(contents, "model.tokenizer", "tokenizer", tokenizer_folder, with_code=with_code, with_weights=False)
-        contents.sources["model.tokenizer"] = f"{model.tokenizer} ({tokenizer_folder})"
+    else:
+        folder, download = _model_folder("model.tokenizer", model.tokenizer, model.tokenizer_revision)
+        _require_tokenizer(folder, "model.tokenizer", download)
+        _add_folder(contents, "tokenizer", folder, suffixes - {".safetensors"})
+        contents.paths["model.tokenizer"] = "tokenizer"
+        contents.sources["model.tokenizer"] = f"{model.tokenizer} ({folder})"
+    if distil is not None:
+        names = teacher_names(distil)
+        tops = [f"teacher_{number}" for number in range(len(names))]
+        for name, top in zip(names, tops, strict=True):
+            folder = teacher_folder(name)
+            _require_weights(folder, "distil.teacher", None)
+            _add_folder(contents, top, folder, {*MODEL_SUFFIXES, ".md"})  # all files with hashes, which are checked
+        contents.paths["distil.teacher"] = tops if isinstance(distil.teacher, list) else tops[0]
+        contents.sources["distil.teacher"] = ", ".join(names)
 
 
-def add_teachers(contents: BundleContents, loaded: LoadedConfig) -> None:
-    """Add the models of the teachers of a distillation, all files, whose hashes are checked when they are used."""
-    from paratune.models.locate import teacher_folder
-
-    distil = loaded.config.distil
-    if distil is None:
-        return
-    names = teacher_names(distil)
-    tops = [f"teacher_{number}" for number in range(len(names))]
-    for name, top in zip(names, tops, strict=True):
-        folder = teacher_folder(name)
-        _require_weights(folder, "distil.teacher", None)
-        for path in sorted(folder.iterdir()):
-            if path.is_file() and path.suffix in (*MODEL_SUFFIXES, ".md"):
-                contents.add(f"{top}/{path.name}", path, folder=folder)
-    contents.paths["distil.teacher"] = tops if isinstance(distil.teacher, list) else tops[0]
-    contents.sources["distil.teacher"] = ", ".join(names)
+def _add_folder(contents: BundleContents, top: str, folder: Path, suffixes: Collection[str]) -> None:
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and path.suffix in suffixes:
+            contents.add(f"{top}/{path.name}", path, folder=folder)
+        elif not path.name.startswith("."):
+            contents.left_out.append(f"{top}/{path.name}")
 
 
 def _model_folder(key: str, name: str, revision: str | None) -> tuple[Path, str | None]:
@@ -149,32 +137,14 @@ def _require_weights(folder: Path, key: str, download: str | None) -> None:
     if any(path.is_file() for path in folder.glob("*.safetensors")):
         return
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
-    if not pickles:
-        if download is not None:
-            raise _files_missing(folder, key, ["model.safetensors"], download)
-        message = (
-            f"{key}: {folder} has no weights in safetensors, the only format of a bundle; name a model that has "
-            "them, or set model.from_scratch: true"
-        )
-        raise ConfigError(message, code="bundle.unsafe_weights", key=key, value=folder)
-    message = (
-        f"{key}: {folder} has its weights in {', '.join(pickles)}, which a bundle does not contain. If you "
-        f"trust these pickles, also save them as safetensors: {safetensors_line(folder / pickles[0])}"
-    )
+    if not pickles and download is not None:
+        raise _files_missing(folder, key, ["model.safetensors"], download)
+    remedy = "name a model that has them, or set model.from_scratch: true"
+    if pickles:
+        line = safetensors_line(folder / pickles[0])
+        remedy = f"it has {', '.join(pickles)}. If you trust these pickles, also save them as safetensors: {line}"
+    message = f"{key}: {folder} has no weights in safetensors, the only format of a bundle; {remedy}"
     raise ConfigError(message, code="bundle.unsafe_weights", key=key, value=folder, files=pickles)
-
-
-def _add_folder(
-    contents: BundleContents, key: str, top: str, folder: Path, *, with_code: bool, with_weights: bool
-) -> None:
-    suffixes = (*MODEL_SUFFIXES, ".py") if with_code else MODEL_SUFFIXES
-    for path in sorted(folder.iterdir()):
-        is_wanted = path.suffix in suffixes and (with_weights or path.suffix != ".safetensors")
-        if path.is_file() and is_wanted:
-            contents.add(f"{top}/{path.name}", path, folder=folder)
-        elif not path.name.startswith("."):
-            contents.left_out.append(f"{top}/{path.name}")
-    contents.paths[key] = top
 
 
 def add_data(contents: BundleContents, loaded: LoadedConfig, scratch: Path) -> None:
@@ -208,7 +178,9 @@ def _add_source(contents: BundleContents, loaded: LoadedConfig, source: str, scr
 
         path = scratch / f"{number}.parquet"
         pq.write_table(read_table(source, revision=loaded.config.data.hub_revision), path)
-        return _add_file(contents, f"data/{number:04d}/{_plain_name(source)}.parquet", path)
+        name = f"data/{number:04d}/{_plain_name(source)}.parquet"
+        contents.add(name, path)
+        return name
     named_path = local_path(source)
     assert named_path is not None
     path, split = path_and_split(named_path)
@@ -217,16 +189,12 @@ def _add_source(contents: BundleContents, loaded: LoadedConfig, source: str, scr
     name = f"data/{number:04d}/{_plain_name(path.name)}"
     mark = "" if split is None else f"#{split}"
     if path.is_file():
-        return _add_file(contents, name, path) + mark
+        contents.add(name, path)
+        return name + mark
     for inner in sorted(path.rglob("*")):
         if inner.is_file() and inner.suffix in (".json", ".arrow"):
             contents.add(f"{name}/{inner.relative_to(path).as_posix()}", inner, folder=path)
     return name + mark
-
-
-def _add_file(contents: BundleContents, name: str, path: Path) -> str:
-    contents.add(name, path)
-    return name
 
 
 def _plain_name(name: str) -> str:
@@ -244,8 +212,8 @@ def write_configuration(manifest: Manifest, unpacked: Path, folder: Path, bundle
     """
     config = unpacked / CONFIG_FILE
     try:
-        values = configuration(manifest, folder)
-        config.write_text(_HEAD + yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        values = _configuration(manifest, folder)
+        config.write_text(HEAD + yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
         return load_config(config)
     except (KeyError, TypeError, AttributeError, ConfigError) as error:
         version = manifest.versions.get("paratune") or "n/a"
@@ -256,10 +224,7 @@ def write_configuration(manifest: Manifest, unpacked: Path, folder: Path, bundle
         raise DataError(message, code="run.other_version", bundle=bundle, version=version) from error
 
 
-_HEAD = "# Written by paratune unbundle: the configuration of the bundle with the paths of this folder.\n"
-
-
-def configuration(manifest: Manifest, folder: Path) -> dict[str, Any]:
+def _configuration(manifest: Manifest, folder: Path) -> dict[str, Any]:
     """Return the configuration of a bundle that was unpacked into a folder.
 
     An absolute `run.folder` becomes `runs` in the folder. Revisions are dropped: the bundle has the files.
@@ -268,7 +233,11 @@ def configuration(manifest: Manifest, folder: Path) -> dict[str, Any]:
     for key, value in manifest.paths.items():
         names = value if isinstance(value, list) else [value]
         paths = [name if name.startswith("demo:") else str(folder / name) for name in names]
-        _put(values, key, paths if isinstance(value, list) else paths[0])
+        *above, last = key.split(".", 2)
+        section = values
+        for name in above:
+            section = section[name]
+        section[last] = paths if isinstance(value, list) else paths[0]
     values["model"] |= {"revision": None, "tokenizer_revision": None}
     values["data"]["hub_revision"] = None
     runs = Path(values["run"]["folder"])
@@ -279,10 +248,3 @@ def configuration(manifest: Manifest, folder: Path) -> dict[str, Any]:
         values["run"]["folder"] = str(folder / "runs")
     values["data"]["cache_dir"] = None
     return values
-
-
-def _put(values: dict[str, Any], key: str, value: Any) -> None:
-    *above, last = key.split(".", 2)
-    for name in above:
-        values = values[name]
-    values[last] = value
