@@ -12,16 +12,43 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, UnknownOptionError
 from rich.text import Text
 
 from paratune import __version__
-from paratune.cli.usage import usage_error
-from paratune.commands import COMMANDS, PLACES
+from paratune.commands import COMMANDS, EXAMPLES, PLACES
 from paratune.commands.options import shown_default
-from paratune.errors import EXIT_FAILED, EXIT_OK, LaunchError, ParatuneError
+from paratune.errors import EXIT_FAILED, EXIT_OK, Fault, LaunchError, ParatuneError
 from paratune.errors.system import forward_error, system_error
+
+
+def usage_error(error: CycloptsError) -> str:
+    """Return the error of a command line in the format of paratune, with an example when an argument is missing.
+
+    For an unknown option of a command that has --set, it names the setting with this name.
+    """
+    from paratune.config.flags import set_for_flag
+
+    name, fault = " ".join(error.command_chain or ()), Fault(code="cli.usage", message=str(error))
+    if isinstance(error, UnknownOptionError):
+        option = (error.token.keyword or error.token.value).partition("=")[0]
+        has_set = any("--set" in argument.names for argument in error.argument_collection)
+        setting = set_for_flag(option, error.root_input_tokens or ()) if has_set else None
+        if setting is not None:
+            message = f"{option} is not an option of the command line; use {setting}"
+            fault = Fault(code="cli.unknown_option", message=message)
+    elif isinstance(error, MissingArgumentError) and name in EXAMPLES:
+        assert error.argument is not None
+        missing = error.argument.name
+        if error.argument.index is not None:  # it is positional
+            missing = missing.removeprefix("--").upper()
+        problem = f"{error}".rstrip(".") if error.keyword or error.argument.tokens else f"{missing} is missing"
+        message = f"{problem}; for example: {EXAMPLES[name]} (paratune {name} --help shows all options)"
+        fault = Fault(code="cli.argument_missing", message=message)
+    return f"error: {fault.text()}"
+
 
 app = App(
     name="paratune",
@@ -34,11 +61,18 @@ app = App(
 for _name, _summary in COMMANDS.items():
     _place = PLACES.get(_name, "{0}:{0}".format(_name.replace("-", "_")))
     app.command(f"paratune.commands.{_place}", name=_name, help=_summary)
-app.command(
-    "paratune.cli.completion:completion",
-    name="completion",
-    help="Print the script with which SHELL completes commands, options and their values.",
-)
+
+
+@app.command
+def completion(shell: Literal["bash", "zsh", "fish"]) -> int:
+    """Print the script with which SHELL completes commands, options and their values.
+
+    For bash, add this line to ~/.bashrc: source <(paratune completion bash)
+    """
+    print(app.generate_completion(shell=shell), end="")  # noqa: T201
+    return EXIT_OK
+
+
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 """What writing to a full disk or a lost terminal raises; for other errors a traceback is more useful."""
 

@@ -1,13 +1,14 @@
 """`paratune certify`: runs the same few steps under several strategies, and compares them with one process."""
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 from paratune import records
 from paratune.base.scratch import scratch_folder
 from paratune.commands.options import Json, Overrides, RunCode
 from paratune.console import print_json, set_up_logging
-from paratune.errors import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK, ConfigError, LaunchError
+from paratune.errors import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK, CheckpointError, ConfigError, LaunchError, os_error_as
 from paratune.records import certificate
 
 EXIT_CODES = {"holds": EXIT_OK, "differs": EXIT_DIFFERS, "incomplete": EXIT_FAILED}
@@ -34,7 +35,7 @@ def certify(
         steps: number of steps to compare
         run_code: also run code that the folders of model and teachers name; that of CONFIG always runs
     """
-    from paratune.commands.certify_trial import own_folder, show, try_all
+    from paratune.commands.certify_trial import show, try_all
     from paratune.config.baseline_sections import refuse_baseline
     from paratune.config.candidates import common_values, strategy_candidate, strategy_candidates, strategy_names
     from paratune.config.load import allow_code, load_config
@@ -56,11 +57,18 @@ def certify(
     candidates = strategy_candidates(loaded, common, strategy_names(strategies), nproc)
     set_up_logging(speaks=True)
     log.info("%s", "; ".join(notes))
-    with own_folder(certificate.folder_beside(run_path(loaded.config))) as folder:
+    folder = certificate.folder_beside(run_path(loaded.config))
+    failure, facts = f"{folder} cannot be created", {"folder": folder}
+    with os_error_as(CheckpointError, failure, "change run.folder", code="run.not_writable", **facts):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
         with scratch_folder(folder, prefix=".parts-") as scratch:
             record = try_all(loaded, reference, candidates, steps, scratch)
         record["notes"] = notes + record["notes"]
         records.write_json(folder / certificate.FILE, record)
+    finally:
+        with suppress(OSError):  # it has a certificate
+            folder.rmdir()
     if json:
         print_json(record)
     else:

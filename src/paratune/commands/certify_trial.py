@@ -2,8 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,16 +20,7 @@ from paratune.config.sections import Config
 from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import strategy_traits
 from paratune.console import print_result, print_table
-from paratune.errors import (
-    EXIT_OK,
-    EXIT_STOPPED,
-    CheckpointError,
-    ConfigError,
-    LaunchError,
-    ParatuneError,
-    Stopped,
-    os_error_as,
-)
+from paratune.errors import EXIT_OK, EXIT_STOPPED, ConfigError, LaunchError, ParatuneError, Stopped
 from paratune.launch.local import launch
 from paratune.records import certificate
 from paratune.records.certificate import TOLERANCES, TRAINED_TOLERANCES, StrategyDifference
@@ -39,26 +29,6 @@ from paratune.records.run_folder import trained_fingerprint
 log = logging.getLogger(__name__)
 
 PROGRAM = (sys.executable, "-P", "-m", "paratune.commands.certify_part")
-
-
-@contextmanager
-def own_folder(folder: Path) -> Iterator[Path]:
-    """Create a folder for the block; after it, delete the new folders that are empty.
-
-    Raises:
-        CheckpointError: The folder cannot be created.
-    """
-    created = [path for path in (folder, *folder.parents) if not path.exists()]
-    with os_error_as(
-        CheckpointError, f"{folder} cannot be created", "change run.folder", code="run.not_writable", folder=folder
-    ):
-        folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield folder
-    finally:
-        for path in created:
-            with suppress(OSError):
-                path.rmdir()
 
 
 def try_all(
@@ -85,7 +55,13 @@ def try_all(
             notes.append(f"not certified in {precision}, which cannot run here: {error}")
             trial = replace(trial, precision=None)
     findings = [trial.finding(strategy, f"part{number}") for number, strategy in enumerate(candidates)]
-    less_exact = [finding for finding in findings if finding.precision not in (None, base.precision)]
+    tolerances = {base.precision: asdict(TOLERANCES[base.precision])}
+    for finding in findings:
+        if finding.precision is not None and finding.precision != base.precision:
+            tolerance = TOLERANCES[finding.precision]
+            tolerances[finding.precision] = asdict(tolerance)
+            allowed = f"gradients {tolerance.gradients:.0e}, losses {tolerance.losses:.0e}"
+            notes.append(f"{finding.strategy} in {finding.precision} ({allowed})")
     return {
         "schema_version": records.SCHEMA_VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -97,16 +73,11 @@ def try_all(
         "config": loaded.values,
         "config_fingerprint": trained_fingerprint(loaded.values),
         "config_used": reference.values,
-        "notes": notes + [_less_exact(finding) for finding in less_exact],
+        "notes": notes,
         "seed": loaded.config.run.seed,
         **{key: about[key] for key in ("data", "model", "global_batch_size", "device", "versions", "code", "hardware")},
         "num_steps": num_steps,
-        "tolerance": {
-            name: asdict(TOLERANCES[name])
-            for name in dict.fromkeys(
-                [base.precision, *(finding.precision for finding in less_exact if finding.precision)]
-            )
-        },
+        "tolerance": tolerances,
         "trained_tolerance": (
             {trial.precision: asdict(TRAINED_TOLERANCES[trial.precision])} if trial.precision else {}
         ),
@@ -119,14 +90,6 @@ def try_all(
         },
         "strategies": [asdict(finding) for finding in findings],
     }
-
-
-def _less_exact(finding: StrategyDifference) -> str:
-    """Return the precision of a strategy and its tolerance, in words."""
-    assert finding.precision is not None
-    tolerance = TOLERANCES[finding.precision]
-    allowed = f"gradients {tolerance.gradients:.0e}, losses {tolerance.losses:.0e}"
-    return f"{finding.strategy} in {finding.precision} ({allowed})"
 
 
 def _trained_precision(configured: str, exact: str, device: str) -> str | None:
@@ -292,12 +255,6 @@ def _error(folder: Path, world_size: int, code: int) -> ParatuneError:
     return kind(message if errors[0]["known"] else f"{errors[0]['kind']}: {message}", code=errors[0]["code"])
 
 
-def _one_process(trained: Mapping[str, Any]) -> str:
-    difference = trained["gradient_difference"]
-    figure = "" if difference is None else f"{difference:.1e}, "
-    return f"{figure}{trained['status']}" + (f" ({trained['reason']})" if trained["reason"] else "")
-
-
 def show(record: Mapping[str, Any], path: Path) -> None:
     from rich.text import Text
 
@@ -311,7 +268,10 @@ def show(record: Mapping[str, Any], path: Path) -> None:
         f"differences (allowed: gradients {tolerance['gradients']:.0e}, losses {tolerance['losses']:.0e}).",
     ]
     if words := certificate.trained_words(record["trained_tolerance"]):
-        lines.append(f"{words}; one process itself: {_one_process(reference['trained'])}.")
+        trained = reference["trained"]
+        difference = "" if trained["gradient_difference"] is None else f"{trained['gradient_difference']:.1e}, "
+        reason = f" ({trained['reason']})" if trained["reason"] else ""
+        lines.append(f"{words}; one process itself: {difference}{trained['status']}{reason}.")
     for line in lines:
         print_result(Text(plain(line)))
     figures = certificate.COLUMNS[1:-1]

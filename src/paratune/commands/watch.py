@@ -4,7 +4,6 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +39,10 @@ def watch(*paths: Path, once: bool = False, interval: float = 2.0, json: Json = 
     from paratune.watch.board import Board
     from paratune.watch.screen import Screen
 
-    board = Board(_watched(paths))
+    if not paths and not DEFAULT_FOLDER.is_dir():
+        message = f"the folder {DEFAULT_FOLDER} does not exist here; name a run, a matrix or a folder of them"
+        raise ConfigError(message, code="run.nothing_to_watch")
+    board = Board(paths or [DEFAULT_FOLDER])
     if json:
         print_json(asdict(board.look()), indent=1)
         return EXIT_OK
@@ -52,22 +54,12 @@ def watch(*paths: Path, once: bool = False, interval: float = 2.0, json: Json = 
     return EXIT_OK
 
 
-def _watched(paths: Sequence[Path]) -> Sequence[Path]:
-    if paths:
-        return paths
-    if not DEFAULT_FOLDER.is_dir():
-        message = f"the folder {DEFAULT_FOLDER} does not exist here; name a run, a matrix or a folder of them"
-        raise ConfigError(message, code="run.nothing_to_watch")
-    return [DEFAULT_FOLDER]
-
-
 def _live(board: "Board", console: Console, interval: float) -> None:
     """Update the view on the alternate screen until all runs end; the last view stays in the terminal."""
     from paratune.watch.screen import Screen
 
-    # Redraw at once after a resize, and restore the screen after SIGTERM.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # restores the screen
+    footer = "Ctrl-C closes this view; the runs continue"
     view: BoardView | None = None
     try:
         with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
@@ -75,26 +67,11 @@ def _live(board: "Board", console: Console, interval: float) -> None:
                 start = time.monotonic()
                 view = board.look()
                 duration_s = time.monotonic() - start
-                _show(live, view)
+                live.update(Screen(view, height=live.console.height, footer=footer), refresh=True)
                 if view.is_finished:
                     break
-                _wait(live, view, max(interval, PAUSE_FACTOR * duration_s))
+                time.sleep(max(interval, PAUSE_FACTOR * duration_s))
     except KeyboardInterrupt:  # ends the view; the runs continue
         pass
     if view is not None:
         console.print(Screen(view))
-
-
-def _wait(live: Live, view: "BoardView", seconds: float) -> None:
-    """Wait, and draw the same view again when the size of the terminal changes."""
-    end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        if signal.sigtimedwait({signal.SIGWINCH}, left) is not None:
-            _show(live, view)
-
-
-def _show(live: Live, view: "BoardView") -> None:
-    from paratune.watch.screen import Screen
-
-    footer = "Ctrl-C closes this view; the runs continue"
-    live.update(Screen(view, height=live.console.height, footer=footer), refresh=True)

@@ -149,19 +149,6 @@ def test_the_live_view_follows_a_run_to_its_end(tmp_path: Path):
     assert "accuracy 0.9" in after
 
 
-def test_a_resized_terminal_is_redrawn_at_once(tmp_path: Path):
-    folder = fresh(tmp_path / "r")
-    with held(folder):
-        terminal = Terminal(str(tmp_path), "--interval", "600")
-        terminal.wait_for("step 11 of 100")
-        terminal.text = ""
-        terminal.resize(60, 20)
-        os.kill(terminal.process.pid, signal.SIGWINCH)
-        terminal.wait_for("step 11 of 100")
-        terminal.process.send_signal(signal.SIGINT)
-        assert terminal.end() == EXIT_OK
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, EXIT_OK), (signal.SIGTERM, 143)])
 def test_a_signal_ends_watch_and_restores_the_screen(tmp_path: Path, number: int, code: int):
     terminal = Terminal(str(tmp_path), "--interval", "0.2")
