@@ -151,9 +151,7 @@ def select(groups: Sequence[Group]) -> CandidateGroup:
 
 def is_claimed(group: CandidateGroup) -> bool:
     """Return whether the report claims, with a tick, that the chosen candidate is best in quality."""
-    return bool(group.compared) and all(
-        found.is_shown and found.outcome == "different" for _, found in group.compared
-    )
+    return bool(group.compared) and all(found.is_shown and found.outcome == "different" for _, found in group.compared)
 
 
 def judge_looks(setting: Setting, groups: Sequence[Group], margins: Mapping[str, Margin]) -> list[list[Verdict]]:

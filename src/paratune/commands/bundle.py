@@ -13,7 +13,7 @@ from paratune.base.text import plain
 from paratune.base.units import format_bytes
 from paratune.bundle.archive import hash_file, read_manifest, unpack, write_bundle
 from paratune.bundle.manifest import Manifest
-from paratune.commands.options import Json, Overrides, RunCode, check_output
+from paratune.commands.options import Json, Overrides, check_output
 from paratune.config.own_code import imported_code
 from paratune.console import Display, print_json, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, DataError
@@ -24,7 +24,7 @@ def bundle(
     *,
     out: Annotated[Path, Parameter(alias="-o")],
     set_: Overrides = (),
-    run_code: RunCode = False,
+    run_code: bool = False,
     json: Json = False,
 ) -> int:
     """Write one file with everything that CONFIG needs, for machines without a network.
@@ -65,7 +65,7 @@ def bundle(
 
 
 def unbundle(
-    file: Path, *, folder: Annotated[Path, Parameter(alias="-d")], run_code: RunCode = False, json: Json = False
+    file: Path, *, folder: Annotated[Path, Parameter(alias="-d")], run_code: bool = False, json: Json = False
 ) -> int:
     """Check and unpack FILE, written by paratune bundle; DIR/config.yaml can be trained without changes.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from paratune import records
 from paratune.base.scratch import scratch_folder
-from paratune.commands.options import Json, Overrides, RunCode
+from paratune.commands.options import Json, Overrides
 from paratune.console import print_json, set_up_logging
 from paratune.errors import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK, CheckpointError, ConfigError, LaunchError, os_error_as
 from paratune.records import certificate
@@ -22,7 +22,7 @@ def certify(
     set_: Overrides = (),
     nproc: int = 2,
     steps: int = 4,
-    run_code: RunCode = False,
+    run_code: bool = False,
     json: Json = False,
 ) -> int:
     """Check that strategies train the same thing: compare a few steps of CONFIG with one process.

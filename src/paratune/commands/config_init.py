@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from paratune.api.apply import allow_source
 from paratune.base.text import plain
 from paratune.commands.config import write_new
-from paratune.commands.options import Json, LabelColumn, PairColumn, RunCode, TextColumn
+from paratune.commands.options import Json, LabelColumn, PairColumn, TextColumn
 from paratune.config.plain import one_line
 from paratune.console import print_json
 from paratune.errors import EXIT_OK, ConfigError, DataError, Fault, ParatuneError
@@ -47,7 +47,7 @@ def init(
     label: LabelColumn = None,
     task: TaskKind | None = None,
     model: str | None = None,
-    run_code: RunCode = False,
+    run_code: bool = False,
     json: Json = False,
 ) -> int:
     """Write a configuration file that runs: task, columns and labels are read from the data in --train.

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from paratune.base.text import plain
-from paratune.commands.options import Json, Overrides, RunCode
+from paratune.commands.options import Json, Overrides
 from paratune.console import Display, print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_DATA, EXIT_OK, require_installed
 
 
 def data(
-    config: Path, *, set_: Overrides = (), figures: Path | None = None, run_code: RunCode = False, json: Json = False
+    config: Path, *, set_: Overrides = (), figures: Path | None = None, run_code: bool = False, json: Json = False
 ) -> int:
     """Show the data of CONFIG: rows, labels, lengths, truncation, missing values, duplicates.
 

@@ -4,7 +4,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from paratune.commands.options import Json, Overrides, RunCode
+from paratune.commands.options import Json, Overrides
 from paratune.console import set_up_logging, stdout_for_results
 from paratune.errors import ConfigError, require_at_least
 
@@ -16,7 +16,7 @@ def doctor(
     site: Path | None = None,
     nproc: int | None = None,
     folder: Path = Path("runs"),
-    run_code: RunCode = False,
+    run_code: bool = False,
     json: Json = False,
 ) -> int:
     """Find problems of this machine and of the run in CONFIG, with reasons and lines that repair them.

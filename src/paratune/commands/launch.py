@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paratune.cluster.slurm import check_job_id
-from paratune.commands.options import Json, Overrides, RunCode
+from paratune.commands.options import Json, Overrides
 from paratune.console import print_json
 from paratune.errors import EXIT_OK, ConfigError, require_at_least
 
@@ -25,7 +25,7 @@ def launch(
     after: Sequence[str] = (),
     wait: bool = False,
     dry_run: bool = False,
-    run_code: RunCode = False,
+    run_code: bool = False,
     json: Json = False,
 ) -> int:
     """Submit CONFIG to Slurm, on one node or several; the job saves, is queued again and resumes by itself.

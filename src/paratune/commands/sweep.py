@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from paratune.base.grouping import grouped
 from paratune.base.text import plain
 from paratune.base.units import counted
-from paratune.commands.options import Json, Overrides, RunCode
+from paratune.commands.options import Json, Overrides
 from paratune.console import outlive_readers, print_json, print_result, print_table, set_up_logging
 from paratune.errors import EXIT_OK, ConfigError
 
@@ -30,7 +30,7 @@ def sweep(
     probe: bool = False,
     list_: bool = False,
     until: str | None = None,
-    run_code: RunCode = False,
+    run_code: bool = False,
     json: Json = False,
 ) -> int:
     """Train every combination of MATRIX, select the best by validation, and write a report.

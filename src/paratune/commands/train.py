@@ -8,7 +8,7 @@ from typing import Any
 
 from paratune.base.text import plain
 from paratune.commands import BEGAN
-from paratune.commands.options import Json, Overrides, RunCode
+from paratune.commands.options import Json, Overrides
 from paratune.console import outlive_readers, print_json, print_result, print_warning
 from paratune.errors import EXIT_LAUNCH, EXIT_OK, LaunchError, require_at_least
 from paratune.processes.launcher import idle_tasks_warning, launch_problem, launcher
@@ -22,7 +22,7 @@ def train(
     nproc: int = 1,
     resume: bool = False,
     overwrite: bool = False,
-    run_code: RunCode = False,
+    run_code: bool = False,
     json: Json = False,
 ) -> int:
     """Train the run in CONFIG, evaluate and save its model, and print the result.
