@@ -19,7 +19,7 @@ from paratune.planning.time import FigureRange
 if TYPE_CHECKING:
     import pyarrow
 
-_NAME_SHARE = 3
+_NAME_SHARE = 5
 """A strategy's name that is wider than the table's width divided by this number is broken into lines."""
 _WIDE = 1000
 """Characters with room for every table."""
@@ -149,7 +149,7 @@ class Plan:
         names = [prediction.option.name for prediction in self.predictions]
         setups = [prediction.setup for prediction in self.predictions]
         keys = {
-            "strategy": [name if len(name) <= width else name.replace(":", "\n  :") for name in names],
+            "strategy": [name if len(name) <= width else name.replace(":", "\n:") for name in names],
             "devices": [
                 f"{setup.num_nodes} x {setup.ranks_per_node}" if setup.num_nodes > 1 else str(setup.num_ranks)
                 for setup in setups
@@ -171,8 +171,6 @@ class Plan:
                 "left": left,
                 "largest": str(prediction.largest_micro_batch or NOT_AVAILABLE),
             }
-            if any(each.memory.host_total for each in self.predictions):
-                texts["on the host"] = format_bytes(prediction.memory.host_total)
             for name, text in texts.items():
                 columns.setdefault(name, []).append(text)
         return columns
@@ -182,13 +180,14 @@ class Plan:
             name: [sum(each.memory.terms.get(term, 0) for term in terms) for each in self.predictions]
             for name, terms in _PARTS.items()
         }
+        sums["on the host"] = [prediction.memory.host_total for prediction in self.predictions]
         return {name: [format_bytes(size) for size in sizes] for name, sizes in sums.items() if any(sizes)}
 
     def _time_columns(self) -> dict[str, list[str]]:
         columns = {
             "step": [_seconds_text(prediction.step) for prediction in self.predictions],
             "epoch": [_clock_text(prediction.epoch) for prediction in self.predictions],
-            "price": [_figure_text(prediction.price) for prediction in self.predictions],
+            "price": [NOT_AVAILABLE if each.price is None else f"{each.price.value:.3g}" for each in self.predictions],
         }
         return {name: texts for name, texts in columns.items() if set(texts) != {NOT_AVAILABLE} and texts}
 
@@ -217,13 +216,8 @@ def _seconds_text(span: FigureRange | None) -> str:
     """Return a time with its bounds, in milliseconds or seconds: "12 ms (9.31 to 17.4)"."""
     if span is None:
         return NOT_AVAILABLE
-    return _figure_text(span.times(1000), " ms") if span.high < 1 else _figure_text(span, " s")
-
-
-def _figure_text(figure: FigureRange | None, unit: str = "") -> str:
-    if figure is None:
-        return NOT_AVAILABLE
-    return f"{figure.value:.3g}{unit} ({figure.low:.3g} to {figure.high:.3g})"
+    unit, shown = ("ms", span.times(1000)) if span.high < 1 else ("s", span)
+    return f"{shown.value:.3g} {unit} ({shown.low:.3g} to {shown.high:.3g})"
 
 
 def _clock_text(span: FigureRange | None) -> str:
