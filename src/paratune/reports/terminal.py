@@ -27,7 +27,6 @@ from paratune.reports.systems.tables import headline_scores, lines_table, main_t
 from paratune.reports.tables.table import Row, Table, make_table
 from paratune.reports.tables.terminal import TerminalParts
 from paratune.verdicts import Verdict
-from paratune.verdicts.words import head_of, parts_of
 
 Part = Table | Text | Padding
 Parts = Iterator[Part]
@@ -148,8 +147,8 @@ def _family(verdicts: Sequence[Verdict]) -> Parts:
         yield Text(f"Against {plain(verdicts[0].baseline)}:", style="bold")
     for verdict in verdicts:
         # The first part after the names, and the other parts below it.
-        (first, is_better), *others = parts_of(verdict)
-        head = Text(f"{plain(verdict.label) if is_long else head_of(verdict)}: ", style="bold")
+        (first, is_better), *others = verdict.parts
+        head = Text(f"{plain(verdict.label) if is_long else verdict.head}: ", style="bold")
         yield head.append(first, style=f"not bold {_STYLES[is_better]}".strip())
         yield from (_indented(text, _STYLES[is_better]) for text, is_better in others)
 

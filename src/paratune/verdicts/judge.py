@@ -15,7 +15,7 @@ from paratune.verdicts.rates import ComparedRates, rates_of
 from paratune.verdicts.scores import differences
 from paratune.verdicts.sequential import LookHistory
 from paratune.verdicts.speeds import compare_speeds, ratio
-from paratune.verdicts.words import cluster_notes, order_notes, sentence_of
+from paratune.verdicts.words import cluster_notes, comparison_words, order_notes, quality_words
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,38 @@ class Verdict:
     notes: tuple[str, ...] = ()
 
     @property
+    def head(self) -> str:
+        """The names of the compared configurations."""
+        return f"{plain(self.label)} against {plain(self.baseline)}"
+
+    @property
+    def parts(self) -> list[tuple[str, bool | None]]:
+        """Speed, quality and differences in words, each with whether it is better.
+
+        True: shown to be better than the baseline; False: shown to be worse; None: equal, or not decided.
+        """
+        differs, speed, quality = self.differs, self.speed, self.quality
+        if differs.refused:
+            return [(f"no verdict: not the same experiment; they differ in {'; '.join(differs.refused)}", None)]
+        parts = [
+            (comparison_words(measure, self.task), measure.is_better if measure.is_shown else None)
+            for measure in (speed, *quality)
+        ]
+        if not quality or all(score.outcome == "equal" for score in quality):
+            words, (faster, is_faster) = quality_words(quality, self.task), parts[0]
+            parts = [(f"{faster}, {words}", is_faster)] if quality else [(faster, is_faster), (words, None)]
+        if differs.allowed:
+            parts.append((f"they differ in {'; '.join(differs.allowed)}, which is what is compared", None))
+        if differs.elsewhere:
+            parts.append(("they ran on different machines, which changes times and memory too", None))
+        if differs.unknown:
+            parts.append((f"whether they trained the same thing is not recorded ({'; '.join(differs.unknown)})", None))
+        return parts
+
+    @property
     def sentence(self) -> str:
         """The verdict in words."""
-        return sentence_of(self)
+        return f"{self.head}: {'; '.join(text for text, _ in self.parts)}."
 
     @property
     def undecided(self) -> tuple[str, ...]:

@@ -1,9 +1,7 @@
 """Verdicts as text."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-from paratune.base.text import plain
 from paratune.base.units import NOT_AVAILABLE
 from paratune.config.metric_names import LABELS, LOWER_IS_BETTER
 from paratune.verdicts.finding import MeasureComparison
@@ -11,48 +9,11 @@ from paratune.verdicts.groups import SPEED
 from paratune.verdicts.planning import MOST_RUNS, RunRange
 from paratune.verdicts.rates import GOODPUT
 
-if TYPE_CHECKING:
-    from paratune.verdicts.judge import Verdict
-
 _NOT_IN_POINTS = LOWER_IS_BETTER - {"hamming_loss"} | {"matthews", "r2", "pearson", "spearman", "qwk"}
 """Scores that are not shares; all others are shown in points of a hundred."""
 LEAST_LOAD_DIFFERENCE = 0.05
 """Share of all cores: a difference of the load by other programs that is worth a note."""
 _MINUS, _DASH = "\u2212", "\u2013"
-
-
-def sentence_of(verdict: "Verdict") -> str:
-    """Return a verdict in one sentence."""
-    return f"{head_of(verdict)}: {'; '.join(text for text, _ in parts_of(verdict))}."
-
-
-def head_of(verdict: "Verdict") -> str:
-    """Return the names of the compared configurations."""
-    return f"{plain(verdict.label)} against {plain(verdict.baseline)}"
-
-
-def parts_of(verdict: "Verdict") -> list[tuple[str, bool | None]]:
-    """Return the parts of a verdict (speed, quality, differences), each with whether it is better.
-
-    True: shown to be better than the baseline; False: shown to be worse; None: equal, or not decided.
-    """
-    differs, speed, quality = verdict.differs, verdict.speed, verdict.quality
-    if differs.refused:
-        return [(f"no verdict: not the same experiment; they differ in {'; '.join(differs.refused)}", None)]
-    parts = [
-        (comparison_words(measure, verdict.task), measure.is_better if measure.is_shown else None)
-        for measure in (speed, *quality)
-    ]
-    if not quality or all(score.outcome == "equal" for score in quality):
-        words, (faster, is_faster) = quality_words(quality, verdict.task), parts[0]
-        parts = [(f"{faster}, {words}", is_faster)] if quality else [(faster, is_faster), (words, None)]
-    if differs.allowed:
-        parts.append((f"they differ in {'; '.join(differs.allowed)}, which is what is compared", None))
-    if differs.elsewhere:
-        parts.append(("they ran on different machines, which changes times and memory too", None))
-    if differs.unknown:
-        parts.append((f"whether they trained the same thing is not recorded ({'; '.join(differs.unknown)})", None))
-    return parts
 
 
 def quality_words(scores: tuple[MeasureComparison, ...], task: str) -> str:

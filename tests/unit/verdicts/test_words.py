@@ -5,7 +5,7 @@ import pytest
 from paratune.verdicts import Differs, MeasureComparison, Verdict
 from paratune.verdicts.estimate import Estimate, Side
 from paratune.verdicts.planning import RunRange
-from paratune.verdicts.words import comparison_words, parts_of, quality_words, sentence_of, signed_interval_words
+from paratune.verdicts.words import comparison_words, quality_words, signed_interval_words
 
 ON_ROWS = "test F1 1.3 points better on these rows (0.4–2.2)"
 
@@ -127,29 +127,29 @@ def verdict(**values):
 
 def test_the_sentence_of_the_readme():
     expected = "ddp against single: 27% faster (24–30%), quality equal within 0.5 points test F1."
-    assert sentence_of(verdict()) == expected
+    assert verdict().sentence == expected
 
 
 @pytest.mark.parametrize(("scope", "is_good"), [("seeds and samples", True), ("seeds", None)])
 def test_what_holds_for_these_rows_alone_has_no_tick(scope, is_good):
     found = replace(verdict(), quality=(score(0.013, 0.004, 0.022, "different", is_better=True, scope=scope),))
-    assert parts_of(found)[1][1] is is_good
+    assert found.parts[1][1] is is_good
 
 
 def test_what_differs_is_said():
-    assert sentence_of(verdict(differs=Differs(refused=("the seed of x", "the batch")))) == (
+    assert verdict(differs=Differs(refused=("the seed of x", "the batch"))).sentence == (
         "ddp against single: no verdict: not the same experiment; they differ in the seed of x; the batch."
     )
-    said = sentence_of(verdict(differs=Differs(allowed=("the global batch size (32 → 64)",), elsewhere=True)))
+    said = verdict(differs=Differs(allowed=("the global batch size (32 → 64)",), elsewhere=True)).sentence
     assert "they differ in the global batch size (32 → 64), which is what is compared" in said
     assert "they ran on different machines" in said
-    assert "not recorded (the seed)" in sentence_of(verdict(differs=Differs(unknown=("the seed",))))
+    assert "not recorded (the seed)" in verdict(differs=Differs(unknown=("the seed",))).sentence
 
 
 def test_names_do_not_act_in_a_terminal():
     found = verdict()
     hostile = Verdict("\x1b[31m", found.baseline, (), (), found.speed, (), None, "", Differs(), 1)
-    assert "\x1b" not in sentence_of(hostile)
+    assert "\x1b" not in hostile.sentence
 
 
 def test_intervals_of_tables_keep_their_signs():

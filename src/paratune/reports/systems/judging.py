@@ -16,7 +16,7 @@ from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Table, TableCell, make_table
 from paratune.verdicts import Margin, MeasureComparison, Verdict
 from paratune.verdicts.sequential import look_history
-from paratune.verdicts.words import change_words, head_of, is_in_points, label_of, name_of, signed_interval_words
+from paratune.verdicts.words import change_words, is_in_points, label_of, name_of, signed_interval_words
 
 MAX_JUDGED = 24
 """Configurations with a verdict; of more only the fastest have one."""
@@ -85,7 +85,7 @@ def verdict_table(judgements: Sequence[Verdict], remarks: Sequence[str], *, is_c
         return
     rows = []
     for verdict in judgements:
-        words = verdict.sentence.removeprefix(f"{head_of(verdict)}: ")  # names may contain ": " themselves
+        words = verdict.sentence.removeprefix(f"{verdict.head}: ")  # names may contain ": " themselves
         text = TableCell(f"{words[:1].upper()}{words[1:]}", runs=(*verdict.runs, *verdict.baseline_runs))
         rows.append((TableCell(verdict.label, runs=verdict.runs), text))
     bases = list(dict.fromkeys(verdict.baseline for verdict in judgements))
