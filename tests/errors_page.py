@@ -44,7 +44,6 @@ class Row(NamedTuple):
     code: str
     exit_codes: str
     cause: str
-    remedy: str
 
 
 @cache
