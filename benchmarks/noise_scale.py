@@ -72,7 +72,7 @@ def read_sentences(count: int) -> list[tuple[list[int], int]]:
 
     Three quarters of the sentences have one label, so that the mean gradient is not close to 0.
     """
-    source = resources.files("paratune.demo").joinpath("sentences.csv").read_text(encoding="utf-8")
+    source = resources.files("paratune").joinpath("demo/sentences.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(io.StringIO(source, newline="")))
     sentences = []
     for label, name in enumerate(sorted({row["label"] for row in rows})):

@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def read_rows() -> list[tuple[str, int]]:
-    text = resources.files("paratune.demo").joinpath("sentences.csv").read_text(encoding="utf-8")
+    text = resources.files("paratune").joinpath("demo/sentences.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     labels = sorted({row["label"] for row in rows})
     random.Random(0).shuffle(rows)

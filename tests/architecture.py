@@ -29,14 +29,30 @@ def package_imports(package: Path) -> dict[str, set[str]]:
     """Return the packages that each package imports, without itself; imports inside functions count."""
     graph: dict[str, set[str]] = {}
     for path in sorted(package.rglob("*.py")):
-        name = path.relative_to(package).parts[0]
-        if name.endswith(".py"):
+        name = path.relative_to(package).parts[0].removesuffix(".py")
+        if name in ("__init__", "__main__"):
             continue
         modules = (statement.module.split(".") for statement in imports(path, package))
         graph.setdefault(name, set()).update(
             module[1] for module in modules if module[0] == "paratune" and len(module) > 1 and module[1] != name
         )
     return graph
+
+
+def file_imports(package: Path) -> dict[str, set[str]]:
+    """Return the files of the package that each file imports, by their names as modules, such as paratune.data.order.
+
+    Imports inside functions and under TYPE_CHECKING count; `paratune/__init__.py` is left out, whose names are lazy.
+    """
+    paths = {
+        ".".join(("paratune", *path.relative_to(package).with_suffix("").parts)).removesuffix(".__init__"): path
+        for path in sorted(package.rglob("*.py"))
+    }
+    del paths["paratune"]
+    return {
+        name: {statement.module for statement in imports(path, package)} & paths.keys() - {name}
+        for name, path in paths.items()
+    }
 
 
 def layers(graph: Graph) -> list[list[str]]:
@@ -91,8 +107,9 @@ def table(graph: Graph, package: Path) -> str:
 
 
 def _subject(folder: Path) -> str:
-    """Return the first sentence of a package's docstring."""
-    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    """Return the first sentence of the docstring of a package, or of a module beside the packages."""
+    file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     first = re.split(r"(?<=[.!?])\s", " ".join(text.split()), maxsplit=1)[0]
     return first.replace("|", r"\|")
 

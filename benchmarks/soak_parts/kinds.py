@@ -81,7 +81,7 @@ def _corpus_result(folder: Path) -> Result:
 
 
 def _bundle_result(folder: Path) -> Result:
-    from paratune.bundle.archive import read_manifest
+    from paratune.hub.bundle import read_manifest
 
     manifest = read_manifest(folder / "b.tar")
     return {"files": [[packed.name, packed.sha256] for packed in manifest.files], "config": dict(manifest.config)}

@@ -12,10 +12,10 @@ import torch
 from hypothesis import strategies as st
 
 from paratune import checkpoint, records
-from paratune.bundle.archive import hash_file, unpack, write_bundle
-from paratune.bundle.manifest import Manifest
 from paratune.data.token_store import StoreWriter, open_store
 from paratune.errors import CheckpointError, DataError, ParatuneError
+from paratune.hub.bundle import hash_file, unpack, write_bundle
+from paratune.hub.bundle_manifest import Manifest
 from paratune.reports.run.make import make
 from paratune.watch.board import Board
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from paratune.batch import Batch
 from paratune.data.loader import TrainBatches
-from paratune.hangs.watchdog import HEARTBEATS, Watchdog
+from paratune.processes.watchdog import HEARTBEATS, Watchdog
 from paratune.strategies.ddp import DDPStrategy
 from paratune.strategies.protocol import Phases
 

@@ -12,8 +12,8 @@ from hooks import RefuseNetwork
 from outcome import outcome
 from raised import check_shown
 
-from paratune.bundle.archive import read_manifest, write_bundle
 from paratune.errors import EXIT_CONFIG, EXIT_DATA, EXIT_OK
+from paratune.hub.bundle import read_manifest, write_bundle
 from paratune.records import is_finished, read_json
 
 

@@ -155,7 +155,7 @@ def run_command(arguments: Sequence[str], *, results: Collection[int] = (EXIT_OK
         ParatuneError: The command failed; with the class, the codes and the facts of its error.
         KeyboardInterrupt: It was interrupted before it had anything to save.
     """
-    from paratune.launch.local import PROGRAM  # imports pydantic, which no --help needs
+    from paratune.processes.local import PROGRAM  # imports pydantic, which no --help needs
 
     with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
         # A new session: Ctrl-C must reach it only through this process, which passes it on once.

@@ -28,7 +28,7 @@ from torch import Tensor
 from paratune.base.atomic import delete_remains, replace_folder, sync
 from paratune.base.units import GIB, format_bytes
 from paratune.errors import CheckpointError, coded
-from paratune.hangs.progress import working
+from paratune.processes.progress import working
 from paratune.records import file_sha256, read_json, write_json
 
 log = logging.getLogger(__name__)

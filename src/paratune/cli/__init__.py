@@ -18,10 +18,10 @@ from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, Unknow
 from rich.text import Text
 
 from paratune import __version__
+from paratune.base.system_errors import forward_error, system_error
 from paratune.commands import COMMANDS, EXAMPLES, PLACES
 from paratune.commands.options import shown_default
 from paratune.errors import EXIT_FAILED, EXIT_OK, Fault, LaunchError, ParatuneError
-from paratune.errors.system import forward_error, system_error
 
 
 def usage_error(error: CycloptsError) -> str:

@@ -11,12 +11,12 @@ from paratune import hardware
 from paratune.base.scratch import scratch_folder
 from paratune.base.text import plain
 from paratune.base.units import format_bytes
-from paratune.bundle.archive import hash_file, read_manifest, unpack, write_bundle
-from paratune.bundle.manifest import Manifest
 from paratune.commands.options import Json, Overrides, check_output
 from paratune.config.own_code import imported_code
 from paratune.console import Display, print_json, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_OK, DataError
+from paratune.hub.bundle import hash_file, read_manifest, unpack, write_bundle
+from paratune.hub.bundle_manifest import Manifest
 
 
 def bundle(

@@ -10,7 +10,6 @@ from typing import Any
 
 import yaml
 
-from paratune.bundle.manifest import Manifest, name_problem
 from paratune.config.distil_section import teacher_names
 from paratune.config.load import LoadedConfig, load_config
 from paratune.config.permission import is_allowed
@@ -18,6 +17,7 @@ from paratune.config.sources import CODE, local_path, path_and_split
 from paratune.data.sources import source_files
 from paratune.doctor.model_files import safetensors_line
 from paratune.errors import ConfigError, DataError
+from paratune.hub.bundle_manifest import Manifest, name_problem
 
 MODEL_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".jinja", ".spm", ".vocab", ".codes")
 """Files of a model that are packed; also .py with model.trust_remote_code."""

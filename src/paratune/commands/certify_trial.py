@@ -21,7 +21,7 @@ from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import strategy_traits
 from paratune.console import print_result, print_table
 from paratune.errors import EXIT_OK, EXIT_STOPPED, ConfigError, LaunchError, ParatuneError, Stopped
-from paratune.launch.local import launch
+from paratune.processes.local import launch
 from paratune.records import certificate
 from paratune.records.certificate import TOLERANCES, TRAINED_TOLERANCES, StrategyDifference
 from paratune.records.run_folder import trained_fingerprint

@@ -166,7 +166,7 @@ def _make(run: Path, settings: "MeasureSettings", rows_file: Path, *, run_code: 
         LaunchError: The process failed.
     """
     from paratune.compress.quantize import RECORD_FILE
-    from paratune.launch.local import end_with_the_parent
+    from paratune.processes.local import end_with_the_parent
 
     folder = form_folder(run, settings.form)
     model = folder / MODEL_FOLDER

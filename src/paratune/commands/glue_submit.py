@@ -9,7 +9,7 @@ from paratune.console import print_json
 from paratune.errors import EXIT_OK, ConfigError, DataError
 
 if TYPE_CHECKING:
-    from paratune.submission.tables import TablePredictions
+    from paratune.hub.submission import TablePredictions
 
 
 def glue_submit(*runs: Path, out: Path, any_size: bool = False, overwrite: bool = False, json: Json = False) -> int:
@@ -22,8 +22,8 @@ def glue_submit(*runs: Path, out: Path, any_size: bool = False, overwrite: bool 
         any_size: allow numbers of rows that differ from the official ones
         overwrite: replace an existing zip file
     """
-    from paratune.submission.runs import run_predictions
-    from paratune.submission.tables import TABLES, table_text, write_tables
+    from paratune.hub.submission import TABLES, table_text, write_tables
+    from paratune.hub.submission_runs import run_predictions
 
     require_some(runs, "runs, such as: paratune glue-submit runs/rte runs/mrpc --out rte.zip")
     check_output(out, option="--out", overwrite=overwrite)

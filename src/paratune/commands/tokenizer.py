@@ -9,8 +9,8 @@ from cyclopts import App, Parameter
 from paratune.api.process import respect_quota
 from paratune.commands.options import Json, require_some
 from paratune.console import outlive_readers, print_json, print_result, set_up_logging, stdout_for_results
+from paratune.corpus.tokenizer import RECORD_FILE, TokenizerRecipe, save_tokenizer, train_tokenizer
 from paratune.errors import EXIT_OK, ConfigError, os_error_as
-from paratune.tokenizer.train import RECORD_FILE, TokenizerRecipe, save_tokenizer, train_tokenizer
 
 tokenizer_app = App(name="tokenizer")
 

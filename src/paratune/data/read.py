@@ -85,7 +85,7 @@ def _read_demo(source: str) -> pa.Table:
             code="data.not_found",
             source=source,
         )
-    return parse_csv((importlib.resources.files("paratune.demo") / DEMO[name]).read_bytes(), source)
+    return parse_csv((importlib.resources.files("paratune") / "demo" / DEMO[name]).read_bytes(), source)
 
 
 def _read_path(source: str) -> pa.Table:

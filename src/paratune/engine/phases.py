@@ -14,7 +14,7 @@ from typing import Protocol
 
 import torch
 
-from paratune.hangs.progress import RankProgress
+from paratune.processes.progress import RankProgress
 from paratune.records import PHASES
 
 SCHEDULE = "schedule"

@@ -34,7 +34,7 @@ class StopRequest:
         """Take over the signals. Only the main thread may call it."""
         for number in handled_signals():
             signal.signal(number, self._note)
-        # `paratune.launch.local` starts processes with them blocked; one that came too early is delivered now.
+        # `paratune.processes.local` starts processes with them blocked; one that came too early is delivered now.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         return self
 

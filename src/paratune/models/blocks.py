@@ -20,8 +20,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from paratune.errors import ConfigError
-from paratune.hangs.progress import working
 from paratune.models.task_model import TaskModel, find_blocks, require_blocks
+from paratune.processes.progress import working
 
 
 def checkpoint_blocks(blocks: Sequence[nn.Module], every: int) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from paratune import hub
+from paratune.base.system_errors import system_error
 from paratune.config.feasibility.rules import DEMO_MODEL, DEMO_PACKAGE
 from paratune.config.permission import REMOTE_CODE, require_allowed
 from paratune.config.sections import ModelOptions
 from paratune.errors import CheckpointError, ConfigError, MissingDependency, ParatuneError
-from paratune.errors.system import system_error
 from paratune.models.files import file_names, read_task_file
 from paratune.records import MODEL_FOLDER, RUN_FILE, read_json, read_run
 from paratune.records.own import admit_base

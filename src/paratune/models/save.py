@@ -9,13 +9,13 @@ from torch import Tensor
 
 from paratune.base.atomic import replace_folder
 from paratune.errors import CheckpointError
-from paratune.hangs.progress import working
 from paratune.models.adapters import has_adapter, merged_weights, save_adapter
 from paratune.models.files import TASK_FILE, file_records
 from paratune.models.head_rows import ADAPTER_LABELS
 from paratune.models.sentence_transformers import sentence_modules, write_modules
 from paratune.models.task_model import TaskModel
 from paratune.models.tokenizer import save_tokenizer
+from paratune.processes.progress import working
 from paratune.records import write_json
 from paratune.records.own import signed_model
 

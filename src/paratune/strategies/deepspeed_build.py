@@ -13,8 +13,8 @@ from typing import Any
 from torch.optim import Optimizer
 
 from paratune.errors import LaunchError
-from paratune.hangs.progress import working
 from paratune.hardware.extensions import extensions_folder, find_locks, is_compiled
+from paratune.processes.progress import working
 from paratune.strategies.process_group import reduce_over_ranks
 from paratune.strategies.protocol import raise_on_all_ranks
 

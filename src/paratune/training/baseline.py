@@ -20,8 +20,8 @@ from paratune.data.duplicates import write_text_hashes
 from paratune.engine.memory import peak_memory
 from paratune.engine.stop import StopRequest
 from paratune.errors import coded
-from paratune.hangs.progress import RankProgress, working
 from paratune.metrics.scores import is_better
+from paratune.processes.progress import RankProgress, working
 from paratune.records.run_folder import Mode, take_folder
 from paratune.tasks.baseline import constant_baseline
 from paratune.tasks.own_metrics import own_scores

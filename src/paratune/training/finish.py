@@ -18,9 +18,9 @@ from paratune.engine.keeper import RunKeeper
 from paratune.engine.loop import Loop, Progress
 from paratune.engine.summary import rank_peaks, summarise
 from paratune.errors import CheckpointError, DataError
-from paratune.hangs.progress import working
 from paratune.models.locate import base_model_name
 from paratune.models.save import save_model
+from paratune.processes.progress import working
 from paratune.tasks.baseline import constant_baseline, outcome_record
 from paratune.training.evaluations import Scores, SplitEvaluations, sliced_scores
 from paratune.training.flops import flops_record

@@ -28,10 +28,10 @@ from paratune.data.workers import BatchesAhead, Workers
 from paratune.engine.memory import MemoryUse, is_out_of_memory, memory_use
 from paratune.engine.recorder import Recorder
 from paratune.errors import OutOfMemory, coded
-from paratune.hangs.progress import RankProgress
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.processes.elastic import note_micro_batch, noted_micro_batch, will_restart
 from paratune.processes.place import MICRO_BATCH_LIMIT_VARIABLE, OUT_OF_MEMORY_VARIABLE, local_world_size
+from paratune.processes.progress import RankProgress
 from paratune.training.prepare import Prepared
 from paratune.training.record import memory_setup
 

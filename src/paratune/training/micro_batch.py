@@ -11,9 +11,9 @@ from paratune.console import Display
 from paratune.data.loader import longest_batches
 from paratune.engine.fitting import DeviceMeter, Prober, RanOutInCollective, find_micro_batch_size
 from paratune.engine.memory import free_memory
-from paratune.hangs.progress import RankProgress
 from paratune.models.task_model import find_blocks
 from paratune.processes.place import local_world_size
+from paratune.processes.progress import RankProgress
 from paratune.strategies.protocol import Strategy
 from paratune.training.memory import Activity, MemoryGuard, limit_from_environment, recorded_size, reports_out_of_memory
 from paratune.training.prepare import (

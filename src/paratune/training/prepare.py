@@ -34,8 +34,6 @@ from paratune.data.workers import Workers
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, LaunchError, ParatuneError, Stopped, coded, is_installed
-from paratune.hangs.diagnosis import READING, WAITING
-from paratune.hangs.progress import working
 from paratune.models.attention import cuda
 from paratune.models.batch_layout import BatchLayout, choose_batch_layout
 from paratune.models.blocks import checkpoint_blocks, compile_blocks
@@ -50,8 +48,10 @@ from paratune.models.task_model import TaskModel, find_blocks
 from paratune.models.tokenizer import load_tokenizer, takes_token_types
 from paratune.models.trained_weights import freeze_weights, layer_rate_factors
 from paratune.precision import Precision, precision_policy, target_of
+from paratune.processes.diagnosis import READING, WAITING
 from paratune.processes.launcher import has_own_gpu, is_srun, tasks_on_node
 from paratune.processes.place import Place, local_world_size
+from paratune.processes.progress import working
 from paratune.strategies import strategy_class
 from paratune.strategies.protocol import Layout, Strategy, loss_scale_of
 from paratune.tasks import make_recipe

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from paratune import hardware, records
+from paratune.base.system_errors import forward_error
 from paratune.config.advice import JobSizes, advice
 from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import LoadedConfig
@@ -36,14 +37,13 @@ from paratune.engine.recorder import Recorder
 from paratune.engine.sampler import Sampler
 from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.errors import CheckpointError, ConfigError, Stopped, coded
-from paratune.errors.system import forward_error
-from paratune.hangs.diagnosis import JOINING, PREPARING
-from paratune.hangs.progress import RankProgress, working
-from paratune.hangs.watchdog import watching
 from paratune.models.batch_layout import BatchLayout
 from paratune.models.load import log_new_weights
 from paratune.models.task_model import TaskModel, find_blocks
+from paratune.processes.diagnosis import JOINING, PREPARING
 from paratune.processes.place import local_world_size, place_from_environment
+from paratune.processes.progress import RankProgress, working
+from paratune.processes.watchdog import watching
 from paratune.records.run_folder import Mode, check_same_run, take_folder
 from paratune.strategies.protocol import on_rank_0
 from paratune.trackers.protocol import TrackedRun

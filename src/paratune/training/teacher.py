@@ -31,12 +31,12 @@ from paratune.data.tokens import cache_folder, hash_texts, locked
 from paratune.engine.memory import free_memory
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, Stopped
-from paratune.hangs.diagnosis import WAITING
-from paratune.hangs.progress import working
 from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
 from paratune.models.distillation import teacher_targets
 from paratune.models.files import TASK_FILE, file_records, read_task_file
 from paratune.models.locate import teacher_folder
+from paratune.processes.diagnosis import WAITING
+from paratune.processes.progress import working
 
 Array = np.ndarray[Any, Any]
 _FORMAT = 3

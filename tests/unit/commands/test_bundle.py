@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from raised import raises_code
 
-from paratune.bundle.archive import hash_file, write_bundle
-from paratune.bundle.manifest import Manifest
 from paratune.commands.bundle import bundle, unbundle
 from paratune.commands.bundle_contents import BundleContents, add_model
 from paratune.config.load import load_config
 from paratune.config.own_code import imported_code
+from paratune.hub.bundle import hash_file, write_bundle
+from paratune.hub.bundle_manifest import Manifest
 
 CONFIG = """
 task: {kind: classification, labels: [a, b]}

@@ -19,7 +19,7 @@ from paratune.batch import Batch
 from paratune.engine import phases
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.phases import CudaClock, HostPhaseClock, WatchedClock, make_clock
-from paratune.hangs.progress import RankProgress
+from paratune.processes.progress import RankProgress
 from paratune.records import PHASES
 
 PAUSE_MS = 50.0

@@ -5,10 +5,10 @@ from torch import nn
 
 from paratune.batch import Batch
 from paratune.batch.packing import pack
-from paratune.hangs.progress import RankProgress, current
 from paratune.models.blocks import checkpoint_blocks, compile_blocks
 from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel, find_blocks
+from paratune.processes.progress import RankProgress, current
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from paratune.config.batch_size import ResolvedBatch
 from paratune.data.loader import TrainBatches
 from paratune.data.workers import Workers
 from paratune.errors import OutOfMemory
-from paratune.hangs.progress import RankProgress
+from paratune.processes.progress import RankProgress
 from paratune.training.memory import Activity, StepBatches, limit_from_environment, recorded_size, reports_out_of_memory
 
 HERE = {"world_size": 2, "device": "cpu", "batch.micro_batch_size": "auto"}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from paratune.base.scratch import scratch_folder
 from paratune.errors import EXIT_OUT_OF_MEMORY
-from paratune.launch.local import launch
+from paratune.processes.local import launch
 from paratune.processes.place import MICRO_BATCH_LIMIT_VARIABLE, OUT_OF_MEMORY_VARIABLE
 from paratune.records import read_json
 

@@ -7,7 +7,7 @@ import pytest
 from raised import raises_code
 from transformers import AutoTokenizer
 
-from paratune.tokenizer.train import RECORD_FILE, Kind, TokenizerRecipe, save_tokenizer, train_tokenizer
+from paratune.corpus.tokenizer import RECORD_FILE, Kind, TokenizerRecipe, save_tokenizer, train_tokenizer
 
 TEXTS = ["o jogador marcou um golo", "o guarda-redes não marcou golo nenhum", "um jogo, um golo: 1-0"] * 20
 

@@ -10,8 +10,8 @@ import torch
 from patience import PATIENCE_S
 from transformers import BertConfig, BertModel, NystromformerConfig, NystromformerModel
 
+from paratune.base.system_errors import forward_error, system_error
 from paratune.errors import EXIT_CONFIG, EXIT_FAILED, EXIT_OUT_OF_MEMORY, ConfigError
-from paratune.errors.system import forward_error, system_error
 
 
 def _caused(outer: Exception, cause: Exception) -> Exception:

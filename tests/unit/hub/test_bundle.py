@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from raised import raises_code
 
-from paratune.bundle import archive
-from paratune.bundle.archive import hash_file, read_manifest, unpack, write_bundle
-from paratune.bundle.manifest import MANIFEST, VERSION, BundledFile, Manifest, name_problem
 from paratune.errors import DataError
+from paratune.hub import bundle as archive
+from paratune.hub.bundle import hash_file, read_manifest, unpack, write_bundle
+from paratune.hub.bundle_manifest import MANIFEST, VERSION, BundledFile, Manifest, name_problem
 
 
 def manifest_of(files, **changed):
@@ -327,7 +327,7 @@ def test_a_manifest_that_is_not_that_of_the_files(tmp_path, members, files, refu
 
 
 def test_a_manifest_that_names_too_many_files(tmp_path, monkeypatch):
-    monkeypatch.setattr("paratune.bundle.manifest.MAX_FILES", 2)
+    monkeypatch.setattr("paratune.hub.bundle_manifest.MAX_FILES", 2)
     with raises_code("bundle.unsafe", "3 files", "2"):
         unpack(evil(tmp_path / "b.tar", [], [named(f"{n}.txt") for n in range(3)]), tmp_path / "out")
 

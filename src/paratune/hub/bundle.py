@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 
 from paratune.base.atomic import fill_folder, replace_file
 from paratune.base.units import MIB, format_bytes
-from paratune.bundle.manifest import MANIFEST, BundledFile, Manifest, parse_manifest
 from paratune.errors import DataError, os_error_as
+from paratune.hub.bundle_manifest import MANIFEST, BundledFile, Manifest, parse_manifest
 
 MAX_MANIFEST_BYTES = 64 * MIB
 _CHUNK_BYTES = 4 * MIB

@@ -15,8 +15,8 @@ import pytest
 from patience import PATIENCE_S, wait_for
 
 from paratune.errors import EXIT_LAUNCH, EXIT_STOPPED
-from paratune.launch import local
-from paratune.launch.local import PROGRAM, launch
+from paratune.processes import local
+from paratune.processes.local import PROGRAM, launch
 
 HEAD = """
 import os, signal, sys, time
@@ -459,9 +459,8 @@ def test_a_checkpoint_that_takes_long_is_waited_for(run: Run, poke: Callable[...
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals the death of the parent")
 def test_no_process_survives_the_launcher(tmp_path: Path):
     body = "listen(); ready(); rest()"
-    code = (
-        f"from paratune.launch.local import launch; launch([{str(tmp_path)!r}], 2, program={program(tmp_path, body)!r})"
-    )
+    arguments = f"[{str(tmp_path)!r}], 2, program={program(tmp_path, body)!r}"
+    code = f"from paratune.processes.local import launch; launch({arguments})"
     launcher = subprocess.Popen([sys.executable, "-c", code])
     try:
         files = [tmp_path / f"ready{rank}" for rank in range(2)]

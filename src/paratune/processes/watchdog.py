@@ -21,11 +21,11 @@ from typing import Any
 
 from paratune.base import atomic
 from paratune.errors import EXIT_HUNG, coded
-from paratune.hangs.diagnosis import WAITING, HangDiagnosis, diagnose
-from paratune.hangs.heartbeat import Heartbeat, current_heartbeat, process_state, read_heartbeat, write_heartbeat
-from paratune.hangs.progress import RankProgress, current
-from paratune.hangs.work import BUSY_SHARE, SIGN_BYTES, WorkMeter, read_work
+from paratune.processes.activity import BUSY_SHARE, SIGN_BYTES, WorkMeter, read_work
+from paratune.processes.diagnosis import WAITING, HangDiagnosis, diagnose
+from paratune.processes.heartbeat import Heartbeat, current_heartbeat, process_state, read_heartbeat, write_heartbeat
 from paratune.processes.place import note_exit_code
+from paratune.processes.progress import RankProgress, current
 from paratune.records import SCHEMA_VERSION, EventLog, read_json, write_json
 
 log = logging.getLogger(__name__)

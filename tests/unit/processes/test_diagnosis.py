@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from paratune.hangs.diagnosis import JOINING, PREPARING, WAITING, diagnose
-from paratune.hangs.heartbeat import Collective, Heartbeat, parse_trace
+from paratune.processes.diagnosis import JOINING, PREPARING, WAITING, diagnose
+from paratune.processes.heartbeat import Collective, Heartbeat, parse_trace
 
 ALL_REDUCE = Collective("0", 41, "gloo:all_reduce", ((24450,),), is_done=False)
 BEFORE = replace(ALL_REDUCE, number=40, is_done=True)

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 
 from paratune.config.glue import GLUE
 from paratune.errors import CheckpointError
+from paratune.hub.submission import TABLES, TablePredictions
 from paratune.records import RUN_FILE, is_finished, predictions_file, read_run
-from paratune.submission.tables import TABLES, TablePredictions
 
 
 def run_predictions(folder: Path) -> dict[str, TablePredictions]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paratune.base.units import format_duration
-from paratune.hangs.heartbeat import Heartbeat
+from paratune.processes.heartbeat import Heartbeat
 
 Cause = Literal[
     "stopped",

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from raised import raises_code
 
-from paratune.submission.runs import run_predictions
-from paratune.submission.tables import table_text
+from paratune.hub.submission import table_text
+from paratune.hub.submission_runs import run_predictions
 
 
 def make_run(folder: Path, glue: str | None, sets: dict[str, list[Any]], *, num_dropped: int = 0) -> Path:

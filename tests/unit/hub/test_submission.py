@@ -6,7 +6,7 @@ import pytest
 from raised import raises_code
 
 from paratune.config.glue import GLUE
-from paratune.submission.tables import TABLES, TablePredictions, table_text, write_tables
+from paratune.hub.submission import TABLES, TablePredictions, table_text, write_tables
 
 
 def test_names_and_sizes_are_those_of_the_benchmark():

@@ -9,10 +9,10 @@ import pytest
 from patience import wait_for
 
 from paratune.errors import EXIT_HUNG
-from paratune.hangs import watchdog
-from paratune.hangs.heartbeat import current_heartbeat, process_state, read_heartbeat, write_heartbeat
-from paratune.hangs.progress import RankProgress
-from paratune.hangs.watchdog import HEARTBEATS, Watchdog, watching
+from paratune.processes import watchdog
+from paratune.processes.heartbeat import current_heartbeat, process_state, read_heartbeat, write_heartbeat
+from paratune.processes.progress import RankProgress
+from paratune.processes.watchdog import HEARTBEATS, Watchdog, watching
 from paratune.records import read_events
 
 TIMEOUT_S = 4.0  # long beside what a busy machine keeps one of two threads from running

@@ -1,6 +1,6 @@
 """Runs commands one after the other, each with its output in a file, and forwards signals to the running one.
 
-`paratune.launch.local` starts the processes of one run; this starts whole runs.
+`paratune.processes.local` starts the processes of one run; this starts whole runs.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import Any
 
 from paratune.base.stop_signals import handled_signals
 from paratune.errors import LaunchError, os_error_as
-from paratune.launch.local import PROGRAM, end_with_the_parent
+from paratune.processes.local import PROGRAM, end_with_the_parent
 
 
 class CommandRunner:

@@ -8,12 +8,12 @@ import threading
 import pytest
 from patience import wait_for
 
-from paratune.hangs import watchdog
-from paratune.hangs.diagnosis import WAITING, diagnose
-from paratune.hangs.heartbeat import current_heartbeat
-from paratune.hangs.progress import RankProgress, current, working
-from paratune.hangs.watchdog import Watchdog
-from paratune.hangs.work import SIGN_BYTES, Readings, WorkMeter, read_work
+from paratune.processes import watchdog
+from paratune.processes.activity import SIGN_BYTES, Readings, WorkMeter, read_work
+from paratune.processes.diagnosis import WAITING, diagnose
+from paratune.processes.heartbeat import current_heartbeat
+from paratune.processes.progress import RankProgress, current, working
+from paratune.processes.watchdog import Watchdog
 
 CPU_SECOND = "import time\nwhile time.process_time() < 1: pass\nprint(flush=True); input()"
 

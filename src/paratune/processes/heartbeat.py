@@ -14,7 +14,7 @@ from typing import Any
 from paratune.base.atomic import replace_file
 from paratune.base.process_state import read_state
 from paratune.base.units import format_bytes
-from paratune.hangs.progress import RankProgress
+from paratune.processes.progress import RankProgress
 
 NUM_COLLECTIVES = 8
 """Number of last collectives of each rank in evidence."""

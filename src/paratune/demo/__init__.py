@@ -1,1 +1,0 @@
-"""Demo data set: 3,000 sentences with a sentiment label, CC BY 4.0; see ATTRIBUTION.md."""

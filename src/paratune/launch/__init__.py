@@ -1,1 +1,0 @@
-"""Starts the processes of runs on this machine. No torch."""

@@ -1,1 +1,0 @@
-"""Trains tokenizers, and compares tokenizers on the same texts."""
