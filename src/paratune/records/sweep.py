@@ -183,6 +183,8 @@ class SweepRecord:
     """Of `--until`; None where all runs are made."""
     search: SearchRecord | None = None
     compress: tuple[str, ...] = ()
+    notes: str | None = None
+    """The text of the file `notes`, without secrets."""
 
     def cell(self, name: str) -> CellRecord:
         return next(cell for cell in self.cells if cell.name == name)

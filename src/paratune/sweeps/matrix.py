@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from paratune.config.layers import EXTENDS, Layer
+from paratune.config.layers import EXTENDS, Layer, read_text
 from paratune.config.options import section_options
 from paratune.config.problems import failure, overlap
 from paratune.config.section import LONGEST_S, Positive, Section, Text
 from paratune.config.sections import Config
 from paratune.config.validate import describe_value, validate_as
-from paratune.errors import require_installed
+from paratune.errors import ConfigError, require_installed
 from paratune.records import MODEL_FOLDER
 from paratune.records.compressed import FP32, Form, ScoredSplit, form_folder, is_measured
 from paratune.records.published import Published
@@ -32,6 +32,9 @@ from paratune.sweeps.axes import (
 from paratune.sweeps.matrix_file import MatrixFile
 from paratune.sweeps.published import published_beside
 from paratune.sweeps.search import TRIAL, Search, read_search, read_search_axes
+
+MAX_NOTES = 100_000
+"""Characters of notes: they are in `sweep.json`, which is written after each run."""
 
 
 class ProbeLength(Section):
@@ -112,6 +115,8 @@ class MatrixOptions(Section):
     """Headings under which a table lists values of an axis: {model: {Encoders: [a, b], Decoders: [c]}}."""
     published: Text | None = None
     """A file of published figures and claims, relative to this one, for reports."""
+    notes: Text | None = None
+    """A file with your own words in Markdown, relative to this one, for reports."""
     compress: Compress | None = None
     """Smaller forms of each finished run, measured beside it."""
 
@@ -140,6 +145,8 @@ class Matrix:
     baseline: Mapping[str, str]
     """By label, the name of the value of the runs that tables compare the others with."""
     published: Published | None
+    notes: str | None
+    """Their text."""
     groups: Mapping[str, Mapping[str, tuple[str, ...]]]
     """By label and heading, the names of values."""
     trials: Mapping[str, Mapping[str, Any]]
@@ -214,6 +221,7 @@ def _read(file: MatrixFile, options: MatrixOptions) -> Matrix:
         select_per=_select_per(file, options, axes),
         baseline=baseline or {},
         published=published_beside(file, options.published, name, axes),
+        notes=None if options.notes is None else _notes(file, options.notes),
         groups=_groups(file, options.groups, axes),
         trials=trials,
     )
@@ -274,6 +282,22 @@ def _select_per(file: MatrixFile, options: MatrixOptions, axes: Sequence[MatrixA
         else:
             per.append(named.label)
     return tuple(dict.fromkeys(per))
+
+
+def _notes(file: MatrixFile, name: str) -> str | None:
+    path = file.path.parent / name
+    # A matrix of others must not put a private file of the user into a report.
+    if not path.resolve().is_relative_to(file.path.parent.resolve()):
+        file.refuse(f"notes: {name} is outside the folder of this file; put it beside this file", "notes")
+        return None
+    try:
+        text = read_text(path)
+    except ConfigError as error:
+        file.refuse(f"notes: {error}", "notes", error.code)
+        return None
+    if len(text) > MAX_NOTES:
+        file.refuse(f"notes: {name} has {len(text):,} characters; allowed: at most {MAX_NOTES:,}", "notes")
+    return text
 
 
 def is_compressed(folder: Path, cell: CellRecord) -> bool:

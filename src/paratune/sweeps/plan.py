@@ -83,6 +83,7 @@ def plan_of(matrix: Matrix, cells: Sequence[Cell], command: Sequence[str]) -> Sw
             baseline=matrix.baseline,
             published=matrix.published,
             groups=matrix.groups,
+            notes=None if matrix.notes is None else hide_secrets(matrix.notes),
             past=tuple(name for name in past if cell_run_folder(matrix.folder, name).exists()),
             order=tuple(cell.name for cell in teachers_first(in_order(cells, matrix.name, axes))),
             price_per_device_hour=matrix.options.price_per_device_hour,

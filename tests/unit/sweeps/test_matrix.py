@@ -8,7 +8,9 @@ from raised import raises_code
 from paratune.config.options import section_options
 from paratune.errors import ConfigError
 from paratune.sweeps.axes import short, show, slug, value_name
-from paratune.sweeps.matrix import MatrixOptions, read_matrix
+from paratune.sweeps.cells import cells_of
+from paratune.sweeps.matrix import MAX_NOTES, MatrixOptions, read_matrix
+from paratune.sweeps.plan import plan_of
 
 
 def test_axes_of_lists_and_of_names(matrix_file: Path):
@@ -123,6 +125,34 @@ def test_what_is_wrong_is_said_once(matrix_file: Path):
     matrix_file.write_text("base: {}\nprobe: {steps: 0}\naxes: {nproc: [0, 1]}\n")
     with raises_code("config.invalid_value", "2 problems"):
         read_matrix(matrix_file)
+
+
+def test_notes_are_the_text_of_a_file_beside_the_matrix(matrix_file: Path, tmp_path: Path):
+    (tmp_path / "notes.md").write_text("# Why\nIt is *fast*; API_KEY=abc\n")
+    matrix_file.write_text(matrix_file.read_text() + "notes: notes.md\n")
+    assert read_matrix(matrix_file).notes == "# Why\nIt is *fast*; API_KEY=abc\n"
+    record = plan_of(read_matrix(matrix_file), cells_of(read_matrix(matrix_file)), []).record
+    assert record.notes == "# Why\nIt is *fast*; API_KEY=***\n"
+
+
+@pytest.mark.parametrize(
+    ("notes", "code"),
+    [
+        ("none.md", "config.file_not_found"),
+        ("../outside.md", "config.invalid_value"),
+        ("long.md", "config.invalid_value"),
+        ("3", "config.invalid_value"),
+        ("bytes.md", "config.file_unreadable"),
+    ],
+)
+def test_notes_that_cannot_be_used(notes: str, code: str, matrix_file: Path, tmp_path: Path):
+    (tmp_path.parent / "outside.md").write_text("private")
+    (tmp_path / "long.md").write_text("x" * (MAX_NOTES + 1))
+    (tmp_path / "bytes.md").write_bytes(b"\xff\xfe\xff")
+    matrix_file.write_text(matrix_file.read_text() + f"notes: {notes}\n")
+    with raises_code(code, line=11) as raised:
+        read_matrix(matrix_file)
+    assert "private" not in str(raised.value)
 
 
 def test_names():

@@ -24,6 +24,7 @@ from paratune.reports.matrix.published import published_tables
 from paratune.reports.matrix.statements import TRUST, matrix_statements, trust_statements
 from paratune.reports.matrix.tables import candidates, chosen, missing
 from paratune.reports.measures import named
+from paratune.reports.notes import notes_parts
 from paratune.reports.page.document import made_by
 from paratune.reports.runs import reproduce, slice_tables
 from paratune.reports.runs.certificates import certificates_table
@@ -104,6 +105,7 @@ def _subject(report: SweepReport) -> str:
 
 def _sections(report: SweepReport) -> Iterator[ReportSection]:
     """Yield the sections; a page shows at once what answers the question of the matrix, and the others on request."""
+    yield ReportSection("notes", "Notes", tuple(notes_parts(report.record.notes or "")), is_short=False)
     scores = chosen(report)
     # A matrix of probes has no scores to choose by.
     yield ReportSection("chosen", scores.title, (scores,) if scores.lines else ())
