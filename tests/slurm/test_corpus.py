@@ -31,7 +31,7 @@ from paratune.errors import ParatuneError
 
 corpus = Corpus.model_validate_json(sys.argv[1])
 site = Path("site.yaml")
-tasks = executor_spread(Path(corpus.work), tasks=2, site=site, memory_gib=1)
+tasks = executor_spread(Path(corpus.work), "slurm", tasks=2, workers=1, site=site, memory_gib=1)
 try:
     run_store(corpus, tasks, Display(speaks=False))
 except ParatuneError as error:

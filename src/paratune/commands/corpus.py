@@ -1,6 +1,7 @@
 """`paratune corpus`: builds a corpus, and shows its content."""
 
 from pathlib import Path
+from typing import Literal
 
 from cyclopts import App
 
@@ -19,8 +20,9 @@ def corpus(
     *,
     only: str | None = None,
     workers: int | None = None,
-    site: Path | None = None,
+    executor: Literal["local", "slurm", "ray"] | None = None,
     tasks: int | None = None,
+    site: Path | None = None,
     task_gib: int | None = None,
     json: Json = False,
 ) -> int:
@@ -32,16 +34,18 @@ def corpus(
     Args:
         only: repeat only this stage: index, fetch, extract, clean, sentences, store
         workers: number of processes, instead of that of CONFIG
-        site: file that describes a Slurm cluster, whose tasks make the shards
-        tasks: with --site: maximum number of tasks of a stage
-        task_gib: with --site: memory of a task in GiB; default: 2
+        executor: executor of datatrove that makes the shards, on many machines
+        tasks: with --executor: maximum number of tasks of a stage
+        site: with --executor slurm: file that describes the cluster
+        task_gib: with --executor slurm or ray: memory of a task in GiB; default: 2
     """
     from paratune.corpus.memory import save_memory
 
     save_memory()  # before pyarrow is imported
     from paratune.commands.corpus_run import Executor, build_corpus
 
-    if (site is None) != (tasks is None) or (site is None and task_gib is not None):
-        raise ConfigError("--site and --tasks go together; --task-gib needs them", code="cli.option_missing")
-    chosen = None if site is None or tasks is None else Executor(tasks, site, task_gib)
+    if (executor is None) != (tasks is None) or (executor is None and (site, task_gib) != (None, None)):
+        message = "--executor and --tasks go together; --site and --task-gib need them"
+        raise ConfigError(message, code="cli.option_missing")
+    chosen = None if executor is None or tasks is None else Executor(executor, tasks, site, task_gib)
     return build_corpus(config, only=only, workers=workers, as_json=json, executor=chosen)

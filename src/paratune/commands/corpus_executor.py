@@ -1,4 +1,4 @@
-"""Creates the executor of datatrove for `paratune corpus CONFIG --site ...`."""
+"""Creates the executor of datatrove for `paratune corpus CONFIG --executor ...`."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ from paratune.cluster import slurm
 from paratune.cluster.script import setup_lines
 from paratune.cluster.shell import quoted
 from paratune.cluster.site import Site, read_site
-from paratune.corpus.executors import ShardExecutor, StartTasks, start_slurm
+from paratune.corpus.executors import ShardExecutor, StartTasks, start_local, start_ray, start_slurm
 from paratune.errors import EXIT_LAUNCH, ConfigError, option_error, require_at_least, require_installed
 
 LOCAL_STAGES = ("index", "fetch")
@@ -21,25 +21,41 @@ POLL_S = 5.0
 """Seconds between two requests to the queue."""
 
 
-def executor_spread(work: Path, *, tasks: int, site: Path, memory_gib: int | None) -> ShardExecutor:
-    """Return the executor.
+def executor_spread(
+    work: Path, executor: str, *, tasks: int, workers: int, site: Path | None, memory_gib: int | None
+) -> ShardExecutor:
+    """Return the executor: local, slurm or ray.
 
     Args:
         tasks: Maximum number of tasks of a stage.
-        memory_gib: Memory of a task; 2 when None.
+        workers: Number of tasks at the same time on this machine, for local.
+        site: File that describes the cluster, for slurm.
+        memory_gib: Memory of a task, for slurm and ray; 2 when None.
 
     Raises:
-        ConfigError: The site lacks an option that the executor needs.
+        ConfigError: Options do not fit together, or the site lacks an option that the executor needs.
         MissingDependency: The executor is not installed.
     """
     require_at_least("--tasks", tasks)
     require_at_least("--task-gib", memory_gib)
+    if (site is None) == (executor == "slurm"):
+        message = "--executor slurm needs --site, the file that describes the cluster; other executors have no --site"
+        raise ConfigError(message, code="cli.option_missing", option="--site")
+    if executor == "local" and memory_gib is not None:
+        message = "--task-gib is the memory that a task requests on a cluster; it has no effect with --executor local"
+        raise ConfigError(message, code="cli.no_effect", option="--task-gib")
+    require_installed("datatrove", extra="corpus")
+    if executor == "local":
+        return ShardExecutor(work, tasks, start_local(workers))
+    memory = memory_gib or 2
+    if site is None:
+        require_installed("ray", extra="corpus")
+        return ShardExecutor(work, tasks, start_ray(memory))
     if tasks > MAX_TASKS:
         reason = f"at most {MAX_TASKS} of a Slurm job; a task makes several shards"
         raise option_error("--tasks", tasks, reason, code="cli.out_of_range")
-    require_installed("datatrove", extra="corpus")
     job = _Job()
-    return ShardExecutor(work, tasks, _slurm(read_site(site), memory_gib or 2, job), job.cancel)
+    return ShardExecutor(work, tasks, _slurm(read_site(site), memory, job), job.cancel)
 
 
 class _Job:

@@ -45,10 +45,12 @@ LOCK_TIMEOUT_S = 0.2
 
 @dataclass(frozen=True)
 class Executor:
-    """Tasks of a Slurm job that make the shards, instead of processes of this command."""
+    """An executor of datatrove that makes the shards, instead of processes of this command."""
 
+    name: str
+    """local, slurm or ray."""
     tasks: int
-    site: Path
+    site: Path | None = None
     memory_gib: int | None = None
 
 
@@ -73,8 +75,8 @@ def build_corpus(
     outlive_readers()
     set_up_logging(speaks=True)
     work = Path(corpus.work)
-    here: Workers = workers or corpus.workers
-    spread = here if executor is None else _spread(work, executor)
+    here = workers or corpus.workers
+    spread: Workers = here if executor is None else _spread(work, executor, here)
     lock = _lock(work)
     try:
         delete_remains(work, is_locked=True)
@@ -103,8 +105,10 @@ def build_corpus(
     return EXIT_OK
 
 
-def _spread(work: Path, executor: Executor) -> ShardExecutor:
-    spread = executor_spread(work, tasks=executor.tasks, site=executor.site, memory_gib=executor.memory_gib)
+def _spread(work: Path, executor: Executor, workers: int) -> ShardExecutor:
+    spread = executor_spread(
+        work, executor.name, tasks=executor.tasks, workers=workers, site=executor.site, memory_gib=executor.memory_gib
+    )
     log.info("%s run on this machine, because they may send requests to an archive", ", ".join(LOCAL_STAGES))
     return spread
 

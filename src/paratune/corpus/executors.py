@@ -1,4 +1,4 @@
-"""Makes the shards of a stage as a Slurm job array, with datatrove's executor.
+"""Makes the shards of a stage with datatrove's executors, on many machines.
 
 A task makes shards with the same functions as a local process does, so that the result is identical. The files of the
 shards show which of them are complete. datatrove saves the pipeline with dill and its tasks load it: no other user may
@@ -103,6 +103,34 @@ def _last_error(logs: Path) -> str:
     return "no log names an error"
 
 
+def start_local(workers: int) -> StartTasks:
+    """Return a function that starts tasks as processes of this machine, `workers` at a time."""
+
+    def start(make: MakeShards, tasks: int, logs: Path) -> Callable[[], bool]:
+        options = {"tasks": tasks, "workers": min(workers, tasks), "start_method": "spawn"}
+        _executor("local", "LocalPipelineExecutor")([make], logging_dir=str(logs), **options).run()
+        return lambda: False
+
+    return start
+
+
+def start_ray(memory_gib: int) -> StartTasks:
+    """Return a function that starts tasks on the Ray cluster in RAY_ADDRESS."""
+
+    def start(make: MakeShards, tasks: int, logs: Path) -> Callable[[], bool]:
+        ray, executor = require("ray", extra="corpus"), _executor("ray", "RayPipelineExecutor")
+        if not ray.is_initialized():
+            try:
+                ray.init(address="auto", log_to_driver=False)
+            except ConnectionError as error:
+                raise LaunchError("no Ray cluster was found; set RAY_ADDRESS", code="corpus.no_cluster") from error
+        options = {"tasks": tasks, "cpus_per_task": 1, "mem_per_cpu_gb": memory_gib}
+        executor([make], logging_dir=str(logs), **options).run()
+        return lambda: False
+
+    return start
+
+
 def start_slurm(options: dict[str, Any], submitted: Callable[[str], Callable[[], bool]]) -> StartTasks:
     """Return a function that starts tasks as a Slurm job array.
 
@@ -111,11 +139,8 @@ def start_slurm(options: dict[str, Any], submitted: Callable[[str], Callable[[],
     """
 
     def start(make: MakeShards, tasks: int, logs: Path) -> Callable[[], bool]:
-        # Its progress bar and log lines would mix with ours; tasks log to files.
-        require("loguru", extra="corpus").logger.disable("datatrove")
         job = {"tasks": tasks, "job_name": f"paratune-{logs.name}", **options}
-        make_executor: Any = require("datatrove.executor.slurm", extra="corpus").SlurmPipelineExecutor
-        executor = make_executor([make], logging_dir=str(logs), **job)
+        executor = _executor("slurm", "SlurmPipelineExecutor")([make], logging_dir=str(logs), **job)
         try:
             executor.run()
         except FileNotFoundError as error:
@@ -127,3 +152,10 @@ def start_slurm(options: dict[str, Any], submitted: Callable[[str], Callable[[],
         return submitted(str(executor.job_id))
 
     return start
+
+
+def _executor(module: str, name: str) -> Any:
+    executor = getattr(require(f"datatrove.executor.{module}", extra="corpus"), name)
+    # Its progress bar and log lines would mix with ours; tasks log to files.
+    require("loguru", extra="corpus").logger.disable("datatrove")
+    return executor

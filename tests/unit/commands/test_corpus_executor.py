@@ -9,10 +9,10 @@ from paratune.commands import corpus_executor
 from paratune.commands.corpus import corpus
 from paratune.commands.corpus_executor import executor_spread
 from paratune.commands.corpus_run import Executor, build_corpus
-from paratune.errors import EXIT_LAUNCH
+from paratune.errors import EXIT_LAUNCH, MissingDependency
 
 SITE = "partition: a\ntime: '10'\n"
-GIVEN = {"tasks": 4, "site": SITE, "memory_gib": None}
+GIVEN = {"executor": "slurm", "tasks": 4, "workers": 1, "site": SITE, "memory_gib": None}
 
 
 def site(folder, text):
@@ -29,12 +29,27 @@ def site(folder, text):
         ({"site": "partition: a\n"}, ("site.incomplete", "partition", "time")),
         ({"site": "partition: a\ntime: '10'\ncontainer: {image: x.sif}\n"}, ("site.invalid_value", "--site")),
         ({"tasks": 1002}, ("cli.out_of_range", "1001 of")),
+        ({"site": None}, ("cli.option_missing", "--executor", "--site")),
+        ({"executor": "ray"}, ("cli.option_missing", "--executor", "--site")),
+        ({"executor": "local", "site": None, "memory_gib": 4}, ("cli.no_effect", "--task-gib")),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, changed, refused):
     given = {**GIVEN, **changed}
+    if given["site"] is not None:
+        given["site"] = site(tmp_path, given["site"])
     with raises_code(*refused):
-        executor_spread(tmp_path, **given | {"site": site(tmp_path, given["site"])})
+        executor_spread(tmp_path, **given)
+
+
+def test_a_missing_ray_is_named_with_its_extra(tmp_path, monkeypatch):
+    def absent(module, *, extra):
+        if module == "ray":
+            raise MissingDependency(f"{module} of {extra}", code="dependency.missing")
+
+    monkeypatch.setattr(corpus_executor, "require_installed", absent)
+    with raises_code("dependency.missing"):
+        executor_spread(tmp_path, **{**GIVEN, "executor": "ray", "site": None})
 
 
 def test_the_site_file_becomes_slurm_options(tmp_path, monkeypatch):
@@ -82,13 +97,13 @@ def test_a_task_fails_if_a_module_cannot_be_loaded():
 def test_a_site_that_does_not_fit_is_refused_before_the_first_stage(tmp_path):
     (tmp_path / "x.cdx").touch()
     (tmp_path / "c.yaml").write_text(f"work: {tmp_path}/work\nindex: {{files: [{tmp_path}/x.cdx]}}\n")
-    chosen = Executor(2, site(tmp_path, "partition: a\n"))
+    chosen = Executor("slurm", 2, site(tmp_path, "partition: a\n"))
     with raises_code("site.incomplete", "partition", "time"):
         build_corpus(tmp_path / "c.yaml", only=None, workers=None, as_json=False, executor=chosen)
     assert not (tmp_path / "work").exists()
 
 
-@pytest.mark.parametrize("given", [{"tasks": 2}, {"site": "x.yaml"}, {"task_gib": 2}])
+@pytest.mark.parametrize("given", [{"tasks": 2}, {"executor": "ray"}, {"site": "x.yaml"}, {"task_gib": 2}])
 def test_the_options_of_a_cluster_go_together(tmp_path, given):
-    with raises_code("cli.option_missing", "--site", "--tasks"):
+    with raises_code("cli.option_missing", "--executor", "--tasks"):
         corpus(tmp_path / "c.yaml", **given)

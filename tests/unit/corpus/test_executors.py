@@ -1,4 +1,4 @@
-"""Shards made by tasks: of this process here, of datatrove's SlurmPipelineExecutor in tests/slurm."""
+"""Shards made by datatrove's executors: LocalPipelineExecutor here, SlurmPipelineExecutor in tests/slurm."""
 
 from functools import partial
 
@@ -8,7 +8,7 @@ from raised import raises_code
 
 from paratune.console import Display
 from paratune.corpus import executors
-from paratune.corpus.executors import MakeShards, ShardExecutor
+from paratune.corpus.executors import MakeShards, ShardExecutor, start_local, start_ray
 from paratune.corpus.rows import STORED_DOCUMENT_SCHEMA
 from paratune.corpus.settings import Corpus
 from paratune.corpus.stage import Stage, begin, run_stage
@@ -25,13 +25,6 @@ def corpus(work):
 
 def stage(folder):
     return Stage("odd name", folder, STORED_DOCUMENT_SCHEMA, partial(stored_documents, 0.1), {}, "x")
-
-
-def start(make, tasks, logs):
-    """Run all tasks at once."""
-    for rank in range(tasks):
-        make(None, rank, tasks)
-    return lambda: False
 
 
 def test_a_task_makes_the_shards_of_its_rank(tmp_path, monkeypatch):
@@ -51,13 +44,15 @@ def test_a_task_makes_the_shards_of_its_rank(tmp_path, monkeypatch):
     assert (made.folder / "part-00001.parquet").stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("tasks", [9, 2])
-def test_the_result_is_that_of_processes(tmp_path, tasks):
+@pytest.mark.parametrize(("tasks", "workers"), [(9, 1), (2, 2)])
+def test_the_result_is_that_of_processes(tmp_path, tasks, workers):
     for name in ("own", "spread"):
         extracted(tmp_path / name, *SHARDS)
     run_store(corpus(tmp_path / "own"), 1, DISPLAY)
-    run_store(corpus(tmp_path / "spread"), ShardExecutor(tmp_path / "spread", tasks, start), DISPLAY)
+    run_store(corpus(tmp_path / "spread"), ShardExecutor(tmp_path / "spread", tasks, start_local(workers)), DISPLAY)
     assert content(tmp_path / "own/6_store") == content(tmp_path / "spread/6_store")
+    logs = tmp_path / "spread/executor/store_documents"
+    assert len(list((logs / "completions").iterdir())) == min(tasks, len(SHARDS))
 
 
 def test_shards_that_were_not_made_are_named_with_the_reason(tmp_path, monkeypatch):
@@ -81,3 +76,26 @@ def test_shards_that_were_not_made_are_named_with_the_reason(tmp_path, monkeypat
     assert stopped == [True]
     # Without it, what is left is made by this machine.
     assert run_stage(stage(tmp_path / "6"), inputs, workers=1, display=DISPLAY)["kept"] == 25
+
+
+def test_an_error_of_a_task_ends_the_command(tmp_path):
+    tasks = ShardExecutor(tmp_path, 2, start_local(1))
+    with raises_code("corpus.damaged", "x.parquet"):
+        run_stage(stage(tmp_path / "6"), [(tmp_path / "x.parquet",)], workers=tasks, display=DISPLAY)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of Ray, at its start and end
+def test_ray_gives_the_same_result(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    ray = pytest.importorskip("ray")
+    for name in ("own", "spread"):
+        extracted(tmp_path / name, *SHARDS)
+    run_store(corpus(tmp_path / "own"), 1, DISPLAY)
+    options = {"num_cpus": 2, "_memory": 4 * 2**30, "object_store_memory": 10**8, "include_dashboard": False}
+    ray.init(_node_ip_address="127.0.0.1", log_to_driver=False, **options)
+    try:
+        run_store(corpus(tmp_path / "spread"), ShardExecutor(tmp_path / "spread", 2, start_ray(1)), DISPLAY)
+    finally:
+        ray.shutdown()
+    assert content(tmp_path / "own/6_store") == content(tmp_path / "spread/6_store")
