@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from paratune.corpus.settings import Corpus, read_settings
 from paratune.corpus.stage import STAGE_FILE, Workers
 from paratune.corpus.store import run as store
 from paratune.errors import EXIT_OK, CheckpointError, coded, did_you_mean, option_error, require_at_least
+from paratune.reports.corpus import perplexity_page
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +35,7 @@ STAGES: dict[str, tuple[str, Callable[[Corpus, Workers, Display], dict[str, Any]
     "fetch": (fetch.FOLDER, fetch.run_fetch),
     "extract": (extract.FOLDER, extract.run_extract),
     "clean": (clean.FOLDER, clean.run_clean),
-    "sentences": (sentences.FOLDER, sentences.run_sentences),
+    "sentences": (sentences.FOLDER, partial(sentences.run_sentences, page=perplexity_page)),
     "store": (store.FOLDER, store.run_store),
 }
 """Name of a stage -> its folder and function, in order."""

@@ -117,14 +117,16 @@ class SentenceSettings(Section):
     clean: CleanPart = Field(default_factory=CleanPart)
     """Training texts of the n-gram model."""
     max_perplexity: PositiveFloat | None = None
-    """Sentences with a higher perplexity are dropped. By default all are kept."""
+    """Sentences with a higher perplexity are dropped. By default all are kept; perplexity.html shows the effect."""
+    thresholds: list[PositiveFloat] = Field(default_factory=list)
+    """Perplexities at which perplexity.html shows samples; by default the quantiles 50, 75, 90, 95 and 99%."""
 
     @model_validator(mode="after")
     def _fits(self) -> "SentenceSettings":
         if self.min_words > self.max_words:
             raise ValueError(f"min_words {self.min_words} is above max_words {self.max_words}")
-        if self.scorer == "none" and (self.clean != CleanPart() or self.max_perplexity is not None):
-            raise ValueError("clean and max_perplexity have no effect with scorer none; leave them out")
+        if self.scorer == "none" and (self.clean != CleanPart() or self.max_perplexity is not None or self.thresholds):
+            raise ValueError("clean, max_perplexity and thresholds have no effect with scorer none; leave them out")
         return self
 
 

@@ -6,13 +6,13 @@ Each step is a stage with a separate folder, so that a new threshold needs only 
     WORK/5_sentences/repeated/   sentences that repeat an earlier one
     WORK/5_sentences/model/      n-gram models
     WORK/5_sentences/scored/     perplexities
-    WORK/5_sentences/            shards
+    WORK/5_sentences/            shards, perplexity.json and perplexity.html
 """
 
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paratune.base.atomic import write_text
 from paratune.console import Display
 from paratune.corpus.clean.run import output_folder
 from paratune.corpus.database import repeated_rows
@@ -34,6 +35,7 @@ from paratune.corpus.sentences.models import (
     train_models,
 )
 from paratune.corpus.sentences.split import rejection_reason, split_sentences
+from paratune.corpus.sentences.thresholds import evaluate_thresholds
 from paratune.corpus.settings import Corpus, SentenceSettings
 from paratune.corpus.shard import dropped_file, read_rows, writing
 from paratune.corpus.stage import Stage, Workers, begin, is_finished, read_record, run_stage, stage_output, stage_tables
@@ -45,7 +47,7 @@ log = logging.getLogger(__name__)
 FOLDER = "5_sentences"
 FORMAT = 1  # version of the rows; increased when the same input gives other rows
 SPLIT_FOLDER, REPEATED_FOLDER, MODEL_FOLDER, SCORED_FOLDER = "split", "repeated", "model", "scored"
-MODEL_FILE = "model.json"
+MODEL_FILE, PERPLEXITY_FILE, PAGE_FILE = "model.json", "perplexity.json", "perplexity.html"
 RULE = ("min_words", "max_words", "min_letters", "max_capitals", "whole")
 """Settings that the step `split` depends on."""
 SPLIT_SCHEMA = pa.schema(
@@ -63,7 +65,11 @@ read_sentences = partial(read_rows, batch_size=2_000)
 """Yields the rows of a table of sentences."""
 
 
-def run_sentences(corpus: Corpus, workers: Workers, display: Display) -> dict[str, Any]:
+Page = Callable[[dict[str, Any]], str]
+"""Returns perplexity.html from the content of perplexity.json."""
+
+
+def run_sentences(corpus: Corpus, workers: Workers, display: Display, *, page: Page | None = None) -> dict[str, Any]:
     """Run the stage, or return its totals (stage.json) if it is finished.
 
     Raises:
@@ -93,6 +99,12 @@ def run_sentences(corpus: Corpus, workers: Workers, display: Display) -> dict[st
     score = partial(score_shard, paths, models_id, folder)
     scored = Stage("scored", folder / SCORED_FOLDER, SCORED_SCHEMA, score, models_id, split_output)
     run(scored, [(path, number) for number, path in enumerate(tables)])
+    if tables:
+        evaluation = evaluate_thresholds(folder, tables, stage_tables(scored.folder), settings)
+        write_json(folder / PERPLEXITY_FILE, evaluation)
+        if page is not None:
+            with writing(path=folder / PAGE_FILE):
+                write_text(folder / PAGE_FILE, page(evaluation))
     return run(whole, [(number,) for number in range(len(tables))])
 
 

@@ -103,6 +103,13 @@ def test_other_files_to_learn_from_make_other_perplexities(tmp_path):
     assert result[1] > 2 * result[0]
 
 
+def test_the_page_is_made_from_the_json(tmp_path):
+    corpus = make_corpus(tmp_path, SHARDS)
+    run_sentences(corpus, 1, DISPLAY, page=lambda result: f"<p>{result['num_sentences']}")
+    assert (folder_of(corpus) / "perplexity.html").read_text() == "<p>13"
+    run_sentences(make_corpus(tmp_path / "empty", []), 1, DISPLAY)
+
+
 @pytest.mark.slow
 def test_workers_change_no_file(tmp_path):
     for workers in (1, 2):
@@ -139,6 +146,7 @@ def test_without_documents_the_stage_before_is_named(tmp_path):
     [
         ({"min_words": 5, "max_words": 4}, "min_words 5 is above max_words 4"),
         ({"scorer": "none", "max_perplexity": 3.0}, "no effect with scorer none"),
+        ({"scorer": "none", "thresholds": [3.0]}, "no effect with scorer none"),
         ({"scorer": "none", "clean": CleanPart(max_words=9)}, "no effect with scorer none"),
     ],
 )
