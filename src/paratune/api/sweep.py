@@ -21,6 +21,7 @@ from paratune.sweeps.cells import cells_of
 from paratune.sweeps.matrix import Matrix, all_probes, read_matrix, require_packages
 from paratune.sweeps.plan import SweepPlan, check_unchanged, plan_of
 from paratune.sweeps.run import locked, write_listed
+from paratune.sweeps.search import TRIAL, next_trials
 
 Use = Literal["train", "show", "list"]
 """What is done with the runs: they are trained here, shown (`dry_run`), or listed for other programs."""
@@ -86,6 +87,7 @@ class PreparedSweep:
     """The runs of a matrix, compared with the content of its folder; nothing is written."""
 
     matrix: Matrix
+    overrides: tuple[str, ...]
     cells: tuple[Cell, ...]
     names: frozenset[str]
     """Of the selected runs."""
@@ -121,17 +123,42 @@ def prepare(
         message = f"--until adds runs by the verdicts on earlier ones, so {other} cannot show which; use one of them"
         raise ConfigError(message, code="cli.conflict", options=("--until", other))
     matrix = all_probes(read_matrix(path)) if probe else read_matrix(path)
+    _refuse_with_bayesian_search(matrix, only, until)
     require_packages(matrix)
-    cells = cells_of(matrix, overrides, here=use != "list")
-    if (error := invalid(matrix, cells)) is not None:
-        raise error
+    cells = _valid_cells(matrix, overrides, use)
     selected = select(matrix, cells, only)
     if (error := none_possible(matrix, selected)) is not None:
         raise error
-    plan = plan_of(matrix, cells, sys.argv)
+    plan, search = plan_of(matrix, cells, sys.argv), matrix.options.search
+    # Suggested trials that cannot run here are skipped, and the next ones follow.
+    while search is not None and (trials := next_trials(search, matrix.folder, plan.record)) is not None:
+        matrix = read_matrix(path, trials)
+        cells = selected = _valid_cells(matrix, overrides, use)
+        plan = plan_of(matrix, cells, sys.argv)
     plan = replace(plan, record=replace(plan.record, rounds=read_rounds(matrix, plan.record.cells, until)))
     names = frozenset(cell.name for cell in selected)
-    return PreparedSweep(matrix, cells, names, plan, retry_failed, overwrite)
+    return PreparedSweep(matrix, tuple(overrides), cells, names, plan, retry_failed, overwrite)
+
+
+def _valid_cells(matrix: Matrix, overrides: Sequence[str], use: Use) -> tuple[Cell, ...]:
+    cells = cells_of(matrix, overrides, here=use != "list")
+    if (error := invalid(matrix, cells)) is not None:
+        raise error
+    return cells
+
+
+def _refuse_with_bayesian_search(matrix: Matrix, only: Sequence[str], until: str | None) -> None:
+    search = matrix.options.search
+    if search is None or search.method != "bayesian":
+        return
+    others = [axis.key for axis in matrix.axes if not axis.is_seed and axis.key != TRIAL]
+    given = {"--only": only, "--until": until, "probe": matrix.probe, **{f"axes.{key}": True for key in others}}
+    if refused := [name for name, value in given.items() if value]:
+        message = (
+            f"{matrix.source}: with search.method: bayesian the scores of all earlier runs decide which trials follow; "
+            f"leave out {', '.join(refused)}, or use method: random"
+        )
+        raise ConfigError(message, code="cli.conflict", options=(*refused, "search.method"))
 
 
 def _present_plan(prepared: PreparedSweep) -> SweepPlan:
@@ -152,11 +179,20 @@ def train_matrix(prepared: PreparedSweep, *, run_code: bool) -> TrainedSweep:
     Raises:
         CheckpointError: Another sweep uses the folder, or runs in it have other settings than the matrix.
     """
-    matrix = prepared.matrix
-    with locked(matrix.folder):
-        plan = _present_plan(prepared)
-        plan = replace(plan, record=replace(plan.record, rounds=prepared.plan.record.rounds))
-        return train_steps(matrix, plan, prepared.names, retry_failed=prepared.retry_failed, run_code=run_code)
+    folder, search = prepared.matrix.folder, prepared.matrix.options.search
+    with locked(folder):
+        while True:
+            plan = _present_plan(prepared)
+            plan = replace(plan, record=replace(plan.record, rounds=prepared.plan.record.rounds))
+            trained = train_steps(
+                prepared.matrix, plan, prepared.names, retry_failed=prepared.retry_failed, run_code=run_code
+            )
+            if search is None or search.method == "random" or trained.signal is not None:
+                return trained
+            before, prepared = prepared, prepare(prepared.matrix.source, prepared.overrides, "train")
+            check_unchanged(prepared.matrix, prepared.plan.cells)  # an edit would train the new trials with it
+            if prepared.names == before.names or prepared.matrix.folder != folder:  # it was renamed since
+                return trained
 
 
 def steps_to_list(prepared: PreparedSweep, *, writes: bool = True) -> list[Cell]:

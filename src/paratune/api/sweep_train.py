@@ -11,13 +11,12 @@ from paratune.base.units import format_duration
 from paratune.console import Bar, Display
 from paratune.errors import EXIT_FAILED, EXIT_OK, Stopped
 from paratune.processes.command_runner import CommandRunner
-from paratune.records.finished import read_typed
 from paratune.records.sweep import LOGS_FOLDER, CellRecord, SweepRecord, cell_run_folder, write_sweep
-from paratune.records.typed import Summary
 from paratune.sweeps.cell import Cell
 from paratune.sweeps.matrix import Matrix, is_compressed
 from paratune.sweeps.plan import SweepPlan, now
 from paratune.sweeps.run import Start, run_cell, was_killed
+from paratune.sweeps.search import validation_score
 from paratune.sweeps.teachers import waits_for
 
 log = logging.getLogger(__name__)
@@ -110,14 +109,14 @@ class _Trainer:
     def train(self, record: SweepRecord, cells: Sequence[Cell]) -> SweepRecord:
         """Train these runs until a signal stops the sweep, and return the record.
 
-        Where runs decide which others follow (--until), a killed run is tried once more.
+        Where runs decide which others follow (--until, a Bayesian search), a killed run is tried once more.
         """
         for cell in cells:
             if self.is_stopped:
                 return record
             self.num_done += 1
             record = self._train_run(record, cell)
-        if record.rounds is None:
+        if record.rounds is None and (record.search is None or record.search.method == "random"):
             return record
         for cell in cells:
             ended = record.cell(cell.name)
@@ -136,10 +135,7 @@ class _Trainer:
         _log(f"{number} {cell.name}{how if cell.changed or cell.is_begun else ''}")
         record = run_cell(self.matrix.folder, record, cell, self.start, stopped=lambda: self.is_stopped)
         ended = record.cell(cell.name)
-        score = None
-        if ended.state == "finished" and ended.kind == "full":
-            scores = read_typed(cell_run_folder(self.matrix.folder, ended.name), Summary).scores
-            score = scores.get("validation", {}).get(ended.metric)
+        score = validation_score(self.matrix.folder, ended)
         shown = "" if score is None else f": {ended.metric} {score:.4f} on validation"
         _log(f"{number} {_end_note(ended)}{shown}")
         return record

@@ -136,15 +136,18 @@ class Rounds:
 class SearchRecord:
     """The search of a matrix: how its trials were sampled, and what they are."""
 
+    method: str
+    """`random` or `bayesian`."""
     seed: int
     num_trials: int
+    """Wanted trials; `trials` has fewer until the end of a Bayesian search."""
     space: tuple[str, ...]
     """Each option with its range, in words."""
     trials: Mapping[str, Mapping[str, Any]]
     """Settings by the name of the trial, in the order of the trials."""
 
     def text(self) -> str:
-        return f"search: {self.num_trials} random trials, seed {self.seed}; {'; '.join(self.space)}"
+        return f"search: {self.num_trials} {self.method} trials, seed {self.seed}; {'; '.join(self.space)}"
 
 
 @dataclass(frozen=True)

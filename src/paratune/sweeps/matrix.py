@@ -31,7 +31,7 @@ from paratune.sweeps.axes import (
 )
 from paratune.sweeps.matrix_file import MatrixFile
 from paratune.sweeps.published import published_beside
-from paratune.sweeps.search import TRIAL, Search, read_search, read_search_axes
+from paratune.sweeps.search import TRIAL, Search, Trials, read_search, read_search_axes
 
 MAX_NOTES = 100_000
 """Characters of notes: they are in `sweep.json`, which is written after each run."""
@@ -153,15 +153,18 @@ class Matrix:
     """Settings of the trials of a search, by name."""
 
 
-def read_matrix(path: Path) -> Matrix:
+def read_matrix(path: Path, trials: Trials | None = None) -> Matrix:
     """Read a matrix file.
+
+    Args:
+        trials: Those of its search; by default the random ones and those in `sweep.json`.
 
     Raises:
         ConfigError: It cannot be read, or has problems: all are listed, each with its line.
     """
     file = MatrixFile(path)
     options = _options(file)
-    matrix = None if options is None else _read(file, options)
+    matrix = None if options is None else _read(file, options, trials)
     if matrix is None or file.problems:
         raise failure(path, file.problems, file.label)
     return matrix
@@ -194,20 +197,21 @@ def _options(file: MatrixFile) -> MatrixOptions | None:
     return MatrixOptions.model_construct(**{**values, **instead})
 
 
-def _read(file: MatrixFile, options: MatrixOptions) -> Matrix:
+def _read(file: MatrixFile, options: MatrixOptions, trials: Trials | None) -> Matrix:
     if isinstance(options.base, dict):
         below, own = file.layers(options.base, "base")
     else:
         file.places[f"base.{EXTENDS}"] = file.places["base"]
         below, own = file.layers({EXTENDS: options.base}, "base", called="base")
     name = options.name or slug(file.path.stem)
-    trials = {} if options.search is None else read_search(file, options.search)
+    folder = Path(options.folder) / name
+    trials = trials or ({} if options.search is None else read_search(file, options.search, folder))
     given = options.axes or {}
     axes = read_search_axes(file, given, own, trials) if trials else read_axes(file, given, own)
     baseline = None if options.baseline is None else find_one_of_each(file, axes, options.baseline, "baseline")
     return Matrix(
         name=name,
-        folder=Path(options.folder) / name,
+        folder=folder,
         source=file.path,
         options=options,
         below=below,
@@ -306,8 +310,10 @@ def is_compressed(folder: Path, cell: CellRecord) -> bool:
 
 
 def require_packages(matrix: Matrix) -> None:
-    """Raise MissingDependency, before runs are trained, where a smaller form needs an extra."""
-    compress = matrix.options.compress
+    """Raise MissingDependency, before runs are trained, where a search or a smaller form needs an extra."""
+    compress, search = matrix.options.compress, matrix.options.search
+    if search is not None and search.method == "bayesian":
+        require_installed("optuna", extra="search")
     if compress is not None and any(form != "bf16" for form in compress.forms):
         for name in ("onnx", "onnxruntime"):
             require_installed(name, extra="serve")

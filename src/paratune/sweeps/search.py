@@ -1,4 +1,4 @@
-"""The key `search` of a matrix file: trials with sampled settings.
+"""The key `search` of a matrix file: trials with sampled settings, also those that follow from earlier scores.
 
 The trials are the values of the axis `trial`, so they have all features of an axis: names, resumption, clusters,
 reports.
@@ -6,22 +6,30 @@ reports.
 
 import math
 import random
+import statistics
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from paratune.config.layers import Layer
+from paratune.config.metric_names import direction
 from paratune.config.plain import one_line
-from paratune.config.section import Section
+from paratune.config.section import Positive, Section
 from paratune.config.validate import describe_value
-from paratune.records.sweep import SearchRecord
+from paratune.errors import require
+from paratune.records.finished import read_typed
+from paratune.records.sweep import CellRecord, SearchRecord, SweepRecord, cell_run_folder, holds_sweep, read_sweep
+from paratune.records.typed import Summary
 from paratune.sweeps.axes import SEEDS, MatrixAxis, read_axes, short, show
 from paratune.sweeps.matrix_file import MatrixFile
 
 TRIAL = "trial"
 """Key and label of the axis of trials."""
+_MAX_RANDOM = 10
+"""Random trials of a Bayesian search, or half of its trials if that is less."""
 _MAX_DRAWS = 200
 """For each trial: so many draws find nearly all of a small space."""
 _DIGITS = 3
@@ -33,12 +41,16 @@ Trials = dict[str, dict[str, Any]]
 class Search(Section):
     """Trials with sampled settings."""
 
+    method: Literal["random", "bayesian"] = "random"
+    """How trials are chosen: at random, or by Optuna from the scores of the earlier ones."""
     trials: Annotated[int, Field(ge=2, le=1000)]
     """Number of trials."""
     space: Annotated[dict[str, Any], Field(min_length=1)]
     """Options with their ranges, {min: 1e-5, max: 1e-4, scale: log}, or lists of choices."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Of the sampling."""
+    at_once: Positive = 1
+    """bayesian: trials that are suggested together."""
 
     def record(self, trials: Mapping[str, Mapping[str, Any]]) -> SearchRecord:
         """Return the record of the search with these trials."""
@@ -49,12 +61,18 @@ class Search(Section):
             else:
                 is_log = " (log)" if wanted.get("scale") == "log" else ""
                 space.append(f"{short(key)} from {wanted['min']} to {wanted['max']}{is_log}")
-        return SearchRecord(self.seed, self.trials, tuple(space), trials)
+        return SearchRecord(self.method, self.seed, self.trials, tuple(space), trials)
 
 
-def read_search(file: MatrixFile, search: Search) -> Trials:
-    """Return the trials of a search; none where its space has problems, which `file` collects."""
+def read_search(file: MatrixFile, search: Search, folder: Path) -> Trials:
+    """Return the trials of a search; none where it has problems, which `file` collects.
+
+    Those of a Bayesian search are the random ones, and those that `sweep.json` in the folder of the matrix has.
+    """
     before = len(file.problems)
+    if "at_once" in search.model_fields_set and search.method != "bayesian":
+        message = "search.at_once has no effect with method: random, which needs no scores: remove it"
+        file.refuse(message, "search.at_once", "config.no_effect")
     for key, wanted in search.space.items():
         if (problem := _problem_of_range(key, wanted)) is not None:
             file.refuse(f"search.space.{key}{problem}", f"search.space.{key}")
@@ -67,7 +85,22 @@ def read_search(file: MatrixFile, search: Search) -> Trials:
             f"{_DIGITS} significant digits); list them below axes:",
             "search.trials",
         )
-    return trials
+    if search.method == "random":
+        return trials
+    drawn = list(trials.values())
+    num_random, earlier = min(_MAX_RANDOM, search.trials // 2), _recorded_trials(search, folder)
+    # With other first settings, the space has other choices or options with the same text.
+    earlier = earlier if earlier[:1] == drawn[:1] else []
+    known = [*earlier, *(settings for settings in drawn if settings not in earlier)]
+    return _named(known[: min(max(num_random, len(earlier)), search.trials)])
+
+
+def _recorded_trials(search: Search, folder: Path) -> list[dict[str, Any]]:
+    """Return the trials of earlier calls; none of a search with another space or seed."""
+    before = read_sweep(folder).search if holds_sweep(folder) else None
+    if before is None or (before.space, before.seed) != (search.record({}).space, search.seed):
+        return []
+    return [dict(settings) for settings in before.trials.values()]
 
 
 def _problem_of_range(key: str, wanted: Any) -> str | None:
@@ -97,21 +130,103 @@ def sampled(search: Search) -> Trials:
         trials.setdefault(one_line(settings), settings)
         if len(trials) == search.trials:
             break
-    return {f"t{number:03d}": settings for number, settings in enumerate(trials.values(), 1)}
+    return _named(list(trials.values()))
+
+
+def _named(trials: list[dict[str, Any]]) -> Trials:
+    return {f"t{number:03d}": settings for number, settings in enumerate(trials, 1)}
 
 
 def _draw(wanted: Any, generator: random.Random) -> Any:
-    """Return a random choice, or a number of a range, whole or with three significant digits."""
+    """Return a random value of an option of the space."""
     if isinstance(wanted, list):
-        return wanted[generator.randint(0, len(wanted) - 1)]
+        return _value(wanted, generator.randint(0, len(wanted) - 1))
     low, high = wanted["min"], wanted["max"]
-    is_whole = type(low) is type(high) is int
     if wanted.get("scale") == "log":
-        number = math.exp(generator.uniform(math.log(low), math.log(high)))
-    else:
-        number = generator.randint(low, high) if is_whole else generator.uniform(low, high)
-    number = round(number) if is_whole else float(f"{number:.{_DIGITS}g}")
-    return min(max(number, low), high)
+        return _value(wanted, math.exp(generator.uniform(math.log(low), math.log(high))))
+    return _value(wanted, generator.randint(low, high) if _is_whole(wanted) else generator.uniform(low, high))
+
+
+def _is_whole(wanted: Any) -> bool:
+    return type(wanted["min"]) is type(wanted["max"]) is int
+
+
+def _value(wanted: Any, number: float) -> Any:
+    """Return a choice by its number, or a number of a range, whole or with three significant digits."""
+    if isinstance(wanted, list):
+        return wanted[int(number)]
+    number = round(number) if _is_whole(wanted) else float(f"{number:.{_DIGITS}g}")
+    return min(max(number, wanted["min"]), wanted["max"])
+
+
+def validation_score(folder: Path, cell: CellRecord) -> float | None:
+    """Return the score of a finished run on validation by the metric that selects; None if there is none.
+
+    Args:
+        folder: Of the matrix.
+
+    Raises:
+        CheckpointError: The record of the run is missing or damaged.
+    """
+    if cell.state != "finished" or cell.kind != "full":
+        return None
+    scores = read_typed(cell_run_folder(folder, cell.name), Summary).scores
+    return scores.get("validation", {}).get(cell.metric)
+
+
+def next_trials(search: Search, folder: Path, record: SweepRecord) -> Trials | None:
+    """Return the known trials with those that Optuna's TPE sampler suggests next.
+
+    They follow from the seed, the settings, and the mean scores over seeds of the trials whose runs all have one. None
+    where no trial follows: the search has all of them, or is random, or runs of known ones have not ended.
+
+    Args:
+        folder: Of the matrix.
+        record: With the present states of the runs.
+
+    Raises:
+        CheckpointError: The record of a run is missing or damaged.
+    """
+    known = {} if record.search is None else record.search.trials
+    has_ended = all(cell.state in ("finished", "failed", "skipped") for cell in record.cells)
+    if search.method == "random" or len(known) >= search.trials or not has_ended:
+        return None
+    scores: dict[str, list[float]] = {}
+    for cell in record.cells:
+        if cell.repeat == 1:
+            score = validation_score(folder, cell)
+            scores.setdefault(cell.values[TRIAL], []).append(math.nan if score is None else score)
+    optuna = require("optuna", extra="search")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    sampler = optuna.samplers.TPESampler(seed=search.seed + len(known), n_startup_trials=0)
+    is_max = direction(record.cells[0].metric) == "max"
+    study = optuna.create_study(direction="maximize" if is_max else "minimize", sampler=sampler)
+    distributions = {key: _distribution(optuna.distributions, wanted) for key, wanted in search.space.items()}
+    for name, settings in known.items():
+        mean = statistics.fmean(scores.get(name, [math.nan]))
+        if math.isfinite(mean):
+            numbers = {
+                key: wanted.index(settings[key]) if isinstance(wanted, list) else settings[key]
+                for key, wanted in search.space.items()
+            }
+            study.add_trial(optuna.trial.create_trial(params=numbers, distributions=distributions, value=mean))
+    trials = [dict(settings) for settings in known.values()]
+    for _ in range(min(search.at_once, search.trials - len(known))):
+        numbers = study.ask(distributions).params
+        trial = {key: _value(wanted, numbers[key]) for key, wanted in search.space.items()}
+        seen = {*map(one_line, trials)}
+        if one_line(trial) in seen:  # two runs of a matrix may not train the same
+            trial = next(drawn for drawn in sampled(search).values() if one_line(drawn) not in seen)
+        trials.append(trial)
+    return _named(trials)
+
+
+def _distribution(kinds: Any, wanted: Any) -> Any:
+    """Return the distribution of Optuna for an option of the space."""
+    if isinstance(wanted, list):
+        return kinds.CategoricalDistribution(range(len(wanted)))
+    kind = kinds.IntDistribution if _is_whole(wanted) else kinds.FloatDistribution
+    return kind(wanted["min"], wanted["max"], log=wanted.get("scale") == "log")
 
 
 def read_search_axes(

@@ -79,7 +79,8 @@ def test_a_search_needs_a_validation_set(folder: Path):
         ("search: 3\n", "config.invalid_value", "search"),
         ("search: {trials: 3}\n", "config.required", "search.space"),
         (f"search: {{trials: 1, {SPACE}}}\n", "config.invalid_value", "search.trials"),
-        (f"search: {{method: bayesian, trials: 3, {SPACE}}}\n", "config.unknown_key", "search.method"),
+        (f"search: {{method: grid, trials: 3, {SPACE}}}\n", "config.invalid_value", "search.method"),
+        (f"search: {{trials: 3, at_once: 2, {SPACE}}}\n", "config.no_effect", "search.at_once"),
         (f"search: {{trails: 3, trials: 3, {SPACE}}}\n", "config.unknown_key", "search.trails"),
         ("search: {trials: 3, space: {batch.global: [4, 8]}}\n", "config.invalid_value", "search.trials"),
         # Three significant digits: 0.1, 0.101, ..., 0.11 are 11 values.
