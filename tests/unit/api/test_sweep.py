@@ -114,7 +114,7 @@ def test_a_sweep_has_its_runs_scores_and_states(folder: Path) -> None:
     assert "zero3_seed-2" in found._repr_html_()
     with raises_code("run.file_not_found"):
         paratune.Sweep(folder / "nowhere")
-    with raises_code("compare.margin", "speed='far'"):
+    with raises_code("compare.margin", "speed=far"):
         paratune.report(found, margin="speed=far")
 
 

@@ -65,10 +65,10 @@ def test_missing_packages_are_an_error_before_the_runs(monkeypatch: pytest.Monke
     monkeypatch.setattr(matrix_module, "require_installed", lambda name, extra: asked.append((name, extra)))
 
     def require(compress: Compress | None) -> None:
-        require_packages(SimpleNamespace(options=SimpleNamespace(compress=compress)))  # type: ignore
+        require_packages(SimpleNamespace(options=SimpleNamespace(search=None, compress=compress)))  # type: ignore
 
     require(Compress(forms=["bf16"]))
     require(None)
     assert asked == []
     require(Compress(forms=["bf16", "int8"]))
-    assert asked == [("onnx", "onnx"), ("onnxruntime", "onnx")]
+    assert asked == [("onnx", "serve"), ("onnxruntime", "serve")]
