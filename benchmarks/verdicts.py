@@ -8,6 +8,7 @@ is a setting; existing settings are not simulated again. The random seed of a se
 """
 
 import argparse
+import itertools
 import json
 import time
 import zlib
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
+from verdict_orders import try_factors
 
 from paratune.records.finished import RunRecord
 from paratune.records.sweep import Axis, CellRecord, Look, SweepRecord
@@ -223,6 +225,8 @@ def everything(trials: int) -> Iterator[tuple[str, Any]]:
             own = {key: value for key, value in asdict(setting).items() if value != getattr(Setting(0, 0, 0), key)}
             name = f"{kind}|" + ", ".join(f"{key} {value}" for key, value in own.items())
             yield name, lambda seed, setting=setting: simulate(setting, trials, seed)
+    for change, runs in itertools.product((0.01, 0.02), (2, 3)):
+        yield f"factors|{change:.0%}|{runs}", lambda seed, a=(change, runs): try_factors(*a, trials, seed)
 
 
 def main() -> None:

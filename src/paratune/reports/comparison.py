@@ -18,7 +18,7 @@ from paratune.reports.runs.read import FoundRuns, Unfinished, read_runs
 from paratune.reports.runs.sameness import OTHER_LOAD, configuration_key, execution_differences
 from paratune.reports.systems.building import findings
 from paratune.reports.systems.configurations import CellRun, label_of
-from paratune.reports.systems.judging import judged
+from paratune.reports.systems.judging import AxisEffects, axis_effects, judged
 from paratune.reports.systems.model import Systems, build_systems
 from paratune.verdicts import Margin
 
@@ -33,6 +33,8 @@ class Comparison:
     """Configurations with their verdicts."""
 
     systems: Systems
+    effects: tuple[AxisEffects, ...]
+    """Main effects of the axes of a matrix; empty with fewer than two axes."""
     unfinished: tuple[Unfinished, ...]
     certificates: tuple[Certificate, ...]
     notes: tuple[str, ...]
@@ -62,6 +64,7 @@ class Comparison:
                 for member in self.systems.measured
             ],
             "verdicts": [verdict.as_dict() for verdict in self.systems.verdicts],
+            "effects": [effect.as_dict() for family in self.effects for effect in family.effects],
             "figures": {
                 key: {label: finding.as_dict() for label, finding in by_label.items()}
                 for key, by_label in findings(self.systems).items()
@@ -107,7 +110,7 @@ def make_comparison(
         raise _nothing("; ".join(problems) or "probes are not compared with whole runs", found)
     systems = replace(systems, verdicts=verdicts)
     notes = (*found.notes, *problems, *_notes(systems))
-    return Comparison(systems, found.unfinished, found.certificates, notes)
+    return Comparison(systems, axis_effects(systems, margins), found.unfinished, found.certificates, notes)
 
 
 def _nothing(why: str, found: FoundRuns) -> CheckpointError:

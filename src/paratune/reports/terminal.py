@@ -23,6 +23,7 @@ from paratune.reports.runs import targets
 from paratune.reports.runs.certificates import Certificate
 from paratune.reports.runs.read import Unfinished
 from paratune.reports.statements import run_statements
+from paratune.reports.systems.judging import axis_verdicts
 from paratune.reports.systems.tables import headline_scores, lines_table, main_table
 from paratune.reports.tables.table import Row, Table, make_table
 from paratune.reports.tables.terminal import TerminalParts
@@ -128,6 +129,10 @@ def terminal_comparison(comparison: Comparison) -> TerminalParts:
     parts: list[Part] = []
     for family in grouped((verdict.baseline, verdict) for verdict in verdicts).values():
         parts += _family(family)
+    for (axis, title), effects in axis_verdicts(comparison.effects).items():
+        where = f" ({plain(title)})" if title else ""
+        parts.append(Text(f"Of {plain(axis)}, on average over the other axes{where}:", style="bold"))
+        parts += (_indented(verdict.sentence) for verdict in effects)
     parts += _beside(comparison.certificates, comparison.unfinished, 0)
     reasons = grouped(
         (f"{finding.reason}.", finding.measure)

@@ -117,9 +117,9 @@ class OrderModel:
         """Return the logarithms of a configuration's rates, without what the covariates explain."""
         return [float(value) for value in np.asarray(logs) - self.columns[place] @ self.slopes]
 
-    def difference(self, place: int) -> Floats:
-        """Return the mean covariates of a configuration less those of the first one, (covariates,)."""
-        return np.asarray(self.columns[place].mean(axis=0) - self.columns[0].mean(axis=0))
+    def difference(self, base: int, other: int) -> Floats:
+        """Return the mean covariates of a configuration less those of another one, (covariates,)."""
+        return np.asarray(self.columns[other].mean(axis=0) - self.columns[base].mean(axis=0))
 
     @property
     def is_confounded(self) -> bool:
@@ -144,7 +144,7 @@ class OrderModel:
             total=math.expm1(total),
             total_low=math.expm1(max(-50.0, total - half)),
             total_high=math.expm1(min(50.0, total + half)),
-            bias=math.expm1(float(self.difference(place) @ self.slopes)),
+            bias=math.expm1(float(self.difference(0, place) @ self.slopes)),
             p_value=self.p_value,
             is_adjusted=self.has_to_adjust,
             is_confounded=is_confounded(self.times[0], self.times[place]),

@@ -5,7 +5,7 @@ Speeds of several configurations are compared together: one variance, the order 
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from paratune.base.grouping import grouped
@@ -14,8 +14,8 @@ from paratune.verdicts import special
 from paratune.verdicts.estimate import Estimate, Side, common_sides, moments, unpaired
 from paratune.verdicts.finding import MeasureComparison, change_of_log
 from paratune.verdicts.groups import SPEED, Group, why_one
-from paratune.verdicts.order import order_model, run_time
-from paratune.verdicts.placebo import is_of_a_step, negative_control
+from paratune.verdicts.order import OrderModel, order_model, run_time
+from paratune.verdicts.placebo import NegativeControl, is_of_a_step, negative_control
 
 Rates = Sequence[float | None]
 BASELINE_FACTOR = 2.0
@@ -67,6 +67,68 @@ def changes_of(
     ]
 
 
+@dataclass(frozen=True, eq=False)
+class Speeds:
+    """The logarithms of the rates of configurations with two runs or more, the baseline first."""
+
+    logs: list[list[float]]
+    """Without what the order of the runs explains, where the model has to adjust."""
+    sides: list[Side]
+    """With one variance for those that vary alike."""
+    pair_sides: list[Side]
+    """The same for the comparison of two of them; see `sides_of_pairs`."""
+    model: OrderModel | None
+    """None where the times of a run are not recorded, or there are too few runs."""
+    control: NegativeControl | None
+    """None where all configurations may differ."""
+
+    @property
+    def is_adjusted(self) -> bool:
+        return self.model is not None and self.model.has_to_adjust
+
+    def change(self, pairs: Sequence[tuple[int, int]], sides: Sequence[Side] | None = None) -> Estimate:
+        """Return the mean over pairs of configurations of the change from the first to the second."""
+        weight = 1 / len(pairs)
+        of_places = [(sides or self.sides)[place] for pair in pairs for place in pair]
+        scaled = tuple(replace(side, mean_square=side.mean_square * weight**2) for side in of_places)
+        changes = [moments(self.logs[other])[0] - moments(self.logs[base])[0] for base, other in pairs]
+        estimate = Estimate(math.fsum(changes) * weight, scaled, 0.0, 0, "runs")
+        if self.control is not None and self.control.variance:
+            shared = 2 * self.control.variance * weight
+            estimate = replace(estimate, shared=shared, num_samples=self.control.freedom + 1)
+        if self.model is None or not self.is_adjusted:
+            return estimate
+        apart = sum(self.model.difference(base, other) for base, other in pairs) * weight
+        drift = float(apart @ self.model.covariance @ apart)
+        return replace(estimate, drift=drift, drift_freedom=self.model.freedom)
+
+
+def speeds_of(groups: Sequence[Group], rates: Sequence[Rates], measures: Sequence[str] | None = None) -> Speeds:
+    """Return the speeds of configurations; all rates are known and above 0, and each has at least 2.
+
+    `measures` are those of the rates, by default samples/s. Goodput and times of whole runs are in no negative control.
+    """
+    logs = [logs_of(some) for some in rates]
+    times = [[time for run in group.runs if (time := run_time(run)) is not None] for group in groups]
+    are_timed = all(len(some) == len(group.runs) for some, group in zip(times, groups, strict=True))
+    model = order_model(logs, times) if are_timed else None
+    sides = [Side(moments(some)[1], len(some)) for some in logs]
+    if model is not None and model.has_to_adjust:
+        logs = [model.adjusted(some, place) for place, some in enumerate(logs)]
+        freedoms = [len(some) - 1 - part for some, part in zip(logs, model.leverages, strict=True)]
+        if len(logs) == 2 or model.is_confounded or min(freedoms) < LEAST_FREEDOM:
+            sides = [Side(model.mean_square, len(some), pooled_freedom=model.freedom) for some in logs]
+        else:
+            sides = [
+                Side(moments(some)[1] * (len(some) - 1) / freedom, len(some), own_freedom=freedom)
+                for some, freedom in zip(logs, freedoms, strict=True)
+            ]
+    pooled = common_sides(sides) if len(groups) > 2 and not sides[0].pooled_freedom else sides
+    are_of_steps = [is_of_a_step(measure) for measure in measures or [SPEED] * len(groups)]
+    classes = [group.step_class if counts else None for group, counts in zip(groups, are_of_steps, strict=True)]
+    return Speeds(logs, pooled, sides_of_pairs(sides, pooled), model, negative_control(logs, classes))
+
+
 def sides_of_pairs(sides: Sequence[Side], pooled: Sequence[Side]) -> list[Side]:
     """Return the sides for the comparison of two configurations, the baseline's first.
 
@@ -103,54 +165,16 @@ def compare_speeds(
         and all(len(side) > 1 and len(logs_of(side)) == len(side) for side in rates[place])
     ]
     for first, places in grouped((tuple(rates[place][0]), place) for place in known).items():
+        measures = [measured[place].measure for place in places]
         groups = [base, *(others[place] for place in places)]
-        logs = [logs_of(some) for some in (first, *(rates[place][1] for place in places))]
-        family = _compared(groups, logs, [measured[place] for place in places])
-        for place, one in zip(places, family, strict=True):
+        of_base = SPEED if SPEED in measures else measures[0]
+        speeds = speeds_of(groups, [first, *(rates[place][1] for place in places)], [of_base, *measures])
+        for number, place in enumerate(places, start=1):
+            one = replace(measured[place], control=speeds.control)
+            if speeds.model is not None:
+                one = replace(one, order=speeds.model.effect(number))
+            if one.estimate is not None:
+                unadjusted = one.estimate if speeds.is_adjusted else None
+                one = replace(one, unadjusted=unadjusted).with_interval(speeds.change([(0, number)], speeds.pair_sides))
             compared[place] = one
-    return compared
-
-
-def _compared(
-    groups: Sequence[Group], logs: list[list[float]], measured: Sequence[MeasureComparison]
-) -> list[MeasureComparison]:
-    """Return the comparisons with the first configuration; `logs` are the logarithms of the rates of each, at least 2.
-
-    Goodput and times of whole runs are in no negative control.
-    """
-    times = [[time for run in group.runs if (time := run_time(run)) is not None] for group in groups]
-    are_timed = all(len(some) == len(group.runs) for some, group in zip(times, groups, strict=True))
-    model = order_model(logs, times) if are_timed else None
-    adjusts = model is not None and model.has_to_adjust
-    sides = [Side(moments(some)[1], len(some)) for some in logs]
-    if model is not None and adjusts:
-        logs = [model.adjusted(some, place) for place, some in enumerate(logs)]
-        freedoms = [len(some) - 1 - part for some, part in zip(logs, model.leverages, strict=True)]
-        if len(logs) == 2 or model.is_confounded or min(freedoms) < LEAST_FREEDOM:
-            sides = [Side(model.mean_square, len(some), pooled_freedom=model.freedom) for some in logs]
-        else:
-            sides = [
-                Side(moments(some)[1] * (len(some) - 1) / freedom, len(some), own_freedom=freedom)
-                for some, freedom in zip(logs, freedoms, strict=True)
-            ]
-    pooled = common_sides(sides) if len(groups) > 2 and not sides[0].pooled_freedom else sides
-    sides = sides_of_pairs(sides, pooled)
-    measures = [one.measure for one in measured]
-    are_of_steps = [is_of_a_step(measure) for measure in (SPEED if SPEED in measures else measures[0], *measures)]
-    classes = [group.step_class if counts else None for group, counts in zip(groups, are_of_steps, strict=True)]
-    control = negative_control(logs, classes)
-    compared = []
-    for place, one in enumerate(measured, start=1):
-        one = replace(one, control=control, order=None if model is None else model.effect(place))
-        if one.estimate is not None:
-            change = moments(logs[place])[0] - moments(logs[0])[0]
-            estimate = Estimate(change, (sides[0], sides[place]), 0.0, 0, "runs")
-            if control is not None and control.variance:
-                estimate = replace(estimate, shared=2 * control.variance, num_samples=control.freedom + 1)
-            if model is not None and adjusts:
-                apart = model.difference(place)
-                drift = float(apart @ model.covariance @ apart)
-                estimate = replace(estimate, drift=drift, drift_freedom=model.freedom)
-            one = replace(one, unadjusted=one.estimate if adjusts else None).with_interval(estimate)
-        compared.append(one)
     return compared

@@ -4,10 +4,12 @@ import subprocess
 import sys
 
 import pytest
+from make_matrix import Made, make_matrix
 from make_run import edit_json, make_run
 from patience import PATIENCE_S
 
 from paratune.cli import app
+from paratune.records.sweep import Axis
 
 
 def make_runs(folder, *, steps=(("single", 80.0), ("ddp", 60.0)), seeds=(1, 2, 3), **changes):
@@ -155,3 +157,32 @@ def test_each_configuration_has_a_verdict_below_the_conclusions(tmp_path):
     starts = [line for line in lines[lines.index("Against with0/ddp:") :] if line.startswith("with")]
     assert starts[0].startswith("with1/ddp: 1.6% slower (")
     assert len(starts) == 5
+
+
+def test_a_matrix_of_two_axes_has_main_effects(tmp_path, capsys):
+    seeds = Axis("run.seed", "seed", {f"seed-{n}": str(n) for n in (1, 2, 3)}, is_seed=True, keys=("run.seed",))
+    strategy = Axis("strategy", "strategy", {"ddp": "ddp", "zero3": "zero3"}, keys=("strategy.kind",))
+    precision = Axis("precision", "precision", {"fp32": "fp32", "bf16": "bf16"}, keys=("precision",))
+
+    def measure(values):
+        number = int(values["seed"][-1]) + 3 * (values["strategy"] == "zero3") + 5 * (values["precision"] == "bf16")
+        faster = 2.0 if values["precision"] == "bf16" else 1.0
+        step_ms = 80.0 / faster * (1 + 0.001 * (number * 7 % 5))
+        return Made(kind=values["strategy"], step_ms=step_ms, run={"config.precision": values["precision"]})
+
+    folder = make_matrix(tmp_path / "m", (strategy, precision, seeds), measure)
+    assert compare(str(folder), "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    speeds = {
+        (effect["axis"], effect["level"]): effect
+        for effect in result["effects"]
+        if effect["comparison"]["measure"] == "speed"
+    }
+    assert speeds.keys() == {("strategy", "zero3"), ("precision", "bf16")}
+    assert speeds["precision", "bf16"]["comparison"]["change"] == pytest.approx(1.0, abs=0.01)
+    assert speeds["precision", "bf16"]["num_combinations"] == 2
+    assert speeds["strategy", "zero3"]["comparison"]["outcome"] == "equal"
+    found = command(str(folder), width=200).stdout
+    assert "precision bf16 against precision fp32: " in found
+    assert compare(str(folder), "--by", "strategy", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["effects"] == []

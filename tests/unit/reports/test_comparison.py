@@ -1,5 +1,6 @@
 """`paratune compare`: which runs are grouped, what is compared with which baseline, and what is refused."""
 
+import io
 from pathlib import Path
 
 import pytest
@@ -7,10 +8,12 @@ from make_matrix import SEED, STRATEGY, Made
 from make_matrix import make_matrix as make_of
 from make_run import make_certificate, make_run
 from raised import raises_code
+from rich.console import Console
 
 from paratune.records.sweep import Axis, CellRecord, SweepRecord, write_sweep
 from paratune.reports.comparison import make_comparison
 from paratune.reports.systems.building import findings
+from paratune.reports.terminal import terminal_comparison
 
 PRECISION = Axis("precision", "precision", {"fp32": "fp32", "bf16": "bf16"}, keys=("precision",))
 
@@ -222,6 +225,40 @@ def test_certificates_beside_the_runs_of_a_matrix_are_found(tmp_path):
     make_certificate(folder / "runs" / "ddp-32-1.certificate", folder / "runs" / "ddp-32-1")
     _, found = baselines_of(folder)
     assert [certificate.verdict for certificate in found.certificates] == ["holds"]
+
+
+def make_run_of(values) -> Made:
+    # ZeRO-3 needs twice the time and bf16 four fifths; the seeds differ by up to 1%.
+    factors = {"zero3": 2.0, "bf16": 0.8, "seed-2": 1.01, "seed-3": 0.99}
+    step_ms = 80.0
+    for value in values.values():
+        step_ms *= factors.get(value, 1.0)
+    run = {"config.precision": values.get("precision", "fp32")}
+    return Made(kind=values["strategy"], step_ms=step_ms, run=run)
+
+
+def test_a_matrix_with_two_axes_has_the_main_effect_of_each(tmp_path: Path):
+    make_of(tmp_path, (STRATEGY, PRECISION, SEED), make_run_of)
+    comparison = make_comparison([str(tmp_path)])
+    (family,) = comparison.effects
+    speeds = {effect.level: effect for effect in family.effects if effect.comparison.measure == "speed"}
+    changes = {level: effect.comparison.change for level, effect in speeds.items()}
+    assert changes == {"zero3": pytest.approx(1 / 2 - 1), "bf16": pytest.approx(1 / 0.8 - 1)}
+    assert [effect.num_combinations for effect in speeds.values()] == [2, 2]
+    assert [effect["level"] for effect in comparison.as_dict()["effects"]] == [
+        effect.level for effect in family.effects
+    ]
+    output = io.StringIO()
+    Console(file=output, width=120).print(terminal_comparison(comparison))
+    lines = [line.strip() for line in output.getvalue().splitlines()]
+    assert any(line.startswith("precision bf16 ") and "fp32" in line and "25.0%" in line for line in lines)
+
+
+@pytest.mark.parametrize("options", [{}, {"by": ["strategy"]}])
+def test_one_compared_axis_has_no_main_effects(options, tmp_path: Path):
+    axes = (STRATEGY, PRECISION, SEED) if options else (STRATEGY, SEED)
+    make_of(tmp_path, axes, make_run_of)
+    assert make_comparison([str(tmp_path)], **options).effects == ()
 
 
 def test_different_kinds_of_memory_are_not_compared(tmp_path: Path):

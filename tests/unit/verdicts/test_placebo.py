@@ -8,6 +8,7 @@ from scipy import stats
 from paratune.config.options import section_options
 from paratune.config.sections import Config
 from paratune.verdicts import Differs, Group, judge
+from paratune.verdicts.factorial import FactorCell, factor_effects
 from paratune.verdicts.placebo import ANY_VALUE, WITHOUT, negative_control, step_class
 from paratune.verdicts.speeds import changes_of
 
@@ -162,6 +163,22 @@ def test_the_spread_of_the_control_is_in_every_difference_of_speed():
     expected = 2 * np.var(means, ddof=1)
     assert speed.estimate.standard_error**2 == pytest.approx(expected, rel=0.01)
     assert (speed.runs_to_tell, speed.num_samples_needed) == (None, None)
+
+
+def test_an_axis_of_learning_rates_has_no_main_effect_on_speed():
+    cells = []
+    for strategy, speed in (("ddp", 100.0), ("zero3", 150.0)):
+        for rate, more in (("1e-5", 1.0), ("1e-3", 1.2)):
+            config = changed("train.learning_rate", float(rate)) | {"strategy": {"kind": strategy}}
+            rates = speed * more * np.array([0.99, 1.0, 1.01])
+            cells.append(FactorCell({"strategy": strategy, "rate": rate}, group(f"{strategy}{rate}", rates, config)))
+    found = {effect.axis: effect for effect in factor_effects(cells, {"strategy": "ddp", "rate": "1e-5"})}
+    assert (found["rate"].comparison.code, found["rate"].comparison.change) == ("placebo", None)
+    speed = found["strategy"].comparison
+    assert (speed.change, speed.control.most) == (pytest.approx(0.5), pytest.approx(0.2))
+    # Half of the machine's variance of a difference: two combinations.
+    control = speed.control.variance
+    assert speed.estimate.standard_error**2 > control
 
 
 def test_goodput_is_in_no_negative_control():

@@ -113,7 +113,7 @@ def _sections(report: SweepReport) -> Iterator[ReportSection]:
     if report.measured:
         layout = () if report.layout is None else tuple(layout_tables(report, report.layout))
         yield ReportSection("layout", "Layout of the study", layout)
-        yield verdict_section(report.verdicts, report.verdict_notes)
+        yield verdict_section(report.verdicts, report.verdict_notes, report.effects)
         yield ReportSection("targets", "Time to quality", tuple(system_tables.target_tables(report, report.targets)))
         drawings = [figures.time_and_memory(report), *figures.scaling_drawings(report)]
         yield ReportSection("overview", "Overview", (*drawings, system_tables.configurations_table(report)))
@@ -209,6 +209,9 @@ def as_dict(report: SweepReport) -> dict[str, Any]:
             for item in report.cell_runs
         ],
         "verdicts": [verdict.as_dict() for verdict in report.verdicts],
+        "effects": [
+            {**vars(family), "effects": [effect.as_dict() for effect in family.effects]} for family in report.effects
+        ],
         "summary": [asdict(part) for section in sections for part in section.boxes],
         "tables": [table.as_dict() for section in sections for table in section.tables],
         "past": list(record.past),

@@ -19,7 +19,7 @@ from paratune.reports.matrix.published import read_plan
 from paratune.reports.output import CSV, FILES, check_folder, document_files, write_files
 from paratune.reports.runs.reproduce import KEY, reproduction_texts
 from paratune.reports.systems.configurations import MATRIX
-from paratune.reports.systems.judging import judged
+from paratune.reports.systems.judging import axis_effects, judged
 from paratune.reports.systems.layouts import check_layout
 from paratune.verdicts import Margin
 
@@ -73,7 +73,10 @@ def make_sweep(
             option="--target",
         )
     verdicts, notes = judged(report, margins)
-    report = replace(report, verdicts=verdicts, verdict_notes=notes, targets=tuple(targets), layout=layout)
+    effects = axis_effects(report, margins)
+    report = replace(
+        report, verdicts=verdicts, verdict_notes=notes, effects=effects, targets=tuple(targets), layout=layout
+    )
     report = replace(report, sections=matrix_sections(report))
     if out is None:
         return report

@@ -25,6 +25,7 @@ from paratune.reports.document import ReportSection
 from paratune.reports.measures import score
 from paratune.reports.runs.sameness import allowed_by_axes
 from paratune.reports.systems.configurations import CellRun, Configuration, label_of, read_cell_runs
+from paratune.reports.systems.judging import AxisEffects
 from paratune.reports.systems.model import Systems
 from paratune.verdicts import Group, LookHistory, MeasureComparison, default_margin
 from paratune.verdicts.finding import decide
@@ -117,6 +118,8 @@ class SweepReport(Systems):
     files: tuple[Path, ...] = ()
     verdict_notes: tuple[str, ...] = ()
     """Remarks on configurations without a verdict."""
+    effects: tuple[AxisEffects, ...] = ()
+    """Main effects of the axes; empty with fewer than two axes."""
     targets: tuple[ScoreTarget, ...] = ()
     """Scores; the report shows when configurations reached them."""
     layout: str | None = None

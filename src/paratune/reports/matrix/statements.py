@@ -16,7 +16,8 @@ from paratune.reports.matrix.outcomes import CandidateGroup, SweepReport
 from paratune.reports.measures import MEASURES
 from paratune.reports.runs.certificates import Certificate
 from paratune.reports.runs.machine import own_share, software_facts
-from paratune.reports.statements import fastest, without_verdict
+from paratune.reports.statements import fastest, is_better, without_verdict
+from paratune.reports.systems.judging import axis_verdicts
 from paratune.verdicts import Verdict
 from paratune.verdicts.order import OrderEffect, load_by_others, num_overlapping, run_time
 from paratune.verdicts.placebo import NegativeControl
@@ -43,11 +44,11 @@ def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
     """Return the conclusions of a matrix; none without verdicts and scores."""
     families, groups = compared_with(report), [group for group in report.groups if group.chosen is not None]
     found = [
-        fastest(verdicts, f"against {base}" if len(families) > 1 else "")
-        for base, verdicts in list(families.items())[:MAX_SENTENCES]
+        fastest(verdicts, subject if len(families) > 1 else "")
+        for subject, verdicts in list(families.items())[:MAX_SENTENCES]
     ]
     if len(families) > MAX_SENTENCES:
-        text = f"the verdicts against {len(families) - MAX_SENTENCES} more are in the table."
+        text = f"{len(families) - MAX_SENTENCES} more baselines have verdicts and effects in the section Verdicts."
         found.append(Statement("More baselines", text, None, "verdicts"))
     found += [chosen_statement(report, group) for group in groups[:MAX_SENTENCES]]
     if len(groups) > MAX_SENTENCES:
@@ -59,18 +60,30 @@ def matrix_statements(report: SweepReport) -> tuple[Statement, ...]:
 
 
 def compared_with(report: SweepReport) -> dict[str, list[Verdict]]:
-    """Return the verdicts against each baseline, by its label.
+    """Return what is compared with each baseline: values of the axes if there are main effects, else configurations.
 
-    What could run and has no verdict, because no run of it is finished or for another reason, has one of which nothing
-    is known.
+    The key is the subject of a sentence: an axis, or "against" and the baseline. An axis without any value that may be
+    faster is left out, unless that is so of all axes. What could run and has no verdict, because no run of it is
+    finished or for another reason, has one of which nothing is known.
     """
-    families = grouped((verdict.baseline, verdict) for verdict in report.verdicts)
+    by_axis = {
+        f"{axis} ({title})" if title else axis: verdicts
+        for (axis, title), verdicts in axis_verdicts(report.effects).items()
+    }
+    if by_axis:
+        may_be_faster = {
+            axis: verdicts
+            for axis, verdicts in by_axis.items()
+            if any(is_better(verdict.speed) is not False for verdict in verdicts)
+        }
+        return may_be_faster or by_axis
+    families = grouped((f"against {verdict.baseline}", verdict) for verdict in report.verdicts)
     known = {name for verdict in report.verdicts for name in (verdict.label, verdict.baseline)}
     for member in report.configurations if report.baseline is not None else ():
         base = report.baseline_of(member).label
         can_run = any(item.cell.state != "skipped" for item in member.cell_runs)
         if can_run and member.label not in known and member.label != base:
-            families.setdefault(base, []).append(without_verdict(member.label, base))
+            families.setdefault(f"against {base}", []).append(without_verdict(member.label, base))
     return families
 
 

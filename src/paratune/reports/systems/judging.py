@@ -1,7 +1,7 @@
-"""Verdicts on the configurations of a matrix, each compared with its baseline: as a forest plot and in words."""
+"""Verdicts on the configurations of a matrix and on the values of its axes: as forest plots and in words."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from paratune import verdicts
 from paratune.base.grouping import grouped
@@ -10,11 +10,13 @@ from paratune.errors import CheckpointError
 from paratune.reports.document import ReportSection
 from paratune.reports.figures.canvas import MUTED, RUN_COLOURS, Draw, Drawing, Key
 from paratune.reports.figures.plots import Interval, forest, height_of_rows, panels
+from paratune.reports.statements import UNKNOWN
 from paratune.reports.systems.building import noise_kind_of
-from paratune.reports.systems.configurations import Configuration
+from paratune.reports.systems.configurations import MATRIX, Configuration
 from paratune.reports.systems.model import Systems
 from paratune.reports.tables.table import Table, TableCell, make_table
-from paratune.verdicts import Margin, MeasureComparison, Verdict
+from paratune.verdicts import Differs, Margin, MeasureComparison, Verdict
+from paratune.verdicts.factorial import FactorCell, FactorEffect, factor_effects
 from paratune.verdicts.sequential import look_history
 from paratune.verdicts.words import change_words, is_in_points, label_of, name_of, signed_interval_words
 
@@ -68,10 +70,106 @@ def group_of(configuration: Configuration) -> verdicts.Group:
     return verdicts.Group(configuration.label, runs)
 
 
-def verdict_section(judgements: Sequence[Verdict], remarks: Sequence[str]) -> ReportSection:
-    """Return the section of verdicts: the figure of the changes, and the table in words, if there are any."""
-    comparable = [verdict for verdict in judgements if not verdict.differs.refused]
-    drawings = [forest_plot(comparable)] if comparable else []
+@dataclass(frozen=True)
+class AxisEffects:
+    """The main effects within one combination of the axes in `select_per`."""
+
+    title: str
+    """Values of these axes; empty where there are none."""
+    effects: tuple[FactorEffect, ...]
+    task: str
+
+
+def axis_effects(systems: Systems, margins: Mapping[str, Margin] | None = None) -> tuple[AxisEffects, ...]:
+    """Return the main effects of axes, where two or more of them vary.
+
+    Configurations that trained something different, for another reason than an axis, are left out; so are probes next
+    to full runs. What could run and is in no combination has an effect of which nothing is known. Matrices of more
+    than `MAX_RUNS` runs have no effects here. `margins` as in `verdicts.judge`.
+    """
+    if systems.baseline is None or sum(len(member.runs) for member in systems.measured) > MAX_RUNS:
+        return ()
+    per = systems.record.select_per
+    families = grouped((tuple(member.values[label] for label in per), member) for member in systems.configurations)
+    found = (_effects_of(systems, members, margins) for members in families.values())
+    return tuple(effects for effects in found if effects is not None)
+
+
+def _effects_of(
+    systems: Systems, possible: Sequence[Configuration], margins: Mapping[str, Margin] | None
+) -> AxisEffects | None:
+    assert systems.baseline is not None
+    record, members = systems.record, [member for member in possible if member.runs]
+    axes = [
+        axis
+        for axis in record.axes
+        if not axis.is_seed
+        and axis.label not in record.select_per
+        and MATRIX not in axis.keys
+        and len({member.values[axis.label] for member in members}) > 1
+    ]
+    named = {axis.label: systems.baseline.values[axis.label] for axis in axes}
+    base = next((member for member in members if named.items() <= member.values.items()), None)
+    if len(axes) < 2 or base is None:
+        return None
+
+    def levels(member: Configuration) -> dict[str, str]:
+        return {axis.label: axis.values[member.values[axis.label]] for axis in axes}
+
+    cells = [
+        FactorCell(levels(member), group_of(member))
+        for member in members
+        if member.is_probe == base.is_probe and not systems.differs(member, base).refused
+    ]
+    try:
+        effects = factor_effects(cells, levels(base), margins, history=look_history(record))
+    except CheckpointError:  # a damaged file of predictions, which the verdicts name
+        return None
+    known = {(effect.axis, effect.level) for effect in effects}
+    can_run = [member for member in possible if any(item.cell.state != "skipped" for item in member.cell_runs)]
+    values = dict.fromkeys(value for member in can_run for value in levels(member).items())
+    effects += [
+        FactorEffect(axis, level, levels(base)[axis], UNKNOWN, 0)
+        for axis, level in values
+        if (axis, level) not in known and level != levels(base)[axis]
+    ]
+    shown = {axis.label: axis.values for axis in record.axes}
+    title = ", ".join(shown[label][base.values[label]] for label in record.select_per)
+    return AxisEffects(title, tuple(effects), base.runs[0].task)
+
+
+def axis_verdicts(families: Sequence[AxisEffects]) -> dict[tuple[str, str], list[Verdict]]:
+    """Return main effects as verdicts on the values of an axis, by the axis and the title of `AxisEffects`."""
+    found: dict[tuple[str, str], list[Verdict]] = {}
+    for family in families:
+        by_value = grouped(
+            ((effect.axis, effect.level, effect.baseline), effect.comparison) for effect in family.effects
+        )
+        for (axis, level, base), (speed, *quality) in by_value.items():
+            verdict = Verdict(
+                f"{axis} {level}", f"{axis} {base}", (), (), speed, tuple(quality), None, family.task, Differs(), 1
+            )
+            found.setdefault((axis, family.title), []).append(verdict)
+    return found
+
+
+def verdict_section(
+    judgements: Sequence[Verdict], remarks: Sequence[str], effects: Sequence[AxisEffects] = ()
+) -> ReportSection:
+    """Return the section of verdicts: figures of axes and configurations, and the table in words, if there are any."""
+    of_axes = {
+        f"against {verdicts[0].baseline}{f', {title}' if title else ''}": verdicts
+        for (_, title), verdicts in axis_verdicts(effects).items()
+    }
+    comparable = grouped(
+        (f"against {verdict.baseline}", verdict) for verdict in judgements if not verdict.differs.refused
+    )
+    drawings = []
+    if of_axes:
+        mean = "Mean effect of a value over the combinations of the other axes. "
+        drawings.append(forest_plot(of_axes, "axis_effects", "Effects of the axes", mean))
+    if comparable:
+        drawings.append(forest_plot(comparable))
     tables = verdict_table(judgements, remarks, is_closed=bool(drawings))
     return ReportSection("verdicts", "Verdicts", (*drawings, *tables))
 
@@ -102,11 +200,17 @@ def verdict_table(judgements: Sequence[Verdict], remarks: Sequence[str], *, is_c
     yield make_table("verdicts", title, columns, rows, 2, notes, is_closed=is_closed)
 
 
-def forest_plot(judgements: Sequence[Verdict]) -> Drawing:
-    """Draw the change of speed and of the first scores of each configuration, with interval and margin."""
+def forest_plot(
+    families: Mapping[str, Sequence[Verdict]],
+    key: str = "effects",
+    title: str = "Effects of the configurations",
+    caption: str = "",
+) -> Drawing:
+    """Draw the change of speed and of the first scores in each verdict, with interval and margin, by their headings."""
+    judgements = [verdict for members in families.values() for verdict in members]
     lines: list[tuple[str, Verdict | None]] = []
-    for base, members in grouped((verdict.baseline, verdict) for verdict in judgements).items():
-        lines += [(f"against {base}", None), *((verdict.label, verdict) for verdict in members)]
+    for heading, members in families.items():
+        lines += [(heading, None), *((verdict.label, verdict) for verdict in members)]
     texts = [text for text, _ in lines]
     bold = [at for at, (_, verdict) in enumerate(lines) if verdict is None]
     speeds = dict.fromkeys(verdict.speed.measure for verdict in judgements)
@@ -124,13 +228,13 @@ def forest_plot(judgements: Sequence[Verdict]) -> Drawing:
         return forest(texts, rows, bold=bold, xlabel=label)
 
     draw = panels(*(panel(measure) for measure in (*speeds, *scores[:MAX_SCORES])), share_y=True)
-    caption = (
+    caption += (
         "Points: change; lines: 95% confidence intervals, an arrow has the number of an end outside; shaded: the "
         "margin within which a change counts as equal."
     )
     caption += f" {len(scores) - MAX_SCORES} more scores are in the table." if len(scores) > MAX_SCORES else ""
-    title, height = "Effects of the configurations", height_of_rows(len(lines))
-    return Drawing("effects", title, caption, draw, height, whole=True, legend=(BETTER, WORSE, EQUAL, OPEN))
+    height = height_of_rows(len(lines))
+    return Drawing(key, title, caption, draw, height, whole=True, legend=(BETTER, WORSE, EQUAL, OPEN))
 
 
 def interval_of(comparison: MeasureComparison, factor: float, name: str, task: str) -> Interval:

@@ -1,4 +1,4 @@
-"""Verdicts on the configurations of a matrix, in words and as a forest plot."""
+"""Verdicts on the configurations of a matrix and on the values of its axes, in words and as forest plots."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,7 +9,7 @@ from make_matrix import SEED, STRATEGY, Made, make_matrix
 
 from paratune.records.sweep import Axis, read_sweep
 from paratune.reports.figures.canvas import page_figure
-from paratune.reports.systems.judging import forest_plot, interval_of, judged, verdict_table
+from paratune.reports.systems.judging import axis_effects, interval_of, judged, verdict_section, verdict_table
 from paratune.reports.systems.model import Systems, build_systems
 from paratune.verdicts import MeasureComparison
 
@@ -33,10 +33,34 @@ def test_speed_is_judged_against_the_baseline(tmp_path: Path):
     (table,) = verdict_table((verdict,), said)
     assert table.lines[0][1].text.startswith("2.00× as fast")
     assert table.lines[0][0].runs == ("zero3_seed-1", "zero3_seed-2")
-    drawing = forest_plot([verdict])
+    drawing, _ = verdict_section([verdict], said).parts
     assert "zero3 against ddp: speed +100.0%" in str(page_figure(drawing)).replace("+100%", "+100.0%")
     looks = {(key.marker, key.is_hollow) for key in drawing.legend}
     assert len(looks) == len(drawing.legend) == 4
+
+
+def test_axes_have_main_effects_and_a_figure_before_that_of_the_configurations(tmp_path: Path):
+    def tell(values: Mapping[str, str]) -> Made:
+        second = values["seed"] == "seed-2"
+        accuracy = {"high": 0.9, "low": 0.8}[values["rate"]] + 0.02 * second
+        step = {"ddp": 100.0, "zero3": 50.0}[values["strategy"]] * (1.01 if second else 1.0)
+        rate = {"high": 1e-3, "low": 1e-5}[values["rate"]]
+        return Made(
+            kind=values["strategy"], step_ms=step, run={"config.train.learning_rate": rate},
+            summary={"scores.validation.accuracy": accuracy},
+        )  # fmt: skip
+
+    rates = Axis("train.learning_rate", "rate", {"high": "0.001", "low": "1e-05"}, keys=("train.learning_rate",))
+    make_matrix(tmp_path / "m", (STRATEGY, rates, SEED), tell)
+    systems = systems_of(tmp_path / "m")
+    (family,) = axis_effects(systems)
+    speeds = {effect.level: effect.comparison.change for effect in family.effects if effect.comparison.is_ratio}
+    assert speeds == {"zero3": pytest.approx(1.0), "1e-05": None}  # 100 ms against 50 ms; a learning rate has no speed
+    of_axes, of_configurations, _ = verdict_section(*judged(systems), (family,)).parts
+    assert (of_axes.key, of_configurations.key) == ("axis_effects", "effects")
+    svg = str(page_figure(of_axes))
+    assert svg.count("<g><title>") == sum(effect.comparison.change is not None for effect in family.effects)
+    assert "strategy zero3 against strategy ddp: speed +100.0%" in svg.replace("+100%", "+100.0%")
 
 
 @pytest.mark.parametrize(
