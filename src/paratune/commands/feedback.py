@@ -1,4 +1,4 @@
-"""`paratune feedback`: what the score of an essay rests on, and how sure it is."""
+"""`paratune feedback`: what the score of an essay rests on, how sure it is, and which essays a person should read."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -81,7 +81,7 @@ def feedback(
 
 def show(result: Any) -> None:
     """Print the interval and its coverage, and a line for each essay."""
-    from paratune.feedback.page import coverage_sentence, essay_name, interval_text
+    from paratune.feedback.page import coverage_sentence, essay_name, interval_text, person_text
 
     calibration = result.calibration
     print_result(
@@ -91,7 +91,7 @@ def show(result: Any) -> None:
     rows = []
     for essay in result.essays[:_MAX_LISTED]:
         score, interval = calibration.text(essay.predicted), interval_text(calibration, essay)
-        rows.append((essay_name(essay), score, interval))
-    print_table(("essay", "score", "interval"), rows)
+        rows.append((essay_name(essay), score, interval, person_text(calibration, essay)))
+    print_table(("essay", "score", "interval", "for a person"), rows)
     if len(result.essays) > _MAX_LISTED:
         print_result(f"and {len(result.essays) - _MAX_LISTED} more essays")

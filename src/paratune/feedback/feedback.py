@@ -112,6 +112,8 @@ class ScoreCalibration:
     """Smallest effect on the score that counts."""
     not_better: ConstantComparison | None
     """The comparison with a constant answer, if the model is not better."""
+    spread: float | None
+    """Two standard deviations of the training labels, between which most of them are; None: unknown."""
 
     def text(self, value: float) -> str:
         """Return a number on the scale of the labels for readers: of ordered classes the name of the nearest one."""
@@ -123,6 +125,16 @@ class ScoreCalibration:
         """Return the interval of a prediction, cut off at the limits of the scale."""
         low, high = np.clip([value - self.half, value + self.half], *(self.scale.limits or (-np.inf, np.inf))).tolist()
         return low, high
+
+    def is_for_a_person(self, interval: tuple[float, float]) -> bool | None:
+        """Return whether a person should read an essay; None where the spread of the labels is unknown.
+
+        All essays of a model that is not better than a constant answer; of another one those with an interval wider
+        than `spread`, which says less about the score than most labels do.
+        """
+        if self.not_better is not None:
+            return True
+        return None if self.spread is None else interval[1] - interval[0] > self.spread
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,6 +193,7 @@ def calibrate(trained: TrainedModel, target: str, *, level: float = 0.9) -> Scor
         coverage=None if test is None else check_coverage(test, half, num_rows, level),
         smallest=smallest_effect(trained),
         not_better=trained.not_better,
+        spread=None if trained.label_deviation is None else 2 * trained.label_deviation,
     )
 
 

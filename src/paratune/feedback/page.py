@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from paratune.base.units import counted
+from paratune.base.units import NOT_AVAILABLE, counted
 from paratune.explain.page import FULL_COLOUR
 from paratune.feedback.feedback import EssayFeedback, ScoreCalibration
 from paratune.feedback.removal import RemovedPart
@@ -34,6 +34,7 @@ _LIMITS = (
     "A part that raises or lowers the score is one on which the model relies. That is no proof that the part is good "
     "or bad, and changing it need not change the score of an examiner.",
 )
+_WIDE = "wider than two standard deviations of the training labels"
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +77,17 @@ def interval_text(calibration: ScoreCalibration, essay: EssayFeedback) -> str:
     return f"{low:.1f} to {high:.1f}"
 
 
+def person_text(calibration: ScoreCalibration, essay: EssayFeedback) -> str:
+    """Return whether a person should read an essay, as a cell of a table."""
+    return {True: "yes", False: "no", None: NOT_AVAILABLE}[calibration.is_for_a_person(essay.interval)]
+
+
 def essay_document(feedback: ClassFeedback, essay: EssayFeedback) -> ReportDocument:
     """Return the page of an essay: score, coloured text and strongest sentences; the rest on request."""
     calibration = feedback.calibration
     notices = _warnings(calibration)
+    if calibration.not_better is None and calibration.is_for_a_person(essay.interval):
+        notices.append(Notice(f"A person should read this essay: its interval is {_WIDE}."))
     if essay.is_truncated:
         notices.append(Notice("The model does not read the end of this essay: it is too long."))
     sections = (
@@ -192,13 +200,14 @@ def _essays_table(feedback: ClassFeedback) -> Table:
         lines.append(
             (
                 TableCell(essay_name(essay), link=essay_file(essay)),
+                TableCell(person_text(calibration, essay)),
                 TableCell(calibration.text(essay.predicted), essay.predicted),
                 TableCell(interval_text(calibration, essay)),
                 TableCell(shorten(lowering[-1].text, 60) if lowering else "none"),
             )
         )
     lowest = Column("Lowers the score most", is_text=True)
-    header = ("Essay", "Score", f"{calibration.level:.0%} interval", lowest)
+    header = ("Essay", "For a person", "Score", f"{calibration.level:.0%} interval", lowest)
     return make_table("essays-table", "Essays", header, lines, 1)
 
 
@@ -209,6 +218,8 @@ def _coverage_parts(calibration: ScoreCalibration) -> Iterator[Part]:
         "kind are inside (split conformal prediction)."
     )
     yield coverage_sentence(calibration)
+    spread = NOT_AVAILABLE if calibration.spread is None else f"{calibration.spread:.2f}"
+    yield f"An essay is for a person where its interval is {_WIDE} ({spread})."
 
 
 def as_dict(feedback: ClassFeedback) -> dict[str, Any]:
@@ -221,6 +232,7 @@ def as_dict(feedback: ClassFeedback) -> dict[str, Any]:
         "not_better": calibration.not_better and calibration.not_better.model_dump(),
         "level": calibration.level,
         "half_width": calibration.half,
+        "spread": calibration.spread,
         "smallest_effect": calibration.smallest,
         "num_calibrated": calibration.num_rows,
         "coverage": coverage and vars(coverage) | {"share": coverage.share, "is_kept": coverage.is_kept},
@@ -233,6 +245,7 @@ def as_dict(feedback: ClassFeedback) -> dict[str, Any]:
                 "score": calibration.text(essay.predicted),
                 "low": essay.interval[0],
                 "high": essay.interval[1],
+                "for_a_person": calibration.is_for_a_person(essay.interval),
                 "is_truncated": essay.is_truncated,
                 "parts": [
                     {"start": part.place.start, "end": part.place.end, "effect": part.effect,

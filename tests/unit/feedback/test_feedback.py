@@ -16,7 +16,7 @@ from paratune.commands import feedback as command
 from paratune.errors import EXIT_OK
 from paratune.explain.parts import CharRange
 from paratune.feedback.feedback import EssayFeedback, ScoreCalibration, calibrate
-from paratune.feedback.page import ClassFeedback, as_dict, essay_document
+from paratune.feedback.page import ClassFeedback, as_dict, class_document, essay_document
 from paratune.feedback.removal import RemovedPart, numbers, predict_texts, removed_parts
 from paratune.infer.trained import NamedColumns, load_trained
 from paratune.models.files import TASK_FILE
@@ -172,16 +172,34 @@ def test_a_run_without_test_set(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["regression", "ordinal"])
-def test_each_page_of_a_model_that_is_not_better_has_a_warning(tmp_path: Path, kind: str):
+def test_all_essays_of_a_model_that_is_not_better_are_for_a_person(tmp_path: Path, kind: str):
     folder = save_run(tmp_path / "run", kind)
     known = json.loads((folder / "model" / TASK_FILE).read_text())
     worse = {"predicts": "training mean", "split": "test", "metric": "rmse", "model": 1.25, "constant": 1.125}
     (folder / "model" / TASK_FILE).write_text(json.dumps(known | {CONSTANT: worse}))
     assert run(folder, essays(tmp_path, ESSAY, "good"), tmp_path / "out") == EXIT_OK
     written = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [essay["for_a_person"] for essay in written["essays"]] == [True, True]
     assert written["not_better"] == worse
     for page in ("index.html", "essays/row-0.html"):
         assert "1.1250" in (tmp_path / "out" / page).read_text()
+
+
+@pytest.mark.parametrize(
+    ("deviation", "expected", "shown"), [(0.49, True, "yes"), (0.51, False, "no"), (None, None, "n/a")]
+)
+def test_an_essay_with_a_wide_interval_is_for_a_person(
+    tmp_path: Path, deviation: float | None, expected: bool | None, shown: str
+):
+    trained = load_trained(str(save_run(tmp_path / "run")), NamedColumns(), "cpu")
+    calibration = replace(calibrate(replace(trained, label_deviation=deviation), "run"), half=0.5)
+    found = feedback_on(calibration, {"Up.": 0.2, "Down.": -0.1})
+    essay = replace(found.essays[0], interval=calibration.interval(1.0))  # 1 wide
+    found = replace(found, essays=(essay,))
+    assert as_dict(found)["essays"][0]["for_a_person"] is expected
+    (table,) = class_document(found).sections[0].tables
+    assert table.lines[0][1].text == shown
+    assert len(essay_document(found, essay).notices) == bool(expected)
 
 
 def test_bad_input_is_refused_and_nothing_is_written(tmp_path: Path):
