@@ -29,7 +29,7 @@ def usage_error(error: CycloptsError) -> str:
 
     For an unknown option of a command that has --set, it names the setting with this name.
     """
-    from paratune.config.flags import set_for_flag
+    from paratune.config.validate import set_for_flag
 
     name, fault = " ".join(error.command_chain or ()), Fault(code="cli.usage", message=str(error))
     if isinstance(error, UnknownOptionError):
