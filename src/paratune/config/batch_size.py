@@ -41,6 +41,10 @@ class ResolvedBatch:
             if size % self.group_size == 0 and self.share // size % self.micro_batch_multiple == 0
         ]
 
+    def nearest_possible(self) -> list[int]:
+        """Return the possible size of micro-batches that is nearest to the present one; empty if there is none."""
+        return sorted(self.possible(), key=lambda size: abs(size - self.micro_batch_size))[:1]
+
     def at_most(self, micro_batch_size: int) -> "ResolvedBatch":
         """Return the same step with the largest possible micro-batch of at most `micro_batch_size` samples.
 
@@ -108,8 +112,11 @@ def find_batch(
             key, unit = "batch.global", group_size * data_world_size * traits.num_micro_batches
         below = (batch.per_device or size) // unit * unit
         near = [nearest for nearest in (below, below + unit) if nearest]
-        message = f"{key}: a step has {size} samples on {data_world_size} ranks, not in whole groups of {group_size} "
-        message += f"(task.group_size); set {key} to {_either(near)}"
+        if not is_per_device and size in near:  # the shares have whole groups, and only their micro-batches do not
+            key, near = "batch.micro_batch_size", found.nearest_possible()
+        message = f"{key}: a step has {size} samples on {data_world_size} ranks, in micro-batches of "
+        message += f"{found.micro_batch_size}, not in whole groups of {group_size} (task.group_size)"
+        message += f"; set {key} to {_either(near)}"
         facts = {"group_size": group_size, "global_batch_size": size, "data_world_size": data_world_size}
         return Problem(message, (key, "task.group_size"), code="batch.group", facts={**facts, "nearest": near})
     if num_micro_batches < (least := traits.num_micro_batches):
@@ -129,8 +136,7 @@ def find_batch(
         key, below = "batch.grad_accum_steps", num_micro_batches // multiple * multiple
         near = [below, below + multiple]
         if not is_per_device:
-            key, near = "batch.micro_batch_size", found.possible()
-            near = sorted(near, key=lambda size: abs(size - found.micro_batch_size))[:1]
+            key, near = "batch.micro_batch_size", found.nearest_possible()
         advice = f"set {key} to {_either(near)}"
         advice = advice if near else f"change batch.global, of which each replica's share is now {found.share}"
         message = f"batch: a step has {num_micro_batches} micro-batches; this schedule needs a multiple of {multiple}"

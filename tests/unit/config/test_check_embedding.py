@@ -94,6 +94,10 @@ def test_micro_batches_are_whole_groups():
         resolved(2, **{"global": 24})
     with raises_code("batch.group", 4, nearest=[8]):
         resolved(1, per_device=4)
+    # 96 is 3 groups of 32: the micro-batches cut them, and another batch.global would not help.
+    batch = BatchSize.model_validate({"global": 96, "micro_batch_size": 48})
+    with raises_code("batch.group", keys=("batch.micro_batch_size", "task.group_size"), nearest=[32]):
+        resolve_batch(batch, TRAITS["ddp"], data_world_size=1, group_size=32)
 
 
 def test_a_pipeline_has_micro_batches_of_whole_groups():
