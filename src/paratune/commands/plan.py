@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from paratune.api.plan_options import PlanOptions, plan_request
 from paratune.base.text import plain
-from paratune.commands.options import Json, Overrides, RunCode
+from paratune.commands.options import Json, Overrides
 from paratune.console import print_json, print_result, set_up_logging, stdout_for_results
 from paratune.errors import EXIT_FAILED, EXIT_OK
 
@@ -24,7 +24,7 @@ def plan(
     options: Annotated[PlanOptions, Parameter(name="*")] = PlanOptions(),  # noqa: B008
     measured: Annotated[tuple[Path, ...], Parameter(consume_multiple=True)] = (),
     set_: Overrides = (),
-    run_code: RunCode = False,
+    run_code: bool = False,
     json: Json = False,
 ) -> int:
     """Estimate memory and time of CONFIG, and recommend a strategy, devices, precision and micro-batch.
