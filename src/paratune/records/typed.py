@@ -182,6 +182,9 @@ class PhaseTimes(RecordPart):
     """Measured steps, mean over ranks."""
 
     total_s: Number = None
+    median_ms: Number = None
+    p10_ms: Number = None
+    p90_ms: Number = None
     share: Number = None
 
 
