@@ -159,6 +159,8 @@ def _pairs(file: MatrixFile, axes: Sequence[MatrixAxis], claim: Claim, at: str) 
     """Yield each configuration of `of` with that of `than`."""
     than = find_one_of_each(file, axes, claim.than, f"{at}.than", "published.values")
     listed = [given if isinstance(given, list) else [given] for given in claim.of.values()]
+    if [] in listed:
+        file.refuse(f"{at}.of has an empty list; name at least one value", f"{at}.of", "published.values")
     for values in itertools.product(*listed):
         of = find_one_of_each(file, axes, dict(zip(claim.of, values, strict=True)), f"{at}.of", "published.values")
         if of is None or than is None:

@@ -89,6 +89,7 @@ def test_a_value_that_is_a_list_can_be_named(matrix_file: Path, published_file: 
         ("by: 5%,", "", "config.invalid_value", 9),
         ("kind: not_less, measure: time, by: 5%", "kind: equal, measure: accuracy, by: 1%", "config.invalid_value", 9),
         ("of: {learning_rate: [1e-5]}", "of: {rate: [1e-5]}", "published.values", 10),
+        ("of: {learning_rate: [1e-5]}", "of: {learning_rate: []}", "published.values", 10),
         (", than: {learning_rate: 1e-4}", "", "config.required", 9),
         ("of: {learning_rate: [1e-5]}", "of: {learning_rate: [1e-5, 1e-4]}", "published.values", 9),
         ("figures:", "figures: 3\n    figure:", "config.invalid_value", 5),
