@@ -74,7 +74,8 @@ def evaluate_targets(
             results[run.name] = _first_met(run, target, known, ranks)
     for target in targets:
         if target.metric not in metrics:
-            listed = ", ".join(sorted(map(plain, metrics))) or "none: no run has a validation set"
+            damaged = f"none that can be read: {'; '.join(notes)}" if notes else "none: no run has a validation set"
+            listed = ", ".join(sorted(map(plain, metrics))) or damaged
             text = f"--target {target.metric}: no run was evaluated by it during training; known are {listed}"
             raise ConfigError(text, code="target.no_scores", option="--target", value=target.metric)
     return by_target, notes

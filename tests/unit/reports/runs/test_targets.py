@@ -10,6 +10,7 @@ from raised import raises_code
 
 from paratune.config.targets import ScoreTarget, parse_target
 from paratune.errors import ConfigError
+from paratune.records.finished import read_record
 from paratune.reports import make
 from paratune.reports.rows import row_of
 from paratune.reports.runs.read import read_runs
@@ -130,3 +131,11 @@ def test_numbers_may_be_written_as_one_likes(text: str):
 def test_error_for_an_unknown_metric_lists_the_evaluated_ones(run: Path):
     with raises_code("target.no_scores", "f1"):
         cells(run, "rmse<=1")
+
+
+def test_error_names_events_that_cannot_be_read(run: Path):
+    with (run / "events.rank0001.jsonl").open("a", encoding="utf-8") as file:
+        file.write("[]\n" + json.dumps(step(6, 1000)) + "\n")
+    records_of = (read_record(run, "a"),)
+    with raises_code("target.no_scores", "events.rank0001.jsonl"):
+        list(target_measures(records_of, [ScoreTarget("f1", 0.8)]))
