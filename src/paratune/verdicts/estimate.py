@@ -223,15 +223,6 @@ def unpaired(first: Sequence[float], second: Sequence[float], *, scope: Scope) -
     return Estimate(b - a, (Side(a_square, len(first)), Side(b_square, len(second))), 0.0, 0, scope)
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return the 95% interval of the mean of a figure over runs; None for fewer than 2 values, and for equal ones: by
-    chance few runs are equal, which shows no certainty."""
-    if len(values) < 2:
-        return None
-    mean, square = moments(values)
-    return Estimate(mean, (Side(square, len(values)),), 0.0, 0, "runs").interval() if square else None
-
-
 def moments(values: Sequence[float], scale: float | None = None) -> tuple[float, float]:
     """Return mean and sample variance of at least 2 values; 0 when they are equal up to rounding at this scale.
 

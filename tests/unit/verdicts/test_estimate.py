@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from paratune.verdicts.estimate import Estimate, Side, dunnett, holm, mean_interval, unpaired
+from paratune.verdicts.estimate import Estimate, Side, dunnett, holm, unpaired
 from paratune.verdicts.scores import over_seeds
 
 FIRST = [0.912, 0.905, 0.921, 0.899]
@@ -149,10 +149,3 @@ def test_comparisons_with_variances_of_their_own_count_as_independent():
     mixed = dunnett([0.01, 0.01, 0.01], [0.5, 0.5, None], 12)[0]
     assert dunnett([0.01, 0.01, 0.01], [0.5] * 3, 12)[0] < mixed < 1 - 0.99**3
     assert dunnett([], [], math.inf) == []
-
-
-def test_the_interval_of_a_mean_is_students():
-    assert mean_interval([0.6667]) is None
-    assert mean_interval([0.6667, 0.6667, 0.6667]) is None  # equal by chance on few rows, which is no certainty
-    test = stats.ttest_1samp(FIRST, 0).confidence_interval(0.95)
-    assert mean_interval(FIRST) == pytest.approx((test.low, test.high))
