@@ -132,8 +132,8 @@ BROKEN = [
     ),
     (
         "",
-        "distil:\n  teacher: a\n  hidden: {layers: [1], teacher_layers: [1, 2]}\n  weigth: 0.5\n",
-        [(19, "distil.hidden.layers,distil.hidden.teacher_layers", ""), (20, "distil.weigth", "did you mean weight?")],
+        "distil:\n  teacher: a\n  weigth: 0.5\n  distance: kld\n",
+        [(19, "distil.weigth", "did you mean weight?"), (20, "distil.distance", "did you mean kl?")],
     ),
     (
         "",
