@@ -123,6 +123,16 @@ class PhaseCallback(TrainerCallback):  # type: ignore[misc]
         if self._is_training and self._ended and logs and "grad_norm" in logs:
             self._ended[-1].grad_norm = float(logs["grad_norm"])
 
+    def on_epoch_end(self, *_: Any, **kwargs: Any) -> None:
+        """Drop a step that ended before its update: a callback ended the epoch, or an iterable data set its rows.
+
+        Its batches are not those of the next step.
+        """
+        if self._is_in_step:
+            self._enter(None)
+            self._step, self._is_in_step = _Step(), False
+            self._clock.restart()
+
     def on_evaluate(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Write an evaluation; after the training, add its scores to the summary."""
         evaluation = read_evaluation(kwargs.get("metrics") or {}, kwargs.get("eval_dataloader"), state)

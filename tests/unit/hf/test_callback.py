@@ -278,6 +278,22 @@ def test_evaluations_have_their_scores_and_no_step_has_their_time(tmp_path: Path
     assert [event["step"] for event in read_events(tmp_path / "run") if event["event"] == "checkpoint"] == [3, 6]
 
 
+class EndsFirstEpoch(TrainerCallback):
+    def on_train_begin(self, *_: Any, **kwargs: Any) -> None:
+        self.num_substeps = 0
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.num_substeps += 1
+        control.should_epoch_stop = self.num_substeps == 1
+
+
+def test_batches_of_a_step_without_an_update_are_not_those_of_the_next_step(tmp_path: Path):
+    options = {"gradient_accumulation_steps": 3, "num_train_epochs": 2}
+    trainer(tmp_path, others=(EndsFirstEpoch(),), **options).train()
+    (step,) = (event for event in read_events(tmp_path / "run") if event["event"] == "step")
+    assert (step["num_samples"], step["num_tokens"]) == (len(LENGTHS), sum(LENGTHS))
+
+
 def test_an_evaluation_after_the_training_joins_the_scores(tmp_path: Path):
     instance = trainer(tmp_path)
     instance.train()
