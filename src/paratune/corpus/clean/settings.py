@@ -49,11 +49,11 @@ class VarietySource(Section):
     name: Text
     """Name of the source in the evaluation."""
     european: Annotated[list[Text], Field(min_length=1)]
-    """Texts (UTF-8, a line each) and Parquet tables in European Portuguese; paths or patterns."""
+    """Texts in European Portuguese: .txt with a text per line, Parquet, CSV, TSV or JSON lines; paths or patterns."""
     brazilian: Annotated[list[Text], Field(min_length=1)]
     """The same in Brazilian Portuguese."""
     columns: Annotated[list[Text], Field(min_length=1)] = Field(default_factory=lambda: ["text"])
-    """Columns with texts; the ones that a table has are read."""
+    """Columns with texts, which every table has; .txt has none."""
 
 
 class Variety(Section):
