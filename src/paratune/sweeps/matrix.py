@@ -93,7 +93,7 @@ class MatrixOptions(Section):
     """Lists of values of an option, or mappings of names to settings, such as {run.seed: [41, 42, 43]}."""
     search: Search | None = None
     """Trials with sampled settings."""
-    exclude: list[Annotated[dict[str, Any], Field(min_length=1)]] = Field(default_factory=list)
+    exclude: list[dict[str, Any]] = Field(default_factory=list)
     """Combinations to leave out, such as [{model: large, seed: [42, 43]}]."""
     baseline: Annotated[dict[str, Any], Field(min_length=1)] | None = None
     """Configuration with which tables compare the others, such as {strategy: ddp, nproc: 4}; default: the first."""
@@ -243,6 +243,8 @@ def all_probes(matrix: Matrix) -> Matrix:
 
 def _found(file: MatrixFile, axes: Sequence[MatrixAxis], wanted: Mapping[str, Any], at: str) -> dict[str, list[str]]:
     """Return the names of the wanted values by the label of their axis."""
+    if not wanted:
+        file.refuse(f"{at} is empty; allowed: a mapping of axes to values", at)
     found, problems = find_values(axes, wanted, at)
     file.add(problems, at)
     return found

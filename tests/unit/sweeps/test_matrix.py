@@ -85,6 +85,7 @@ def test_files_lie_below_what_the_matrix_says(matrix_file: Path, tmp_path: Path)
         ("base: {}\naxes: {nproc: [1, 2]}\nbaseline: {nproc: [1, 2]}\n", "config.invalid_value", "baseline.nproc", 3),
         ("base: {}\naxes: {nproc: [1, 2]}\nbaseline: {nproc: 4}\n", "config.invalid_value", "baseline.nproc", 3),
         ("base: {}\naxes: {run.seed: [1]}\nexclude: [3]\n", "config.invalid_value", "exclude", 3),
+        ("base: {}\naxes: {run.seed: [1]}\nexclude: [{}]\n", "config.invalid_value", "exclude[0]", 3),
         ("base: {}\naxes: {run.seed: [1]}\nexclude: [{sed: 1}]\n", "config.unknown_key", "exclude[0].sed", 3),
         ("base: {}\naxes: {run.seed: [1]}\nexclude: [{seed: 2}]\n", "config.invalid_value", "exclude[0].seed", 3),
         ("base: {}\naxes: {run.seed: [1]}\nselect_per: [seed]\n", "config.invalid_value", "select_per", 3),
