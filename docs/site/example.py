@@ -1,7 +1,8 @@
 """Make the example report of docs/howto/example from a finished matrix. Needs chromium (`make chromium`).
 
-OMP_NUM_THREADS=1 paratune sweep configs/sweeps/learning_rates.yaml
-python docs/site/example.py runs/learning_rates
+paratune sweep configs/sweeps/layouts.yaml
+paratune report runs/layouts --margin accuracy=0.02 --margin f1_macro=0.02 --out report/layouts
+python docs/site/example.py report/layouts
 """
 
 import base64
@@ -29,14 +30,14 @@ _EFFECTS = """(() => {
 """The same for the effects of the axes."""
 
 
-def main(matrix: Path) -> None:
-    """Copy the page of a matrix, and write the pictures of it and of its parts."""
+def main(report: Path) -> None:
+    """Copy the page of a report, and write the pictures of it and of its parts."""
     sys.path.insert(0, str(ROOT / "tests"))
     from browser import browser
 
-    page = (matrix / "report" / "index.html").read_text(encoding="utf-8")
+    page = (report / "index.html").read_text(encoding="utf-8")
     directory = str(Path.cwd())
-    # The folder of the matrix is nobody's business.
+    # The folder of the runs is nobody's business.
     text = re.sub(rf"{re.escape(directory)}(?=[/&<)\s])", "~/studies", page)
     (EXAMPLE / "index.html").write_text(text, encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder, browser(Path(folder)) as opened:
