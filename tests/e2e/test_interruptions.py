@@ -351,8 +351,14 @@ def _change_a_byte(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("name", ["run.json", "events.rank0000.jsonl"])
-def test_a_run_with_a_damaged_record_still_resumes(name: str, world: Path, cli: Cli, undisturbed: dict[str, object]):
+def test_a_run_with_a_damaged_run_json_does_not_resume(world: Path, cli: Cli):
+    assert cli(*TRAIN, hook=SignalAt(SIGTERM, LOOP, 11)).code == EXIT_STOPPED
+    _change_a_byte(world / "runs" / "c" / "run.json")
+    assert "[run.damaged]" in cli(*TRAIN, "--resume").stderr
+
+
+@pytest.mark.parametrize("name", ["events.rank0000.jsonl"])
+def test_a_run_with_damaged_events_still_resumes(name: str, world: Path, cli: Cli, undisturbed: dict[str, object]):
     run = world / "runs" / "c"
     stopped = cli(*TRAIN, hook=SignalAt(SIGTERM, LOOP, 11))
     assert stopped.code == EXIT_STOPPED, stopped.stderr

@@ -347,7 +347,6 @@ NEVER: dict[str, tuple[str, ...]] = {
 ELSEWHERE = {
     "train": "trains the user's configuration: the slow tests; a record as a teacher: test_a_teacher_is_a_record",
     "certify": "as train",
-    "cancel": "reads numbers of jobs only",
     "toy-cluster": "reads no file of others",
     "unbundle": "test_bundle.py: a bundle runs no code unless it is allowed",
     "corpus": "loads a model by load_trained, as evaluate does",
@@ -634,7 +633,7 @@ def test_a_resumed_run_needs_no_flag(own_run: Path, monkeypatch):
 
 
 def test_processes_that_start_at_once_get_one_key(tmp_path: Path):
-    code = "from paratune.records import own; print(own._key(create=True).hex())"
+    code = "from paratune.records import own; print(own._read_or_make(own.key_file()).hex())"
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     started = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment, text=True)

@@ -76,7 +76,7 @@ def test_each_kind_of_error_has_its_own_exit_code():
 
 
 def test_the_page_of_exit_codes_is_complete():
-    page = (Path(__file__).parents[3] / "docs" / "reference" / "exit_codes.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "exit_codes.md").read_text()
     documented = {int(code): name for code, name in re.findall(r"^\| (\d+) \| `?(\w+)`? \|", page, re.MULTILINE)}
     constants = {value: name for name, value in vars(errors).items() if name.startswith("EXIT_")}
     assert {code for code in documented if code < 128} == set(constants)

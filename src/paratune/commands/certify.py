@@ -59,6 +59,7 @@ def certify(
     log.info("%s", "; ".join(notes))
     folder = certificate.folder_beside(run_path(loaded.config))
     failure, facts = f"{folder} cannot be created", {"folder": folder}
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
     with os_error_as(CheckpointError, failure, "change run.folder", code="run.not_writable", **facts):
         folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -67,8 +68,9 @@ def certify(
         record["notes"] = notes + record["notes"]
         records.write_json(folder / certificate.FILE, record)
     finally:
-        with suppress(OSError):  # it has a certificate
-            folder.rmdir()
+        with suppress(OSError):  # a folder with a certificate stays
+            for path in created:
+                path.rmdir()
     if json:
         print_json(record)
     else:

@@ -75,7 +75,7 @@ def test_batch_that_cannot_be_divided_is_impossible() -> None:
         (rejected.num_ranks, "batch.global is 30, which 4 ranks" in rejected.reason) for rejected in impossible
     ] == [(4, True)]
     _, impossible = ways("batch.micro_batch_size=3", strategies=("ddp",), num_ranks=(2,))
-    assert "batch.micro_batch_size is 3, which does not divide the 16 samples" in impossible[0].reason
+    assert "batch.micro_batch_size is 3, which does not divide 16" in impossible[0].reason
 
 
 def test_equal_options_are_one() -> None:

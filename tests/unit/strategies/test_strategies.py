@@ -50,7 +50,7 @@ def test_a_class_outside_the_package_is_found_by_its_full_name(any_code):
     [
         ("dpp", f"dpp is not one of {', '.join(TRAITS)}, nor package.module:Class; did you mean ddp?"),
         ("absent_package:Thing", "No module named 'absent_package'"),
-        ("collections:Absent", "collections:Absent cannot be imported"),
+        ("collections:Absent", "has no Absent"),
     ],
 )
 def test_an_unknown_kind_is_refused(any_code, kind: str, expected: str):

@@ -396,4 +396,4 @@ def test_of_a_class_from_outside_only_the_device_is_known(load):
 def test_an_adapter_needs_its_extra(load) -> None:
     config = load("model.adapter={kind: lora}").config
     (reason,) = reasons_against(config, None, is_installed=lambda package: package != "peft")
-    assert (reason.code, reason.keys, reason.facts["extra"]) == ("dependency.missing", ("model.adapter",), "peft")
+    assert (reason.code, reason.keys, reason.facts["extra"]) == ("dependency.missing", ("model.adapter",), "hub")
