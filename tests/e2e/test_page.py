@@ -126,7 +126,7 @@ def test_the_page_of_27_runs_is_short_and_begins_with_the_conclusion(one_browser
     assert one_browser.js("document.documentElement.scrollHeight") <= 4000
     assert one_browser.js("document.querySelector('#summary').getBoundingClientRect().bottom") <= 900
     places = one_browser.js(
-        "[...document.querySelectorAll('#overview figure')].map(e => e.getBoundingClientRect().top)"
+        "[...document.querySelectorAll('#verdicts figure')].map(e => e.getBoundingClientRect().top)"
     )
     assert places[0] == places[1]  # two figures in a row
     one_browser.look(width=400, height=800)
