@@ -42,7 +42,7 @@ MOMENTS: dict[str, tuple[SignalAt, int | None]] = {
     "SIGUSR1 at the start of an evaluation": (SignalAt(SIGUSR1, PREDICT, 1), 7),
     "SIGTERM within an evaluation": (SignalAt(SIGTERM, PREDICT, 15), 14),
     "SIGINT within the last evaluation": (SignalAt(SIGINT, PREDICT, 38), 24),
-    "SIGTERM in the evaluation of the best model": (SignalAt(SIGTERM, PREDICT, 45), 24),
+    "SIGTERM in the evaluation of the best model": (SignalAt(SIGTERM, PREDICT, 43), 24),
     "SIGTERM in a checkpoint": (SignalAt(SIGTERM, SAVE, 1), 5),
     "SIGUSR1 while tokenizing": (SignalAt(SIGUSR1, ENCODE, 1), None),
     "SIGTERM while tokenizing the second split": (SignalAt(SIGTERM, ENCODE, 2, after=True), None),

@@ -37,7 +37,7 @@ def serving(folder: Path, tmp_path: Path) -> Iterator[tuple["subprocess.Popen[st
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium: `make chromium` as root")
-def test_the_page_shows_prediction_and_explanation_of_texts_as_text(tmp_path: Path):
+def test_the_page_shows_the_prediction_of_texts(tmp_path: Path):
     folder = save_tiny(tmp_path / "model", "classification", is_pair=True).folder
     text = "the film 😀 was <img src=x onerror=alert(1)> good"
     with serving(folder, tmp_path) as (_, address), browser(tmp_path) as page:
@@ -47,10 +47,8 @@ def test_the_page_shows_prediction_and_explanation_of_texts_as_text(tmp_path: Pa
         page.js(
             "byId('column-0').dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', ctrlKey: true, bubbles: true}))"
         )
-        _wait(page, "byId('explanation').querySelectorAll('p.marked').length === 2 || !byId('error').hidden")
+        _wait(page, "byId('prediction').querySelector('.answer') !== null || !byId('error').hidden")
         assert page.js("byId('error').textContent") == ""
-        shown = page.js("byId('explanation').querySelector('p.marked').textContent")
-        assert shown.replace("+", "").replace("\u2212", "") == text
         assert page.js("byId('prediction').querySelector('.answer').textContent") in ("low", "middle", "high")
         assert page.js("document.images.length") == 0
         assert [line for line in page.complaints() if not line.startswith(f"request: {address}/")] == []
