@@ -108,7 +108,8 @@ def table(graph: Graph, package: Path) -> str:
 
 def _subject(folder: Path) -> str:
     """Return the first sentence of the docstring of a package, or of a module beside the packages."""
-    file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    file = folder / "__init__.py"
+    file = file if file.exists() else folder.with_suffix(".py")  # the folder may be a rest with bytecode
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     first = re.split(r"(?<=[.!?])\s", " ".join(text.split()), maxsplit=1)[0]
     return first.replace("|", r"\|")
