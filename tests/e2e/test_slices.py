@@ -6,7 +6,7 @@ import pytest
 from harness import Cli
 from raised import check_shown
 
-from paratune.errors import EXIT_DATA, EXIT_OK
+from paratune.errors import EXIT_CONFIG, EXIT_DATA, EXIT_OK
 from paratune.records import read_json
 
 SLICED = ("--set", "evaluate.slices=[label, length]", "--set", "train={epochs: 1, learning_rate: 3e-3}")
@@ -26,6 +26,10 @@ def test_a_run_records_what_evaluate_shows(world: Path, cli: Cli):
     repeated = cli("evaluate", "runs/a", "--by", "label", "--by", "length", "--json")
     assert repeated.code == EXIT_OK, repeated.stderr
     assert repeated.json["slices"] == summary["slices"]
+    # 32 is the default, and has no effect either: no sample passes through the model.
+    refused = cli("evaluate", "runs/a", "--by", "label", "--batch-size", "32")
+    assert refused.code == EXIT_CONFIG
+    check_shown(refused.stderr, "cli.no_effect", "--batch-size")
 
 
 def test_a_column_with_too_many_values_is_detected_before_training(world: Path, cli: Cli):

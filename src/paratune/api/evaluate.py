@@ -65,7 +65,7 @@ def evaluate(
     label: str | None = None,
     answer_start: str | None = None,
     labels: Mapping[str, str] | Sequence[str] = (),
-    batch_size: int = DEFAULT_BATCH_SIZE,
+    batch_size: int | None = None,
     device: Device = "auto",
     run_code: bool = False,
 ) -> EvaluationResult:
@@ -85,7 +85,7 @@ def evaluate(
         answer_start: Column of the character position at which the answer starts.
         labels: VALUE=LABEL, a value of the file that stands for a label of the model, such as spam=LABEL_1; in Python
             also a mapping.
-        batch_size: Samples of a forward pass, at least 1.
+        batch_size: Samples of a forward pass, at least 1; default: 32.
         device: Device; auto is a GPU where there is one.
         run_code: Run code that the model's folder names although you did not train it here: it can do everything that
             you can do.
@@ -100,8 +100,7 @@ def evaluate(
     name, source, by = model_name(model), None if data is None else fspath(data), list(dict.fromkeys(several(by)))
     named = {"text": text, "text_pair": text_pair, "label": label, "answer_start": answer_start}
     if source is None:
-        size = None if batch_size == DEFAULT_BATCH_SIZE else batch_size
-        options = {**named, "labels": labels, "batch_size": size, "device": device != "auto"}
+        options = {**named, "labels": labels, "batch_size": batch_size is not None, "device": device != "auto"}
         _refuse_without_data(name, by, options)
         check_model(name, run_code=run_code)
         with stdout_for_results():
@@ -120,7 +119,7 @@ def evaluate(
     refuse_pseudo(mark_pseudo(split.samples, table), "--data", source)
     values = slice_values(split, by)
     warn_about_unknown_tokens(split)
-    evaluation = apply(trained, split, batch_size)
+    evaluation = apply(trained, split, DEFAULT_BATCH_SIZE if batch_size is None else batch_size)
     num_trained_on = trained.num_trained_on(split)
     if num_trained_on:
         log.warning(

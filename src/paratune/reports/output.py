@@ -121,7 +121,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes], values: Mapping[
 
 def _files_of_report(folder: Path) -> set[str]:
     """Return the names of the files of an earlier report, from its report.json."""
-    if not holds_report(folder):
+    if not _holds_report(folder):
         return set()
     listed = read_json(folder / MARKER).get("files")
     paths = [Path(path) for path in listed if isinstance(path, str)] if isinstance(listed, list) else []
@@ -131,7 +131,7 @@ def _files_of_report(folder: Path) -> set[str]:
     return {name for name in names if _OURS.fullmatch(name)} | {MARKER}
 
 
-def holds_report(folder: Path) -> bool:
+def _holds_report(folder: Path) -> bool:
     """Return whether a folder contains a report that may be replaced."""
     try:
         value = read_json(folder / MARKER)
