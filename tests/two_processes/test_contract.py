@@ -25,7 +25,7 @@ from ranks import GLOBAL_BATCH_SIZE, VIOLATIONS, Job, Meeting, Outcome, run_meet
 
 from paratune.strategies import strategy_class
 
-"""The first test waits for all jobs: one or two minutes on two idle cores, several on busy ones."""
+"""The first test waits for all jobs of its part: about a minute on two idle cores, several on busy ones."""
 RTOL = 1e-9
 WORLD_SIZE = 2
 
@@ -59,6 +59,11 @@ class Row:
     def name(self) -> str:
         options = [f"{key}={value}" for key, value in self.options.items()]
         return "-".join([self.kind, *options, *([f"x{self.world_size}"] if self.world_size != WORLD_SIZE else [])])
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether its tests are slow ones: four processes share two cores, and DeepSpeed has five rows."""
+        return self.world_size > WORLD_SIZE or self.kind == "deepspeed"
 
 
 _DROPOUT = Job("dropout", dropout=0.1, accumulation=2, until=2)
@@ -122,14 +127,15 @@ def _job(row: Row, case: str) -> Job:
     return replace(CASES[case], name=f"{row.name}, {case}", strategy=row.kind, options=row.options)
 
 
-def _all_jobs(world_size: int) -> list[Job]:
+def _all_jobs(world_size: int, *, is_slow: bool) -> list[Job]:
     rows = [row for row in STRATEGIES if row.world_size == world_size and row.kind not in ABSENT]
+    rows = [row for row in rows if row.is_slow == is_slow]
     jobs = [_job(row, case) for row in rows for case in row.cases]
     jobs += [_saver_job(row, saver) for row in rows for saver in SAVERS if _can(row, saver)]
     movers = [row for row in rows if row in WHOLE]
     jobs += [replace(_job(row, "classification"), name=f"{row.name}, saves", until=5) for row in movers]
     jobs += [replace(_job(row, "classification"), name=f"{row.name}, continues", load_from="alone") for row in movers]
-    if world_size == WORLD_SIZE:
+    if world_size == WORLD_SIZE and not is_slow:
         jobs += [replace(_job(rows[0], "masked LM"), name=violation, violation=violation) for violation in VIOLATIONS]
     return jobs
 
@@ -157,9 +163,12 @@ def _chain_jobs(case: str) -> list[Job]:
     ]
 
 
-def _meetings() -> list[Meeting]:
-    """Return all jobs by world size; the jobs of the chain are in consecutive meetings."""
-    meetings = [Meeting(size, _all_jobs(size)) for size in sorted({row.world_size for row in STRATEGIES})]
+def _meetings(*, is_slow: bool) -> list[Meeting]:
+    """Return the jobs of a part by world size; the jobs of the chain are slow, and in consecutive meetings."""
+    if not is_slow:
+        return [Meeting(WORLD_SIZE, _all_jobs(WORLD_SIZE, is_slow=False))]
+    sizes = sorted({row.world_size for row in STRATEGIES})
+    meetings = [Meeting(size, _all_jobs(size, is_slow=True)) for size in sizes]
     at = 0
     for (row, _), *jobs in zip(CHAIN, *map(_chain_jobs, CHAINED), strict=True):
         later = range(at, len(meetings))
@@ -170,23 +179,23 @@ def _meetings() -> list[Meeting]:
     return meetings
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Run all jobs once: the single process here, all ranks in the same few processes."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
+@pytest.fixture
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run all jobs of the part of this test once: the single process here, all ranks in the same few processes."""
+    is_slow = request.node.get_closest_marker("slow") is not None
     root = tmp_path_factory.getbasetemp()
-    root = root.parent if worker else root
-    finished = root / "contract"
-    with FileLock(root / "contract.lock"):
+    root = root.parent if os.environ.get("PYTEST_XDIST_WORKER") else root
+    finished = root / ("slow contract" if is_slow else "contract")
+    with FileLock(f"{finished}.lock"):
         if not finished.exists():
-            unfinished = root / "contract.unfinished"
+            unfinished = Path(f"{finished}.unfinished")
             shutil.rmtree(unfinished, ignore_errors=True)
-            _run_all(unfinished)
+            _run_all(unfinished, is_slow=is_slow)
             unfinished.rename(finished)
     return finished
 
 
-def _run_all(unfinished: Path) -> None:
+def _run_all(unfinished: Path, *, is_slow: bool) -> None:
     alone = {
         "alone": replace(CASES["classification"], save_at=5),
         "without the step": replace(SAVERS["an overflow"], scales_loss=False, overflow_at=None, leave_out=1),
@@ -198,7 +207,7 @@ def _run_all(unfinished: Path) -> None:
         train(case, 0, 1, unfinished / name)
     sys.path.append(str(write_module(unfinished / "own")))  # spawned processes inherit the path
     try:
-        run_meetings(unfinished, _meetings())
+        run_meetings(unfinished, _meetings(is_slow=is_slow))
     finally:
         sys.path.pop()
 
@@ -209,6 +218,7 @@ def losses(folder: Path, name: str, rank: int = 0) -> list[float]:
 
 def _param(row: Row, *case: str) -> Any:
     marks = [pytest.mark.skipif(row.kind in ABSENT, reason=f"the extra {row.kind} is not installed")]
+    marks += [pytest.mark.slow] if row.is_slow else []
     return pytest.param(row, *case, marks=marks, id="-".join([row.name, *case]))
 
 
@@ -351,6 +361,7 @@ def test_checkpoints_load_from_one_process_into_several_and_back(folder: Path, r
     np.testing.assert_allclose(losses(tmp_path, "back"), whole[5:], rtol=RTOL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CHAINED)
 def test_a_training_can_change_its_strategy_and_world_size(folder: Path, case: str):
     links = [f"{case}, link {number}" for number in range(len(CHAIN))]

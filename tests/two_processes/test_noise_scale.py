@@ -177,6 +177,7 @@ def test_one_process_measures_each_micro_batch(variant: str):
     assert measured["event"]["trace"] != 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if HAS_DEEPSPEED or not name.startswith(("d", "g"))])
 def test_every_strategy_measures_the_same_as_one_process(folder: Path, name: str, variant: str):
