@@ -23,7 +23,7 @@ from paratune.engine import loop as engine_loop
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.recorder import Recorder
 from paratune.engine.stop import StopRequest
-from paratune.models import last_layer
+from paratune.models import blocks
 from paratune.models.attention import cpu
 from paratune.models.dropout import CheapDropout
 from paratune.models.task_model import TaskModel
@@ -36,7 +36,7 @@ PARTS: list[tuple[str, Any, str]] = [
     ("forward: model without the lines below", TaskModel, "forward"),
     ("forward: dropout", CheapDropout, "forward"),
     ("forward: attention of packed rows", cpu, "attend_tiles"),
-    ("forward: attention of the last layer", last_layer, "_attend"),
+    ("forward: attention of the last layer", blocks, "_attend"),
     ("loss", TaskModel, "loss_sum"),
     ("backward without the lines below", torch.Tensor, "backward"),
     ("backward: attention", cpu._TiledAttention, "backward"),

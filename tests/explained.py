@@ -12,7 +12,7 @@ from tiny_questions import tiny_qa_model
 from paratune.data.load import Split
 from paratune.explain.outputs import prepare
 from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
-from paratune.models.files import TASK_FILE
+from paratune.records.own import TASK_FILE
 
 LABELS = {"0": "low", "1": "middle", "2": "high"}
 TASKS: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from paratune.models.attention import cuda, masks, register
+from paratune.models.attention import cuda, register
 from paratune.models.attention.kernels import PackedRowEnds
 
 aten = torch.ops.aten
@@ -81,7 +81,6 @@ def attend_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]
     """Handle rows as on a GPU, packed ones with kernels that compute on the CPU; return the kernels' arguments."""
     calls: list[tuple[Any, ...]] = []
     monkeypatch.setattr(register, "ON_DEVICE", ("cpu",))
-    monkeypatch.setattr(masks, "ON_DEVICE", ("cpu",))
     monkeypatch.setattr(cuda, "_refused", set())
     monkeypatch.setattr(cuda, "_worked", set())
     monkeypatch.setattr(cuda, "has_signature", lambda kernel: True)

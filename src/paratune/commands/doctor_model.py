@@ -17,9 +17,8 @@ from paratune.config.sections import Config, ModelOptions
 from paratune.doctor.setup import ModelFacts
 from paratune.errors import ParatuneError, nearest_name
 from paratune.models.config import load_config, max_positions, most_tokens
-from paratune.models.files import file_problems
 from paratune.models.load import WEIGHT_FILES
-from paratune.models.locate import load_error, locate
+from paratune.models.locate import file_problems, load_error, locate
 from paratune.models.tokenizer import TOKENIZER_FILES, load_tokenizer
 
 LFS_HEAD = b"version https://git-lfs"

@@ -22,14 +22,14 @@ from paratune.data.load import Split
 from paratune.data.loader import eval_batches
 from paratune.errors import CheckpointError, ConfigError, os_error_as
 from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
-from paratune.models.files import TASK_FILE, file_records
+from paratune.models.locate import file_records
 from paratune.models.onnx_model import ONNX_FILE, OnnxModel
 from paratune.models.task_model import TaskModel
 from paratune.models.tokenizer import save_tokenizer
 from paratune.precision import POLICIES
 from paratune.records import file_sha256, read_json, write_json
 from paratune.records.compressed import Form, weight_files
-from paratune.records.own import SIGNATURE, signed_model
+from paratune.records.own import SIGNATURE, TASK_FILE, signed_model
 
 RECORD_FILE: Final = "quantized.json"
 TOLERANCE: Final = 1e-4

@@ -42,18 +42,17 @@ from paratune.engine.evaluate import Evaluation, evaluate
 from paratune.errors import CheckpointError, ConfigError, DataError, coded, did_you_mean, option_error
 from paratune.models.attention import cuda
 from paratune.models.config import load_config, max_positions
-from paratune.models.files import TASK_FILE, check_files, read_task_file
 from paratune.models.linear import use_onednn
-from paratune.models.locate import locate, run_model_folder
+from paratune.models.locate import check_files, locate, run_model_folder
 from paratune.models.onnx_model import ONNX_FILE
 from paratune.models.packed import enable_packed_batches
-from paratune.models.sentence_transformers import read_modules
+from paratune.models.save import read_modules
 from paratune.models.task_model import TaskModel
 from paratune.models.tokenizer import load_tokenizer, takes_token_types
 from paratune.precision import POLICIES, Precision, precision_policy
 from paratune.records import RUN_FILE, TRAIN_TEXTS_FILE
 from paratune.records.constant import CONSTANT, LABEL_DEVIATION, ConstantComparison, not_better
-from paratune.records.own import admit_model
+from paratune.records.own import TASK_FILE, admit_model, read_task_file
 from paratune.strategies.protocol import Layout, ReduceOp
 from paratune.tasks import make_recipe
 from paratune.tasks.protocol import TaskRecipe

@@ -15,8 +15,7 @@ from torch.nn import functional
 
 from paratune.batch import Batch
 from paratune.config.task_sections import EmbeddingTask, group_size
-from paratune.models.objectives import Objective
-from paratune.models.sequences import at_least_float32
+from paratune.models.objectives import Objective, at_least_float32
 
 MARGINS: Final = {"triplet": 5.0, "contrastive": 0.5}
 """Default of `task.margin` by loss."""

@@ -18,7 +18,7 @@ from paratune.batch.packing import pack
 from paratune.models.attention.check import TOLERANCE, why_not
 from paratune.models.attention.disentangled import attach
 from paratune.models.attention.register import register
-from paratune.models.last_layer import shorten_last_layer
+from paratune.models.blocks import shorten_last_layer
 from paratune.models.task_model import PackedEntry, TaskModel, find_blocks, trial_batch
 
 _log = logging.getLogger(__name__)

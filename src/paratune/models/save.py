@@ -1,23 +1,120 @@
-"""Writes the trained model as a plain Hugging Face folder that is complete or absent."""
+"""Writes the trained model as a plain Hugging Face folder that is complete or absent.
+
+With the files by which sentence-transformers loads it: which pooling follows the encoder, and whether vectors are
+normalised. They are plain JSON; sentence-transformers itself is not needed.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 from safetensors import SafetensorError
 from torch import Tensor
 
 from paratune.base.atomic import replace_folder
-from paratune.errors import CheckpointError
+from paratune.errors import CheckpointError, ConfigError
 from paratune.models.adapters import has_adapter, merged_weights, save_adapter
-from paratune.models.files import TASK_FILE, file_records
-from paratune.models.head_rows import ADAPTER_LABELS
-from paratune.models.sentence_transformers import sentence_modules, write_modules
+from paratune.models.load import ADAPTER_LABELS
+from paratune.models.locate import file_records
 from paratune.models.task_model import TaskModel
 from paratune.models.tokenizer import save_tokenizer
 from paratune.processes.progress import working
-from paratune.records import write_json
-from paratune.records.own import signed_model
+from paratune.records import read_json, write_json
+from paratune.records.own import TASK_FILE, signed_model
+
+MODULES_FILE: Final = "modules.json"
+POOLING_FOLDER: Final = "1_Pooling"
+LIMIT_FILE: Final = "sentence_bert_config.json"
+_PACKAGE: Final = "sentence_transformers.models"
+_POOLINGS: Final[dict[str, str]] = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
+_OTHER_POOLINGS: Final = (
+    "pooling_mode_max_tokens",
+    "pooling_mode_mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens",
+    "pooling_mode_lasttoken",
+)
+
+
+@dataclass(frozen=True)
+class SentenceModules:
+    """What follows the encoder."""
+
+    pooling: Literal["mean", "cls"]
+    normalize: bool
+    max_length: int | None = None
+    """Most tokens of a text, special ones included; None where the folder has no limit."""
+
+
+def write_modules(folder: Path, modules: SentenceModules, *, width: int) -> None:
+    """Write the files into a model folder with config.json, weights and tokenizer; `width` is that of a vector.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
+    kinds = ["Transformer", "Pooling", *(["Normalize"] if modules.normalize else [])]
+    entries = [
+        {"idx": number, "name": str(number), "path": f"{number}_{kind}" if number else "", "type": f"{_PACKAGE}.{kind}"}
+        for number, kind in enumerate(kinds)
+    ]
+    write_json(folder / MODULES_FILE, entries)
+    write_json(folder / LIMIT_FILE, {"max_seq_length": modules.max_length, "do_lower_case": False})
+    write_json(folder / "config_sentence_transformers.json", {"similarity_fn_name": "cosine"})
+    chosen = {key: name == modules.pooling for name, key in _POOLINGS.items()}
+    pooling = {"word_embedding_dimension": width, **chosen, **dict.fromkeys(_OTHER_POOLINGS, False)}
+    for number, kind in enumerate(kinds[1:], start=1):
+        (folder / f"{number}_{kind}").mkdir()
+    write_json(folder / POOLING_FOLDER / "config.json", {**pooling, "include_prompt": True})
+
+
+def sentence_modules(record: Mapping[str, Any]) -> SentenceModules | None:
+    """Return what follows the encoder of a trained model, from its `paratune.json`; None for other tasks."""
+    task = record.get("task") or {}
+    if task.get("kind") != "embedding":
+        return None
+    return SentenceModules(task["pooling"], task["normalize"], record["max_length"])
+
+
+def read_modules(folder: Path) -> SentenceModules | None:
+    """Return what follows the encoder of a folder of sentence-transformers; None for other folders.
+
+    Raises:
+        ConfigError: It has modules or a pooling that paratune does not support, or its files are damaged.
+    """
+    if not (folder / MODULES_FILE).is_file():
+        return None
+    try:
+        kinds = [str(entry["type"]).rpartition(".")[2] for entry in read_json(folder / MODULES_FILE)]
+        poolings = _poolings(read_json(folder / POOLING_FOLDER / "config.json")) if "Pooling" in kinds else []
+        limits = folder / LIMIT_FILE
+        max_length = read_json(limits).get("max_seq_length") if limits.is_file() else None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _unsupported(folder, f"its {MODULES_FILE} or {POOLING_FOLDER}/config.json is damaged: {error}") from error
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise _unsupported(folder, f"it has the modules {', '.join(kinds)}")
+    if poolings not in (["mean"], ["cls"]):
+        raise _unsupported(folder, f"its pooling is {', '.join(poolings) or 'none'}")
+    length = max_length if isinstance(max_length, int) and max_length > 0 else None
+    return SentenceModules("mean" if poolings == ["mean"] else "cls", "Normalize" in kinds, length)
+
+
+def _poolings(config: dict[str, Any]) -> list[str]:
+    """Return the poolings of a configuration: one option with names in newer versions, one for each pooling before."""
+    names = config.get("pooling_mode")
+    if names is not None:
+        return [names] if isinstance(names, str) else [str(name) for name in names]
+    chosen = [key for key, is_chosen in config.items() if key.startswith("pooling_mode_") and is_chosen is True]
+    known = {key: name for name, key in _POOLINGS.items()}
+    return [known.get(key, key) for key in chosen]
+
+
+def _unsupported(folder: Path, problem: str) -> ConfigError:
+    return ConfigError(
+        f"{folder} is a model of sentence-transformers, and {problem}; supported are Transformer, Pooling (mean or "
+        "cls) and Normalize",
+        code="model.modules",
+        source=folder,
+    )
 
 
 def save_model(

@@ -20,11 +20,10 @@ from paratune.batch.packing import unpack
 from paratune.config.own_code import CLASS_KEY, own_code_errors
 from paratune.errors import ConfigError
 from paratune.models.attention.disentangled import PackedRows
-from paratune.models.attention.masks import attention_name
 from paratune.models.attention.register import NAME as PACKED
-from paratune.models.objectives import OBJECTIVES, Objective, weighted_sum
+from paratune.models.attention.register import attention_name
+from paratune.models.objectives import OBJECTIVES, Objective, at_least_float32, weighted_sum
 from paratune.models.own_model import has_own_head
-from paratune.models.sequences import at_least_float32
 
 Pooling = Literal["first", "mean"]
 ATTENTION: Final = "_attn_implementation"
@@ -42,7 +41,7 @@ class PackedEntry:
     pooling: Pooling = "first"
     """What the head reads of a row: its first token, or the mean of its tokens."""
     shortens: bool = False
-    """Whether the last layer computes only first tokens; see `last_layer`."""
+    """Whether the last layer computes only first tokens; see `blocks.shorten_last_layer`."""
 
 
 class TaskModel(nn.Module):
@@ -61,7 +60,7 @@ class TaskModel(nn.Module):
         self.own_class: str | None = None
         """Class of `model.class`, whose forward pass is code of the user."""
         self.head_order: tuple[int, str] | None = None
-        """What `head_rows.order_rows` did with the rows of a loaded head, for messages."""
+        """What `load.order_rows` did with the rows of a loaded head, for messages."""
         self.hf = hf
         self.task_kind = task_kind
         self.objective = objective or OBJECTIVES[task_kind]

@@ -13,8 +13,16 @@ from typing import Any, Literal
 from paratune import hub
 from paratune.config.sections import ModelOptions
 from paratune.errors import ConfigError, coded
-from paratune.models.files import file_names, read_task_file
-from paratune.models.locate import hub_options, load_error, locate, refuse_revision, require_files, runs_code
+from paratune.models.locate import (
+    file_names,
+    hub_options,
+    load_error,
+    locate,
+    refuse_revision,
+    require_files,
+    runs_code,
+)
+from paratune.records.own import read_task_file
 
 log = logging.getLogger(__name__)
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "tokenizer.model", "vocab.json")

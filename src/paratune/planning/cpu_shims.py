@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from paratune.models.attention import cpu
-from paratune.models.last_layer import attend_first
+from paratune.models.blocks import attend_first
 
 Count = Callable[[int, Sequence[Tensor], str], None]
 """`Trace.count`: takes floating-point operations, outputs and inputs, and the name of an operation."""

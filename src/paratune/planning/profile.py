@@ -21,8 +21,7 @@ from paratune.config.sections import ModelOptions, Train
 from paratune.config.strategy_sections import PipelineOptions
 from paratune.config.task_sections import EmbeddingTask, Task, class_names
 from paratune.config.traits import Traits
-from paratune.models.blocks import checkpoint_blocks
-from paratune.models.last_layer import shorten_last_layer
+from paratune.models.blocks import checkpoint_blocks, shorten_last_layer
 from paratune.models.task_model import PackedEntry, TaskModel, find_blocks
 from paratune.models.trained_weights import select_trained
 from paratune.planning.build import build_model

@@ -25,7 +25,7 @@ from paratune.models.embedding import COSINE, NEGATIVE, RANK, embedding
 from paratune.models.load import ENCODER, Head
 from paratune.models.locate import locate
 from paratune.models.objectives import Objective
-from paratune.models.sentence_transformers import read_modules
+from paratune.models.save import read_modules
 from paratune.models.task_model import TaskModel
 from paratune.tasks.protocol import Outputs, Scores, TaskRecipe
 

@@ -18,8 +18,8 @@ from paratune.config.feasibility.rules import DEMO_MODEL
 from paratune.config.metric_names import LABELS, is_lower_better, metric_label
 from paratune.config.sources import local_path
 from paratune.errors import CheckpointError, DataError, ParatuneError, os_error_as
-from paratune.models.files import TASK_FILE
 from paratune.models.locate import locate
+from paratune.records.own import TASK_FILE
 from paratune.verdicts.scoring import CannotTell
 from paratune.verdicts.slices import scored_task, split_records
 

@@ -33,10 +33,10 @@ from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, Stopped
 from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
 from paratune.models.distillation import teacher_targets
-from paratune.models.files import TASK_FILE, file_records, read_task_file
-from paratune.models.locate import teacher_folder
+from paratune.models.locate import file_records, teacher_folder
 from paratune.processes.diagnosis import WAITING
 from paratune.processes.progress import working
+from paratune.records.own import TASK_FILE, read_task_file
 
 Array = np.ndarray[Any, Any]
 _FORMAT = 3

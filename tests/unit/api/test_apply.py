@@ -17,8 +17,8 @@ from paratune.commands.quantize import quantize
 from paratune.commands.serve import serve
 from paratune.errors import ConfigError
 from paratune.infer.trained import NamedColumns, load_trained
-from paratune.models.files import TASK_FILE
 from paratune.records.constant import CONSTANT
+from paratune.records.own import TASK_FILE
 
 WORSE = {"predicts": "training mean", "split": "test", "metric": "rmse", "model": 1.25, "constant": 1.125}
 """Values that binary fractions hold exactly."""

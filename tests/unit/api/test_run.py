@@ -14,11 +14,11 @@ from tiny import tiny_tokenizer
 import paratune
 from paratune.config.sections import LoraOptions, ModelOptions
 from paratune.models import linear
-from paratune.models.files import TASK_FILE
 from paratune.models.load import Head, load_model
 from paratune.models.save import save_model
 from paratune.precision import POLICIES
 from paratune.records import RUN_FILE
+from paratune.records.own import TASK_FILE
 
 TASKS: dict[str, dict[str, Any]] = {
     "classification": {"kind": "classification", "labels": {"0": "no", "1": "yes"}},

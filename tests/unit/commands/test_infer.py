@@ -17,8 +17,8 @@ from paratune.commands.infer import evaluate as run_evaluate
 from paratune.commands.infer import predict as run_predict
 from paratune.errors import EXIT_OK
 from paratune.infer.trained import TrainedModel
-from paratune.models.files import TASK_FILE
-from paratune.models.sentence_transformers import SentenceModules, write_modules
+from paratune.models.save import SentenceModules, write_modules
+from paratune.records.own import TASK_FILE
 from paratune.records.predictions import write_predictions
 
 NAMES = ["bad", "go\x1b[2Jod"]

@@ -15,7 +15,7 @@ from paratune.commands.infer import evaluate as run_evaluate
 from paratune.commands.infer import predict as run_predict
 from paratune.data.read import read_table
 from paratune.errors import EXIT_OK
-from paratune.models.files import TASK_FILE
+from paratune.records.own import TASK_FILE
 
 TASK = {"kind": "qa", "stride": 4, "unanswerable": True, "null_threshold": 0.25}
 RECORD: dict[str, Any] = {"task": TASK, "columns": {"text": "question", "text_pair": "context", "label": "answers"}}

@@ -28,8 +28,8 @@ from paratune.compress import onnx_export
 from paratune.compress.quantize import ModelOutputs, QuantizeJob, compare, quantize_model, require_quantizable
 from paratune.data.load import Split
 from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
-from paratune.models.files import TASK_FILE
 from paratune.models.onnx_model import OnnxModel
+from paratune.records.own import TASK_FILE
 
 WORDS = ["good", "bad", "film", "the story was fine", "never again, it is bad", "one two three", "is it good", "poor"]
 TEXTS = [f"{first} and {second}" for first in WORDS for second in WORDS[:4]]

@@ -19,9 +19,9 @@ from paratune.feedback.feedback import EssayFeedback, ScoreCalibration, calibrat
 from paratune.feedback.page import ClassFeedback, as_dict, class_document, essay_document
 from paratune.feedback.removal import RemovedPart, numbers, predict_texts, removed_parts
 from paratune.infer.trained import NamedColumns, load_trained
-from paratune.models.files import TASK_FILE
 from paratune.records import RUN_FILE, predictions_file
 from paratune.records.constant import CONSTANT
+from paratune.records.own import TASK_FILE
 from paratune.records.predictions import NumberScale, ordinal_columns
 from paratune.reports.document import MarkedText, Remarks
 

@@ -18,11 +18,10 @@ from transformers import BertModel
 from paratune.config.sections import ModelOptions
 from paratune.errors import CheckpointError, ConfigError
 from paratune.infer.trained import ForwardOnly, NamedColumns, TrainedModel, load_trained
-from paratune.models.files import TASK_FILE
 from paratune.models.tokenizer import load_tokenizer
 from paratune.precision import POLICIES
 from paratune.records import RUN_FILE, read_json, write_json
-from paratune.records.own import admit_base, signed_model, signed_run
+from paratune.records.own import TASK_FILE, admit_base, signed_model, signed_run
 
 NONE = NamedColumns()
 TEXT = NamedColumns(text="sentence")

@@ -11,11 +11,12 @@ from transformers import BertTokenizer
 
 from paratune.config.sections import ModelOptions
 from paratune.infer.trained import NamedColumns, load_trained
-from paratune.models.files import TASK_FILE, check_files, file_problems
 from paratune.models.load import Head, load_model, require_weights
+from paratune.models.locate import check_files, file_problems
 from paratune.models.save import save_model
 from paratune.models.tokenizer import load_tokenizer
 from paratune.precision import POLICIES
+from paratune.records.own import TASK_FILE
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from transformers import BertForSequenceClassification, BertForTokenClassificati
 
 from paratune.config.sections import LoraOptions, ModelOptions
 from paratune.config.task_sections import RegressionTask
-from paratune.models.head_rows import order_rows, saved_labels
-from paratune.models.load import Head, load_model, log_new_weights
+from paratune.models.load import Head, load_model, log_new_weights, order_rows, saved_labels
 from paratune.models.save import save_model
 from paratune.models.task_model import TaskModel
 from paratune.planning.build import build_model

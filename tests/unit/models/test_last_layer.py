@@ -7,7 +7,7 @@ from waits import attend_as_on_a_gpu, watched_for_waits
 
 from paratune.models.attention import cuda
 from paratune.models.attention.register import NAME, register
-from paratune.models.last_layer import attend_first, shorten_last_layer
+from paratune.models.blocks import attend_first, shorten_last_layer
 
 LENGTHS = (5, 1, 40, 17)
 SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 99}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from paratune.batch import Batch
 from paratune.batch.packing import pack
-from paratune.models import last_layer
+from paratune.models import blocks
 from paratune.models.attention import cpu
 from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import TaskModel
@@ -130,7 +130,7 @@ def test_the_same_masks_give_the_same_loss_and_gradients(monkeypatch: pytest.Mon
                 return real(*received, window=window, **more)
 
         monkeypatch.setattr(torch.nn.functional, "dropout", fixed)
-        monkeypatch.setattr(last_layer, "dropout", fixed)
+        monkeypatch.setattr(blocks, "dropout", fixed)
         monkeypatch.setattr(cpu, "attend", attend)
 
     batch = rows(LENGTHS, kind, pad=model.hf.config.pad_token_id)

@@ -9,12 +9,12 @@ from tiny import tiny_model, tiny_tokenizer
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from paratune.config.sections import ModelOptions
-from paratune.models.files import TASK_FILE
 from paratune.models.load import Head, load_model
 from paratune.models.save import save_model
 from paratune.models.task_model import TaskModel
 from paratune.precision import POLICIES
 from paratune.records import read_json
+from paratune.records.own import TASK_FILE
 
 NAMES = ["<b>bad</b>", "good"]
 

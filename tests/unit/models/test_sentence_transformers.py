@@ -10,8 +10,7 @@ from transformers import BertModel
 
 from paratune.config.task_sections import EmbeddingTask
 from paratune.models.embedding import embedding
-from paratune.models.save import save_model
-from paratune.models.sentence_transformers import SentenceModules, read_modules, write_modules
+from paratune.models.save import SentenceModules, read_modules, save_model, write_modules
 from paratune.models.task_model import TaskModel, trial_batch
 
 TEXTS = ["the film is good", "a very poor book, not a good one at all"]

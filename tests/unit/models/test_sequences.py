@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from paratune.models.sequences import by_sample, pool_sequences
+from paratune.models.objectives import by_sample, pool_sequences
 from paratune.models.task_model import trial_batch
 
 OFFSETS = [0, 2, 3, 6]

@@ -28,8 +28,8 @@ from transformers import BertForTokenClassification
 from paratune.commands.infer import predict
 from paratune.data.read import read_table
 from paratune.infer.trained import NamedColumns, load_trained
-from paratune.models.files import TASK_FILE
 from paratune.records.constant import CONSTANT
+from paratune.records.own import TASK_FILE
 from paratune.serving.app import Service, make_app, read_body
 from paratune.serving.server import open_socket, run_server
 from paratune.serving.settings import ServingLimits

@@ -18,7 +18,7 @@ from paratune.data.loader import PackedCollator, TrainBatches, eval_batches
 from paratune.data.tokens import TokenizeOptions
 from paratune.models.embedding import COSINE, NEGATIVE, RANK
 from paratune.models.packed import enable_packed_batches
-from paratune.models.sentence_transformers import SentenceModules, write_modules
+from paratune.models.save import SentenceModules, write_modules
 from paratune.precision import POLICIES
 from paratune.tasks import make_recipe
 from paratune.verdicts.scoring import score_rows

@@ -16,8 +16,8 @@ from paratune.data.columns import Samples
 from paratune.data.load import Split
 from paratune.engine.stop import StopRequest
 from paratune.errors import Stopped
-from paratune.models.files import TASK_FILE
 from paratune.records import write_json
+from paratune.records.own import TASK_FILE
 from paratune.training import teacher
 from paratune.training.teacher import TeacherPass, with_teachers
 

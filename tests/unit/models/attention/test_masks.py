@@ -16,7 +16,7 @@ from transformers.masking_utils import (
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from paratune.models.attention import masks
+from paratune.models.attention import register as masks
 from paratune.models.task_model import TaskModel
 
 FULL = torch.ones(2, 4, dtype=torch.bool)
