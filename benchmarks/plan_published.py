@@ -21,15 +21,13 @@ import yaml
 from machine import machine_lines
 from published_memory import passes_memory, planned_memory
 
-from paratune.api.plan_job import make_job
+from paratune.api.plan_inputs import make_job
 from paratune.config.load import LoadedConfig, load_config
 from paratune.planning.constants import Constants
 from paratune.planning.enumerate import JobOption, PlanRequest, list_options
 from paratune.planning.machine import Machine, find_machine
-from paratune.planning.predict import JobPredictor
-from paratune.planning.profiles import Profiles
-from paratune.planning.refit import MeasuredStep, refit
-from paratune.planning.time import step_time
+from paratune.planning.predict import JobPredictor, Profiles
+from paratune.planning.time import MeasuredStep, refit, step_time
 from paratune.planning.work import StepCase
 
 FILE = Path(__file__).with_name("published.yaml")

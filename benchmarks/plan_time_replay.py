@@ -25,12 +25,11 @@ from paratune.config.task_sections import ClassificationTask
 from paratune.config.traits import strategy_traits
 from paratune.models.packed import enable_packed_batches
 from paratune.planning.build import build_model
+from paratune.planning.constants import assumed_cpu_constants
 from paratune.planning.machine import Machine
 from paratune.planning.profile import Shape, profile
-from paratune.planning.refit import MeasuredStep, refit
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.time import step_time
-from paratune.planning.uncalibrated import assumed_cpu_constants
+from paratune.planning.time import MeasuredStep, refit, step_time
 from paratune.planning.work import StepCase
 from paratune.precision import POLICIES
 

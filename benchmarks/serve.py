@@ -93,9 +93,9 @@ def save_model(folder: Path) -> None:
 def serve(case: str, folder: str) -> None:
     """Serve a case until a signal; the port is the first line of stdout."""
     from paratune.infer.trained import NamedColumns, load_trained
+    from paratune.serving.access import ServingLimits
     from paratune.serving.app import Service, make_app
     from paratune.serving.server import open_socket, run_server
-    from paratune.serving.settings import ServingLimits
 
     trained = load_trained(folder, NamedColumns(text="text"), "cpu")
     if case == "padded":

@@ -104,13 +104,11 @@ def make_plan(
         ParatuneError: An option, the model, the data, a strategy or a run is invalid.
     """
     with collector_off_for_imports():
-        from paratune.api.plan_job import make_job
-        from paratune.api.plan_measured import fit_machine, read_runs
+        from paratune.api.plan_inputs import fit_machine, make_job, read_runs
         from paratune.config.baseline_sections import refuse_baseline
-        from paratune.planning.advice import plan_advice, recommended
         from paratune.planning.enumerate import ALL, list_options
         from paratune.planning.predict import JobPredictor
-        from paratune.planning.table import Plan
+        from paratune.planning.table import Plan, plan_advice, recommended
 
     request = plan_request(options)
     if run_code:
@@ -147,7 +145,7 @@ def planned_machine(options: PlanOptions, loaded: "LoadedConfig", runs: Sequence
         ConfigError: There is no such machine, the configuration asks for the CPU of a machine with a GPU, or another
             machine was measured.
     """
-    from paratune.api.plan_measured import machine_of_run
+    from paratune.api.plan_inputs import machine_of_run
     from paratune.planning.machine import find_machine, this_machine
 
     ran_on = [machine_of_run(run) for run in runs]

@@ -40,8 +40,7 @@ def serve(
         max_queue: most rows in the queue
         rate: requests per second of a client, with a burst of twice as many
     """
-    from paratune.serving.access import read_token, require_token
-    from paratune.serving.settings import ServingLimits
+    from paratune.serving.access import ServingLimits, read_token, require_token
 
     if not 0 <= port <= 65535:
         raise option_error("--port", port, "use 0 to 65535", code="cli.out_of_range")

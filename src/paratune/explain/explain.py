@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from paratune.data.load import Split
 from paratune.errors import ConfigError, DataError
-from paratune.explain.effects import integrated_gradients, occlusion, shapley
-from paratune.explain.faithfulness import Faithfulness, measure
+from paratune.explain.effects import Faithfulness, integrated_gradients, measure, occlusion, shapley
 from paratune.explain.outputs import Bools, ExplainedOutput, Floats, RowOutput, explained_output
 from paratune.explain.rows import TokenRow, read_rows
 from paratune.infer.trained import TrainedModel
@@ -42,7 +41,7 @@ class ExplainOptions:
     """Most outputs that Shapley values may compute for a row."""
     batch_size: int = 32
     seed: int = 0
-    """Determines the random orders of Shapley values and of `faithfulness`."""
+    """Determines the random orders of Shapley values and of `measure`."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ import numpy as np
 
 from paratune.base.text import plain
 from paratune.base.units import counted
+from paratune.explain.effects import AS_CHANCE, MAX_P
 from paratune.explain.explain import METHODS, RowExplanation
-from paratune.explain.faithfulness import AS_CHANCE, MAX_P
 from paratune.explain.outputs import Floats
 from paratune.explain.rows import TokenRow
 from paratune.records.constant import ConstantComparison

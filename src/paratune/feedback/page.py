@@ -9,8 +9,7 @@ import numpy as np
 
 from paratune.base.units import NOT_AVAILABLE, counted
 from paratune.explain.page import FULL_COLOUR
-from paratune.feedback.feedback import EssayFeedback, ScoreCalibration
-from paratune.feedback.removal import RemovedPart
+from paratune.feedback.feedback import EssayFeedback, RemovedPart, ScoreCalibration
 from paratune.reports.document import (
     MarkedText,
     MarkedWord,

@@ -1,25 +1,84 @@
-"""Tests whether a model gives the same results for packed batches as for padded ones, with three short rows.
+"""Chooses the layout of batches, and tests whether a model gives the same results for packed batches as for padded ones.
 
 Packed batches need an attention function that attends only within a row (`models.attention`). Some architectures have
-their own attention and silently ignore that function; so every model is tested before it gets packed batches.
+their own attention and silently ignore that function; so every model is tested, with three short rows, before it gets packed batches.
 """
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor, nn
 
 from paratune.batch import Batch
 from paratune.batch.packing import pack
+from paratune.config.traits import Traits
+from paratune.errors import ConfigError
 from paratune.models.attention.check import TOLERANCE, why_not
 from paratune.models.attention.disentangled import attach
 from paratune.models.attention.register import register
 from paratune.models.blocks import shorten_last_layer
 from paratune.models.task_model import PackedEntry, TaskModel, find_blocks, trial_batch
+
+_BUCKETS = 4
+"""Parts of a micro-batch in the bucketed layout on the CPU, where small passes have no extra cost per pass."""
+
+
+@dataclass(frozen=True)
+class BatchLayout:
+    """The chosen layout with its options."""
+
+    kind: Literal["packed", "bucketed", "padded"]
+    reason: str | None = None
+    """Why it is not packed; None where it is packed, or another layout was configured."""
+    num_buckets: int | None = None
+    """See `TrainBatches.num_buckets`."""
+    rounds: bool = False
+    """See `PackedCollator.rounds`."""
+
+
+def choose_batch_layout(
+    configured: Literal["auto", "packed", "bucketed", "padded"],
+    traits: Traits,
+    *,
+    entry: PackedEntry | None,
+    why_padded: str | None,
+    on_cpu: bool,
+    compiles: bool = False,
+) -> BatchLayout:
+    """Return the layout of a run's batches, from `batch.layout` and the traits of the strategy.
+
+    `entry` and `why_padded` are those of the `TaskModel`, which `packed.enable_packed_batches` sets; `compiles` is
+    `train.compile`. On the CPU, without compilation, repeated shapes have no advantage.
+
+    Raises:
+        ConfigError: The model or the strategy does not support the layout of `batch.layout`.
+    """
+    if traits.equal_shapes:
+        reason = f"strategy.kind: {traits.kind} needs micro-batches of equal shapes"
+        if configured in ("packed", "bucketed"):
+            raise ConfigError(
+                f"batch.layout: {configured}, but {reason}; set batch.layout: padded or auto",
+                code="model.layout",
+                key="batch.layout",
+                value=configured,
+            )
+        return BatchLayout("padded", reason if configured == "auto" else None)
+    if configured == "padded":
+        return BatchLayout("padded")
+    if configured in ("auto", "packed") and entry is not None:
+        return BatchLayout("packed", rounds=compiles or not on_cpu)
+    if configured == "packed":
+        raise ConfigError(
+            f"batch.layout: packed, but {why_padded}; set batch.layout: auto", code="model.layout", key="batch.layout"
+        )
+    is_divided = on_cpu and not traits.gathers_per_micro_step and not traits.reduces_each_micro_step
+    return BatchLayout("bucketed", why_padded if configured == "auto" else None, _BUCKETS if is_divided else 1)
+
 
 _log = logging.getLogger(__name__)
 _LENGTHS: Final = (5, 11, 8)

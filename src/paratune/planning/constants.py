@@ -1,14 +1,17 @@
 """The constants of a machine for predictions of time (rates and durations), each with bounds.
 
-No torch. A constant is a share of the value on the data sheet or an assumption, with wide bounds; `paratune plan
---measured` moves those that measured times determine (`planning.refit`).
+No torch. Before measurements a constant is a share of the value on the data sheet of an accelerator, of a CPU what one
+reached, or an assumption, with wide bounds; `paratune plan --measured` moves those that measured times determine
+(`planning.time`). Comments state the basis of a value. "Published" values were chosen with the fitting half of
+benchmarks/published.yaml; benchmarks/plan_published_202611.md has the accuracy on both halves.
 """
 
 import math
+import statistics
 from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from paratune.hardware.devices import ARITHMETICS
+from paratune.hardware.devices import ARITHMETICS, DEVICES, Device
 
 KINDS: Mapping[str, str] = {
     **{f"product.{arithmetic}": f"FLOP/s of matrix products in {arithmetic}" for arithmetic in ARITHMETICS},
@@ -136,3 +139,196 @@ class Constants:
         for direction in self.joint:
             if names & direction.keys():
                 yield self.shifted(direction, -1.0), self.shifted(direction)
+
+
+_Bounds = tuple[float, float, float]
+"""Value, low and high."""
+_PRODUCT: dict[str, _Bounds] = {
+    # Arithmetic units of GPUs without matrix units need much smaller matrices to be busy.
+    "fp64": (0.75, 0.5, 0.95),
+    "fp32": (0.8, 0.6, 0.95),  # published: NVIDIA, DeepSpeed and Lambda, V100
+    "tf32": (0.52, 0.3, 0.75),  # published: NVIDIA and Lambda, A100 and H100
+    "fp16": (0.5, 0.3, 0.75),  # published: NVIDIA, DeepSpeed and Lambda, V100, A100 and H100
+    "bf16": (0.5, 0.3, 0.75),  # assumed as for fp16
+}
+"""Share of the peak that matrix products of BERT's widths (768 to 4096) reach."""
+_GEFORCE_PRODUCT = (0.8, 0.55, 0.95)
+"""The same for matrix units of GeForce, which have half the rate for sums in float32: tables of Lambda for RTX 3090."""
+_BATCHED_SHARE = 0.45
+"""Of that, products within attention: 64 wide, with a softmax between them. Tables with 128, 384 and 512 tokens."""
+_SHARES: dict[str, _Bounds] = {
+    # A copy within the memory of an A100 reaches about nine tenths; kernels with reductions reach less.
+    "elementwise": (0.8, 0.6, 0.92),
+    "activation": (0.75, 0.5, 0.92),
+    "softmax": (0.7, 0.4, 0.9),
+    "norm": (0.6, 0.3, 0.85),
+    "dropout": (0.6, 0.35, 0.85),
+    "random": (0.6, 0.35, 0.85),
+    "gather": (0.3, 0.1, 0.7),
+    # Fused AdamW reads and writes many tensors in one kernel.
+    "adamw": (0.7, 0.45, 0.9),
+}
+"""Share of the memory's bandwidth: assumed; the fitting half of the published times does not change them."""
+_SECONDS: dict[str, _Bounds] = {
+    # For each counted operation, with the views and modules between them: half of the 48 and 27 us that one CPU needed
+    # (benchmarks/plan_time_cpu_202611.md); a part of this is work that a GPU does itself, such as masks of dropout.
+    "launch.forward": (25e-6, 10e-6, 50e-6),
+    "launch.backward": (15e-6, 6e-6, 30e-6),
+    # Assumed: the shortest time of a kernel on the device, with the gap to the next.
+    "kernel": (2.5e-6, 1.5e-6, 5e-6),
+    # Assumed: Python of the loop and its records.
+    "step": (1e-3, 0.3e-3, 3e-3),
+    # Assumed: the host's work for a tensor that a fused kernel takes with others, and for a sharded one, whose
+    # operators are Python.
+    "adamw.tensor": (3e-6, 1e-6, 8e-6),
+    "adamw.shard": (30e-6, 5e-6, 100e-6),
+    # Python of engines, which no operation shows: half of what one CPU took. Compared with DDP, passes of a tiny BERT
+    # of 12 layers needed 27 ms more for 13 units of FSDP2, 9 and 12 ms for 201 parameters of DeepSpeed's stages 1 and
+    # 2, 105 ms of stage 3.
+    "hooks.unit": (1e-3, 0.3e-3, 2.5e-3),
+    "hooks.tensor": (25e-6, 8e-6, 60e-6),
+    "hooks.gather": (0.25e-3, 0.08e-3, 0.6e-3),
+    # Published: DeepSpeed's autotuning. BERT-base of 201 parameters on 16 V100, seconds of a step: stage 1 1.283, stage
+    # 2 1.370, stage 3 1.536 (238 rows instead of 235). This is 0.43 and 1.2 ms for each parameter; versions after 2021
+    # should need somewhat less.
+    "wait.reduce": (0.35e-3, 0.15e-3, 0.5e-3),
+    "wait.gather": (0.9e-3, 0.4e-3, 1.3e-3),
+    # NVIDIA/nccl, src/graph/tuning.cc of 2.7.5, baseLat and hwLat: with these NCCL itself chooses between rings and
+    # trees. Its protocol is Simple; the lower bounds are those of LL128. From NCCL 2.23 on a step of a tree has 4 and
+    # 14 us, and one of a ring over the network 14 us; a ring over PCIe has 5.7 us.
+    "link.latency": (3.4e-6, 1.9e-6, 15e-6),
+    "link.tree": (28e-6, 1.2e-6, 40e-6),
+    "link.call": (8.4e-6, 3.6e-6, 30e-6),  # high: the host that launches it
+    "network.latency": (9.6e-6, 4e-6, 60e-6),
+    "network.tree": (50e-6, 8.5e-6, 100e-6),
+    # benchmarks/loader_cpu_202611.md: words of 16,384 tokens in 17 to 53 ms; 32 reviews of mapped tokens in 0.4 ms.
+    "loader.hiding": (1e-6, 0.1e-6, 3.5e-6),
+    "loader": (15e-6, 5e-6, 60e-6),
+}
+_LINK_SHARE = (0.65, 0.45, 0.9)
+"""Share of the links' rate on the sheet that a ring of NCCL reaches for large messages: tables of 8 V100, 8 A100."""
+_PCIE_SHARE = (0.55, 0.25, 0.8)
+"""Share of 16 lanes that is left when devices share them, or messages pass through the host: assumed."""
+_COPY_SHARE = (0.75, 0.4, 0.85)
+"""Of 16 lanes, a copy from or to pinned memory: assumed."""
+_NETWORK_SHARE = (0.8, 0.4, 0.95)
+_OTHERS: dict[str, _Bounds] = {
+    # Without a rate of the owner: 100 Gbit/s, between 10 Gbit/s Ethernet and four adapters of 200 Gbit/s.
+    "network": (12.5e9, 1.25e9, 100e9),
+    # Assumed: the memory of a server, shared by its ranks.
+    "adamw.host": (40e9, 10e9, 120e9),
+    # Assumed: collectives use some of the device's own bandwidth.
+    "overlap": (0.85, 0.5, 1.0),
+    # Devices of a machine share power. Published, NVIDIA's tables: 8 devices compute 7.4 to 8 times as much as one,
+    # also with hundreds of micro-batches in a step.
+    "together": (1.03, 1.0, 1.1),
+}
+_OF_A_CPU = {
+    "product.fp32": (90e9, 3.0),
+    "batched.fp32": (70e9, 3.0),
+    "elementwise": (20e9, 3.0),
+    "activation": (8e9, 3.0),
+    "softmax": (15e9, 3.0),
+    "norm": (12e9, 3.0),
+    "dropout": (2.5e9, 3.0),
+    "random": (1e9, 3.0),
+    "gather": (40e9, 4.0),
+    # Zeros for the whole table come from the system where they are larger than 32 MiB.
+    "scatter": (4e9, 3.0),
+    "scores": (2.5e9, 3.0),
+    "scores_backward": (10e9, 3.0),
+    # An operation after one that fills the level 2 cache takes up to 300 us, because code is loaded again.
+    "launch.forward": (60e-6, 2.5),
+    "launch.backward": (30e-6, 2.5),
+    "adamw": (25e9, 3.0),
+    "adamw.host": (25e9, 3.0),
+    "adamw.tensor": (10e-6, 3.0),
+    "adamw.shard": (70e-6, 3.0),
+    "hooks.unit": (2e-3, 2.5),
+    "hooks.tensor": (50e-6, 2.5),
+    "hooks.gather": (0.5e-3, 2.5),
+    "link": (1e9, 2.5),
+    "link.latency": (100e-6, 4.0),
+    "network": (1e9, 10.0),
+    "network.latency": (150e-6, 4.0),
+    "factor.communication": (1.0, 1.6),  # over gloo: 0.7 to 1.9 of the prediction
+    "factor.sharding": (1.0, 2.0),
+}
+"""Of one thread of one CPU (benchmarks/plan_time_cpu_202611.md): value, and the factor to both of its bounds."""
+
+
+def assumed_constants(device: Device, network_bytes_per_s: float | None = None) -> Constants | None:
+    """Return the assumed constants of a device without measurements; None if its sheet has no memory bandwidth.
+
+    `network_bytes_per_s` is between machines, all adapters of a machine together; None assumes it with wide bounds.
+    """
+    memory = device.memory_bytes_per_s
+    if memory is None:
+        return None
+    constants = common_constants()
+    constants |= {name: BoundedConstant(*values) for name, values in {**_SECONDS, **_OTHERS}.items()}
+    constants |= {name: BoundedConstant(*shares).times(memory) for name, shares in _SHARES.items()}
+    is_geforce = any(name.startswith("NVIDIA GeForce") for name in device.names)
+    for arithmetic in ARITHMETICS:
+        if (peak := device.peak_flops_per_s(arithmetic)) is not None:
+            is_slower = is_geforce and arithmetic in ("tf32", "fp16", "bf16")
+            product = BoundedConstant(*(_GEFORCE_PRODUCT if is_slower else _PRODUCT[arithmetic])).times(peak)
+            constants |= {f"product.{arithmetic}": product, f"batched.{arithmetic}": product.times(_BATCHED_SHARE)}
+    if (link := _link(device)) is not None:
+        constants["link"] = link
+    if device.pcie_bytes_per_s is not None:
+        constants["host_link"] = BoundedConstant(*_COPY_SHARE).times(device.pcie_bytes_per_s)
+    if network_bytes_per_s is not None:
+        constants["network"] = BoundedConstant(*_NETWORK_SHARE).times(network_bytes_per_s)
+    return Constants(constants)
+
+
+def _link(device: Device) -> BoundedConstant | None:
+    """Return the link between the devices of a machine: their own links if they have any, else PCIe."""
+    rates = ((_LINK_SHARE, device.link_bytes_per_s), (_PCIE_SHARE, device.pcie_bytes_per_s))
+    by_links, by_pcie = (None if rate is None else BoundedConstant(*shares).times(rate) for shares, rate in rates)
+    if by_links is None or by_pcie is None or device.link_kind != "nvlink bridge":
+        return by_links or by_pcie
+    # A bridge connects two cards; whether there is one is not known.
+    return replace(by_pcie, high=by_links.high)
+
+
+def assumed_cpu_constants() -> Constants:
+    """Return the constants of a thread of any CPU, which are only useful after a fit to a run on it (`planning.time`).
+
+    What a run does not determine is the mix: how much of a step does not grow with the batch.
+    """
+    constants = common_constants()
+    for name, (value, spread) in _OF_A_CPU.items():
+        constants[name] = BoundedConstant(value, value / spread, value * spread)
+    for arithmetic, factor in (("fp64", 0.5), ("bf16", 0.3), ("fp16", 0.1)):
+        constants[f"product.{arithmetic}"] = constants["product.fp32"].times(factor)
+        constants[f"batched.{arithmetic}"] = constants["batched.fp32"].times(factor)
+    constants["overlap"] = BoundedConstant(0.5, 0.05, 1.0)
+    constants["threads"] = BoundedConstant(0.85, 0.5, 1.0)  # memory is shared by the threads
+    constants["together"] = BoundedConstant(1.05, 1.0, 1.3)
+    return Constants(constants)
+
+
+def assumed_gpu_constants() -> Constants:
+    """Return the constants of a GPU that is not listed, which are only useful after a fit to a run on it.
+
+    Each is the median of those of the listed devices; its bounds contain the bounds of all of them.
+    """
+    listed = [constants for device in DEVICES if (constants := assumed_constants(device)) is not None]
+    bounded: dict[str, BoundedConstant] = {}
+    for name in sorted(set().union(*listed)):
+        values = [constants[name] for constants in listed if name in constants]
+        low, high = min(each.low for each in values), max(each.high for each in values)
+        bounded[name] = BoundedConstant(statistics.median(each.value for each in values), low, high)
+    return Constants(bounded)
+
+
+def common_constants() -> dict[str, BoundedConstant]:
+    """Return the constants that are assumed for every machine until runs on it determine them."""
+    constants = {name: BoundedConstant(*_SECONDS[name]) for name in ("step", "loader", "loader.hiding")}
+    # Differences between runs, equal in all phases; and what the prediction of a phase leaves out.
+    constants["factor.run"] = BoundedConstant(1.0, 0.9, 1.15)
+    for phase in ("forward", "backward", "optimizer", "communication", "sharding", "pipeline"):
+        constants[f"factor.{phase}"] = BoundedConstant(1.0, 0.8, 1.25)
+    return constants

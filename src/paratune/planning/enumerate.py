@@ -19,7 +19,7 @@ from paratune.config.strategy_sections import strategy_options
 from paratune.config.traits import Traits, strategy_traits
 from paratune.config.validate import validate
 from paratune.errors import ConfigError
-from paratune.models.batch_layout import BatchLayout
+from paratune.models.packed import BatchLayout
 from paratune.planning.job import PlannedJob
 from paratune.planning.machine import Machine
 from paratune.planning.setup import PredictionSetup

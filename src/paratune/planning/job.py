@@ -12,8 +12,7 @@ from paratune.config.sections import BatchSize, Config, ModelOptions
 from paratune.config.task_sections import MaskedLMTask, Task, group_size
 from paratune.config.traits import Traits
 from paratune.data.order import steps_per_epoch
-from paratune.models.batch_layout import BatchLayout, choose_batch_layout
-from paratune.models.packed import enable_packed_batches
+from paratune.models.packed import BatchLayout, choose_batch_layout, enable_packed_batches
 from paratune.models.task_model import PackedEntry
 from paratune.planning.build import build_model
 from paratune.planning.lengths import Lengths, assumed_lengths, bucketed_length, padded_length

@@ -17,8 +17,7 @@ from paratune.config.section_file import read_section_file
 from paratune.errors import ConfigError, did_you_mean
 from paratune.hardware.devices import ARITHMETICS, DEVICES, Device, find_device
 from paratune.hardware.gpus import describe_gpus
-from paratune.planning.constants import Constants
-from paratune.planning.uncalibrated import assumed_constants
+from paratune.planning.constants import Constants, assumed_constants
 
 _FILE_SUFFIXES = (".yaml", ".yml")
 _GIGA, _TERA, _GIGABIT = 1e9, 1e12, 1e9 / 8

@@ -25,11 +25,15 @@ from paratune.models.blocks import checkpoint_blocks, shorten_last_layer
 from paratune.models.task_model import PackedEntry, TaskModel, find_blocks
 from paratune.models.trained_weights import select_trained
 from paratune.planning.build import build_model
-from paratune.planning.cpu_shims import PackedAttentionOnCpu, count_cheap_dropout
-from paratune.planning.meta import on_meta
-from paratune.planning.shims import Kernels, PackedAttention, count_packed_attention
+from paratune.planning.shims import (
+    Kernels,
+    PackedAttention,
+    PackedAttentionOnCpu,
+    count_cheap_dropout,
+    count_packed_attention,
+)
 from paratune.planning.timeline import Timeline
-from paratune.planning.trace import CUDA_ROUNDING, Phase, Saved, Trace
+from paratune.planning.trace import CUDA_ROUNDING, Phase, Saved, Trace, on_meta
 from paratune.precision import Precision
 from paratune.stages.balance import balance_blocks, spans_of_sizes
 from paratune.stages.cut import BlockSpan, CutModel

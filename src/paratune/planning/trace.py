@@ -1,23 +1,27 @@
 """Counts the allocations, bytes and operations of a pass of a model, on tensors without data.
 
 The real model runs on the meta device, where operators compute only shapes, inside a dispatch mode that sees each
-operator. Storages count from their creation until Python frees them, including those that autograd keeps.
+operator. Models that cannot run on plain meta tensors run on PyTorch's fake tensors. Storages count from their creation until Python frees them, including those that autograd keeps.
 """
 
+import logging
+import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
+from paratune.errors import ParatuneError
 from paratune.planning.timeline import Mark, Timeline, rounded
 
 CUDA_ROUNDING = 512
@@ -185,3 +189,53 @@ class Saved:
     def forget(self) -> None:
         """Release the storages; the count stays."""
         self._storages.clear()
+
+
+T = TypeVar("T")
+# Fake tensors log the traceback of each failure; `plan` reports the failure in words, and goes on with a formula.
+logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
+_IS_TRACING = "is_tracing"
+"""Name of a function that transformers calls before it reads the values of a mask; it is true for fake tensors, but not
+for meta tensors."""
+
+
+def on_meta(run: Callable[[], T]) -> T:
+    """Return the result of `run`, which must create its tensors itself and may be called twice.
+
+    Plain meta tensors take half the time of fake tensors for the same operations. Fake tensors also keep values from
+    which they were created, and work with tensors of other devices: they are tried if plain meta tensors fail.
+
+    Raises:
+        Exception: The model can run on neither.
+    """
+    with torch.device("meta"):
+        try:
+            with _meta_counts_as_tracing():
+                return run()
+        except ParatuneError:
+            raise
+        except Exception:  # the model's code may raise anything for tensors without values
+            pass
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            return run()
+
+
+@contextmanager
+def _meta_counts_as_tracing() -> Iterator[None]:
+    """Make transformers treat meta tensors as traced tensors, so that it does not read their values."""
+    modules = [(name, module) for name, module in list(sys.modules.items()) if name.startswith("transformers.")]
+    originals = [(module, vars(module)[_IS_TRACING]) for _, module in modules if _IS_TRACING in vars(module)]
+    for module, original in originals:
+        setattr(module, _IS_TRACING, _or_is_meta(original))
+    try:
+        yield
+    finally:
+        for module, original in originals:
+            setattr(module, _IS_TRACING, original)
+
+
+def _or_is_meta(original: Callable[..., bool]) -> Callable[..., bool]:
+    def is_tracing(tensor: Any = None) -> bool:
+        return (isinstance(tensor, Tensor) and tensor.is_meta) or original(tensor)
+
+    return is_tracing

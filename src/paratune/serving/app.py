@@ -1,26 +1,160 @@
-"""The paths of the server: `/predict`, `/health`, and the page `/`."""
+"""The paths of the server: `/predict`, `/health`, and the page `/`; and what every request passes first.
+
+Which is: state of the server, Host header, rate, token; after the answer a line of the access log.
+"""
 
 import asyncio
+import base64
+import hashlib
+import json
+import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paratune.errors import DataError, ParatuneError
 from paratune.infer.trained import TrainedModel
 from paratune.records import finite
-from paratune.serving.access import ClientRateLimit
+from paratune.serving.access import (
+    DEFAULT_STATUS,
+    STATUS,
+    ClientRateLimit,
+    ServingLimits,
+    check_host,
+    check_token,
+    client_name,
+)
 from paratune.serving.batcher import Batcher
-from paratune.serving.gate import Gate, error_response
-from paratune.serving.page.response import page_response
-from paratune.serving.predictor import Predictor, describe, read_calibration
-from paratune.serving.rows import column_names, read_rows
-from paratune.serving.settings import ServingLimits
+from paratune.serving.predictor import Predictor, column_names, describe, read_calibration, read_rows
+
+
+def page_response() -> Response:
+    """Return the page; its headers forbid other scripts, other sites, and being shown inside of another page."""
+    content, policy = _page()
+    headers = {
+        "Content-Security-Policy": policy,
+        "Cache-Control": "no-store",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return Response(content, headers=headers, media_type="text/html")
+
+
+@cache
+def _page() -> tuple[str, str]:
+    """Return the page and its content security policy."""
+    style = _read("paratune.reports.page", "style.css") + _read("paratune.serving.page", "page.css")
+    script = _read("paratune.serving.page", "page.js")
+    content = _read("paratune.serving.page", "index.html").replace("STYLE", style).replace("SCRIPT", script)
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return content, policy
+
+
+def _read(package: str, name: str) -> str:
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+log = logging.getLogger(__name__)
+
+OPEN_PATHS = ("/", "/health")
+"""Paths that need no token and have no rate: the page, which asks for the token, and the state for a supervisor."""
+
+
+def error_response(error: ParatuneError) -> Response:
+    """Return an error as JSON, in the layout of `--json`, with the HTTP status of its code."""
+    status = STATUS.get(error.code, DEFAULT_STATUS)
+    headers = {}
+    if status in (429, 503):
+        headers["Retry-After"] = str(error.facts.get("retry_after_s", 1))
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    # Facts may be paths or numbers of numpy.
+    content = json.dumps({"errors": [fault.as_dict() for fault in error.faults]}, default=str)
+    return Response(content, status, headers, media_type="application/json")
+
+
+@dataclass(eq=False, repr=False)  # no repr: it would have the token
+class Gate:
+    """Checks requests and writes the access log around another ASGI application."""
+
+    app: ASGIApp
+    paths: frozenset[str]
+    """Paths that log lines name; others are "other"."""
+    listens_on: str
+    token: str | None
+    rate: ClientRateLimit
+    write_line: Callable[[str], None]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        state: dict[str, Any] = scope.setdefault("state", {})
+        status = 0
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        client = scope["client"][0] if scope.get("client") else "unknown"
+        try:
+            self._check(scope, client)
+            await self.app(scope, receive, send_and_note)
+        except ParatuneError as error:
+            state["code"] = error.code
+            await error_response(error)(scope, receive, send_and_note)
+        except Exception:  # the application has answered it
+            log.exception("a request failed")
+        finally:
+            self._note(scope, client, status, time.perf_counter() - started)
+
+    def _check(self, scope: Scope, client: str) -> None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        check_host(self.listens_on, headers.get("host"))
+        if scope["path"] in OPEN_PATHS:
+            return
+        self.rate.check(client_name(client))
+        check_token(self.token, headers.get("authorization"))
+
+    def _note(self, scope: Scope, client: str, status: int, duration_s: float) -> None:
+        """Write the line of the request, which has nothing of its content."""
+        state = scope["state"]
+        path = scope["path"] if scope["path"] in self.paths else "other"
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "client": client,
+            "method": scope["method"],
+            "path": path,
+            "status": status,
+            "code": state.get("code"),
+            "num_rows": state.get("num_rows"),
+            "num_tokens": state.get("num_tokens"),
+            "duration_ms": round(1000 * duration_s, 3),
+        }
+        self.write_line(json.dumps(line))
+
 
 PATHS = frozenset({"/", "/predict", "/health"})
 

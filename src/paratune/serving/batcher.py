@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paratune.errors import DataError
-from paratune.serving.settings import ServingLimits
+from paratune.serving.access import ServingLimits
 
 AGING_TOKENS_PER_S = 4000.0
 Row = Any

@@ -11,7 +11,7 @@ from paratune.data.loader import Collate, EvalBatches, eval_batches
 from paratune.data.workers import BatchesAhead
 from paratune.engine.evaluate import Evaluation
 from paratune.errors import DataError, coded
-from paratune.models.batch_layout import BatchLayout
+from paratune.models.packed import BatchLayout
 from paratune.processes.progress import working
 from paratune.strategies.protocol import Layout
 from paratune.tasks.own_metrics import own_scores

@@ -35,7 +35,6 @@ from paratune.engine.optim import OptimizerFactory
 from paratune.engine.stop import StopRequest
 from paratune.errors import ConfigError, LaunchError, ParatuneError, Stopped, coded, is_installed
 from paratune.models.attention import cuda
-from paratune.models.batch_layout import BatchLayout, choose_batch_layout
 from paratune.models.blocks import checkpoint_blocks, compile_blocks
 from paratune.models.config import load_config, token_limit
 from paratune.models.distillation import distilled
@@ -43,7 +42,7 @@ from paratune.models.dropout import use_cheap_dropout
 from paratune.models.linear import use_onednn
 from paratune.models.load import require_weights
 from paratune.models.locate import base_model_name
-from paratune.models.packed import enable_packed_batches
+from paratune.models.packed import BatchLayout, choose_batch_layout, enable_packed_batches
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.models.tokenizer import load_tokenizer, takes_token_types
 from paratune.models.trained_weights import freeze_weights, layer_rate_factors

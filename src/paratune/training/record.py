@@ -26,7 +26,7 @@ from paratune.data.load import split_records
 from paratune.hardware.batch_script import recorded_batch_script
 from paratune.hardware.environment import recorded_environment, unset_variables
 from paratune.hardware.gpus import library_versions
-from paratune.models.batch_layout import BatchLayout
+from paratune.models.packed import BatchLayout
 from paratune.models.task_model import count_parameters, weights_fingerprint
 from paratune.processes.elastic import read_torchrun
 from paratune.processes.launcher import job_facts, launcher

@@ -37,8 +37,8 @@ from paratune.engine.recorder import Recorder
 from paratune.engine.sampler import Sampler
 from paratune.engine.stop import StopRequest, before_the_first_step
 from paratune.errors import CheckpointError, ConfigError, Stopped, coded
-from paratune.models.batch_layout import BatchLayout
 from paratune.models.load import log_new_weights
+from paratune.models.packed import BatchLayout
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.processes.diagnosis import JOINING, PREPARING
 from paratune.processes.place import local_world_size, place_from_environment

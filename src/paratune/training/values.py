@@ -9,7 +9,7 @@ from paratune.config.sections import Config, run_path
 from paratune.console import Display
 from paratune.engine.optim import OptimizerFactory
 from paratune.engine.stop import StopRequest
-from paratune.models.batch_layout import BatchLayout
+from paratune.models.packed import BatchLayout
 from paratune.models.task_model import TaskModel
 from paratune.processes.progress import RankProgress
 from paratune.records.run_folder import Mode

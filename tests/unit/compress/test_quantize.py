@@ -24,7 +24,7 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
-from paratune.compress import onnx_export
+from paratune.compress import quantize
 from paratune.compress.quantize import ModelOutputs, QuantizeJob, compare, quantize_model, require_quantizable
 from paratune.data.load import Split
 from paratune.infer.trained import NamedColumns, TrainedModel, load_trained
@@ -174,12 +174,12 @@ def test_difference_of_outputs_and_decisions():
 
 def test_export_that_differs_is_refused_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     trained = save_case(tmp_path / "model", "classification")
-    forward = onnx_export._Exported.forward
+    forward = quantize._Exported.forward
 
     def wrong(self: Any, *inputs: Any) -> Any:
         return tuple(output * 1.01 for output in forward(self, *inputs))
 
-    monkeypatch.setattr(onnx_export._Exported, "forward", wrong)
+    monkeypatch.setattr(quantize._Exported, "forward", wrong)
     with raises_code("quantize.export_differs", architecture="BertForSequenceClassification"):
         quantize_model(QuantizeJob(trained, "model", "int8", rows_of(trained)), tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir() if path.name not in ("model", "cache")] == []

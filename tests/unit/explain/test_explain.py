@@ -14,6 +14,7 @@ from raised import raises_code
 from transformers import AutoModelForSequenceClassification
 
 from paratune.config.task_sections import WindowOptions
+from paratune.explain.effects import TOO_SMALL
 from paratune.explain.explain import (
     ExplainOptions,
     RowExplanation,
@@ -21,7 +22,6 @@ from paratune.explain.explain import (
     require_explainable,
     select_rows,
 )
-from paratune.explain.faithfulness import TOO_SMALL
 from paratune.explain.outputs import smallest_effect
 from paratune.explain.page import Explained, as_dict, explanation_document, write_explanations
 from paratune.records.constant import ConstantComparison

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paratune.explain.faithfulness import AS_CHANCE, TOO_SMALL, measure
+from paratune.explain.effects import AS_CHANCE, TOO_SMALL, measure
 from paratune.explain.outputs import ExplainedOutput
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paratune.explain.parts import containing, sentences, words
+from paratune.explain.rows import containing, sentences, words
 
 
 def texts(text: str, ranges: list) -> list[str]:

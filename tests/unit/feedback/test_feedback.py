@@ -14,10 +14,17 @@ from raised import raises_code
 
 from paratune.commands import feedback as command
 from paratune.errors import EXIT_OK
-from paratune.explain.parts import CharRange
-from paratune.feedback.feedback import EssayFeedback, ScoreCalibration, calibrate
+from paratune.explain.rows import CharRange
+from paratune.feedback.feedback import (
+    EssayFeedback,
+    RemovedPart,
+    ScoreCalibration,
+    calibrate,
+    numbers,
+    predict_texts,
+    removed_parts,
+)
 from paratune.feedback.page import ClassFeedback, as_dict, class_document, essay_document
-from paratune.feedback.removal import RemovedPart, numbers, predict_texts, removed_parts
 from paratune.infer.trained import NamedColumns, load_trained
 from paratune.records import RUN_FILE, predictions_file
 from paratune.records.constant import CONSTANT

@@ -7,8 +7,7 @@ from raised import raises_code
 from tiny import tiny_model
 
 from paratune.config.traits import TRAITS, Traits
-from paratune.models.batch_layout import BatchLayout, choose_batch_layout
-from paratune.models.packed import enable_packed_batches
+from paratune.models.packed import BatchLayout, choose_batch_layout, enable_packed_batches
 from paratune.models.task_model import TaskModel
 
 WHY = "Own has its own attention"

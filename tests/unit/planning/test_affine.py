@@ -7,8 +7,8 @@ import pytest
 from transformers import AutoConfig
 
 from paratune.config.task_sections import ClassificationTask, MaskedLMTask
+from paratune.planning.predict import TRACED_ROWS, NotAffineError, extrapolate_profile
 from paratune.planning.profile import Profile, Shape, profile
-from paratune.planning.profiles import TRACED_ROWS, NotAffineError, extrapolate_profile
 from paratune.precision import POLICIES
 
 TASK = ClassificationTask(kind="classification", labels=["no", "yes"])

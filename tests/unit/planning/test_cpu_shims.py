@@ -16,9 +16,8 @@ from paratune.models.attention.register import packed_attention, register
 from paratune.models.dropout import use_cheap_dropout
 from paratune.models.packed import enable_packed_batches
 from paratune.models.task_model import PackedEntry, TaskModel
-from paratune.planning.cpu_shims import PackedAttentionOnCpu
 from paratune.planning.profile import Shape, profile
-from paratune.planning.shims import PackedAttention
+from paratune.planning.shims import PackedAttention, PackedAttentionOnCpu
 from paratune.planning.trace import Saved
 from paratune.precision import POLICIES
 

@@ -10,7 +10,7 @@ from raised import raises_code
 from tiny import tiny_config
 from transformers import AutoConfig
 
-from paratune.api.plan_job import make_job as make_planned
+from paratune.api.plan_inputs import make_job as make_planned
 from paratune.config.load import load_config
 from paratune.config.task_sections import ClassificationTask, MaskedLMTask, QuestionAnsweringTask
 from paratune.config.traits import strategy_traits

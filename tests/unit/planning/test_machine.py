@@ -7,8 +7,8 @@ import pytest
 from raised import raises_code
 
 from paratune.base.units import GIB
+from paratune.planning.constants import assumed_constants
 from paratune.planning.machine import find_machine, machine_of_node
-from paratune.planning.uncalibrated import assumed_constants
 
 
 def test_constants_of_a_listed_device_follow_its_sheet() -> None:

@@ -11,7 +11,7 @@ from transformers import AutoConfig, masking_utils
 
 from paratune.config.task_sections import ClassificationTask
 from paratune.errors import ConfigError
-from paratune.planning import meta
+from paratune.planning import trace
 from paratune.planning.profile import Shape, profile
 from paratune.precision import POLICIES
 
@@ -27,12 +27,12 @@ def test_both_kinds_of_tensors_give_the_same(
     config = AutoConfig.for_model(kind, vocab_size=100, pad_token_id=0, **SIZES)
     made: list[int] = []
 
-    class Watched(meta.FakeTensorMode):  # type: ignore[misc]
+    class Watched(trace.FakeTensorMode):  # type: ignore[misc]
         def __init__(self, *args: Any, **options: Any) -> None:
             made.append(1)
             super().__init__(*args, **options)
 
-    monkeypatch.setattr(meta, "FakeTensorMode", Watched)
+    monkeypatch.setattr(trace, "FakeTensorMode", Watched)
 
     def traced() -> Any:
         return profile(config, task, Shape(lengths), POLICIES["bf16"], with_division=True)
@@ -43,7 +43,7 @@ def test_both_kinds_of_tensors_give_the_same(
     def refuses() -> Any:
         raise RuntimeError("no plain tensors")
 
-    monkeypatch.setattr(meta, "_meta_counts_as_tracing", refuses)
+    monkeypatch.setattr(trace, "_meta_counts_as_tracing", refuses)
     fake = traced()
     assert made == [1, 1]
     assert [
@@ -66,7 +66,7 @@ def test_fake_tensors_are_used_when_a_model_reads_a_value() -> None:
         tried.append(type(made))
         return torch.tensor(3.0, device="cpu").item() if isinstance(made, FakeTensor) else made.sum().item()
 
-    assert meta.on_meta(run) == 3.0
+    assert trace.on_meta(run) == 3.0
     assert tried == [torch.Tensor, FakeTensor]
 
 
@@ -78,14 +78,14 @@ def test_user_errors_are_raised_at_once() -> None:
         raise ConfigError("train.activation_checkpointing: 9", code="config.invalid_value")
 
     with raises_code("config.invalid_value", "9"):
-        meta.on_meta(run)
+        trace.on_meta(run)
     assert tried == [1]
 
 
 def test_transformers_is_patched_only_during_the_trace() -> None:
     originals = masking_utils.is_tracing
     masks = torch.ones(2, device="meta"), torch.ones(2)
-    assert meta.on_meta(lambda: [masking_utils.is_tracing(mask) for mask in masks]) == [True, False]
+    assert trace.on_meta(lambda: [masking_utils.is_tracing(mask) for mask in masks]) == [True, False]
     assert masking_utils.is_tracing is originals
 
 
@@ -94,5 +94,5 @@ def test_a_model_that_cannot_be_traced_prints_no_traceback(caplog: pytest.LogCap
         torch.ones(1, 6, 768) + torch.ones(1, 6, 32)
 
     with pytest.raises(RuntimeError):
-        meta.on_meta(fails)
+        trace.on_meta(fails)
     assert [record.name for record in caplog.records] == []

@@ -13,7 +13,6 @@ from tiny import tiny_config
 from paratune.config.load import load_config
 from paratune.models.task_model import PackedEntry
 from paratune.planning import predict as predict_module
-from paratune.planning.advice import plan_advice, recommended
 from paratune.planning.enumerate import PlanRequest, list_options
 from paratune.planning.job import PlannedJob
 from paratune.planning.lengths import lengths_of_rows
@@ -21,7 +20,7 @@ from paratune.planning.machine import Machine, find_machine
 from paratune.planning.memory import Memory
 from paratune.planning.predict import JobPredictor, Prediction
 from paratune.planning.setup import PredictionSetup
-from paratune.planning.table import Plan, impossible_lines
+from paratune.planning.table import Plan, impossible_lines, plan_advice, recommended
 from paratune.planning.time import TERMS, StepTime
 from paratune.planning.work import StepCase
 
@@ -54,7 +53,7 @@ def simple(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(predict_module, "peak", peak)
     monkeypatch.setattr(predict_module, "step_time", time)
-    monkeypatch.setattr("paratune.planning.advice.SHORT_RUN_S", 0.0)
+    monkeypatch.setattr("paratune.planning.table.SHORT_RUN_S", 0.0)
 
 
 def predicted(
@@ -280,7 +279,7 @@ def test_tight_option_is_recommended_only_if_no_other_fits() -> None:
 
 @pytest.mark.usefixtures("simple")
 def test_a_run_of_a_minute_stays_on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paratune.planning.advice.SHORT_RUN_S", 120.0)
+    monkeypatch.setattr("paratune.planning.table.SHORT_RUN_S", 120.0)
     predictions = predicted()
     single, ddp = find_prediction(predictions, "single", 1), find_prediction(predictions, "ddp", 4)
     assert single.time is not None

@@ -28,10 +28,9 @@ from paratune.models.dropout import use_cheap_dropout
 from paratune.models.task_model import TaskModel, find_blocks
 from paratune.models.trained_weights import select_trained
 from paratune.planning.build import build_model
-from paratune.planning.meta import on_meta
 from paratune.planning.profile import Shape, profile
 from paratune.planning.states import unsharded
-from paratune.planning.trace import Saved
+from paratune.planning.trace import Saved, on_meta
 from paratune.precision import POLICIES
 
 TASK = ClassificationTask(kind="classification", labels=["no", "yes"])

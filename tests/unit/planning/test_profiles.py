@@ -13,11 +13,11 @@ from paratune.config.strategy_sections import PipelineOptions, SingleOptions, st
 from paratune.config.traits import TRAITS, strategy_traits
 from paratune.errors import ConfigError
 from paratune.models.task_model import PackedEntry
-from paratune.planning import profiles as profiles_module
+from paratune.planning import predict as profiles_module
 from paratune.planning.job import PlannedJob
 from paratune.planning.lengths import lengths_of_rows
+from paratune.planning.predict import Profiles
 from paratune.planning.profile import Shape
-from paratune.planning.profiles import Profiles
 from paratune.planning.setup import PredictionSetup
 from paratune.precision import POLICIES
 

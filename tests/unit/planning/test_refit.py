@@ -8,8 +8,17 @@ import pytest
 from paratune.config.strategy_sections import DDPOptions, Strategy
 from paratune.planning.constants import BoundedConstant, Constants
 from paratune.planning.machine import Machine, find_machine
-from paratune.planning.refit import NINETY, NOISE, OTHER_WAY, MeasuredStep, Refit, refit
-from paratune.planning.time import step_seconds, step_terms, step_time
+from paratune.planning.time import (
+    NINETY,
+    NOISE,
+    OTHER_WAY,
+    MeasuredStep,
+    Refit,
+    refit,
+    step_seconds,
+    step_terms,
+    step_time,
+)
 from paratune.planning.work import StepCase
 
 from .test_time import ROUND, bert_base, setup

@@ -30,9 +30,9 @@ from paratune.data.read import read_table
 from paratune.infer.trained import NamedColumns, load_trained
 from paratune.records.constant import CONSTANT
 from paratune.records.own import TASK_FILE
+from paratune.serving.access import ServingLimits
 from paratune.serving.app import Service, make_app, read_body
 from paratune.serving.server import open_socket, run_server
-from paratune.serving.settings import ServingLimits
 
 TEXTS = ["the film was good", "bad", "a story that was really good " * 6, "never again", "it is not bad " * 3, "good"]
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from raised import raises_code
 
+from paratune.serving.access import ServingLimits
 from paratune.serving.batcher import AGING_TOKENS_PER_S, Batcher
-from paratune.serving.settings import ServingLimits
 
 
 class Clock:

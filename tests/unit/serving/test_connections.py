@@ -10,8 +10,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from paratune.serving import connections
-from paratune.serving.connections import LimitedConnection
+from paratune.serving import server
+from paratune.serving.server import LimitedConnection
 
 HEADER = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 LIMIT_S = 0.3
@@ -32,8 +32,8 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEADER_TIMEOUT_S", LIMIT_S)
-    monkeypatch.setattr(connections, "WRITE_TIMEOUT_S", LIMIT_S)
+    monkeypatch.setattr(server, "HEADER_TIMEOUT_S", LIMIT_S)
+    monkeypatch.setattr(server, "WRITE_TIMEOUT_S", LIMIT_S)
 
 
 def serve_to(talk: Callable[[Connect, ServerState], Awaitable[None]]) -> None:
@@ -166,9 +166,7 @@ def test_answers_that_are_not_read_end_the_connection(requests: bytes):
 
 
 def test_an_answer_that_is_read_slowly_arrives(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(
-        connections, "WRITE_TIMEOUT_S", 5.0
-    )  # above the time of this client; the connection ends before
+    monkeypatch.setattr(server, "WRITE_TIMEOUT_S", 5.0)  # above the time of this client; the connection ends before
 
     async def talk(connect: Connect, state: ServerState) -> None:
         peer = await connect()
@@ -183,7 +181,7 @@ def test_an_answer_that_is_read_slowly_arrives(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize(("limit", "others"), [("MAX_CONNECTIONS", "127.0.0.2"), ("MAX_OF_CLIENT", "127.0.0.1")])
 def test_further_connections_are_closed(limit: str, others: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connections, limit, 2)
+    monkeypatch.setattr(server, limit, 2)
 
     async def talk(connect: Connect, state: ServerState) -> None:
         waiting = [await connect(others)]
@@ -198,9 +196,9 @@ def test_further_connections_are_closed(limit: str, others: str, monkeypatch: py
 
 
 def test_clients_of_other_addresses_are_served_while_one_has_its_share(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 4)
-    monkeypatch.setattr(connections, "MAX_OF_CLIENT", 2)
-    monkeypatch.setattr(connections, "HEADER_TIMEOUT_S", 60)
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(server, "MAX_OF_CLIENT", 2)
+    monkeypatch.setattr(server, "HEADER_TIMEOUT_S", 60)
 
     async def talk(connect: Connect, state: ServerState) -> None:
         other = await connect("127.0.0.2", num_others=20)  # all in one turn of the event loop

@@ -15,9 +15,9 @@ from paratune.compress.quantize import QuantizeJob, quantize_model
 from paratune.data.loader import PackedCollator
 from paratune.infer.trained import NamedColumns, load_trained
 from paratune.models.attention import cuda
+from paratune.serving.access import ServingLimits
 from paratune.serving.app import Service, make_app
 from paratune.serving.predictor import Predictor, as_split
-from paratune.serving.settings import ServingLimits
 
 TEXTS = ["the film was good", "bad", "a story that was really good " * 4]
 

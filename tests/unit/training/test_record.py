@@ -15,7 +15,7 @@ from paratune.config.batch_size import ResolvedBatch
 from paratune.config.load import load_config
 from paratune.engine.loop import Progress
 from paratune.hardware.environment import RECORD_VARIABLE
-from paratune.models.batch_layout import BatchLayout
+from paratune.models.packed import BatchLayout
 from paratune.records import EventLog, read_events, read_json
 from paratune.strategies.ddp import DDPStrategy
 from paratune.strategies.single import SingleStrategy
